@@ -1,0 +1,26 @@
+"""rightlung: ask a chest X-ray model where it is looking, and find out whether it is the right lung.
+
+Not a medical device: for research only, not for diagnosis or treatment.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rightlung.studies import open_source, read_image
+
+__version__ = "0.1.0"
+NOT_A_MEDICAL_DEVICE = "Not a medical device: for research only, not for diagnosis or treatment."
+
+_HOMES = {"open_source": "rightlung.studies", "read_image": "rightlung.studies"}
+
+__all__ = ["NOT_A_MEDICAL_DEVICE", "__version__", "open_source", "read_image"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for when it is asked for: ``import rightlung`` alone costs nothing."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'rightlung' has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""``python -m rightlung``."""
+
+from rightlung.cli import main
+
+main()

@@ -1,0 +1,100 @@
+"""``rightlung data``: what a source holds."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from rightlung.cli.exits import Exit
+from rightlung.cli.output import print_json, say, say_problems
+from rightlung.core import InputError, Study
+from rightlung.drawing import Tile, save_sheet
+from rightlung.studies import Source, open_source
+
+
+def show(address: str, sheet: Path | None, count: int, seed: int, json: bool) -> None:
+    """Summarise a source, and draw ``count`` random studies of it if a ``sheet`` is wanted."""
+    from rich.console import Console
+    from rich.progress import track
+
+    source = open_source(address)
+    console = Console(stderr=True)
+    studies = track(source, "reading", len(source), console=console, transient=True, disable=not console.is_terminal)
+    summary = summarise(studies)
+    failed: list[str] = []
+    if sheet is not None:
+        chosen = random.Random(seed).sample(range(len(source)), min(count, len(source)))
+        tiles = _tiles(source, sorted(chosen), failed)
+        save_sheet(tiles, sheet)
+    summary |= {"address": source.address, "problems": [str(problem) for problem in source.problems] + failed}
+    if json:
+        print_json(summary)
+    else:
+        _say(summary, sheet)
+    if summary["problems"]:
+        raise typer.Exit(Exit.SOME_LEFT_OUT)
+
+
+def summarise(studies: Any) -> dict[str, Any]:
+    """Count studies, patients, splits, views, findings, phrases and targets."""
+    counts: dict[str, Counter[str]] = {name: Counter() for name in ("splits", "views", "findings", "boxed")}
+    patients, phrases, targets, total, reports = set(), 0, 0, 0, 0
+    for study in studies:
+        total += 1
+        patients.add(study.patient)
+        counts["splits"][study.split or "none"] += 1
+        counts["views"][study.view or "none"] += 1
+        counts["findings"].update(name for name, polarity in study.findings.items() if polarity == "positive")
+        reports += study.report is not None
+        phrases += len(study.phrases)
+        for phrase in study.phrases:
+            if phrase.boxes or phrase.mask is not None:
+                targets += 1
+                counts["boxed"].update(list(phrase.findings))
+    result: dict[str, Any] = {
+        "studies": total,
+        "patients": len(patients - {None}),
+        "reports": reports,
+        "phrases": phrases,
+        "phrases_with_target": targets,
+    }
+    return result | {name: dict(counter.most_common()) for name, counter in counts.items()}
+
+
+def _tiles(source: Source, positions: list[int], failed: list[str]) -> list[Tile]:
+    tiles = []
+    for position in positions:
+        try:
+            study = source[position]
+            tiles.append(_tile(study))
+        except InputError as error:
+            failed.append(str(error))
+    return tiles
+
+
+def _tile(study: Study) -> Tile:
+    located = [phrase for phrase in study.phrases if phrase.boxes or phrase.mask is not None]
+    said = "; ".join(phrase.text for phrase in located or study.phrases[:1])
+    masks = [phrase.mask for phrase in located if phrase.mask is not None]
+    together = masks[0] if masks else None
+    for mask in masks[1:]:
+        together = together.union(mask) if together is not None and mask.size == together.size else together
+    boxes = [box for phrase in located for box in phrase.boxes]
+    return Tile(study.image, f"{study.id} {study.view or ''}: {said}", targets=boxes, mask=together)
+
+
+def _say(summary: dict[str, Any], sheet: Path | None) -> None:
+    say(f"{summary['address']}")
+    say(f"  {summary['studies']} studies of {summary['patients']} patients, {summary['reports']} with a report")
+    say(f"  {summary['phrases']} phrases, {summary['phrases_with_target']} with a target")
+    for name in ("splits", "views", "findings", "boxed"):
+        listed = [f"{label} {number}" for label, number in summary[name].items()]
+        more = f", … {len(listed) - 12} more" if len(listed) > 12 else ""
+        say(f"  {name}: {', '.join(listed[:12]) or 'none'}{more}")
+    if sheet is not None:
+        say(f"  drawn: {sheet}")
+    say_problems(summary["problems"], "rows or images left out")

@@ -1,0 +1,54 @@
+"""Where things are printed: JSON alone goes to standard output, everything for people to standard error."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def say(text: str = "") -> None:
+    """Print a line for a person."""
+    print(text, file=sys.stderr)
+
+
+def print_json(value: object) -> None:
+    """Print a result for a program: NaN and infinities, which JSON does not have, become null."""
+    try:
+        print(json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False), flush=True)
+    except BrokenPipeError:  # the reader went away, as in `rightlung … | head`: no reason to complain, now or at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def say_problems(problems: Sequence[object], what: str, shown: int = 10) -> None:
+    """List the first problems and count the rest."""
+    if problems:
+        say(f"{len(problems)} {what}:")
+        for problem in problems[:shown]:
+            say(f"  {problem}")
+        if len(problems) > shown:
+            say(f"  … and {len(problems) - shown} more")
+
+
+def say_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table, the first column to the left and numbers to the right."""
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    for row in (header, ["-" * width for width in widths], *rows):
+        cells = [
+            cell.ljust(width) if not column else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        say("  " + "  ".join(cells).rstrip())

@@ -1,0 +1,34 @@
+"""The two errors a user can cause, each one clear sentence.
+
+Everything that a person outside the code can get wrong (a file, a row, a name, a number) raises one of these, so that
+the command line can print the sentence and exit with a documented code, and so that a caller of the library can catch
+them without catching bugs.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Something that came in is wrong: a value, a file, a row, a name. The message names it."""
+
+
+class OutputError(OSError):
+    """Something could not be written: the folder, the disk, the permission. The message names the path."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
+    """Build the error for a name that does not exist, with the nearest names that do.
+
+    >>> str(unknown_name("metric", "aurok", ["auroc", "cnr"]))
+    "unknown metric 'aurok'; did you mean 'auroc'? Known: auroc, cnr"
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if not near:
+        lowered = {known_name.lower(): known_name for known_name in names}
+        near = [lowered[hit] for hit in difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.5)]
+    suggestion = f"; did you mean '{near[0]}'?" if near else "."
+    return InputError(f"unknown {kind} {name!r}{suggestion} Known: {', '.join(names)}")

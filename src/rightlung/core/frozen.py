@@ -1,0 +1,40 @@
+"""A mapping that cannot change, can be hashed and can be pickled (``MappingProxyType`` can do only the first)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class FrozenMapping(Mapping[Key, Value], Generic[Key, Value]):
+    """An immutable copy of a mapping, in the order it was given.
+
+    >>> FrozenMapping({"a": 1}) == {"a": 1}
+    True
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[Key, Value] | None = None) -> None:
+        self._items: dict[Key, Value] = dict(items or {})
+
+    def __getitem__(self, key: Key) -> Value:
+        return self._items[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items.items()))
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+    def __reduce__(self) -> tuple[type[FrozenMapping[Key, Value]], tuple[dict[Key, Value]]]:
+        return type(self), (self._items,)

@@ -1,0 +1,189 @@
+"""Masks on pixels, and run-length encoding both ways.
+
+The encoding is COCO's, which CheXlocalize and pycocotools share: column by column, the lengths of alternating runs of
+zeros and ones, zeros first; as a list of numbers or as COCO's compressed text (each number in groups of five bits,
+least significant first, from the third on as the difference to the number two before).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rightlung.core.box import Box, Size, check_size
+from rightlung.core.errors import InputError
+
+
+class Mask:
+    """A set of pixels: an immutable boolean array ``(height, width)``.
+
+    >>> Mask([[0, 1], [0, 1]]).area
+    0.5
+    """
+
+    __slots__ = ("_pixels",)
+
+    def __init__(self, pixels: ArrayLike) -> None:
+        array = np.array(pixels)
+        if array.ndim != 2 or array.size == 0:
+            raise InputError(f"a mask must have shape (height, width), both positive; got shape {array.shape}")
+        if array.dtype != np.bool_:
+            if array.dtype.kind not in "uif" or not np.isin(array, (0, 1)).all():
+                raise InputError(f"a mask must hold only 0 and 1 (or booleans); got {array.dtype} values")
+            array = array.astype(np.bool_)
+        array.setflags(write=False)
+        self._pixels: NDArray[np.bool_] = array
+
+    def __reduce__(self) -> tuple[type[Mask], tuple[NDArray[np.bool_]]]:
+        return Mask, (self._pixels,)
+
+    @property
+    def pixels(self) -> NDArray[np.bool_]:
+        """The boolean array ``(height, width)``, read-only."""
+        return self._pixels
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self._pixels, dtype=dtype, copy=copy)
+
+    @property
+    def size(self) -> Size:
+        """``(height, width)``."""
+        return self._pixels.shape[0], self._pixels.shape[1]
+
+    @property
+    def area(self) -> float:
+        """Share of the image's pixels that are set."""
+        return float(self._pixels.mean())
+
+    def __bool__(self) -> bool:
+        return bool(self._pixels.any())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mask) and np.array_equal(self._pixels, other._pixels)
+
+    def __hash__(self) -> int:
+        return hash((self.size, np.packbits(self._pixels).tobytes()))
+
+    def __repr__(self) -> str:
+        return f"Mask(size={self.size}, area={self.area:.4f})"
+
+    @classmethod
+    def from_boxes(cls, boxes: Iterable[Box], size: Size) -> Mask:
+        """Paint boxes onto an image of ``size``; see `Box.pixel_slices` for the rounding."""
+        pixels = np.zeros(check_size(size), dtype=np.bool_)
+        for box in boxes:
+            pixels[box.pixel_slices(size)] = True
+        return cls(pixels)
+
+    def box(self) -> Box | None:
+        """Return the bounding box, ``None`` for an empty mask."""
+        rows, columns = np.flatnonzero(self._pixels.any(axis=1)), np.flatnonzero(self._pixels.any(axis=0))
+        if not len(rows):
+            return None
+        return Box.from_pixels((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1), self.size)
+
+    def mirrored(self) -> Mask:
+        """Return the mask of the image flipped left to right. The words that go with it must be mirrored, too."""
+        return Mask(self._pixels[:, ::-1])
+
+    def union(self, other: Mask) -> Mask:
+        """Return the pixels in either of two masks of the same size."""
+        return Mask(self._pixels | self._same_size(other))
+
+    def intersection(self, other: Mask) -> Mask:
+        """Return the pixels in both of two masks of the same size."""
+        return Mask(self._pixels & self._same_size(other))
+
+    def iou(self, other: Mask) -> float:
+        """Intersection over union; NaN for two empty masks, never a hit."""
+        pixels = self._same_size(other)
+        union = int((self._pixels | pixels).sum())
+        return int((self._pixels & pixels).sum()) / union if union else float("nan")
+
+    def resized(self, size: Size) -> Mask:
+        """Bring to another size by the nearest pixel centre. Small masks may vanish: check before scoring."""
+        height, width = check_size(size)
+        rows = ((np.arange(height) + 0.5) * self.size[0] / height).astype(np.int64)
+        columns = ((np.arange(width) + 0.5) * self.size[1] / width).astype(np.int64)
+        return Mask(self._pixels[np.ix_(rows, columns)])
+
+    def _same_size(self, other: Mask) -> NDArray[np.bool_]:
+        if self.size != other.size:
+            raise InputError(f"masks differ in size: {self.size} and {other.size}")
+        return other._pixels
+
+    def to_runs(self) -> list[int]:
+        """Return COCO's uncompressed counts: column-major run lengths, zeros first."""
+        flat = self._pixels.T.ravel()
+        changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+        runs = np.diff(np.concatenate(([0], changes, [flat.size]))).tolist()
+        return [0, *runs] if flat[0] else list(runs)
+
+    @classmethod
+    def from_runs(cls, runs: Sequence[int], size: Size) -> Mask:
+        """Build from COCO's uncompressed counts."""
+        height, width = check_size(size)
+        counts = np.asarray(runs)
+        if counts.ndim != 1 or counts.dtype.kind not in "ui" or (counts < 0).any():
+            raise InputError(f"run lengths must be non-negative integers; got {_shortened(runs)}")
+        if int(counts.sum()) != height * width:
+            raise InputError(
+                f"run lengths add up to {int(counts.sum())}, but a mask of {height} x {width} needs {height * width}"
+            )
+        values = np.arange(len(counts)) % 2 == 1
+        return cls(np.repeat(values, counts).reshape(width, height).T)
+
+    def to_rle(self) -> dict[str, Any]:
+        """Return COCO's compressed form, ``{"size": [height, width], "counts": text}``."""
+        return {"size": list(self.size), "counts": _compress(self.to_runs())}
+
+    @classmethod
+    def from_rle(cls, rle: dict[str, Any]) -> Mask:
+        """Build from either of COCO's forms: ``counts`` as text (or bytes) or as a list of numbers."""
+        if not isinstance(rle, dict) or "size" not in rle or "counts" not in rle:
+            raise InputError(f"a run-length encoding must have 'size' and 'counts'; got {_shortened(rle)}")
+        counts = rle["counts"]
+        if isinstance(counts, bytes):
+            counts = counts.decode("ascii", errors="replace")
+        return cls.from_runs(_decompress(counts) if isinstance(counts, str) else counts, rle["size"])
+
+
+def _shortened(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _compress(runs: Sequence[int]) -> str:
+    characters = []
+    for index, run in enumerate(runs):
+        value = run - runs[index - 2] if index > 2 else run
+        more = True
+        while more:
+            group = value & 0x1F
+            value >>= 5
+            more = value != (-1 if group & 0x10 else 0)
+            characters.append(chr((group | (0x20 if more else 0)) + 48))
+    return "".join(characters)
+
+
+def _decompress(text: str) -> list[int]:
+    runs: list[int] = []
+    position = 0
+    while position < len(text):
+        value, shift, more = 0, 0, True
+        while more:
+            if position >= len(text):
+                raise InputError(f"run-length text ends in the middle of a number: {_shortened(text)}")
+            group = ord(text[position]) - 48
+            if not 0 <= group < 64:
+                raise InputError(f"run-length text has the foreign character {text[position]!r} at position {position}")
+            value |= (group & 0x1F) << shift
+            more = bool(group & 0x20)
+            position, shift = position + 1, shift + 5
+            if not more and group & 0x10:
+                value -= 1 << shift
+        runs.append(value + runs[-2] if len(runs) > 2 else value)
+    return runs

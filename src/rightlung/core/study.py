@@ -1,0 +1,237 @@
+"""Studies, phrases, queries, and what models answer.
+
+Absence means unknown throughout: a finding that is not named is neither present nor absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.core.box import Box, check_number
+from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.frozen import FrozenMapping
+from rightlung.core.heatmap import Heatmap
+from rightlung.core.mask import Mask
+
+
+class Polarity(StrEnum):
+    """What is said of a finding. What is not named is unknown and has no polarity."""
+
+    POSITIVE = "positive"
+    NEGATIVE = "negative"
+    UNCERTAIN = "uncertain"
+
+
+def _check_text(value: object, what: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{what} must be a text with at least one character; got {value!r}")
+    return value
+
+
+def _check_findings(findings: object) -> FrozenMapping[str, Polarity]:
+    if not isinstance(findings, Mapping):
+        raise InputError(f"findings must map names to polarities; got {findings!r}")
+    checked = {}
+    for name, polarity in findings.items():
+        try:
+            checked[_check_text(name, "a finding's name")] = Polarity(polarity)
+        except ValueError as error:
+            if isinstance(error, InputError):
+                raise
+            raise unknown_name(f"polarity of finding {name!r}:", str(polarity), [*Polarity]) from None
+    return FrozenMapping(checked)
+
+
+def _check_boxes(boxes: Iterable[object], kind: type = Box) -> tuple[Any, ...]:
+    checked = tuple(boxes)
+    for box in checked:
+        if not isinstance(box, kind):
+            raise InputError(f"boxes must be {kind.__name__} values; got {box!r}")
+    return checked
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A text to ground, with its target (boxes, a mask, both, or none known), regions and findings."""
+
+    text: str
+    boxes: tuple[Box, ...] = ()
+    mask: Mask | None = None
+    regions: tuple[str, ...] = ()
+    findings: Mapping[str, Polarity] = field(default_factory=FrozenMapping)
+
+    def __post_init__(self) -> None:
+        _check_text(self.text, "a phrase's text")
+        object.__setattr__(self, "boxes", _check_boxes(self.boxes))
+        if self.mask is not None and not isinstance(self.mask, Mask):
+            raise InputError(f"a phrase's mask must be a Mask; got {self.mask!r}")
+        object.__setattr__(self, "regions", tuple(_check_text(name, "a region's name") for name in self.regions))
+        object.__setattr__(self, "findings", _check_findings(self.findings))
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredBox:
+    """A predicted box with its score and, where the model names it, its label."""
+
+    box: Box
+    score: float
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.box, Box):
+            raise InputError(f"a scored box needs a Box; got {self.box!r}")
+        object.__setattr__(self, "score", check_number(self.score, "box score"))
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """One sentence of a report: where it is seen, how sure the model is, and the prompt that brought it about."""
+
+    text: str
+    boxes: tuple[Box, ...] = ()
+    score: float | None = None
+    prompt: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_text(self.text, "a sentence's text")
+        object.__setattr__(self, "boxes", _check_boxes(self.boxes))
+        if self.score is not None:
+            object.__setattr__(self, "score", check_number(self.score, "sentence score"))
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A radiology report: its sections by name (``findings``, ``impression``, …) and/or its grounded sentences.
+
+    The word means nothing else here; an audit writes a *page*.
+    """
+
+    text: str
+    sections: Mapping[str, str] = field(default_factory=FrozenMapping)
+    sentences: tuple[Sentence, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise InputError(f"a report's text must be a text; got {self.text!r}")
+        for name, section in self.sections.items():
+            if not isinstance(name, str) or not isinstance(section, str):
+                raise InputError(f"report section {name!r} must be a text; got {section!r}")
+        object.__setattr__(self, "sections", FrozenMapping(self.sections))
+        object.__setattr__(self, "sentences", tuple(self.sentences))
+
+
+QueryKind = Literal["phrase", "box", "phrase+box", "image"]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a model is asked about an image: a phrase, a box, both, or the whole image."""
+
+    phrase: str | None = None
+    box: Box | None = None
+
+    def __post_init__(self) -> None:
+        if self.phrase is not None:
+            _check_text(self.phrase, "a query's phrase")
+        if self.box is not None and not isinstance(self.box, Box):
+            raise InputError(f"a query's box must be a Box; got {self.box!r}")
+
+    @property
+    def kind(self) -> QueryKind:
+        """Which of the four kinds of query this is."""
+        if self.phrase is None:
+            return "image" if self.box is None else "box"
+        return "phrase" if self.box is None else "phrase+box"
+
+
+@dataclass(frozen=True, slots=True)
+class Grounding:
+    """Where a model sees a phrase: a heatmap, scored boxes, or both; and how much it abstains."""
+
+    heatmap: Heatmap | None = None
+    boxes: tuple[ScoredBox, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.heatmap is not None and not isinstance(self.heatmap, Heatmap):
+            raise InputError(f"a grounding's heatmap must be a Heatmap; got {self.heatmap!r}")
+        object.__setattr__(self, "boxes", _check_boxes(self.boxes, ScoredBox))
+
+    @property
+    def abstention(self) -> float:
+        """The heatmap's abstention; without a heatmap, 1 where there is no box either, else 0."""
+        if self.heatmap is not None:
+            return self.heatmap.abstention
+        return 0.0 if self.boxes else 1.0
+
+
+Image = NDArray[np.float32]
+"""A radiograph as the design fixes it: float32 ``(height, width)``, 0 (black) to 1 (white)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """One frontal image with everything its source knows about it. The image loads on first use.
+
+    ``id`` is unique in its source and never a path. ``patient`` is what intervals are clustered by; ``exam`` groups the
+    images of one examination. ``extra`` holds what only this source knows.
+    """
+
+    id: str
+    load: Callable[[], Image] = field(repr=False)
+    patient: str | None = None
+    exam: str | None = None
+    view: str | None = None
+    split: str | None = None
+    age: float | None = None
+    sex: str | None = None
+    report: Report | None = None
+    phrases: tuple[Phrase, ...] = ()
+    regions: Mapping[str, Box] = field(default_factory=FrozenMapping)
+    findings: Mapping[str, Polarity] = field(default_factory=FrozenMapping)
+    gaze: Heatmap | None = None
+    source: str = ""
+    extra: Mapping[str, Any] = field(default_factory=FrozenMapping)
+
+    def __post_init__(self) -> None:
+        _check_text(self.id, "a study's id")
+        if not callable(self.load):
+            raise InputError(f"study {self.id!r}: load must be a function that returns the image; got {self.load!r}")
+        object.__setattr__(self, "phrases", tuple(self.phrases))
+        for name, box in self.regions.items():
+            if not isinstance(box, Box):
+                raise InputError(f"study {self.id!r}: region {name!r} must be a Box; got {box!r}")
+        object.__setattr__(self, "regions", FrozenMapping(self.regions))
+        object.__setattr__(self, "findings", _check_findings(self.findings))
+        object.__setattr__(self, "extra", FrozenMapping(self.extra))
+        if self.age is not None:
+            object.__setattr__(self, "age", check_number(self.age, f"study {self.id!r}: age"))
+
+    @property
+    def image(self) -> Image:
+        """The radiograph, float32 ``(height, width)`` in 0–1, read-only; kept once loaded."""
+        image: Image | None = self.__dict__.get("_image")
+        if image is None:
+            image = check_image(self.load(), f"study {self.id!r}")
+            self.__dict__["_image"] = image
+        return image
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_image"}
+
+
+def check_image(image: object, what: str) -> Image:
+    """Return ``image`` read-only if it is float32 ``(height, width)`` in 0–1, else say what it is."""
+    if not isinstance(image, np.ndarray) or image.ndim != 2 or image.size == 0 or image.dtype != np.float32:
+        shape, dtype = getattr(image, "shape", None), getattr(image, "dtype", type(image).__name__)
+        raise InputError(f"{what}: an image must be float32 of shape (height, width); got {dtype} of shape {shape}")
+    low, high = float(image.min()), float(image.max())
+    if not (low >= 0.0 and high <= 1.0):
+        raise InputError(f"{what}: an image's values must lie between 0 and 1; got {low} to {high}")
+    image.setflags(write=False)
+    return image

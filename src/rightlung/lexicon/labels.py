@@ -1,0 +1,226 @@
+"""The data sets' label sets, and maps between any two of them.
+
+Each label means one canonical finding (``data/label_sets.toml``), and findings know what is broader
+(``data/findings.toml``). A map between two sets is composed from that, label by label:
+
+1. ``same``: the target has a label with the same meaning;
+2. ``broader``: else the nearest labels of the target that hold whenever this one does (Infiltration to Lung Opacity);
+3. ``one of``: else, the labels of which at least one holds (Nodule/Mass to Nodule or Mass);
+4. ``none``: else there is no counterpart, and the table says so.
+
+Where a data set's label only comes close to its finding, or practice equates two that are not equal
+(``data/label_maps.toml``), the relation is ``close``. So nothing is written twice, every map is total, and no map says
+more than the source label does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import permutations
+from types import MappingProxyType
+from typing import Any, Literal, cast
+
+from rightlung.lexicon.findings import FINDINGS, broader_findings
+from rightlung.lexicon.loading import LazyMapping, Table, bad_data, not_known, read_data
+
+Relation = Literal["same", "close", "broader", "one of", "none"]
+
+CANONICAL = "findings"
+"""The name of the label set that the canonical findings form."""
+
+_SETS_FILE = "label_sets.toml"
+_MAPS_FILE = "label_maps.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSet:
+    """A data set's labels in published order and spelling, where they are published, and the finding each means.
+
+    ``notes`` holds, for labels that only come close to their finding, where the two part. ``no_finding`` is the word
+    the data set writes when it saw none of its labels; it need not be one (NIH's 14 do not count it).
+    """
+
+    name: str
+    title: str
+    labels: tuple[str, ...]
+    source: str
+    findings: Mapping[str, str]
+    notes: Mapping[str, str]
+    no_finding: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LabelMap:
+    """What each label of one set says in the labels of another; None where nothing does."""
+
+    source: str
+    target: str
+    table: Mapping[str, tuple[str, ...] | None]
+    relations: Mapping[str, Relation]
+    notes: Mapping[str, str]
+
+    @property
+    def lossy(self) -> bool:
+        """Whether the source label cannot be told from the target: something is dropped, merged or left open."""
+        images = list(self.table.values())
+        return any(image is None or len(image) != 1 for image in images) or len(set(images)) != len(images)
+
+    def apply(self, label: str) -> tuple[str, ...] | None:
+        """Return the target's labels for a source label, or None where it has no counterpart."""
+        if label not in self.table:
+            not_known(f"label of {self.source}", label, self.table)
+        return self.table[label]
+
+
+def build_label_sets(data: Mapping[str, object]) -> Mapping[str, LabelSet]:
+    """Build the label sets from their tables, checking that every label means a finding that is there."""
+    sets: dict[str, LabelSet] = {}
+    for name, entry in data.items():
+        table = Table(_SETS_FILE, name, entry)
+        meanings: dict[str, str] = {}
+        notes: dict[str, str] = {}
+        for part in table.texts("includes", sets):
+            meanings.update(sets[part].findings)
+            notes.update(sets[part].notes)
+        labels = table.table("labels")
+        for label, meaning in labels.entries.items():
+            if isinstance(meaning, dict):
+                close = Table(_SETS_FILE, f"{name}.labels.{label}", meaning)
+                meaning, notes[label] = close.text("finding"), close.text("note")
+                close.done()
+            if meaning not in FINDINGS:
+                bad_data(_SETS_FILE, f"{name}.labels", label, f"means {meaning!r}, which is not a finding")
+            meanings[label] = meaning
+        if not meanings:
+            table.fail("labels", "is missing")
+        sets[name] = LabelSet(
+            name=name,
+            title=table.text("title"),
+            labels=tuple(meanings),
+            source=table.text("source"),
+            findings=MappingProxyType(meanings),
+            notes=MappingProxyType(notes),
+            no_finding=table.text("no_finding", "") or None,
+        )
+        table.done()
+    identity = {name: name for name in FINDINGS}
+    sets[CANONICAL] = LabelSet(
+        CANONICAL,
+        "the canonical findings",
+        tuple(identity),
+        "this lexicon",
+        MappingProxyType(identity),
+        MappingProxyType({}),
+    )
+    return MappingProxyType(sets)
+
+
+LABEL_SETS: Mapping[str, LabelSet] = LazyMapping(lambda: build_label_sets(read_data(_SETS_FILE)))
+"""Every label set by name; ``findings`` is the canonical one."""
+
+
+def label_set(name: str) -> LabelSet:
+    """Return a label set by name."""
+    if name not in LABEL_SETS:
+        not_known("label set", name, LABEL_SETS)
+    return LABEL_SETS[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """What a map says of one label instead of what the findings imply, and why."""
+
+    to: tuple[str, ...]
+    relation: Relation
+    note: str
+
+
+def build_overrides(data: Mapping[str, Any], sets: Mapping[str, LabelSet]) -> Mapping[tuple[str, str, str], Override]:
+    """Build the exceptions by (source, target, label), checking that sets and labels are there."""
+    overrides = {}
+    for number, entry in enumerate(data["override"], start=1):
+        table = Table(_MAPS_FILE, f"override {number}", entry)
+        target = table.text("target")
+        if target not in sets:
+            table.fail("target", f"names {target!r}, which is not a label set")
+        override = Override(
+            to=table.texts("to", sets[target].labels),
+            relation=cast(Relation, table.choice("relation", "close", ("close", "one of"))),
+            note=table.text("note"),
+        )
+        label = table.text("label")
+        for source in table.texts("sources", sets):
+            if label not in sets[source].labels:
+                table.fail("label", f"{label!r} is not a label of {source}")
+            overrides[source, target, label] = override
+        table.done()
+    return MappingProxyType(overrides)
+
+
+_OVERRIDES: Mapping[tuple[str, str, str], Override] = LazyMapping(
+    lambda: build_overrides(read_data(_MAPS_FILE), LABEL_SETS)
+)
+
+
+def _image(meaning: str, by_finding: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, ...] | None, Relation]:
+    """Return the target's labels for a finding and how they relate to it."""
+    if meaning in by_finding:
+        return by_finding[meaning], "same"
+    reached: list[str] = []
+    for step in broader_findings(meaning):
+        # Only the nearest: what lies beyond a label already reached is implied by that label.
+        if step in by_finding and not any(step in broader_findings(nearer) for nearer in reached):
+            reached.append(step)
+    if reached:
+        return tuple(label for step in reached for label in by_finding[step]), "broader"
+    choices = FINDINGS[meaning].one_of
+    if choices and all(choice in by_finding for choice in choices):
+        return tuple(label for choice in choices for label in by_finding[choice]), "one of"
+    return None, "none"
+
+
+def compose(source: LabelSet, target: LabelSet) -> LabelMap:
+    """Compose the map between two label sets through the canonical findings."""
+    by_finding: dict[str, tuple[str, ...]] = {}
+    for label, meaning in target.findings.items():
+        by_finding[meaning] = (*by_finding.get(meaning, ()), label)
+    table: dict[str, tuple[str, ...] | None] = {}
+    relations: dict[str, Relation] = {}
+    notes: dict[str, str] = {}
+    for label, meaning in source.findings.items():
+        override = _OVERRIDES.get((source.name, target.name, label))
+        if override is not None:
+            table[label], relations[label], notes[label] = override.to, override.relation, override.note
+            continue
+        image, relation = _image(meaning, by_finding)
+        remarks = [source.notes.get(label), *(target.notes.get(reached) for reached in image or ())]
+        if image is not None and any(remarks) and relation in ("same", "broader"):
+            relation = "close"
+        table[label], relations[label] = image, relation
+        if image is not None and any(remarks):
+            notes[label] = "; ".join(dict.fromkeys(remark for remark in remarks if remark))
+    frozen = (MappingProxyType(table), MappingProxyType(relations), MappingProxyType(notes))
+    return LabelMap(source.name, target.name, *frozen)
+
+
+def _all_maps() -> Mapping[tuple[str, str], LabelMap]:
+    pairs = permutations(LABEL_SETS, 2)
+    return MappingProxyType({(one, other): compose(LABEL_SETS[one], LABEL_SETS[other]) for one, other in pairs})
+
+
+LABEL_MAPS: Mapping[tuple[str, str], LabelMap] = LazyMapping(_all_maps)
+"""The map between any two label sets, by (source, target)."""
+
+
+def label_map(source: str, target: str) -> LabelMap:
+    """Return the map from one label set to another; to ``findings`` for the canonical names.
+
+    >>> label_map("nih-14", "chexpert-14").apply("Infiltration")
+    ('Lung Opacity',)
+    """
+    label_set(source)
+    label_set(target)
+    if source == target:
+        return compose(LABEL_SETS[source], LABEL_SETS[target])
+    return LABEL_MAPS[source, target]

@@ -1,0 +1,126 @@
+"""Reading the lexicon's data files, with errors that name the file, the table and the key.
+
+The facts of the lexicon are TOML in ``lexicon/data``, so that a radiologist can read and correct them without
+reading code. They are read on first use: importing the lexicon must cost next to nothing. For the same reason the
+errors are imported where they are raised (``rightlung.core`` brings numpy along).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Generic, NoReturn, TypeVar
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class LazyMapping(Mapping[Key, Value], Generic[Key, Value]):
+    """A read-only mapping that is built when it is first looked at."""
+
+    def __init__(self, build: Callable[[], Mapping[Key, Value]]) -> None:
+        self._build = build
+        self._items: Mapping[Key, Value] | None = None
+
+    def _built(self) -> Mapping[Key, Value]:
+        if self._items is None:
+            self._items = self._build()
+        return self._items
+
+    def __getitem__(self, key: Key) -> Value:
+        return self._built()[key]
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._built())
+
+    def __len__(self) -> int:
+        return len(self._built())
+
+    def __repr__(self) -> str:
+        return repr(dict(self._built()))
+
+
+def bad_data(file: str, table: str, key: str, problem: str) -> NoReturn:
+    """Raise the error for a wrong entry of a data file."""
+    from rightlung.core.errors import InputError
+
+    raise InputError(f"{file}, table [{table}], key {key!r}: {problem}")
+
+
+def not_known(kind: str, name: str, known: Iterable[str]) -> NoReturn:
+    """Raise the error for a name that the lexicon does not hold."""
+    from rightlung.core.errors import unknown_name
+
+    raise unknown_name(kind, name, known)
+
+
+@cache
+def read_data(file: str) -> dict[str, Any]:
+    """Return the tables of one of the lexicon's data files. The caller must not change them."""
+    return tomllib.loads((files("rightlung.lexicon") / "data" / file).read_text(encoding="utf-8"))
+
+
+class Table:
+    """One table of a data file: takes its keys one by one, checks their types, and refuses keys nobody asked for."""
+
+    def __init__(self, file: str, name: str, entries: object) -> None:
+        if not isinstance(entries, dict):
+            bad_data(file, name, "", f"must be a table; got {entries!r}")
+        self.file = file
+        self.name = name
+        self.entries: dict[str, Any] = entries
+        self._taken: set[str] = set()
+
+    def fail(self, key: str, problem: str) -> NoReturn:
+        """Raise the error for one key of this table."""
+        bad_data(self.file, self.name, key, problem)
+
+    def _take(self, key: str, default: Any, kind: type, what: str) -> Any:
+        self._taken.add(key)
+        value = self.entries.get(key, default)
+        if value is default and default is not None:
+            return value
+        if value is None:
+            self.fail(key, "is missing")
+        if not isinstance(value, kind):
+            self.fail(key, f"must be {what}; got {value!r}")
+        return value
+
+    def text(self, key: str, default: str | None = None) -> str:
+        """Return a text."""
+        return str(self._take(key, default, str, "a text"))
+
+    def flag(self, key: str, default: bool) -> bool:
+        """Return true or false."""
+        return bool(self._take(key, default, bool, "true or false"))
+
+    def choice(self, key: str, default: str, choices: tuple[str, ...]) -> str:
+        """Return one of the texts allowed."""
+        value = self.text(key, default)
+        if value not in choices:
+            self.fail(key, f"must be one of {', '.join(choices)}; got {value!r}")
+        return value
+
+    def texts(self, key: str, known: Iterable[str] | None = None) -> tuple[str, ...]:
+        """Return a list of texts without repetition, each among ``known`` where that is given; empty when left out."""
+        value = tuple(self._take(key, [], list, "a list of texts"))
+        for entry in value:
+            if not isinstance(entry, str):
+                self.fail(key, f"must be a list of texts; got {entry!r} in it")
+            if known is not None and entry not in known:
+                self.fail(key, f"names {entry!r}, which is not there")
+        if len(set(value)) != len(value):
+            self.fail(key, f"repeats an entry: {', '.join(value)}")
+        return value
+
+    def table(self, key: str) -> Table:
+        """Return a table inside this one; empty when left out."""
+        return Table(self.file, f"{self.name}.{key}", self._take(key, {}, dict, "a table"))
+
+    def done(self) -> None:
+        """Refuse keys that were not asked for: most are misspelt."""
+        for key in self.entries:
+            if key not in self._taken:
+                self.fail(key, f"is not a key of this table; it has {', '.join(sorted(self._taken))}")

@@ -1,0 +1,152 @@
+"""Anatomical regions: Chest ImaGenome's 29 and the 5 paired ones that ChEX adds (Müller et al., ECCV 2024).
+
+The facts and where they come from stand in ``data/regions.toml``. Sides are the patient's. The hierarchy is anatomical
+containment and ours; neither Chest ImaGenome nor ChEX publishes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import Literal, cast
+
+from rightlung.lexicon.loading import Table, not_known, read_data
+
+RegionSide = Literal["left", "right", "none", "both"]
+
+_FILE = "regions.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A place on the frontal radiograph.
+
+    ``side`` is ``none`` for the midline and for named structures without a partner (the right atrium), ``both`` for the
+    paired regions. ``parts`` holds the two halves of a paired region and is empty otherwise. ``mirror`` is the
+    region's name on the other side, or its own.
+    """
+
+    name: str
+    parent: str | None
+    children: tuple[str, ...]
+    side: RegionSide
+    parts: tuple[str, ...]
+    mirror: str
+    spoken: str
+    preposition: str
+    aliases: tuple[str, ...]
+
+
+def _mirror_name(name: str, names: Iterable[str]) -> str:
+    for one, other in (("left ", "right "), ("right ", "left ")):
+        if name.startswith(one) and other + name.removeprefix(one) in names:
+            return other + name.removeprefix(one)
+    return name
+
+
+def build_regions(data: Mapping[str, object]) -> dict[str, Region]:
+    """Build all regions from the tables ``regions`` and ``paired``, checking that every name they mention is there."""
+    single = Table(_FILE, "regions", data.get("regions")).entries
+    paired = Table(_FILE, "paired", data.get("paired")).entries
+    names = (*single, *paired)
+    parents: dict[str, str | None] = {}
+    tables: dict[str, Table] = {}
+    for kind, entries in (("regions", single), ("paired", paired)):
+        for name, entry in entries.items():
+            tables[name] = table = Table(_FILE, f"{kind}.{name}", entry)
+            parent = table.text("parent", "")
+            if parent and parent not in names:
+                table.fail("parent", f"names {parent!r}, which is not there")
+            parents[name] = parent or None
+    regions = {}
+    for name, table in tables.items():
+        parts = table.texts("parts", names)
+        if (len(parts) == 2) != (name in paired):
+            table.fail("parts", "a paired region has two parts and no other has any")
+        side = "both" if parts else table.choice("side", "none", ("left", "right", "none"))
+        regions[name] = Region(
+            name=name,
+            parent=parents[name],
+            children=tuple(child for child, parent in parents.items() if parent == name),
+            side=cast(RegionSide, side),
+            parts=parts,
+            mirror=_mirror_name(name, names),
+            spoken=table.text("spoken", name),
+            preposition=table.text("preposition", "in"),
+            aliases=table.texts("aliases"),
+        )
+        table.done()
+    return regions
+
+
+_ALL = build_regions(read_data(_FILE))
+
+REGIONS: Mapping[str, Region] = MappingProxyType(_ALL)
+"""All 34 regions by name."""
+
+IMAGENOME_REGIONS: tuple[str, ...] = tuple(name for name, found in _ALL.items() if not found.parts)
+"""The 29 names of Chest ImaGenome, in its order."""
+
+PAIRED_REGIONS: tuple[str, ...] = tuple(name for name, found in _ALL.items() if found.parts)
+"""The 5 names that ChEX adds, each for a left and a right region together."""
+
+
+@cache
+def _names() -> dict[str, Region]:
+    names = dict(_ALL)
+    for found in _ALL.values():
+        for alias in found.aliases:
+            if names.setdefault(alias, found) is not found:
+                Table(_FILE, found.name, {}).fail("aliases", f"{alias!r} is also a name of {names[alias].name!r}")
+    return names
+
+
+def region(name: str) -> Region:
+    """Return a region by name or alias, whatever the case.
+
+    Lobes are understood as the zone over which most of the lobe projects, which is close and not equal:
+
+    >>> region("Left Lower Lobe").name
+    'left lower lung zone'
+    """
+    found = _names().get(" ".join(name.lower().replace("_", " ").split()))
+    if found is None:
+        not_known("region", name, REGIONS)
+    return found
+
+
+def mirror_region(name: str) -> str:
+    """Return the name of the same place on the other side; midline and paired regions are their own mirror image.
+
+    >>> mirror_region("left apical zone"), mirror_region("trachea")
+    ('right apical zone', 'trachea')
+    """
+    return region(name).mirror
+
+
+def _closure(start: Region, step: Callable[[Region], Iterable[str]]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    waiting = list(step(start))
+    while waiting:
+        name = waiting.pop(0)
+        if name not in found:
+            found[name] = None
+            waiting.extend(step(_ALL[name]))
+    return tuple(found)
+
+
+def descendants(name: str) -> tuple[str, ...]:
+    """Return every region that lies inside this one, nearest first; a paired region holds its parts."""
+    return _closure(region(name), lambda found: (*found.parts, *found.children))
+
+
+def ancestors(name: str) -> tuple[str, ...]:
+    """Return every region that this one lies inside, nearest first, paired ones among them."""
+
+    def outward(found: Region) -> tuple[str, ...]:
+        holders = tuple(pair for pair in PAIRED_REGIONS if found.name in _ALL[pair].parts and pair != found.parent)
+        return ((found.parent,) if found.parent else ()) + holders
+
+    return _closure(region(name), outward)

@@ -1,0 +1,147 @@
+"""One row of the predictions file as a value: what was asked of a model about a study, and what it answered."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rightlung.core import FrozenMapping, Grounding, InputError, Query, Sentence
+from rightlung.core.box import check_number
+
+PHRASE_QUERY = re.compile(r"phrase:(0|[1-9][0-9]*)")
+
+
+class Key(NamedTuple):
+    """What tells one row from all others."""
+
+    study: str
+    query: str
+    condition: str = "none"
+
+    def __str__(self) -> str:
+        return f"study {self.study!r}, query {self.query!r}, condition {self.condition!r}"
+
+
+def digest(study: str, query: str, condition: str) -> bytes:
+    """Return 16 bytes that stand for a key, so that millions of keys are remembered in little memory."""
+    text = f"{len(study)}:{study}{len(query)}:{query}{condition}"  # lengths: "ab","c" must differ from "a","bc"
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+def phrase_query(index: int) -> str:
+    """Return the name of the query that asks ``study.phrases[index]``.
+
+    >>> phrase_query(0)
+    'phrase:0'
+    """
+    return f"phrase:{index}"
+
+
+def check_text(value: object, what: str, may_be_blank: bool = False) -> str:
+    """Return ``value`` if a file can hold it: a text that UTF-8 can write, and not blank unless that is allowed."""
+    if not isinstance(value, str) or not (may_be_blank or value.strip()):
+        raise InputError(f"{what} must be a text with at least one character; got {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{what} cannot be written as UTF-8: {value!r} ({error.reason})") from None
+    return value
+
+
+def check_query_name(name: str) -> None:
+    """Refuse a name that looks like a phrase's but has no index, which nothing could be looked up by."""
+    if name.startswith("phrase:") and not PHRASE_QUERY.fullmatch(name):
+        raise InputError(f"query {name!r} must be 'phrase:' and an index into the study's phrases, such as 'phrase:0'")
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a model answered to one query about one study under one condition.
+
+    ``None`` means that the model was not asked or cannot tell; an empty tuple or mapping is an answer ("nothing").
+    A prediction holds at least one answer, or else the ``error`` that says why there is none, and never both.
+    """
+
+    study: str
+    query: str
+    condition: str = "none"
+    asked: Query = field(default_factory=Query)
+    grounding: Grounding | None = None
+    similarity_global: float | None = None
+    similarity_local: float | None = None
+    sentences: tuple[Sentence, ...] | None = None
+    finding_scores: Mapping[str, float] | None = None
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("study", "query", "condition"):
+            check_text(getattr(self, name), name)
+        check_query_name(self.query)
+        self._check_asked()
+        self._check_answers()
+        answers = (
+            self.grounding, self.similarity_global, self.similarity_local, self.sentences, self.finding_scores,
+        )  # fmt: skip
+        answered = any(answer is not None for answer in answers)
+        if self.error is not None:
+            # A message may quote a file name that is not UTF-8; the reason for a failure must not fail in its turn.
+            if isinstance(self.error, str):
+                object.__setattr__(self, "error", self.error.encode("utf-8", "backslashreplace").decode())
+            check_text(self.error, "error")
+            if answered:
+                raise InputError(f"{self.key}: a row with an error holds no answer")
+        elif not answered:
+            raise InputError(f"{self.key}: a row without any answer must say why in error")
+
+    def _check_asked(self) -> None:
+        if not isinstance(self.asked, Query):
+            raise InputError(f"{self.key}: asked must be a Query; got {self.asked!r}")
+        if self.asked.phrase is not None:
+            check_text(self.asked.phrase, "phrase")
+
+    def _check_answers(self) -> None:
+        if self.grounding is not None:
+            if not isinstance(self.grounding, Grounding):
+                raise InputError(f"{self.key}: grounding must be a Grounding; got {self.grounding!r}")
+            for scored in self.grounding.boxes:
+                if scored.label is not None:
+                    check_text(scored.label, "a box's label", may_be_blank=True)
+        for name in ("similarity_global", "similarity_local"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, check_number(getattr(self, name), name))
+        if self.sentences is not None:
+            object.__setattr__(self, "sentences", tuple(self.sentences))
+            for sentence in self.sentences:
+                if not isinstance(sentence, Sentence):
+                    raise InputError(f"{self.key}: sentences must be Sentence values; got {sentence!r}")
+                check_text(sentence.text, "a sentence's text")
+                if sentence.prompt is not None:
+                    check_text(sentence.prompt, "a sentence's prompt", may_be_blank=True)
+        if self.finding_scores is not None:
+            scores = {
+                check_text(name, "a finding's name"): check_number(score, f"score of finding {name!r}")
+                for name, score in self.finding_scores.items()
+            }
+            object.__setattr__(self, "finding_scores", FrozenMapping(scores))
+
+    @classmethod
+    def failed(cls, study: str, query: str, condition: str, asked: Query, reason: BaseException | str) -> Prediction:
+        """Return the row of a query that got no answer, with the reason, so that one bad study never stops a run."""
+        text = reason if isinstance(reason, str) else str(reason)
+        kind = "" if isinstance(reason, str | InputError) else type(reason).__name__
+        error = ": ".join(part for part in (kind, text.strip()) if part) or "no reason given"
+        return cls(study, query, condition, asked, error=error)
+
+    @property
+    def key(self) -> Key:
+        """What tells this prediction from all others in its file."""
+        return Key(self.study, self.query, self.condition)
+
+    @property
+    def phrase_index(self) -> int | None:
+        """Which of the study's phrases this asks; ``None`` for any other query."""
+        match = PHRASE_QUERY.fullmatch(self.query)
+        return int(match[1]) if match else None

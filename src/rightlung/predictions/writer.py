@@ -1,0 +1,280 @@
+"""Write predictions so that being killed loses at most what was not yet written, and a rerun doubles nothing.
+
+A part is made in memory, written under a hidden temporary name, brought to the disk, and only then renamed: a name
+ending in ``.parquet`` always stands for a complete part. One writer at a time holds the folder, by a lock that the
+kernel lets go of when its process ends, however it ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rightlung.core import InputError, OutputError
+from rightlung.predictions.parts import Part, inspect_part
+from rightlung.predictions.prediction import Prediction, check_text, digest
+from rightlung.predictions.problem import PredictionError
+from rightlung.predictions.reader import read_keys
+from rightlung.predictions.rows import file_metadata, to_table
+
+CELLS_PER_PART = 1 << 24
+"""64 MiB of map cells make a part, however few rows they are."""
+
+_PART = re.compile(r"part-(\d{5,})\.parquet")
+_LOCK = ".lock"
+_TEMPORARY = ".part-*.tmp"
+
+
+class DoneKeys:
+    """The keys of complete rows, for ``key in done`` and ``len(done)``. Holds 16 bytes a key, not its text."""
+
+    def __init__(self, digests: Iterable[bytes] = ()) -> None:
+        self._digests = frozenset(digests)
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, tuple) and len(key) == 3 and digest(*key) in self._digests
+
+    def __len__(self) -> int:
+        return len(self._digests)
+
+
+class PredictionWriter:
+    """Writes parts ``part-00000.parquet``, ``part-00001.parquet``, … into ``folder``, going on where a run stopped.
+
+    ``done`` holds the keys that were complete when the writer opened; ask it before asking the model. A prediction
+    whose key is among them is passed over by `write`, one that was already given to this writer is refused. What is
+    given is kept until it is on the disk: after ``rows_per_part`` rows, when ``seconds_per_part`` have gone by since
+    the first of them (looked at by each `write`), at `flush`, and at the end of the ``with`` block, also when that ends
+    by an exception.
+
+    If a part cannot be written (`OutputError`), nothing of it is visible, its rows stay here, and a later `flush`
+    writes them.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        source: str,
+        model: str,
+        rows_per_part: int = 1000,
+        seconds_per_part: float = 60.0,
+        run: Mapping[str, object] | None = None,
+    ) -> None:
+        if rows_per_part < 1:
+            raise InputError(f"rows_per_part must be at least 1; got {rows_per_part}")
+        if not seconds_per_part > 0:
+            raise InputError(f"seconds_per_part must be positive; got {seconds_per_part}")
+        self.folder = Path(folder)
+        self._metadata = file_metadata(check_text(source, "source"), check_text(model, "model"), run)
+        self._rows_per_part, self._seconds_per_part = rows_per_part, seconds_per_part
+        self._rows: list[Prediction] = []
+        self._cells = 0
+        self._oldest = 0.0
+        self._renamed: tuple[Path, list[Prediction], int] | None = None
+        self._given: set[bytes] = set()
+        self._lock: int | None = _lock_folder(self.folder)
+        try:
+            self.done = DoneKeys(_digests(_own_parts(self.folder), source, model))
+        except BaseException:
+            self._unlock()
+            raise
+        _open_writers.add(self)
+
+    def __enter__(self) -> PredictionWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except OutputError as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))  # what ended the run is the first cause, and must not be hidden by this
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.done or (isinstance(key, tuple) and len(key) == 3 and digest(*key) in self._given)
+
+    def write(self, prediction: Prediction) -> None:
+        """Take a prediction; write a part if it is time. If that fails the prediction is kept: do not give it again."""
+        if self._lock is None:
+            raise OutputError(f"{self.folder}: this writer is closed")
+        if not isinstance(prediction, Prediction):
+            raise InputError(f"a PredictionWriter writes Prediction values; got {prediction!r}")
+        if prediction.key in self.done:
+            return
+        mark = digest(*prediction.key)
+        if mark in self._given:
+            raise InputError(f"{self.folder}: a prediction for {prediction.key} was already written in this run")
+        if not self._rows:
+            self._oldest, self._cells = time.monotonic(), 0
+        self._rows.append(prediction)
+        self._given.add(mark)
+        heatmap = prediction.grounding.heatmap if prediction.grounding else None
+        self._cells += heatmap.values.size if heatmap is not None else 0
+        waited = time.monotonic() - self._oldest
+        if len(self._rows) >= self._rows_per_part or self._cells >= CELLS_PER_PART or waited >= self._seconds_per_part:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is waiting as one part and bring it to the disk."""
+        if self._lock is None:
+            return
+        self._forget_renamed()
+        rows = self._rows
+        if not rows:
+            return
+        buffer = pa.BufferOutputStream()
+        pq.write_table(
+            to_table(rows, self._metadata), buffer, compression="zstd", write_page_checksum=True,
+            use_dictionary=["study", "query", "condition", "phrase", "error"], row_group_size=len(rows),
+        )  # fmt: skip
+        part = self._next_part()
+        temporary = part.with_name(f".{part.stem}.tmp")
+        try:
+            _write_to_disk(temporary, buffer.getvalue())
+            self._renamed = (part, rows, len(rows))
+            temporary.rename(part)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise _not_written(part, error) from None
+        self._forget_renamed()
+        try:
+            _sync_folder(self.folder)
+        except OSError as error:
+            raise _not_written(self.folder, error) from None
+
+    def close(self) -> None:
+        """Write what is waiting and let go of the folder. If writing fails, the folder is let go of all the same."""
+        try:
+            self.flush()
+        finally:
+            self._unlock()
+
+    def _forget_renamed(self) -> None:
+        """Drop the rows of a part that has got its name.
+
+        Asks the disk rather than a flag, and changes one attribute: an interrupt (Ctrl-C) between the renaming and this
+        finds the rows dropped by the next `flush`, once.
+        """
+        if self._renamed is not None:
+            part, rows, count = self._renamed
+            if self._rows is rows and part.exists():
+                self._rows = rows[count:]
+
+    def _next_part(self) -> Path:
+        numbers = [int(match[1]) for file in self.folder.iterdir() if (match := _PART.fullmatch(file.name))]
+        return self.folder / f"part-{max(numbers, default=-1) + 1:05d}.parquet"
+
+    def _unlock(self) -> None:
+        _open_writers.discard(self)
+        if self._lock is not None:
+            lock, self._lock = self._lock, None
+            os.close(lock)
+
+
+def _lock_folder(folder: Path) -> int:
+    """Make the folder where there is none, and hold it; return the lock's file descriptor."""
+    import fcntl  # not on Windows, where reading must work all the same
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except FileExistsError:
+        raise OutputError(f"{folder}: predictions are written into a folder, but this is a file") from None
+    except OSError as error:
+        raise _not_written(folder, error) from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise OutputError(
+            f"{folder}: another run is writing predictions here; wait for its end, or choose another folder"
+        ) from None
+    except OSError as error:
+        os.close(lock)
+        raise OutputError(f"{folder}: the folder cannot be locked: {error.strerror}") from None
+    return lock
+
+
+def _own_parts(folder: Path) -> Iterator[Path]:
+    """Clear away what a killed run left unfinished, and yield the complete parts; refuse a folder of something else."""
+    try:
+        for leftover in folder.glob(_TEMPORARY):
+            leftover.unlink()
+        files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
+    except OSError as error:
+        raise _not_written(folder, error) from None
+    for file in files:
+        if not _PART.fullmatch(file.name):
+            raise OutputError(f"{folder}: holds {file.name!r}, which is no part of predictions; choose an empty folder")
+    yield from files
+
+
+def _digests(paths: Iterator[Path], source: str, model: str) -> Iterator[bytes]:
+    for path in paths:
+        part, problems = inspect_part(path)
+        if part is None:
+            raise PredictionError(problems[0])
+        _check_same(part, source, model)
+        for _, key in read_keys(part):
+            yield digest(*key)
+
+
+def _check_same(part: Part, source: str, model: str) -> None:
+    for what, before, now in (("model", part.model, model), ("source", part.source, source)):
+        if before != now:
+            raise InputError(
+                f"{part.path.parent}: {part.name} holds predictions of the {what} {before!r}, so those of {now!r} "
+                "cannot be added; choose another folder"
+            )
+
+
+def _write_to_disk(path: Path, content: Any) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        left = memoryview(content)
+        while left:
+            left = left[os.write(file, left) :]
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the new name itself to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _not_written(path: Path, error: OSError) -> OutputError:
+    return OutputError(f"{path}: cannot be written: {error.strerror or error}")
+
+
+_open_writers: weakref.WeakSet[PredictionWriter] = weakref.WeakSet()
+
+
+def _let_go_in_child() -> None:
+    """A forked process (a data loader's worker) must neither write nor keep the lock when its parent is killed."""
+    for writer in list(_open_writers):
+        writer._unlock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_let_go_in_child)

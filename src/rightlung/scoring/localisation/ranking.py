@@ -1,0 +1,201 @@
+"""Pixels in the order of their scores: the one sort behind every threshold-free and top-share measure.
+
+The bits of a non-negative float keep its order when read as an unsigned integer, and its sign bit is free. Shifted
+left by one, with the label in the lowest bit, score and label sort together as one plain integer array. Within a tie
+the negatives come first, so everything about a tie can be read off the positions of the positives.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32] | NDArray[np.float64]
+
+
+class _CompiledCurve(ctypes.Structure):
+    _fields_ = (("wins", ctypes.c_int64), ("precision", ctypes.c_double))
+
+
+@functools.cache
+def compiled() -> ctypes.CDLL | None:
+    """Return the compiled sort (see ``_radix.c``), ``None`` where it was not built."""
+    path = Path(__file__).with_name("_radix.so")
+    if not path.exists():
+        return None
+    library = ctypes.CDLL(str(path))
+    for function in (library.rank32, library.rank64):
+        function.restype = ctypes.c_int64
+        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, *[ctypes.c_void_p] * 3]
+    return library
+
+
+class Curve(NamedTuple):
+    """What AUROC and average precision are made of."""
+
+    wins: int
+    """Twice the pairs of a positive and a negative in which the positive scores higher, ties counting one."""
+    precision: float
+    """The precision at each positive's score (all pixels scoring at least that), added up over the positives."""
+
+
+class Cut(NamedTuple):
+    """Pixels above a cut, and those tied at it."""
+
+    above: int
+    positives_above: int
+    tied: int
+    positives_tied: int
+
+
+class Ranking(Protocol):
+    """What the measures need to know of a map's order, whoever sorted it."""
+
+    pixels: int
+    positives: int
+
+    def curve(self) -> Curve:
+        """Return the two sums over all ties."""
+
+    def cut(self, count: float) -> Cut:
+        """Return the cut that leaves ``count`` pixels (a fraction of a pixel included) above or at it."""
+
+    def at_least(self, value: float) -> tuple[int, int]:
+        """Return how many pixels, and how many positives, score ``value`` or more."""
+
+
+def curve_of_ties(
+    pixels: int, positives: NDArray[np.int64], negatives: NDArray[np.int64], negatives_below: NDArray[np.int64]
+) -> Curve:
+    """Add up over the distinct scores that positives have, ascending: how many of each lie there, and below."""
+    positives_below = positives.cumsum() - positives
+    hits = positives.sum() - positives_below
+    wins = positives * (2 * negatives_below + negatives)
+    precision = positives * (hits / (pixels - positives_below - negatives_below))
+    return Curve(int(wins.sum()), float(precision.sum()))
+
+
+@dataclass(slots=True)
+class PixelRanking:
+    """A ranking of single pixels by the packed sort."""
+
+    pixels: int
+    positives: int
+    keys: NDArray[Any]  # (pixels,) unsigned, ascending: score bits << 1 | label
+    where: NDArray[np.int64]  # (positives,) positions of the positives in `keys`
+    _curve: Curve | None = None
+
+    @classmethod
+    def of(cls, values: Floats, mask: NDArray[np.bool_]) -> PixelRanking:
+        """Sort ``values`` (pixels,), checked non-negative, with the labels in ``mask`` (pixels,)."""
+        values, mask = cast(Floats, np.ascontiguousarray(values)), np.ascontiguousarray(mask)
+        unsigned = np.uint32 if values.dtype == np.float32 else np.uint64
+        library, count = compiled(), len(values)
+        if library is None:
+            keys = np.left_shift(values.view(unsigned), 1)  # drops the sign of a negative zero on the way
+            np.bitwise_or(keys, mask, out=keys)
+            keys.sort()
+            where = np.flatnonzero(np.bitwise_and(keys, 1).astype(np.bool_))
+            return cls(count, len(where), keys, where)
+        keys = np.empty(count, dtype=unsigned)
+        where = np.empty(np.count_nonzero(mask) + 1, dtype=np.int64)  # the compiled loop writes one place ahead
+        sums = _CompiledCurve()
+        rank = library.rank32 if unsigned is np.uint32 else library.rank64
+        found = rank(
+            values.ctypes.data, mask.ctypes.data, count, keys.ctypes.data, where.ctypes.data, ctypes.addressof(sums)
+        )
+        if found < 0:
+            raise MemoryError(f"no memory to sort {count} pixels")
+        return cls(count, found, keys, where[:found], Curve(sums.wins, sums.precision))
+
+    def curve(self) -> Curve:
+        """Return the two sums over all ties."""
+        if self._curve is None:
+            scores = self.keys[self.where]
+            starts = np.flatnonzero(np.concatenate(([True], scores[1:] != scores[:-1])))
+            first, score = self.where[starts], scores[starts]
+            negatives = np.zeros_like(first)
+            # Negatives of a tie come right before its positives; only where there are any is their start searched for.
+            tied = np.flatnonzero((first > 0) & (self.keys[first - 1] == score - 1))
+            negatives[tied] = first[tied] - np.searchsorted(self.keys, score[tied] - 1)
+            positives = np.diff(np.append(starts, self.positives))
+            self._curve = curve_of_ties(self.pixels, positives, negatives, first - starts - negatives)
+        return self._curve
+
+    def cut(self, count: float) -> Cut:
+        """Return the cut that leaves ``count`` pixels above or at it."""
+        key = self.keys[self.pixels - math.ceil(count)] & ~self.keys.dtype.type(1)
+        low = int(np.searchsorted(self.keys, key))
+        high = int(np.searchsorted(self.keys, key + self.keys.dtype.type(1), side="right"))
+        positives_below, positives_up_to = (int(i) for i in np.searchsorted(self.where, (low, high)))
+        return Cut(self.pixels - high, self.positives - positives_up_to, high - low, positives_up_to - positives_below)
+
+    def at_least(self, value: float) -> tuple[int, int]:
+        """Return how many pixels, and how many positives, score ``value`` or more."""
+        low = int(np.searchsorted(self.keys, self._key(value)))
+        return self.pixels - low, self.positives - int(np.searchsorted(self.where, low))
+
+    def _key(self, value: float) -> Any:
+        """Return the key of the smallest score of this precision that is at least ``value``."""
+        unsigned = self.keys.dtype.type
+        floating = np.float32 if unsigned is np.uint32 else np.float64
+        rounded = floating(value)
+        if float(rounded) < value:
+            rounded = np.nextafter(rounded, floating(np.inf))
+        return np.left_shift(np.array(rounded).view(unsigned), unsigned(1))[()]
+
+
+@dataclass(slots=True)
+class CellRanking:
+    """A ranking of the cells of a small grid, each standing for all the pixels it covers."""
+
+    pixels: int
+    positives: int
+    values: NDArray[Any]  # (cells,) distinct scores, ascending
+    counts: NDArray[np.int64]  # (cells,) pixels with that score
+    hits: NDArray[np.int64]  # (cells,) positives among them
+    _curve: Curve | None = None
+
+    @classmethod
+    def of(cls, values: Floats, counts: NDArray[np.int64], hits: NDArray[np.int64]) -> CellRanking:
+        """Sort cells with ``values``, the number of pixels each covers, and the positives among those."""
+        covered = counts > 0  # a grid finer than the pixels has cells that no pixel looks at
+        distinct, inverse = np.unique(values[covered], return_inverse=True)
+        return cls(
+            int(counts.sum()),
+            int(hits.sum()),
+            distinct,
+            np.bincount(inverse, counts[covered], minlength=len(distinct)).astype(np.int64),
+            np.bincount(inverse, hits[covered], minlength=len(distinct)).astype(np.int64),
+        )
+
+    def curve(self) -> Curve:
+        """Return the two sums over all ties."""
+        if self._curve is None:
+            misses, hit = self.counts - self.hits, self.hits > 0
+            below = misses.cumsum() - misses
+            self._curve = curve_of_ties(self.pixels, self.hits[hit], misses[hit], below[hit])
+        return self._curve
+
+    def cut(self, count: float) -> Cut:
+        """Return the cut that leaves ``count`` pixels above or at it."""
+        from_top = self.counts[::-1].cumsum()
+        index = len(self.counts) - 1 - int(from_top.searchsorted(math.ceil(count)))
+        return Cut(
+            int(self.counts[index + 1 :].sum()),
+            int(self.hits[index + 1 :].sum()),
+            int(self.counts[index]),
+            int(self.hits[index]),
+        )
+
+    def at_least(self, value: float) -> tuple[int, int]:
+        """Return how many pixels, and how many positives, score ``value`` or more."""
+        low = int(np.searchsorted(self.values, value))
+        return int(self.counts[low:].sum()), int(self.hits[low:].sum())

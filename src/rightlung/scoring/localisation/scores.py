@@ -1,0 +1,282 @@
+"""`score` and `score_grid`: many maps against many masks, on all the machine's cores."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rightlung.core.errors import InputError
+from rightlung.scoring.localisation import measures
+from rightlung.scoring.localisation.measures import Normalisation, Weights
+from rightlung.scoring.localisation.ranking import CellRanking, Floats, PixelRanking, Ranking
+from rightlung.scoring.localisation.settings import SHARES, THRESHOLDS, Settings
+
+if TYPE_CHECKING:
+    import torch
+
+Scores = dict[str, Any]
+"""Measures by name, each ``(n,)``: arrays for arrays, tensors for tensors; and ``reason``, an array of texts."""
+
+
+LARGE = 1 << 18
+"""Pixels of a mask from which on counting them takes longer than everything else about a grid."""
+
+
+@dataclass(slots=True)
+class _Case:
+    """One map and one mask: its ranking, and, where a measure needs more than the order, its values and pixels."""
+
+    ranking: Ranking
+    lowest: float
+    highest: float
+    weights: Callable[[], tuple[Weights, Weights, Weights]]  # values; how many pixels inside, and outside, have each
+    pixels: Callable[[], tuple[Floats, NDArray[np.bool_]]]  # map and mask as (height, width)
+
+
+def score(
+    maps: ArrayLike | torch.Tensor,
+    masks: ArrayLike | torch.Tensor,
+    *,
+    metrics: Iterable[str] | None = None,
+    shares: Sequence[float] = SHARES,
+    tolerance: float = 0.0,
+    thresholds: Sequence[float] = THRESHOLDS,
+    normalisation: Normalisation = "minmax",
+    threads: int | None = None,
+) -> Scores:
+    """Score maps against masks: arrays ``(n, height, width)`` to a dict of ``(n,)`` arrays.
+
+    Parameters
+    ----------
+    maps
+        Non-negative finite floats. NaN, infinite or negative values are refused, named by map, row and column.
+    masks
+        Booleans (or zeros and ones), True where the phrase is seen.
+    metrics
+        The measures wanted; all of them by default.
+    shares
+        Percentages for ``iou@…``, ``precision@…`` and ``dice@…``: exactly that share of the pixels, the last one by
+        its fraction; pixels tied at the cut share what is left.
+    tolerance
+        Pixels by which a peak may miss the mask and still hit (``pointing``).
+    thresholds, normalisation
+        ``miou`` and ``mdice`` average IoU and Dice over these thresholds (a pixel counts from the threshold on) of the
+        map normalised by ``minmax``, ``max``, ``sum`` or ``none``. On raw attention such thresholds mean nothing.
+    threads
+        Workers; the number of usable cores by default.
+
+    Returns
+    -------
+    dict
+        ``auroc``, ``average_precision``, ``pointing``, ``cnr`` (signed), ``entropy`` (nats), ``mass_inside``, ``miou``,
+        ``mdice``, ``iou@5``, … and ``reason``: why a value of that row is NaN, empty where none is. A mask that is
+        empty or full leaves nothing to measure but the entropy.
+
+    Tensors are scored on their device, in batches, and come back as tensors (``reason`` stays an array of texts).
+
+    >>> result = score([[[0.1, 0.9], [0.2, 0.3]]], [[[0, 1], [0, 0]]])
+    >>> float(result["auroc"][0]), float(result["pointing"][0])
+    (1.0, 1.0)
+    """
+    settings = Settings.checked(metrics, shares, tolerance, thresholds, normalisation)
+    if _is_tensor(maps):
+        from rightlung.scoring.localisation.tensors import score_tensors
+
+        return score_tensors(cast("torch.Tensor", maps), masks, settings)
+    checked_maps, checked_masks = _as_maps(cast(ArrayLike, maps)), _as_masks(cast(ArrayLike, masks))
+    if checked_maps.shape != checked_masks.shape:
+        raise InputError(f"maps {checked_maps.shape} and masks {checked_masks.shape} differ in shape")
+
+    def case(index: int) -> _Case:
+        grid, mask = checked_maps[index], checked_masks[index]
+
+        def weights() -> tuple[Weights, Weights, Weights]:
+            inside = mask.ravel().astype(np.float64)
+            return grid.ravel().astype(np.float64), inside, 1 - inside
+
+        extremes = _check_values(grid, index)
+        return _Case(PixelRanking.of(grid.ravel(), mask.ravel()), *extremes, weights, lambda: (grid, mask))
+
+    return _score_all(case, len(checked_maps), settings, threads)
+
+
+def score_grid(
+    grids: ArrayLike,
+    masks: ArrayLike,
+    *,
+    metrics: Iterable[str] | None = None,
+    shares: Sequence[float] = SHARES,
+    tolerance: float = 0.0,
+    thresholds: Sequence[float] = THRESHOLDS,
+    normalisation: Normalisation = "minmax",
+    threads: int | None = None,
+) -> Scores:
+    """Score maps still on their grid ``(n, rows, cols)`` against masks ``(n, height, width)``.
+
+    Equal to `score` on the maps upsampled by the nearest cell (`Heatmap.to_size` with ``nearest``), but from the exact
+    number of pixels and of positives in each cell: the sort is over cells, not pixels. So little is left to do for each
+    map that a second thread helps only where masks are large, and is used by default only there.
+    """
+    settings = Settings.checked(metrics, shares, tolerance, thresholds, normalisation)
+    checked_grids, checked_masks = _as_maps(grids), _as_masks(masks)
+    if len(checked_grids) != len(checked_masks):
+        raise InputError(f"{len(checked_grids)} maps do not go with {len(checked_masks)} masks")
+    (rows, columns), (height, width) = checked_grids.shape[1:], checked_masks.shape[1:]
+    down, across = _Cells(height, rows), _Cells(width, columns)
+    counts = np.outer(down.counts, across.counts).ravel()
+
+    def case(index: int) -> _Case:
+        grid, mask = checked_grids[index], checked_masks[index]
+        extremes = _check_values(grid, index)
+        hits = across.sums(down.sums(mask.view(np.uint8), axis=0), axis=1).ravel()
+        ranking = CellRanking.of(grid.ravel(), counts, hits)
+        if (counts == 0).any():
+            extremes = float(ranking.values[0]), float(ranking.values[-1])
+
+        def weights() -> tuple[Weights, Weights, Weights]:
+            inside = ranking.hits.astype(np.float64)
+            return ranking.values.astype(np.float64), inside, ranking.counts - inside
+
+        return _Case(ranking, *extremes, weights, lambda: (grid[np.ix_(down.cell_of, across.cell_of)], mask))
+
+    large = height * width > LARGE
+    return _score_all(case, len(checked_grids), settings, threads or (None if large else 1))
+
+
+def _score_all(case: Callable[[int], _Case], count: int, settings: Settings, threads: int | None) -> Scores:
+    results: Scores = {name: np.full(count, np.nan) for name in settings.metrics}
+    reasons = [""] * count
+
+    def work(indices: range) -> None:
+        for index in indices:
+            values, reasons[index] = _measure(case(index), settings)
+            for name, value in values.items():
+                results[name][index] = value
+
+    workers = threads or usable_cores()
+    step = max(1, min(64, count // (4 * workers)))
+    with ThreadPoolExecutor(workers) as pool:
+        for _ in pool.map(work, (range(start, min(start + step, count)) for start in range(0, count, step))):
+            pass
+    results["reason"] = np.array(reasons, dtype=np.str_)
+    return results
+
+
+def _measure(case: _Case, settings: Settings) -> tuple[dict[str, float], str]:
+    """Return the defined measures asked for, and why the others are not."""
+    ranking, wants = case.ranking, settings.wants
+    found: dict[str, float] = {}
+    reasons = []
+    lowest, highest = case.lowest, case.highest
+    if wants("entropy", "mass_inside", "cnr", "miou", "mdice"):
+        values, inside, outside = case.weights()
+        inside_mass = measures.weighted_sum(values, inside)
+        total = inside_mass + measures.weighted_sum(values, outside)
+    if wants("entropy"):
+        if total > 0:
+            found["entropy"] = measures.entropy(values, inside + outside, total)
+        else:
+            reasons.append("map is zero everywhere (entropy)")
+    if not 0 < ranking.positives < ranking.pixels:
+        reasons.append("mask is empty" if not ranking.positives else "mask covers every pixel")
+        return found, "; ".join(reasons)
+    if wants("auroc"):
+        found["auroc"] = measures.auroc(ranking)
+    if wants("average_precision"):
+        found["average_precision"] = measures.average_precision(ranking)
+    if wants("iou@", "precision@", "dice@"):
+        for share in settings.shares:
+            count, hits = measures.expected_overlap(ranking, share / 100)
+            found[f"iou@{share:g}"] = hits / (count + ranking.positives - hits)
+            found[f"precision@{share:g}"] = hits / count
+            found[f"dice@{share:g}"] = 2 * hits / (count + ranking.positives)
+    if wants("pointing"):
+        found["pointing"] = measures.pointing(*case.pixels(), highest, settings.tolerance)
+    if wants("cnr"):
+        found["cnr"] = measures.contrast_to_noise(values, inside, outside)
+        if math.isnan(found["cnr"]):
+            reasons.append("no spread inside or outside (cnr)")
+    if wants("mass_inside"):
+        if total > 0:
+            found["mass_inside"] = inside_mass / total
+        else:
+            reasons.append("map is zero everywhere (mass_inside)")
+    if wants("miou", "mdice"):
+        if measures.can_normalise(lowest, highest, settings.normalisation):
+            levels = measures.levels_of(lowest, highest, total, settings.thresholds, settings.normalisation)
+            iou, dice = measures.overlaps_at(ranking, levels)
+            found["miou"], found["mdice"] = float(iou.mean()), float(dice.mean())
+        else:
+            kind = "constant" if lowest == highest and highest > 0 else "zero everywhere"
+            reasons.append(f"map is {kind}, so {settings.normalisation} is not defined (miou, mdice)")
+    return {name: value for name, value in found.items() if name in settings.metrics}, "; ".join(reasons)
+
+
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _is_tensor(value: object) -> bool:
+    # Asked without importing torch, which takes longer than scoring a thousand maps.
+    return type(value).__module__.partition(".")[0] == "torch"
+
+
+def _as_maps(maps: ArrayLike) -> Floats:
+    array = np.asarray(maps)
+    if array.ndim != 3 or 0 in array.shape[1:]:
+        raise InputError(f"maps must have shape (n, height, width); got {array.shape}")
+    if array.dtype.kind not in "fiu":
+        raise InputError(f"maps must hold floats; got {array.dtype}")
+    if array.dtype in (np.float32, np.float16):
+        return array.astype(np.float32, copy=False)
+    return array.astype(np.float64, copy=False)
+
+
+def _as_masks(masks: ArrayLike) -> NDArray[np.bool_]:
+    array = np.asarray(masks)
+    if array.ndim != 3 or 0 in array.shape[1:]:
+        raise InputError(f"masks must have shape (n, height, width); got {array.shape}")
+    if array.dtype == np.bool_:
+        return array
+    if array.dtype.kind not in "fiu" or not np.isin(array, (0, 1)).all():
+        raise InputError(f"masks must hold booleans, or zeros and ones only; got {array.dtype}")
+    return array.astype(np.bool_)
+
+
+def _check_values(grid: Floats, index: int) -> tuple[float, float]:
+    lowest, highest = grid.min(), grid.max()
+    if lowest >= 0 and highest < np.inf:  # false for NaN, too
+        return float(lowest), float(highest)
+    row, column = (int(place) for place in np.argwhere(~((grid >= 0) & (grid < np.inf)))[0])
+    raise InputError(
+        f"map {index} must be finite and non-negative; got {grid[row, column]} at row {row}, column {column}"
+    )
+
+
+class _Cells:
+    """One axis of pixels, each belonging to the cell at its centre."""
+
+    def __init__(self, pixels: int, cells: int) -> None:
+        self.cell_of = ((np.arange(pixels) + 0.5) * cells / pixels).astype(np.int64)
+        self.counts = np.bincount(self.cell_of, minlength=cells)
+        self.starts = np.flatnonzero(np.diff(self.cell_of, prepend=-1))
+        self.seen = self.cell_of[self.starts]  # a grid finer than the pixels has cells that no pixel looks at
+
+    def sums(self, array: NDArray[Any], axis: int) -> NDArray[np.int64]:
+        """Add up along ``axis`` what belongs to the same cell; a cell without a pixel gets zero."""
+        found = np.add.reduceat(array, self.starts, axis=axis, dtype=np.int64)
+        if len(self.starts) == len(self.counts):
+            return found
+        shape = list(array.shape)
+        shape[axis] = len(self.counts)
+        sums = np.zeros(shape, dtype=np.int64)
+        sums[(slice(None),) * axis + (self.seen,)] = found
+        return sums

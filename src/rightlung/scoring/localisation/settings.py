@@ -1,0 +1,84 @@
+"""What is measured and how: the choices that a score depends on, checked once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rightlung.core.box import check_number
+from rightlung.core.errors import InputError, unknown_name
+from rightlung.scoring.localisation.measures import NORMALISATIONS, Normalisation
+
+SHARES: tuple[float, ...] = (5, 10, 30)
+THRESHOLDS: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5)
+PLAIN = ("auroc", "average_precision", "pointing", "cnr", "entropy", "mass_inside", "miou", "mdice")
+AT_SHARE = ("iou", "precision", "dice")
+
+
+def metric_names(shares: Sequence[float] = SHARES) -> tuple[str, ...]:
+    """Return the names of all measures, those at top shares included.
+
+    >>> metric_names([5])[-3:]
+    ('iou@5', 'precision@5', 'dice@5')
+    """
+    return PLAIN + tuple(f"{name}@{share:g}" for share in shares for name in AT_SHARE)
+
+
+METRICS = metric_names()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The measures asked for and the choices behind them."""
+
+    metrics: tuple[str, ...]
+    shares: tuple[float, ...]
+    tolerance: float
+    thresholds: tuple[float, ...]
+    normalisation: Normalisation
+
+    @classmethod
+    def checked(
+        cls,
+        metrics: Iterable[str] | None,
+        shares: Sequence[float],
+        tolerance: float,
+        thresholds: Sequence[float],
+        normalisation: Normalisation,
+    ) -> Settings:
+        """Build from what a caller gave, naming what is wrong with it."""
+        for share in shares:
+            if not 0 < check_number(share, "share") <= 100:
+                raise InputError(f"a share must lie above 0 and up to 100 percent; got {share}")
+        for threshold in thresholds:
+            if check_number(threshold, "threshold") < 0:
+                raise InputError(f"a threshold must not be negative; got {threshold}")
+        if check_number(tolerance, "tolerance") < 0:
+            raise InputError(f"the pointing tolerance must not be negative; got {tolerance}")
+        if normalisation not in NORMALISATIONS:
+            raise unknown_name("map normalisation", str(normalisation), NORMALISATIONS)
+        known = metric_names(shares)
+        if isinstance(metrics, str):
+            metrics = [metrics]
+        names = known if metrics is None else tuple(metrics)
+        for name in names:
+            if name not in known:
+                raise unknown_name("metric", str(name), known)
+        if not thresholds and {"miou", "mdice"} & set(names):
+            raise InputError("miou and mdice average over thresholds; got none")
+        return cls(names, tuple(shares), float(tolerance), tuple(thresholds), normalisation)
+
+    def wants(self, *names: str) -> bool:
+        """Whether any of these measures is asked for; ``iou@`` stands for IoU at any share."""
+        return not self.asked.isdisjoint(names)
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """The measures asked for, those at shares by their family, too."""
+        return _with_families(self.metrics)
+
+
+@functools.cache
+def _with_families(metrics: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(metrics) | {name.partition("@")[0] + "@" for name in metrics if "@" in name}

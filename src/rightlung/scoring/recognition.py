@@ -1,0 +1,375 @@
+"""Is the finding there? Image-level labels: AUROC, average precision, accuracy and F1, with unknowns left out.
+
+A label is 1 (positive), 0 (negative) or NaN (unknown). What becomes of "uncertain" is decided by a named policy before
+the labels get here, so that no number hides the choice. An unknown leaves out that (image, label) pair, nothing else.
+
+Definitions are scikit-learn's, ties included: AUROC is the chance that a positive scores above a negative, a tie
+counting half; average precision is the sum over distinct scores of the recall gained times the precision there,
+without interpolation. A score **at** the threshold is a positive call (``>=``).
+
+A number that does not exist is NaN with a reason, where scikit-learn gives 0 or 1 and at most a warning: AUROC and
+average precision need both classes, F1 needs a positive, accuracy needs a known pair. ``macro`` says over how many
+labels it averages.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rightlung.core.errors import InputError, unknown_name
+from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_by_counts
+from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Method, cluster_index
+
+Metric = Literal["auroc", "average_precision", "accuracy", "f1"]
+METRICS: tuple[Metric, ...] = ("auroc", "average_precision", "accuracy", "f1")
+
+
+@dataclass(frozen=True)
+class Averages:
+    """One metric over several labels. Which average a number is changes what it means, so none has no name."""
+
+    micro: float
+    """All known (image, label) pairs pooled into one label."""
+    macro: float
+    """The plain mean over the labels where the metric is defined."""
+    weighted: float
+    """The mean over those labels, each weighing as its number of positives (scikit-learn's support)."""
+    labels: int
+    """How many labels ``macro`` and ``weighted`` average over."""
+    reason: str | None = None
+    """Why an average is NaN, or which labels are not in it."""
+
+
+@dataclass(frozen=True)
+class Recognition:
+    """Scores for each label, (labels,) arrays in the order of ``names``, and their averages."""
+
+    names: tuple[str, ...]
+    thresholds: FloatArray
+    auroc: FloatArray
+    average_precision: FloatArray
+    accuracy: FloatArray
+    f1: FloatArray
+    positives: NDArray[np.intp]
+    negatives: NDArray[np.intp]
+    unknown: NDArray[np.intp]
+    averages: dict[Metric, Averages]
+    groups: dict[str, dict[Metric, Averages]] = field(default_factory=dict)
+    """The same averages over named sets of labels, such as the five of a published table."""
+    reasons: dict[str, dict[Metric, str]] = field(default_factory=dict)
+    """For each label with a NaN: the metrics that are NaN, and why."""
+
+    def named(self, name: str) -> dict[str, float | int]:
+        """All numbers of one label."""
+        if name not in self.names:
+            raise unknown_name("label", name, self.names)
+        place = self.names.index(name)
+        result: dict[str, float | int] = {metric: float(getattr(self, metric)[place]) for metric in METRICS}
+        result["threshold"] = float(self.thresholds[place])
+        return result | {part: int(getattr(self, part)[place]) for part in ("positives", "negatives", "unknown")}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain numbers, lists and dicts; NaN becomes ``None``, for JSON."""
+        averages = {metric: _plain(asdict(average)) for metric, average in self.averages.items()}
+        groups = {
+            group: {metric: _plain(asdict(average)) for metric, average in of_group.items()}
+            for group, of_group in self.groups.items()
+        }
+        labels = {name: _plain(self.named(name)) for name in self.names}
+        return {"labels": labels, "averages": averages, "groups": groups, "reasons": self.reasons}
+
+
+def score(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    *,
+    names: Sequence[str] | None = None,
+    threshold: float | ArrayLike = 0.5,
+    groups: Mapping[str, Sequence[str]] | None = None,
+) -> Recognition:
+    """Score predictions against labels.
+
+    ``scores`` and ``labels`` are (images, labels), or (images,) for one label; ``threshold`` is one number or one for
+    each label. ``groups`` names sets of labels to average over besides all of them.
+
+    >>> unknown = float("nan")
+    >>> scores, labels = [[0.9, 0.2], [0.4, 0.7], [0.6, 0.1]], [[1, 0], [0, 1], [0, unknown]]
+    >>> result = score(scores, labels, names=["edema", "mass"])
+    >>> result.auroc.tolist(), result.averages["f1"].macro.__round__(3)
+    ([1.0, 1.0], 0.833)
+    """
+    values, truth, label_names = _checked(scores, labels, names)
+    thresholds = _checked_thresholds(threshold, len(label_names))
+    known = ~np.isnan(truth)
+    called = values >= thresholds
+    columns = [(values[known[:, k], k], truth[known[:, k], k], called[known[:, k], k]) for k in range(len(label_names))]
+    measured = [_measure(*column) for column in columns]
+    per_label = {metric: np.array([numbers[metric] for numbers, _ in measured]) for metric in METRICS}
+    positives = np.array([int(column[1].sum()) for column in columns], dtype=np.intp)
+    known_pairs = known.sum(axis=0)
+
+    def averages(chosen: list[int]) -> dict[Metric, Averages]:
+        pooled, pooled_reasons = _measure(*(np.concatenate([columns[k][part] for k in chosen]) for part in range(3)))
+        result: dict[Metric, Averages] = {}
+        for metric in METRICS:
+            numbers = per_label[metric][chosen]
+            missing = [label_names[k] for k in chosen if np.isnan(per_label[metric][k])]
+            result[metric] = _average(
+                numbers, positives[chosen].astype(np.float64), pooled[metric], pooled_reasons.get(metric), missing
+            )
+        return result
+
+    return Recognition(
+        names=label_names,
+        thresholds=thresholds,
+        positives=positives,
+        negatives=known_pairs - positives,
+        unknown=len(truth) - known_pairs,
+        averages=averages(list(range(len(label_names)))),
+        groups={group: averages(_places(group, chosen, label_names)) for group, chosen in (groups or {}).items()},
+        reasons={name: reasons for name, (_, reasons) in zip(label_names, measured, strict=True) if reasons},
+        **per_label,
+    )
+
+
+def auroc(scores: ArrayLike, labels: ArrayLike) -> float:
+    """Area under the ROC curve of one label, (images,) each; NaN unless both classes are known.
+
+    >>> auroc([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1])
+    0.875
+    """
+    values, truth = _known(scores, labels)
+    return float(_Sorted(values, truth).auroc(np.ones((1, len(values))))[0])
+
+
+def average_precision(scores: ArrayLike, labels: ArrayLike) -> float:
+    """Average precision of one label, (images,) each; NaN unless both classes are known.
+
+    >>> average_precision([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1]).__round__(4)
+    0.8333
+    """
+    values, truth = _known(scores, labels)
+    return float(_Sorted(values, truth).average_precision(np.ones((1, len(values))))[0])
+
+
+def interval(
+    scores: ArrayLike,
+    labels: ArrayLike,
+    metric: Metric = "auroc",
+    *,
+    threshold: float = 0.5,
+    clusters: Clusters | None = None,
+    resamples: int = 10_000,
+    method: Method = "bca",
+    level: float = 0.95,
+    seed: int = 0,
+    workers: int | None = None,
+) -> Interval:
+    """Bootstrap interval of one metric of one label, (images,) each; scores are sorted once for all resamples.
+
+    Give the patients as ``clusters``. Images with an unknown label are left out and counted as undefined.
+    """
+    if metric not in METRICS:
+        raise unknown_name("metric", str(metric), METRICS)
+    values, truth, _ = _checked(_single("scores", scores), _single("labels", labels), None)
+    known = ~np.isnan(truth[:, 0])
+    value, positive = values[known, 0], truth[known, 0]
+    called = value >= _checked_thresholds(threshold, 1)[0]
+    kept = None if clusters is None else cluster_index(clusters, len(known))[known]
+    if metric == "accuracy":
+        result = bootstrap(
+            (called == (positive > 0)).astype(np.float64),
+            clusters=kept,
+            resamples=resamples,
+            method=method,
+            level=level,
+            seed=seed,
+            workers=workers,
+        )
+    else:
+        ordered = _Sorted(value, positive)
+        of_counts: dict[str, Callable[[FloatArray], FloatArray]] = {
+            "auroc": ordered.auroc,
+            "average_precision": ordered.average_precision,
+            "f1": lambda counts: _f1(counts, positive, called),
+        }
+        result = bootstrap_by_counts(
+            of_counts[metric],
+            len(value),
+            clusters=kept,
+            resamples=resamples,
+            method=method,
+            level=level,
+            seed=seed,
+            workers=workers,
+        )
+    numbers, reasons = _measure(value, positive, called)
+    undefined = len(known) - len(value)
+    # Where the metric does not exist, its own reason says more than the bootstrap's.
+    reason = reasons.get(metric, result.reason) if math.isnan(numbers[metric]) else result.reason
+    return replace(result, undefined=undefined, reason=reason)
+
+
+class _Sorted:
+    """Scores of one label in descending order with ties grouped, for counts of how often each image is taken."""
+
+    def __init__(self, scores: FloatArray, labels: FloatArray) -> None:
+        self.order = np.argsort(-scores, kind="stable")
+        ordered = scores[self.order]
+        changes = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+        self.starts = np.concatenate([[0], changes]).astype(np.intp)
+        self.positive = labels[self.order]
+
+    def _tied(self, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Positives and negatives at each distinct score, from the highest: (rows, distinct scores)."""
+        ordered = counts[:, self.order]
+        if len(self.starts) >= ordered.shape[1]:  # no ties (or no images): each stands alone
+            positives = ordered * self.positive
+            return positives, ordered - positives
+        positives = np.add.reduceat(ordered * self.positive, self.starts, axis=1)
+        return positives, np.add.reduceat(ordered, self.starts, axis=1) - positives
+
+    def auroc(self, counts: FloatArray) -> FloatArray:
+        """(rows, images) to (rows,): positives above each group of negatives, ties half."""
+        positives, negatives = self._tied(counts)
+        above = np.cumsum(positives, axis=1) - positives / 2
+        pairs = positives.sum(axis=1) * negatives.sum(axis=1)
+        return _ratio(np.einsum("rg,rg->r", above, negatives), pairs, pairs > 0)
+
+    def average_precision(self, counts: FloatArray) -> FloatArray:
+        """(rows, images) to (rows,): precision at each distinct score, weighed by the positives there."""
+        positives, negatives = self._tied(counts)
+        taken = np.cumsum(positives + negatives, axis=1)
+        precision = np.cumsum(positives, axis=1) / np.maximum(taken, 1.0)
+        total = positives.sum(axis=1)
+        both = (total > 0) & (negatives.sum(axis=1) > 0)
+        return _ratio(np.einsum("rg,rg->r", positives, precision), total, both)
+
+
+def _f1(counts: FloatArray, positive: FloatArray, called: NDArray[np.bool_]) -> FloatArray:
+    """F1 = 2 TP / (positives + calls), (rows, images) to (rows,); NaN without positives."""
+    calls = called.astype(np.float64)
+    hits, positives, called_count = (np.einsum("ri,i->r", counts, part) for part in (positive * calls, positive, calls))
+    return _ratio(2 * hits, positives + called_count, positives > 0)
+
+
+def _ratio(numerator: FloatArray, denominator: FloatArray, defined: NDArray[np.bool_]) -> FloatArray:
+    return np.where(defined, numerator / np.where(defined, denominator, 1.0), np.nan)
+
+
+def _measure(
+    scores: FloatArray, labels: FloatArray, called: NDArray[np.bool_]
+) -> tuple[dict[Metric, float], dict[Metric, str]]:
+    """All metrics of one label without unknowns, and the reason for each that does not exist."""
+    once = np.ones((1, len(scores)))
+    ordered = _Sorted(scores, labels)
+    numbers: dict[Metric, float] = {
+        "auroc": float(ordered.auroc(once)[0]),
+        "average_precision": float(ordered.average_precision(once)[0]),
+        "accuracy": float((called == (labels > 0)).mean()) if len(labels) else math.nan,
+        "f1": float(_f1(once, labels, called)[0]),
+    }
+    why = "no label is known"
+    if len(labels):
+        why = f"all {len(labels)} known labels are {'positive' if labels[0] else 'negative'}"
+    return numbers, {metric: why for metric, number in numbers.items() if math.isnan(number)}
+
+
+def _average(
+    numbers: FloatArray, positives: FloatArray, pooled: float, pooled_reason: str | None, missing: list[str]
+) -> Averages:
+    defined = ~np.isnan(numbers)
+    support = positives[defined]
+    reasons = [f"without {', '.join(missing)}, where it is undefined"] if missing and defined.any() else []
+    if not defined.any():
+        reasons.append("it is undefined for every label")
+    elif not support.sum():
+        reasons.append("no label has a positive to weigh it by")
+    if pooled_reason:
+        reasons.append(f"pooled, {pooled_reason}")
+    return Averages(
+        micro=pooled,
+        macro=float(numbers[defined].mean()) if defined.any() else math.nan,
+        weighted=float((numbers[defined] * support).sum() / support.sum()) if support.sum() else math.nan,
+        labels=int(defined.sum()),
+        reason="; ".join(reasons) or None,
+    )
+
+
+def _checked(
+    scores: ArrayLike, labels: ArrayLike, names: Sequence[str] | None
+) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
+    """Scores and labels as (images, labels) with a name for each label; what is wrong is refused by its place."""
+    values, truth = (_numbers(*part) for part in (("scores", scores), ("labels", labels)))
+    if values.shape != truth.shape:
+        raise InputError(f"scores have the shape {values.shape} and labels {truth.shape}; they must be the same")
+    if values.ndim == 1:
+        values, truth = values[:, None], truth[:, None]
+    if values.ndim != 2 or not values.shape[1]:
+        raise InputError(f"scores must be (images, labels) or (images,), not the shape {values.shape}")
+    if isinstance(names, str):
+        raise InputError(f"names must be a list with one name for each label, not the single text {names!r}")
+    label_names = tuple(f"label {k}" for k in range(values.shape[1])) if names is None else tuple(names)
+    if len(label_names) != values.shape[1]:
+        raise InputError(f"{len(label_names)} names were given for {values.shape[1]} labels")
+    if repeated := next((name for name in label_names if label_names.count(name) > 1), None):
+        raise InputError(f"the label name {repeated!r} is given more than once")
+    for row, column in np.argwhere(~np.isfinite(values)):
+        where = f"image {row}, label {label_names[column]!r}"
+        raise InputError(f"the score of {where} is {values[row, column]}; a score must be a finite number")
+    for row, column in np.argwhere(~(np.isnan(truth) | (truth == 0) | (truth == 1))):
+        where = f"image {row}, label {label_names[column]!r}"
+        raise InputError(f"the label of {where} is {truth[row, column]:g}; it must be 1, 0, or NaN for unknown")
+    return values, truth, label_names
+
+
+def _numbers(name: str, values: ArrayLike) -> FloatArray:
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be numbers: {error}") from error
+
+
+def _single(name: str, values: ArrayLike) -> FloatArray:
+    array = _numbers(name, values)
+    if array.ndim != 1:
+        raise InputError(f"{name} must be (images,) for one label, not the shape {array.shape}")
+    return array
+
+
+def _known(scores: ArrayLike, labels: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    values, truth, _ = _checked(_single("scores", scores), _single("labels", labels), None)
+    known = ~np.isnan(truth[:, 0])
+    return values[known, 0], truth[known, 0]
+
+
+def _checked_thresholds(threshold: float | ArrayLike, labels: int) -> FloatArray:
+    thresholds = _numbers("threshold", threshold)
+    if thresholds.shape not in ((), (labels,)):
+        raise InputError(
+            f"threshold must be one number or {labels}, one for each label; its shape is {thresholds.shape}"
+        )
+    if np.isnan(thresholds).any():
+        raise InputError("threshold is NaN; it must be a number")
+    return np.broadcast_to(thresholds, (labels,)).copy()
+
+
+def _places(group: str, chosen: Sequence[str], names: tuple[str, ...]) -> list[int]:
+    if isinstance(chosen, str) or not len(chosen):
+        raise InputError(f"the group {group!r} must list at least one label name, not {chosen!r}")
+    for name in chosen:
+        if name not in names:
+            raise unknown_name(f"label in the group {group!r}", name, names)
+    return sorted({names.index(name) for name in chosen})
+
+
+def _plain(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: None if isinstance(number, float) and math.isnan(number) else number for key, number in numbers.items()
+    }

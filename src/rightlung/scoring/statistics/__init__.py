@@ -1,0 +1,27 @@
+"""How sure are we of a number: intervals, comparisons, correlations, agreement between raters, many tests at once.
+
+Pure functions of NumPy arrays. Patients are resampled, not images; the same seed gives the same result.
+"""
+
+from rightlung.scoring.statistics.agreement import krippendorff_alpha, krippendorff_interval
+from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_by_counts, bootstrap_columns
+from rightlung.scoring.statistics.comparison import Difference, paired_difference
+from rightlung.scoring.statistics.correlation import Correlation, pearson, spearman
+from rightlung.scoring.statistics.intervals import Interval
+from rightlung.scoring.statistics.multiplicity import benjamini_hochberg, holm
+
+__all__ = [
+    "Correlation",
+    "Difference",
+    "Interval",
+    "benjamini_hochberg",
+    "bootstrap",
+    "bootstrap_by_counts",
+    "bootstrap_columns",
+    "holm",
+    "krippendorff_alpha",
+    "krippendorff_interval",
+    "paired_difference",
+    "pearson",
+    "spearman",
+]

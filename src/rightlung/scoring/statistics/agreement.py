@@ -1,0 +1,184 @@
+"""Krippendorff's alpha: do raters agree beyond chance, with missing ratings allowed?
+
+Krippendorff, *Content Analysis*, 4th ed. 2018, chapter 12: alpha = 1 − observed / expected disagreement. Disagreement
+is observed between ratings of the same unit, each unit weighing as its number of ratings, and expected between all
+ratings whichever the unit. How far two ratings differ depends on the level of measurement. A unit with fewer than two
+ratings says nothing about agreement and is left out.
+
+Everything is a function of how often each unit is counted, so that the interval (a bootstrap over units, or over the
+patients they belong to) needs no second implementation. It is not Krippendorff's own bootstrap, which draws pairs of
+ratings as if they were independent; units are what was sampled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from rightlung.core.errors import InputError, unknown_name
+from rightlung.scoring.statistics.bootstrap import bootstrap_by_counts
+from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Method, as_floats, cluster_index
+from rightlung.scoring.statistics.resampling import cluster_sums, weighted_sums
+
+Measurement = Literal["nominal", "ordinal", "interval", "ratio"]
+MEASUREMENTS = ("nominal", "ordinal", "interval", "ratio")
+# All pairs of distinct ratio values are held in memory: 4,096² of them take 128 MB.
+_RATIO_VALUES = 4096
+
+
+def krippendorff_alpha(ratings: ArrayLike, level: Measurement = "nominal") -> float:
+    """Alpha of ``ratings`` (raters, units), NaN where a rater gave none.
+
+    1 is perfect agreement, 0 what chance would give, below 0 systematic disagreement. NaN where alpha is undefined:
+    no unit has two ratings, or all ratings are the same (``krippendorff_interval`` says which).
+
+    >>> krippendorff_alpha([[1, 2, 3, 3], [1, 2, 3, 4]], level="ordinal").__round__(3)
+    0.91
+    """
+    units = _Units(ratings, level)
+    return math.nan if units.reason else float(units.alpha(np.ones((1, units.count)))[0])
+
+
+def krippendorff_interval(
+    ratings: ArrayLike,
+    level: Measurement = "nominal",
+    *,
+    clusters: Clusters | None = None,
+    resamples: int = 10_000,
+    method: Method = "bca",
+    confidence: float = 0.95,
+    seed: int = 0,
+    workers: int | None = None,
+) -> Interval:
+    """Alpha with an interval by resampling units, or the ``clusters`` (one entry for each unit) they belong to.
+
+    ``level`` is the level of measurement, as for ``krippendorff_alpha``; the confidence level is ``confidence``.
+    ``n`` counts units with at least two ratings, ``undefined`` the others.
+    """
+    units = _Units(ratings, level)
+    kept = None if clusters is None else cluster_index(clusters, len(units.pairable))[units.pairable]
+    interval = bootstrap_by_counts(
+        units.alpha,
+        units.count,
+        clusters=kept,
+        resamples=resamples,
+        method=method,
+        level=confidence,
+        seed=seed,
+        workers=workers,
+    )
+    undefined = int((~units.pairable).sum())
+    return replace(interval, undefined=undefined, reason=units.reason or interval.reason)
+
+
+class _Units:
+    """Ratings of the units that have at least two, laid out unit by unit, for alpha of any counts of units."""
+
+    def __init__(self, ratings: ArrayLike, level: str) -> None:
+        if level not in MEASUREMENTS:
+            raise unknown_name("level of measurement", str(level), MEASUREMENTS)
+        table = as_floats("ratings", ratings, dimensions=2)
+        if level == "ratio" and (table < 0).any():
+            rater, unit = (int(axis[0]) for axis in np.nonzero(table < 0))
+            raise InputError(f"ratings[{rater}, {unit}] is {table[rater, unit]}; ratio ratings are at least 0")
+        self.pairable = (~np.isnan(table)).sum(axis=0) >= 2
+        by_unit = table[:, self.pairable].T  # (units, raters)
+        given = ~np.isnan(by_unit)
+        self.count = len(by_unit)
+        self.sizes = given.sum(axis=1).astype(np.float64)  # (units,)
+        flat = by_unit[given]
+        self.unit = np.nonzero(given)[0]  # (ratings,): the unit of each rating, ascending
+        self.unit_starts = np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.intp)
+        # Equal ratings stand together in this order, for the marginal counts of each distinct value.
+        self.values, self.value, self.value_sizes = np.unique(flat, return_inverse=True, return_counts=True)
+        self.by_value = np.argsort(self.value, kind="stable")
+        self.value_starts = np.concatenate([[0], np.cumsum(self.value_sizes)[:-1]])
+        self.reason: str | None = None
+        if not self.count:
+            self.reason = "no unit has two ratings"
+        elif len(self.values) == 1:
+            self.reason = f"all ratings are {self.values[0]:g}: without variation agreement is undefined"
+        disagreements: dict[str, Callable[[FloatArray], tuple[FloatArray, FloatArray]]] = {
+            "nominal": self._nominal,
+            "ordinal": self._ordinal,
+            "interval": self._interval,
+            "ratio": self._ratio,
+        }
+        self.disagreement = disagreements[level]
+        if level == "ratio" and len(self.values) > _RATIO_VALUES:
+            raise InputError(
+                f"ratings have {len(self.values)} distinct values; for 'ratio' the limit is {_RATIO_VALUES}"
+            )
+
+    def alpha(self, counts: FloatArray) -> FloatArray:
+        """Alpha for counts of units, (rows, units) to (rows,); NaN where all ratings drawn are the same."""
+        if self.reason:
+            return np.full(len(counts), np.nan)
+        n = np.einsum("ru,u->r", counts, self.sizes)
+        observed, expected = self.disagreement(counts)
+        varies = expected > 0
+        return np.where(varies, 1 - (n - 1) * observed / np.where(varies, expected, 1.0), np.nan)
+
+    def _marginals(self, counts: FloatArray) -> FloatArray:
+        """How many of the ratings drawn have each distinct value: (rows, values)."""
+        return np.add.reduceat(counts[:, self.unit[self.by_value]], self.value_starts, axis=1)
+
+    def _pairs_within(self, sums: FloatArray, squares: FloatArray) -> FloatArray:
+        """Squared differences over all ordered pairs of a unit's ratings, from their sum and sum of squares."""
+        result: FloatArray = 2 * (self.sizes * squares - sums * sums)
+        return result
+
+    def _over_units(self, counts: FloatArray, pairs: FloatArray) -> FloatArray:
+        total: FloatArray = np.einsum("ru,u->r", counts, pairs / (self.sizes - 1))
+        return total
+
+    # Each gives (rows,) observed and expected disagreement, both times n (and the latter times n − 1 more).
+
+    def _nominal(self, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        (unit, _), times = np.unique(np.stack([self.unit, self.value]), axis=1, return_counts=True)
+        equal = cluster_sums(times.astype(np.float64) ** 2, unit, self.count)
+        marginals = self._marginals(counts)
+        total = marginals.sum(axis=1)
+        return self._over_units(counts, self.sizes**2 - equal), total**2 - (marginals**2).sum(axis=1)
+
+    def _interval(self, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        # Shifted and scaled to 0 … 1: alpha does not change, and rounding stays small.
+        position = (self.values - self.values[0]) / (self.values[-1] - self.values[0])
+        rating = position[self.value]
+        sums, squares = (cluster_sums(part, self.unit, self.count) for part in (rating, rating**2))
+        return self._over_units(counts, self._pairs_within(sums, squares)), self._spread(counts, position)
+
+    def _spread(self, counts: FloatArray, position: FloatArray) -> FloatArray:
+        """Squared differences over all ordered pairs of ratings drawn; exactly 0 where all are the same."""
+        marginals = self._marginals(counts)
+        total = marginals.sum(axis=1)
+        centre = (marginals * position).sum(axis=1) / total
+        spread: FloatArray = 2 * total * (marginals * (position - centre[:, None]) ** 2).sum(axis=1)
+        return np.where((marginals > 0).sum(axis=1) > 1, spread, 0.0)
+
+    def _ordinal(self, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        # The ordinal distance is that of mean ranks, and those depend on what was drawn.
+        marginals = self._marginals(counts)
+        total = marginals.sum(axis=1)
+        position = (np.cumsum(marginals, axis=1) - marginals / 2) / total[:, None]
+        rating = position[:, self.value]
+        sums, squares = (np.add.reduceat(part, self.unit_starts, axis=1) for part in (rating, rating**2))
+        pairs = self._pairs_within(sums, squares) / (self.sizes - 1)
+        return np.einsum("ru,ru->r", counts, pairs), self._spread(counts, position)
+
+    def _ratio(self, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
+        apart = np.abs(self.values[:, None] - self.values)
+        together = self.values[:, None] + self.values
+        distance = (apart / np.where(together > 0, together, 1.0)) ** 2
+        pairs = np.zeros(self.count)
+        for size in np.unique(self.sizes).astype(int):
+            chosen = np.flatnonzero(self.sizes == size)
+            rated = self.value[self.unit_starts[chosen][:, None] + np.arange(size)]  # (units, size)
+            pairs[chosen] = distance[rated[:, :, None], rated[:, None, :]].sum(axis=(1, 2))
+        marginals = self._marginals(counts)
+        return self._over_units(counts, pairs), np.einsum("rv,rv->r", weighted_sums(marginals, distance), marginals)

@@ -1,0 +1,261 @@
+"""The bootstrap: percentile and BCa intervals, clustered by patient, deterministic by seed.
+
+Images of one patient resemble each other, so instances are not independent; patients are. The clustered bootstrap
+draws patients with replacement and takes all instances of a patient along (Davison & Hinkley, *Bootstrap Methods and
+their Application*, 1997, section 3.8). A mean is then a ratio: the total of the drawn patients' values over the
+number of their instances. How resamples are drawn and intervals read off them is in ``resampling``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rightlung.core.errors import InputError, unknown_name
+from rightlung.scoring.statistics.intervals import (
+    Clusters,
+    FloatArray,
+    IndexArray,
+    Interval,
+    Method,
+    as_floats,
+    check_same_length,
+    check_settings,
+    cluster_index,
+)
+from rightlung.scoring.statistics.resampling import (
+    COUNTS_AT_ONCE,
+    CountStatistic,
+    cluster_sums,
+    interval_of_counts,
+    interval_of_replicates,
+    replicates,
+    weighted_sums,
+)
+
+
+def bootstrap(
+    values: ArrayLike,
+    statistic: str | Callable[[FloatArray], float] = "mean",
+    *,
+    clusters: Clusters | None = None,
+    weights: ArrayLike | None = None,
+    resamples: int = 10_000,
+    method: Method = "bca",
+    level: float = 0.95,
+    seed: int = 0,
+    keep_undefined: bool = False,
+    workers: int | None = None,
+) -> Interval:
+    """Interval of a statistic of ``values``.
+
+    ``"mean"`` takes (instances,) and is vectorised. A callable takes a sample (instances, …), the rows of ``values``
+    with repetitions and in no particular order, and returns one number; it is called once for each resample and, for
+    BCa, once for each cluster, so its cost is that many calls. Where a statistic can be computed from how often each
+    instance was drawn, ``bootstrap_by_counts`` is much faster.
+
+    ``weights`` (mean only) gives sum(weight · value) / sum(weight): with unions as weights, the mean of IoUs becomes
+    the pooled IoU. Instances with a NaN anywhere are left out and counted, unless ``keep_undefined`` hands them on to a
+    callable that knows what to do with them.
+
+    >>> scores = [0.2, 0.4, 0.4, 0.9, 0.7, 0.1, 0.6, 0.5]
+    >>> bootstrap(scores, clusters=["a", "a", "b", "b", "c", "c", "d", "d"]).sentence()
+    '0.475 (95 % interval 0.350 to 0.600)'
+    """
+    check_settings(resamples=resamples, method=method, level=level, seed=seed)
+    if isinstance(statistic, str):
+        if statistic != "mean":
+            raise unknown_name("statistic", statistic, ["mean"])
+        if keep_undefined:
+            raise InputError("keep_undefined is for a callable statistic; the mean leaves undefined values out")
+        return bootstrap_columns(
+            as_floats("values", values)[:, None],
+            clusters=clusters,
+            weights=weights,
+            resamples=resamples,
+            method=method,
+            level=level,
+            seed=seed,
+            workers=workers,
+        )[0]
+    if weights is not None:
+        raise InputError("weights are for the mean; a callable statistic can take its weights as a column of values")
+    array = as_floats("values", values, dimensions=None)
+    index = None if clusters is None else cluster_index(clusters, len(array))
+    undefined = np.asarray(np.isnan(array).any(axis=tuple(range(1, array.ndim))))
+    kept = np.full(len(array), True) if keep_undefined else ~undefined
+    sample = array[kept]
+    of_sample, cluster_count = _renumber(index, kept)
+    rows = np.arange(len(sample))
+
+    def of_counts(counts: FloatArray) -> FloatArray:
+        drawn = counts.astype(np.intp)
+        return np.array([_call(statistic, sample[np.repeat(rows, row[of_sample])]) for row in drawn])
+
+    return interval_of_counts(
+        of_counts,
+        cluster_count,
+        scale=0.0,
+        instances=len(sample),
+        undefined=len(array) - len(sample),
+        clustered=clusters is not None,
+        resamples=resamples,
+        method=method,
+        level=level,
+        seed=seed,
+        workers=1,  # somebody's function need not be safe to call from several threads
+    )
+
+
+def bootstrap_columns(
+    values: ArrayLike,
+    *,
+    clusters: Clusters | None = None,
+    weights: ArrayLike | None = None,
+    resamples: int = 10_000,
+    method: Method = "bca",
+    level: float = 0.95,
+    seed: int = 0,
+    workers: int | None = None,
+) -> list[Interval]:
+    """Intervals of the means of all columns of ``values`` (instances, columns), at little more than the cost of one.
+
+    Each is exactly what ``bootstrap`` gives for that column alone: columns with different undefined instances may have
+    different clusters left, and those are drawn separately. ``weights`` is (instances,).
+    """
+    check_settings(resamples=resamples, method=method, level=level, seed=seed)
+    array = as_floats("values", values, dimensions=2)
+    weight = np.ones(len(array)) if weights is None else as_floats("weights", weights)
+    check_same_length(values=array, weights=weight)
+    if np.isnan(weight).any() or (weight < 0).any():
+        position = int((np.isnan(weight) | (weight < 0)).argmax())
+        raise InputError(f"weights[{position}] is {weight[position]}; a weight is a number of at least 0")
+    index = None if clusters is None else cluster_index(clusters, len(array))
+    numbered = np.arange(len(array)) if index is None else index
+    cluster_count = int(numbered.max(initial=-1)) + 1
+
+    defined = ~np.isnan(array) & (weight > 0)[:, None]
+    mass = np.where(defined, weight[:, None], 0.0)
+    total = np.where(defined, array, 0.0) * mass
+
+    def by_cluster(part: FloatArray) -> FloatArray:  # (instances, columns) to (columns, clusters)
+        sums = [cluster_sums(column, numbered, cluster_count) for column in part.T]
+        return np.array(sums).reshape(part.shape[1], cluster_count)
+
+    masses, totals, present = by_cluster(mass), by_cluster(total), by_cluster(defined.astype(np.float64)) > 0
+
+    groups: dict[bytes, list[int]] = {}
+    for column, pattern in enumerate(present):
+        groups.setdefault(pattern.tobytes(), []).append(column)
+    intervals: dict[int, Interval] = {}
+    for columns in groups.values():
+        remaining = present[columns[0]]
+        group_totals, group_masses = (np.ascontiguousarray(part[columns][:, remaining]) for part in (totals, masses))
+        # With equal masses (no clusters, no weights) the denominator is the same in all resamples.
+        equal = bool(group_masses.size) and bool((group_masses == group_masses.flat[0]).all())
+        estimates, sampled, jackknifed = _means(group_totals, group_masses, equal, resamples, method, seed, workers)
+        for place, column in enumerate(columns):
+            used = array[defined[:, column], column]
+            constant = bool(len(used)) and bool((used == used[0]).all())
+            intervals[column] = interval_of_replicates(
+                float(used[0]) if constant else float(estimates[place]),
+                np.full(resamples, used[0]) if constant else sampled[:, place],
+                None if jackknifed is None else jackknifed[:, place],
+                scale=float(np.abs(used).max(initial=0.0)),
+                instances=len(used),
+                undefined=len(array) - len(used),
+                cluster_count=int(remaining.sum()),
+                clustered=index is not None,
+                method=method,
+                level=level,
+            )
+    return [intervals[column] for column in range(array.shape[1])]
+
+
+def bootstrap_by_counts(
+    statistic: CountStatistic,
+    instances: int,
+    *,
+    clusters: Clusters | None = None,
+    scale: float = 1.0,
+    resamples: int = 10_000,
+    method: Method = "bca",
+    level: float = 0.95,
+    seed: int = 0,
+    workers: int | None = None,
+) -> Interval:
+    """Interval of a statistic that is computed from how often each instance was drawn.
+
+    ``statistic`` takes counts (rows, instances), whole numbers as float64, and returns (rows,): sorting and other work
+    on the data is done once instead of once for each resample. A row of ones must give the estimate; NaN says that the
+    statistic is undefined for a resample. ``scale`` is the size of the statistic's values, to tell ties from rounding.
+    """
+    check_settings(resamples=resamples, method=method, level=level, seed=seed)
+    index = None if clusters is None else cluster_index(clusters, instances)
+    of_instance, cluster_count = _renumber(index, np.full(instances, True))
+    rows = max(1, COUNTS_AT_ONCE // max(instances, 1))
+
+    def of_counts(counts: FloatArray) -> FloatArray:
+        if index is None:
+            return statistic(counts)
+        parts = [statistic(counts[at : at + rows, of_instance]) for at in range(0, len(counts), rows)]
+        return np.concatenate(parts)
+
+    return interval_of_counts(
+        of_counts,
+        cluster_count,
+        scale=scale,
+        instances=instances,
+        undefined=0,
+        clustered=index is not None,
+        resamples=resamples,
+        method=method,
+        level=level,
+        seed=seed,
+        workers=workers,
+    )
+
+
+def _renumber(index: IndexArray | None, kept: NDArray[np.bool_]) -> tuple[IndexArray, int]:
+    """Cluster numbers of the kept instances without gaps, and how many clusters remain."""
+    if index is None:
+        count = int(kept.sum())
+        return np.arange(count), count
+    names, numbered = np.unique(index[kept], return_inverse=True)
+    return numbered.astype(np.intp), len(names)
+
+
+def _means(
+    totals: FloatArray,
+    masses: FloatArray,
+    equal: bool,
+    resamples: int,
+    method: Method,
+    seed: int,
+    workers: int | None,
+) -> tuple[FloatArray, FloatArray, FloatArray | None]:
+    """Estimates (columns,), resampled (resamples, columns) and leave-one-out (clusters, columns) ratios of sums."""
+    columns, cluster_count = totals.shape
+    all_total, all_mass = totals.sum(axis=1), masses.sum(axis=1)
+    if cluster_count < 2:
+        estimates = all_total / all_mass if cluster_count else np.full(columns, np.nan)
+        return estimates, np.empty((0, columns)), None
+
+    def ratio(counts: FloatArray) -> FloatArray:
+        return weighted_sums(counts, totals) / (all_mass if equal else weighted_sums(counts, masses))
+
+    sampled = replicates(ratio, cluster_count, resamples=resamples, seed=seed, workers=workers)
+    jackknifed = None
+    if method == "bca":
+        with np.errstate(divide="ignore", invalid="ignore"):  # a weight that dwarfs the rest leaves 0 / 0 without it
+            jackknifed = ((all_total[:, None] - totals) / (all_mass[:, None] - masses)).T
+    return all_total / all_mass, sampled, jackknifed
+
+
+def _call(statistic: Callable[[FloatArray], float], sample: FloatArray) -> float:
+    result = np.asarray(statistic(sample), dtype=np.float64)
+    if result.ndim:
+        raise InputError(f"the statistic must return one number, and returned an array of shape {result.shape}")
+    return float(result)

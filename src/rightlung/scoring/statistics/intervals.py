@@ -1,0 +1,129 @@
+"""What an estimate with its uncertainty is, and the checks that every function of this package makes on its input."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rightlung.core.errors import InputError, unknown_name
+
+FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
+Method = Literal["bca", "percentile"]
+Clusters = Sequence[Any] | NDArray[Any]
+
+METHODS = ("bca", "percentile")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate, the interval around it, and what both rest on.
+
+    ``low`` and ``high`` are NaN where no interval exists, and ``reason`` then says why. ``reason`` is also given where
+    the interval exists but needs a caveat (zero width, resamples left out).
+    """
+
+    estimate: float
+    low: float
+    high: float
+    level: float
+    method: str
+    resamples: int
+    """Resamples the interval is read from (those where the statistic was defined)."""
+    n: int
+    """Instances used."""
+    undefined: int
+    """Instances left out because their value is NaN (or their weight zero)."""
+    clusters: int | None
+    """Clusters (patients) resampled; ``None`` when every instance stood for itself."""
+    reason: str | None = None
+
+    @property
+    def defined(self) -> bool:
+        """Whether there is an interval at all."""
+        return not (math.isnan(self.low) or math.isnan(self.high))
+
+    def excludes(self, value: float) -> bool:
+        """Whether ``value`` lies outside; an interval that does not exist excludes nothing."""
+        return self.defined and not self.low <= value <= self.high
+
+    def sentence(self, digits: int = 3) -> str:
+        """Say the estimate and its interval in words.
+
+        >>> Interval(0.5, 0.25, 0.75, 0.95, "bca", 10_000, 40, 0, None).sentence()
+        '0.500 (95 % interval 0.250 to 0.750)'
+        """
+        if math.isnan(self.estimate):
+            return f"undefined: {self.reason}"
+        if not self.defined:
+            return f"{self.estimate:.{digits}f} (no interval: {self.reason})"
+        span = f"{self.low:.{digits}f} to {self.high:.{digits}f}"
+        return f"{self.estimate:.{digits}f} ({100 * self.level:g} % interval {span})"
+
+
+def as_floats(name: str, values: ArrayLike, dimensions: int | None = 1) -> FloatArray:
+    """Convert to float64; refuse what is not numbers, has another number of dimensions, or holds an infinity."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} must be numbers: {error}") from error
+    if dimensions is not None and array.ndim != dimensions:
+        raise InputError(f"{name} must have {dimensions} dimension(s), and has the shape {array.shape}")
+    if array.ndim == 0:
+        raise InputError(f"{name} must be an array, and is the single number {array}")
+    if np.isinf(array).any():
+        place = tuple(int(axis[0]) for axis in np.nonzero(np.isinf(array)))
+        raise InputError(f"{name}[{', '.join(map(str, place))}] is {array[place]}; values must be finite or NaN")
+    return array
+
+
+def check_same_length(**arrays: FloatArray) -> None:
+    """Refuse arrays of unequal length, naming each with its length."""
+    lengths = {name: len(array) for name, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        said = ", ".join(f"{name} has {length}" for name, length in lengths.items())
+        raise InputError(f"one row for each instance is needed in all arrays: {said}")
+
+
+def check_settings(*, resamples: int, method: str, level: float, seed: int) -> None:
+    """Refuse settings that no interval can be made with."""
+    if method not in METHODS:
+        raise unknown_name("bootstrap method", str(method), METHODS)
+    if isinstance(resamples, bool) or not isinstance(resamples, int | np.integer) or resamples < 1:
+        raise InputError(f"resamples must be a whole number of at least 1, not {resamples!r}")
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise InputError(f"seed must be a whole number of at least 0, not {seed!r}")
+    check_level(level)
+
+
+def check_level(level: float) -> None:
+    """Refuse a confidence level outside (0, 1), a percentage above all."""
+    if not isinstance(level, int | float | np.number) or not 0 < level < 1:
+        raise InputError(f"level must lie between 0 and 1 (0.95 for 95 %), not {level!r}")
+
+
+def cluster_index(clusters: Clusters, length: int) -> IndexArray:
+    """Number the clusters 0, 1, … in the sorted order of their names, one number for each instance.
+
+    Sorted, so that the order of the instances does not change the resamples. An instance whose patient is not known is
+    refused: giving it a patient of its own would narrow the interval in silence.
+    """
+    names = np.asarray(clusters)
+    if names.shape != (length,):
+        raise InputError(f"clusters must have one entry for each of {length} instances, not the shape {names.shape}")
+    if names.dtype.kind == "O":
+        for position, name in enumerate(names):
+            if name is None or name != name:  # NaN is the one value unequal to itself
+                raise InputError(f"clusters[{position}] is {name}: every instance needs a cluster (patient)")
+        names = np.asarray([str(name) for name in names])
+    if names.dtype.kind == "f" and np.isnan(names).any():
+        position = int(np.isnan(names).argmax())
+        raise InputError(f"clusters[{position}] is nan: every instance needs a cluster (patient)")
+    if names.dtype.kind == "U" and (names == "").any():
+        raise InputError(f"clusters[{int((names == '').argmax())}] is empty: every instance needs a cluster (patient)")
+    return np.unique(names, return_inverse=True)[1].astype(np.intp)

@@ -1,0 +1,243 @@
+"""The engine of the bootstrap: which clusters are drawn, what a statistic becomes, what interval that gives.
+
+A resample is kept as **how often each cluster was drawn**. A mean over any number of columns is then a product of that
+count matrix with the clusters' sums, and any other statistic can be computed from the same counts.
+
+Every group of resamples has its own random stream, derived from the seed and the group's number; the group size
+depends on the number of clusters only. The result therefore does not depend on the number of threads, and the first
+1,000 of 10,000 resamples are the 1,000 of a shorter run. Sums avoid BLAS, whose last bits change with its threads.
+
+BCa follows Efron & Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 14: the bias correction from where
+the estimate lies among the resamples (ties count half, as in SciPy), the acceleration from the jackknife, which here
+leaves out one *cluster* at a time.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from rightlung.core.errors import InputError
+from rightlung.scoring.statistics.intervals import FloatArray, IndexArray, Interval, Method
+
+# Counts held at once by one thread: two megabytes of float64, about a core's cache.
+COUNTS_AT_ONCE = 2**18
+_ROWS_AT_ONCE = 1024
+_DRAWS_AT_ONCE = 2**16
+# Two values nearer than this, relative to the size of the data, differ by rounding only and count as tied.
+_ROUNDING = 1e-12
+
+CountStatistic = Callable[[FloatArray], FloatArray]
+"""From counts, (rows, instances or clusters), to one number a row: (rows,) or (rows, columns)."""
+
+
+def interval_of_counts(
+    statistic: CountStatistic,
+    cluster_count: int,
+    *,
+    scale: float,
+    instances: int,
+    undefined: int,
+    clustered: bool,
+    resamples: int,
+    method: Method,
+    level: float,
+    seed: int,
+    workers: int | None,
+) -> Interval:
+    """Interval of a statistic of **cluster** counts, (rows, clusters) to (rows,): what the public functions share."""
+    estimate, sampled, jackknifed = math.nan, np.empty(0), None
+    if cluster_count:
+        estimate = float(statistic(np.ones((1, cluster_count)))[0])
+    if cluster_count > 1 and not math.isnan(estimate):
+        sampled = replicates(statistic, cluster_count, resamples=resamples, seed=seed, workers=workers)
+        if method == "bca":
+            jackknifed = _jackknife(statistic, cluster_count)
+    return interval_of_replicates(
+        estimate,
+        sampled,
+        jackknifed,
+        scale=max(scale, abs(estimate)),
+        instances=instances,
+        undefined=undefined,
+        cluster_count=cluster_count,
+        clustered=clustered,
+        method=method,
+        level=level,
+    )
+
+
+def draw_counts(cluster_count: int, *, resamples: int, seed: int, group: int | None = None) -> FloatArray:
+    """How often each cluster is drawn in each resample: (resamples, clusters), every row summing to ``clusters``.
+
+    Whole numbers, as float64 for what follows. With ``group``, only that group of resamples; the groups one after
+    another are the whole.
+    """
+    if group is None:
+        parts = [
+            draw_counts(cluster_count, resamples=resamples, seed=seed, group=number)
+            for number in range(_group_count(cluster_count, resamples))
+        ]
+        return np.concatenate(parts)
+    size = _group_rows(cluster_count)
+    counts = np.empty((min(size, resamples - group * size), cluster_count))
+    generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(group,))))
+    # A few rows at a time: temporary arrays that are large beside the counts go back to the system after each use, and
+    # fetching them anew takes as long as drawing.
+    step = max(1, _DRAWS_AT_ONCE // cluster_count)
+    for start in range(0, len(counts), step):
+        rows = counts[start : start + step]
+        drawn = generator.integers(0, cluster_count, size=rows.shape)
+        drawn += (np.arange(len(rows)) * cluster_count)[:, None]
+        rows[...] = np.bincount(drawn.ravel(), minlength=rows.size).reshape(rows.shape)
+    return counts
+
+
+def replicates(
+    statistic: CountStatistic, cluster_count: int, *, resamples: int, seed: int, workers: int | None = None
+) -> FloatArray:
+    """The statistic in every resample, (resamples,) or (resamples, columns), in an order that only the seed decides."""
+
+    def of_group(group: int) -> FloatArray:
+        return statistic(draw_counts(cluster_count, resamples=resamples, seed=seed, group=group))
+
+    return np.concatenate(list(_in_threads(of_group, _group_count(cluster_count, resamples), workers)))
+
+
+def cluster_sums(values: FloatArray, index: IndexArray, cluster_count: int) -> FloatArray:
+    """Sum of ``values`` (instances,) in each cluster: (clusters,)."""
+    return np.asarray(np.bincount(index, weights=values, minlength=cluster_count), dtype=np.float64)
+
+
+def weighted_sums(counts: FloatArray, sums: FloatArray) -> FloatArray:
+    """Sums of ``sums`` (columns, clusters) over the drawn clusters: (rows, columns). Not BLAS, see above.
+
+    One column at a time, so that a column's sum is the same to the last bit whatever columns stand beside it.
+    """
+    return np.stack([np.einsum("rc,c->r", counts, column) for column in sums], axis=1)
+
+
+def _group_rows(cluster_count: int) -> int:
+    return max(1, min(_ROWS_AT_ONCE, COUNTS_AT_ONCE // cluster_count))
+
+
+def _group_count(cluster_count: int, resamples: int) -> int:
+    return -(-resamples // _group_rows(cluster_count))
+
+
+def _in_threads(work: Callable[[int], FloatArray], tasks: int, workers: int | None) -> Iterator[FloatArray]:
+    """Results in the order of the tasks; NumPy lets go of the interpreter lock while it draws and adds."""
+    if workers is not None and workers < 1:
+        raise InputError(f"workers must be at least 1, not {workers}")
+    threads = min(workers or os.cpu_count() or 1, tasks)
+    if threads <= 1:
+        yield from map(work, range(tasks))
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        yield from pool.map(work, range(tasks))
+
+
+def _jackknife(statistic: CountStatistic, cluster_count: int) -> FloatArray:
+    """The statistic without each cluster in turn: (clusters,)."""
+    parts = []
+    for start in range(0, cluster_count, rows := _group_rows(cluster_count)):
+        counts = np.ones((min(rows, cluster_count - start), cluster_count))
+        counts[np.arange(len(counts)), start + np.arange(len(counts))] = 0
+        parts.append(statistic(counts))
+    return np.concatenate(parts)
+
+
+def interval_of_replicates(
+    estimate: float,
+    sampled: FloatArray,
+    jackknifed: FloatArray | None,
+    *,
+    scale: float,
+    instances: int,
+    undefined: int,
+    cluster_count: int,
+    clustered: bool,
+    method: Method,
+    level: float,
+) -> Interval:
+    """Read the interval off the resampled values, or say why there is none."""
+
+    def result(low: float, high: float, reasons: list[str], resamples: int = len(sampled)) -> Interval:
+        return Interval(
+            estimate=estimate,
+            low=float(low),
+            high=float(high),
+            level=float(level),
+            method=method,
+            resamples=resamples,
+            n=instances,
+            undefined=undefined,
+            clusters=cluster_count if clustered else None,
+            reason="; ".join(reasons) or None,
+        )
+
+    unit = "cluster" if clustered else "instance"
+    if not cluster_count:
+        return result(math.nan, math.nan, ["no instance has a defined value"], 0)
+    if cluster_count == 1:
+        return result(math.nan, math.nan, [f"one {unit} only: nothing to resample"], 0)
+    if math.isnan(estimate):
+        return result(math.nan, math.nan, ["the statistic is undefined for these instances"], 0)
+    reasons = []
+    finite = np.isfinite(sampled)
+    defined = sampled if finite.all() else sampled[finite]
+    if not len(defined):
+        return result(math.nan, math.nan, ["the statistic is undefined in every resample"], 0)
+    if len(defined) < len(sampled):
+        reasons.append(
+            f"{len(sampled) - len(defined)} of {len(sampled)} resamples left out, their statistic is undefined"
+        )
+    tolerance = _ROUNDING * scale
+    if np.ptp(defined) <= tolerance and abs(defined[0] - estimate) <= tolerance:
+        return result(estimate, estimate, [*reasons, "zero width: all resamples are equal"], len(defined))
+    tail = (1 - level) / 2
+    quantiles = np.array([tail, 1 - tail])
+    if method == "bca":
+        assert jackknifed is not None
+        if not np.isfinite(jackknifed).all():
+            alone = int((~np.isfinite(jackknifed)).sum())
+            reason = f"no BCa interval: without one of {alone} {unit}(s) the statistic is undefined (try 'percentile')"
+            return result(math.nan, math.nan, [*reasons, reason], len(defined))
+        quantiles, caveat = _bca_quantiles(estimate, defined, jackknifed, tolerance, quantiles)
+        reasons += [caveat] if caveat else []
+        if np.isnan(quantiles).any():
+            return result(math.nan, math.nan, reasons, len(defined))
+    low, high = np.quantile(defined, quantiles)
+    return result(low, high, reasons, len(defined))
+
+
+def _bca_quantiles(
+    estimate: float, sampled: FloatArray, jackknifed: FloatArray, tolerance: float, quantiles: FloatArray
+) -> tuple[FloatArray, str | None]:
+    """Bias-corrected and accelerated quantiles (Efron & Tibshirani 1993, Eqs. 14.9 to 14.15), with a caveat if any."""
+    from scipy.special import ndtr, ndtri
+
+    less = int((sampled < estimate - tolerance).sum())
+    less_or_equal = int((sampled <= estimate + tolerance).sum())
+    below = (less + less_or_equal) / (2 * len(sampled))
+    undefined = np.full(2, np.nan)
+    if below in (0.0, 1.0):
+        side = "below" if below else "above"
+        return undefined, f"no BCa interval: all resamples lie {side} the estimate (try 'percentile')"
+    bias = float(ndtri(below))
+    deviations = jackknifed.mean() - jackknifed
+    caveat = None
+    acceleration = 0.0
+    if np.ptp(jackknifed) > tolerance:
+        acceleration = float((deviations**3).sum() / (6 * (deviations**2).sum() ** 1.5))
+    else:
+        caveat = "the acceleration is taken as 0: all leave-one-out values are equal"
+    shifted = bias + ndtri(quantiles)
+    denominator = 1 - acceleration * shifted
+    if (denominator <= 0).any():
+        return undefined, "no BCa interval: the acceleration is too strong for this level (try 'percentile')"
+    return np.asarray(ndtr(bias + shifted / denominator), dtype=np.float64), caveat

@@ -1,0 +1,6 @@
+"""Studies come in: images, sources, and the readers that yield `Study` values."""
+
+from rightlung.studies.images import read_image
+from rightlung.studies.sources import Address, Problem, Source, open_source, parse_address, register_source
+
+__all__ = ["Address", "Problem", "Source", "open_source", "parse_address", "read_image", "register_source"]

@@ -1,0 +1,182 @@
+"""PNG and JPEG files as radiographs, float32 ``(height, width)`` in 0–1, size-limited before a pixel is decoded.
+
+- Eight bits are divided by 255; 16-bit grey PNG keeps its full depth and is divided by 65,535. Pillow brings 16-bit
+  *colour* PNG (and 16-bit grey with transparency) down to eight bits; radiographs are not stored that way.
+- Colour and palette become luma (ITU-R BT.601, rounded to eight bits). Grey stored as RGB comes out exactly.
+- What is transparent shows black: luma times alpha.
+- A JPEG's EXIF orientation is applied, so the image is as a viewer shows it. EXIF that cannot be read is ignored.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.core import Image, InputError, Mask
+from rightlung.studies import png
+from rightlung.studies.files import MAX_BYTES, check_byte_count, read_regular
+
+if TYPE_CHECKING:  # Pillow takes a while to import, and most commands never decode an image
+    from PIL import Image as PillowImage
+
+MAX_PIXELS = 100_000_000
+"""The most pixels an image may have: twice the largest plate readers' radiographs, and 400 MB as float32."""
+
+Format = Literal["PNG", "JPEG"]
+_MODES = {"1", "L", "P", "LA", "PA", "RGB", "RGBA", "I;16", "I;16B", "I"}
+_ORIENTATION = 0x0112
+
+
+def read_image(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
+    name: str | None = None,
+) -> Image:
+    """Read a PNG or JPEG file (a path, or its bytes) as float32 ``(height, width)`` in 0–1.
+
+    ``name`` is what sentences about the file call it; a path is called by itself.
+    """
+    data, what = _bytes_of(source, max_bytes, name, "the image")
+    return _grey(_decode(data, what, max_pixels, "image"))
+
+
+def read_mask(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
+    name: str | None = None,
+) -> Mask:
+    """Read a PNG file as a mask: a pixel is set where any of its colours is not zero and it is not transparent.
+
+    JPEG is refused: its compression turns zeros next to an edge into ones.
+    """
+    data, what = _bytes_of(source, max_bytes, name, "the mask")
+    return Mask(_set_pixels(_decode(data, what, max_pixels, "mask")))
+
+
+def _bytes_of(
+    source: str | os.PathLike[str] | bytes, max_bytes: int, name: str | None, fallback: str
+) -> tuple[bytes, str]:
+    if isinstance(source, bytes | bytearray | memoryview):
+        what = name or fallback
+        check_byte_count(len(source), max_bytes, what)
+        return bytes(source), what
+    if not isinstance(source, str | os.PathLike):
+        raise InputError(f"an image must be a path or bytes; got {type(source).__name__}")
+    what = name or os.fspath(source)
+    return read_regular(source, what, max_bytes), what
+
+
+def _format_of(data: bytes, what: str, kind: str) -> Format:
+    if data.startswith(png.SIGNATURE):
+        return "PNG"
+    if data.startswith(b"\xff\xd8\xff"):
+        if kind == "mask":
+            raise InputError(f"{what} is a JPEG file; a mask must be PNG, because JPEG blurs its edges")
+        return "JPEG"
+    if data[128:132] == b"DICM":
+        raise InputError(f"{what} is a DICOM file, which is not read yet; export it as PNG (16-bit keeps its depth)")
+    expected = "PNG or JPEG" if kind == "image" else "PNG"
+    raise InputError(f"{what} is not an image in {expected} format")
+
+
+def _check_pixel_count(width: int, height: int, max_pixels: int, what: str) -> None:
+    if width * height > max_pixels:
+        raise InputError(
+            f"{what} has {width:,} x {height:,} pixels ({width * height:,}), more than the limit of {max_pixels:,}"
+        )
+
+
+def _decode(data: bytes, what: str, max_pixels: int, kind: str) -> PillowImage.Image:
+    """Return the decoded Pillow image, upright.
+
+    The plugins are called directly: ``Image.open`` has a limit of its own that warns or raises by a global variable,
+    which cannot be changed for one call without changing it for every other thread.
+    """
+    image_format = _format_of(data, what, kind)
+    if image_format == "PNG":
+        header = png.read_header(data, what)
+        _check_pixel_count(header.width, header.height, max_pixels, what)
+        png.check_whole(data, header, what)
+
+    from PIL import ImageFile
+    from PIL.JpegImagePlugin import JpegImageFile
+    from PIL.PngImagePlugin import PngImageFile
+
+    image: ImageFile.ImageFile
+    try:
+        image = PngImageFile(io.BytesIO(data)) if image_format == "PNG" else JpegImageFile(io.BytesIO(data))
+    except Exception as error:  # on hostile bytes the parsers raise errors of every kind
+        raise InputError(f"{what} is not a readable {image_format} image: {_reason(error)}") from error
+    _check_pixel_count(*image.size, max_pixels, what)
+    if image.mode not in _MODES:
+        raise InputError(f"{what} has the colour mode {image.mode}; grey, RGB, palette and their alpha are read")
+    if image_format == "JPEG" and ImageFile.LOAD_TRUNCATED_IMAGES:
+        raise InputError(f"{what} is not read: PIL.ImageFile.LOAD_TRUNCATED_IMAGES is on, which hides missing pixels")
+    try:
+        image.load()
+    except MemoryError:
+        raise InputError(f"{what} does not fit into memory: {image.size[0]:,} x {image.size[1]:,} pixels") from None
+    except Exception as error:
+        raise InputError(f"{what} is truncated or damaged: {_reason(error)}") from error
+    return _upright(image) if image_format == "JPEG" else image
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+def _upright(image: PillowImage.Image) -> PillowImage.Image:
+    from PIL.Image import Transpose
+
+    turns = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    try:
+        orientation = image.getexif().get(_ORIENTATION)
+    except Exception:  # broken EXIF says nothing about the pixels, which are whole
+        return image
+    turn = turns.get(orientation) if isinstance(orientation, int) else None
+    return image if turn is None else image.transpose(turn)
+
+
+def _grey(image: PillowImage.Image) -> Image:
+    if image.mode.startswith("I"):
+        deep = np.asarray(image)
+        transparent = image.info.get("transparency")
+        if isinstance(transparent, int):
+            deep = np.where(deep == transparent, 0, deep)
+        return _fractions(deep, 65535)
+    if image.has_transparency_data:
+        whole = image.convert("RGBA")
+        return _fractions(np.asarray(whole.convert("L")), 255) * _fractions(np.asarray(whole.getchannel("A")), 255)
+    return _fractions(np.asarray(image.convert("L")), 255)
+
+
+def _fractions(values: NDArray[np.integer], highest: int) -> Image:
+    fractions: Image = np.divide(values, np.float32(highest), dtype=np.float32)
+    return fractions
+
+
+def _set_pixels(image: PillowImage.Image) -> NDArray[np.bool_]:
+    # Not by luma: it rounds the darkest colours of a label map to zero.
+    if image.mode.startswith("I") or (image.mode in ("1", "L") and not image.has_transparency_data):
+        single: NDArray[np.bool_] = np.asarray(image) != 0
+        return single
+    colours = np.asarray(image.convert("RGBA"))
+    shown: NDArray[np.bool_] = colours[..., :3].any(axis=2) & (colours[..., 3] != 0)
+    return shown

@@ -1,0 +1,228 @@
+"""The `manifest` reader: anyone's own data, a folder or a tar archive with a ``manifest.jsonl``, a row an image.
+
+Opening reads the archive's headers and passes over the rows once; what stays in memory is where each row lies, not the
+row. A study is read from its row when asked for, its image when ``study.image`` is first used.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rightlung.core import Image, InputError, Mask, Phrase, Polarity, Report, Study
+from rightlung.core.errors import unknown_name
+from rightlung.studies.images import read_image, read_mask
+from rightlung.studies.narrative import telling_sections, telling_sentences
+from rightlung.studies.rows import FieldError, PhraseRow, Row, parse_row
+from rightlung.studies.sources import Address, Problem, ProblemError, Source
+from rightlung.studies.storage import Storage, StoredFile, open_storage
+
+PARAMETERS = ("split", "limit")
+MAX_LINE_BYTES = 16 * 2**20
+"""The longest row that is read; a file without line ends must not fill the memory."""
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """Loads a study's image from where it is stored. Small, so that a study is cheap to pickle."""
+
+    study_id: str
+    file: StoredFile
+
+    def __call__(self) -> Image:
+        """Read and decode the image."""
+        what = f"study {self.study_id!r}: image {self.file}"
+        return read_image(self.file.read(what), name=what)
+
+
+def open_manifest(address: Address) -> ManifestSource:
+    """Open ``manifest:PATH``, PATH a folder or a tar archive; parameters ``split`` and ``limit``."""
+    address.check_parameters(PARAMETERS)
+    if not address.path:
+        raise InputError(f"address {address} needs a path: manifest:/path/to/folder or manifest:/path/to/archive.tar")
+    return ManifestSource(address)
+
+
+class ManifestSource(Source):
+    """The usable rows of a manifest as studies, in the manifest's order."""
+
+    def __init__(self, address: Address) -> None:
+        limit = address.whole_number("limit", minimum=1)
+        self.address = str(address)
+        self.problems: list[Problem] = []
+        self._storage: Storage = open_storage(address.path)
+        self._positions: dict[str, int] = {}
+        self._offsets, self._lengths, self._lines = array("Q"), array("Q"), array("Q")
+        self._index_rows(address.parameters.get("split"), limit)
+        self._ids = tuple(self._positions)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of all studies, in the manifest's order."""
+        return self._ids
+
+    def _position(self, study_id: str) -> int | None:
+        return self._positions.get(study_id)
+
+    def _index_rows(self, split: str | None, limit: int | None) -> None:
+        """Pass over all rows once, remembering where the wanted ones lie and what is wrong with the bad ones."""
+        first_lines: dict[str, int] = {}
+        splits: set[str] = set()
+        for line_number, offset, line in _lines(self._storage):
+            try:
+                row = _parse_line(line)
+                for field, name in row.files():
+                    _check_stored(self._storage, field, name)
+                if row.id in first_lines:
+                    raise FieldError("id", f"{row.id!r} was already used on line {first_lines[row.id]}")
+            except FieldError as error:
+                self.problems.append(self._problem(line_number, error))
+                continue
+            first_lines[row.id] = line_number
+            if row.split is not None:
+                splits.add(row.split)
+            if (split is None or row.split == split) and (limit is None or len(self._positions) < limit):
+                self._positions[row.id] = len(self._positions)
+                self._offsets.append(offset)
+                self._lengths.append(len(line))
+                self._lines.append(line_number)
+        self._check_some_rows(len(first_lines), splits, split)
+
+    def _check_some_rows(self, usable: int, splits: set[str], split: str | None) -> None:
+        manifest = f"{self.address}: {self._storage.manifest_name}"
+        if not usable and not self.problems:
+            raise InputError(f"{manifest} has no rows")
+        if not usable:
+            count = len(self.problems)
+            raise InputError(f"{manifest} has no usable row; {count:,} have problems, the first: {self.problems[0]}")
+        if not self._positions:
+            if not splits:
+                raise InputError(f"{manifest} has no splits; leave out split={split}")
+            raise unknown_name("split", str(split), splits)
+
+    def _problem(self, line_number: int, error: FieldError) -> Problem:
+        return Problem(self._storage.manifest_name, line_number, error.field, str(error))
+
+    def _build(self, position: int) -> Study:
+        what = f"{self._storage.manifest.path}, manifest line {self._lines[position]}"
+        line = self._storage.manifest.read(self._offsets[position], self._lengths[position], what)
+        try:
+            row = parse_row(line)
+            if row.id != self._ids[position]:
+                raise FieldError("id", f"was {self._ids[position]!r} when the source was opened; open it again")
+            return _study(row, self._storage, self.address)
+        except FieldError as error:
+            raise ProblemError(self._problem(self._lines[position], error)) from error
+
+
+def _lines(storage: Storage) -> Iterator[tuple[int, int, bytes]]:
+    """Yield number, offset in the file, and content of each line that is not blank; longer than the limit, cut off."""
+    position, end = storage.manifest_offset, storage.manifest_offset + storage.manifest_size
+    number = 0
+    with Path(storage.manifest.path).open("rb", buffering=2**20) as file:
+        file.seek(position)
+        if file.read(3) == b"\xef\xbb\xbf" and end - position >= 3:
+            position += 3
+        file.seek(position)
+        while position < end:
+            line = file.readline(min(end - position, MAX_LINE_BYTES + 1))
+            if not line:
+                raise InputError(f"{storage.manifest.path}: {storage.manifest_name} is truncated after line {number}")
+            number, start = number + 1, position
+            position += len(line)
+            rest = line
+            while len(rest) > MAX_LINE_BYTES and not rest.endswith(b"\n") and position < end:
+                rest = file.readline(min(end - position, MAX_LINE_BYTES + 1))
+                position += len(rest)
+            content = line.rstrip()
+            if content:
+                yield number, start, content
+
+
+def _parse_line(line: bytes) -> Row:
+    if len(line) > MAX_LINE_BYTES:
+        raise FieldError(None, f"the line is longer than the limit of {MAX_LINE_BYTES:,} bytes")
+    return parse_row(line)
+
+
+def _check_stored(storage: Storage, field: str, name: str) -> None:
+    try:
+        storage.check(name)
+    except InputError as error:
+        raise FieldError(field, str(error)) from None
+
+
+def _find(storage: Storage, field: str, name: str) -> StoredFile:
+    try:
+        return storage.find(name)
+    except InputError as error:
+        raise FieldError(field, str(error)) from None
+
+
+def _study(row: Row, storage: Storage, address: str) -> Study:
+    return Study(
+        id=row.id,
+        load=StoredImage(row.id, _find(storage, "file", row.file)),
+        patient=row.patient,
+        exam=row.exam,
+        view=row.view,
+        split=row.split,
+        age=row.age,
+        sex=row.sex,
+        report=_report(row),
+        phrases=tuple(_phrases(row, storage)),
+        regions=row.regions,
+        findings=row.findings,
+        source=address,
+        extra=row.extra,
+    )
+
+
+def _report(row: Row) -> Report | None:
+    if row.text is None and not row.sections:
+        return None
+    text = row.text if row.text is not None else " ".join(telling_sections(row.sections))
+    return Report(text=text, sections=row.sections)
+
+
+def _phrases(row: Row, storage: Storage) -> Iterator[Phrase]:
+    if row.phrases is not None:
+        for index, phrase in enumerate(row.phrases):
+            yield _given_phrase(phrase, f"phrases[{index}].mask", storage)
+        return
+    yield from _labelled_phrases(row, storage)
+    for sentence in telling_sentences(row.text, row.sections):
+        yield Phrase(sentence)
+
+
+def _given_phrase(phrase: PhraseRow, field: str, storage: Storage) -> Phrase:
+    mask = None if phrase.mask is None else _mask(storage, field, phrase.mask)
+    return Phrase(phrase.text, phrase.boxes, mask, phrase.regions, phrase.findings)
+
+
+def _labelled_phrases(row: Row, storage: Storage) -> Iterator[Phrase]:
+    """One phrase for each distinct label: all its boxes, and its masks united."""
+    from rightlung.lexicon.prompts import prompt
+
+    masks: dict[str, Mask] = {}
+    for index, (label, name) in enumerate(row.masks):
+        field = f"masks[{index}].file"
+        mask = _mask(storage, field, name)
+        try:
+            masks[label] = masks[label].union(mask) if label in masks else mask
+        except InputError as error:
+            raise FieldError(field, f"cannot be united with the other masks of {label!r}: {error}") from None
+    for label in dict.fromkeys([*(label for label, _ in row.boxes), *masks]):
+        boxes = tuple(box for name, box in row.boxes if name == label)
+        yield Phrase(prompt(label), boxes, masks.get(label), findings={label: Polarity.POSITIVE})
+
+
+def _mask(storage: Storage, field: str, name: str) -> Mask:
+    try:
+        file = storage.find(name)
+        what = f"mask {file}"
+        return read_mask(file.read(what), name=what)
+    except InputError as error:
+        raise FieldError(field, str(error)) from None

@@ -1,0 +1,229 @@
+"""Sources: data named by an address, opened by whoever registered the address's scheme.
+
+An address is ``scheme``, then ``:path`` and ``?name=value&name=value`` where the scheme takes them:
+``manifest:/data/mine.tar?split=val&limit=100``. The path stands as it is, without quoting, up to the *last* question
+mark; names and values of parameters may be percent-encoded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from rightlung.core import FrozenMapping, InputError, Study
+from rightlung.core.errors import unknown_name
+
+_SCHEME = re.compile(r"[a-z][a-z0-9-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The parts of an address: ``scheme:path?parameters``."""
+
+    scheme: str
+    path: str = ""
+    parameters: Mapping[str, str] = field(default_factory=FrozenMapping)
+    text: str = field(default="", compare=False)
+    """The address as it was written."""
+
+    def __str__(self) -> str:
+        return self.text or self.scheme
+
+    def check_parameters(self, known: Iterable[str]) -> None:
+        """Refuse parameters that the scheme does not have, suggesting the nearest that it has."""
+        names = list(known)
+        for name in self.parameters:
+            if name not in names:
+                raise unknown_name(f"parameter of source {self.scheme!r}:", name, names)
+
+    def whole_number(self, name: str, minimum: int = 0) -> int | None:
+        """Return a parameter as a whole number of at least ``minimum``, ``None`` where it is not given."""
+        text = self.parameters.get(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"-?[0-9]{1,18}", text) or int(text) < minimum:
+            raise InputError(f"address {self}: {name} must be a whole number of at least {minimum}; got {text!r}")
+        return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with one row of a source. The row is left out; the rest goes on.
+
+    >>> str(Problem("manifest.jsonl", 3000, "boxes[2].box", "a box must have four numbers"))
+    'manifest.jsonl, line 3000, field boxes[2].box: a box must have four numbers'
+    """
+
+    file: str
+    row: int | None
+    field: str | None
+    message: str
+
+    def __str__(self) -> str:
+        place = [self.file]
+        if self.row is not None:
+            place.append(f"line {self.row}")
+        if self.field is not None:
+            place.append(f"field {self.field}")
+        return f"{', '.join(place)}: {self.message}"
+
+
+class ProblemError(InputError):
+    """An `InputError` about one row of a source; ``problem`` has its parts."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[ProblemError], tuple[Problem]]:
+        return type(self), (self.problem,)
+
+
+class Source(ABC):
+    """Studies in a fixed order, by position and by id.
+
+    A source can be pickled (data-loader workers) and used from several threads and processes at once. Studies are built
+    when asked for; their images load later still, at ``study.image``.
+    """
+
+    address: str
+    problems: list[Problem]
+    """Rows that were left out, with the reason. Rows that fail while iterating are added."""
+
+    @property
+    @abstractmethod
+    def ids(self) -> Sequence[str]:
+        """The ids of all studies, in order."""
+
+    @abstractmethod
+    def _build(self, position: int) -> Study:
+        """Build the study at a position from 0 to ``len(self) - 1``; raise `ProblemError` if its row is bad."""
+
+    @abstractmethod
+    def _position(self, study_id: str) -> int | None:
+        """Return where a study stands, ``None`` if there is none of this id."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, position: int) -> Study:
+        if isinstance(position, bool) or not isinstance(position, int):
+            raise TypeError(
+                f"a source is indexed by position, a whole number; for an id use study(id); got {position!r}"
+            )
+        if not -len(self) <= position < len(self):
+            raise IndexError(f"source {self.address} has {len(self)} studies; there is none at position {position}")
+        return self._build(position % len(self))
+
+    def study(self, study_id: str) -> Study:
+        """Return the study of this id, suggesting a near one if there is none."""
+        position = self._position(study_id)
+        if position is None:
+            # Comparing with hundreds of thousands of ids takes seconds; a sentence is not worth that.
+            near = difflib.get_close_matches(str(study_id), self.ids[:10_000], n=1)
+            suggestion = f"; did you mean {near[0]!r}?" if near else ""
+            raise InputError(f"source {self.address} has no study {study_id!r}{suggestion}")
+        return self._build(position)
+
+    def __iter__(self) -> Iterator[Study]:
+        """Yield the studies in order. A row that turns out bad only now is added to `problems` and left out."""
+        for position in range(len(self)):
+            try:
+                study = self._build(position)
+            except ProblemError as error:
+                if error.problem not in self.problems:
+                    self.problems.append(error.problem)
+                continue
+            yield study
+
+    def __repr__(self) -> str:
+        return f"<source {self.address}: {len(self)} studies, {len(self.problems)} problems>"
+
+
+Opener = Callable[[Address], Source]
+
+
+def _open_manifest(address: Address) -> Source:
+    from rightlung.studies.manifest import open_manifest  # the readers are imported when first asked for
+
+    return open_manifest(address)
+
+
+_openers: dict[str, Opener] = {"manifest": _open_manifest}
+
+
+def register_source(scheme: str, opener: Opener) -> None:
+    """Make addresses of ``scheme`` open with ``opener``, which gets the parsed `Address`."""
+    if not _SCHEME.fullmatch(scheme):
+        raise InputError(
+            f"a scheme must be lower-case letters, digits and '-', beginning with a letter; got {scheme!r}"
+        )
+    if scheme in _openers:
+        raise InputError(f"source {scheme!r} is already registered")
+    _openers[scheme] = opener
+
+
+def source_schemes() -> list[str]:
+    """List the schemes that can be opened."""
+    return sorted(_openers)
+
+
+def parse_address(address: str) -> Address:
+    """Take an address apart, without looking whether anything is there.
+
+    >>> parse_address("manifest:/data/mine.tar?limit=100").path
+    '/data/mine.tar'
+    """
+    if not isinstance(address, str) or not address.strip():
+        raise InputError(f"an address must be a text such as manifest:/data/mine; got {address!r}")
+    place, _, query = address.rpartition("?") if "?" in address else (address, "", "")
+    scheme, _, path = place.partition(":")
+    if not _SCHEME.fullmatch(scheme):
+        raise InputError(
+            f"address {address!r} does not begin with a kind of source; did you mean 'manifest:{address}'? "
+            f"Known: {', '.join(source_schemes())}"
+        )
+    return Address(scheme, path, FrozenMapping(_parse_parameters(query, address)), address)
+
+
+def _parse_parameters(query: str, address: str) -> dict[str, str]:
+    parameters: dict[str, str] = {}
+    for part in query.split("&") if query else ():
+        name, equals, value = part.partition("=")
+        if not name or not equals:
+            raise InputError(f"address {address!r}: a parameter is name=value; got {part!r}")
+        try:
+            name, value = unquote(name, errors="strict"), unquote(value, errors="strict")
+        except UnicodeDecodeError:
+            raise InputError(f"address {address!r}: parameter {part!r} is not UTF-8 when decoded") from None
+        if name in parameters:
+            raise InputError(f"address {address!r}: parameter {name!r} is given twice")
+        parameters[name] = value
+    return parameters
+
+
+def open_source(address: str) -> Source:
+    """Open the data that an address names; iterating it yields `Study` values."""
+    if isinstance(address, str) and address.partition("?")[0].partition(":")[0] not in _openers:
+        for path in (address, address.rpartition("?")[0]):
+            if _exists(path):
+                raise InputError(
+                    f"{path} is a path, and a source must say how to read it; did you mean 'manifest:{address}'?"
+                )
+    parsed = parse_address(address)
+    opener = _openers.get(parsed.scheme)
+    if opener is None:
+        raise unknown_name("kind of source", parsed.scheme, source_schemes())
+    return opener(parsed)
+
+
+def _exists(path: str) -> bool:
+    try:
+        return bool(path) and os.path.exists(path)  # noqa: PTH110  (Path would drop a trailing slash of the user's)
+    except ValueError:
+        return False

@@ -1,0 +1,253 @@
+"""Where a manifest's files lie: a folder, or a tar archive that is indexed once and never unpacked.
+
+Both find a file by its relative name and hand out a small value, a `StoredFile`, that reads the bytes later, in any
+thread or process.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import threading
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from rightlung.core import InputError
+from rightlung.studies.files import (
+    MAX_BYTES,
+    check_byte_count,
+    open_regular,
+    pread_exactly,
+    read_regular,
+    relative_name,
+    resolved_inside,
+)
+
+MANIFEST = "manifest.jsonl"
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip",
+}  # fmt: skip
+
+
+class RandomAccessFile:
+    """A file opened on first use and again in every process it is pickled into, for reading at offsets.
+
+    Nothing is shared but the path and the file's size and time of change, by which a file that has been replaced in
+    the meantime is told from the one that was indexed.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._descriptor: int | None = None
+        self._identity: tuple[int, int] | None = None
+        self.size = self._open()[1]
+
+    def _open(self) -> tuple[int, int]:
+        with self._lock:
+            if self._descriptor is None or self._identity is None:
+                descriptor, status = open_regular(self.path, self.path)
+                identity = status.st_size, status.st_mtime_ns
+                if self._identity not in (None, identity):
+                    os.close(descriptor)
+                    raise InputError(f"{self.path} has changed since it was opened as a source; open it again")
+                self._descriptor, self._identity = descriptor, identity
+                weakref.finalize(self, os.close, descriptor)
+            return self._descriptor, self._identity[0]
+
+    def read(self, offset: int, size: int, what: str) -> bytes:
+        """Return ``size`` bytes from ``offset``."""
+        return pread_exactly(self._open()[0], offset, size, what)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "size": self.size, "_identity": self._identity}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
+        self._descriptor = None
+
+
+class StoredFile(Protocol):
+    """A file inside a folder or an archive; ``str()`` names it for people."""
+
+    def read(self, what: str, max_bytes: int = MAX_BYTES) -> bytes:
+        """Return its bytes, if they are at most ``max_bytes``; ``what`` names the file in sentences."""
+
+
+@dataclass(frozen=True)
+class FolderFile:
+    """A file in a folder."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def read(self, what: str, max_bytes: int = MAX_BYTES) -> bytes:
+        """Return its bytes."""
+        return read_regular(self.path, what, max_bytes)
+
+
+@dataclass(frozen=True)
+class ArchiveFile:
+    """A member of a tar archive: a stretch of bytes of it."""
+
+    archive: RandomAccessFile
+    name: str
+    offset: int
+    size: int
+
+    def __str__(self) -> str:
+        return f"{self.name} in {self.archive.path}"
+
+    def read(self, what: str, max_bytes: int = MAX_BYTES) -> bytes:
+        """Return its bytes."""
+        check_byte_count(self.size, max_bytes, what)
+        return self.archive.read(self.offset, self.size, what)
+
+
+class Storage(Protocol):
+    """A manifest, and the files that stand beside it."""
+
+    manifest: RandomAccessFile
+    manifest_name: str
+    manifest_offset: int
+    manifest_size: int
+
+    def check(self, name: str) -> None:
+        """Raise `InputError` if no such file can be there; cheap enough for every row at opening."""
+
+    def find(self, name: str) -> StoredFile:
+        """Return the file of this relative name."""
+
+
+class FolderStorage:
+    """A folder with a ``manifest.jsonl``. Whether an image is there is found out when it is read.
+
+    Asking a network file system for the status of each of 200,000 files would take longer than most runs.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.manifest_name = MANIFEST
+        path = Path(root) / MANIFEST
+        if not path.exists():
+            raise InputError(f"folder {root} has no {MANIFEST}")
+        self.manifest = RandomAccessFile(str(path))
+        self.manifest_offset, self.manifest_size = 0, self.manifest.size
+
+    def check(self, name: str) -> None:
+        """Refuse names that lead out of the folder."""
+        relative_name(name)
+
+    def find(self, name: str) -> StoredFile:
+        """Return the file of this name, refusing symbolic links that lead out of the folder."""
+        return FolderFile(resolved_inside(self.root, relative_name(name)))
+
+
+class ArchiveStorage:
+    """A tar archive whose member headers were read once. Files lie relative to the folder of its manifest."""
+
+    def __init__(self, path: str) -> None:
+        self.manifest = RandomAccessFile(path)
+        self._members = _index_members(path)
+        self.manifest_name = self._find_manifest(path)
+        self._folder = self.manifest_name[: -len(MANIFEST)]
+        self.manifest_offset, self.manifest_size = self._members[self.manifest_name]
+
+    def _find_manifest(self, path: str) -> str:
+        if MANIFEST in self._members:
+            return MANIFEST
+        nested = [name for name in self._members if name.endswith("/" + MANIFEST)]
+        if not nested:
+            raise InputError(f"archive {path} has no {MANIFEST}")
+        if len(nested) > 1:
+            raise InputError(f"archive {path} has several manifests, {nested[0]} and {nested[1]}; one is needed")
+        return nested[0]
+
+    def check(self, name: str) -> None:
+        """Refuse names that lead out of the archive or are not in it."""
+        self._stretch(name)
+
+    def find(self, name: str) -> StoredFile:
+        """Return the member of this name."""
+        member, (offset, size) = self._stretch(name)
+        return ArchiveFile(self.manifest, member, offset, size)
+
+    def _stretch(self, name: str) -> tuple[str, tuple[int, int]]:
+        member = self._folder + relative_name(name)
+        if member not in self._members:
+            raise InputError(f"file {name!r} is not in the archive")
+        return member, self._members[member]
+
+
+def open_storage(path: str) -> Storage:
+    """Open the folder or tar archive at ``path``."""
+    absolute = Path(path).expanduser().absolute()
+    if absolute.is_dir():
+        return FolderStorage(str(absolute))
+    if absolute.name == MANIFEST and absolute.is_file():
+        raise InputError(f"{path} is the manifest itself; give its folder, {absolute.parent}")
+    return ArchiveStorage(str(absolute))
+
+
+def _index_members(path: str) -> dict[str, tuple[int, int]]:
+    """Return where the bytes of each regular file of a tar archive lie, refusing an archive that could do harm.
+
+    Nothing is ever unpacked, so that a hostile name or a link could not do harm here; but somebody made it on purpose,
+    and the same archive would be unpacked elsewhere.
+    """
+    descriptor, _ = open_regular(path, path)
+    members: dict[str, tuple[int, int]] = {}
+    with os.fdopen(descriptor, "rb") as file:
+        start = file.read(8)
+        for magic, kind in _COMPRESSED.items():
+            if start.startswith(magic):
+                raise InputError(f"archive {path} is compressed ({kind}); decompress it to a plain tar first")
+        file.seek(0)
+        try:
+            with tarfile.open(fileobj=file, mode="r:") as archive:
+                before = -1
+                while (member := archive.next()) is not None:
+                    archive.members.clear()  # type: ignore[attr-defined]  # else every header stays in memory
+                    # A damaged size can send the reader backwards, for ever.
+                    if member.offset_data <= before or member.size < 0:
+                        raise InputError(f"archive {path} is damaged at member {member.name!r}")
+                    before = member.offset_data
+                    _add_member(members, member, path)
+                end = archive.offset
+            file.seek(end)
+            last = file.read(tarfile.BLOCKSIZE)
+        except (tarfile.TarError, OSError, EOFError, OverflowError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            kind = "truncated or damaged" if members else "not a tar archive, or truncated"
+            raise InputError(f"archive {path} is {kind}: {error}") from error
+    # tarfile stops without a word at a header that is cut off or makes no sense; a whole archive ends in zeros.
+    if last != bytes(tarfile.BLOCKSIZE):
+        kind = "damaged" if len(last) == tarfile.BLOCKSIZE else "truncated"
+        raise InputError(f"archive {path} is {kind}: it breaks off at byte {end:,}, after {len(members):,} files")
+    return members
+
+
+def _add_member(members: dict[str, tuple[int, int]], member: tarfile.TarInfo, path: str) -> None:
+    refused = f"archive {path} is refused: member {member.name!r}"
+    if member.issym() or member.islnk():
+        raise InputError(f"{refused} is a link")
+    if not (member.isdir() or member.isreg()) or member.issparse():
+        kind = "a device or pipe" if member.isdev() else "neither a file nor a folder"
+        raise InputError(f"{refused} is {'a sparse file' if member.issparse() else kind}")
+    if member.isdir() and member.name == ".":
+        return  # the archive's own folder
+    try:
+        name = relative_name(member.name)
+    except InputError as error:
+        raise InputError(f"archive {path} is refused: {error}") from None
+    if member.isdir():
+        return
+    if name in members:
+        raise InputError(f"{refused} is in the archive twice")
+    members[name] = member.offset_data, member.size

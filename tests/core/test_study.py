@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+from rightlung.core import (
+    Box,
+    Grounding,
+    Heatmap,
+    Image,
+    InputError,
+    Mask,
+    Phrase,
+    Polarity,
+    Query,
+    Report,
+    ScoredBox,
+    Sentence,
+    Study,
+)
+
+
+def flat() -> Image:
+    return np.zeros((2, 3), dtype=np.float32)
+
+
+def test_the_image_loads_on_first_use_and_only_once() -> None:
+    calls = []
+
+    def load() -> np.ndarray:
+        calls.append(1)
+        return np.full((2, 3), 0.5, dtype=np.float32)
+
+    study = Study("a", load)
+    assert not calls
+    assert study.image.shape == (2, 3)
+    assert study.image is study.image
+    assert len(calls) == 1
+    with pytest.raises(ValueError, match="read-only"):
+        study.image[0, 0] = 1
+
+
+@pytest.mark.parametrize(
+    ("image", "named"),
+    [
+        (np.zeros((2, 2)), "float64"),
+        (np.zeros((2, 2, 3), np.float32), r"\(2, 2, 3\)"),
+        (np.full((2, 2), 1.5, np.float32), "1.5"),
+        (np.full((2, 2), np.nan, np.float32), "nan"),
+        ("image", "str"),
+    ],
+)
+def test_an_image_of_the_wrong_kind_names_the_study(image: object, named: str) -> None:
+    with pytest.raises(InputError, match=f"'a'.*{named}"):
+        _ = Study("a", lambda: image).image  # type: ignore[arg-type,return-value]
+
+
+def test_a_study_pickles_without_its_pixels() -> None:
+    study = Study("a", flat, patient="p", findings={"mass": "positive"}, extra={"k": [1]})  # type: ignore[dict-item]
+    _ = study.image
+    again = pickle.loads(pickle.dumps(study))
+    assert "_image" not in again.__dict__
+    assert again.findings == {"mass": Polarity.POSITIVE}
+    assert again.image.shape == (2, 3)
+
+
+def test_findings_compare_with_plain_words_and_cannot_change() -> None:
+    study = Study("a", flat, findings={"mass": Polarity.NEGATIVE})
+    assert study.findings["mass"] == "negative"
+    with pytest.raises(TypeError):
+        study.findings["mass"] = "positive"  # type: ignore[index]
+
+
+def test_an_unknown_polarity_suggests_the_nearest_and_names_the_finding() -> None:
+    with pytest.raises(InputError, match=r"'mass'.*did you mean 'positive'"):
+        Phrase("a mass", findings={"mass": "positiv"})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("text", ["", "   ", None, 3])
+def test_a_phrase_needs_words(text: object) -> None:
+    with pytest.raises(InputError, match="text"):
+        Phrase(text)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"boxes": [(0, 0, 1, 1)]},
+        {"mask": np.ones((2, 2))},
+        {"regions": [""]},
+        {"findings": ["mass"]},
+    ],
+)
+def test_a_phrase_refuses_what_is_not_a_noun(wrong: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        Phrase("a mass", **wrong)  # type: ignore[arg-type]
+
+
+def test_phrases_are_values() -> None:
+    one = Phrase("a mass", [Box(0, 0, 1, 1)], Mask([[1]]), ["left lung"], {"mass": Polarity.POSITIVE})  # type: ignore[arg-type]
+    two = Phrase("a mass", (Box(0, 0, 1, 1),), Mask([[1]]), ("left lung",), {"mass": Polarity.POSITIVE})
+    assert one == two
+    assert hash(one) == hash(two)
+    assert pickle.loads(pickle.dumps(one)) == one
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        (Query(), "image"),
+        (Query("mass"), "phrase"),
+        (Query(box=Box(0, 0, 1, 1)), "box"),
+        (Query("mass", Box(0, 0, 1, 1)), "phrase+box"),
+    ],
+)
+def test_a_query_is_one_of_four_kinds(query: Query, kind: str) -> None:
+    assert query.kind == kind
+
+
+def test_abstention_comes_from_the_map_and_a_grounding_without_anything_abstains() -> None:
+    assert Grounding(Heatmap([[1.0]], abstention=0.75)).abstention == 0.75
+    assert Grounding().abstention == 1.0
+    assert Grounding(boxes=[ScoredBox(Box(0, 0, 1, 1), 0.5)]).abstention == 0.0  # type: ignore[arg-type]
+
+
+def test_scores_must_be_finite_numbers() -> None:
+    with pytest.raises(InputError, match="box score"):
+        ScoredBox(Box(0, 0, 1, 1), float("nan"))
+    with pytest.raises(InputError, match="sentence score"):
+        Sentence("Clear.", score=float("inf"))
+
+
+def test_a_section_must_be_text() -> None:
+    with pytest.raises(InputError, match="findings"):
+        Report("x", {"findings": None})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("wrong", [{"id": ""}, {"load": 3}, {"age": "old"}, {"regions": {"left lung": (0, 0, 1, 1)}}])
+def test_a_study_names_its_wrong_field(wrong: dict[str, object]) -> None:
+    with pytest.raises(InputError):
+        Study(**{"id": "a", "load": flat, **wrong})  # type: ignore[arg-type]

@@ -1,0 +1,104 @@
+import subprocess
+import sys
+
+import pytest
+
+from rightlung.core.errors import InputError
+from rightlung.lexicon import FINDINGS, LABEL_SETS, find, finding
+from rightlung.lexicon.findings import broader_findings, build_findings
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("Pulmonary Atelectasis", "atelectasis"),
+        ("Pleural Effusion", "pleural effusion"),
+        ("effusions", "pleural effusion"),
+        ("Infiltrate", "infiltration"),
+        ("Opacity", "lung opacity"),
+        ("Lung Opacity", "lung opacity"),
+        ("Granuloma", "granuloma"),
+        ("Calcified Granuloma", "calcified granuloma"),
+        ("Hernia, Hiatal", "hiatal hernia"),
+        ("Pulmonary Disease, Chronic Obstructive", "copd"),
+        ("Pulmonary Edema", "edema"),
+        ("OEDEMA", "edema"),
+        ("pulmonary oedema", "edema"),
+        ("Alveolar Haemorrhage", "alveolar hemorrhage"),
+        ("lung tumour", "lung tumor"),
+        ("goitre", "goiter"),
+        ("Fractures, Bone", "fracture"),
+        ("Pleural_Thickening", "pleural thickening"),
+        ("mass/nodule (not otherwise specified)", "nodule or mass"),
+        ("Lung Diseases, Interstitial", "interstitial lung disease"),
+        ("normal", "no finding"),
+        ("Pneumothoraces", "pneumothorax"),
+        ("lung cavities", "lung cavity"),
+    ],
+)
+def test_names_of_many_kinds_resolve(said: str, meant: str) -> None:
+    assert finding(said).name == meant
+
+
+@pytest.mark.parametrize("said", ["Cardiac Shadow", "Lung", "Markings", "Thickening", "", "left shoe"])
+def test_what_is_not_clear_cut_stays_unknown(said: str) -> None:
+    assert find(said) is None
+
+
+def test_an_unknown_finding_is_an_error_that_offers_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"unknown finding 'pnuemothorax'; did you mean 'pneumothorax'\?"):
+        finding("pnuemothorax")
+
+
+def test_every_label_set_is_covered_and_every_name_and_synonym_finds_its_own() -> None:
+    for labels in LABEL_SETS.values():
+        assert all(find(label) is not None for label in labels.labels)
+    for name, found in FINDINGS.items():
+        assert finding(name) is found
+        assert all(finding(synonym.upper()) is found for synonym in found.synonyms)
+
+
+def test_broader_findings_follow_chexperts_hierarchy() -> None:
+    for name in ("edema", "consolidation", "pneumonia", "atelectasis", "nodule", "mass", "lung lesion"):
+        assert "lung opacity" in broader_findings(name)
+    assert "consolidation" not in broader_findings("pneumonia")
+    assert broader_findings("cardiomegaly") == ("enlarged cardiomediastinum",)
+    assert broader_findings("pleural effusion") == ()
+
+
+def test_what_one_of_names_is_narrower() -> None:
+    for name, found in FINDINGS.items():
+        assert all(name in broader_findings(choice) for choice in found.one_of)
+
+
+def test_findings_without_a_side_are_in_the_middle_or_everywhere() -> None:
+    assert not finding("cardiomegaly").sided
+    assert not finding("scoliosis").sided
+    assert finding("pneumothorax").sided
+    assert finding("edema").extent == "diffuse"
+    assert finding("nodule").extent == "focal"
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"wart": {"broader": ["skin"]}}, r"findings\.toml, table \[wart\], key 'broader': names 'skin'"),
+        ({"wart": {"sided": "yes"}}, r"table \[wart\], key 'sided': must be true or false; got 'yes'"),
+        ({"wart": {"regions": ["nose"]}}, r"table \[wart\], key 'regions': names 'nose'"),
+        ({"wart": {"broader": ["wen"]}, "wen": {"broader": ["wart"]}}, r"key 'broader': leads back"),
+        ({"wart": 3}, r"table \[wart\], key '': must be a table"),
+    ],
+)
+def test_wrong_finding_data_is_an_error_that_names_file_table_and_key(data: dict[str, object], problem: str) -> None:
+    with pytest.raises(InputError, match=problem):
+        build_findings(data)
+
+
+def test_importing_the_lexicon_brings_no_numpy_and_reads_no_findings() -> None:
+    program = (
+        "import sys, rightlung.lexicon\n"
+        "assert not {'numpy', 'torch', 'pandas'} & set(sys.modules), 'heavy import'\n"
+        "from rightlung.lexicon.loading import read_data\n"
+        "assert read_data.cache_info().currsize == 1\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,131 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rightlung.core import Box, Mask, Phrase, Polarity
+from rightlung.lexicon import mirror_phrase, side_of, sides_in, swap_sides
+
+PAIRS = [
+    ("left lung", "right lung"),
+    ("Right-sided effusion", "Left-sided effusion"),
+    ("LEFT LOWER LOBE", "RIGHT LOWER LOBE"),
+    ("a right-to-left shunt", "a left-to-right shunt"),
+    ("shifted leftward", "shifted rightward"),
+    ("Rightwards shift", "Leftwards shift"),
+    ("RUL nodule, RLL opacity", "LUL nodule, LLL opacity"),
+    ("dextroscoliosis", "levoscoliosis"),
+    ("Levocurvature", "Dextrocurvature"),
+    ("mild dextro scoliosis", "mild levo scoliosis"),
+    ("Lt. base", "Rt. base"),
+    ("on the right? yes", "on the left? yes"),
+    ("(left)", "(right)"),
+    ("left/right", "right/left"),
+    ("left_lung", "right_lung"),
+    ("___right___", "___left___"),
+    ("the right's edge", "the left's edge"),
+    ("right>left", "left>right"),
+    ("lEft", "rIght"),
+]
+UNCHANGED = [
+    "bilateral effusions", "upright view", "Semi-upright", "leftover", "cleft", "bright", "copyright", "RML opacity",
+    "", "L1 fracture", "status post RT", "righteous", "lefty", "rıght", "right2", "éright", "rightſ", "RIGHt", "righT",
+    "Dr. Rao",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS)
+def test_whole_words_are_swapped_with_their_case_in_both_directions(one: str, other: str) -> None:
+    assert swap_sides(one) == other
+    assert swap_sides(other) == one
+
+
+@pytest.mark.parametrize("text", UNCHANGED)
+def test_what_only_looks_like_a_side_stays(text: str) -> None:
+    assert swap_sides(text) == text
+
+
+PIECES = st.sampled_from(
+    ["left", "right", "Left", "RIGHT", "rIgHt", "LEft", "righT", "RUL", "lll", "dextro", "Levoscoliosis", "RT", "lt",
+     "Rt", "ward", "-", " ", "_", "ſ", "ı", "İ", "\u0301", "ß", "upright", ".", "\n", "1", "é", "LEFTWARD", "rightMOST"]
+)  # fmt: skip
+
+
+@given(st.lists(PIECES | st.text(max_size=3), max_size=8).map("".join))
+def test_swapping_twice_gives_the_text_back(text: str) -> None:
+    assert swap_sides(swap_sides(text)) == text
+
+
+@given(st.text())
+def test_swapping_twice_gives_any_text_back(text: str) -> None:
+    assert swap_sides(swap_sides(text)) == text
+
+
+@pytest.mark.parametrize("word", ["left", "right", "leftward", "dextroscoliosis", "rul"])
+@given(data=st.data())
+def test_every_way_to_write_a_side_survives_two_swaps(word: str, data: st.DataObject) -> None:
+    cases = data.draw(st.lists(st.booleans(), min_size=len(word), max_size=len(word)))
+    text = "".join(letter.upper() if upper else letter for letter, upper in zip(word, cases, strict=True))
+    assert swap_sides(swap_sides(text)) == text
+
+
+@given(st.lists(PIECES, max_size=8).map(" ".join))
+def test_swapping_a_text_swaps_the_sides_found_in_it(text: str) -> None:
+    # Words in a case that has no partner stay; they are left out here.
+    plain = text.lower().replace("rml", "")
+    other = {"left": "right", "right": "left"}
+    assert sides_in(swap_sides(plain)) == {other[side] for side in sides_in(plain)}
+
+
+@pytest.mark.parametrize(
+    ("text", "side"),
+    [
+        ("Left pleural effusion", "left"),
+        ("opacity in the RLL", "right"),
+        ("right middle lobe (RML)", "right"),
+        ("RML collapse", "right"),
+        ("Bilateral effusions, left larger", "both"),
+        ("bibasilar atelectasis", "both"),
+        ("both lungs are clear", "both"),
+        ("both upper lobes", "both"),
+        ("right and left", "both"),
+        ("both an effusion and a nodule", None),
+        ("upright radiograph", None),
+        ("cardiomegaly", None),
+        ("status post RT", None),
+    ],
+)
+def test_the_side_a_text_names(text: str, side: str | None) -> None:
+    assert side_of(text) == side
+    expected: list[str] = ["left", "right"] if side == "both" else [side] if side else []
+    assert sorted(sides_in(text)) == expected
+
+
+def test_a_mirrored_phrase_has_mirrored_words_boxes_mask_and_regions() -> None:
+    pixels = np.zeros((4, 6), dtype=bool)
+    pixels[0, 0] = True
+    phrase = Phrase(
+        text="Left apical pneumothorax, upright.",
+        boxes=(Box(0.5, 0.0, 0.75, 0.25),),
+        mask=Mask(pixels),
+        regions=("left apical zone", "trachea", "apical zones", "right atrium", "left shoulder", "Left Lower Lobe"),
+        findings={"pneumothorax": Polarity.POSITIVE},
+    )
+    mirrored = mirror_phrase(phrase)
+    assert mirrored.text == "Right apical pneumothorax, upright."
+    assert mirrored.boxes == (Box(0.25, 0.0, 0.5, 0.25),)
+    assert mirrored.regions == (
+        "right apical zone", "trachea", "apical zones", "right atrium", "right shoulder", "Right Lower Lobe",
+    )  # fmt: skip
+    expected = np.zeros((4, 6), dtype=bool)
+    expected[0, 5] = True
+    assert mirrored.mask == Mask(expected)
+    assert mirrored.findings == phrase.findings
+    again = mirror_phrase(mirrored)
+    assert (again.text, again.boxes, again.mask, again.regions) == (
+        phrase.text, phrase.boxes, phrase.mask, phrase.regions,
+    )  # fmt: skip
+
+
+def test_a_phrase_without_targets_is_mirrored_in_words() -> None:
+    assert mirror_phrase(Phrase(text="right base")).text == "left base"

@@ -1,0 +1,140 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rightlung.lexicon import split_sentences
+
+# Each sentence of a text ends in "|"; the marker is taken out to make the input.
+KEPT = [
+    "The lungs are clear.| No effusion.",
+    "Seen by Dr. Miller at noon.| Heart size is normal.",
+    "A nodule of 1.5 cm is stable.| No mass.",
+    "Compared with No. 3 of the series.| Tube no. 2 is unchanged.",
+    "Read at 9 a.m. by the resident.| Called at 5 p.m.| Dr. Adams agrees.",
+    "Scar vs. atelectasis, e.g. after surgery, i.e. old.| Stable.",
+    "Discussed with T. Smith by phone.| No change.",
+    "The tip lies at C7.| The carina is not seen.",
+    "Known hepatitis C.| The liver is not seen.",
+    "Discussed with Dr. XXXX. at XXXX",
+    "Discussed with Dr. XXXX. at XXXX.| Lungs are clear.",
+    "Reported on ___ at 3 p.m. by ___.| No edema.",
+    "Compared to ___.| The heart is larger.",
+    "Dr. ___ was told at ___ on ___.| Unchanged.",
+    "XXXX opacity in the base.| XXXX is clear.",
+    "Lungs clear.|No effusion.|Heart normal.",
+    "Is this a nodule?| Repeat in 3 months!| Thank you.",
+    "Stable...| No change.",
+    "Worse ... or rotated.| Repeat.",
+    "Possible ?early pneumonia at the base.| Follow up.",
+    "lungs are clear. |no effusion. |heart is normal.",
+    "Large (approx. 3 cm) mass.| Biopsy advised.",
+    "A mass (see above.) remains.| Stable.",
+    'The report said "clear."| It is not.',
+    "Lungs: clear.| Heart: normal.",
+    "Measures 2.0 x 1.5 cm. |It grew by 0.5 cm.",
+    "Unchanged in the interval",
+    "Seen on image 12.| The rest is clear.",
+    "Spondylosis etc. is present.| Old fracture, scar, etc.| No edema.",
+    "Small effusion; no edema.| Stable.",
+    "There is a .5 cm nodule.| Stable.",
+    "[**Name**] was called.| Clear.",
+]
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_sentences_are_divided_where_a_reader_would(text: str) -> None:
+    assert split_sentences(text.replace("|", "")) == [part.strip() for part in text.split("|")]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("1. No pneumothorax. 2. Stable cardiomegaly.", ["No pneumothorax.", "Stable cardiomegaly."]),
+        ("1. No pneumothorax 2. Stable cardiomegaly", ["No pneumothorax", "Stable cardiomegaly"]),
+        ("1) Clear lungs. 2) Normal heart.", ["Clear lungs.", "Normal heart."]),
+        ("(1) Clear lungs. (2) Normal heart.", ["Clear lungs.", "Normal heart."]),
+        ("1.Clear lungs.2.Normal heart.", ["Clear lungs.", "Normal heart."]),
+        ("1. Grade 2. The rest is clear. 2. Stable.", ["Grade 2.", "The rest is clear.", "Stable."]),
+        ("Chest 1. Clear lungs. 2. Normal heart.", ["Chest", "Clear lungs.", "Normal heart."]),
+        ("1. Nodule of 1.5 cm.\n2. Old scar.\n10. Done.", ["Nodule of 1.5 cm.", "Old scar.", "Done."]),
+        ("1. Nodule\n   at the base\n2. Old scar", ["Nodule at the base", "Old scar"]),
+        ("- Clear lungs\n- Normal heart", ["Clear lungs", "Normal heart"]),
+        ("• Clear lungs. • Normal heart.", ["Clear lungs.", "Normal heart."]),
+        ("* Clear lungs\n* Normal heart\n\n- Done", ["Clear lungs", "Normal heart", "Done"]),
+        ("-No edema\n-No mass", ["No edema", "No mass"]),
+        ("•no edema •no mass", ["no edema", "no mass"]),
+        ("a large left\n-sided effusion", ["a large left -sided effusion"]),
+        ("2 views. 3 cm mass.", ["2 views.", "3 cm mass."]),
+        ("1.5 cm nodule. 2 images.", ["1.5 cm nodule.", "2 images."]),
+    ],
+)
+def test_list_markers_divide_and_are_dropped(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text) == sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "sentences"),
+    [
+        ("FINDINGS: All clear.\nIMPRESSION: Normal.", ["FINDINGS:", "All clear.", "IMPRESSION:", "Normal."]),
+        ("Impression:\n1. Normal.", ["Impression:", "Normal."]),
+        ("PA AND LATERAL CHEST:\nClear.", ["PA AND LATERAL CHEST:", "Clear."]),
+        ("The lungs are clear and there is no\n effusion or pneumothorax. The heart\n is normal.",
+         ["The lungs are clear and there is no effusion or pneumothorax.", "The heart is normal."]),
+        ("As compared to the previous radiograph of today, the tip of the right-sided\nPICC line lies in the SVC, as "
+         "told to Dr.\nMiller. Stable.",
+         ["As compared to the previous radiograph of today, the tip of the right-sided PICC line lies in the SVC, as "
+          "told to Dr. Miller.", "Stable."]),
+        ("No pneumothorax\nStable cardiomegaly", ["No pneumothorax", "Stable cardiomegaly"]),
+        ("One paragraph without an end\n\nand the next", ["One paragraph without an end", "and the next"]),
+        ("A large right-\nsided effusion - old -\nis seen.", ["A large right-sided effusion - old - is seen."]),
+        ("Clear lungs.\r\n\r\nNormal heart.", ["Clear lungs.", "Normal heart."]),
+        ("Clear lungs. . Normal heart. .", ["Clear lungs..", "Normal heart.."]),
+        ("", []),
+        (" \n\t ", []),
+    ],
+)  # fmt: skip
+def test_lines_headings_and_strays(text: str, sentences: list[str]) -> None:
+    assert split_sentences(text) == sentences
+
+
+MARKERS = re.compile(r"(?:\(?\d{1,2}[.)]|[-–—•*·▪●◦‣])*")
+WORDS = st.sampled_from(
+    ["Clear", "lungs.", "No", "Dr.", "XXXX.", "___", "1.", "2.", "2)", "(3)", "-", "•", "*", "1.5", "cm.", "a.m.",
+     "...", "?", "FINDINGS:", "Heart:", "\n", "\n\n", "T.", "Smith", "(see", "above.)", ".", "clear.No", "12",
+     "…", ".2.Old", "\u2028", "\x85"]
+)  # fmt: skip
+
+
+def assert_nothing_lost(text: str) -> None:
+    rest = "".join(text.split())
+    for sentence in split_sentences(text):
+        solid = "".join(sentence.split())
+        assert solid
+        assert sentence == sentence.strip()
+        # What stands between two sentences is list markers: try every place where the sentence occurs.
+        places = [match.start() for match in re.finditer(f"(?={re.escape(solid)})", rest)]
+        cut = next((place for place in places if MARKERS.fullmatch(rest, 0, place)), None)
+        assert cut is not None, (text, sentence)
+        rest = rest[cut + len(solid) :]
+    assert MARKERS.fullmatch(rest), (text, rest)
+
+
+@given(st.lists(WORDS, max_size=14).map(" ".join))
+def test_only_white_space_and_list_markers_are_lost_from_reports(text: str) -> None:
+    assert_nothing_lost(text)
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8")))
+def test_only_white_space_and_list_markers_are_lost_from_any_text(text: str) -> None:
+    assert_nothing_lost(text)
+
+
+@given(
+    st.lists(st.sampled_from(["The lungs are clear.", "No effusion or edema.", "Heart size is normal."]), max_size=6)
+)
+def test_plain_sentences_come_back_as_they_went_in(sentences: list[str]) -> None:
+    assert split_sentences(" ".join(sentences)) == sentences
+    assert split_sentences("\n".join(sentences)) == sentences
+    assert split_sentences("".join(f"{i}. {s}\n" for i, s in enumerate(sentences, 1))) == sentences

@@ -1,0 +1,311 @@
+"""Writing goes on where it stopped, one writer at a time, and says in a sentence what is in its way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from rightlung.core import InputError, OutputError
+from rightlung.predictions import Prediction, PredictionWriter, open_predictions
+
+from .conftest import Run
+
+
+def prediction(number: int) -> Prediction:
+    return Prediction(f"s{number}", "image", similarity_global=number / 7)
+
+
+def writer_at(folder: Path, **changed: Any) -> PredictionWriter:
+    return PredictionWriter(folder, **{"source": "phantom?count=9", "model": "starter", "rows_per_part": 2, **changed})
+
+
+def studies(folder: Path) -> list[str]:
+    return [row.study for row in open_predictions(folder)]
+
+
+def parts(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.glob("*.parquet"))
+
+
+def test_a_rerun_goes_on_and_doubles_nothing(tmp_path: Path) -> None:
+    with writer_at(tmp_path / "p") as writer:
+        for number in range(3):
+            writer.write(prediction(number))
+    with writer_at(tmp_path / "p") as writer:
+        assert len(writer.done) == 3
+        assert prediction(2).key in writer.done
+        assert prediction(3).key not in writer.done
+        for number in range(5):
+            writer.write(prediction(number))
+        assert prediction(4).key in writer
+    assert studies(tmp_path / "p") == ["s0", "s1", "s2", "s3", "s4"]
+
+
+def test_the_same_key_twice_in_one_run_is_refused(tmp_path: Path) -> None:
+    with writer_at(tmp_path / "p") as writer:
+        writer.write(prediction(1))
+        with pytest.raises(InputError, match=r"study 's1', query 'image', condition 'none' was already written"):
+            writer.write(prediction(1))
+    assert studies(tmp_path / "p") == ["s1"]
+
+
+def test_an_exception_loses_nothing_that_was_computed(tmp_path: Path) -> None:
+    def interrupted_run() -> None:
+        with writer_at(tmp_path / "p", rows_per_part=100) as writer:
+            writer.write(prediction(1))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted_run()
+    assert studies(tmp_path / "p") == ["s1"]
+
+
+def test_a_part_is_due_after_rows_or_after_seconds(tmp_path: Path) -> None:
+    with writer_at(tmp_path / "p", rows_per_part=3, seconds_per_part=0.05) as writer:
+        for number in range(3):
+            writer.write(prediction(number))
+        assert parts(tmp_path / "p") == ["part-00000.parquet"]
+        writer.write(prediction(3))
+        assert parts(tmp_path / "p") == ["part-00000.parquet"]
+        time.sleep(0.06)
+        writer.write(prediction(4))
+        assert parts(tmp_path / "p") == ["part-00000.parquet", "part-00001.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model": "other"}, "of the model 'starter', so those of 'other' cannot be added"),
+        ({"source": "phantom?count=8"}, r"of the source 'phantom\?count=9', so those of 'phantom\?count=8' cannot"),
+    ],
+)
+def test_another_model_or_source_is_not_mixed_in(tmp_path: Path, changed: dict[str, str], message: str) -> None:
+    with writer_at(tmp_path / "p") as writer:
+        writer.write(prediction(1))
+    with pytest.raises(InputError, match=message):
+        writer_at(tmp_path / "p", **changed)
+    with writer_at(tmp_path / "p") as writer:  # the refusal let go of the folder
+        assert len(writer.done) == 1
+
+
+def test_every_part_says_what_it_is(tmp_path: Path) -> None:
+    with writer_at(tmp_path / "p", run={"seed": 7}) as writer:
+        writer.write(prediction(1))
+    metadata = pq.read_metadata(tmp_path / "p" / "part-00000.parquet").metadata
+    assert metadata[b"rightlung.predictions"] == b"1"
+    read = open_predictions(tmp_path / "p")
+    assert (read.schema_version, read.source, read.model, read.runs) == (
+        1,
+        "phantom?count=9",
+        "starter",
+        ({"seed": 7},),
+    )
+
+
+def test_a_run_note_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="run must hold what JSON can write"):
+        writer_at(tmp_path / "p", run={"seed": object()})
+
+
+def test_a_second_writer_is_refused_at_once(tmp_path: Path) -> None:
+    with writer_at(tmp_path / "p"), pytest.raises(OutputError, match="another run is writing predictions here"):
+        writer_at(tmp_path / "p")
+    with writer_at(tmp_path / "p"):
+        pass
+
+
+def test_a_forked_worker_does_not_keep_the_folder(tmp_path: Path, run_python: Run) -> None:
+    script = """
+import os, signal, sys, time
+from rightlung.predictions import PredictionWriter
+sleeper = os.fork()
+if sleeper == 0:
+    writer = PredictionWriter(sys.argv[1], source="s", model="m")
+    told, tell = os.pipe()
+    worker = os.fork()
+    if worker == 0:
+        os.closerange(0, 3)  # else the test would wait for these to close
+        os.write(tell, b"!")
+        time.sleep(30)
+        os._exit(0)
+    open(sys.argv[2], "w").write(str(worker))
+    os.read(told, 1)  # the worker is through the fork
+    os.kill(os.getpid(), signal.SIGKILL)
+os.waitpid(sleeper, 0)
+PredictionWriter(sys.argv[1], source="s", model="m").close()
+print("free")
+"""
+    done = run_python(script, tmp_path / "p", tmp_path / "worker")
+    os.kill(int((tmp_path / "worker").read_text()), 9)
+    assert done.stdout == "free\n", done.stderr
+
+
+def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(OutputError, match=r"holds 'notes\.txt', which is no part of predictions"):
+        writer_at(tmp_path)
+
+
+def test_what_a_killed_run_left_unfinished_is_cleared_away(tmp_path: Path) -> None:
+    (tmp_path / ".part-00000.tmp").write_bytes(b"PAR1 half a")
+    with writer_at(tmp_path) as writer:
+        writer.write(prediction(1))
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".lock", "part-00000.parquet"]
+
+
+def test_a_damaged_part_is_named_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "part-00000.parquet").write_bytes(b"PAR1 half a")
+    with pytest.raises(InputError, match=r"part-00000\.parquet: cannot be read as Parquet"):
+        writer_at(tmp_path)
+
+
+def test_an_interrupt_right_after_the_renaming_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = Path.rename
+
+    def interrupted(path: Path, target: Path) -> Path:
+        rename(path, target)
+        raise KeyboardInterrupt
+
+    with writer_at(tmp_path / "p") as writer:
+        writer.write(prediction(1))
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                writer.write(prediction(2))
+        writer.write(prediction(3))
+    assert studies(tmp_path / "p") == ["s1", "s2", "s3"]
+
+
+@pytest.mark.parametrize("step", ["open", "write", "fsync"])
+def test_after_a_full_disk_the_rows_are_written_by_a_later_flush(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with writer_at(tmp_path / "p") as writer:
+        writer.write(prediction(1))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, step, full)
+            with pytest.raises(OutputError, match=r"part-00000\.parquet: cannot be written: No space left on device"):
+                writer.write(prediction(2))
+        assert [file.name for file in (tmp_path / "p").iterdir()] == [".lock"]
+        writer.flush()
+        assert studies(tmp_path / "p") == ["s1", "s2"]
+
+
+LIMITED = """
+import resource, signal, sys
+from rightlung.core import OutputError
+from rightlung.predictions import Prediction, PredictionWriter, open_predictions
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+with PredictionWriter(sys.argv[1], source="s", model="m", rows_per_part=2) as writer:
+    writer.write(Prediction("s0", "image", similarity_global=0.0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+    try:
+        writer.write(Prediction("s1", "image", similarity_global=0.0))
+    except OutputError as error:
+        print(error)
+    print([file.name for file in writer.folder.iterdir()])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+print([row.study for row in open_predictions(sys.argv[1])])
+"""
+
+
+def test_a_file_size_limit_of_the_system_is_a_sentence_and_loses_no_row(tmp_path: Path, run_python: Run) -> None:
+    done = run_python(LIMITED, tmp_path / "p")
+    assert done.stdout.splitlines() == [
+        f"{tmp_path / 'p' / 'part-00000.parquet'}: cannot be written: File too large", "['.lock']", "['s0', 's1']",
+    ], done.stderr  # fmt: skip
+
+
+FULL_DISK = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
+if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
+    sys.exit("cannot mount")
+if libc.mount(b"tmpfs", sys.argv[1].encode(), b"tmpfs", 0, b"size=32k"):
+    sys.exit("cannot mount")
+from rightlung.core import OutputError
+from rightlung.predictions import Prediction, PredictionWriter, open_predictions
+ballast = os.path.join(sys.argv[1], "ballast")
+with PredictionWriter(os.path.join(sys.argv[1], "p"), source="s", model="m", rows_per_part=2) as writer:
+    writer.write(Prediction("s0", "image", similarity_global=0.0))
+    try:
+        open(ballast, "wb", 0).write(bytes(1 << 20))
+    except OSError:
+        pass
+    try:
+        writer.write(Prediction("s1", "image", similarity_global=0.0))
+    except OutputError as error:
+        print(error)
+    os.unlink(ballast)
+print([row.study for row in open_predictions(writer.folder)])
+"""
+
+
+def test_a_really_full_disk_is_a_sentence_and_loses_no_row(tmp_path: Path, run_python: Run) -> None:
+    done = run_python(FULL_DISK, tmp_path)
+    if done.stderr == "cannot mount\n":
+        pytest.skip("needs the right to mount a small file system")
+    assert done.stdout.splitlines() == [
+        f"{tmp_path / 'p' / 'part-00000.parquet'}: cannot be written: No space left on device", "['s0', 's1']",
+    ], done.stderr  # fmt: skip
+
+
+UNWRITABLE = """
+import fcntl, os, sys  # all of it before the rights to read it may go
+from rightlung.core import OutputError
+from rightlung.predictions import PredictionWriter
+if os.geteuid() == 0:
+    os.setegid(65534)
+    os.seteuid(65534)  # to root, nothing is unwritable
+for folder in sys.argv[1:]:
+    try:
+        PredictionWriter(folder, source="s", model="m")
+    except OutputError as error:
+        print(error)
+"""
+
+
+def test_an_unwritable_folder_is_a_sentence_before_any_work(run_python: Run) -> None:
+    with tempfile.TemporaryDirectory() as root:
+        Path(root).chmod(0o755)
+        folder = Path(root) / "p"
+        folder.mkdir(mode=0o555)
+        done = run_python(UNWRITABLE, folder, folder / "new")
+        assert done.stdout.splitlines() == [
+            f"{folder}: cannot be written: Permission denied",
+            f"{folder / 'new'}: cannot be written: Permission denied",
+        ], done.stderr
+
+
+def test_a_path_that_is_a_file_or_below_one_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="file: predictions are written into a folder, but this is a file"):
+        writer_at(tmp_path / "file")
+    with pytest.raises(OutputError, match="p: cannot be written: Not a directory"):
+        writer_at(tmp_path / "file" / "p")
+
+
+def test_a_failing_last_part_does_not_hide_what_ended_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def broken_run() -> None:
+        with writer_at(tmp_path / "p") as writer:
+            writer.write(prediction(1))
+            monkeypatch.setattr(os, "fsync", full)
+            raise RuntimeError("the model broke")
+
+    with pytest.raises(RuntimeError, match="the model broke") as caught:
+        broken_run()
+    assert "No space left on device" in caught.value.__notes__[0]

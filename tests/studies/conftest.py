@@ -1,0 +1,123 @@
+"""Small manifests, folders and archives, made anew for each test."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image as PillowImage
+
+Row = Mapping[str, Any]
+WriteData = Callable[..., str]
+
+
+def encode(pixels: NDArray[Any], image_format: str = "PNG", **options: Any) -> bytes:
+    """Return an array of grey values, or a boolean one, as a file."""
+    buffer = io.BytesIO()
+    PillowImage.fromarray(pixels).save(buffer, image_format, **options)
+    return buffer.getvalue()
+
+
+def png_chunk(kind: bytes, content: bytes) -> bytes:
+    """Return a chunk with its right checksum."""
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def png_start(width: int, height: int, depth: int = 8, colour_type: int = 0) -> bytes:
+    """Return the signature and header of a PNG file, and nothing else."""
+    header = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header)
+
+
+def manifest_bytes(rows: Iterable[Row | str | bytes]) -> bytes:
+    """Return rows as lines; text and bytes stand as they are."""
+    lines = []
+    for row in rows:
+        if isinstance(row, bytes):
+            lines.append(row)
+        else:
+            lines.append((row if isinstance(row, str) else json.dumps(row)).encode())
+    return b"".join(line + b"\n" for line in lines)
+
+
+@pytest.fixture(name="encode")
+def encode_fixture() -> Callable[..., bytes]:
+    return encode
+
+
+@pytest.fixture(name="png_start")
+def png_start_fixture() -> Callable[..., bytes]:
+    return png_start
+
+
+@pytest.fixture(name="png_chunk")
+def png_chunk_fixture() -> Callable[[bytes, bytes], bytes]:
+    return png_chunk
+
+
+@pytest.fixture
+def files() -> dict[str, bytes]:
+    """Two images and two masks, 6 rows by 4 columns."""
+    ramp = np.arange(24, dtype=np.uint8).reshape(6, 4)
+    left, right = np.zeros((6, 4), dtype=bool), np.zeros((6, 4), dtype=bool)
+    left[:, 0], right[:, 3] = True, True
+    return {
+        "images/a.png": encode(ramp),
+        "images/b.png": encode(ramp * 10),
+        "masks/left.png": encode(left),
+        "masks/right.png": encode(right),
+    }
+
+
+@pytest.fixture
+def write_folder(tmp_path: Path, files: dict[str, bytes]) -> WriteData:
+    """Write a manifest's rows, and files beside it, to a folder; returns the folder."""
+
+    def write(rows: Iterable[Row | str | bytes], more: Mapping[str, bytes] | None = None) -> str:
+        folder = tmp_path / "folder"
+        for name, content in {"manifest.jsonl": manifest_bytes(rows), **files, **(more or {})}.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return str(folder)
+
+    return write
+
+
+@pytest.fixture
+def write_tar(tmp_path: Path, files: dict[str, bytes]) -> WriteData:
+    """Write a manifest's rows, files and further members to a tar archive, the manifest last; returns its path."""
+
+    def write(
+        rows: Iterable[Row | str | bytes],
+        more: Mapping[str, bytes] | None = None,
+        members: Iterable[tarfile.TarInfo] = (),
+        prefix: str = "",
+        mode: str = "w",
+    ) -> str:
+        path = tmp_path / "archive.tar"
+        with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
+            for member in members:
+                archive.addfile(member)
+            for name, content in {**files, **(more or {}), "manifest.jsonl": manifest_bytes(rows)}.items():
+                member = tarfile.TarInfo(prefix + name)
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+        return str(path)
+
+    return write
+
+
+@pytest.fixture(params=["folder", "tar"])
+def write_data(request: pytest.FixtureRequest, write_folder: WriteData, write_tar: WriteData) -> WriteData:
+    """Either of the two ways to store data, which must read the same."""
+    return write_folder if request.param == "folder" else write_tar

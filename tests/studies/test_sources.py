@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rightlung.core import InputError
+from rightlung.studies import Address, Problem, Source, open_source, parse_address, register_source, sources
+
+WriteData = Callable[..., str]
+
+
+@pytest.fixture
+def own_registry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "_openers", dict(sources._openers))
+
+
+def refusal(address: str) -> str:
+    with pytest.raises(InputError) as caught:
+        open_source(address)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "scheme", "path", "parameters"),
+    [
+        ("phantom?count=500&seed=7", "phantom", "", {"count": "500", "seed": "7"}),
+        (
+            "manifest:/data/mine.tar?split=val&limit=100",
+            "manifest",
+            "/data/mine.tar",
+            {"split": "val", "limit": "100"},
+        ),
+        ("mimic:/data/mimic-cxr-jpg", "mimic", "/data/mimic-cxr-jpg", {}),
+        ("manifest:C:\\data\\mine.tar", "manifest", "C:\\data\\mine.tar", {}),
+        ("manifest:/a b/ü%20.tar", "manifest", "/a b/ü%20.tar", {}),
+        ("manifest:/what?.tar?", "manifest", "/what?.tar", {}),
+        ("manifest:/x?split=a%26b%3D%C3%BC+c", "manifest", "/x", {"split": "a&b=ü+c"}),
+        ("phantom", "phantom", "", {}),
+    ],
+)
+def test_an_address_is_taken_apart(text: str, scheme: str, path: str, parameters: dict[str, str]) -> None:
+    address = parse_address(text)
+    assert (address.scheme, address.path, dict(address.parameters)) == (scheme, path, parameters)
+    assert str(address) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", "an address must be a text such as"),
+        ("/data/mine.tar", "did you mean 'manifest:/data/mine.tar'?"),
+        ("manifest:/x?limit", "a parameter is name=value; got 'limit'"),
+        ("manifest:/x?=3", "a parameter is name=value; got '=3'"),
+        ("manifest:/x?limit=1&limit=2", "parameter 'limit' is given twice"),
+        ("manifest:/x?split=%ff", "is not UTF-8"),
+    ],
+)
+def test_a_malformed_address_is_explained(text: str, reason: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_address(text)
+    assert reason in str(caught.value)
+
+
+def test_an_unknown_scheme_suggests_the_nearest_that_exists() -> None:
+    assert refusal("manifset:/x") == "unknown kind of source 'manifset'; did you mean 'manifest'? Known: manifest"
+
+
+def test_an_existing_path_is_told_how_to_become_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f"did you mean 'manifest:{tmp_path}'?" in refusal(str(tmp_path))
+    assert f"did you mean 'manifest:{tmp_path}?limit=3'?" in refusal(f"{tmp_path}?limit=3")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    assert refusal("data").startswith("data is a path")
+
+
+def test_unknown_parameters_suggest_the_nearest() -> None:
+    assert "'spilt'; did you mean 'split'? Known: limit, split" in refusal("manifest:/x?spilt=val")
+
+
+@pytest.mark.parametrize("value", ["abc", "", "1.5", "-1", "0", "1_000", "٣", "9" * 5000])
+def test_an_ill_typed_value_is_named(write_folder: WriteData, value: str) -> None:
+    folder = write_folder([{"id": "1", "file": "images/a.png"}])
+    message = refusal(f"manifest:{folder}?limit={value}")
+    assert f"limit must be a whole number of at least 1; got {value!r}" in message
+
+
+def test_a_registered_scheme_opens_and_cannot_be_taken(own_registry: None, write_folder: WriteData) -> None:
+    folder = write_folder([{"id": "1", "file": "images/a.png"}])
+    seen: list[Address] = []
+
+    def opener(address: Address) -> Source:
+        seen.append(address)
+        return open_source(f"manifest:{folder}")
+
+    register_source("mine", opener)
+    assert len(open_source("mine:there?colour=red")) == 1
+    assert (seen[0].path, dict(seen[0].parameters)) == ("there", {"colour": "red"})
+    assert "Known: manifest, mine" in refusal("other:x")
+    with pytest.raises(InputError, match="already registered"):
+        register_source("manifest", opener)
+    with pytest.raises(InputError, match="a scheme must be"):
+        register_source("My Source", opener)
+
+
+def test_a_problem_is_one_sentence_with_its_place() -> None:
+    assert str(Problem("m.jsonl", 3, "boxes[0].box", "no.")) == "m.jsonl, line 3, field boxes[0].box: no."
+    assert str(Problem("m.jsonl", 3, None, "no.")) == "m.jsonl, line 3: no."
+    error = sources.ProblemError(Problem("m.jsonl", None, None, "no."))
+    assert str(error) == "m.jsonl: no."
+    assert pickle.loads(pickle.dumps(error)).problem == error.problem
+
+
+def test_positions_and_ids_reach_the_same_studies(write_data: WriteData) -> None:
+    rows = [{"id": f"s/{number}", "file": "images/a.png", "age": number} for number in range(3)]
+    source = open_source(f"manifest:{write_data(rows)}")
+    assert len(source) == 3
+    assert list(source.ids) == ["s/0", "s/1", "s/2"]
+    assert [study.id for study in source] == list(source.ids)
+    assert source[-1].age == source.study("s/2").age == source[2].age == 2
+    with pytest.raises(IndexError, match="has 3 studies; there is none at position 3"):
+        source[3]
+    with pytest.raises(TypeError, match="for an id use study"):
+        source["s/0"]  # type: ignore[index]
+    with pytest.raises(InputError, match="no study 's/9'; did you mean 's/"):
+        source.study("s/9")
+
+
+def test_importing_and_opening_loads_neither_pillow_nor_torch(write_tar: WriteData) -> None:
+    path = write_tar([{"id": "1", "file": "images/a.png"}])
+    program = (
+        "import sys; from rightlung.studies import open_source; assert len(open_source(sys.argv[1])) == 1;"
+        "print(sorted({'PIL', 'torch', 'rightlung.lexicon'} & set(sys.modules)))"
+    )
+    root = Path(sources.__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", program, f"manifest:{path}"],
+        capture_output=True, text=True, check=True, env={"PYTHONPATH": str(root)},
+    )  # fmt: skip
+    assert done.stdout.strip() == "[]"

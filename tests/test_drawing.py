@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from rightlung.core import Box, Heatmap, Mask, OutputError
+from rightlung.drawing import PREDICTED, TARGET, Tile, draw, save_sheet
+
+GREY = np.full((40, 20), 0.5, dtype=np.float32)
+
+
+def pixels_of(tile: Tile, colour: tuple[int, int, int]) -> np.ndarray:
+    picture = np.asarray(draw(tile, 80)).astype(int)
+    return np.argwhere((picture == colour).all(axis=2))
+
+
+def test_boxes_are_drawn_where_they_are_in_the_letterboxed_image() -> None:
+    rows, columns = pixels_of(Tile(GREY, targets=[Box(0.5, 0.25, 1.0, 0.75)]), TARGET).T
+    assert (rows.min(), rows.max()) == (20, 59)
+    assert (columns.min(), columns.max()) == (40, 59)  # the image is 40 wide, in the middle of 80
+
+
+def test_predicted_boxes_have_their_own_colour() -> None:
+    assert len(pixels_of(Tile(GREY, predicted=[Box(0.1, 0.1, 0.9, 0.9)]), PREDICTED))
+
+
+def test_the_outline_follows_the_masks_edge_only() -> None:
+    mask = np.zeros((40, 20), dtype=bool)
+    mask[10:20, 5:15] = True
+    rows, columns = pixels_of(Tile(GREY, mask=Mask(mask)), TARGET).T
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (20, 39, 30, 49)
+    assert len(rows) == 4 * 19
+
+
+def test_a_hot_corner_of_the_map_reddens_that_corner_of_the_picture() -> None:
+    picture = np.asarray(draw(Tile(GREY, heatmap=Heatmap([[0, 0], [0, 1]])), 80)).astype(int)
+    warmth = picture[:, :, 0] - picture[:, :, 2]
+    assert warmth[75, 58] > 50
+    assert warmth[20, 22] == 0
+
+
+def test_a_map_without_mass_leaves_the_picture_grey() -> None:
+    picture = np.asarray(draw(Tile(GREY, heatmap=Heatmap([[0.0]])), 80)).astype(int)
+    assert (picture[20:, :, 0] == picture[20:, :, 2]).all()
+
+
+def test_a_sheet_holds_all_tiles_in_rows(tmp_path: Path) -> None:
+    path = save_sheet([Tile(GREY, "one")] * 5, tmp_path / "new" / "sheet.png", columns=2, side=80)
+    with PIL.Image.open(path) as picture:
+        assert picture.size == (2 * 84 + 4, 3 * (80 + 30 + 4) + 4 + 16)
+
+
+def test_a_sheet_that_cannot_be_written_names_its_path() -> None:
+    with pytest.raises(OutputError, match=r"/dev/null/sheet\.png"):
+        save_sheet([Tile(GREY)], "/dev/null/sheet.png")
