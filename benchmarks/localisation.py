@@ -22,6 +22,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 from torchmetrics.functional.classification import binary_auroc, binary_average_precision
 
 from rightlung.core import Heatmap
+from rightlung.scoring.localisation import METRICS as ALL_METRICS
 from rightlung.scoring.localisation import ranking, score, score_grid
 from rightlung.scoring.localisation.scores import usable_cores
 
@@ -85,6 +86,24 @@ def seconds_per_map(run: Callable[[], Any], count: int, repeats: int) -> float:
     return statistics.median(times) / count
 
 
+def on_gpu(maps: np.ndarray, masks: np.ndarray) -> float:
+    """Check that every measure agrees with the arrays' path (an empty and a full mask among them), then time it."""
+    masks = masks.copy()
+    masks[0], masks[1] = False, True
+    arrays = score(maps, masks, tolerance=3)
+    on_device = torch.from_numpy(maps).cuda(), torch.from_numpy(masks).cuda()
+    tensors = score(*on_device, tolerance=3)
+    for name in ALL_METRICS:
+        np.testing.assert_allclose(tensors[name].cpu().numpy(), arrays[name], rtol=1e-6, atol=1e-6, err_msg=name)
+    assert tensors["reason"].tolist() == arrays["reason"].tolist()
+
+    def run() -> None:
+        score(*on_device, metrics=METRICS)
+        torch.cuda.synchronize()
+
+    return 1e3 * seconds_per_map(run, len(maps), 7)
+
+
 def measure(kind: str, side: int, count: int, peers: int) -> dict[str, Any]:
     """Time the three on the same maps (the two peers on the first ``peers`` of them)."""
     maps, masks = make(kind, count, side)
@@ -100,6 +119,8 @@ def measure(kind: str, side: int, count: int, peers: int) -> dict[str, Any]:
     if kind == "nearest":
         grids = np.random.default_rng(0).random((count, 14, 14), dtype=np.float32)
         row["ours_by_cell_ms"] = 1e3 * seconds_per_map(lambda: score_grid(grids, masks, metrics=METRICS), count, 7)
+    if torch.cuda.is_available():
+        row["ours_on_gpu_ms"] = on_gpu(maps, masks)
     best = row.get("ours_by_cell_ms", row["ours_ms"])
     row["times_scikit_learn"] = row["scikit_learn_ms"] / best
     row["times_torchmetrics"] = row["torchmetrics_ms"] / best
@@ -121,7 +142,8 @@ def main() -> None:
             print(
                 f"{kind:>8} {side:>4} px  ours {ours:7.3f} ms  scikit-learn {row['scikit_learn_ms']:8.2f} ms "
                 f"({row['times_scikit_learn']:6.1f}x)  torchmetrics {row['torchmetrics_ms']:8.2f} ms "
-                f"({row['times_torchmetrics']:6.1f}x)  one thread, by pixel {row['ours_one_thread_ms']:7.3f} ms",
+                f"({row['times_torchmetrics']:6.1f}x)  one thread, by pixel {row['ours_one_thread_ms']:7.3f} ms"
+                + (f"  on the GPU {row['ours_on_gpu_ms']:7.4f} ms" if "ours_on_gpu_ms" in row else ""),
                 file=sys.stderr,
             )
     if arguments.json:
