@@ -8,6 +8,8 @@ swapping the sides tells the one that does not read from the one that does.
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -72,9 +74,10 @@ def run(out: Path, count: int, seed: int, json: bool) -> None:
         )
         return
     say_results(results)
-    say(f"\npicture:     {sheet}")
-    say(f"predictions: {folder.parent}, one folder a grounder; look into one with: rightlung predictions {folder}")
-    say(f"studies:     rightlung data show '{source.address}' --sheet cards.png")
+    program = "rightlung" if shutil.which("rightlung") else sys.argv[0]
+    say(f"\npicture: {sheet}\n\nwhat to try next:")
+    say(f"  {program} predictions {folder}")
+    say(f"  {program} data show 'manifest:{out / 'cards'}' --sheet {out / 'cards.png'}")
     say(f"\n{NOT_A_MEDICAL_DEVICE}")
 
 
