@@ -2,22 +2,24 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# pip alone finds the pinned CPU build of torch everywhere this runs; see CONTRIBUTING.md.
+# pip, not uv or poetry: see CONTRIBUTING.md.
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
+.NOTPARALLEL:
 .PHONY: demo test lint format bench clean help
 
 help: ## List these targets.
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 $(VENV)/.created:
-	$(PYTHON) -c 'import sys; sys.exit("rightlung needs Python 3.11 or newer, found " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -c 'import sys; sys.exit("rightlung needs Python 3.11 or newer, found " + sys.version.split()[0] + "; try: make PYTHON=python3.11" if sys.version_info < (3, 11) else 0)'
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
 $(VENV)/.core: $(VENV)/.created pyproject.toml hatch_build.py src/rightlung/scoring/localisation/_radix.c
 	@echo 'installing into $(VENV) (a minute or two the first time)'
 	$(PIP) --editable .
+	@$(BIN)/python -c 'from rightlung.scoring.localisation.ranking import compiled; print("" if compiled() else "no C compiler was found: scoring works, but slower", end="")'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml hatch_build.py src/rightlung/scoring/localisation/_radix.c

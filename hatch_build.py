@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from packaging.tags import platform_tags
 
 FOLDER = Path("src/rightlung/scoring/localisation")
 
@@ -22,16 +23,17 @@ class RadixSortHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile before the files are collected."""
         folder = Path(self.root) / FOLDER
-        target = folder / "_radix.so"
+        target, unfinished = folder / "_radix.so", folder / "_radix.unfinished.so"
         compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
-        command = [*compiler, "-O3", "-shared", "-fPIC", "-o", str(target), str(folder / "_radix.c")]
+        command = [*compiler, "-O3", "-shared", "-fPIC", "-o", str(unfinished), str(folder / "_radix.c")]
         try:
             subprocess.run(command, check=True, capture_output=True, text=True)
+            unfinished.replace(target)
         except (OSError, subprocess.CalledProcessError) as error:
-            target.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
             details = getattr(error, "stderr", "") or error
             self.app.display_warning(f"no C compiler: the sort behind the scores falls back to NumPy ({details})")
             return
         build_data["artifacts"].append(str(FOLDER / "_radix.so"))
         build_data["pure_python"] = False
-        build_data["infer_tag"] = True
+        build_data["tag"] = f"py3-none-{next(platform_tags())}"  # loaded by ctypes, so any Python 3 will do

@@ -24,7 +24,7 @@ from torchmetrics.functional.classification import binary_auroc, binary_average_
 from rightlung.core import Heatmap
 from rightlung.scoring.localisation import METRICS as ALL_METRICS
 from rightlung.scoring.localisation import ranking, score, score_grid
-from rightlung.scoring.localisation.scores import usable_cores
+from rightlung.scoring.threads import usable_cores
 
 SHARES = (5, 10, 30)
 METRICS = ["auroc", "average_precision", *(f"{name}@{share}" for share in SHARES for name in ("iou", "precision"))]
@@ -115,7 +115,7 @@ def measure(kind: str, side: int, count: int, peers: int) -> dict[str, Any]:
     row["scikit_learn_ms"] = 1e3 * seconds_per_map(lambda: by_scikit_learn(maps[:peers], masks[:peers]), peers, 3)
     row["torchmetrics_ms"] = 1e3 * seconds_per_map(lambda: by_torchmetrics(maps[:peers], masks[:peers]), peers, 3)
     row["ours_ms"] = 1e3 * seconds_per_map(lambda: score(maps, masks, metrics=METRICS), count, 7)
-    row["ours_one_thread_ms"] = 1e3 * seconds_per_map(lambda: score(maps, masks, metrics=METRICS, threads=1), count, 5)
+    row["ours_one_thread_ms"] = 1e3 * seconds_per_map(lambda: score(maps, masks, metrics=METRICS, workers=1), count, 5)
     if kind == "nearest":
         grids = np.random.default_rng(0).random((count, 14, 14), dtype=np.float32)
         row["ours_by_cell_ms"] = 1e3 * seconds_per_map(lambda: score_grid(grids, masks, metrics=METRICS), count, 7)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import PIL.Image
+import PIL.ImageDraw
 import pytest
 
 from rightlung.core import Box, Heatmap, Mask, OutputError
@@ -21,6 +22,20 @@ def test_boxes_are_drawn_where_they_are_in_the_letterboxed_image() -> None:
     rows, columns = pixels_of(Tile(GREY, targets=[Box(0.5, 0.25, 1.0, 0.75)]), TARGET).T
     assert (rows.min(), rows.max()) == (20, 59)
     assert (columns.min(), columns.max()) == (40, 59)  # the image is 40 wide, in the middle of 80
+
+
+def test_every_picture_says_which_side_is_the_patients_right() -> None:
+    """R stands on the image's left and L on its right: the two corners differ, and each is the letter's own shape."""
+    picture = np.asarray(draw(Tile(np.zeros((40, 40), dtype=np.float32)), 80)).max(axis=2) > 128
+    left, right = picture[:14, :12], picture[:14, -12:]
+    letters = {}
+    for letter in "RL":
+        canvas = PIL.Image.new("L", (12, 14))
+        PIL.ImageDraw.Draw(canvas).text((3, 1), letter, fill=235)
+        letters[letter] = (np.asarray(canvas) > 128).sum()
+    assert left.sum() == letters["R"]
+    assert right.sum() == letters["L"]
+    assert letters["R"] != letters["L"]
 
 
 def test_predicted_boxes_have_their_own_colour() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rightlung.cli import test_cards
+from rightlung.cli import demo_cards
 from rightlung.predictions import open_predictions
 from rightlung.studies import open_source
 from tests.cli.conftest import Run
@@ -15,13 +15,13 @@ from tests.cli.conftest import Run
 @pytest.fixture(scope="module")
 def cards(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cards")
-    test_cards.write_cards(folder, 12, seed=3)
+    demo_cards.write_cards(folder, 12, seed=3)
     return folder
 
 
 def test_the_left_lung_is_on_the_images_right() -> None:
-    assert np.argwhere(test_cards.lung("left"))[:, 1].mean() > test_cards.SIDE / 2
-    assert np.argwhere(test_cards.lung("right"))[:, 1].mean() < test_cards.SIDE / 2
+    assert np.argwhere(demo_cards.lung("left"))[:, 1].mean() > demo_cards.SIDE / 2
+    assert np.argwhere(demo_cards.lung("right"))[:, 1].mean() < demo_cards.SIDE / 2
 
 
 def test_a_card_shows_its_spot_where_its_mask_says(cards: Path) -> None:
@@ -29,14 +29,14 @@ def test_a_card_shows_its_spot_where_its_mask_says(cards: Path) -> None:
         for phrase in study.phrases:
             assert phrase.mask is not None
             side = phrase.regions[0].split()[0]
-            lung = test_cards.lung(side)
+            lung = demo_cards.lung(side)
             assert not (phrase.mask.pixels & ~lung).any()
             assert study.image[phrase.mask.pixels].mean() > study.image[lung & ~phrase.mask.pixels].mean() + 0.05
             assert side in phrase.text
 
 
 def test_the_same_seed_draws_the_same_cards(cards: Path, tmp_path: Path) -> None:
-    test_cards.write_cards(tmp_path, 12, seed=3)
+    demo_cards.write_cards(tmp_path, 12, seed=3)
     for one, other in zip(open_source(f"manifest:{cards}"), open_source(f"manifest:{tmp_path}"), strict=True):
         assert np.array_equal(one.image, other.image)
         assert one.phrases == other.phrases

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
+from rightlung.cli.output import print_json
 from tests.cli.conftest import Run
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "write_predictions.py"
@@ -154,10 +158,58 @@ def test_bad_predictions_exit_2_with_row_and_column(run: Run, tmp_path: Path) ->
 
 
 def test_a_closed_pipe_is_no_error(manifest: Path) -> None:
-    command = f"{sys.executable} -m rightlung data show manifest:{manifest} --json | true; exit ${{PIPESTATUS[0]}}"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert result.returncode == 0
-    assert "Traceback" not in result.stderr
+    for arguments in (["data", "show", f"manifest:{manifest}", "--json"], ["--help"]):
+        command = shlex.join([sys.executable, "-m", "rightlung", *arguments])
+        piped = ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"]
+        result = subprocess.run(piped, capture_output=True, text=True, check=False)
+        assert result.returncode == 0
+        assert result.stderr == ""
+
+
+def test_a_full_standard_output_exits_4_in_one_sentence(manifest: Path) -> None:
+    command = [sys.executable, "-m", "rightlung", "data", "show", f"manifest:{manifest}", "--json"]
+    with Path("/dev/full").open("w") as full:
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 4
+    assert result.stderr.strip() == "error: standard output cannot be written: No space left on device"
+
+
+def test_json_is_the_same_in_every_locale_and_nan_is_null(manifest: Path) -> None:
+    row = {"id": "漢", "file": "a.png", "findings": ["氣胸"], "split": "\x1b[2J"}
+    with (manifest / "manifest.jsonl").open("a") as file:
+        file.write("\n" + json.dumps(row))
+    command = [sys.executable, "-m", "rightlung", "data", "show", f"manifest:{manifest}"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run([*command, "--json"], env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["findings"]["氣胸"] == 1
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "\x1b" not in result.stderr  # a terminal must not obey what a file says
+    assert "\\x1b[2J" in result.stderr
+
+
+def test_what_is_not_a_number_is_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"low": float("nan"), "list": [float("inf"), 1.5]})
+    assert json.loads(capsys.readouterr().out) == {"low": None, "list": [None, 1.5]}
+
+
+def test_an_interrupted_demo_exits_130_and_goes_on_when_called_again(run: Run, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rightlung", "demo", "--out", "cut", "--count", "400"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    process.stderr.readline()  # it has begun
+    process.send_signal(signal.SIGINT)
+    said = process.communicate()[1]
+    assert process.returncode == 130
+    assert "interrupted" in said
+    assert "Traceback" not in said
+
+
+def test_a_source_is_named_in_full_so_that_a_rerun_from_elsewhere_goes_on(run: Run, tmp_path: Path) -> None:
+    assert run("demo", "--out", "a?b", "--count", "2").returncode == 0
+    again = run("demo", "--out", str(tmp_path / "a?b"), "--count", "2")
+    assert again.returncode == 0, again.stderr
 
 
 def test_the_library_shows_its_main_names() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 import math
 import pickle
 
@@ -102,8 +103,10 @@ def test_a_peak_between_the_centres_of_few_pixels_is_not_lost() -> None:
     [
         ([[0.0, math.nan]], "nan at row 0, column 1"),
         ([[0.0], [-0.5]], "-0.5 at row 1, column 0"),
+        ([[-1e-50]], "-1e-50"),
+        ([[1.0], [1.0, 2.0]], "rectangular"),
         ([[math.inf]], "inf"),
-        ([[1e300]], "inf"),
+        ([[1e300]], r"single precision.*1e\+300"),
         ([1.0], "shape"),
         ([[]], "shape"),
         ([["a"]], "real numbers"),
@@ -134,7 +137,31 @@ def test_a_map_cannot_be_changed_from_outside_and_pickles() -> None:
     assert heatmap.values[0, 0] == 1
     with pytest.raises(ValueError, match="read-only"):
         heatmap.values[0, 0] = 2
-    assert pickle.loads(pickle.dumps(heatmap)) == heatmap
+    for again in (pickle.loads(pickle.dumps(heatmap)), copy.deepcopy(heatmap)):
+        assert again == heatmap
+        assert not again.values.flags.writeable
+
+
+def test_area_without_keeping_mass_is_the_mean_of_what_a_pixel_covers() -> None:
+    heatmap = Heatmap([[1.0, 3.0], [5.0, 7.0]])
+    assert heatmap.to_size((1, 1), "area", keep_mass=False).tolist() == [[4.0]]
+    assert (
+        heatmap.to_size((4, 4), "area", keep_mass=False).tolist() == np.kron(heatmap.values, np.ones((2, 2))).tolist()
+    )
+
+
+def test_nearest_equals_torchs_nearest_exact_at_every_size() -> None:
+    for cells in (7, 14, 19, 22, 26):
+        values = np.random.default_rng(cells).random((cells, cells), dtype=np.float32)
+        for pixels in (33, 224, 299, 518):
+            theirs = torch.nn.functional.interpolate(
+                torch.tensor(values)[None, None], size=pixels, mode="nearest-exact"
+            )
+            # Torch computes centres in single precision and may fall to either side where one lies on a border.
+            ours = Heatmap(values).to_size((pixels, pixels), "nearest", keep_mass=False)
+            on_border = ((2 * np.arange(pixels) + 1) * cells) % (2 * pixels) == 0
+            clear = np.ix_(~on_border, ~on_border)
+            assert np.array_equal(ours[clear], theirs[0, 0].numpy()[clear])
 
 
 def test_a_negative_zero_is_a_zero() -> None:

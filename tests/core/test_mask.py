@@ -38,7 +38,12 @@ def test_a_known_encoding_by_hand() -> None:
     ("rle", "named"),
     [
         ({"size": [2, 2], "counts": [1, 2]}, "add up to 3"),
-        ({"size": [2, 2], "counts": [5, -1]}, "non-negative"),
+        ({"size": [2, 2], "counts": [4, -1]}, "run 1 must be a whole number from 0 to 4; got -1"),
+        ({"size": [2, 2], "counts": [2**62, 2**62, 2**62, 2**62 + 4]}, "run 0 must be"),
+        ({"size": [2, 2], "counts": "PPPPPPPPPPPP4PPPPPPPPPPPP4PPPPPPPPPPPP44"}, "run 0 must be|bits"),
+        ({"size": [2, 2], "counts": "o" * 5000 + "0"}, "more than 60 bits"),
+        ({"size": [2, 2], "counts": 4}, "list of integers"),
+        ({"size": None, "counts": [4]}, "two positive integers; got None"),
         ({"size": [2, 2], "counts": "\x7f"}, "foreign character"),
         ({"size": [2, 2], "counts": "P"}, "middle of a number"),
         ({"counts": [4]}, "'size'"),
@@ -104,3 +109,18 @@ def test_a_painted_box_covers_the_pixels_whose_centres_it_holds() -> None:
     sliver = Mask.from_boxes([Box(0.26, 0.1, 0.27, 0.11)], (4, 4))
     assert sliver.pixels.sum() == 1
     assert sliver.pixels[0, 1]
+
+
+def test_a_deferred_mask_loads_on_first_use_and_pickles_without_its_pixels() -> None:
+    calls: list[int] = []
+    mask = Mask.deferred(lambda: calls.append(1) or Mask(np.eye(3)))  # type: ignore[func-returns-value]
+    assert not calls
+    assert mask.area == pytest.approx(1 / 3)
+    assert mask == Mask(np.eye(3))
+    assert calls == [1]
+    again = pickle.loads(pickle.dumps(Mask.deferred(load_a_corner)))
+    assert again.pixels.tolist() == [[True, False]]
+
+
+def load_a_corner() -> Mask:
+    return Mask([[1, 0]])

@@ -90,6 +90,9 @@ def test_a_phrase_needs_words(text: object) -> None:
         {"boxes": [(0, 0, 1, 1)]},
         {"mask": np.ones((2, 2))},
         {"regions": [""]},
+        {"regions": "lung"},
+        {"boxes": None},
+        {"boxes": Box(0, 0, 1, 1)},
         {"findings": ["mass"]},
     ],
 )
@@ -122,7 +125,19 @@ def test_a_query_is_one_of_four_kinds(query: Query, kind: str) -> None:
 def test_abstention_comes_from_the_map_and_a_grounding_without_anything_abstains() -> None:
     assert Grounding(Heatmap([[1.0]], abstention=0.75)).abstention == 0.75
     assert Grounding().abstention == 1.0
-    assert Grounding(boxes=[ScoredBox(Box(0, 0, 1, 1), 0.5)]).abstention == 0.0  # type: ignore[arg-type]
+    assert Grounding(boxes=[]).abstention == 1.0
+
+
+def test_a_grounding_tells_no_boxes_found_from_none_looked_for() -> None:
+    assert not Grounding(Heatmap([[1.0]])).has_boxes
+    assert Grounding(Heatmap([[1.0]])).boxes == ()
+    assert Grounding(Heatmap([[1.0]]), []).has_boxes
+    assert Grounding(Heatmap([[1.0]]), []) != Grounding(Heatmap([[1.0]]))
+    assert Grounding().has_boxes  # with no map, boxes are the answer
+
+
+def test_boxes_without_a_map_do_not_abstain() -> None:
+    assert Grounding(boxes=[ScoredBox(Box(0, 0, 1, 1), 0.5)]).abstention == 0.0
 
 
 def test_scores_must_be_finite_numbers() -> None:
@@ -132,12 +147,41 @@ def test_scores_must_be_finite_numbers() -> None:
         Sentence("Clear.", score=float("inf"))
 
 
-def test_a_section_must_be_text() -> None:
+def test_a_report_holds_texts_and_sentences() -> None:
     with pytest.raises(InputError, match="findings"):
         Report("x", {"findings": None})  # type: ignore[dict-item]
+    with pytest.raises(InputError, match="sentences"):
+        Report("x", sentences=("clear",))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="label"):
+        ScoredBox(Box(0, 0, 1, 1), 0.5, label=7)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="prompt"):
+        Sentence("Clear.", prompt=7)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wrong", [{"id": ""}, {"load": 3}, {"age": "old"}, {"regions": {"left lung": (0, 0, 1, 1)}}])
+def test_reading_an_image_leaves_the_loaders_own_array_as_it_was() -> None:
+    loaded = np.zeros((2, 2), dtype=np.float32)
+    _ = Study("a", lambda: loaded).image
+    assert loaded.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"id": ""},
+        {"load": 3},
+        {"age": "old"},
+        {"age": -5},
+        {"regions": {"left lung": (0, 0, 1, 1)}},
+        {"regions": None},
+        {"phrases": ["left lung"]},
+        {"phrases": "left lung"},
+        {"report": "clear"},
+        {"gaze": [[1.0]]},
+        {"patient": 3},
+        {"split": ["val"]},
+        {"extra": [1]},
+    ],
+)
 def test_a_study_names_its_wrong_field(wrong: dict[str, object]) -> None:
     with pytest.raises(InputError):
         Study(**{"id": "a", "load": flat, **wrong})  # type: ignore[arg-type]

@@ -1,10 +1,13 @@
+import copy
+import pickle
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
 from rightlung.core.errors import InputError
-from rightlung.lexicon import FINDINGS, LABEL_SETS, find, finding
+from rightlung.lexicon import FINDINGS, LABEL_SETS, REGIONS, find, finding
 from rightlung.lexicon.findings import broader_findings, build_findings
 
 
@@ -34,13 +37,27 @@ from rightlung.lexicon.findings import broader_findings, build_findings
         ("normal", "no finding"),
         ("Pneumothoraces", "pneumothorax"),
         ("lung cavities", "lung cavity"),
+        ("opacities", "lung opacity"),
+        ("masses", "mass"),
+        ("prominent hila", "enlarged hilum"),
+        ("atelectases", "atelectasis"),
+        ("granulomata", "granuloma"),
+        ("bullae", "cyst or bulla"),
+        ("hydropneumothoraces", "hydropneumothorax"),
+        ("ectatic aorta", "aortic enlargement"),
+        ("aortic ectasia", "aortic enlargement"),
+        ("tracheal deviation", "tracheal deviation"),
     ],
 )
 def test_names_of_many_kinds_resolve(said: str, meant: str) -> None:
     assert finding(said).name == meant
 
 
-@pytest.mark.parametrize("said", ["Cardiac Shadow", "Lung", "Markings", "Thickening", "", "left shoe"])
+@pytest.mark.parametrize(
+    "said",
+    ["Cardiac Shadow", "Lung", "Markings", "Thickening", "", "s", "left shoe", "no acute abnormality",
+     "pulmonary malignancy", "abnormal", "fluid overload"],
+)  # fmt: skip
 def test_what_is_not_clear_cut_stays_unknown(said: str) -> None:
     assert find(said) is None
 
@@ -75,15 +92,39 @@ def test_findings_without_a_side_are_in_the_middle_or_everywhere() -> None:
     assert not finding("cardiomegaly").sided
     assert not finding("scoliosis").sided
     assert finding("pneumothorax").sided
-    assert finding("edema").extent == "diffuse"
-    assert finding("nodule").extent == "focal"
+    assert finding("edema").spread == "diffuse"
+    assert finding("nodule").spread == "focal"
+
+
+def test_a_shift_goes_to_one_side_and_tracheal_deviation_is_no_mediastinal_shift() -> None:
+    assert finding("mediastinal shift").sides == finding("tracheal deviation").sides == ("left", "right")
+    assert finding("pleural effusion").sides == ("left", "right", "both")
+    assert not broader_findings("tracheal deviation")
+
+
+def test_what_is_no_text_is_an_error_that_names_it() -> None:
+    odd: list[Any] = [None, 3, ["edema"]]
+    for value in odd:
+        for ask in (find, finding):
+            with pytest.raises(InputError, match=r"a finding's name must be a text; got (None|3|\['edema'\])"):
+                ask(value)
+
+
+def test_the_tables_can_be_pickled_and_copied() -> None:
+    for table in (FINDINGS, LABEL_SETS, REGIONS):
+        assert dict(pickle.loads(pickle.dumps(table))) == dict(table)
+        assert dict(copy.deepcopy(table)) == dict(table)
+    for value in (FINDINGS["nodule"], REGIONS["lungs"]):
+        assert pickle.loads(pickle.dumps(value)) == value
 
 
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
         ({"wart": {"broader": ["skin"]}}, r"findings\.toml, table \[wart\], key 'broader': names 'skin'"),
-        ({"wart": {"sided": "yes"}}, r"table \[wart\], key 'sided': must be true or false; got 'yes'"),
+        ({"wart": {"count": "yes"}}, r"table \[wart\], key 'count': must be true or false; got 'yes'"),
+        ({"wart": {"sides": ["up"]}}, r"table \[wart\], key 'sides': names 'up'"),
+        ({"wart": {"one_side": "a wart"}}, r"table \[wart\], key 'one_side': must hold {side}"),
         ({"wart": {"regions": ["nose"]}}, r"table \[wart\], key 'regions': names 'nose'"),
         ({"wart": {"broader": ["wen"]}, "wen": {"broader": ["wart"]}}, r"key 'broader': leads back"),
         ({"wart": 3}, r"table \[wart\], key '': must be a table"),

@@ -1,9 +1,11 @@
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rightlung.core import Box, Mask, Phrase, Polarity
+from rightlung.core import Box, InputError, Mask, Phrase, Polarity
 from rightlung.lexicon import mirror_phrase, side_of, sides_in, swap_sides
 
 PAIRS = [
@@ -26,9 +28,12 @@ PAIRS = [
     ("the right's edge", "the left's edge"),
     ("right>left", "left>right"),
     ("lEft", "rIght"),
+    ("right middle lobe and RML opacity", "left middle lobe and LML opacity"),
+    ("R-sided effusion", "L-sided effusion"),
+    ("right atrium, left ventricular lead", "left atrium, right ventricular lead"),
 ]
 UNCHANGED = [
-    "bilateral effusions", "upright view", "Semi-upright", "leftover", "cleft", "bright", "copyright", "RML opacity",
+    "bilateral effusions", "upright view", "Semi-upright", "leftover", "cleft", "bright", "copyright", "lingula",
     "", "L1 fracture", "status post RT", "righteous", "lefty", "rıght", "right2", "éright", "rightſ", "RIGHt", "righT",
     "Dr. Rao",
 ]  # fmt: skip
@@ -47,13 +52,16 @@ def test_what_only_looks_like_a_side_stays(text: str) -> None:
 
 PIECES = st.sampled_from(
     ["left", "right", "Left", "RIGHT", "rIgHt", "LEft", "righT", "RUL", "lll", "dextro", "Levoscoliosis", "RT", "lt",
-     "Rt", "ward", "-", " ", "_", "ſ", "ı", "İ", "\u0301", "ß", "upright", ".", "\n", "1", "é", "LEFTWARD", "rightMOST"]
+     "Rt", "RML", "L-sided", " atrium", " ventricular", " and ", "/",
+     "ward", "-", " ", "_", "ſ", "ı", "İ", "\u0301", "ß", "upright", ".", "\n", "1", "é", "LEFTWARD", "rightMOST"]
 )  # fmt: skip
 
 
 @given(st.lists(PIECES | st.text(max_size=3), max_size=8).map("".join))
-def test_swapping_twice_gives_the_text_back(text: str) -> None:
+def test_swapping_and_mirroring_twice_give_the_text_back(text: str) -> None:
     assert swap_sides(swap_sides(text)) == text
+    if text.strip():
+        assert mirror_phrase(mirror_phrase(Phrase(text))).text == text
 
 
 @given(st.text())
@@ -72,7 +80,7 @@ def test_every_way_to_write_a_side_survives_two_swaps(word: str, data: st.DataOb
 @given(st.lists(PIECES, max_size=8).map(" ".join))
 def test_swapping_a_text_swaps_the_sides_found_in_it(text: str) -> None:
     # Words in a case that has no partner stay; they are left out here.
-    plain = text.lower().replace("rml", "")
+    plain = text.lower()
     other = {"left": "right", "right": "left"}
     assert sides_in(swap_sides(plain)) == {other[side] for side in sides_in(plain)}
 
@@ -93,6 +101,15 @@ def test_swapping_a_text_swaps_the_sides_found_in_it(text: str) -> None:
         ("upright radiograph", None),
         ("cardiomegaly", None),
         ("status post RT", None),
+        ("lingular opacity", "left"),
+        ("opacity in the lingula", "left"),
+        ("LML", "left"),
+        ("R-sided port", "right"),
+        ("l-sided effusion", "left"),
+        ("both of the lungs", "both"),
+        ("both of these lower lobes", "both"),
+        ("Bi-basilar opacities", "both"),
+        ("bi-apical scarring", "both"),
     ],
 )
 def test_the_side_a_text_names(text: str, side: str | None) -> None:
@@ -125,6 +142,32 @@ def test_a_mirrored_phrase_has_mirrored_words_boxes_mask_and_regions() -> None:
     assert (again.text, again.boxes, again.mask, again.regions) == (
         phrase.text, phrase.boxes, phrase.mask, phrase.regions,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "mirrored"),
+    [
+        ("Line from the left ends in the right atrium.", "Line from the right ends in the right atrium."),
+        ("LEFT ATRIAL enlargement, right effusion", "LEFT ATRIAL enlargement, left effusion"),
+        ("leads in the right and left ventricles", "leads in the right and left ventricles"),
+        ("effusion on the right and left atrial enlargement", "effusion on the left and left atrial enlargement"),
+        ("left/right atrial size", "left/right atrial size"),
+        ("the right heart border is obscured", "the left heart border is obscured"),
+        ("right ventricular lead, right base", "right ventricular lead, left base"),
+    ],
+)
+def test_heart_chambers_keep_their_names_in_a_mirrored_phrase(text: str, mirrored: str) -> None:
+    phrase = mirror_phrase(Phrase(text, regions=("right atrium", "Right Atrium", "right lung")))
+    assert phrase.text == mirrored
+    assert phrase.regions == ("right atrium", "Right Atrium", "left lung")
+    assert mirror_phrase(phrase).text == text
+
+
+@pytest.mark.parametrize("value", [None, 3, b"left"])
+def test_what_is_no_text_is_an_error_that_names_it(value: Any) -> None:
+    for ask in (swap_sides, sides_in, side_of):
+        with pytest.raises(InputError, match=f"must be a text; got {value!r}"):
+            ask(value)
 
 
 def test_a_phrase_without_targets_is_mirrored_in_words() -> None:

@@ -1,9 +1,11 @@
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rightlung.core.errors import InputError
 from rightlung.lexicon import split_sentences
 
 # Each sentence of a text ends in "|"; the marker is taken out to make the input.
@@ -40,6 +42,15 @@ KEPT = [
     "Small effusion; no edema.| Stable.",
     "There is a .5 cm nodule.| Stable.",
     "[**Name**] was called.| Clear.",
+    "Hx. of CHF.| No edema.",
+    "Repeat in 3 mo. recommended.| Seen again in 3 mo.| No change.",
+    "Post. ribs are intact.| The lesion is post.| No mass.",
+    "Seen by Drs. A. B. and C.D. Smith.| Clear.",
+    "Seen by Dr. B. A. Smith.| Clear.",
+    "Imported from the U.S.| The quality is poor.",
+    "a. fib with rapid rate.| lungs are clear.",
+    "Seen by I. Smith.| Clear.",
+    "I. Smith was called.",
 ]
 
 
@@ -66,6 +77,16 @@ def test_sentences_are_divided_where_a_reader_would(text: str) -> None:
         ("-No edema\n-No mass", ["No edema", "No mass"]),
         ("•no edema •no mass", ["no edema", "no mass"]),
         ("a large left\n-sided effusion", ["a large left -sided effusion"]),
+        ("a. Clear lungs. b. Normal heart.", ["Clear lungs.", "Normal heart."]),
+        ("a) Clear lungs\nb) normal heart\nc) Scar", ["Clear lungs", "normal heart", "Scar"]),
+        ("I. Clear lungs. II. Normal heart. III. Scar.", ["Clear lungs.", "Normal heart.", "Scar."]),
+        ("I. Clear\nII. Normal\nIII. Scar\nIV. Nodule\nV. Mass", ["Clear", "Normal", "Scar", "Nodule", "Mass"]),
+        ("(i) Clear. (ii) Normal.", ["Clear.", "Normal."]),
+        (
+            "1. Nodules:\n a. in the apex\n b. in the base\n2. Scar.",
+            ["Nodules:", "in the apex", "in the base", "Scar."],
+        ),
+        ("a. Clear. b. Seen by V. Smith.", ["Clear.", "Seen by V. Smith."]),
         ("2 views. 3 cm mass.", ["2 views.", "3 cm mass."]),
         ("1.5 cm nodule. 2 images.", ["1.5 cm nodule.", "2 images."]),
     ],
@@ -90,7 +111,9 @@ def test_list_markers_divide_and_are_dropped(text: str, sentences: list[str]) ->
         ("One paragraph without an end\n\nand the next", ["One paragraph without an end", "and the next"]),
         ("A large right-\nsided effusion - old -\nis seen.", ["A large right-sided effusion - old - is seen."]),
         ("Clear lungs.\r\n\r\nNormal heart.", ["Clear lungs.", "Normal heart."]),
-        ("Clear lungs. . Normal heart. .", ["Clear lungs..", "Normal heart.."]),
+        ("Clear lungs. . Normal heart. .", ["Clear lungs.", "Normal heart."]),
+        ("NG tube in place\nETT 4 cm above carina", ["NG tube in place", "ETT 4 cm above carina"]),
+        ("Compared to the film of\nXXXX, stable", ["Compared to the film of XXXX, stable"]),
         ("", []),
         (" \n\t ", []),
     ],
@@ -99,11 +122,32 @@ def test_lines_headings_and_strays(text: str, sentences: list[str]) -> None:
     assert split_sentences(text) == sentences
 
 
-MARKERS = re.compile(r"(?:\(?\d{1,2}[.)]|[-–—•*·▪●◦‣])*")
+WRAPPED = (
+    "There is a right internal jugular sheath with an indwelling\n"
+    "Swan-Ganz catheter, the tip of which projects over the main\n"
+    "pulmonary artery."
+)
+
+
+@pytest.mark.parametrize("between", ["\n\n", "\n", "\nFINDINGS:\n", "\n1. "])
+def test_a_long_line_elsewhere_does_not_tell_how_a_paragraph_was_wrapped(between: str) -> None:
+    after = WRAPPED if between != "\n" else f"FINDINGS: {WRAPPED}"
+    long = "INDICATION: Fever and cough for two weeks in a patient with earlier films of the chest, all clear."
+    assert split_sentences(long + between + after)[-1] == WRAPPED.replace("\n", " ")
+
+
+@pytest.mark.parametrize("value", [None, 3, b"Clear.", ["Clear."]])
+def test_what_is_no_text_is_an_error_that_names_it(value: Any) -> None:
+    with pytest.raises(InputError, match=re.escape(repr(value))):
+        split_sentences(value)
+
+
+# What may be dropped: list markers, bullets, and full stops that stood alone.
+MARKERS = re.compile(r"(?:\(?(?:\d{1,2}|[a-z]|[ivx]{2,4}|[IVX]{1,4})[.)]|[-–—•*·▪●◦‣.…])*")
 WORDS = st.sampled_from(
     ["Clear", "lungs.", "No", "Dr.", "XXXX.", "___", "1.", "2.", "2)", "(3)", "-", "•", "*", "1.5", "cm.", "a.m.",
      "...", "?", "FINDINGS:", "Heart:", "\n", "\n\n", "T.", "Smith", "(see", "above.)", ".", "clear.No", "12",
-     "…", ".2.Old", "\u2028", "\x85"]
+     "…", ".2.Old", "\u2028", "\x85", "a.", "b.", "I.", "II.", "(b)", "mo.", "ETT"]
 )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ def heatmaps(draw: st.DrawFn) -> Heatmap:
 groundings = st.builds(
     Grounding,
     st.none() | heatmaps(),
-    st.lists(st.builds(ScoredBox, boxes(), numbers, st.none() | st.text("ab ", max_size=3)), max_size=3).map(tuple),
+    st.none() | st.lists(st.builds(ScoredBox, boxes(), numbers, st.none() | st.text("ab ", max_size=3)), max_size=3),
 )
 sentences = st.builds(
     Sentence, texts, st.lists(boxes(), max_size=2).map(tuple), st.none() | numbers, st.none() | st.just("") | texts
@@ -125,3 +125,20 @@ def test_a_failure_always_has_a_reason_that_can_be_written() -> None:
 def test_a_query_tells_which_phrase_it_asks() -> None:
     assert Prediction("a", phrase_query(12), similarity_global=0.0).phrase_index == 12
     assert Prediction("a", "box:left lung", similarity_global=0.0).phrase_index is None
+
+
+def test_no_boxes_found_and_none_looked_for_stay_apart(tmp_path: Path) -> None:
+    answers = [
+        Grounding(Heatmap([[1.0]], abstention=0.25)),
+        Grounding(Heatmap([[1.0]]), []),
+        Grounding(boxes=[]),
+        Grounding(boxes=[ScoredBox(Box(0, 0, 1, 1), 0.5)]),
+    ]
+    with PredictionWriter(tmp_path / "p", source="s", model="m") as writer:
+        for number, answer in enumerate(answers):
+            writer.write(Prediction(f"s{number}", "phrase:0", asked=Query("x"), grounding=answer))
+    read = open_predictions(tmp_path / "p")
+    assert [row.grounding for row in read] == answers
+    assert [row.grounding.has_boxes for row in read if row.grounding] == [False, True, True, True]
+    (batch,) = read.batches()
+    assert batch.abstentions.tolist() == [answer.abstention for answer in answers] == [0.25, 0.0, 1.0, 0.0]

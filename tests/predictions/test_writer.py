@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +66,16 @@ def test_an_exception_loses_nothing_that_was_computed(tmp_path: Path) -> None:
     assert studies(tmp_path / "p") == ["s1"]
 
 
-def test_a_part_is_due_after_rows_or_after_seconds(tmp_path: Path) -> None:
-    with writer_at(tmp_path / "p", rows_per_part=3, seconds_per_part=0.05) as writer:
+def test_a_part_is_due_after_rows_or_after_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("rightlung.predictions.writer.time.monotonic", lambda: clock[0])
+    with writer_at(tmp_path / "p", rows_per_part=3, seconds_per_part=60) as writer:
         for number in range(3):
             writer.write(prediction(number))
         assert parts(tmp_path / "p") == ["part-00000.parquet"]
         writer.write(prediction(3))
         assert parts(tmp_path / "p") == ["part-00000.parquet"]
-        time.sleep(0.06)
+        clock[0] += 60
         writer.write(prediction(4))
         assert parts(tmp_path / "p") == ["part-00000.parquet", "part-00001.parquet"]
 

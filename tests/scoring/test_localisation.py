@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from rightlung.core import Heatmap, InputError
+from rightlung.core import Extent, Heatmap, InputError
 from rightlung.scoring.localisation import METRICS, ranking, score, score_grid
+from tests.core.strategies import frames
 
 SHARES = (5, 10, 30)
 
@@ -98,7 +100,8 @@ def _either_sort(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     if request.param == "numpy":
         monkeypatch.setattr(ranking, "compiled", lambda: None)
     elif ranking.compiled() is None:
-        pytest.skip("the compiled sort was not built: no C compiler at installation")
+        assert shutil.which("cc") is None, "there is a C compiler, but the compiled sort was not built: make clean test"
+        pytest.skip("the compiled sort was not built: no C compiler")
 
 
 @pytest.mark.usefixtures("_either_sort")
@@ -149,10 +152,16 @@ def test_the_tensor_path_is_the_same_in_chunks(monkeypatch: pytest.MonkeyPatch) 
     ),
     npst.arrays(np.bool_, st.tuples(st.just(3), st.integers(2, 24), st.integers(2, 24))),
     st.sampled_from([0.0, 2.0]),
+    st.none() | st.lists(frames, min_size=3, max_size=3),
 )
-def test_cell_counts_equal_the_nearest_upsampled_map(grids: np.ndarray, masks: np.ndarray, tolerance: float) -> None:
-    upsampled = np.stack([Heatmap(grid).to_size(masks.shape[1:], "nearest", keep_mass=False) for grid in grids])
-    by_pixel, by_cell = score(upsampled, masks, tolerance=tolerance), score_grid(grids, masks, tolerance=tolerance)
+def test_cell_counts_equal_the_nearest_upsampled_map(
+    grids: np.ndarray, masks: np.ndarray, tolerance: float, frames: list[Extent] | None
+) -> None:
+    placed = [Heatmap(grid, frame) for grid, frame in zip(grids, frames or [Extent()] * 3, strict=True)]
+    upsampled = np.stack([heatmap.to_size(masks.shape[1:], "nearest", keep_mass=False) for heatmap in placed])
+    extents = None if frames is None else [frame.as_tuple() for frame in frames]
+    by_pixel = score(upsampled, masks, tolerance=tolerance)
+    by_cell = score_grid(grids, masks, extents=extents, tolerance=tolerance)
     for name in METRICS:
         np.testing.assert_allclose(by_cell[name], by_pixel[name], rtol=1e-9, atol=1e-9, err_msg=name)
     assert by_cell["reason"].tolist() == by_pixel["reason"].tolist()
@@ -242,10 +251,13 @@ def test_wrong_shapes_and_kinds_are_named(maps: np.ndarray, masks: np.ndarray, n
         ({"metrics": ["iou@7"]}, "unknown metric 'iou@7'"),
         ({"shares": [0]}, "share"),
         ({"shares": [101]}, "share"),
+        ({"shares": [1e-323]}, "share"),
+        ({"shares": [5, 5.0000001]}, "shares must differ"),
         ({"tolerance": -1}, "tolerance"),
         ({"thresholds": []}, "thresholds"),
         ({"thresholds": [-0.1]}, "-0.1"),
         ({"normalisation": "min-max"}, "did you mean 'minmax'"),
+        ({"workers": 0}, "workers must be at least 1; got 0"),
     ],
 )
 def test_wrong_options_are_named(options: dict[str, Any], named: str) -> None:
@@ -264,9 +276,33 @@ def test_only_what_is_asked_for_is_returned_and_it_does_not_change() -> None:
 
 def test_threads_and_layout_do_not_change_a_score() -> None:
     maps, masks = kinds_of_maps(np.float32)
-    one, many = score(maps, masks, threads=1), score(np.asfortranarray(maps), masks[:, :, ::-1][:, :, ::-1], threads=3)
+    one, many = score(maps, masks, workers=1), score(np.asfortranarray(maps), masks[:, :, ::-1][:, :, ::-1], workers=3)
     for name in METRICS:
         np.testing.assert_array_equal(one[name], many[name])
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e154, 1e307])
+@pytest.mark.parametrize("as_array", [np.asarray, torch.as_tensor])
+def test_the_scale_of_a_map_changes_nothing(scale: float, as_array: Any) -> None:
+    maps, masks = kinds_of_maps(np.float64)
+    maps, masks = maps[:1], masks[:1]
+    plain, scaled = score(maps, masks), score(as_array(maps * scale), as_array(masks))
+    for name in METRICS:
+        np.testing.assert_allclose(np.asarray(scaled[name]), plain[name], rtol=1e-9, err_msg=name)
+
+
+def test_a_peak_exactly_at_the_tolerance_hits() -> None:
+    values, mask = np.zeros((1, 9, 9)), np.zeros((1, 9, 9), dtype=bool)
+    values[0, 4, 4] = 1
+    mask[0, 4, 7] = True
+    assert score(values, mask, tolerance=3, metrics="pointing")["pointing"][0] == 1.0
+    assert score(values, mask, tolerance=2.99, metrics="pointing")["pointing"][0] == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.bool])
+def test_tensors_of_the_wrong_kind_are_refused_as_arrays_are(dtype: torch.dtype) -> None:
+    with pytest.raises(InputError, match="floats"):
+        score(torch.ones((1, 2, 2), dtype=dtype), torch.eye(2, dtype=torch.bool)[None])
 
 
 def test_no_maps_give_no_scores() -> None:

@@ -160,3 +160,11 @@ def test_wrong_arguments_are_refused_by_name(a: Any, b: Any, options: dict[str, 
     with pytest.raises(InputError) as caught:
         paired_difference(a, b, **options)
     assert sentence in str(caught.value)
+
+
+def test_two_patients_show_no_difference_whatever_their_interval_says() -> None:
+    result = paired_difference([0.1, 0.2, 0.8, 0.9], [0.0, 0.1, 0.1, 0.1], clusters=["a", "a", "b", "b"])
+    assert result.excludes(0.0)
+    assert result.p == 0.5  # of the four ways to flip two patients, two are as extreme
+    assert not result.shown
+    assert result.sentence().startswith("no difference shown")

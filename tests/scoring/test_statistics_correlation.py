@@ -139,3 +139,11 @@ def test_wrong_arguments_are_refused_by_name() -> None:
         spearman([1, 2], [1, -np.inf])
     with pytest.raises(InputError, match="level must lie between 0 and 1"):
         spearman([1, 2], [1, 2], level=0)
+
+
+def test_a_perfect_correlation_is_seen_as_one_at_every_length() -> None:
+    for length in range(4, 40):
+        line = np.arange(length) / 7
+        assert spearman(line, line**3).estimate == 1.0
+        assert pearson(line, 5 - 3 * line).estimate == -1.0
+        assert spearman(line, line**3).reason == "zero width: the correlation is perfect"

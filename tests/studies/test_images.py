@@ -3,7 +3,6 @@ from __future__ import annotations
 import io
 import os
 import threading
-import time
 import tracemalloc
 import warnings
 import zlib
@@ -134,14 +133,12 @@ def test_broken_exif_does_not_cost_the_image(encode: Encode, noise: NDArray[np.u
 def test_header_of_a_huge_png_is_refused_before_decoding(png_start: Callable[..., bytes]) -> None:
     data = png_start(60_000, 60_000)
     tracemalloc.start()
-    started = time.perf_counter()
     message = refusal(data, name="big.png")
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert "big.png has 60,000 x 60,000 pixels" in message
     assert "100,000,000" in message
     assert peak < 2**20
-    assert time.perf_counter() - started < 0.5
 
 
 def test_valid_bomb_is_refused_before_decoding(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -178,6 +179,9 @@ def test_given_phrases_replace_all_others(write_data: WriteData) -> None:
         ({"boxes": [{"label": "x", "box": [0, 0, 10**400, 1]}]}, "boxes[0].box", "too large"),
         ({"masks": [{"label": "x", "file": "../m.png"}]}, "masks[0].file", "'..'"),
         ({"masks": [{"label": "x"}]}, "masks[0].file", "is missing"),
+        ({"phrases": [{"text": "x", "box": [0, 0, 1, 1]}]}, "phrases[0]", "did you mean 'boxes'"),
+        ({"boxes": [{"label": "x", "bbox": [0, 0, 1, 1]}]}, "boxes[0]", "did you mean 'box'"),
+        ({"age": -3}, "age", "0 to 130"),
         ({"text": ["x"]}, "text", "must be a text; got a list"),
         ({"sections": ["x"]}, "sections", "must be an object; got a list"),
         ({"sections": {"findings": 3}}, "sections.findings", "must be a text; got 3"),
@@ -286,24 +290,34 @@ def test_a_sparse_image_is_refused_before_reading(write_folder: WriteData) -> No
         _ = opened(folder)[0].image
 
 
-def test_a_broken_mask_is_a_problem_of_its_row_and_the_rest_goes_on(write_data: WriteData) -> None:
-    bad = {**A, "id": "x", "masks": [{"label": "m", "file": "masks/left.png"}, {"label": "m", "file": "bad.png"}]}
+def test_a_broken_mask_is_named_when_it_is_used_and_costs_nothing_else(write_data: WriteData) -> None:
+    bad = {**A, "id": "x", "masks": [{"label": "m", "file": "masks/left.png"}, {"label": "n", "file": "bad.png"}]}
     source = opened(write_data([A, bad, B], {"bad.png": b"\x89PNG\r\n\x1a\nno"}))
+    assert [study.id for study in source] == ["a", "x", "b"]
     assert source.problems == []
-    for _ in range(2):  # iterating again does not count it again
-        assert [study.id for study in source] == ["a", "b"]
-        (problem,) = source.problems
-        assert (problem.row, problem.field) == (2, "masks[1].file")
-        assert "bad.png" in problem.message
-    with pytest.raises(InputError, match=r"line 2, field masks\[1\]\.file: mask .*bad\.png"):
-        source.study("x")
+    good, broken = source.study("x").phrases[:2]
+    assert good.mask is not None
+    assert good.mask.area == 0.25
+    assert broken.mask is not None
+    with pytest.raises(InputError, match=r"study 'x': mask .*bad\.png.* is truncated"):
+        _ = broken.mask.pixels
 
 
 def test_masks_of_one_label_must_have_one_size(write_data: WriteData, encode: Callable[..., bytes]) -> None:
     masks = [{"label": "m", "file": "masks/left.png"}, {"label": "m", "file": "other.png"}]
     source = opened(write_data([B, {**A, "masks": masks}], {"other.png": encode(np.ones((2, 2), dtype=bool))}))
-    assert [study.id for study in source] == ["b"]
-    assert "masks differ in size: (6, 4) and (2, 2)" in source.problems[0].message
+    mask = source.study("a").phrases[0].mask
+    assert mask is not None
+    with pytest.raises(InputError, match=r"study 'a': .*other\.png.*masks differ in size: \(6, 4\) and \(2, 2\)"):
+        _ = mask.area
+
+
+def test_studies_of_one_archive_share_one_descriptor_however_often_they_are_pickled(write_tar: WriteData) -> None:
+    source = opened(write_tar([A, B]))
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    kept = [pickle.loads(pickle.dumps(source.study("a"))) for _ in range(20)]
+    assert all(study.image.shape == kept[0].image.shape for study in kept)
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1
 
 
 def test_links_may_not_lead_out_of_the_folder(write_folder: WriteData, tmp_path: Path) -> None:

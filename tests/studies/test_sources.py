@@ -5,10 +5,12 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from rightlung.core import InputError
+from rightlung.core import InputError, Polarity, Study
 from rightlung.studies import Address, Problem, Source, open_source, parse_address, register_source, sources
 
 WriteData = Callable[..., str]
@@ -142,3 +144,22 @@ def test_importing_and_opening_loads_neither_pillow_nor_torch(write_tar: WriteDa
         capture_output=True, text=True, check=True, env={"PYTHONPATH": str(root)},
     )  # fmt: skip
     assert done.stdout.strip() == "[]"
+
+
+def test_a_reader_that_lets_the_cores_own_error_through_loses_that_study_only() -> None:
+    class Three(Source):
+        ids = ("a", "b", "c")
+
+        def _build(self, position: int) -> Study:
+            findings: Any = {"mass": "maybe" if position == 1 else Polarity.POSITIVE}
+            return Study(self.ids[position], lambda: np.zeros((1, 1), np.float32), findings=findings)
+
+        def _position(self, study_id: str) -> int | None:
+            return self.ids.index(study_id)
+
+    source = Three("three")
+    for _ in range(2):  # going through it again does not count it again
+        assert [study.id for study in source] == ["a", "c"]
+        (problem,) = source.problems
+        assert "'b'" in str(problem)
+        assert "maybe" in str(problem)

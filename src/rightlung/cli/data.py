@@ -30,7 +30,8 @@ def show(address: str, sheet: Path | None, count: int, seed: int, json: bool) ->
         chosen = random.Random(seed).sample(range(len(source)), min(count, len(source)))
         tiles = _tiles(source, sorted(chosen), failed)
         save_sheet(tiles, sheet)
-    summary |= {"address": source.address, "problems": [str(problem) for problem in source.problems] + failed}
+    problems = dict.fromkeys([*(str(problem) for problem in source.problems), *failed])
+    summary |= {"address": source.address, "problems": list(problems)}
     if json:
         print_json(summary)
     else:
@@ -95,6 +96,5 @@ def _say(summary: dict[str, Any], sheet: Path | None) -> None:
         listed = [f"{label} {number}" for label, number in summary[name].items()]
         more = f", … {len(listed) - 12} more" if len(listed) > 12 else ""
         say(f"  {name}: {', '.join(listed[:12]) or 'none'}{more}")
-    if sheet is not None:
-        say(f"  drawn: {sheet}")
+    say(f"  drawn: {sheet}" if sheet is not None else "  images were not opened; --sheet FILE draws some")
     say_problems(summary["problems"], "rows or images left out")

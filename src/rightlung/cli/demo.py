@@ -8,6 +8,7 @@ swapping the sides tells the one that does not read from the one that does.
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.cli import test_cards
+from rightlung.cli import demo_cards
 from rightlung.cli.output import print_json, say, say_table
 from rightlung.core import Grounding, Heatmap, Image, Phrase, Query, Study
 from rightlung.drawing import Tile, save_sheet
@@ -36,7 +37,7 @@ CONDITIONS: Conditions = {"none": lambda text: text, "swap-sides": swap_sides}
 
 def brightness(image: Image) -> NDArray[np.float64]:
     """Return how much brighter than its darkest tenth each lung pixel is: what the grounders that look can see."""
-    lungs = test_cards.lung("left") | test_cards.lung("right")
+    lungs = demo_cards.lung("left") | demo_cards.lung("right")
     baseline = float(np.quantile(image[lungs], 0.1))
     return np.where(lungs, np.clip(image.astype(np.float64) - baseline, 0.0, None), 0.0)
 
@@ -44,7 +45,7 @@ def brightness(image: Image) -> NDArray[np.float64]:
 def named_lung(text: str) -> NDArray[np.float64]:
     """Return the lung that the words name, both if they name none: what the grounders that read know."""
     side = side_of(text)
-    fields = [test_cards.lung(name) for name in test_cards.LUNGS if side in (name, "both", None)]
+    fields = [demo_cards.lung(name) for name in demo_cards.LUNGS if side in (name, "both", None)]
     named: NDArray[np.float64] = np.any(fields, axis=0).astype(np.float64)
     return named
 
@@ -60,8 +61,10 @@ GROUNDERS: dict[str, Callable[[Image, str], NDArray[np.float64]]] = {
 def run(out: Path, count: int, seed: int, json: bool) -> None:
     """Draw cards, ground their phrases, write predictions, score them, print the table and draw a sheet."""
     say(f"drawing {count} test cards (not radiographs) into {out / 'cards'}")
-    test_cards.write_cards(out / "cards", count, seed)
-    source = open_source(f"manifest:{out / 'cards'}")
+    demo_cards.write_cards(out / "cards", count, seed)
+    # The whole path, so that the predictions of one folder belong to one source however it is called; and a question
+    # mark at its end, so that one in the path does not begin the parameters.
+    source = open_source(f"manifest:{(out / 'cards').resolve()}?")
     results = {}
     for name in GROUNDERS:
         folder = out / "predictions" / f"seed-{seed}-count-{count}" / name.replace(" ", "-")
@@ -76,8 +79,8 @@ def run(out: Path, count: int, seed: int, json: bool) -> None:
     say_results(results)
     program = "rightlung" if shutil.which("rightlung") else sys.argv[0]
     say(f"\npicture: {sheet}\n\nwhat to try next:")
-    say(f"  {program} predictions {folder}")
-    say(f"  {program} data show 'manifest:{out / 'cards'}' --sheet {out / 'cards.png'}")
+    say("  " + shlex.join([program, "predictions", str(folder)]))
+    say("  " + shlex.join([program, "data", "show", f"manifest:{out / 'cards'}", "--sheet", str(out / "cards.png")]))
     say(f"\n{NOT_A_MEDICAL_DEVICE}")
 
 
@@ -98,21 +101,24 @@ def predict(name: str, source: Source, folder: Path) -> None:
 def summarise(source: Source, folder: Path) -> dict[str, Any]:
     """Score a predictions file against the exact masks of its source, with intervals clustered by patient."""
     rows: dict[str, dict[tuple[str, str], int]] = {condition: {} for condition in CONDITIONS}
+    patients: dict[tuple[str, str], str | None] = {}
     maps: list[NDArray[np.float32]] = []
-    masks, patients = [], []
+    masks: list[NDArray[np.bool_]] = []
     for prediction in open_predictions(folder):
-        study = source.study(prediction.study)
-        phrase = study.phrases[prediction.phrase_index or 0]
-        if phrase.mask is None or prediction.grounding is None or prediction.grounding.heatmap is None:
+        if prediction.phrase_index is None or prediction.grounding is None or prediction.grounding.heatmap is None:
             continue
-        rows[prediction.condition][prediction.study, prediction.query] = len(maps)
-        maps.append(prediction.grounding.heatmap.to_size(phrase.mask.size))
-        masks.append(phrase.mask.pixels)
-        patients.append(study.patient or study.id)
+        study = source.study(prediction.study)
+        mask = study.phrases[prediction.phrase_index].mask
+        if mask is not None:
+            key = prediction.study, prediction.query
+            rows[prediction.condition][key], patients[key] = len(maps), study.patient
+            maps.append(prediction.grounding.heatmap.to_size(mask.size))
+            masks.append(mask.pixels)
     scores = score(np.stack(maps), np.stack(masks), metrics=METRICS)
-    asked, swapped = (list(rows[condition].values()) for condition in ("none", "swap-sides"))
-    clusters = [patients[index] for index in asked]
-    summary: dict[str, Any] = {"phrases": len(asked), "patients": len(set(clusters))}
+    both = [key for key in rows["none"] if key in rows["swap-sides"]]
+    asked, swapped = ([rows[condition][key] for key in both] for condition in ("none", "swap-sides"))
+    clusters = [patients[key] for key in both]
+    summary: dict[str, Any] = {"phrases": len(both), "patients": len(set(clusters))}
     for name in METRICS:
         interval = bootstrap(scores[name][asked], clusters=clusters)
         summary[name] = {"estimate": interval.estimate, "low": interval.low, "high": interval.high}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import say
+from rightlung.core.errors import InputError, OutputError
 
 EPILOG = (
     f"Exit codes: {Exit.DONE:d} done, {Exit.BUG:d} a bug, {Exit.BAD_INPUT:d} bad input, "
@@ -28,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-data_app = typer.Typer(help="Look at studies: what a source holds, and pictures of it.", no_args_is_help=True)
+data_app = typer.Typer(help="Look at studies: counts and pictures.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
@@ -52,11 +54,11 @@ def _options(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="Folder to write to.", metavar="DIR")] = Path("demo-output"),
-    count: Annotated[int, typer.Option(min=2, max=10_000, help="Test cards to draw.")] = 120,
+    count: Annotated[int, typer.Option(min=2, max=1000, help="Test cards to draw.")] = 120,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the test cards.")] = 0,
     json: Json = False,
 ) -> None:
-    """Score four made-up grounders, of which only one both looks and reads."""
+    """Score four hand-made grounders on test cards."""
     from rightlung.cli.demo import run
 
     run(out, count, seed, json)
@@ -83,7 +85,7 @@ def predictions(
     path: Annotated[Path, typer.Argument(help="A predictions folder or Parquet file.", metavar="PATH")],
     json: Json = False,
 ) -> None:
-    """Check a predictions file, whoever wrote it, and say what it holds."""
+    """Check a predictions file; say what it holds."""
     from rightlung.cli.predictions import check
 
     check(path, json)
@@ -97,18 +99,21 @@ def main() -> None:
 def _run() -> int:
     try:
         code = app(standalone_mode=False)
+        sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
-        say("interrupted")
-        return Exit.INTERRUPTED
+        code = Exit.INTERRUPTED
+    except (BrokenPipeError, SystemExit):  # the reader of the help went away, which typer turns into an exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        code = Exit.DONE
     except Exception as error:
         return _explained(error)
+    if code == Exit.INTERRUPTED:  # some versions of typer make a code of the interruption, some hand it on
+        say("interrupted; what is complete is kept, and the same command goes on from there")
     return int(code) if isinstance(code, int) else Exit.DONE
 
 
 def _explained(error: Exception) -> int:
     """Say in a sentence what the user can mend, and re-raise what only we can."""
-    from rightlung.core.errors import InputError, OutputError  # here, since it brings NumPy along
-
     if isinstance(error, InputError):
         say(f"error: {error}")
         return Exit.BAD_INPUT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -9,18 +10,34 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rightlung.core.errors import OutputError
+
 
 def say(text: str = "") -> None:
-    """Print a line for a person."""
-    print(text, file=sys.stderr)
+    """Print a line for a person. What came from a file or a user is shown, never obeyed, by the terminal.
+
+    Nothing can be said of a standard error that is closed or full.
+    """
+    shown = "".join(
+        character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in text
+    )
+    with contextlib.suppress(OSError, ValueError):
+        encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+        print(shown.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr, flush=True)
 
 
 def print_json(value: object) -> None:
-    """Print a result for a program: NaN and infinities, which JSON does not have, become null."""
+    """Print a result for a program: NaN and infinities, which JSON does not have, become null.
+
+    In ASCII, which is the same in every locale.
+    """
     try:
-        print(json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False), flush=True)
+        print(json.dumps(_plain(value), indent=2, allow_nan=False), flush=True)
     except BrokenPipeError:  # the reader went away, as in `rightlung … | head`: no reason to complain, now or at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OutputError(f"standard output cannot be written: {error.strerror or error}") from None
 
 
 def _plain(value: object) -> Any:
@@ -40,7 +57,7 @@ def say_problems(problems: Sequence[object], what: str, shown: int = 10) -> None
         for problem in problems[:shown]:
             say(f"  {problem}")
         if len(problems) > shown:
-            say(f"  … and {len(problems) - shown} more")
+            say(f"  … and {len(problems) - shown} more; --json lists them all")
 
 
 def say_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -7,37 +7,14 @@ nothing else travels, so that a box means the same at every resolution.
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rightlung.core.checks import Size, check_number, check_size
 from rightlung.core.errors import InputError
-
-Size = tuple[int, int]
-"""``(height, width)`` in pixels, as in ``array.shape``."""
-
-
-def check_size(size: Sequence[int], what: str = "size") -> Size:
-    """Return ``size`` as ``(height, width)``, refusing anything but two positive integers."""
-    if len(size) != 2 or not all(isinstance(side, int | np.integer) and side > 0 for side in size):
-        raise InputError(f"{what} must be (height, width), two positive integers; got {tuple(size)!r}")
-    return int(size[0]), int(size[1])
-
-
-def check_number(value: object, what: str) -> float:
-    """Return ``value`` as a finite ``float``; booleans and text are not numbers here."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise InputError(f"{what} must be a number; got {value!r}")
-    try:
-        number = float(value)
-    except OverflowError:
-        raise InputError(f"{what} is too large for a floating-point number") from None
-    if not math.isfinite(number):
-        raise InputError(f"{what} must be finite; got {number}")
-    return number
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -81,6 +58,8 @@ class Box:
     def from_pixels(cls, corners: Sequence[float], size: Size) -> Box:
         """Build from pixel edges ``(x0, y0, x1, y1)`` in an image of ``size`` (height, width)."""
         height, width = check_size(size)
+        if len(corners) != 4:
+            raise InputError(f"a box must have four pixel edges (x0, y0, x1, y1); got {tuple(corners)!r}")
         x0, y0, x1, y1 = (check_number(value, "pixel coordinate") for value in corners)
         return cls(x0 / width, y0 / height, x1 / width, y1 / height)
 
@@ -115,10 +94,6 @@ class Box:
     def centre(self) -> tuple[float, float]:
         """``(x, y)`` of the middle."""
         return (self.x0 + self.x1) / 2, (self.y0 + self.y1) / 2
-
-    def contains(self, x: float, y: float) -> bool:
-        """Whether a point lies inside or on the edge."""
-        return self.x0 <= x <= self.x1 and self.y0 <= y <= self.y1
 
     def intersection(self, other: Box) -> Box | None:
         """Return the common rectangle, ``None`` where there is none of positive area."""

@@ -13,7 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rightlung.core.box import Box, Size, check_number, check_size
+from rightlung.core.box import Box
+from rightlung.core.checks import Size, as_array, check_number, check_size
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.resampling import Mode, resampling_matrix
 
@@ -71,7 +72,9 @@ class Extent:
 
     @classmethod
     def letterbox(cls, size: Size, align: Literal["centre", "top-left"] = "centre") -> Extent:
-        """Return the extent of the square that an image of ``size`` is padded to.
+        """Return the extent of the square that an image of ``size`` is padded to, half of the padding on either side.
+
+        A model that pads by whole pixels has the odd one on one side: write that extent out.
 
         >>> Extent.letterbox((200, 100))
         Extent(x0=-0.5, y0=0.0, x1=1.5, y1=1.0)
@@ -99,18 +102,19 @@ class Heatmap:
     abstention: float
 
     def __init__(self, values: ArrayLike, extent: Extent | None = None, abstention: float = 0.0) -> None:
-        given = np.array(values)
+        given = as_array(values, "a heatmap")
         if given.ndim != 2 or given.size == 0:
             raise InputError(f"a heatmap must have shape (rows, cols), both positive; got shape {given.shape}")
         if given.dtype.kind not in "uif":
             raise InputError(f"a heatmap must hold real numbers; got {given.dtype}")
         with np.errstate(over="ignore"):
             kept = given.astype(np.float32)
-        bad = ~np.isfinite(kept) | (kept < 0)
+        bad = ~np.isfinite(kept) | (given < 0)
         if bad.any():
             row, column = (int(index) for index in np.argwhere(bad)[0])
             raise InputError(
-                f"a heatmap must be finite and non-negative; got {kept[row, column]} at row {row}, column {column}"
+                "a heatmap must be finite (in single precision) and non-negative; "
+                f"got {given[row, column]} at row {row}, column {column}"
             )
         kept += np.float32(0)  # a negative zero becomes a plain one
         kept.setflags(write=False)
@@ -134,6 +138,9 @@ class Heatmap:
     def __hash__(self) -> int:
         return hash((self.extent, self.abstention, self.values.shape, self.values.tobytes()))
 
+    def __reduce__(self) -> tuple[type[Heatmap], tuple[NDArray[np.float32], Extent, float]]:
+        return Heatmap, (self.values, self.extent, self.abstention)  # so that a copy is read-only, too
+
     @property
     def grid(self) -> Size:
         """``(rows, cols)``."""
@@ -154,21 +161,28 @@ class Heatmap:
         """Bring the map to an image of ``size`` (height, width): float32, zero outside the extent.
 
         With ``keep_mass`` the pixels are rescaled to add up to `mass_in_image` ("That's the Wrong Lung!" renormalises
-        after upsampling, footnote 9); without, each pixel has the interpolated value itself. ``area`` keeps the mass
-        of every cell in its place; ``bilinear`` and ``nearest`` look values up at pixel centres, and where that misses
-        all the mass there is (a peak between the centres of few pixels) ``area`` stands in.
+        after upsampling, footnote 9); without, each pixel has the interpolated value itself (with ``area``, the mean
+        of what it covers). ``area`` keeps the mass of every cell in its place; ``bilinear`` and ``nearest`` look values
+        up at pixel centres, and where that misses all the mass there is (a peak between the centres of few pixels)
+        ``area`` stands in.
         """
         size = check_size(size)
         values = self.values.astype(np.float64)
         down, across = self._matrices(size, mode)
         pixels = down @ values @ across.T
-        if keep_mass and mode != "area":
+        if mode == "area":
+            if not keep_mass:
+                (rows, columns), extent = self.grid, self.extent
+                cell = (extent.x1 - extent.x0) * (extent.y1 - extent.y0) / (rows * columns)
+                pixels *= cell * size[0] * size[1]
+        elif keep_mass:
             mass, found = self.mass_in_image, float(pixels.sum())
             if found > 0:
                 pixels *= mass / found
             elif mass > 0:
                 return self.to_size(size, "area")
-        return pixels.astype(np.float32)
+        with np.errstate(over="ignore"):
+            return np.minimum(pixels, np.finfo(np.float32).max).astype(np.float32)
 
     @classmethod
     def from_pixels(

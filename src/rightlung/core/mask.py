@@ -7,14 +7,19 @@ least significant first, from the third on as the difference to the number two b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rightlung.core.box import Box, Size, check_size
+from rightlung.core.box import Box
+from rightlung.core.checks import Size, as_array, check_size
 from rightlung.core.errors import InputError
+from rightlung.core.resampling import positions
+
+MOST_BITS = 60
+"""Bits of the longest number in run-length text; no image has more pixels, and a hostile text must not grow one."""
 
 
 class Mask:
@@ -24,48 +29,51 @@ class Mask:
     0.5
     """
 
-    __slots__ = ("_pixels",)
+    __slots__ = ("_load", "_loaded")
 
     def __init__(self, pixels: ArrayLike) -> None:
-        array = np.array(pixels)
-        if array.ndim != 2 or array.size == 0:
-            raise InputError(f"a mask must have shape (height, width), both positive; got shape {array.shape}")
-        if array.dtype != np.bool_:
-            if array.dtype.kind not in "uif" or not np.isin(array, (0, 1)).all():
-                raise InputError(f"a mask must hold only 0 and 1 (or booleans); got {array.dtype} values")
-            array = array.astype(np.bool_)
-        array.setflags(write=False)
-        self._pixels: NDArray[np.bool_] = array
+        self._load: Callable[[], Mask] | None = None
+        self._loaded: NDArray[np.bool_] | None = _checked(pixels)
 
-    def __reduce__(self) -> tuple[type[Mask], tuple[NDArray[np.bool_]]]:
-        return Mask, (self._pixels,)
+    @classmethod
+    def deferred(cls, load: Callable[[], Mask]) -> Mask:
+        """Return a mask that ``load`` brings in when its pixels are first asked for, as a study's image is."""
+        mask = cls.__new__(cls)
+        mask._load, mask._loaded = load, None
+        return mask
+
+    def __reduce__(self) -> tuple[Callable[..., Mask], tuple[object]]:
+        return (Mask.deferred, (self._load,)) if self._load is not None else (Mask, (self.pixels,))
 
     @property
     def pixels(self) -> NDArray[np.bool_]:
         """The boolean array ``(height, width)``, read-only."""
-        return self._pixels
+        if self._loaded is None:
+            assert self._load is not None
+            self._loaded = self._load().pixels
+        return self._loaded
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.array(self._pixels, dtype=dtype, copy=copy)
+        return np.array(self.pixels, dtype=dtype, copy=copy)
 
     @property
     def size(self) -> Size:
         """``(height, width)``."""
-        return self._pixels.shape[0], self._pixels.shape[1]
+        return self.pixels.shape[0], self.pixels.shape[1]
 
     @property
     def area(self) -> float:
         """Share of the image's pixels that are set."""
-        return float(self._pixels.mean())
+        return float(self.pixels.mean())
 
     def __bool__(self) -> bool:
-        return bool(self._pixels.any())
+        return bool(self.pixels.any())
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mask) and np.array_equal(self._pixels, other._pixels)
+        return isinstance(other, Mask) and np.array_equal(self.pixels, other.pixels)
 
     def __hash__(self) -> int:
-        return hash((self.size, np.packbits(self._pixels).tobytes()))
+        return hash((self.size, np.packbits(self.pixels).tobytes()))
 
     def __repr__(self) -> str:
         return f"Mask(size={self.size}, area={self.area:.4f})"
@@ -80,44 +88,44 @@ class Mask:
 
     def box(self) -> Box | None:
         """Return the bounding box, ``None`` for an empty mask."""
-        rows, columns = np.flatnonzero(self._pixels.any(axis=1)), np.flatnonzero(self._pixels.any(axis=0))
+        rows, columns = np.flatnonzero(self.pixels.any(axis=1)), np.flatnonzero(self.pixels.any(axis=0))
         if not len(rows):
             return None
         return Box.from_pixels((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1), self.size)
 
     def mirrored(self) -> Mask:
         """Return the mask of the image flipped left to right. The words that go with it must be mirrored, too."""
-        return Mask(self._pixels[:, ::-1])
+        return Mask(self.pixels[:, ::-1])
 
     def union(self, other: Mask) -> Mask:
         """Return the pixels in either of two masks of the same size."""
-        return Mask(self._pixels | self._same_size(other))
+        return Mask(self.pixels | self._same_size(other))
 
     def intersection(self, other: Mask) -> Mask:
         """Return the pixels in both of two masks of the same size."""
-        return Mask(self._pixels & self._same_size(other))
+        return Mask(self.pixels & self._same_size(other))
 
     def iou(self, other: Mask) -> float:
         """Intersection over union; NaN for two empty masks, never a hit."""
         pixels = self._same_size(other)
-        union = int((self._pixels | pixels).sum())
-        return int((self._pixels & pixels).sum()) / union if union else float("nan")
+        union = int((self.pixels | pixels).sum())
+        return int((self.pixels & pixels).sum()) / union if union else float("nan")
 
     def resized(self, size: Size) -> Mask:
         """Bring to another size by the nearest pixel centre. Small masks may vanish: check before scoring."""
         height, width = check_size(size)
-        rows = ((np.arange(height) + 0.5) * self.size[0] / height).astype(np.int64)
-        columns = ((np.arange(width) + 0.5) * self.size[1] / width).astype(np.int64)
-        return Mask(self._pixels[np.ix_(rows, columns)])
+        rows = positions(height, self.size[0], 0, 1).astype(np.int64)
+        columns = positions(width, self.size[1], 0, 1).astype(np.int64)
+        return Mask(self.pixels[np.ix_(rows, columns)])
 
     def _same_size(self, other: Mask) -> NDArray[np.bool_]:
         if self.size != other.size:
             raise InputError(f"masks differ in size: {self.size} and {other.size}")
-        return other._pixels
+        return other.pixels
 
     def to_runs(self) -> list[int]:
         """Return COCO's uncompressed counts: column-major run lengths, zeros first."""
-        flat = self._pixels.T.ravel()
+        flat = self.pixels.T.ravel()
         changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
         runs = np.diff(np.concatenate(([0], changes, [flat.size]))).tolist()
         return [0, *runs] if flat[0] else list(runs)
@@ -126,15 +134,18 @@ class Mask:
     def from_runs(cls, runs: Sequence[int], size: Size) -> Mask:
         """Build from COCO's uncompressed counts."""
         height, width = check_size(size)
-        counts = np.asarray(runs)
-        if counts.ndim != 1 or counts.dtype.kind not in "ui" or (counts < 0).any():
-            raise InputError(f"run lengths must be non-negative integers; got {_shortened(runs)}")
-        if int(counts.sum()) != height * width:
-            raise InputError(
-                f"run lengths add up to {int(counts.sum())}, but a mask of {height} x {width} needs {height * width}"
-            )
-        values = np.arange(len(counts)) % 2 == 1
-        return cls(np.repeat(values, counts).reshape(width, height).T)
+        if not isinstance(runs, list | tuple | np.ndarray):
+            raise InputError(f"run lengths must be a list of integers; got {_shortened(runs)}")
+        for position, run in enumerate(runs):
+            if isinstance(run, bool) or not isinstance(run, int | np.integer) or not 0 <= run <= height * width:
+                raise InputError(
+                    f"run {position} must be a whole number from 0 to {height * width}; got {_shortened(run)}"
+                )
+        total = sum(int(run) for run in runs)  # as Python integers, which do not wrap around
+        if total != height * width:
+            raise InputError(f"run lengths add up to {total}, but a mask of {height} x {width} needs {height * width}")
+        values = np.arange(len(runs)) % 2 == 1
+        return cls(np.repeat(values, np.asarray(runs, dtype=np.int64)).reshape(width, height).T)
 
     def to_rle(self) -> dict[str, Any]:
         """Return COCO's compressed form, ``{"size": [height, width], "counts": text}``."""
@@ -145,10 +156,26 @@ class Mask:
         """Build from either of COCO's forms: ``counts`` as text (or bytes) or as a list of numbers."""
         if not isinstance(rle, dict) or "size" not in rle or "counts" not in rle:
             raise InputError(f"a run-length encoding must have 'size' and 'counts'; got {_shortened(rle)}")
+        check_size(rle["size"])
         counts = rle["counts"]
         if isinstance(counts, bytes):
             counts = counts.decode("ascii", errors="replace")
         return cls.from_runs(_decompress(counts) if isinstance(counts, str) else counts, rle["size"])
+
+
+def _checked(pixels: ArrayLike) -> NDArray[np.bool_]:
+    array = as_array(pixels, "a mask")
+    if array.ndim != 2 or array.size == 0:
+        raise InputError(f"a mask must have shape (height, width), both positive; got shape {array.shape}")
+    if array.dtype != np.bool_:
+        if array.dtype.kind not in "uif":
+            raise InputError(f"a mask must hold only 0 and 1 (or booleans); got {array.dtype} values")
+        foreign = array[(array != 0) & (array != 1)]
+        if foreign.size:
+            raise InputError(f"a mask must hold only 0 and 1 (or booleans); got {foreign[0]}")
+        array = array.astype(np.bool_)
+    array.setflags(write=False)
+    return array
 
 
 def _shortened(value: object) -> str:
@@ -180,6 +207,8 @@ def _decompress(text: str) -> list[int]:
             group = ord(text[position]) - 48
             if not 0 <= group < 64:
                 raise InputError(f"run-length text has the foreign character {text[position]!r} at position {position}")
+            if shift > MOST_BITS:
+                raise InputError(f"run-length text has a number of more than {MOST_BITS} bits at position {position}")
             value |= (group & 0x1F) << shift
             more = bool(group & 0x20)
             position, shift = position + 1, shift + 5

@@ -17,12 +17,21 @@ Mode = Literal["bilinear", "nearest", "area"]
 MODES: tuple[Mode, ...] = ("bilinear", "nearest", "area")
 
 
+def positions(pixels: int, cells: int, low: float, high: float) -> NDArray[np.float64]:
+    """Where each pixel's centre lies on the grid, in cells; below 0 or from ``cells`` on where it lies outside."""
+    if low == 0 and high == 1:  # in whole numbers, so that a centre on the border of two cells falls the same way
+        return (2 * np.arange(pixels) + 1) * cells / (2 * pixels)
+    where: NDArray[np.float64] = ((np.arange(pixels) + 0.5) / pixels - low) / (high - low) * cells
+    return where
+
+
 def resampling_matrix(pixels: int, cells: int, low: float, high: float, mode: Mode) -> NDArray[np.float64]:
     """Weights of ``cells`` that span ``low`` to ``high`` of the image's axis, for each of its ``pixels``.
 
-    ``nearest`` and ``bilinear`` look up the map at the pixel's centre (with the full extent this is
-    ``torch.nn.functional.interpolate`` with ``align_corners=False``); ``area`` hands each pixel the share of every
-    cell's mass that falls into it. Pixels outside the grid get nothing.
+    ``nearest`` and ``bilinear`` look up the map at the pixel's centre: with the full extent, what
+    ``torch.nn.functional.interpolate`` calls ``nearest-exact`` (its ``nearest`` is off by half a pixel) and
+    ``bilinear`` with ``align_corners=False``. ``area`` hands each pixel the share of every cell's mass that falls into
+    it. Pixels outside the grid get nothing.
     """
     if mode not in MODES:
         raise unknown_name("resampling mode", str(mode), MODES)
@@ -34,7 +43,7 @@ def resampling_matrix(pixels: int, cells: int, low: float, high: float, mode: Mo
         )
         shares: NDArray[np.float64] = np.clip(overlap, 0.0, None) * (cells / (high - low))
         return shares
-    position = ((np.arange(pixels) + 0.5) / pixels - low) / (high - low) * cells
+    position = positions(pixels, cells, low, high)
     inside = (position >= 0) & (position < cells)
     weights = np.zeros((pixels, cells))
     row = np.flatnonzero(inside)

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rightlung.core.box import Box, check_number
+from rightlung.core.box import Box
+from rightlung.core.checks import check_number, check_text
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.frozen import FrozenMapping
 from rightlung.core.heatmap import Heatmap
@@ -28,19 +29,13 @@ class Polarity(StrEnum):
     UNCERTAIN = "uncertain"
 
 
-def _check_text(value: object, what: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise InputError(f"{what} must be a text with at least one character; got {value!r}")
-    return value
-
-
 def _check_findings(findings: object) -> FrozenMapping[str, Polarity]:
     if not isinstance(findings, Mapping):
         raise InputError(f"findings must map names to polarities; got {findings!r}")
     checked = {}
     for name, polarity in findings.items():
         try:
-            checked[_check_text(name, "a finding's name")] = Polarity(polarity)
+            checked[check_text(name, "a finding's name")] = Polarity(polarity)
         except ValueError as error:
             if isinstance(error, InputError):
                 raise
@@ -48,12 +43,28 @@ def _check_findings(findings: object) -> FrozenMapping[str, Polarity]:
     return FrozenMapping(checked)
 
 
-def _check_boxes(boxes: Iterable[object], kind: type = Box) -> tuple[Any, ...]:
-    checked = tuple(boxes)
-    for box in checked:
-        if not isinstance(box, kind):
-            raise InputError(f"boxes must be {kind.__name__} values; got {box!r}")
+def _check_all(values: Iterable[object], kind: type, what: str) -> tuple[Any, ...]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"{what} must be a list of {kind.__name__} values; got {values!r}")
+    checked = tuple(values)
+    for value in checked:
+        if not isinstance(value, kind):
+            raise InputError(f"{what} must be {kind.__name__} values; got {value!r}")
     return checked
+
+
+def _check_optional_text(value: object, what: str) -> None:
+    if not isinstance(value, str | None):
+        raise InputError(f"{what} must be a text or None; got {value!r}")
+
+
+def _check_mapping(values: object, kind: type, what: str) -> FrozenMapping[str, Any]:
+    if not isinstance(values, Mapping):
+        raise InputError(f"{what} must map names to {kind.__name__} values; got {values!r}")
+    for name, value in values.items():
+        if not isinstance(name, str) or not isinstance(value, kind):
+            raise InputError(f"{what}: {name!r} must be a {kind.__name__}; got {value!r}")
+    return FrozenMapping(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +78,12 @@ class Phrase:
     findings: Mapping[str, Polarity] = field(default_factory=FrozenMapping)
 
     def __post_init__(self) -> None:
-        _check_text(self.text, "a phrase's text")
-        object.__setattr__(self, "boxes", _check_boxes(self.boxes))
+        check_text(self.text, "a phrase's text")
+        object.__setattr__(self, "boxes", _check_all(self.boxes, Box, "boxes"))
         if self.mask is not None and not isinstance(self.mask, Mask):
             raise InputError(f"a phrase's mask must be a Mask; got {self.mask!r}")
-        object.__setattr__(self, "regions", tuple(_check_text(name, "a region's name") for name in self.regions))
+        regions = _check_all(self.regions, str, "regions")
+        object.__setattr__(self, "regions", tuple(check_text(name, "a region's name") for name in regions))
         object.__setattr__(self, "findings", _check_findings(self.findings))
 
 
@@ -87,6 +99,7 @@ class ScoredBox:
         if not isinstance(self.box, Box):
             raise InputError(f"a scored box needs a Box; got {self.box!r}")
         object.__setattr__(self, "score", check_number(self.score, "box score"))
+        _check_optional_text(self.label, "a box's label")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +112,11 @@ class Sentence:
     prompt: str | None = None
 
     def __post_init__(self) -> None:
-        _check_text(self.text, "a sentence's text")
-        object.__setattr__(self, "boxes", _check_boxes(self.boxes))
+        check_text(self.text, "a sentence's text")
+        object.__setattr__(self, "boxes", _check_all(self.boxes, Box, "boxes"))
         if self.score is not None:
             object.__setattr__(self, "score", check_number(self.score, "sentence score"))
+        _check_optional_text(self.prompt, "a sentence's prompt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +133,8 @@ class Report:
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise InputError(f"a report's text must be a text; got {self.text!r}")
-        for name, section in self.sections.items():
-            if not isinstance(name, str) or not isinstance(section, str):
-                raise InputError(f"report section {name!r} must be a text; got {section!r}")
-        object.__setattr__(self, "sections", FrozenMapping(self.sections))
-        object.__setattr__(self, "sentences", tuple(self.sentences))
+        object.__setattr__(self, "sections", _check_mapping(self.sections, str, "a report's sections"))
+        object.__setattr__(self, "sentences", _check_all(self.sentences, Sentence, "a report's sentences"))
 
 
 QueryKind = Literal["phrase", "box", "phrase+box", "image"]
@@ -138,7 +149,7 @@ class Query:
 
     def __post_init__(self) -> None:
         if self.phrase is not None:
-            _check_text(self.phrase, "a query's phrase")
+            check_text(self.phrase, "a query's phrase")
         if self.box is not None and not isinstance(self.box, Box):
             raise InputError(f"a query's box must be a Box; got {self.box!r}")
 
@@ -150,28 +161,35 @@ class Query:
         return "phrase" if self.box is None else "phrase+box"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Grounding:
-    """Where a model sees a phrase: a heatmap, scored boxes, or both; and how much it abstains."""
+    """Where a model sees a phrase: a heatmap, scored boxes, or both.
 
-    heatmap: Heatmap | None = None
-    boxes: tuple[ScoredBox, ...] = ()
+    ``boxes`` can always be gone through; ``has_boxes`` tells a model that looked for boxes and found none (True) from
+    one that has only a map (False), which a detection score must not punish. Without a map, boxes are the answer.
+    """
 
-    def __post_init__(self) -> None:
-        if self.heatmap is not None and not isinstance(self.heatmap, Heatmap):
-            raise InputError(f"a grounding's heatmap must be a Heatmap; got {self.heatmap!r}")
-        object.__setattr__(self, "boxes", _check_boxes(self.boxes, ScoredBox))
+    heatmap: Heatmap | None
+    boxes: tuple[ScoredBox, ...]
+    has_boxes: bool
+
+    def __init__(self, heatmap: Heatmap | None = None, boxes: Iterable[ScoredBox] | None = None) -> None:
+        if heatmap is not None and not isinstance(heatmap, Heatmap):
+            raise InputError(f"a grounding's heatmap must be a Heatmap; got {heatmap!r}")
+        object.__setattr__(self, "heatmap", heatmap)
+        object.__setattr__(self, "boxes", _check_all(boxes if boxes is not None else (), ScoredBox, "boxes"))
+        object.__setattr__(self, "has_boxes", boxes is not None or heatmap is None)
 
     @property
     def abstention(self) -> float:
-        """The heatmap's abstention; without a heatmap, 1 where there is no box either, else 0."""
+        """How much the model declines to point: the heatmap's; without one, 1 where there is no box either, else 0."""
         if self.heatmap is not None:
             return self.heatmap.abstention
         return 0.0 if self.boxes else 1.0
 
 
 Image = NDArray[np.float32]
-"""A radiograph as the design fixes it: float32 ``(height, width)``, 0 (black) to 1 (white)."""
+"""A radiograph: float32 ``(height, width)``, 0 (black) to 1 (white)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,22 +217,29 @@ class Study:
     extra: Mapping[str, Any] = field(default_factory=FrozenMapping)
 
     def __post_init__(self) -> None:
-        _check_text(self.id, "a study's id")
+        check_text(self.id, "a study's id")
         if not callable(self.load):
             raise InputError(f"study {self.id!r}: load must be a function that returns the image; got {self.load!r}")
-        object.__setattr__(self, "phrases", tuple(self.phrases))
-        for name, box in self.regions.items():
-            if not isinstance(box, Box):
-                raise InputError(f"study {self.id!r}: region {name!r} must be a Box; got {box!r}")
-        object.__setattr__(self, "regions", FrozenMapping(self.regions))
+        for name in ("patient", "exam", "view", "split", "sex"):
+            _check_optional_text(getattr(self, name), f"study {self.id!r}: {name}")
+        for name, kind in (("report", Report), ("gaze", Heatmap)):
+            if not isinstance(getattr(self, name), kind | None):
+                raise InputError(f"study {self.id!r}: {name} must be a {kind.__name__}; got {getattr(self, name)!r}")
+        object.__setattr__(self, "phrases", _check_all(self.phrases, Phrase, f"study {self.id!r}: phrases"))
+        object.__setattr__(self, "regions", _check_mapping(self.regions, Box, f"study {self.id!r}: regions"))
         object.__setattr__(self, "findings", _check_findings(self.findings))
-        object.__setattr__(self, "extra", FrozenMapping(self.extra))
+        object.__setattr__(self, "extra", _check_mapping(self.extra, object, f"study {self.id!r}: extra"))
         if self.age is not None:
             object.__setattr__(self, "age", check_number(self.age, f"study {self.id!r}: age"))
+            if self.age < 0:
+                raise InputError(f"study {self.id!r}: age must not be negative; got {self.age}")
 
     @property
     def image(self) -> Image:
-        """The radiograph, float32 ``(height, width)`` in 0–1, read-only; kept once loaded."""
+        """The radiograph, float32 ``(height, width)`` in 0–1, read-only; kept once loaded.
+
+        For PyTorch take a copy, ``torch.tensor(study.image)``: tensors cannot be read-only.
+        """
         image: Image | None = self.__dict__.get("_image")
         if image is None:
             image = check_image(self.load(), f"study {self.id!r}")
@@ -233,5 +258,6 @@ def check_image(image: object, what: str) -> Image:
     low, high = float(image.min()), float(image.max())
     if not (low >= 0.0 and high <= 1.0):
         raise InputError(f"{what}: an image's values must lie between 0 and 1; got {low} to {high}")
-    image.setflags(write=False)
-    return image
+    kept: Image = image.view()  # read-only for us, and the loader's own array left as it was
+    kept.setflags(write=False)
+    return kept

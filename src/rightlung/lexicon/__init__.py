@@ -4,7 +4,7 @@ Cheap to import: no numpy, and the data files but one (the regions) are read on 
 """
 
 from rightlung.lexicon.findings import FINDINGS, Finding, find, finding
-from rightlung.lexicon.labels import LABEL_MAPS, LABEL_SETS, LabelMap, LabelSet, label_map, label_set
+from rightlung.lexicon.labels import LABEL_SETS, LabelMap, LabelSet, label_map, label_set
 from rightlung.lexicon.laterality import mirror_phrase, side_of, sides_in, swap_sides
 from rightlung.lexicon.prompts import negative_prompts, positive_prompts, prompt
 from rightlung.lexicon.regions import (
@@ -20,7 +20,7 @@ from rightlung.lexicon.regions import (
 from rightlung.lexicon.sentences import split_sentences
 
 __all__ = [
-    "FINDINGS", "IMAGENOME_REGIONS", "LABEL_MAPS", "LABEL_SETS", "PAIRED_REGIONS", "REGIONS", "Finding", "LabelMap",
+    "FINDINGS", "IMAGENOME_REGIONS", "LABEL_SETS", "PAIRED_REGIONS", "REGIONS", "Finding", "LabelMap",
     "LabelSet", "Region", "ancestors", "descendants", "find", "finding", "label_map", "label_set", "mirror_phrase",
     "mirror_region", "negative_prompts", "positive_prompts", "prompt", "region", "side_of", "sides_in",
     "split_sentences", "swap_sides",

@@ -6,18 +6,21 @@ The facts and the decisions in medicine stand in ``data/findings.toml``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 from typing import Literal, cast
 
-from rightlung.lexicon.loading import LazyMapping, Table, bad_data, not_known, read_data
-from rightlung.lexicon.regions import REGIONS
+from rightlung.core.errors import unknown_name
+from rightlung.core.frozen import FrozenMapping
+from rightlung.lexicon.loading import LazyMapping, Table, bad_data, check_text, read_data
+from rightlung.lexicon.regions import REGIONS, ancestors, descendants
 
-Extent = Literal["focal", "diffuse", "either"]
+Spread = Literal["focal", "diffuse", "either"]
+FindingSide = Literal["left", "right", "both"]
 
 _FILE = "findings.toml"
+_SIDES = ("left", "right", "both")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +28,9 @@ class Finding:
     """Something a radiograph can show.
 
     ``broader`` are the findings that hold whenever this one does; ``one_of``, where given, those of which at least one
-    holds whenever this one does. ``regions`` are where it is typically seen, ``sided`` says whether it can be left or
-    right, ``phrase`` and ``plural`` are how a sentence names it, ``count`` whether the phrase takes an article.
+    holds whenever this one does. ``regions`` are where it is typically seen, ``within`` where it can be said to lie
+    (there and anywhere inside), ``implied`` the regions that its phrase and its side name already. ``sides`` are those
+    it can have. The rest is how a sentence names it: see the head of ``data/findings.toml``.
     """
 
     name: str
@@ -34,11 +38,43 @@ class Finding:
     broader: tuple[str, ...]
     one_of: tuple[str, ...]
     regions: tuple[str, ...]
-    sided: bool
-    extent: Extent
+    within: tuple[str, ...]
+    implied: tuple[str, ...]
+    sides: tuple[FindingSide, ...]
+    spread: Spread
     phrase: str
-    plural: str
+    plural_phrase: str
+    one_side: str
+    both_sides: str
+    negation: str
+    preposition: str | None
     count: bool
+    plural: bool
+    diagnosis: bool
+
+    @property
+    def sided(self) -> bool:
+        """Whether it can be said to be left or right at all."""
+        return bool(self.sides)
+
+    def can_lie_in(self, region_name: str) -> bool:
+        """Whether a sentence may place it in this region (a canonical name)."""
+        if self.implies(region_name):
+            side = REGIONS[region_name].side
+            return side in ("none", "both") or side in self.sides
+        return any(region_name == outer or region_name in descendants(outer) for outer in self.within)
+
+    def implies(self, region_name: str) -> bool:
+        """Whether its phrase, with a side, names this region (a canonical name) already."""
+        parts = REGIONS[region_name].parts
+        return region_name in self.implied or (bool(parts) and set(parts) <= set(self.implied))
+
+
+def _usual_places(regions: tuple[str, ...]) -> tuple[str, ...]:
+    """Return where a finding can lie when the data do not say: anywhere in the lungs if it is typically seen there."""
+    if any("lungs" in ancestors(name) for name in regions):
+        return ("lungs",)
+    return regions
 
 
 def build_findings(data: Mapping[str, object]) -> Mapping[str, Finding]:
@@ -47,23 +83,36 @@ def build_findings(data: Mapping[str, object]) -> Mapping[str, Finding]:
     for name, entry in data.items():
         table = Table(_FILE, name, entry)
         phrase = table.text("phrase", name)
+        plural_phrase = table.text("plural_phrase", phrase)
+        regions = table.texts("regions", REGIONS)
+        within, sides = table.texts("within", REGIONS), table.texts("sides", _SIDES)
         findings[name] = Finding(
             name=name,
             synonyms=table.texts("synonyms"),
             broader=table.texts("broader", data),
             one_of=table.texts("one_of", data),
-            regions=table.texts("regions", REGIONS),
-            sided=table.flag("sided", True),
-            extent=cast(Extent, table.choice("extent", "either", ("focal", "diffuse", "either"))),
+            regions=regions,
+            within=within if "within" in table.entries else _usual_places(regions),
+            implied=table.texts("implied", REGIONS),
+            sides=cast(tuple[FindingSide, ...], sides if "sides" in table.entries else _SIDES),
+            spread=cast(Spread, table.choice("spread", "either", ("focal", "diffuse", "either"))),
             phrase=phrase,
-            plural=table.text("plural", phrase),
+            plural_phrase=plural_phrase,
+            one_side=table.text("one_side", f"{{side}} {phrase}"),
+            both_sides=table.text("both_sides", f"bilateral {plural_phrase}"),
+            negation=table.text("negation", ""),
+            preposition=table.text("preposition", "") or None,
             count=table.flag("count", True),
+            plural=table.flag("plural", False),
+            diagnosis=table.flag("diagnosis", False),
         )
+        if "{side}" not in findings[name].one_side:
+            table.fail("one_side", "must hold {side}")
         table.done()
     for name in findings:
         if name in broader_findings(name, findings):
             bad_data(_FILE, name, "broader", "leads back to the finding itself")
-    return MappingProxyType(findings)
+    return FrozenMapping(findings)
 
 
 def broader_findings(name: str, findings: Mapping[str, Finding] | None = None) -> tuple[str, ...]:
@@ -83,7 +132,7 @@ def broader_findings(name: str, findings: Mapping[str, Finding] | None = None) -
     return tuple(found)
 
 
-FINDINGS: Mapping[str, Finding] = LazyMapping(lambda: build_findings(read_data(_FILE)))
+FINDINGS: Mapping[str, Finding] = LazyMapping(__name__, "FINDINGS", lambda: build_findings(read_data(_FILE)))
 """Every canonical finding by name."""
 
 _BRITISH = (("oedema", "edema"), ("haem", "hem"), ("tumour", "tumor"), ("goitre", "goiter"), ("aesthe", "esthe"))
@@ -109,7 +158,7 @@ def _names() -> dict[str, str]:
 
     names = {name: name for name in FINDINGS}
     for found in FINDINGS.values():
-        for synonym in (*found.synonyms, found.phrase, found.plural):
+        for synonym in (*found.synonyms, found.phrase, found.plural_phrase):
             if names.setdefault(_plain(synonym), found.name) != found.name:
                 bad_data(_FILE, found.name, "synonyms", f"{synonym!r} is also a name of {names[_plain(synonym)]!r}")
     for labels in LABEL_SETS.values():
@@ -118,15 +167,30 @@ def _names() -> dict[str, str]:
     return names
 
 
+# Endings of plurals and of their singulars, the irregular ones first.
+_PLURALS = (
+    ("ies", "y"), ("mata", "ma"), ("ae", "a"), ("aces", "ax"), ("ses", "sis"), ("a", "um"), ("es", ""), ("s", ""),
+)  # fmt: skip
+
+
+def _readings(plain: str) -> Iterator[str]:
+    """Yield a name and what it may be the plural of."""
+    yield plain
+    for plural, singular in _PLURALS:
+        if plain.endswith(plural):
+            yield plain.removesuffix(plural) + singular
+
+
 def find(name: str) -> Finding | None:
-    """Return the finding that a name, synonym or label means, in any case and in British spelling, too; or None.
+    """Return the finding that a name, synonym or label means, or None.
+
+    Case does not matter; British spelling is understood, and so are the usual plurals, regular and Latin or Greek.
 
     >>> find("Pleural_Thickening").name, find("Pulmonary Oedema").name, find("left shoe")
     ('pleural thickening', 'edema', None)
     """
-    plain = _plain(name)
     names = _names()
-    for form in (plain, plain.removesuffix("s"), plain.removesuffix("es")):
+    for form in _readings(_plain(check_text(name, "a finding's name"))):
         if form in names:
             return FINDINGS[names[form]]
     return None
@@ -136,5 +200,5 @@ def finding(name: str) -> Finding:
     """Return the finding that a name means; an unknown name is an error that offers the nearest."""
     found = find(name)
     if found is None:
-        not_known("finding", name, FINDINGS)
+        raise unknown_name("finding", name, FINDINGS)
     return found

@@ -5,7 +5,8 @@ Each label means one canonical finding (``data/label_sets.toml``), and findings 
 
 1. ``same``: the target has a label with the same meaning;
 2. ``broader``: else the nearest labels of the target that hold whenever this one does (Infiltration to Lung Opacity);
-3. ``one of``: else, the labels of which at least one holds (Nodule/Mass to Nodule or Mass);
+3. ``one of``: else the labels of which at least one holds, because the finding, or one broader, is made of them
+   (Nodule/Mass to Nodule or Mass);
 4. ``none``: else there is no counterpart, and the table says so.
 
 Where a data set's label only comes close to its finding, or practice equates two that are not equal
@@ -17,12 +18,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import permutations
-from types import MappingProxyType
+from functools import cache
 from typing import Any, Literal, cast
 
+from rightlung.core.errors import unknown_name
+from rightlung.core.frozen import FrozenMapping
 from rightlung.lexicon.findings import FINDINGS, broader_findings
-from rightlung.lexicon.loading import LazyMapping, Table, bad_data, not_known, read_data
+from rightlung.lexicon.loading import LazyMapping, Table, bad_data, check_text, read_data
 
 Relation = Literal["same", "close", "broader", "one of", "none"]
 
@@ -61,15 +63,20 @@ class LabelMap:
     notes: Mapping[str, str]
 
     @property
-    def lossy(self) -> bool:
-        """Whether the source label cannot be told from the target: something is dropped, merged or left open."""
+    def injective(self) -> bool:
+        """Whether the source label can be told from the target: each has one label there, and no two the same."""
         images = list(self.table.values())
-        return any(image is None or len(image) != 1 for image in images) or len(set(images)) != len(images)
+        return all(image is not None and len(image) == 1 for image in images) and len(set(images)) == len(images)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether anything is lost: dropped, merged, left open, widened, or only nearly the same."""
+        return not self.injective or any(relation != "same" for relation in self.relations.values())
 
     def apply(self, label: str) -> tuple[str, ...] | None:
         """Return the target's labels for a source label, or None where it has no counterpart."""
-        if label not in self.table:
-            not_known(f"label of {self.source}", label, self.table)
+        if check_text(label, f"a label of {self.source}") not in self.table:
+            raise unknown_name(f"label of {self.source}", label, self.table)
         return self.table[label]
 
 
@@ -99,8 +106,8 @@ def build_label_sets(data: Mapping[str, object]) -> Mapping[str, LabelSet]:
             title=table.text("title"),
             labels=tuple(meanings),
             source=table.text("source"),
-            findings=MappingProxyType(meanings),
-            notes=MappingProxyType(notes),
+            findings=FrozenMapping(meanings),
+            notes=FrozenMapping(notes),
             no_finding=table.text("no_finding", "") or None,
         )
         table.done()
@@ -110,20 +117,22 @@ def build_label_sets(data: Mapping[str, object]) -> Mapping[str, LabelSet]:
         "the canonical findings",
         tuple(identity),
         "this lexicon",
-        MappingProxyType(identity),
-        MappingProxyType({}),
+        FrozenMapping(identity),
+        FrozenMapping({}),
     )
-    return MappingProxyType(sets)
+    return FrozenMapping(sets)
 
 
-LABEL_SETS: Mapping[str, LabelSet] = LazyMapping(lambda: build_label_sets(read_data(_SETS_FILE)))
+LABEL_SETS: Mapping[str, LabelSet] = LazyMapping(
+    __name__, "LABEL_SETS", lambda: build_label_sets(read_data(_SETS_FILE))
+)
 """Every label set by name; ``findings`` is the canonical one."""
 
 
 def label_set(name: str) -> LabelSet:
     """Return a label set by name."""
-    if name not in LABEL_SETS:
-        not_known("label set", name, LABEL_SETS)
+    if check_text(name, "a label set's name") not in LABEL_SETS:
+        raise unknown_name("label set", name, LABEL_SETS)
     return LABEL_SETS[name]
 
 
@@ -155,12 +164,12 @@ def build_overrides(data: Mapping[str, Any], sets: Mapping[str, LabelSet]) -> Ma
                 table.fail("label", f"{label!r} is not a label of {source}")
             overrides[source, target, label] = override
         table.done()
-    return MappingProxyType(overrides)
+    return FrozenMapping(overrides)
 
 
-_OVERRIDES: Mapping[tuple[str, str, str], Override] = LazyMapping(
-    lambda: build_overrides(read_data(_MAPS_FILE), LABEL_SETS)
-)
+@cache
+def _overrides() -> Mapping[tuple[str, str, str], Override]:
+    return build_overrides(read_data(_MAPS_FILE), LABEL_SETS)
 
 
 def _image(meaning: str, by_finding: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, ...] | None, Relation]:
@@ -168,15 +177,17 @@ def _image(meaning: str, by_finding: Mapping[str, tuple[str, ...]]) -> tuple[tup
     if meaning in by_finding:
         return by_finding[meaning], "same"
     reached: list[str] = []
-    for step in broader_findings(meaning):
+    broader = broader_findings(meaning)
+    for step in broader:
         # Only the nearest: what lies beyond a label already reached is implied by that label.
         if step in by_finding and not any(step in broader_findings(nearer) for nearer in reached):
             reached.append(step)
     if reached:
         return tuple(label for step in reached for label in by_finding[step]), "broader"
-    choices = FINDINGS[meaning].one_of
-    if choices and all(choice in by_finding for choice in choices):
-        return tuple(label for choice in choices for label in by_finding[choice]), "one of"
+    for step in (meaning, *broader):
+        choices = FINDINGS[step].one_of
+        if choices and all(choice in by_finding for choice in choices):
+            return tuple(label for choice in choices for label in by_finding[choice]), "one of"
     return None, "none"
 
 
@@ -189,28 +200,26 @@ def compose(source: LabelSet, target: LabelSet) -> LabelMap:
     relations: dict[str, Relation] = {}
     notes: dict[str, str] = {}
     for label, meaning in source.findings.items():
-        override = _OVERRIDES.get((source.name, target.name, label))
+        override = _overrides().get((source.name, target.name, label))
         if override is not None:
             table[label], relations[label], notes[label] = override.to, override.relation, override.note
             continue
         image, relation = _image(meaning, by_finding)
         remarks = [source.notes.get(label), *(target.notes.get(reached) for reached in image or ())]
+        if image == (label,) and source.notes.get(label) == target.notes.get(label):
+            # One label in two sets, with one note: whatever it means, it means the same in both.
+            remarks = []
         if image is not None and any(remarks) and relation in ("same", "broader"):
             relation = "close"
         table[label], relations[label] = image, relation
         if image is not None and any(remarks):
             notes[label] = "; ".join(dict.fromkeys(remark for remark in remarks if remark))
-    frozen = (MappingProxyType(table), MappingProxyType(relations), MappingProxyType(notes))
-    return LabelMap(source.name, target.name, *frozen)
+    return LabelMap(source.name, target.name, FrozenMapping(table), FrozenMapping(relations), FrozenMapping(notes))
 
 
-def _all_maps() -> Mapping[tuple[str, str], LabelMap]:
-    pairs = permutations(LABEL_SETS, 2)
-    return MappingProxyType({(one, other): compose(LABEL_SETS[one], LABEL_SETS[other]) for one, other in pairs})
-
-
-LABEL_MAPS: Mapping[tuple[str, str], LabelMap] = LazyMapping(_all_maps)
-"""The map between any two label sets, by (source, target)."""
+@cache
+def _composed(source: str, target: str) -> LabelMap:
+    return compose(LABEL_SETS[source], LABEL_SETS[target])
 
 
 def label_map(source: str, target: str) -> LabelMap:
@@ -219,8 +228,4 @@ def label_map(source: str, target: str) -> LabelMap:
     >>> label_map("nih-14", "chexpert-14").apply("Infiltration")
     ('Lung Opacity',)
     """
-    label_set(source)
-    label_set(target)
-    if source == target:
-        return compose(LABEL_SETS[source], LABEL_SETS[target])
-    return LABEL_MAPS[source, target]
+    return _composed(label_set(source).name, label_set(target).name)

@@ -3,8 +3,13 @@
 Swapping by substring turns "upright" into "upleft"; here whole words are swapped and their case is kept. The swap is
 its own inverse for every text, so that a text mirrored twice is the text.
 
-What is left alone: "R" and "L" on their own (L is also lumbar), upper-case "RT" and "LT" (radiotherapy, respiratory
-therapy), RML (the left lung has no middle lobe). "Left" as a verb cannot be told from the side and is swapped.
+``swap_sides`` is lexical: it is the perturbation that exchanges the words and asks whether a model notices. So "right
+middle lobe" becomes "left middle lobe" and RML becomes LML, although no left lung has one, and "left" as a verb is
+swapped as well. Left alone are the lingula (a left place without a side word), "R" and "L" on their own (L is also
+lumbar), and upper-case "RT" and "LT" (radiotherapy, respiratory therapy).
+
+``mirror_phrase`` describes a mirrored image instead. There the names of heart chambers stay: the right atrium is a
+structure and not the right-hand one of two like ones, and the region "right atrium" has no partner.
 """
 
 from __future__ import annotations
@@ -13,6 +18,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from rightlung.lexicon.loading import check_text
 from rightlung.lexicon.regions import REGIONS
 
 if TYPE_CHECKING:
@@ -30,11 +36,12 @@ def _side_words() -> tuple[tuple[str, str], ...]:
     curves = ("", "scoliosis", "scoliotic", "position", "positioned", "positioning", "convex", "convexity",
               "rotation", "rotated", "rotatory", "curvature", "curve", "cardia", "version")  # fmt: skip
     # Lobes and zones, jugular and subclavian lines, extremities, quadrants. Not the oblique views: Rao is a name.
-    letters = ("ul", "ll", "uz", "mz", "lz", "ij", "sc", "ue", "le", "uq", "lq")
+    letters = ("ul", "ml", "ll", "uz", "mz", "lz", "ij", "sc", "ue", "le", "uq", "lq")
     return (
         *((f"left{ending}", f"right{ending}") for ending in directions),
         *((f"levo{ending}", f"dextro{ending}") for ending in curves),
         *((f"l{rest}", f"r{rest}") for rest in letters),
+        ("l-sided", "r-sided"),
         ("lt", "rt"),
     )
 
@@ -45,12 +52,23 @@ _SIDE: dict[str, Side] = {**{left: "left" for left, _ in _PAIRS}, **{right: "rig
 
 # The words are matched in ASCII: otherwise "ſ" would count as an s and a dotless "ı" as an i, with no case to keep.
 _WORD = re.compile(f"{_START}(?ai:{'|'.join(sorted(_OTHER, key=len, reverse=True))}){_END}")
-_RIGHT_ONLY = re.compile(f"{_START}(?ai:rml){_END}")
-_BOTH = re.compile(
-    _START + r"(?ai:bilateral(?:ly)?|bibasilar|bibasal|biapical|bihilar|"
-    r"both[\s-]+(?:[a-z]+[\s-]+)?(?:lungs?|sides?|bases|apices|hila|hemithora\w*|hemidiaphragms?|costophrenic|pleural|clavicles|lobes|upper|lower|zones|breasts|shoulders))"
-    + _END
+_LEFT_ONLY = re.compile(f"{_START}(?ai:lingular?){_END}")
+_PAIRED = (
+    "lungs?|sides?|bases|apices|hila|hemithora[a-z]*|hemidiaphragms?|costophrenic|pleural|clavicles|lobes|upper|lower|"
+    "zones|breasts|shoulders"
 )
+_BOTH = re.compile(
+    f"{_START}(?ai:bilateral(?:ly)?|bi-?(?:basilar|basal|apical|hilar)|"
+    rf"both[\s-]+(?:of\s+(?:the\s+|these\s+)?)?(?:[a-z]+[\s-]+)?(?:{_PAIRED})){_END}"
+)
+# "left atrium", "left and right ventricles"; but in "on the right and left atrial enlargement" the first is a side.
+_FIRST = r"(?:left|right)(?:\s+(?:and|or)\s+|/)"
+_SECOND = r"(?:left|right|[lr]t\.?)[\s-]+"
+_CHAMBER = (
+    rf"{_START}(?ai:(?:{_FIRST})?{_SECOND}(?:atria|ventricles)|"
+    rf"(?:(?<!on the )(?<!to the ){_FIRST})?{_SECOND}(?:atrium|atrial|ventricle|ventricular)){_END}"
+)
+_WORD_OR_CHAMBER = re.compile(f"(?P<chamber>{_CHAMBER})|{_WORD.pattern}")
 
 
 def _swap_word(word: str) -> str:
@@ -78,20 +96,26 @@ def swap_sides(text: str) -> str:
     >>> swap_sides("Right-sided effusion, upright. LEFT lung clear, bilateral scarring.")
     'Left-sided effusion, upright. RIGHT lung clear, bilateral scarring.'
     """
-    return _WORD.sub(lambda match: _swap_word(match[0]), text)
+    return _WORD.sub(lambda match: _swap_word(match[0]), check_text(text, "what sides are swapped in"))
+
+
+def _mirror_text(text: str) -> str:
+    """Return the text with its sides exchanged but for the names of heart chambers, its own inverse."""
+    return _WORD_OR_CHAMBER.sub(lambda match: match[0] if match["chamber"] else _swap_word(match[0]), text)
 
 
 def sides_in(text: str) -> frozenset[Side]:
-    """Return the sides that a text names; "bilateral" and the like name both.
+    """Return the sides that a text names; "bilateral" and the like name both, and the lingula is on the left.
 
     >>> sorted(sides_in("Bibasilar atelectasis"))
     ['left', 'right']
     """
+    check_text(text, "what sides are looked for in")
     sides: set[Side] = {_SIDE[match[0].lower()] for match in _WORD.finditer(text) if match[0] not in ("LT", "RT")}
     if _BOTH.search(text):
         sides.update(("left", "right"))
-    if _RIGHT_ONLY.search(text):
-        sides.add("right")
+    if _LEFT_ONLY.search(text):
+        sides.add("left")
     return frozenset(sides)
 
 
@@ -105,17 +129,19 @@ def side_of(text: str) -> Literal["left", "right", "both"] | None:
 
 def _mirror_name(name: str) -> str:
     # Not mirror_region, which takes aliases and would give "left lower lobe" back as "right lower lung zone".
-    return REGIONS[name].mirror if name in REGIONS else swap_sides(name)
+    return REGIONS[name].mirror if name in REGIONS else _mirror_text(name)
 
 
 def mirror_phrase(phrase: Phrase) -> Phrase:
     """Return the phrase for the image flipped left to right: words, boxes, mask and region names together.
 
+    Names of heart chambers stay, as their regions do (see above).
+
     Flipping pixels without the words teaches a model that left and right are the same (ChEX did, p = 0.5).
     """
     return replace(
         phrase,
-        text=swap_sides(phrase.text),
+        text=_mirror_text(phrase.text),
         boxes=tuple(box.mirrored() for box in phrase.boxes),
         mask=None if phrase.mask is None else phrase.mask.mirrored(),
         regions=tuple(_mirror_name(name) for name in phrase.regions),

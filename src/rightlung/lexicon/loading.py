@@ -1,8 +1,7 @@
 """Reading the lexicon's data files, with errors that name the file, the table and the key.
 
 The facts of the lexicon are TOML in ``lexicon/data``, so that a radiologist can read and correct them without
-reading code. They are read on first use: importing the lexicon must cost next to nothing. For the same reason the
-errors are imported where they are raised (``rightlung.core`` brings numpy along).
+reading code. They are read on first use: importing the lexicon must cost next to nothing.
 """
 
 from __future__ import annotations
@@ -10,17 +9,24 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
+from importlib import import_module
 from importlib.resources import files
 from typing import Any, Generic, NoReturn, TypeVar
+
+from rightlung.core.errors import InputError
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
 class LazyMapping(Mapping[Key, Value], Generic[Key, Value]):
-    """A read-only mapping that is built when it is first looked at."""
+    """A read-only mapping that is built when it is first looked at.
 
-    def __init__(self, build: Callable[[], Mapping[Key, Value]]) -> None:
+    ``home`` and ``name`` say which module holds it under which name: it is pickled and copied as that reference.
+    """
+
+    def __init__(self, home: str, name: str, build: Callable[[], Mapping[Key, Value]]) -> None:
+        self._reference = home, name
         self._build = build
         self._items: Mapping[Key, Value] | None = None
 
@@ -41,19 +47,24 @@ class LazyMapping(Mapping[Key, Value], Generic[Key, Value]):
     def __repr__(self) -> str:
         return repr(dict(self._built()))
 
+    def __reduce__(self) -> tuple[Callable[[str, str], object], tuple[str, str]]:
+        return _referred, self._reference
+
+
+def _referred(home: str, name: str) -> object:
+    return getattr(import_module(home), name)
+
 
 def bad_data(file: str, table: str, key: str, problem: str) -> NoReturn:
     """Raise the error for a wrong entry of a data file."""
-    from rightlung.core.errors import InputError
-
     raise InputError(f"{file}, table [{table}], key {key!r}: {problem}")
 
 
-def not_known(kind: str, name: str, known: Iterable[str]) -> NoReturn:
-    """Raise the error for a name that the lexicon does not hold."""
-    from rightlung.core.errors import unknown_name
-
-    raise unknown_name(kind, name, known)
+def check_text(value: object, what: str) -> str:
+    """Return ``value`` if it is a text, be it empty."""
+    if not isinstance(value, str):
+        raise InputError(f"{what} must be a text; got {value!r}")
+    return value
 
 
 @cache

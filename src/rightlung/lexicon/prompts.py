@@ -8,8 +8,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal
 
+from rightlung.core.errors import InputError, unknown_name
 from rightlung.lexicon.findings import FINDINGS, Finding, find, finding
-from rightlung.lexicon.loading import Table, not_known, read_data
+from rightlung.lexicon.laterality import side_of
+from rightlung.lexicon.loading import Table, check_text, read_data
+from rightlung.lexicon.regions import Region
 from rightlung.lexicon.regions import region as find_region
 
 PromptPolarity = Literal["positive", "negative"]
@@ -19,11 +22,11 @@ _ADJECTIVE = {"left": "left", "right": "right", "both": "bilateral"}
 
 
 @cache
-def _tables() -> tuple[Table, Table, Table]:
+def _tables() -> tuple[Table, Table, Table, Table]:
     data = Table(_FILE, "", read_data(_FILE))
-    tables = data.table("templates"), data.table("instead"), data.table("also")
+    tables = data.table("templates"), data.table("diagnosis"), data.table("instead"), data.table("also")
     data.done()
-    for table in tables[1:]:
+    for table in tables[2:]:
         for name, entry in table.entries.items():
             if name not in FINDINGS:
                 table.fail(name, "is not a finding")
@@ -35,32 +38,34 @@ def _tables() -> tuple[Table, Table, Table]:
 
 
 def _with_article(found: Finding) -> str:
-    if not found.count:
+    if found.plural or not found.count:
         return found.phrase
     return f"{'an' if found.phrase[0] in 'aeiou' else 'a'} {found.phrase}"
 
 
 @cache
 def _prompts(name: str, polarity: PromptPolarity) -> tuple[str, ...]:
-    found = finding(name)
-    templates, instead, also = _tables()
-    if found.name in instead.entries:
-        return instead.table(found.name).texts(polarity)
+    found = FINDINGS[name]
+    templates, diagnosis, instead, also = _tables()
+    if name in instead.entries:
+        return instead.table(name).texts(polarity)
     filled = (
-        template.replace("{finding}", found.phrase).replace("{a finding}", _with_article(found))
-        for template in templates.texts(polarity)
+        template.replace("{finding}", found.phrase)
+        .replace("{a finding}", _with_article(found))
+        .replace("{is}", "are" if found.plural else "is")
+        for template in (*templates.texts(polarity), *(diagnosis.texts(polarity) if found.diagnosis else ()))
     )
-    return tuple(dict.fromkeys((*filled, *also.table(found.name).texts(polarity))))
+    return tuple(dict.fromkeys((*filled, *also.table(name).texts(polarity))))
 
 
 def positive_prompts(finding_name: str) -> tuple[str, ...]:
     """Return sentences that say the finding is there; the first is the plain phrase."""
-    return _prompts(finding_name, "positive")
+    return _prompts(finding(finding_name).name, "positive")
 
 
 def negative_prompts(finding_name: str) -> tuple[str, ...]:
     """Return sentences that say the finding is not there."""
-    return _prompts(finding_name, "negative")
+    return _prompts(finding(finding_name).name, "negative")
 
 
 def prompt(
@@ -72,37 +77,65 @@ def prompt(
     """Return one plain phrase for a finding, with its side (``left``, ``right``, ``both``) and place where given.
 
     A name that the lexicon does not know is used as it stands, in lower case: data sets carry labels of their own. A
-    side for a finding that has none (cardiomegaly), or one that contradicts the region's, is an error.
+    side or a place that the finding cannot have, and a side that contradicts the region's, are errors.
 
     >>> prompt("pleural effusion", side="left"), prompt("nodule", region="right upper lung zone")
     ('left pleural effusion', 'nodule in the right upper lung zone')
     """
+    if not check_text(finding_name, "a finding's name").strip():
+        raise InputError("a prompt needs the name of a finding; got an empty one")
     if polarity not in ("positive", "negative"):
-        not_known("polarity", polarity, ("positive", "negative"))
-    if side is not None and side not in _ADJECTIVE:
-        not_known("side", side, _ADJECTIVE)
+        raise unknown_name("polarity", check_text(polarity, "a polarity"), ("positive", "negative"))
+    if side is not None and check_text(side, "a side") not in _ADJECTIVE:
+        raise unknown_name("side", side, _ADJECTIVE)
+    where = None if region is None else find_region(region)
+    if where is not None and side is not None and where.side not in ("none", side):
+        raise InputError(f"side {side!r} contradicts region {where.name!r}")
     found = find(finding_name)
-    words = finding_name.strip().lower() if found is None else found.phrase
-    if found is not None and side is not None and not found.sided:
-        from rightlung.core.errors import InputError
+    if found is None:
+        return _unknown_prompt(" ".join(finding_name.lower().split()), polarity == "positive", side, where)
+    return _known_prompt(found, polarity == "positive", side, where)
 
-        raise InputError(f"finding {found.name!r} has no side; got side {side!r}")
-    place = ""
-    if region is not None:
-        where = find_region(region)
-        place = f" {where.preposition} the {where.spoken}"
-        if side is not None and where.side != "none":
-            if side != where.side:
-                from rightlung.core.errors import InputError
 
-                raise InputError(f"side {side!r} contradicts region {where.name!r}")
+def _unknown_prompt(label: str, positive: bool, side: str | None, where: Region | None) -> str:
+    """Return the phrase for a label that is no finding's name; a label that names its side takes no other."""
+    named = side_of(label)
+    if named is not None and side is not None:
+        raise InputError(f"label {label!r} names a side already; got side {side!r}")
+    if named is not None and where is not None and where.side not in ("none", named):
+        raise InputError(f"label {label!r} contradicts region {where.name!r}")
+    words = f"{_ADJECTIVE[side]} {label}" if side is not None and (where is None or where.side == "none") else label
+    return ("" if positive else "no ") + words + _place(where, None)
+
+
+def _known_prompt(found: Finding, positive: bool, side: str | None, where: Region | None) -> str:
+    if side is not None and side not in found.sides:
+        can = f"can be {' or '.join(found.sides)}" if found.sides else "has no side"
+        raise InputError(f"finding {found.name!r} {can}; got side {side!r}")
+    if where is not None:
+        if not found.can_lie_in(where.name):
+            raise InputError(f"finding {found.name!r} cannot lie in region {where.name!r}")
+        if found.implies(where.name):
+            side = where.side if where.side in found.sides else side
+            where = None
+        elif where.side != "none":
             side = None
-    if side == "both" and found is not None:
-        words = found.plural
-    if side is not None:
-        words = f"{_ADJECTIVE[side]} {words}"
-    if polarity == "positive":
-        return words + place
-    if found is not None and found.name == "no finding":
-        return negative_prompts(found.name)[0] + place
-    return f"no {words}{place}"
+    place = _place(where, found.preposition)
+    if positive:
+        return _with_side(found, side) + place
+    if found.negation:
+        one_side = side if side in ("left", "right") else ""
+        return " ".join(found.negation.replace("{side}", one_side).split()) + place
+    if found.name == "no finding":
+        return negative_prompts(found.name)[0]
+    return f"no {_with_side(found, side)}{place}"
+
+
+def _with_side(found: Finding, side: str | None) -> str:
+    if side is None:
+        return found.phrase
+    return found.both_sides if side == "both" else found.one_side.replace("{side}", side)
+
+
+def _place(where: Region | None, preposition: str | None) -> str:
+    return "" if where is None else f" {preposition or where.preposition} the {where.spoken}"

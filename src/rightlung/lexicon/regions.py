@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from types import MappingProxyType
 from typing import Literal, cast
 
-from rightlung.lexicon.loading import Table, not_known, read_data
+from rightlung.core.errors import unknown_name
+from rightlung.core.frozen import FrozenMapping
+from rightlung.lexicon.loading import Table, check_text, read_data
 
 RegionSide = Literal["left", "right", "none", "both"]
 
@@ -83,7 +84,7 @@ def build_regions(data: Mapping[str, object]) -> dict[str, Region]:
 
 _ALL = build_regions(read_data(_FILE))
 
-REGIONS: Mapping[str, Region] = MappingProxyType(_ALL)
+REGIONS: Mapping[str, Region] = FrozenMapping(_ALL)
 """All 34 regions by name."""
 
 IMAGENOME_REGIONS: tuple[str, ...] = tuple(name for name, found in _ALL.items() if not found.parts)
@@ -111,9 +112,9 @@ def region(name: str) -> Region:
     >>> region("Left Lower Lobe").name
     'left lower lung zone'
     """
-    found = _names().get(" ".join(name.lower().replace("_", " ").split()))
+    found = _names().get(" ".join(check_text(name, "a region's name").lower().replace("_", " ").split()))
     if found is None:
-        not_known("region", name, REGIONS)
+        raise unknown_name("region", name, REGIONS)
     return found
 
 

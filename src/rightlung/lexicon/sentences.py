@@ -4,17 +4,22 @@ General splitters break at "Dr.", "No. 3" and "a.m.", keep numbered impressions 
 de-identification leaves behind (``XXXX`` in Open-I, ``___`` in MIMIC-CXR). The rules here are few and fixed:
 
 - a line that starts with a list marker or a section heading, and an empty line, begin a new piece; other line ends
-  are hard wraps and become a space, unless the line stops so short that nobody would have wrapped it there;
-- a full stop ends a sentence unless it belongs to an abbreviation, an initial, a number or a de-identification mark
-  that the sentence continues after;
-- a number with a dot or bracket where a sentence begins is a list marker and is dropped, as are bullets.
+  are hard wraps and become a space, unless the line stops so short that nobody would have wrapped it there, by the
+  longest line of its own paragraph;
+- a full stop ends a sentence, also before a small letter ("lungs are clear. no effusion."), unless it belongs to an
+  abbreviation, an initial, a number or a de-identification mark that the sentence continues after;
+- a number with a dot or bracket where a sentence begins is a list marker and is dropped, as are bullets, and letters
+  (a, b) and Roman numerals (I, II) that follow one another.
 
-Characters are kept as they are, except for list markers and white space at line ends and around sentences.
+Characters are kept as they are, except for list markers, white space at line ends and around sentences, and full stops
+that stand alone.
 """
 
 from __future__ import annotations
 
 import re
+
+from rightlung.lexicon.loading import check_text
 
 
 def _words(text: str) -> frozenset[str]:
@@ -24,7 +29,10 @@ def _words(text: str) -> frozenset[str]:
 # Never the end of a sentence: a name, a number or a comparison follows.
 _OPEN = _words("dr drs mr mrs ms prof st mt vs v e.g eg i.e ie approx fig figs ca cf resp incl esp viz ser lt rt gen")
 # The end of a sentence only when no small letter follows.
-_CLOSING = _words("a.m p.m am pm etc m.d md d.o ph.d jr sr inc r.n rn p.a hr hrs min mins sec cm mm yr yrs pt pts ft")
+_CLOSING = _words(
+    "a.m p.m am pm etc m.d md d.o ph.d jr sr inc r.n rn p.a hr hrs min mins sec cm mm yr yrs pt pts ft mo mos wk wks "
+    "hx dx tx fx sx bx rx post ant lat sup inf med prox dist bilat temp max avg est prev comp exam fib dept s/p w/o"
+)
 # Abbreviations that take a number: "No. 3", "nos. 3 and 4".
 _NUMBERED = _words("no nos im ser fig figs vol p pp")
 # Words before a number that make it a rank and no list marker: "grade 2. The".
@@ -41,7 +49,8 @@ _STARTERS = _words(
 )
 # A line that stops on one of these goes on.
 _CONTINUES = _words(
-    "the a an of and or with to in on for by from at is are was were no not may dr mr mrs ms right left"
+    "the a an of and or with to in on for by from at is are was were no not may dr mr mrs ms right left new this these "
+    "that which its has have been be there as than into via through near above below between per since"
 )
 _MARK = re.compile(r"X{2,}|_{2,}|\[\*\*.*\*\*\]|<[A-Z_]+>")
 _SECTIONS = (
@@ -55,7 +64,13 @@ _BULLET = re.compile(r"(?:[-–—*](?:\s+|(?=[A-Z]))|[•·▪●◦‣]\s*)(?!
 # These are bullets wherever they stand.
 _ITEM = re.compile(r"(?=[•▪●◦‣])")
 _NUMBER = re.compile(r"(?:\((\d{1,2})\)|(\d{1,2})(?:[.)](?!\d)))\s*(?=[^\s.,;)])")
+# Letters and Roman numerals are markers only in a text that has a second item, and only in their order.
+_SECOND_ITEM = re.compile(r"(?:^|\s)\(?(?:b|ii|II)[.)]\s")
+_LETTER = re.compile(r"\(?([a-z]|[ivx]{2,4}|[IVX]{1,4})[.)]\s+(?=[^\s.,;)])")
+_NUMERALS = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x")
+_ROMAN = {numeral: value for value, numeral in enumerate(_NUMERALS, start=1)}
 _DOTTED = re.compile(r"[a-z]{1,2}(?:\.[a-z]{1,2})+")
+_INITIAL = re.compile(r"[A-Z]\.(?:[A-Z]\.)*,?")
 _STOP = re.compile(r"[.?!…]+[\"'”’)\]]*")
 _INNER_NUMBER = re.compile(r"(?<=\s)(\d{1,2})[.)](?=\s+[A-Z])")
 _NARROW = 60
@@ -63,46 +78,61 @@ _NARROW = 60
 
 
 def _is_break(line: str, following: str, width: int) -> bool:
-    """Whether a line end divides two sentences although no full stop says so."""
-    if _HEADING.match(following) or _NUMBER.match(following) or _BULLET.match(following):
-        # A number alone may be wrapped text ("measuring\n2. Stable"), but a marker is far more frequent.
-        return True
+    """Whether a line end divides two sentences although no full stop says so and the next line starts no paragraph."""
     if line.endswith(":") and _HEADING.fullmatch(line):
         return True
-    words = line.split()
     first = following.split(maxsplit=1)[0]
-    if not (first[0].isupper() and first[1:2].islower()) or not words:
+    capitalised = first[0].isupper() and first[1:2].islower()
+    acronym = first[:2].isalpha() and first[:2].isupper() and _MARK.match(first) is None
+    if not (capitalised or acronym):
         return False
-    last = words[-1]
+    last = line.rsplit(maxsplit=1)[-1]
     if last[-1] in ",;-(/:" or last.lower().rstrip(".") in _CONTINUES or _MARK.fullmatch(last):
         return False
     return len(line) + len(first) + 3 <= width
 
 
-def _pieces(text: str) -> list[str]:
+def _paragraphs(text: str, lettered: bool) -> list[list[str]]:
+    """Divide the lines of a text before headings and list items, and at empty lines."""
+    paragraphs: list[list[str]] = [[]]
+    for raw in text.splitlines():
+        line = raw.strip()
+        # A number alone may be wrapped text ("measuring\n2. Stable"), but a marker is far more frequent.
+        if not line or (
+            paragraphs[-1]
+            and (
+                _HEADING.match(line)
+                or _NUMBER.match(line)
+                or _BULLET.match(line)
+                or (lettered and _LETTER.match(line) is not None)
+            )
+        ):
+            paragraphs.append([])
+        if line:
+            paragraphs[-1].append(line)
+    return paragraphs
+
+
+def _pieces(text: str, lettered: bool) -> list[str]:
     """Divide a text where its lines say so, and join hard-wrapped lines within."""
     if text.isprintable():
         return [text]
-    lines = [line.strip() for line in text.splitlines()]
-    width = max(_NARROW, max(map(len, lines), default=0))
     pieces: list[str] = []
-    current = ""
-    for line in lines:
-        if not line:
-            if current:
+    for lines in _paragraphs(text, lettered):
+        if not lines:
+            continue
+        # Of the paragraph, not the text: one long line elsewhere says nothing about where these were wrapped.
+        width = max(_NARROW, max(map(len, lines)))
+        current = last = lines[0]
+        for line in lines[1:]:
+            if _is_break(last, line, width):
                 pieces.append(current)
-            current = ""
-        elif not current:
-            current = last = line
-        elif _is_break(last, line, width):
-            pieces.append(current)
-            current = last = line
-        else:
-            # "right-" and "sided" were one word before they were wrapped.
-            wrapped_word = last[-1] == "-" and last[-2:-1].isalpha() and line[0].islower()
-            current += line if wrapped_word else f" {line}"
+                current = line
+            else:
+                # "right-" and "sided" were one word before they were wrapped.
+                wrapped_word = last[-1] == "-" and last[-2:-1].isalpha() and line[0].islower()
+                current += line if wrapped_word else f" {line}"
             last = line
-    if current:
         pieces.append(current)
     return pieces
 
@@ -154,12 +184,19 @@ def _ends(piece: str, start: int, stop: re.Match[str], number: int) -> bool:
         return False
     if word in _OPEN:
         return False
-    if word in _CLOSING or _DOTTED.fullmatch(word):
+    if word in _CLOSING:
+        return not first.islower() and first not in ",;"
+    if _DOTTED.fullmatch(word):
+        if token.isupper():
+            return _starts_sentence(following)
         return not first.islower() and first not in ",;"
     if _MARK.search(token):
         return not first.islower()
     if len(token) == 1 and token.isalpha() and token.isupper():
-        return following.rstrip(".,:;").lower() in _STARTERS or _NUMBER.match(piece, end + 1) is not None
+        return _starts_sentence(following) or _NUMBER.match(piece, end + 1) is not None
+    if len(token) == 1 and token.isalpha() and first.islower():
+        # "a. fib", "c. difficile"
+        return False
     if token[-1].isdigit():
         if first.islower():
             return False
@@ -167,6 +204,11 @@ def _ends(piece: str, start: int, stop: re.Match[str], number: int) -> bool:
             # The next item of a list, after one without a full stop: divided before the number, by _add.
             return _last_word(before[0]) in _RANKED
     return first not in ",;)"
+
+
+def _starts_sentence(word: str) -> bool:
+    """Whether a word after an initial starts a sentence: "The", but neither "Smith", "and" nor another initial."""
+    return word[0].isupper() and _INITIAL.fullmatch(word) is None and word.rstrip(".,:;").lower() in _STARTERS
 
 
 def _last_word(text: str) -> str:
@@ -183,43 +225,59 @@ def _is_stray(piece: str, end: int, stop: re.Match[str]) -> bool:
     )
 
 
-def _split_piece(piece: str, out: list[str]) -> None:
-    start, number = _skip_markers(piece, 0)
+def _split_piece(piece: str, out: list[str], before: int, lettered: bool) -> int:
+    """Add the sentences of a piece; take and return the last number of a list that goes on from piece to piece."""
+    start, number = _skip_markers(piece, 0, before if lettered else 0, lettered)
     end = 0
     heading = _HEADING.match(piece, start)
     if heading:
         out.append(heading[0])
         end = heading.end()
-        start, number = _skip_markers(piece, end)
+        start, number = _skip_markers(piece, end, 0, lettered)
     for stop in _STOP.finditer(piece, start):
         if stop.start() < start:
             continue
         if _is_stray(piece, end, stop):
-            # It goes to the sentence before, so that it makes none of its own.
-            out[-1] += stop[0]
+            if stop[0].strip(".…"):
+                # A bracket closes with it, which belongs to the sentence before.
+                out[-1] += stop[0]
         elif _ends(piece, start, stop, number):
             number = _add(piece, start, stop.end(), number, out)
         else:
             continue
         end = stop.end()
-        start, found = _skip_markers(piece, end)
-        number = found or number
+        start, number = _skip_markers(piece, end, number, lettered)
     if start < len(piece):
-        _add(piece, start, len(piece), number, out)
+        number = _add(piece, start, len(piece), number, out)
+    return number
 
 
-def _skip_markers(piece: str, position: int) -> tuple[int, int]:
-    """Return where the sentence after white space and list markers begins, and the last number among the markers."""
-    number = 0
+def _skip_markers(piece: str, position: int, number: int, lettered: bool) -> tuple[int, int]:
+    """Return where the sentence after white space and list markers begins, and the last number of the list."""
     while True:
         while position < len(piece) and piece[position].isspace():
             position += 1
-        marker = _NUMBER.match(piece, position) or _BULLET.match(piece, position)
-        if marker is None:
-            return position, number
-        if marker.re is _NUMBER:
+        marker = _NUMBER.match(piece, position)
+        if marker is not None:
             number = int(marker[1] or marker[2])
+        elif lettered and (marker := _LETTER.match(piece, position)) is not None:
+            place = _place_in_list(marker[1], number)
+            if place is None:
+                return position, number
+            number = place
+        else:
+            marker = _BULLET.match(piece, position)
+            if marker is None:
+                return position, number
         position = marker.end()
+
+
+def _place_in_list(marker: str, number: int) -> int | None:
+    """Return which item a letter or Roman numeral marks after item ``number``: the next, the first, or none."""
+    values = [_ROMAN.get(marker.lower())]
+    if len(marker) == 1 and marker.islower():
+        values.append(ord(marker) - ord("a") + 1)
+    return next((value for value in (number + 1, 1) if value in values), None)
 
 
 def _add(piece: str, start: int, end: int, number: int, out: list[str]) -> int:
@@ -229,7 +287,7 @@ def _add(piece: str, start: int, end: int, number: int, out: list[str]) -> int:
         if int(inner[1]) in (1, number + 1) and before and _last_word(before) not in _RANKED:
             out.append(before)
             number = int(inner[1])
-            start = _skip_markers(piece, inner.end())[0]
+            start = _skip_markers(piece, inner.end(), number, False)[0]
     sentence = piece[start:end].strip()
     if sentence:
         out.append(sentence)
@@ -243,7 +301,9 @@ def split_sentences(text: str) -> list[str]:
     ['No pneumothorax.', 'Nodule of 1.5 cm, seen by Dr. XXXX.']
     """
     out: list[str] = []
-    for piece in _pieces(text):
+    number = 0
+    lettered = _SECOND_ITEM.search(check_text(text, "what is split into sentences")) is not None
+    for piece in _pieces(text, lettered):
         for item in (piece,) if piece.isascii() else _ITEM.split(piece):
-            _split_piece(item, out)
+            number = _split_piece(item, out, number, lettered)
     return out

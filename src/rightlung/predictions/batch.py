@@ -63,9 +63,11 @@ class Batch:
 
     @cached_property
     def abstentions(self) -> NDArray[np.float64]:
-        """How much each row's map abstains, ``(n,)``: 0 where a map says nothing of it, NaN where there is no map."""
+        """How much each row abstains, ``(n,)``, as `Grounding.abstention` has it; NaN where nothing was grounded."""
         given = pc.fill_null(self.columns.column("abstention"), 0.0).to_numpy(zero_copy_only=False)
-        return np.where(self.columns.column("map").is_valid().to_numpy(zero_copy_only=False), given, np.nan)
+        found = pc.list_value_length(self.columns.column("boxes")).to_numpy(zero_copy_only=False)  # NaN for null
+        without_map = np.where(np.isnan(found), np.nan, found == 0)
+        return np.where(self.columns.column("map").is_valid().to_numpy(zero_copy_only=False), given, without_map)
 
     def predictions(self) -> Iterator[Prediction]:
         """Yield each row as a `Prediction`."""
@@ -86,7 +88,7 @@ def _prediction(key: Key, row: dict[str, Any], values: NDArray[np.float32] | Non
     grounding = None
     if values is not None or boxes is not None:
         heatmap = None if values is None else Heatmap(values, _extent(row["extent"]), row["abstention"] or 0.0)
-        grounding = Grounding(heatmap, tuple(_scored_box(box) for box in boxes or ()))
+        grounding = Grounding(heatmap, None if boxes is None else [_scored_box(box) for box in boxes])
     return Prediction(
         *key,
         asked=Query(row["phrase"], None if row["box"] is None else Box(*row["box"])),

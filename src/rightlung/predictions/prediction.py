@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rightlung.core import FrozenMapping, Grounding, InputError, Query, Sentence
-from rightlung.core.box import check_number
+from rightlung.core.checks import check_number
 
 PHRASE_QUERY = re.compile(r"phrase:(0|[1-9][0-9]*)")
 

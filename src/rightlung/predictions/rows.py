@@ -63,9 +63,11 @@ def _row(prediction: Prediction) -> dict[str, object]:
     }
     grounding = prediction.grounding
     if grounding is not None:
-        row["boxes"] = [
-            {**_named_corners(scored.box), "score": scored.score, "label": scored.label} for scored in grounding.boxes
-        ]
+        if grounding.has_boxes:
+            row["boxes"] = [
+                {**_named_corners(scored.box), "score": scored.score, "label": scored.label}
+                for scored in grounding.boxes
+            ]
         if grounding.heatmap is not None:
             row["map_rows"], row["map_cols"] = grounding.heatmap.grid
             row["extent"] = list(grounding.heatmap.extent.as_tuple())

@@ -155,7 +155,10 @@ class PredictionWriter:
         try:
             _sync_folder(self.folder)
         except OSError as error:
-            raise _not_written(self.folder, error) from None
+            reason = error.strerror or error
+            raise OutputError(
+                f"{part}: is written, but a power cut may lose it, as its folder cannot be synced: {reason}"
+            ) from None
 
     def close(self) -> None:
         """Write what is waiting and let go of the folder. If writing fails, the folder is let go of all the same."""

@@ -1,7 +1,7 @@
 """The `manifest` reader: anyone's own data, a folder or a tar archive with a ``manifest.jsonl``, a row an image.
 
 Opening reads the archive's headers and passes over the rows once; what stays in memory is where each row lies, not the
-row. A study is read from its row when asked for, its image when ``study.image`` is first used.
+row. A study is read from its row when asked for, its image when ``study.image`` is first used, and so its masks.
 """
 
 from __future__ import annotations
@@ -37,6 +37,26 @@ class StoredImage:
         return read_image(self.file.read(what), name=what)
 
 
+@dataclass(frozen=True)
+class StoredMask:
+    """Loads a phrase's mask, the union of one or more files, from where they are stored."""
+
+    study_id: str
+    files: tuple[StoredFile, ...]
+
+    def __call__(self) -> Mask:
+        """Read, decode and unite the files."""
+        names = [f"study {self.study_id!r}: mask {file}" for file in self.files]
+        masks = [read_mask(file.read(name), name=name) for file, name in zip(self.files, names, strict=True)]
+        united = masks[0]
+        for name, mask in zip(names[1:], masks[1:], strict=True):
+            try:
+                united = united.union(mask)
+            except InputError as error:
+                raise InputError(f"{name} cannot be united with mask {self.files[0]}: {error}") from None
+        return united
+
+
 def open_manifest(address: Address) -> ManifestSource:
     """Open ``manifest:PATH``, PATH a folder or a tar archive; parameters ``split`` and ``limit``."""
     address.check_parameters(PARAMETERS)
@@ -50,8 +70,7 @@ class ManifestSource(Source):
 
     def __init__(self, address: Address) -> None:
         limit = address.whole_number("limit", minimum=1)
-        self.address = str(address)
-        self.problems: list[Problem] = []
+        super().__init__(str(address))
         self._storage: Storage = open_storage(address.path)
         self._positions: dict[str, int] = {}
         self._offsets, self._lengths, self._lines = array("Q"), array("Q"), array("Q")
@@ -98,6 +117,12 @@ class ManifestSource(Source):
             count = len(self.problems)
             raise InputError(f"{manifest} has no usable row; {count:,} have problems, the first: {self.problems[0]}")
         if not self._positions:
+            if self.problems:
+                count = len(self.problems)
+                raise InputError(
+                    f"{manifest} has no usable row of split {split!r}; {count:,} rows have problems, "
+                    f"the first: {self.problems[0]}"
+                )
             if not splits:
                 raise InputError(f"{manifest} has no splits; leave out split={split}")
             raise unknown_name("split", str(split), splits)
@@ -190,15 +215,17 @@ def _report(row: Row) -> Report | None:
 def _phrases(row: Row, storage: Storage) -> Iterator[Phrase]:
     if row.phrases is not None:
         for index, phrase in enumerate(row.phrases):
-            yield _given_phrase(phrase, f"phrases[{index}].mask", storage)
+            yield _given_phrase(phrase, row.id, f"phrases[{index}].mask", storage)
         return
     yield from _labelled_phrases(row, storage)
     for sentence in telling_sentences(row.text, row.sections):
         yield Phrase(sentence)
 
 
-def _given_phrase(phrase: PhraseRow, field: str, storage: Storage) -> Phrase:
-    mask = None if phrase.mask is None else _mask(storage, field, phrase.mask)
+def _given_phrase(phrase: PhraseRow, study_id: str, field: str, storage: Storage) -> Phrase:
+    mask = None
+    if phrase.mask is not None:
+        mask = Mask.deferred(StoredMask(study_id, (_find(storage, field, phrase.mask),)))
     return Phrase(phrase.text, phrase.boxes, mask, phrase.regions, phrase.findings)
 
 
@@ -206,23 +233,10 @@ def _labelled_phrases(row: Row, storage: Storage) -> Iterator[Phrase]:
     """One phrase for each distinct label: all its boxes, and its masks united."""
     from rightlung.lexicon.prompts import prompt
 
-    masks: dict[str, Mask] = {}
+    files: dict[str, list[StoredFile]] = {}
     for index, (label, name) in enumerate(row.masks):
-        field = f"masks[{index}].file"
-        mask = _mask(storage, field, name)
-        try:
-            masks[label] = masks[label].union(mask) if label in masks else mask
-        except InputError as error:
-            raise FieldError(field, f"cannot be united with the other masks of {label!r}: {error}") from None
-    for label in dict.fromkeys([*(label for label, _ in row.boxes), *masks]):
+        files.setdefault(label, []).append(_find(storage, f"masks[{index}].file", name))
+    for label in dict.fromkeys([*(label for label, _ in row.boxes), *files]):
         boxes = tuple(box for name, box in row.boxes if name == label)
-        yield Phrase(prompt(label), boxes, masks.get(label), findings={label: Polarity.POSITIVE})
-
-
-def _mask(storage: Storage, field: str, name: str) -> Mask:
-    try:
-        file = storage.find(name)
-        what = f"mask {file}"
-        return read_mask(file.read(what), name=what)
-    except InputError as error:
-        raise FieldError(field, str(error)) from None
+        mask = Mask.deferred(StoredMask(row.id, tuple(files[label]))) if label in files else None
+        yield Phrase(prompt(label), boxes, mask, findings={label: Polarity.POSITIVE})

@@ -7,12 +7,12 @@ passed the check is what comes out.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rightlung.core import Box, InputError, Polarity
-from rightlung.core.box import check_number
+from rightlung.core.checks import check_number
 from rightlung.core.errors import unknown_name
 from rightlung.studies.files import relative_name
 
@@ -84,16 +84,16 @@ def parse_row(line: bytes) -> Row:
         exam=_label(row, "study"),
         view=_label(row, "view"),
         split=_label(row, "split"),
-        age=None if row.get("age") is None else _checked("age", lambda value: check_number(value, "age"), row["age"]),
+        age=None if row.get("age") is None else _checked("age", _age, row["age"]),
         sex=_label(row, "sex"),
         findings=_findings("findings", row.get("findings")),
         boxes=tuple(
             (_text(f"{place}.label", entry.get("label")), _box(f"{place}.box", entry.get("box")))
-            for place, entry in _objects("boxes", row.get("boxes"))
+            for place, entry in _objects("boxes", row.get("boxes"), ("label", "box"))
         ),
         masks=tuple(
             (_text(f"{place}.label", entry.get("label")), _file(f"{place}.file", entry.get("file")))
-            for place, entry in _objects("masks", row.get("masks"))
+            for place, entry in _objects("masks", row.get("masks"), ("label", "file"))
         ),
         text=_prose("text", row.get("text")),
         sections={
@@ -121,7 +121,9 @@ def _parse_json(line: bytes) -> dict[str, Any]:
     except UnicodeEncodeError:
         raise FieldError(None, "the line has half a surrogate pair, which is not a character") from None
     except json.JSONDecodeError as error:
-        raise FieldError(None, f"the line is not JSON: {error.msg} at column {error.colno}") from None
+        raise FieldError(
+            None, f"the line is not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise FieldError(None, f"the line is not JSON that can be read: {error}") from None
     if not isinstance(row, dict):
@@ -145,6 +147,13 @@ def _checked(field: str, check: Callable[[Any], Value], value: object) -> Value:
         return check(value)
     except InputError as error:
         raise FieldError(field, str(error)) from None
+
+
+def _age(value: object) -> float:
+    age = check_number(value, "age")
+    if not 0 <= age <= 130:
+        raise InputError(f"age must be 0 to 130 years; got {value}")
+    return age
 
 
 def _required(row: Mapping[str, Any], name: str) -> object:
@@ -207,11 +216,15 @@ def _mapping(field: str, value: object) -> dict[str, Any]:
     return value
 
 
-def _objects(field: str, value: object) -> Iterator[tuple[str, dict[str, Any]]]:
+def _objects(field: str, value: object, known: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the objects of a list. A key that is not known is refused: a misspelt ``boxes`` would lose the target."""
     for index, entry in enumerate(_list(field, value)):
         place = f"{field}[{index}]"
         if not isinstance(entry, dict):
             raise FieldError(place, f"must be an object; got {_kind(entry)}")
+        for key in entry:
+            if key not in known:
+                raise FieldError(place, str(unknown_name("key", key, known)))
         yield place, entry
 
 
@@ -237,7 +250,7 @@ def _polarity(field: str, value: object) -> Polarity:
 
 
 def _phrases(value: object) -> Iterator[PhraseRow]:
-    for place, entry in _objects("phrases", value):
+    for place, entry in _objects("phrases", value, ("text", "boxes", "mask", "regions", "findings")):
         boxes = _list(f"{place}.boxes", entry.get("boxes"))
         regions = _list(f"{place}.regions", entry.get("regions"))
         yield PhraseRow(

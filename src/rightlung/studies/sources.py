@@ -91,9 +91,11 @@ class Source(ABC):
     when asked for; their images load later still, at ``study.image``.
     """
 
-    address: str
-    problems: list[Problem]
-    """Rows that were left out, with the reason. Rows that fail while iterating are added."""
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.problems: list[Problem] = []
+        """Rows that were left out, with the reason. Rows that fail while iterating are added, once each."""
+        self._failed: set[int] = set()
 
     @property
     @abstractmethod
@@ -102,7 +104,10 @@ class Source(ABC):
 
     @abstractmethod
     def _build(self, position: int) -> Study:
-        """Build the study at a position from 0 to ``len(self) - 1``; raise `ProblemError` if its row is bad."""
+        """Build the study at a position from 0 to ``len(self) - 1``.
+
+        A row that is bad raises `ProblemError`, or any `InputError` where nothing more is known of its place.
+        """
 
     @abstractmethod
     def _position(self, study_id: str) -> int | None:
@@ -135,14 +140,19 @@ class Source(ABC):
         for position in range(len(self)):
             try:
                 study = self._build(position)
-            except ProblemError as error:
-                if error.problem not in self.problems:
-                    self.problems.append(error.problem)
+            except InputError as error:
+                if position not in self._failed:
+                    self._failed.add(position)
+                    self.problems.append(_problem_of(error, self.ids[position]))
                 continue
             yield study
 
     def __repr__(self) -> str:
         return f"<source {self.address}: {len(self)} studies, {len(self.problems)} problems>"
+
+
+def _problem_of(error: InputError, study_id: str) -> Problem:
+    return error.problem if isinstance(error, ProblemError) else Problem(f"study {study_id!r}", None, None, str(error))
 
 
 Opener = Callable[[Address], Source]

@@ -10,9 +10,10 @@ import os
 import tarfile
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from rightlung.core import InputError
 from rightlung.studies.files import (
@@ -32,10 +33,11 @@ _COMPRESSED = {
 
 
 class RandomAccessFile:
-    """A file opened on first use and again in every process it is pickled into, for reading at offsets.
+    """A file opened on first use, once in every process, for reading at offsets.
 
-    Nothing is shared but the path and the file's size and time of change, by which a file that has been replaced in
-    the meantime is told from the one that was indexed.
+    However many studies of a source are pickled into a process, they share one descriptor there. What travels is the
+    path and the file's size and time of change, by which a file that has been replaced in the meantime is told from the
+    one that was indexed.
     """
 
     def __init__(self, path: str) -> None:
@@ -61,13 +63,26 @@ class RandomAccessFile:
         """Return ``size`` bytes from ``offset``."""
         return pread_exactly(self._open()[0], offset, size, what)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "size": self.size, "_identity": self._identity}
+    def __reduce__(self) -> tuple[Callable[..., RandomAccessFile], tuple[str, int, tuple[int, int] | None]]:
+        return _in_this_process, (self.path, self.size, self._identity)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
-        self._descriptor = None
+
+_open_files: weakref.WeakValueDictionary[tuple[str, tuple[int, int] | None], RandomAccessFile] = (
+    weakref.WeakValueDictionary()
+)
+_open_files_lock = threading.Lock()
+
+
+def _in_this_process(path: str, size: int, identity: tuple[int, int] | None) -> RandomAccessFile:
+    """Return this process's own access to a file that was pickled."""
+    with _open_files_lock:
+        file = _open_files.get((path, identity))
+        if file is None:
+            file = RandomAccessFile.__new__(RandomAccessFile)
+            file.path, file.size, file._identity = path, size, identity
+            file._lock, file._descriptor = threading.Lock(), None
+            _open_files[path, identity] = file
+        return file
 
 
 class StoredFile(Protocol):
@@ -186,7 +201,10 @@ class ArchiveStorage:
 
 def open_storage(path: str) -> Storage:
     """Open the folder or tar archive at ``path``."""
-    absolute = Path(path).expanduser().absolute()
+    try:
+        absolute = Path(path).expanduser().absolute()
+    except RuntimeError as error:  # no such user
+        raise InputError(f"{path}: {error}") from None
     if absolute.is_dir():
         return FolderStorage(str(absolute))
     if absolute.name == MANIFEST and absolute.is_file():

@@ -19,10 +19,11 @@ typedef struct {
  * `curve`. Return the number of positives, -1 if there was no memory. */
 #define DEFINE_RANK(NAME, KEY, PASSES)                                                                                 \
     int64_t NAME(const KEY *bits, const uint8_t *labels, int64_t count, KEY *keys, int64_t *where, Curve *curve) {     \
+        if (count < 1 || count > UINT32_MAX) return count ? -1 : 0;                                                    \
         uint32_t(*starts)[BUCKETS] = calloc(PASSES, sizeof *starts);                                                   \
         KEY *spare = malloc((size_t)count * sizeof *spare);                                                            \
         int64_t positives = 0;                                                                                         \
-        if (!starts || !spare || count > UINT32_MAX) {                                                                 \
+        if (!starts || !spare) {                                                                                       \
             free(starts);                                                                                              \
             free(spare);                                                                                               \
             return -1;                                                                                                 \

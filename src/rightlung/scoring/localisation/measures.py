@@ -81,7 +81,7 @@ def _smallest_reaching(normalised: Callable[[float], float], guess: float, thres
     level = guess
     while level > 0 and normalised(math.nextafter(level, -math.inf)) >= threshold:
         level = math.nextafter(level, -math.inf)
-    while normalised(level) < threshold:
+    while normalised(level) < threshold and level < math.inf:
         level = math.nextafter(level, math.inf)
     return level
 

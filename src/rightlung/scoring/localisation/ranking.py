@@ -165,15 +165,14 @@ class CellRanking:
 
     @classmethod
     def of(cls, values: Floats, counts: NDArray[np.int64], hits: NDArray[np.int64]) -> CellRanking:
-        """Sort cells with ``values``, the number of pixels each covers, and the positives among those."""
-        covered = counts > 0  # a grid finer than the pixels has cells that no pixel looks at
-        distinct, inverse = np.unique(values[covered], return_inverse=True)
+        """Sort cells with ``values``, the pixels that each covers (at least one), and the positives among those."""
+        distinct, inverse = np.unique(values, return_inverse=True)
         return cls(
             int(counts.sum()),
             int(hits.sum()),
             distinct,
-            np.bincount(inverse, counts[covered], minlength=len(distinct)).astype(np.int64),
-            np.bincount(inverse, hits[covered], minlength=len(distinct)).astype(np.int64),
+            np.bincount(inverse, counts).astype(np.int64),
+            np.bincount(inverse, hits).astype(np.int64),
         )
 
     def curve(self) -> Curve:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,10 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rightlung.core.errors import InputError
+from rightlung.core.resampling import positions
 from rightlung.scoring.localisation import measures
 from rightlung.scoring.localisation.measures import Normalisation, Weights
 from rightlung.scoring.localisation.ranking import CellRanking, Floats, PixelRanking, Ranking
 from rightlung.scoring.localisation.settings import SHARES, THRESHOLDS, Settings
+from rightlung.scoring.threads import in_threads, usable_cores
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +50,7 @@ def score(
     tolerance: float = 0.0,
     thresholds: Sequence[float] = THRESHOLDS,
     normalisation: Normalisation = "minmax",
-    threads: int | None = None,
+    workers: int | None = None,
 ) -> Scores:
     """Score maps against masks: arrays ``(n, height, width)`` to a dict of ``(n,)`` arrays.
 
@@ -69,7 +70,7 @@ def score(
     thresholds, normalisation
         ``miou`` and ``mdice`` average IoU and Dice over these thresholds (a pixel counts from the threshold on) of the
         map normalised by ``minmax``, ``max``, ``sum`` or ``none``. On raw attention such thresholds mean nothing.
-    threads
+    workers
         Workers; the number of usable cores by default.
 
     Returns
@@ -104,67 +105,74 @@ def score(
         extremes = _check_values(grid, index)
         return _Case(PixelRanking.of(grid.ravel(), mask.ravel()), *extremes, weights, lambda: (grid, mask))
 
-    return _score_all(case, len(checked_maps), settings, threads)
+    return _score_all(case, len(checked_maps), settings, workers)
 
 
 def score_grid(
     grids: ArrayLike,
     masks: ArrayLike,
     *,
+    extents: ArrayLike | None = None,
     metrics: Iterable[str] | None = None,
     shares: Sequence[float] = SHARES,
     tolerance: float = 0.0,
     thresholds: Sequence[float] = THRESHOLDS,
     normalisation: Normalisation = "minmax",
-    threads: int | None = None,
+    workers: int | None = None,
 ) -> Scores:
     """Score maps still on their grid ``(n, rows, cols)`` against masks ``(n, height, width)``.
 
-    Equal to `score` on the maps upsampled by the nearest cell (`Heatmap.to_size` with ``nearest``), but from the exact
-    number of pixels and of positives in each cell: the sort is over cells, not pixels. So little is left to do for each
-    map that a second thread helps only where masks are large, and is used by default only there.
+    ``extents`` ``(n, 4)`` says where each grid lies in its image (crops, letterboxes); the whole image by default.
+
+    Equal to `score` on the maps upsampled by the nearest cell, zero outside the extent (`Heatmap.to_size` with
+    ``nearest``), but from the exact number of pixels and of positives in each cell: the sort is over cells, not pixels.
+    So little is left to do for each map that a second thread helps only where masks are large, and is used by default
+    only there.
     """
     settings = Settings.checked(metrics, shares, tolerance, thresholds, normalisation)
     checked_grids, checked_masks = _as_maps(grids), _as_masks(masks)
     if len(checked_grids) != len(checked_masks):
         raise InputError(f"{len(checked_grids)} maps do not go with {len(checked_masks)} masks")
     (rows, columns), (height, width) = checked_grids.shape[1:], checked_masks.shape[1:]
-    down, across = _Cells(height, rows), _Cells(width, columns)
-    counts = np.outer(down.counts, across.counts).ravel()
+    corners = _as_extents(extents, len(checked_grids))
+    cells = functools.cache(_Cells)
 
     def case(index: int) -> _Case:
         grid, mask = checked_grids[index], checked_masks[index]
-        extremes = _check_values(grid, index)
-        hits = across.sums(down.sums(mask.view(np.uint8), axis=0), axis=1).ravel()
-        ranking = CellRanking.of(grid.ravel(), counts, hits)
-        if (counts == 0).any():
-            extremes = float(ranking.values[0]), float(ranking.values[-1])
+        _check_values(grid, index)
+        x0, y0, x1, y1 = corners[index]
+        down, across = cells(height, rows, y0, y1), cells(width, columns, x0, x1)
+        ranking = CellRanking.of(*_counted(grid, mask, down, across))
 
         def weights() -> tuple[Weights, Weights, Weights]:
             inside = ranking.hits.astype(np.float64)
             return ranking.values.astype(np.float64), inside, ranking.counts - inside
 
-        return _Case(ranking, *extremes, weights, lambda: (grid[np.ix_(down.cell_of, across.cell_of)], mask))
+        def pixels() -> tuple[Floats, NDArray[np.bool_]]:
+            upsampled = np.zeros(mask.shape, dtype=grid.dtype)
+            upsampled[down.inside, across.inside] = grid[np.ix_(down.cell_of, across.cell_of)]
+            return upsampled, mask
+
+        return _Case(ranking, float(ranking.values[0]), float(ranking.values[-1]), weights, pixels)
 
     large = height * width > LARGE
-    return _score_all(case, len(checked_grids), settings, threads or (None if large else 1))
+    return _score_all(case, len(checked_grids), settings, workers or (None if large else 1))
 
 
-def _score_all(case: Callable[[int], _Case], count: int, settings: Settings, threads: int | None) -> Scores:
+def _score_all(case: Callable[[int], _Case], count: int, settings: Settings, workers: int | None) -> Scores:
     results: Scores = {name: np.full(count, np.nan) for name in settings.metrics}
     reasons = [""] * count
 
-    def work(indices: range) -> None:
-        for index in indices:
+    step = max(1, min(64, count // (4 * max(workers or usable_cores(), 1))))
+
+    def work(task: int) -> None:
+        for index in range(task * step, min((task + 1) * step, count)):
             values, reasons[index] = _measure(case(index), settings)
             for name, value in values.items():
                 results[name][index] = value
 
-    workers = threads or usable_cores()
-    step = max(1, min(64, count // (4 * workers)))
-    with ThreadPoolExecutor(workers) as pool:
-        for _ in pool.map(work, (range(start, min(start + step, count)) for start in range(0, count, step))):
-            pass
+    for _ in in_threads(work, -(-count // step), workers):
+        pass
     results["reason"] = np.array(reasons, dtype=np.str_)
     return results
 
@@ -176,7 +184,8 @@ def _measure(case: _Case, settings: Settings) -> tuple[dict[str, float], str]:
     reasons = []
     lowest, highest = case.lowest, case.highest
     if wants("entropy", "mass_inside", "cnr", "miou", "mdice"):
-        values, inside, outside = case.weights()
+        raw, inside, outside = case.weights()
+        values = raw / (highest or 1.0)  # the measures do not depend on the scale, and so no sum can overflow
         inside_mass = measures.weighted_sum(values, inside)
         total = inside_mass + measures.weighted_sum(values, outside)
     if wants("entropy"):
@@ -210,7 +219,8 @@ def _measure(case: _Case, settings: Settings) -> tuple[dict[str, float], str]:
             reasons.append("map is zero everywhere (mass_inside)")
     if wants("miou", "mdice"):
         if measures.can_normalise(lowest, highest, settings.normalisation):
-            levels = measures.levels_of(lowest, highest, total, settings.thresholds, settings.normalisation)
+            mass = measures.weighted_sum(raw, inside) + measures.weighted_sum(raw, outside)
+            levels = measures.levels_of(lowest, highest, mass, settings.thresholds, settings.normalisation)
             iou, dice = measures.overlaps_at(ranking, levels)
             found["miou"], found["mdice"] = float(iou.mean()), float(dice.mean())
         else:
@@ -219,18 +229,20 @@ def _measure(case: _Case, settings: Settings) -> tuple[dict[str, float], str]:
     return {name: value for name, value in found.items() if name in settings.metrics}, "; ".join(reasons)
 
 
-def usable_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _is_tensor(value: object) -> bool:
     # Asked without importing torch, which takes longer than scoring a thousand maps.
     return type(value).__module__.partition(".")[0] == "torch"
 
 
+def _as_array(values: ArrayLike, what: str) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"{what} must be an array of shape (n, height, width): {error}") from None
+
+
 def _as_maps(maps: ArrayLike) -> Floats:
-    array = np.asarray(maps)
+    array = _as_array(maps, "maps")
     if array.ndim != 3 or 0 in array.shape[1:]:
         raise InputError(f"maps must have shape (n, height, width); got {array.shape}")
     if array.dtype.kind not in "fiu":
@@ -241,14 +253,29 @@ def _as_maps(maps: ArrayLike) -> Floats:
 
 
 def _as_masks(masks: ArrayLike) -> NDArray[np.bool_]:
-    array = np.asarray(masks)
+    array = _as_array(masks, "masks")
     if array.ndim != 3 or 0 in array.shape[1:]:
         raise InputError(f"masks must have shape (n, height, width); got {array.shape}")
     if array.dtype == np.bool_:
         return array
-    if array.dtype.kind not in "fiu" or not np.isin(array, (0, 1)).all():
+    if array.dtype.kind not in "fiu":
         raise InputError(f"masks must hold booleans, or zeros and ones only; got {array.dtype}")
+    foreign = array[(array != 0) & (array != 1)]
+    if foreign.size:
+        raise InputError(f"masks must hold booleans, or zeros and ones only; got {foreign[0]}")
     return array.astype(np.bool_)
+
+
+def _as_extents(extents: ArrayLike | None, count: int) -> list[tuple[float, ...]]:
+    if extents is None:
+        return [(0.0, 0.0, 1.0, 1.0)] * count
+    array = np.asarray(extents, dtype=np.float64)
+    if array.shape != (count, 4):
+        raise InputError(f"extents must have shape ({count}, 4); got {array.shape}")
+    for index, (x0, y0, x1, y1) in enumerate(array.tolist()):
+        if not (np.isfinite(array[index]).all() and x0 < x1 and y0 < y1):
+            raise InputError(f"extent {index} must be finite with x0 < x1 and y0 < y1; got {(x0, y0, x1, y1)}")
+    return [tuple(corners) for corners in array.tolist()]
 
 
 def _check_values(grid: Floats, index: int) -> tuple[float, float]:
@@ -262,21 +289,32 @@ def _check_values(grid: Floats, index: int) -> tuple[float, float]:
 
 
 class _Cells:
-    """One axis of pixels, each belonging to the cell at its centre."""
+    """One axis of pixels, each belonging to the cell at its centre, as `Heatmap.to_size` has it; some to none."""
 
-    def __init__(self, pixels: int, cells: int) -> None:
-        self.cell_of = ((np.arange(pixels) + 0.5) * cells / pixels).astype(np.int64)
-        self.counts = np.bincount(self.cell_of, minlength=cells)
+    def __init__(self, pixels: int, cells: int, low: float, high: float) -> None:
+        position = positions(pixels, cells, low, high)
+        reached = np.flatnonzero((position >= 0) & (position < cells))
+        self.inside = slice(reached[0], reached[-1] + 1) if len(reached) else slice(0, 0)
+        self.cell_of = position[self.inside].astype(np.int64)
         self.starts = np.flatnonzero(np.diff(self.cell_of, prepend=-1))
-        self.seen = self.cell_of[self.starts]  # a grid finer than the pixels has cells that no pixel looks at
+        self.cells = self.cell_of[self.starts]  # those that some pixel looks at
+        self.counts = np.diff(np.append(self.starts, len(self.cell_of)))
 
-    def sums(self, array: NDArray[Any], axis: int) -> NDArray[np.int64]:
-        """Add up along ``axis`` what belongs to the same cell; a cell without a pixel gets zero."""
-        found = np.add.reduceat(array, self.starts, axis=axis, dtype=np.int64)
-        if len(self.starts) == len(self.counts):
-            return found
-        shape = list(array.shape)
-        shape[axis] = len(self.counts)
-        sums = np.zeros(shape, dtype=np.int64)
-        sums[(slice(None),) * axis + (self.seen,)] = found
-        return sums
+
+def _counted(
+    grid: Floats, mask: NDArray[np.bool_], down: _Cells, across: _Cells
+) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
+    """Return the values that pixels have, how many pixels have each, and how many positives; outside, zero."""
+    counts = np.outer(down.counts, across.counts).ravel()
+    values: Floats = grid[np.ix_(down.cells, across.cells)].ravel()
+    if len(counts):
+        seen = mask[down.inside, across.inside].view(np.uint8)
+        hits = np.add.reduceat(seen, down.starts, axis=0, dtype=np.int64)
+        hits = np.add.reduceat(hits, across.starts, axis=1).ravel()
+    else:
+        hits = counts
+    if outside := mask.size - int(counts.sum()):
+        values = cast(Floats, np.append(values, values.dtype.type(0)))
+        counts = np.append(counts, outside)
+        hits = np.append(hits, np.count_nonzero(mask) - int(hits.sum()))
+    return values, counts, hits

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rightlung.core.box import check_number
+from rightlung.core.checks import check_number
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.scoring.localisation.measures import NORMALISATIONS, Normalisation
 
@@ -49,7 +49,7 @@ class Settings:
     ) -> Settings:
         """Build from what a caller gave, naming what is wrong with it."""
         for share in shares:
-            if not 0 < check_number(share, "share") <= 100:
+            if not 0 < check_number(share, "share") / 100 <= 1:
                 raise InputError(f"a share must lie above 0 and up to 100 percent; got {share}")
         for threshold in thresholds:
             if check_number(threshold, "threshold") < 0:
@@ -59,6 +59,10 @@ class Settings:
         if normalisation not in NORMALISATIONS:
             raise unknown_name("map normalisation", str(normalisation), NORMALISATIONS)
         known = metric_names(shares)
+        if len(set(known)) < len(known):
+            raise InputError(
+                f"shares must differ in their first six digits, by which they are named; got {list(shares)}"
+            )
         if isinstance(metrics, str):
             metrics = [metrics]
         names = known if metrics is None else tuple(metrics)

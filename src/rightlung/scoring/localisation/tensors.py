@@ -21,6 +21,8 @@ CHUNK = 1 << 23
 
 def score_tensors(maps: Tensor, masks: Any, settings: Settings) -> dict[str, Any]:
     """Score ``maps`` (n, height, width) against ``masks`` of the same shape; see `score`."""
+    if isinstance(masks, np.ndarray) and not masks.flags.writeable:
+        masks = masks.copy()  # a tensor cannot be read-only
     masks = torch.as_tensor(masks, device=maps.device)
     if maps.ndim != 3 or 0 in maps.shape[1:]:
         raise InputError(f"maps must have shape (n, height, width); got {tuple(maps.shape)}")
@@ -30,6 +32,8 @@ def score_tensors(maps: Tensor, masks: Any, settings: Settings) -> dict[str, Any
         if not ((masks == 0) | (masks == 1)).all():
             raise InputError(f"masks must hold booleans, or zeros and ones only; got {masks.dtype}")
         masks = masks.bool()
+    if maps.is_complex() or maps.dtype == torch.bool:
+        raise InputError(f"maps must hold floats; got {maps.dtype}")
     maps = maps.detach()
     if maps.dtype in (torch.float16, torch.bfloat16):
         maps = maps.float()
@@ -90,7 +94,8 @@ def _score_chunk(maps: Tensor, masks: Tensor, settings: Settings) -> tuple[dict[
         (positives == pixels, "mask covers every pixel"),
     ]
     lowest, highest = values.amin(dim=1).double(), values.amax(dim=1).double()
-    doubles = values.double()
+    raw = values.double()
+    doubles = raw / torch.where(highest > 0, highest, 1.0)[:, None]  # no measure of these depends on the scale
     total = doubles.sum(dim=1)
     if wants("entropy"):
         shares = doubles / total[:, None]
@@ -108,7 +113,7 @@ def _score_chunk(maps: Tensor, masks: Tensor, settings: Settings) -> tuple[dict[
         found["mass_inside"] = (doubles * labels).sum(dim=1) / total
         reasons.append((partial & (total == 0), "map is zero everywhere (mass_inside)"))
     if wants("miou", "mdice"):
-        normalised, possible = _normalised(doubles, lowest, highest, total, settings.normalisation)
+        normalised, possible = _normalised(raw, lowest, highest, settings.normalisation)
         overlaps = []
         for threshold in settings.thresholds:
             above = normalised >= threshold
@@ -178,12 +183,10 @@ def _contrast_to_noise(values: Tensor, labels: Tensor) -> Tensor:
     return torch.where(spread > 0, (means[0] - means[1]) / spread.sqrt(), torch.nan)
 
 
-def _normalised(
-    values: Tensor, lowest: Tensor, highest: Tensor, total: Tensor, normalisation: str
-) -> tuple[Tensor, Tensor]:
+def _normalised(values: Tensor, lowest: Tensor, highest: Tensor, normalisation: str) -> tuple[Tensor, Tensor]:
     """Return the maps normalised in the named way, and for which of them that is possible."""
     if normalisation == "minmax":
         return (values - lowest[:, None]) / (highest - lowest)[:, None], highest > lowest
     if normalisation == "none":
         return values, torch.ones_like(highest, dtype=torch.bool)
-    return values / (highest if normalisation == "max" else total)[:, None], highest > 0
+    return values / (highest if normalisation == "max" else values.sum(dim=1))[:, None], highest > 0

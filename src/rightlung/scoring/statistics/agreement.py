@@ -31,36 +31,36 @@ MEASUREMENTS = ("nominal", "ordinal", "interval", "ratio")
 _RATIO_VALUES = 4096
 
 
-def krippendorff_alpha(ratings: ArrayLike, level: Measurement = "nominal") -> float:
+def krippendorff_alpha(ratings: ArrayLike, measurement: Measurement = "nominal") -> float:
     """Alpha of ``ratings`` (raters, units), NaN where a rater gave none.
 
     1 is perfect agreement, 0 what chance would give, below 0 systematic disagreement. NaN where alpha is undefined:
     no unit has two ratings, or all ratings are the same (``krippendorff_interval`` says which).
 
-    >>> krippendorff_alpha([[1, 2, 3, 3], [1, 2, 3, 4]], level="ordinal").__round__(3)
+    >>> krippendorff_alpha([[1, 2, 3, 3], [1, 2, 3, 4]], measurement="ordinal").__round__(3)
     0.91
     """
-    units = _Units(ratings, level)
+    units = _Units(ratings, measurement)
     return math.nan if units.reason else float(units.alpha(np.ones((1, units.count)))[0])
 
 
 def krippendorff_interval(
     ratings: ArrayLike,
-    level: Measurement = "nominal",
+    measurement: Measurement = "nominal",
     *,
     clusters: Clusters | None = None,
     resamples: int = 10_000,
     method: Method = "bca",
-    confidence: float = 0.95,
+    level: float = 0.95,
     seed: int = 0,
     workers: int | None = None,
 ) -> Interval:
     """Alpha with an interval by resampling units, or the ``clusters`` (one entry for each unit) they belong to.
 
-    ``level`` is the level of measurement, as for ``krippendorff_alpha``; the confidence level is ``confidence``.
-    ``n`` counts units with at least two ratings, ``undefined`` the others.
+    ``measurement`` is the level of measurement, as for ``krippendorff_alpha``; ``level`` is that of confidence. ``n``
+    counts units with at least two ratings, ``undefined`` the others.
     """
-    units = _Units(ratings, level)
+    units = _Units(ratings, measurement)
     kept = None if clusters is None else cluster_index(clusters, len(units.pairable))[units.pairable]
     interval = bootstrap_by_counts(
         units.alpha,
@@ -68,7 +68,7 @@ def krippendorff_interval(
         clusters=kept,
         resamples=resamples,
         method=method,
-        level=confidence,
+        level=level,
         seed=seed,
         workers=workers,
     )

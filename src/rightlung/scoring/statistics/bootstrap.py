@@ -46,7 +46,6 @@ def bootstrap(
     method: Method = "bca",
     level: float = 0.95,
     seed: int = 0,
-    keep_undefined: bool = False,
     workers: int | None = None,
 ) -> Interval:
     """Interval of a statistic of ``values``.
@@ -57,8 +56,7 @@ def bootstrap(
     instance was drawn, ``bootstrap_by_counts`` is much faster.
 
     ``weights`` (mean only) gives sum(weight · value) / sum(weight): with unions as weights, the mean of IoUs becomes
-    the pooled IoU. Instances with a NaN anywhere are left out and counted, unless ``keep_undefined`` hands them on to a
-    callable that knows what to do with them.
+    the pooled IoU. Instances with a NaN anywhere are left out and counted.
 
     >>> scores = [0.2, 0.4, 0.4, 0.9, 0.7, 0.1, 0.6, 0.5]
     >>> bootstrap(scores, clusters=["a", "a", "b", "b", "c", "c", "d", "d"]).sentence()
@@ -68,8 +66,6 @@ def bootstrap(
     if isinstance(statistic, str):
         if statistic != "mean":
             raise unknown_name("statistic", statistic, ["mean"])
-        if keep_undefined:
-            raise InputError("keep_undefined is for a callable statistic; the mean leaves undefined values out")
         return bootstrap_columns(
             as_floats("values", values)[:, None],
             clusters=clusters,
@@ -85,7 +81,7 @@ def bootstrap(
     array = as_floats("values", values, dimensions=None)
     index = None if clusters is None else cluster_index(clusters, len(array))
     undefined = np.asarray(np.isnan(array).any(axis=tuple(range(1, array.ndim))))
-    kept = np.full(len(array), True) if keep_undefined else ~undefined
+    kept = ~undefined
     sample = array[kept]
     of_sample, cluster_count = _renumber(index, kept)
     rows = np.arange(len(sample))

@@ -44,7 +44,7 @@ class Difference(Interval):
     exact: bool
     """Whether ``p`` comes from all patterns of flips instead of drawn ones."""
     shown: bool
-    """Whether the interval excludes zero (and, where it has no width, the p-value is below 1 − level)."""
+    """Whether the interval excludes zero **and** the p-value is below 1 − level."""
 
     def sentence(self, digits: int = 3) -> str:
         """Say what was found, first of all whether anything was."""
@@ -122,7 +122,9 @@ def paired_difference(
             p, exact = _flip_pairs(kept, kept_index, of_one, resamples, seed)
     if not interval.defined:
         p, exact = math.nan, False
-    shown = interval.excludes(0.0) and (interval.low < interval.high or p < 1 - level)
+    # Both, because a bootstrap interval is too narrow where patients are few (two of them can never give p < 0.5), and
+    # the test alone says nothing of the size.
+    shown = interval.excludes(0.0) and p < 1 - level
     return Difference(
         **asdict(interval),
         first=float(sides[0]),

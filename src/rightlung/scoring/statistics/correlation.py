@@ -197,15 +197,18 @@ def _none(
 
 def _standardised(values: FloatArray) -> FloatArray:
     """Centred and of unit length, scaled before squaring so that neither tiny nor huge values are lost."""
-    largest = np.abs(values).max()
-    centred = values / largest - (values / largest).mean()
+    middle = values.min() / 2 + values.max() / 2  # taken off first, so that a large offset costs no digits
+    centred = values - middle
     centred /= np.abs(centred).max()
+    centred -= centred.mean()
     result: FloatArray = centred / math.sqrt(float((centred * centred).sum()))
     return result
 
 
 def _of_scores(first: FloatArray, second: FloatArray) -> float:
-    return float(np.clip((first * second).sum(), -1.0, 1.0))
+    product = float((first * second).sum())
+    # A correlation that misses one by rounding is one: no data of finite precision can show the difference.
+    return math.copysign(1.0, product) if abs(product) > 1 - 1e-12 else product
 
 
 def _of_moments(moments: FloatArray) -> FloatArray:

@@ -113,17 +113,16 @@ def cluster_index(clusters: Clusters, length: int) -> IndexArray:
     Sorted, so that the order of the instances does not change the resamples. An instance whose patient is not known is
     refused: giving it a patient of its own would narrow the interval in silence.
     """
-    names = np.asarray(clusters)
-    if names.shape != (length,):
-        raise InputError(f"clusters must have one entry for each of {length} instances, not the shape {names.shape}")
-    if names.dtype.kind == "O":
-        for position, name in enumerate(names):
-            if name is None or name != name:  # NaN is the one value unequal to itself
-                raise InputError(f"clusters[{position}] is {name}: every instance needs a cluster (patient)")
-        names = np.asarray([str(name) for name in names])
-    if names.dtype.kind == "f" and np.isnan(names).any():
-        position = int(np.isnan(names).argmax())
-        raise InputError(f"clusters[{position}] is nan: every instance needs a cluster (patient)")
-    if names.dtype.kind == "U" and (names == "").any():
-        raise InputError(f"clusters[{int((names == '').argmax())}] is empty: every instance needs a cluster (patient)")
+    given = clusters.tolist() if isinstance(clusters, np.ndarray) else list(clusters)
+    if len(given) != length:
+        raise InputError(f"clusters must have one entry for each of {length} instances; got {len(given)}")
+    for position, name in enumerate(given):
+        whole = isinstance(name, int | np.integer) or (isinstance(name, float) and name.is_integer())
+        if isinstance(name, bool) or not (whole or (isinstance(name, str) and name.strip())):
+            raise InputError(
+                f"clusters[{position}] is {name!r}: every instance needs a cluster (patient), a text or a whole number"
+            )
+        if isinstance(name, str) != isinstance(given[0], str):  # is 7 the patient "7"? we cannot know
+            raise InputError(f"clusters mix texts and numbers: {given[0]!r} and, at position {position}, {name!r}")
+    names = np.array(given) if given else np.array([], dtype=np.intp)
     return np.unique(names, return_inverse=True)[1].astype(np.intp)

@@ -15,14 +15,12 @@ leaves out one *cluster* at a time.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 
 import numpy as np
 
-from rightlung.core.errors import InputError
 from rightlung.scoring.statistics.intervals import FloatArray, IndexArray, Interval, Method
+from rightlung.scoring.threads import in_threads
 
 # Counts held at once by one thread: two megabytes of float64, about a core's cache.
 COUNTS_AT_ONCE = 2**18
@@ -105,7 +103,7 @@ def replicates(
     def of_group(group: int) -> FloatArray:
         return statistic(draw_counts(cluster_count, resamples=resamples, seed=seed, group=group))
 
-    return np.concatenate(list(_in_threads(of_group, _group_count(cluster_count, resamples), workers)))
+    return np.concatenate(list(in_threads(of_group, _group_count(cluster_count, resamples), workers)))
 
 
 def cluster_sums(values: FloatArray, index: IndexArray, cluster_count: int) -> FloatArray:
@@ -127,18 +125,6 @@ def _group_rows(cluster_count: int) -> int:
 
 def _group_count(cluster_count: int, resamples: int) -> int:
     return -(-resamples // _group_rows(cluster_count))
-
-
-def _in_threads(work: Callable[[int], FloatArray], tasks: int, workers: int | None) -> Iterator[FloatArray]:
-    """Results in the order of the tasks; NumPy lets go of the interpreter lock while it draws and adds."""
-    if workers is not None and workers < 1:
-        raise InputError(f"workers must be at least 1, not {workers}")
-    threads = min(workers or os.cpu_count() or 1, tasks)
-    if threads <= 1:
-        yield from map(work, range(tasks))
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        yield from pool.map(work, range(tasks))
 
 
 def _jackknife(statistic: CountStatistic, cluster_count: int) -> FloatArray:

@@ -5,6 +5,7 @@ They are not radiographs and prove nothing about a model; they are what the demo
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 
@@ -18,6 +19,7 @@ LUNGS = {"right": (0.30, 0.52), "left": (0.70, 0.52)}  # the patient's right lun
 RADII = (0.15, 0.33)
 
 
+@functools.cache
 def lung(side: str) -> NDArray[np.bool_]:
     """Return the pixels of the patient's ``left`` or ``right`` lung field."""
     (x, y), (radius_x, radius_y) = LUNGS[side], RADII

@@ -1,0 +1,54 @@
+"""Checks that several nouns share, each with a sentence that names the value."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from rightlung.core.errors import InputError
+
+Size = tuple[int, int]
+"""``(height, width)`` in pixels, as in ``array.shape``."""
+
+
+def as_array(values: ArrayLike, what: str) -> NDArray[Any]:
+    """Return a new array of ``values``, refusing rows of different lengths and what is no array at all."""
+    try:
+        return np.array(values)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise InputError(f"{what} must be a rectangular array of numbers: {error}") from None
+
+
+def check_size(size: Sequence[int], what: str = "size") -> Size:
+    """Return ``size`` as ``(height, width)``, refusing anything but two positive integers."""
+    good = isinstance(size, Sequence) and len(size) == 2
+    if not good or not all(
+        isinstance(side, int | np.integer) and not isinstance(side, bool) and side > 0 for side in size
+    ):
+        raise InputError(f"{what} must be (height, width), two positive integers; got {size!r}")
+    return int(size[0]), int(size[1])
+
+
+def check_number(value: object, what: str) -> float:
+    """Return ``value`` as a finite ``float``; booleans and text are not numbers here."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise InputError(f"{what} must be a number; got {value!r}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise InputError(f"{what} is too large for a floating-point number") from None
+    if not math.isfinite(number):
+        raise InputError(f"{what} must be finite; got {number}")
+    return number
+
+
+def check_text(value: object, what: str) -> str:
+    """Return ``value`` if it is a text with something in it."""
+    if not isinstance(value, str) or not value.strip():
+        raise InputError(f"{what} must be a text with at least one character; got {value!r}")
+    return value
