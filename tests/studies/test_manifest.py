@@ -423,3 +423,14 @@ def test_boxes_written_are_boxes_read(studies: dict[str, list[tuple[str, Box]]])
             read = {(label, box) for phrase in study.phrases for label in phrase.findings for box in phrase.boxes}
             assert read == set(studies[study.id])
             assert len(study.phrases) == len({label for label, _ in studies[study.id]})
+
+
+def test_a_gaze_map_is_read_and_a_wrong_one_is_named(write_data: WriteData) -> None:
+    good = {"grid": [1, 2], "values": [3, 1], "units": 4}
+    rows = [{**A, "gaze": good}, {**B, "gaze": {**good, "grid": [2, 2]}}, {**B, "gaze": {**good, "values": [3, -1]}}]
+    source = opened(write_data([*rows, {**B, "gaze": {"gird": [1, 2]}}]))
+    (study,) = source
+    assert study.gaze is not None
+    assert study.gaze.values.tolist() == [[0.75, 0.25]]
+    assert [problem.row for problem in source.problems] == [2, 3, 4]
+    assert "did you mean 'grid'" in str(source.problems[2])

@@ -69,7 +69,8 @@ def test_a_malformed_address_is_explained(text: str, reason: str) -> None:
 
 
 def test_an_unknown_scheme_suggests_the_nearest_that_exists() -> None:
-    assert refusal("manifset:/x") == "unknown kind of source 'manifset'; did you mean 'manifest'? Known: manifest"
+    sentence = "unknown kind of source 'manifset'; did you mean 'manifest'? Known: manifest, phantom"
+    assert refusal("manifset:/x") == sentence
 
 
 def test_an_existing_path_is_told_how_to_become_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

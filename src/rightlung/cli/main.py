@@ -81,6 +81,28 @@ def data_show(
 
 
 @app.command()
+def phantom(
+    out: Annotated[Path, typer.Argument(help="Folder to write to; a run that was stopped goes on.", metavar="OUT")],
+    count: Annotated[int, typer.Option(help="Studies to make.", metavar="N")],
+    seed: Annotated[int, typer.Option(help="Same seed, same studies.", metavar="S")],
+    size: Annotated[int | None, typer.Option(help="Pixels a side; 256 unless the configuration says else.")] = None,
+    dicom: Annotated[bool, typer.Option("--dicom", help="Write DX DICOM files, too, under OUT/dicom.")] = False,
+    shortcut: Annotated[
+        list[str] | None,
+        typer.Option(help="Plant a fault: NAME=STRENGTH or NAME:FINDING=STRENGTH. Repeatable.", metavar="FAULT"),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with prevalences and all else, see docs/phantom.md.", metavar="FILE")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Make up studies with exactly known truth and write them as a manifest folder."""
+    from rightlung.cli.phantom import run
+
+    run(out, count, seed, size, dicom, shortcut or [], config, json)
+
+
+@app.command()
 def predictions(
     path: Annotated[Path, typer.Argument(help="A predictions folder or Parquet file.", metavar="PATH")],
     json: Json = False,

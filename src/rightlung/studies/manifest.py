@@ -200,6 +200,7 @@ def _study(row: Row, storage: Storage, address: str) -> Study:
         phrases=tuple(_phrases(row, storage)),
         regions=row.regions,
         findings=row.findings,
+        gaze=row.gaze,
         source=address,
         extra=row.extra,
     )

@@ -11,14 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from rightlung.core import Box, InputError, Polarity
-from rightlung.core.checks import check_number
+import numpy as np
+
+from rightlung.core import Box, Heatmap, InputError, Polarity
+from rightlung.core.checks import check_number, check_size
 from rightlung.core.errors import unknown_name
 from rightlung.studies.files import relative_name
 
 KNOWN_FIELDS = frozenset({
     "id", "file", "patient", "study", "view", "split", "age", "sex", "findings", "boxes", "masks", "text", "sections",
-    "phrases", "regions",
+    "phrases", "regions", "gaze",
 })  # fmt: skip
 
 Value = TypeVar("Value")
@@ -62,6 +64,7 @@ class Row:
     sections: Mapping[str, str]
     phrases: tuple[PhraseRow, ...] | None
     regions: Mapping[str, Box]
+    gaze: Heatmap | None
     extra: Mapping[str, Any]
 
     def files(self) -> Iterator[tuple[str, str]]:
@@ -107,6 +110,7 @@ def parse_row(line: bytes) -> Row:
             for name, value in _mapping("regions", row.get("regions")).items()
             if value is not None
         },
+        gaze=None if row.get("gaze") is None else _gaze(_mapping("gaze", row["gaze"])),
         extra={name: value for name, value in row.items() if name not in KNOWN_FIELDS},
     )
 
@@ -247,6 +251,26 @@ def _polarity(field: str, value: object) -> Polarity:
         return Polarity(value)  # type: ignore[arg-type]  # anything but the three texts raises ValueError
     except ValueError:
         raise FieldError(field, str(unknown_name("polarity", str(value), [*Polarity]))) from None
+
+
+def _gaze(entry: dict[str, Any]) -> Heatmap:
+    """A map as whole numbers of ``1 / units``, row by row, which takes a third of the room of decimal fractions."""
+    for key in entry:
+        if key not in ("grid", "values", "units"):
+            raise FieldError("gaze", str(unknown_name("key", key, ("grid", "values", "units"))))
+    rows, columns = _checked(
+        "gaze.grid", lambda value: check_size(value, "grid"), _list("gaze.grid", entry.get("grid"))
+    )
+    values = [
+        _checked(f"gaze.values[{index}]", lambda number: check_number(number, "a value"), value)
+        for index, value in enumerate(_list("gaze.values", entry.get("values")))
+    ]
+    units = _checked("gaze.units", lambda value: check_number(value, "units"), entry.get("units", 1))
+    if len(values) != rows * columns or units <= 0:
+        raise FieldError(
+            "gaze", f"a grid of {rows} x {columns} needs as many values, in positive units; got {len(values)}"
+        )
+    return _checked("gaze", Heatmap, (np.array(values) / units).reshape(rows, columns))
 
 
 def _phrases(value: object) -> Iterator[PhraseRow]:

@@ -164,7 +164,13 @@ def _open_manifest(address: Address) -> Source:
     return open_manifest(address)
 
 
-_openers: dict[str, Opener] = {"manifest": _open_manifest}
+def _open_phantom(address: Address) -> Source:
+    from rightlung.phantom.source import open_phantom
+
+    return open_phantom(address)
+
+
+_openers: dict[str, Opener] = {"manifest": _open_manifest, "phantom": _open_phantom}
 
 
 def register_source(scheme: str, opener: Opener) -> None:

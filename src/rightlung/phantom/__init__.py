@@ -1,0 +1,1 @@
+"""Studies are made here: a patient that never was, its picture, its words, and the truth about both."""

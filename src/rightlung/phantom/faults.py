@@ -1,0 +1,222 @@
+"""Planted faults: what can be wrong with a data set, put in on purpose so that an audit can be shown to catch it.
+
+Three are **shortcuts**: a sign that has nothing to do with a finding but goes with it. With strength s, the sign is
+there with probability (1 + s) / 2 where the finding is and (1 - s) / 2 where it is not: at 0 it is on half of all
+studies and means nothing (the control), at 1 it gives the finding away. The other three strike a share s of
+the studies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.core.box import Box
+from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.study import Image
+from rightlung.lexicon import find
+from rightlung.phantom.config import FINDING_ORDER
+from rightlung.phantom.image.overlays import lettering
+from rightlung.phantom.scene import Device, Scene, Side
+from rightlung.phantom.streams import Stream, key_uniform
+from rightlung.phantom.truth import present_findings
+
+SHORTCUTS: Mapping[str, str] = {"marker": "pneumonia", "tube": "pneumothorax", "border": "cardiomegaly"}
+"""The signs, each with the finding it goes with unless another is named."""
+
+SHARES: tuple[str, ...] = ("mirrored", "shuffled", "wrong-boxes")
+"""What strikes a share of the studies, whatever they show."""
+
+FAULT_NAMES: tuple[str, ...] = (*SHORTCUTS, *SHARES)
+
+_MARKER = "ICU"
+_TUBE = "chest tube"
+_BLOCK = 64  # reports are exchanged within as many neighbours, so that a study needs no other's count to be known
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One kind of planted fault. ``finding`` is what a shortcut goes with, empty for the others."""
+
+    name: str
+    strength: float
+    finding: str = ""
+
+    def __post_init__(self) -> None:
+        if self.name not in FAULT_NAMES:
+            raise unknown_name("shortcut", str(self.name), FAULT_NAMES)
+        if isinstance(self.strength, bool) or not isinstance(self.strength, int | float):
+            raise InputError(f"shortcut {self.name}: the strength must be a number from 0 to 1; got {self.strength!r}")
+        if not (math.isfinite(self.strength) and 0.0 <= self.strength <= 1.0):
+            raise InputError(f"shortcut {self.name}: the strength must be from 0 to 1; got {self.strength:g}")
+        if self.name in SHARES and self.finding:
+            raise InputError(f"shortcut {self.name} goes with no finding; got {self.finding!r}")
+        if self.name in SHORTCUTS:
+            object.__setattr__(self, "finding", _finding(self.name, self.finding or SHORTCUTS[self.name]))
+        object.__setattr__(self, "strength", float(self.strength))
+
+    def __str__(self) -> str:
+        goes_with = f":{self.finding}" if self.finding else ""
+        return f"{self.name}{goes_with}={self.strength:g}"
+
+
+def _finding(fault: str, name: str) -> str:
+    meant = find(name) if name.strip() else None
+    if meant is None or meant.name not in FINDING_ORDER:
+        raise unknown_name(f"finding for shortcut {fault}:", name, FINDING_ORDER)
+    return meant.name
+
+
+def parse_fault(text: str) -> Fault:
+    """Read ``NAME=STRENGTH`` or ``NAME:FINDING=STRENGTH``; a colon may stand for the equals sign.
+
+    >>> parse_fault("marker:effusion=0.9")
+    Fault(name='marker', strength=0.9, finding='pleural effusion')
+    """
+    head, separator, number = text.rpartition("=" if "=" in text else ":")
+    if not separator:
+        raise InputError(f"a shortcut is NAME=STRENGTH, such as marker=0.9; got {text!r}")
+    name, _, finding = (part.strip() for part in head.partition(":"))
+    if name not in FAULT_NAMES:
+        raise unknown_name("shortcut", name, FAULT_NAMES)
+    try:
+        strength = float(number)
+    except ValueError:
+        raise InputError(f"shortcut {name}: the strength must be a number from 0 to 1; got {number!r}") from None
+    return Fault(name, strength, finding)
+
+
+def parse_faults(texts: Iterable[str]) -> tuple[Fault, ...]:
+    """Read several, each name at most once, and return them in a fixed order."""
+    faults: dict[str, Fault] = {}
+    for text in texts:
+        fault = parse_fault(text)
+        if fault.name in faults:
+            raise InputError(f"shortcut {fault.name} is given twice")
+        faults[fault.name] = fault
+    return tuple(faults[name] for name in FAULT_NAMES if name in faults)
+
+
+def find_fault(faults: Sequence[Fault], name: str) -> Fault | None:
+    """Return the fault of this name, if it is planted at all."""
+    return next((fault for fault in faults if fault.name == name), None)
+
+
+def shows_sign(fault: Fault, scene: Scene) -> bool:
+    """Whether a shortcut's sign is on this study."""
+    there = fault.finding in present_findings(scene)
+    probability = (1.0 + fault.strength) / 2.0 if there else (1.0 - fault.strength) / 2.0
+    return key_uniform(scene.seed, scene.index, "fault", fault.name) < probability
+
+
+def strikes(fault: Fault, seed: int, index: int) -> bool:
+    """Whether a fault that strikes a share of the studies strikes this one."""
+    return key_uniform(seed, index, "fault", fault.name) < fault.strength
+
+
+def plant_tube(scene: Scene, faults: Sequence[Fault]) -> Scene:
+    """Return the scene with a chest tube put in or taken out, as the fault wants it; the report will know of it."""
+    fault = find_fault(faults, "tube")
+    if fault is None:
+        return scene
+    others = tuple(device for device in scene.devices if device.kind != _TUBE)
+    if not shows_sign(fault, scene):
+        return replace(scene, devices=others)
+    if len(others) < len(scene.devices):
+        return scene
+    stream = Stream(scene.seed, scene.index, "fault", "tube", "device")
+    sides: list[Side] = [
+        lesion.side
+        for lesion in scene.lesions
+        if lesion.finding in (fault.finding, "pneumothorax", "pleural effusion") and lesion.side in ("left", "right")
+    ]
+    side: Side = sides[0] if sides else stream.choice(("left", "right"))
+    tube = Device(_TUBE, side, stream.choice(("apex", "base")), stream.uniform(0.3, 0.9), True, stream.seed())
+    return replace(scene, devices=(*others, tube))
+
+
+def paint(image: Image, scene: Scene, faults: Sequence[Fault]) -> Image:
+    """Return the picture with the signs that lie in it: the word, the frame; mirrored last, with all that is on it."""
+    marker, border, mirrored = (find_fault(faults, name) for name in ("marker", "border", "mirrored"))
+    painted = image
+    if marker is not None and shows_sign(marker, scene):
+        painted = _marked(painted, Stream(scene.seed, scene.index, "fault", "marker", "place"))
+    if border is not None and shows_sign(border, scene):
+        painted = _framed(painted)
+    if mirrored is not None and strikes(mirrored, scene.seed, scene.index):
+        painted = np.ascontiguousarray(painted[:, ::-1])
+    return painted
+
+
+def _marked(image: Image, stream: Stream) -> Image:
+    """Burn a word into a lower corner, clear of the collimator's borders, where no side letter ever stands."""
+    size = image.shape[0]
+    letters = lettering(_MARKER, max(7, round(size * 0.04)))
+    height, width = letters.shape
+    inset = round(size * stream.uniform(0.08, 0.11))
+    left = inset if stream.chance(0.5) else size - inset - width
+    top = size - inset - height
+    marked = image.copy()
+    window = marked[top : top + height, left : left + width]
+    np.maximum(window, np.float32(0.97) * letters, out=window)
+    return marked
+
+
+def _framed(image: Image) -> Image:
+    width = max(2, round(image.shape[0] * 0.015))
+    framed = np.full_like(image, 0.9)
+    framed[width:-width, width:-width] = image[width:-width, width:-width]
+    return framed
+
+
+def report_donor(index: int, seed: int, faults: Sequence[Fault]) -> int | None:
+    """Return the study whose report this one has got, None where it has its own. The two have exchanged theirs."""
+    fault = find_fault(faults, "shuffled")
+    if fault is None:
+        return None
+    block, place = divmod(index, _BLOCK)
+    order = Stream(seed, "fault", "shuffled", block).shuffled(range(_BLOCK))
+    at = order.index(place)
+    first, second = order[at - at % 2], order[at - at % 2 + 1]
+    if key_uniform(seed, "fault", "shuffled", block, min(first, second)) >= fault.strength:
+        return None
+    return block * _BLOCK + (second if place == first else first)
+
+
+def random_box(seed: int, index: int, target: str) -> Box:
+    """Return the box that stands in for a target whose true place was lost; the same for the same target."""
+    stream = Stream(seed, index, "fault", "wrong-boxes", target)
+    width, height = stream.uniform(0.08, 0.4), stream.uniform(0.08, 0.4)
+    x, y = stream.uniform(0.0, 1.0 - width), stream.uniform(0.0, 1.0 - height)
+    return Box(round(x, 4), round(y, 4), round(x + width, 4), round(y + height, 4))
+
+
+def wrong_targets(
+    seed: int, index: int, targets: Sequence[str], size: int
+) -> tuple[tuple[Box, ...], NDArray[np.bool_]]:
+    """Return random boxes in place of targets, and the mask that they make."""
+    boxes = tuple(random_box(seed, index, target) for target in targets)
+    pixels = np.zeros((size, size), dtype=np.bool_)
+    for box in boxes:
+        pixels[box.pixel_slices((size, size))] = True
+    return boxes, pixels
+
+
+def planted(scene: Scene, faults: Sequence[Fault], study_id_of: Mapping[int, str]) -> dict[str, dict[str, object]]:
+    """Return what was planted in a study, by name: a shortcut with its finding, a foreign report with whose it is."""
+    found: dict[str, dict[str, object]] = {}
+    for fault in faults:
+        if fault.name in SHORTCUTS:
+            if shows_sign(fault, scene):
+                found[fault.name] = {"finding": fault.finding}
+        elif fault.name == "shuffled":
+            donor = report_donor(scene.index, scene.seed, faults)
+            if donor is not None:
+                found[fault.name] = {"report_of": study_id_of[donor]}
+        elif strikes(fault, scene.seed, scene.index):
+            found[fault.name] = {}
+    return found

@@ -1,0 +1,101 @@
+"""Where a reader's eyes would go: a scan in the order that is taught, and dwelling where something is.
+
+The reader starts in the middle, follows the airway, compares the lungs zone by zone from side to side, then looks at
+hila, heart, angles, diaphragms and bones. Next to the station nearest to it a lesion holds the eye, the longer the
+worse it is; a device is followed to its tip. It is a made-up reader, plausible and not measured on anyone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.core.box import Box
+from rightlung.core.heatmap import Heatmap
+from rightlung.phantom.scene import Scene
+from rightlung.phantom.streams import Stream
+
+GRID = 32
+SPREAD = 0.035
+"""One degree of the visual field in widths of the picture: shown 33 cm wide, seen from 65 cm."""
+
+SCAN: tuple[str, ...] = (
+    "mediastinum", "trachea", "right apical zone", "left apical zone", "right upper lung zone", "left upper lung zone",
+    "right mid lung zone", "left mid lung zone", "right hilar structures", "left hilar structures",
+    "right lower lung zone", "left lower lung zone", "cardiac silhouette", "aortic arch", "right costophrenic angle",
+    "left costophrenic angle", "right hemidiaphragm", "left hemidiaphragm", "right clavicle", "left clavicle", "spine",
+    "abdomen",
+)  # fmt: skip
+"""The stations of the scan, regions of Chest ImaGenome."""
+
+_SELDOM = ("right clavicle", "left clavicle", "spine", "abdomen", "aortic arch", "trachea")
+_SELDOM_SHARE = 0.6
+_LEAST_DWELL, _DWELL = 0.4, 2.6  # seconds on a lesion: barely there, and what severity adds
+_FIXATION = 0.35  # seconds of one fixation on a lesion
+_TIP_DWELL = 0.3
+
+Fixation = tuple[float, float, float]
+"""x and y in fractions of the picture, seconds."""
+
+
+def fixations(
+    scene: Scene,
+    regions: Mapping[str, Box],
+    lesion_masks: NDArray[np.bool_],
+    device_tips: Sequence[Sequence[float]],
+) -> list[Fixation]:
+    """Return the reading path of a scene in order; ``lesion_masks`` is ``(lesions, h, w)``, a mask may be empty."""
+    stream = Stream(scene.seed, scene.index, "gaze")
+    stations = [name for name in SCAN if name not in _SELDOM or stream.chance(_SELDOM_SHARE)]
+    pauses: dict[str, list[Fixation]] = {}
+    for lesion, mask in zip(scene.lesions, lesion_masks, strict=True):
+        held = _dwell(mask, lesion.severity, Stream(scene.seed, scene.index, "gaze", lesion.seed))
+        if held:
+            pauses.setdefault(_nearest(held[0], stations, regions), []).extend(held)
+    for tip in device_tips:
+        if all(math.isfinite(value) and 0.0 <= value <= 1.0 for value in tip):
+            glance = (float(tip[0]), float(tip[1]), _TIP_DWELL)
+            pauses.setdefault(_nearest(glance, stations, regions), []).append(glance)
+    path: list[Fixation] = []
+    for name in stations:
+        x, y = regions[name].centre
+        reach_x, reach_y = regions[name].width / 6, regions[name].height / 6
+        seconds = 0.16 + 0.14 * stream.random() + 0.1 * stream.random()
+        path.append((x + stream.normal(0.0, reach_x), y + stream.normal(0.0, reach_y), seconds))
+        path.extend(pauses.get(name, ()))
+    return [_rounded(*fixation) for fixation in path]
+
+
+def _rounded(x: float, y: float, seconds: float) -> Fixation:
+    """Return a fixation inside the picture, in as many digits as eye trackers have."""
+    return round(min(max(x, 0.0), 1.0), 4), round(min(max(y, 0.0), 1.0), 4), round(seconds, 3)
+
+
+def _dwell(mask: NDArray[np.bool_], severity: float, stream: Stream) -> list[Fixation]:
+    """Return fixations inside a lesion, in all as long as it deserves; none on what is not in the picture."""
+    rows, columns = np.nonzero(mask)
+    if not len(rows):
+        return []
+    seconds = _LEAST_DWELL + _DWELL * severity
+    count = max(1, round(seconds / _FIXATION))
+    chosen = [int(stream.random() * len(rows)) for _ in range(count)]
+    height, width = mask.shape
+    return [((columns[at] + 0.5) / width, (rows[at] + 0.5) / height, seconds / count) for at in chosen]
+
+
+def _nearest(fixation: Fixation, stations: Sequence[str], regions: Mapping[str, Box]) -> str:
+    x, y, _ = fixation
+    return min(stations, key=lambda name: math.dist(regions[name].centre, (x, y)))
+
+
+def gaze_map(path: Sequence[Sequence[float]], grid: int = GRID) -> Heatmap:
+    """Return the share of looking time on a grid: each fixation a Gaussian of one degree, weighted by its seconds."""
+    given = np.asarray(path, dtype=np.float64).reshape(-1, 3)
+    centres = (np.arange(grid) + 0.5) / grid
+    across = np.exp(-0.5 * ((centres[None] - given[:, :1]) / SPREAD) ** 2)
+    down = np.exp(-0.5 * ((centres[None] - given[:, 1:2]) / SPREAD) ** 2)
+    values = (down * given[:, 2:]).T @ across
+    return Heatmap((values / max(float(values.sum()), 1e-12)).astype(np.float32))

@@ -1,0 +1,150 @@
+"""The scene graph in Chest ImaGenome's vocabulary: for each region its box, and which attributes it has and has not.
+
+Of the 43 anatomical findings and 10 diseases, those are told that a scene decides (`ATTRIBUTES`). The others are never
+drawn (subcutaneous air) or cannot be read off a scene (aspiration), and are left out. An attribute that is a matter of
+words for some lesion (is pneumonia also a consolidation?) is neither yes nor no where that lesion lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.core.box import Box
+from rightlung.lexicon import FINDINGS, IMAGENOME_REGIONS, REGIONS, ancestors, descendants, label_map, label_set
+from rightlung.phantom.image.consequences import changes
+from rightlung.phantom.sampling import ALVEOLAR_EDEMA
+from rightlung.phantom.scene import Lesion, Scene
+from rightlung.phantom.truth import TORTUOUS_AORTA, lesion_findings
+
+ATTRIBUTES: tuple[str, ...] = (
+    "atelectasis", "vascular congestion", "lung opacity", "mediastinal displacement", "pleural effusion",
+    "enlarged cardiac silhouette", "rib fracture", "hernia", "airspace opacity", "hyperaeration",
+    "pulmonary edema/hazy opacity", "lung lesion", "mass/nodule (not otherwise specified)", "tortuous aorta",
+    "linear/patchy atelectasis", "consolidation", "pneumothorax", "calcified nodule", "scoliosis",
+    "superior mediastinal mass/enlargement", "multiple masses/nodules", "mediastinal widening",
+    "vascular redistribution", "costophrenic angle blunting", "lobar/segmental collapse", "hydropneumothorax",
+    "pneumonia", "copd/emphysema", "granulomatous disease",
+)  # fmt: skip
+"""The attributes that a scene decides, by Chest ImaGenome's names."""
+
+_SHIFTED = 0.8  # centimetres from which a displaced mediastinum is called so
+_OF_MASK, _OF_REGION = 0.3, 0.1  # a lesion is in a region that holds this share of it, or of which it covers this one
+_LUNG_PARTS = tuple(name for name in IMAGENOME_REGIONS if "lungs" in ancestors(name))
+_NODULES = ("nodule", "mass", "calcified granuloma")
+# Where the lexicon, which is about sentences, names no region of the 29.
+_ZONES = tuple(name for name in _LUNG_PARTS if name.endswith(("lung", "zone")))
+_PLACES = {"rib fracture": _ZONES, "copd/emphysema": _ZONES, "hernia": ("cardiac silhouette", "mediastinum")}
+# What else a lesion is, and what it may be called or not: by finding, and by finding and form.
+_ALSO: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("atelectasis", "plate-like"): ("linear/patchy atelectasis",),
+    ("atelectasis", "lobar"): ("lobar/segmental collapse",),
+    ("edema", ""): ("vascular congestion", "vascular redistribution"),
+    ("emphysema", ""): ("hyperaeration",),
+    ("lung opacity", ""): ("pulmonary edema/hazy opacity",),
+    ("pneumonia", ""): ("airspace opacity",),
+    ("calcified granuloma", ""): ("granulomatous disease",),
+    ("enlarged cardiomediastinum", ""): ("mediastinal widening", "superior mediastinal mass/enlargement"),
+}
+_OPEN: Mapping[str, tuple[str, ...]] = {
+    "pneumonia": ("consolidation",),
+    "edema": ("airspace opacity",),
+    "atelectasis": ("airspace opacity",),
+    "lung opacity": ("airspace opacity", "pneumonia"),
+    "pleural effusion": ("lung opacity", "atelectasis"),
+    "mass": ("airspace opacity",),
+}
+
+
+@cache
+def places(attribute: str) -> tuple[str, ...]:
+    """Return the regions that an attribute is told of."""
+    if attribute in _PLACES:
+        return _PLACES[attribute]
+    meaning = FINDINGS[label_set("imagenome-53").findings[attribute]]
+    return tuple(name for name in IMAGENOME_REGIONS if meaning.can_lie_in(name))
+
+
+def lesion_attributes(lesion: Lesion) -> set[str]:
+    """Return the attributes that a lesion has of itself."""
+    labels = label_map("findings", "imagenome-53")
+    found = {label for finding in lesion_findings(lesion) for label in labels.apply(finding) or ()}
+    found.update(_ALSO.get((lesion.finding, ""), ()), _ALSO.get((lesion.finding, lesion.form), ()))
+    if lesion.finding == "edema" and lesion.severity >= ALVEOLAR_EDEMA:
+        found.add("airspace opacity")
+    if lesion.finding == "pleural effusion" and lesion.form != "loculated":
+        found.add("costophrenic angle blunting")
+    return found & set(ATTRIBUTES)
+
+
+def lesion_regions(lesion: Lesion, mask: NDArray[np.bool_], boxes: Mapping[str, Box]) -> set[str]:
+    """Return the regions a lesion lies in: its own, what those are part of, and what its mask reaches into."""
+    named = REGIONS[lesion.region].parts or (lesion.region,)
+    found = {name for region in named for name in (region, *ancestors(region))}
+    inside = {name for region in named for name in descendants(region)} if lesion.side == "none" else set(_LUNG_PARTS)
+    total = int(mask.sum())
+    for name in inside - found:
+        side = REGIONS[name].side
+        if not total or (lesion.side in ("left", "right") and side != lesion.side):
+            continue
+        window = mask[boxes[name].pixel_slices((mask.shape[0], mask.shape[1]))]
+        shared = int(window.sum())
+        if shared >= _OF_MASK * total or shared >= _OF_REGION * window.size:
+            found.add(name)
+    return found & set(IMAGENOME_REGIONS)
+
+
+def scene_graph(scene: Scene, boxes: Mapping[str, Box], masks: NDArray[np.bool_]) -> dict[str, dict[str, Any]]:
+    """Return region → ``{"box": [x0, y0, x1, y1], "yes": [attributes], "no": [attributes]}`` for all 29 regions.
+
+    ``masks`` is ``(lesions, h, w)``, in the order of the scene's lesions.
+    """
+    yes: dict[str, set[str]] = {name: set() for name in IMAGENOME_REGIONS}
+    unclear: dict[str, set[str]] = {name: set() for name in IMAGENOME_REGIONS}
+    nodules = dict.fromkeys(IMAGENOME_REGIONS, 0)
+    pleural: dict[str, set[str]] = {"left": set(), "right": set()}
+    for lesion, mask in zip(scene.lesions, masks, strict=True):
+        if lesion.side in pleural:
+            pleural[lesion.side].add(lesion.finding)
+        for name in lesion_regions(lesion, mask, boxes):
+            yes[name] |= lesion_attributes(lesion)
+            unclear[name].update(_OPEN.get(lesion.finding, ()))
+            nodules[name] += lesion.finding in _NODULES
+    for name in IMAGENOME_REGIONS:
+        if nodules[name] > 1:
+            yes[name].add("multiple masses/nodules")
+        together = pleural.get(REGIONS[name].side, set())
+        if {"pneumothorax", "pleural effusion"} <= together and yes[name] & {"pneumothorax", "pleural effusion"}:
+            yes[name].add("hydropneumothorax")
+    if abs(changes(scene).shift) >= _SHIFTED:
+        yes["mediastinum"].add("mediastinal displacement")
+    if scene.body.aorta >= TORTUOUS_AORTA:
+        for name in places("tortuous aorta"):
+            yes[name].add("tortuous aorta")
+    return {
+        name: {
+            "box": list(boxes[name].as_tuple()),
+            "yes": [attribute for attribute in _told(name) if attribute in yes[name]],
+            "no": [attribute for attribute in _told(name) if attribute not in yes[name] | unclear[name]],
+        }
+        for name in IMAGENOME_REGIONS
+    }
+
+
+@cache
+def _told(region: str) -> tuple[str, ...]:
+    return tuple(attribute for attribute in ATTRIBUTES if region in places(attribute))
+
+
+def triples(graph: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
+    """Yield region and attribute as Chest ImaGenome writes it, ``anatomicalfinding|yes|lung opacity``."""
+    diseases = label_set("imagenome-10").labels
+    for name, entry in graph.items():
+        for answer in ("yes", "no"):
+            for attribute in entry[answer]:
+                kind = "disease" if attribute in diseases else "anatomicalfinding"
+                yield name, f"{kind}|{answer}|{attribute}"

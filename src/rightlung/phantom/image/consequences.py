@@ -1,0 +1,91 @@
+"""What findings do to the anatomy around them, before anything is drawn.
+
+A tension pneumothorax pushes the mediastinum away, a lobar collapse pulls it near, emphysema flattens the diaphragms.
+The sums of such effects are kept here, so that the outlines of lungs and heart, and with them every mask and region
+box, are those of the patient with the disease.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rightlung.core.errors import unknown_name
+from rightlung.phantom.scene import Scene
+
+FINDINGS: tuple[str, ...] = (
+    "atelectasis", "calcified granuloma", "cardiomegaly", "consolidation", "edema", "emphysema",
+    "enlarged cardiomediastinum", "fracture", "hiatal hernia", "low lung volumes", "lung opacity", "mass", "nodule",
+    "pleural effusion", "pleural thickening", "pneumonia", "pneumothorax", "rib fracture", "scoliosis",
+)  # fmt: skip
+"""The findings that can be drawn, by the lexicon's names."""
+
+SIGN = {"right": -1.0, "left": 1.0, "both": 0.0, "none": 0.0}
+"""Where a side lies in the picture: the patient's right on the left of it."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """The shape of one patient's chest with all findings at work. Lengths are centimetres."""
+
+    heart: float  # cardiothoracic ratio
+    widened: float = 0.0  # of the upper mediastinum, on each side
+    shift: float = 0.0  # of the mediastinum, towards the patient's left
+    right_dome: float = 0.0  # of the right diaphragm, downwards
+    left_dome: float = 0.0
+    flat: float = 0.0  # share by which the domes are flattened
+    vessels: float = 1.0  # calibre of the vessels
+    cephalised: float = 0.0  # how much upper vessels outweigh lower ones
+    lucent: float = 0.0  # share of its substance that the lung has lost
+    curve: float = 0.0  # sideways excursion of the spine
+    right_behind: float = 1.0  # share of the air behind heart and dome that fluid has left
+    left_behind: float = 1.0
+
+    def move_dome(self, side: str, distance: float) -> None:
+        """Lower the diaphragm of a side, or both."""
+        self.right_dome += distance if side != "left" else 0.0
+        self.left_dome += distance if side != "right" else 0.0
+
+
+def changes(scene: Scene) -> Changes:
+    """Add up what the findings of a scene do to its anatomy; an unknown finding is refused by name."""
+    found = Changes(heart=scene.body.heart)
+    if scene.exposure.view == "AP":
+        # The heart is farther from the detector and so thrown larger, but what is normal is still read as normal.
+        found.heart = max(found.heart, min(found.heart * 1.08, 0.51))
+    for lesion in scene.lesions:
+        severity, toward = lesion.severity, SIGN[lesion.side]
+        match lesion.finding:
+            case "cardiomegaly":
+                found.heart = max(found.heart, 0.53 + 0.17 * severity)
+            case "enlarged cardiomediastinum":
+                found.widened += 0.7 + 2.1 * severity
+            case "pneumothorax" if lesion.form == "tension":
+                found.shift -= toward * (1.0 + 2.4 * severity)
+                found.move_dome(lesion.side, 1.0 + 1.2 * severity)
+            case "pleural effusion":
+                found.shift -= toward * 6.0 * max(0.0, severity - 0.6)
+                if lesion.form != "loculated":
+                    # Fluid gathers behind the dome before it shows beside it.
+                    dry = max(0.0, 1.0 - 2.5 * severity)
+                    found.right_behind *= dry if lesion.side != "left" else 1.0
+                    found.left_behind *= dry if lesion.side != "right" else 1.0
+            case "atelectasis" if lesion.form == "lobar":
+                found.shift += toward * (0.5 + 1.6 * severity)
+                found.move_dome(lesion.side, -0.6 - 1.8 * severity)
+            case "emphysema":
+                found.move_dome(lesion.side, 0.4 + 1.4 * severity)
+                found.flat = max(found.flat, 0.25 + 0.6 * severity)
+                found.heart -= 0.06 * severity
+                found.vessels *= 1.0 - 0.35 * severity
+                found.lucent = max(found.lucent, 0.1 + 0.3 * severity)
+            case "edema":
+                found.vessels *= 1.0 + 0.35 * severity
+                found.cephalised += 0.3 + 0.5 * severity
+            case "low lung volumes":
+                found.move_dome("both", -0.8 - 1.8 * severity)  # besides the shallow breath that comes with it
+            case "scoliosis":
+                found.curve += (0.7 + 2.2 * severity) * (-1.0 if lesion.form == "dextro" else 1.0)
+            case name if name not in FINDINGS:
+                raise unknown_name("finding", name, FINDINGS)
+    found.heart = min(found.heart, 0.74)
+    return found

@@ -1,0 +1,269 @@
+"""Tubes, lines and implants: their ways through the body, what they block of the beam, and where their tips lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rightlung.core.errors import unknown_name
+from rightlung.phantom.image.anatomy import Thorax, at
+from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
+from rightlung.phantom.image.consequences import SIGN
+from rightlung.phantom.image.frame import Frame
+from rightlung.phantom.image.strokes import Strokes, draw
+from rightlung.phantom.image.vessels import bronchi
+from rightlung.phantom.scene import Device
+
+DEVICE_STREAM = 51
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """A device in centimetres: chains of points with a radius each, their density in centimetres of bone, the tip."""
+
+    chains: list[tuple[Floats, float, float]]
+    tip: tuple[float, float] | None
+
+
+class Patient:
+    """One study of a batch, as the ways of devices need it."""
+
+    def __init__(self, thorax: Thorax, study: int) -> None:
+        self.thorax = thorax
+        self.row = slice(study, study + 1)
+        self.study = study
+        self.carina = thorax.carina[study]
+
+    def x(self, table: Floats, y: float) -> float:
+        """Read one of the thorax's tables for this study."""
+        return float(at(table[self.row], np.array([y]))[0])
+
+    def cava(self, y: float) -> tuple[float, float]:
+        """Return the middle of the superior vena cava at a height."""
+        return self.x(self.thorax.inner_right, y) + 1.0, y
+
+    def atrium(self) -> tuple[float, float]:
+        """Return the middle of the right atrium."""
+        y = float(self.thorax.heart_middle[self.study])
+        return self.x(self.thorax.inner_right, y) + 2.0, y
+
+    def lung(self, side: str, across: float, down: float) -> tuple[float, float]:
+        """Return a place in a lung."""
+        thorax, left = self.thorax, side == "left"
+        dome = float((thorax.left_dome if left else thorax.right_dome)[self.study])
+        y = float(thorax.apex[self.study]) + down * (dome - float(thorax.apex[self.study]))
+        inner = self.x(thorax.inner_left if left else thorax.inner_right, y)
+        outer = self.x(thorax.outer_left if left else thorax.outer_right, y)
+        return inner + across * (outer - inner), y
+
+
+def curve(points: list[tuple[float, float]], count: int = 40) -> Floats:
+    """Return a smooth curve through points, ``(count, 2)`` (Catmull and Rom's spline)."""
+    given = np.array([points[0], *points, points[-1]], dtype=np.float64)
+    place = np.linspace(0, len(points) - 1, count)
+    low = np.minimum(place.astype(int), len(points) - 2)
+    t = (place - low)[:, None]
+    before, first, second, after = (given[low + step] for step in range(4))
+    result: Floats = 0.5 * (
+        2 * first
+        + (second - before) * t
+        + (2 * before - 5 * first + 4 * second - after) * t**2
+        + (3 * first - before - 3 * second + after) * t**3
+    )
+    return result
+
+
+def shorten(points: Floats, length: float) -> Floats:
+    """Cut a chain off after a length."""
+    steps = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(points, axis=0), axis=1))])
+    reach = min(max(length, 1e-3), float(steps[-1]))
+    kept = np.linspace(0, reach, max(2, math.ceil(reach / 0.8)))
+    return np.stack([np.interp(kept, steps, points[:, axis]) for axis in range(2)], axis=1)
+
+
+def chain_length(points: Floats) -> float:
+    """Return the length of a chain."""
+    return float(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
+
+
+def _tip(points: Floats) -> tuple[float, float]:
+    return float(points[-1, 0]), float(points[-1, 1])
+
+
+def endotracheal_tube(patient: Patient, device: Device, chance: Floats) -> Path:
+    """Return a tube down the trachea that ends ``depth`` above the carina, or beyond it in the right main bronchus."""
+    airways, _ = bronchi(patient.thorax)
+    trachea, bronchus = airways[patient.study, 0], airways[patient.study, 1]
+    way = np.concatenate([trachea, bronchus[1:]])
+    way = shorten(way, chain_length(trachea) - device.depth)
+    return Path([(way, 0.42, 0.8), (way + np.array([0.12, 0.0]), 0.09, 1.6)], _tip(way))
+
+
+def nasogastric_tube(patient: Patient, device: Device, chance: Floats) -> Path:
+    """Return a tube behind the trachea and heart, under the left dome into the stomach."""
+    thorax = patient.thorax
+    dome = float(thorax.left_dome[patient.study])
+    middle = patient.x(thorax.middle, 0.0)
+    gate = (middle + 1.6, dome + 1.8)
+    way = curve(
+        [
+            (0.3, -22.0),
+            (patient.x(thorax.middle, -10) + 0.5, -10.0),
+            (middle + 0.2 + 0.4 * chance[0], -2.0),
+            (middle + 0.8, dome - 3.0),
+            gate,
+            (middle + 3.8, dome + 4.2),
+            (middle + 6.5 + 2 * chance[1], dome + 4.6),
+        ],
+        60,
+    )
+    way = shorten(way, chain_length(way) * device.depth)
+    return Path([(way, 0.22, 1.5)], _tip(way))
+
+
+def central_line(patient: Patient, device: Device, chance: Floats) -> Path:
+    """Return a catheter from the neck or below the clavicle through the superior vena cava."""
+    carina = float(patient.carina[1])
+    high, low = patient.cava(carina - 2.0), patient.cava(carina + 1.0 + 1.6 * device.depth)
+    if device.side == "left":
+        way = [(15.5, -9.5), (11.0, -11.2), (6.0, -10.6), (2.4, -9.3), (-0.6, -8.6)]
+        stop = (-0.2, -8.7)
+    elif chance[0] < 0.6:
+        way = [(-5.0, -19.5), (-4.2, -15.5), (-3.0, -11.5), (high[0], -9.5)]
+        stop = (-3.0, -10.8)
+    else:
+        way = [(-15.5, -9.5), (-11.5, -11.4), (-6.5, -10.9), (-3.4, -9.9)]
+        stop = (-3.6, -10.0)
+    match device.tip:
+        case "brachiocephalic vein":
+            way = [*way[:-1], stop]
+        case "cavoatrial junction":
+            way = [*way, high, patient.cava(carina + 4.2)]
+        case "right atrium":
+            way = [*way, high, patient.cava(carina + 3.5), patient.atrium()]
+        case _:
+            way = [*way, high, low]
+    points = curve(way, 50)
+    return Path([(points, 0.15, 2.0)], _tip(points))
+
+
+def chest_tube(patient: Patient, device: Device, chance: Floats) -> Path:
+    """Return a drain that enters between lower ribs at the side and runs to the apex or the base."""
+    sign = SIGN[device.side]
+    entry = patient.lung(device.side, 1.0, 0.62 + 0.15 * chance[0])
+    outside = (entry[0] + sign * 5.0, entry[1] + 3.0)
+    if device.tip == "apex":
+        way = [outside, entry, patient.lung(device.side, 0.8, 0.4), patient.lung(device.side, 0.55, 0.12)]
+    else:
+        way = [outside, entry, patient.lung(device.side, 0.7, 0.85), patient.lung(device.side, 0.3, 0.92)]
+    points = curve(way, 36)
+    return Path([(points, 0.38, 0.9), (points, 0.1, 1.8)], _tip(points))
+
+
+def pacemaker(patient: Patient, device: Device, chance: Floats) -> Path:
+    """Return a generator below the clavicle, with a lead to the right ventricle and perhaps one to the atrium."""
+    thorax = patient.thorax
+    sign = SIGN[device.side] or 1.0
+    box = (sign * (9.6 + chance[0]), -8.3 + 0.8 * chance[1])
+    outline = np.array([(box[0] - 0.6, box[1] - 0.3), (box[0] + 0.6, box[1] - 0.3), (box[0] + 0.3, box[1] + 0.6)])
+    carina = float(patient.carina[1])
+    start = [(box[0] - sign * 0.6, box[1] - 2.0), (sign * 7.5, -10.6), (sign * 3.4, -10.0)]
+    if sign > 0:
+        start.append((-0.4, -8.8))
+    start += [patient.cava(carina - 1.5), patient.cava(carina + 2.5)]
+    heart = float(thorax.heart_middle[patient.study])
+    floor = float(thorax.left_dome[patient.study])
+    apex_x = patient.x(thorax.middle, heart) + 0.62 * float(thorax.heart_left[patient.study])
+    floor_of_heart = (patient.x(thorax.middle, heart) + 0.8, heart + 3.0)
+    ventricle = curve([*start, patient.atrium(), floor_of_heart, (apex_x, min(heart + 3.4, floor - 0.6))], 60)
+    chains = [(outline, 1.75, 9.0), (ventricle, 0.13, 2.6)]
+    if "atrium" in device.tip:
+        atrium = patient.atrium()
+        chains.append(
+            (curve([*start, (atrium[0], atrium[1] - 0.5), (atrium[0] + 1.4, atrium[1] - 1.4)], 50), 0.13, 2.6)
+        )
+    return Path(chains, _tip(ventricle))
+
+
+def electrodes(patient: Patient, device: Device, chance: Floats) -> Path:
+    """Return electrodes on the skin with wires that leave the picture."""
+    chains: list[tuple[Floats, float, float]] = []
+    for number, (x, y) in enumerate([(-11.0, -9.0), (11.0, -9.0), (-11.5, 7.0), (11.5, 7.0), (3.5, -2.0)]):
+        spot = (x + 3 * (chance[2 * number] - 0.5), y + 3 * (chance[2 * number + 1] - 0.5))
+        chains.append((np.array([spot, (spot[0] + 0.05, spot[1])]), 0.55, 0.7))
+        chains.append((np.array([spot, (spot[0] + 0.05, spot[1])]), 0.25, 3.0))
+        away = 1.0 if chance[10] > 0.5 else -1.0
+        bow = (spot[0] * 0.5 + away * 7, spot[1] + 4 * (chance[11 + number] - 0.3))
+        chains.append((curve([spot, bow, (away * 20.0, spot[1] * 0.4 - 2)], 36), 0.1, 1.1))
+    return Path(chains, None)
+
+
+def sternal_wires(patient: Patient, device: Device, chance: Floats) -> Path:
+    """Return the loops that close the sternum after open-heart surgery."""
+    thorax = patient.thorax
+    chains: list[tuple[Floats, float, float]] = []
+    angle = np.linspace(0, 2 * math.pi, 13)
+    for number, y in enumerate(np.linspace(-8.2, 3.2, 6)):
+        x = patient.x(thorax.middle, float(y)) * 0.6 + 0.4 * float(thorax.sternum[patient.study])
+        wide, tall = 0.75 + 0.2 * chance[number], 0.32 + 0.12 * chance[number + 6]
+        loop = np.stack([x + wide * np.cos(angle), y + tall * np.sin(angle) + 0.2 * np.cos(angle)], axis=1)
+        chains.append((loop, 0.08, 3.5))
+        chains.append((np.array([(x, y + tall), (x + 0.25, y + tall + 0.35)]), 0.13, 4.0))
+    return Path(chains, None)
+
+
+DEVICES: dict[str, Callable[[Patient, Device, Floats], Path]] = {
+    "endotracheal tube": endotracheal_tube,
+    "nasogastric tube": nasogastric_tube,
+    "central venous line": central_line,
+    "chest tube": chest_tube,
+    "pacemaker": pacemaker,
+    "ECG leads": electrodes,
+    "sternal wires": sternal_wires,
+}
+"""How each kind of device is laid out, by name."""
+
+
+def draw_devices(
+    thorax: Thorax, frame: Frame, size: int, device: torch.device
+) -> tuple[Tensor | None, list[Tensor], list[Floats]]:
+    """Return the devices' density in centimetres of bone ``(n, size, size)``, their masks and tips for each study.
+
+    Masks are ``(devices, size, size)``, tips ``(devices, 2)`` in fractions, not a number where a device has no tip.
+    """
+    masks: list[Tensor] = []
+    tips: list[Floats] = []
+    parts: list[Strokes] = []
+    densities: list[float] = []
+    owners: list[tuple[int, int]] = []
+    for study, scene in enumerate(thorax.scenes):
+        own_frame = frame.take(np.array([study]))
+        tip = np.full((len(scene.devices), 2), np.nan)
+        for number, item in enumerate(scene.devices):
+            if item.kind not in DEVICES:
+                raise unknown_name("device", item.kind, DEVICES)
+            chance = uniforms(seeds_of([item.seed], DEVICE_STREAM), 24)[0]
+            path = DEVICES[item.kind](Patient(thorax, study), item, chance)
+            if path.tip is not None:
+                tip[number] = own_frame.to_fractions(np.array([[path.tip]]))[0, 0]
+            for points, radius, density in path.chains:
+                thick = np.full((1, 1, len(points)), radius)
+                stroke = own_frame.strokes(points[None, None], thick, 0, 1, size)
+                parts.append(Strokes(stroke.start, stroke.end, stroke.radius, stroke.plane + len(densities)))
+                densities.append(density)
+                owners.append((study, number))
+        tips.append(tip)
+        masks.append(torch.zeros((len(scene.devices), size, size), dtype=torch.bool, device=device))
+    if not parts:
+        return None, masks, tips
+    depth = draw(Strokes.join(parts), len(densities), size, device)
+    total = torch.zeros((len(thorax), size, size), device=device)
+    for plane, (study, number) in enumerate(owners):
+        masks[study][number] |= depth[plane] > 0.0
+        total[study] += (depth[plane] * 3.0).clamp_max(1.0) * densities[plane]
+    return total, masks, tips

@@ -1,0 +1,139 @@
+"""Smooth quantities over the picture: how far inside a lung, how deep the lung, how thick the body.
+
+They vary slowly, so they are worked out on a grid of half the picture's resolution and enlarged where a border has to
+be sharp: a signed distance survives that, a mask does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rightlung.phantom.image.anatomy import Thorax
+from rightlung.phantom.image.chance import Floats
+from rightlung.phantom.image.frame import Frame, Lookup
+
+LUNG_DENSITY = 0.27  # of water, blood included
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Coarse maps ``(n, h, w)``, centimetres unless said otherwise; ``lungs`` are ``(n, 2, h, w)``, right then left."""
+
+    x: Tensor
+    y: Tensor
+    lungs: Tensor  # signed distance, positive inside
+    heart: Tensor  # signed distance, positive inside
+    across: Tensor  # 0 at the mediastinum to 1 at the chest wall, in the lung of the pixel's side
+    down: Tensor  # 0 at the apex to 1 at the diaphragm
+    diaphragm: Tensor  # height above the diaphragm
+    inner: Tensor  # distance from the mediastinal border of the lung, negative in the mediastinum
+    wall: Tensor  # distance from the lateral border of the lung, positive inside
+    depth: Tensor  # of the lung along the beam, where there is lung
+    is_left: Tensor  # which side of the mediastinum, bool
+    spine: Tensor  # signed distance from the middle of the spine
+    middle: Tensor  # signed distance from the middle of the mediastinum
+    skin: Tensor  # distance inside the skin
+
+    def take(self, index: Tensor) -> Fields:
+        """Return the fields of some of the studies, perhaps repeated."""
+        return Fields(**{name: getattr(self, name)[index] for name in self.__slots__})
+
+
+def column(values: Floats | list[float], like: Tensor) -> Tensor:
+    """Bring one number a study to the device, ready to be combined with maps ``(n, h, w)``."""
+    return torch.from_numpy(np.asarray(values, dtype=np.float32)).to(like.device)[:, None, None]
+
+
+def smooth_step(values: Tensor, low: float, high: float) -> Tensor:
+    """Rise smoothly from 0 at ``low`` to 1 at ``high``."""
+    share = ((values - low) * (1.0 / (high - low))).clamp(0.0, 1.0)
+    return share * share * (3.0 - 2.0 * share)
+
+
+def enlarge(maps: Tensor, size: int) -> Tensor:
+    """Enlarge maps ``(n, h, w)`` to ``size`` pixels a side."""
+    return functional.interpolate(maps[:, None], (size, size), mode="bilinear", align_corners=False)[:, 0]
+
+
+def distance(values: Tensor, spacing: Tensor) -> Tensor:
+    """Turn a function that is zero on a border into the distance from it, by its own slope."""
+    slope_x = torch.zeros_like(values)
+    slope_y = torch.zeros_like(values)
+    slope_x[:, :, 1:-1] = values[:, :, 2:] - values[:, :, :-2]
+    slope_y[:, 1:-1, :] = values[:, 2:, :] - values[:, :-2, :]
+    steep = torch.hypot(slope_x, slope_y) / (2 * spacing)
+    return values / steep.clamp_(0.7, 8.0)
+
+
+def build(thorax: Thorax, frame: Frame, coarse: int, device: torch.device) -> Fields:
+    """Work out the fields of a batch on a grid of ``coarse`` cells a side."""
+    x, y = frame.grid(coarse, device)
+    rows = Lookup.along(y)
+    columns = Lookup.along(x)
+    shoulders = Lookup.along(y + column(0.24 * (thorax.chance[:, 26] - 0.5), x) * x)  # one is higher than the other
+    shape = x.shape
+    outer_right = rows.read(thorax.outer_right, shape)
+    outer_left = rows.read(thorax.outer_left, shape)
+    inner_right = rows.read(thorax.inner_right, shape)
+    inner_left = rows.read(thorax.inner_left, shape)
+    middle = rows.read(thorax.middle, shape)
+    spacing = column(1.0 / (frame.scale * coarse), x)
+    above = columns.read(thorax.diaphragm, shape) - y
+    right = torch.minimum(torch.minimum(x - outer_right, inner_right - x), above)
+    left = torch.minimum(torch.minimum(outer_left - x, x - inner_left), above)
+    below_apex = y - column(thorax.apex, x)
+    lungs = torch.stack([distance(torch.minimum(side, below_apex), spacing) for side in (right, left)], dim=1)
+    is_left = x > middle
+    inner = torch.where(is_left, x - inner_left, inner_right - x)
+    outer = torch.where(is_left, outer_left - x, x - outer_right)
+    across = inner / (inner + outer).clamp_min(1.0)
+    down = below_apex / (below_apex + above).clamp_min(2.0)
+    depth = lung_depth(across, down, outer, column(thorax.width, x))
+    # A turned chest is more lucent on the side to which the front turns.
+    # Besides, no two lungs are aerated alike.
+    uneven = 0.5 * thorax.turn + 0.2 * (thorax.chance[:, 27] - 0.5)
+    depth = depth * (1.0 + column(uneven, x) * torch.tanh(x / 5.0))
+    heart_y = (y - column(thorax.heart_middle, x)) / column(thorax.height, x)
+    # The great vessels leave the heart obliquely: its upper border rises from right to left. It rests on the dome.
+    top = heart_y + 4.3 + 0.16 * (x - middle)
+    heart = torch.minimum(torch.minimum(x - inner_right, inner_left - x), top)
+    heart = torch.minimum(torch.minimum(heart, above + 1.6), (4.9 - heart_y) * column(thorax.height, x))
+    heart = distance(heart, spacing)
+    return Fields(
+        x=x,
+        y=y,
+        lungs=lungs,
+        heart=heart,
+        across=across,
+        down=down,
+        diaphragm=above,
+        inner=inner,
+        wall=outer,
+        depth=depth,
+        is_left=is_left,
+        spine=x - rows.read(thorax.spine, shape),
+        middle=x - middle,
+        skin=shoulders.read(thorax.skin, shape) - x.abs(),
+    )
+
+
+def lung_depth(across: Tensor, down: Tensor, outer: Tensor, width: Tensor) -> Tensor:
+    """Return how much lung the beam crosses: a barrel, shallow at the apex and curving away at the chest wall."""
+    sideways = (outer.clamp(0.0, 7.0) / 7.0).mul(2.0).sub(outer.clamp(0.0, 7.0).div(7.0).square()).clamp_min(0).sqrt()
+    lengthwise = 0.3 + 0.7 * smooth_step(down, -0.08, 0.5)
+    return 16.5 * width.pow(0.35) * sideways * lengthwise * (0.86 + 0.14 * smooth_step(across, 0.0, 0.4))
+
+
+def border_softness(fields: Fields) -> Tensor:
+    """Return over how many centimetres the lung's border fades.
+
+    The heart and the domes are met edge-on and are sharp; the apex and the vessels of the thoracic inlet slope away.
+    """
+    inlet = 1 - smooth_step(fields.down, 0.06, 0.36)
+    medial = 1 - smooth_step(fields.across, 0.05, 0.3)
+    return 0.05 + 0.75 * inlet * (0.35 + 0.65 * medial)

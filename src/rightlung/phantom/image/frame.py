@@ -1,0 +1,94 @@
+"""Where the chest lies in the picture: from centimetres to fractions and pixels, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rightlung.phantom.image.anatomy import AXIS, FIELD
+from rightlung.phantom.image.chance import Floats
+from rightlung.phantom.image.strokes import Strokes
+from rightlung.phantom.scene import Exposure
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """For each of ``n`` pictures: how much of a picture a centimetre is, its tilt, and where the origin lies."""
+
+    scale: Floats  # (n,) fractions a centimetre
+    cosine: Floats
+    sine: Floats
+    origin: Floats  # (n, 2) fractions
+
+    @staticmethod
+    def of(exposures: Sequence[Exposure]) -> Frame:
+        """Take the frames from how the pictures were made."""
+        tilt = np.radians([exposure.tilt for exposure in exposures])
+        return Frame(
+            scale=np.array([exposure.zoom for exposure in exposures]) / FIELD,
+            cosine=np.cos(tilt),
+            sine=np.sin(tilt),
+            origin=0.5 + np.array([exposure.shift for exposure in exposures], dtype=np.float64),
+        )
+
+    def take(self, index: NDArray[np.int64]) -> Frame:
+        """Return the frames of some of the pictures, perhaps repeated."""
+        return Frame(self.scale[index], self.cosine[index], self.sine[index], self.origin[index])
+
+    def to_fractions(self, points: Floats) -> Floats:
+        """Turn points ``(n, ..., 2)`` in centimetres into fractions of the picture."""
+        shape = (-1, *[1] * (points.ndim - 2))
+        cosine, sine, scale = (v.reshape(shape) for v in (self.cosine, self.sine, self.scale))
+        x, y = points[..., 0], points[..., 1]
+        turned = np.stack([(cosine * x - sine * y) * scale, (sine * x + cosine * y) * scale], axis=-1)
+        return turned + self.origin.reshape(-1, *[1] * (points.ndim - 2), 2)
+
+    def grid(self, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return the centimetre coordinates of all pixel centres, each ``(n, size, size)``."""
+        columns = np.stack([self.scale, self.cosine, self.sine, self.origin[:, 0], self.origin[:, 1]], axis=1)
+        values = torch.from_numpy(columns.astype(np.float32)).to(device)[:, :, None, None]
+        scale, cosine, sine, origin_x, origin_y = values.unbind(1)
+        steps = (torch.arange(size, device=device, dtype=torch.float32) + 0.5) / size
+        across = (steps[None, None, :] - origin_x) / scale
+        down = (steps[None, :, None] - origin_y) / scale
+        return across * cosine + down * sine, down * cosine - across * sine
+
+    def strokes(self, points: Floats, radius: Floats, layer: int, layers: int, size: int) -> Strokes:
+        """Chain points ``(n, k, p, 2)`` with radii ``(n, k, p)``, in centimetres, on one layer of every picture."""
+        count, chains = points.shape[:2]
+        pixels = self.to_fractions(points) * size
+        thick = radius * (self.scale * size)[:, None, None]
+        plane = np.repeat(np.arange(count, dtype=np.int64) * layers + layer, chains)
+        return Strokes.chain(
+            pixels.reshape(count * chains, -1, 2),
+            np.broadcast_to(thick, points.shape[:-1]).reshape(count * chains, -1),
+            plane,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """The two neighbours and the share of the second, for reading many tables at the same positions."""
+
+    low: Tensor
+    share: Tensor
+
+    @staticmethod
+    def along(positions: Tensor) -> Lookup:
+        """Prepare to read tables at ``positions (n, h, w)`` in centimetres."""
+        place = ((positions - AXIS[0]) * (1.0 / (AXIS[1] - AXIS[0]))).clamp_(0, len(AXIS) - 1.01)
+        low = place.long()
+        return Lookup(low.flatten(1), (place - low).flatten(1))
+
+    def read(self, tables: Floats | Tensor, shape: torch.Size) -> Tensor:
+        """Read ``tables (n, len(AXIS))`` and return values of the positions' ``shape``."""
+        values = torch.from_numpy(tables.astype(np.float32)) if isinstance(tables, np.ndarray) else tables
+        values = values.to(self.low.device)
+        first = values.gather(1, self.low)
+        second = values.gather(1, self.low + 1)
+        return first.lerp_(second, self.share).view(shape)

@@ -1,0 +1,157 @@
+"""Findings inside the lung: consolidation and its kin, collapse, oedema, emphysema, nodules and masses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rightlung.phantom.image.chance import uniforms
+from rightlung.phantom.image.fields import column, smooth_step
+from rightlung.phantom.image.finding import Drawn, Group, over_share
+
+
+def _coverage(group: Group) -> Tensor:
+    # Reaches beyond the border, which the lung itself cuts sharply: else a rim of air would be left there.
+    return (group.inside / 0.3 + 2.0).clamp(0, 1)
+
+
+def _radius(group: Group, usual: float, flattening: float) -> Tensor:
+    """Return the distance from the middle relative to an ellipse whose axes vary from finding to finding."""
+    reach = group.extent(usual)
+    chance = uniforms(group.seeds, 3)
+    ratio = column(1.0 - flattening * chance[:, 0], group.dx)
+    lean = column((chance[:, 1] - 0.5) * 1.6, group.dx)
+    along, aside = torch.cos(lean), torch.sin(lean)
+    u = group.dx * along + group.dy * aside
+    v = group.dy * along - group.dx * aside
+    return torch.hypot(u / reach, v / (reach * ratio))
+
+
+def consolidation(group: Group) -> Drawn:
+    """Draw air spaces filled: dense, fluffy at the edge, with bronchi that stay black inside."""
+    edge = 1.0 - _radius(group, 8.0, 0.3) + 0.16 * group.cloud(12)
+    body = smooth_step(edge, -0.05, 0.75) * (1.0 + 0.06 * group.cloud(30, 2)) * _coverage(group)
+    fill = body * (0.36 + 0.42 * group.severity)
+    return Drawn(extent=over_share(fill), fill=fill, fade=1.55 * body * (0.45 + 0.55 * group.severity))
+
+
+def pneumonia(group: Group) -> Drawn:
+    """Draw patches: several small foci that run together."""
+    patchy = group.cloud(22, 3)
+    near = 1.0 - _radius(group, 8.0, 0.4)
+    edge = near + 0.3 * patchy * smooth_step(near, -0.35, 0.2)
+    body = smooth_step(edge, 0.0, 0.95) * (0.85 + 0.22 * patchy).clamp(0.3, 1.3) * _coverage(group)
+    fill = (body * (0.27 + 0.4 * group.severity)).clamp_max(0.85)
+    return Drawn(extent=over_share(fill), fill=fill, fade=0.8 * body)
+
+
+def haze(group: Group) -> Drawn:
+    """Draw an opacity without any shape of its own, through which vessels show."""
+    edge = 1.0 - _radius(group, 8.0, 0.35) + 0.12 * group.cloud(10)
+    body = smooth_step(edge, 0.0, 0.8) * _coverage(group)
+    fill = body * (0.18 + 0.38 * group.severity)
+    return Drawn(extent=over_share(fill), fill=fill)
+
+
+def edema(group: Group) -> Drawn:
+    """Draw fluid around the hila like a bat's wings, and thickened septa at the bases (Kerley's B lines)."""
+    fields = group.fields
+    wing = torch.exp(-((fields.across - 0.25) / 0.46).square()) * smooth_step(fields.down, 0.1, 0.4)
+    wing = wing * (1 - 0.45 * smooth_step(fields.down, 0.8, 1.0))
+    body = wing * (1.0 + 0.2 * group.cloud(16)).clamp(0.3, 1.6) * _coverage(group)
+    # Fluid in the septa comes before fluid in the air spaces: lines first, then haze.
+    septal = group.is_form("interstitial")
+    fill = (body * (0.12 + 0.42 * group.severity) * (1 - 0.35 * septal)).clamp_max(0.8)
+    near = 1 - smooth_step(fields.wall, 1.6, 2.4)
+    rows = torch.cos((fields.y + 0.25 * fields.wall) * (2 * math.pi / 0.85)).clamp_min(0).pow(6)
+    septa = rows * near * smooth_step(fields.down, 0.68, 0.8) * _coverage(group)
+    water = septa * (0.15 + 0.4 * group.severity) * (1 + 0.8 * septal)
+    return Drawn(extent=over_share(wing * _coverage(group), 0.4), fill=fill, water=water)
+
+
+def atelectasis(group: Group) -> Drawn:
+    """Draw plates as thin bands, lobes as wedges that a fissure bounds; volume loss itself moves the anatomy."""
+    fields = group.fields
+    severity = group.severity
+    chance = uniforms(group.seeds, 3)
+    lean = column((chance[:, 0] - 0.5) * 0.7, group.dx)
+    u = group.dx * torch.cos(lean) + group.dy * torch.sin(lean)
+    v = group.dy * torch.cos(lean) - group.dx * torch.sin(lean) + 0.02 * u.square()
+    reach = group.extent(6.0)
+    thick = 0.2 + 0.3 * severity
+    band = torch.exp(-(v / thick).square()) * smooth_step(1.0 - u.abs() / reach, 0.0, 0.25) * _coverage(group)
+    zone = np.array([_zone(lesion.region, lesion.place[1]) for lesion in group.lesions])
+    line = torch.where(
+        column(zone == 0, fields.x) > 0,
+        (0.43 - fields.down) - 0.24 * (fields.across - 0.2) + 0.1 * fields.across.square(),
+        torch.where(
+            column(zone == 1, fields.x) > 0,
+            0.16 - (fields.down - 0.68).abs() - 0.14 * fields.across,
+            (fields.down - 0.46) - 0.72 * fields.across,
+        ),
+    )
+    wedge = smooth_step(line + 0.012 * group.cloud(16), 0.0, 0.09) * _coverage(group)
+    lobar = group.is_form("lobar")
+    plate = band * (1 - lobar)
+    fill = wedge * lobar * (0.34 + 0.45 * severity)
+    water = plate * (0.9 + 1.6 * severity)
+    amount = plate + wedge * lobar
+    return Drawn(extent=over_share(amount), fill=fill, water=water, fade=0.9 * wedge * lobar)
+
+
+def _zone(region: str, down: float) -> int:
+    """Return which lobe a region belongs to: 0 upper, 1 middle, 2 lower."""
+    if "upper" in region or "apical" in region:
+        return 0
+    if "mid" in region and "mediast" not in region:
+        return 1
+    if "lower" in region or "costophrenic" in region or "diaphragm" in region:
+        return 2
+    return 0 if down < 0.4 else 2
+
+
+def nodule(group: Group) -> Drawn:
+    """Draw a ball: what the beam crosses of it is its chord, a little softened."""
+    reach = group.extent(1.6)
+    ball = (1.0 - (torch.hypot(group.dx, group.dy) / reach).square()).clamp_min(0).sqrt()
+    ball = ball * (1.0 + 0.06 * group.cloud(60, 2)) * _coverage(group)
+    return Drawn(extent=over_share(ball), water=ball * (0.6 + 2 * reach) * (1.0 + 1.0 * group.severity))
+
+
+def mass(group: Group) -> Drawn:
+    """Draw a large ball, lobulated or with spicules that reach into the lung."""
+    reach = group.extent(4.5)
+    distance = torch.hypot(group.dx, group.dy)
+    angle = torch.atan2(group.dy, group.dx)
+    chance = uniforms(group.seeds, 6) * 2 * math.pi
+    wave = sum(
+        (torch.cos(order * angle + column(chance[:, index], angle)) for index, order in enumerate((2, 3, 5))),
+        torch.zeros_like(angle),
+    )
+    spiky = group.is_form("spiculated")
+    outline = reach * (1.0 + (0.065 - 0.03 * spiky) * wave)
+    ball = (1.0 - (distance / outline).square()).clamp_min(0).sqrt()
+    rays = (torch.cos(11 * angle + column(chance[:, 3], angle) + 2 * wave)).clamp_min(0).pow(5)
+    rays = rays * (1 - smooth_step(distance / reach, 0.85, 1.45)) * smooth_step(distance / reach, 0.5, 0.95)
+    body = (ball + 0.22 * spiky * rays) * (1.0 + 0.05 * group.cloud(40, 2)) * _coverage(group)
+    water = body * (2 * reach).clamp_max(7.0) * (0.6 + 0.5 * group.severity)
+    return Drawn(extent=over_share(body), water=water, fade=0.5 * ball * _coverage(group))
+
+
+def emphysema(group: Group) -> Drawn:
+    """Draw lung that has been lost: darker, most of all in patches of the upper zones."""
+    down = group.fields.down
+    only_upper = column([float(lesion.region.startswith("upper")) for lesion in group.lesions], down)
+    everywhere, high = 1.0 - 0.4 * smooth_step(down, 0.3, 0.9), 1.0 - smooth_step(down, 0.3, 0.55)
+    upper = torch.where(only_upper > 0, high, everywhere)
+    extent = torch.where(only_upper > 0, torch.minimum(group.inside, (0.45 - down) * 20.0), group.inside)
+    lost = (0.5 + 0.35 * group.cloud(9)).clamp(0.1, 1.0) * upper * _coverage(group)
+    return Drawn(extent=extent, fill=-0.08 * lost * (0.3 + group.severity), fade=0.45 * lost * group.severity)
+
+
+def whole_lung(group: Group) -> Drawn:
+    """Draw nothing: the finding is the shape of the lungs itself."""
+    return Drawn(extent=group.inside)

@@ -1,0 +1,84 @@
+"""What is put on a picture after it was taken: side marker, burnt-in words, collimator borders."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rightlung.phantom.image.chance import seeds_of, uniforms
+from rightlung.phantom.scene import Scene
+
+MARKER_STREAM = 61
+_GLYPHS = {
+    "A": "01110 10001 10001 11111 10001 10001 10001",
+    "B": "11110 10001 10001 11110 10001 10001 11110",
+    "C": "01111 10000 10000 10000 10000 10000 01111",
+    "E": "11111 10000 10000 11110 10000 10000 11111",
+    "I": "01110 00100 00100 00100 00100 00100 01110",
+    "L": "10000 10000 10000 10000 10000 10000 11111",
+    "N": "10001 11001 10101 10101 10011 10001 10001",
+    "O": "01110 10001 10001 10001 10001 10001 01110",
+    "P": "11110 10001 10001 11110 10000 10000 10000",
+    "R": "11110 10001 10001 11110 10100 10010 10001",
+    "S": "01111 10000 10000 01110 00001 00001 11110",
+    "T": "11111 00100 00100 00100 00100 00100 00100",
+    "U": "10001 10001 10001 10001 10001 10001 01110",
+    " ": "00000 00000 00000 00000 00000 00000 00000",
+}  # fmt: skip
+
+
+def lettering(text: str, height: int) -> NDArray[np.float32]:
+    """Return words as a map of the given height, 1 where ink is."""
+    rows = [[[float(dot) for dot in row] + [0.0] for row in _GLYPHS[letter].split()] for letter in text]
+    small = np.concatenate([np.array(letter, dtype=np.float32) for letter in rows], axis=1)[:, :-1]
+    width = max(1, round(height * small.shape[1] / 7))
+    take_y = np.minimum((np.arange(height) + 0.5) * 7 / height, 6.99).astype(int)
+    take_x = np.minimum((np.arange(width) + 0.5) * small.shape[1] / width, small.shape[1] - 0.01).astype(int)
+    return np.ascontiguousarray(small[take_y][:, take_x])
+
+
+def marker_place(scene: Scene, size: int) -> tuple[int, int, int]:
+    """Return the marker's left column, top row and height in pixels, on the side that its letter names."""
+    chance = uniforms(seeds_of([scene.exposure.seed], MARKER_STREAM), 6)[0]
+    height = max(7, round(size * (0.03 + 0.02 * chance[0])))
+    inset = 0.03 + 0.07 * chance[1]
+    left = scene.exposure.collimated[0] + inset
+    right = 1 - scene.exposure.collimated[2] - inset
+    x = round(left * size) if scene.exposure.marker == "R" else round(right * size) - height
+    y = round((scene.exposure.collimated[1] + 0.03 + 0.12 * chance[2]) * size)
+    return x, y, height
+
+
+def add_overlays(scenes: Sequence[Scene], images: Tensor) -> Tensor:
+    """Put markers, words and borders on pictures ``(n, size, size)``, in place."""
+    size = images.shape[-1]
+    for index, scene in enumerate(scenes):
+        exposure = scene.exposure
+        if exposure.marker != "none":
+            x, y, height = marker_place(scene, size)
+            _stamp(images[index], lettering(exposure.marker, height), x, y)
+        if exposure.text_box:
+            word = "PORTABLE" if exposure.portable else ("AP" if exposure.view == "AP" else "PA ERECT")
+            height = max(7, round(size * 0.027))
+            letters = lettering(word, height)
+            x = round(0.03 * size) if exposure.marker != "R" else size - letters.shape[1] - round(0.03 * size)
+            _stamp(images[index], letters, x, round(0.02 * size))
+        left, top, right, bottom = (round(border * size) for border in exposure.collimated)
+        images[index, :top] = 0.0
+        images[index, size - bottom :] = 0.0
+        images[index, :, :left] = 0.0
+        images[index, :, size - right :] = 0.0
+    return images
+
+
+def _stamp(image: Tensor, letters: NDArray[np.float32], x: int, y: int) -> None:
+    """Lay white letters over an image where they fit."""
+    size = image.shape[-1]
+    x, y = min(max(x, 0), size - 1), min(max(y, 0), size - 1)
+    ink = torch.from_numpy(letters[: size - y, : size - x]).to(image.device)
+    window = image[y : y + ink.shape[0], x : x + ink.shape[1]]
+    window.copy_(torch.maximum(window, 0.97 * ink))

@@ -1,0 +1,116 @@
+"""From attenuation to grey values: Beer–Lambert, scatter, heel effect, grid, noise, blur, and the vendor's curve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rightlung.phantom.image.chance import Floats, normals, seeds_of, uniforms
+from rightlung.phantom.image.fields import column, enlarge
+from rightlung.phantom.scene import Scene
+
+WATER = 0.19  # attenuation a centimetre at the mean energy of a 110 kV beam
+BONE = 0.42  # bone over water, a centimetre
+NOISE_STREAM = 31
+LOOK_STREAM = 32
+PHOTONS = 160_000.0  # in an unattenuated pixel of a 256-pixel picture at dose 1
+
+
+def box_blur(maps: Tensor, reach: int, passes: int = 2) -> Tensor:
+    """Blur maps ``(n, h, w)`` with repeated moving means; three come close to a Gaussian."""
+    for _ in range(passes):
+        padded = functional.pad(maps[:, None], (reach, reach, reach, reach), mode="replicate")
+        maps = functional.avg_pool2d(padded, 2 * reach + 1, stride=1)[:, 0]
+    return maps
+
+
+def soft_blur(maps: Tensor, share: Tensor) -> Tensor:
+    """Blur by mixing each pixel with its four neighbours; ``share (n, 1, 1)`` is the weight of a pair of them."""
+    padded = functional.pad(maps[:, None], (1, 1, 1, 1), mode="replicate")[:, 0]
+    beside = padded[:, 1:-1, 2:] + padded[:, 1:-1, :-2]
+    over = padded[:, 2:, 1:-1] + padded[:, :-2, 1:-1]
+    return maps * (1 - 2 * share) + (beside + over) * (share / 2)
+
+
+def look(scenes: Sequence[Scene]) -> Floats:
+    """Return numbers in 0 to 1, ``(n, 12)``, for how a department's pictures look: fixed for a study, unlike its noise.
+
+    They hang on the study and not on the exposure's seed, so that two exposures of one scene differ by noise alone.
+    """
+    return uniforms(seeds_of([scene.seed * 1_000_003 + scene.index for scene in scenes], LOOK_STREAM), 12)
+
+
+def shrink(maps: Tensor, factor: int) -> Tensor:
+    """Return means over blocks of ``factor`` pixels a side."""
+    return functional.avg_pool2d(maps[:, None], factor)[:, 0]
+
+
+def expose(scenes: Sequence[Scene], attenuation: Tensor) -> Tensor:
+    """Return the detector's signal, noise included, as minus its logarithm, ``(n, size, size)``."""
+    size = attenuation.shape[-1]
+    device = attenuation.device
+    exposures = [scene.exposure for scene in scenes]
+    seeds = seeds_of([exposure.seed for exposure in exposures], NOISE_STREAM)
+    chance = uniforms(seeds, 8)
+    style = look(scenes)
+    bedside = np.array([float(exposure.portable) for exposure in exposures])
+    primary = torch.exp(-attenuation)
+    # Scatter spreads over centimetres, so a sixteenth of the resolution holds all of it. No grid at the bedside.
+    factor = max(1, size // 32)
+    wide = box_blur(shrink(primary, factor), 3, 2)
+    # Thick patients and old cassettes scatter more: a share of pictures is grey and hazy.
+    fat = np.array([scene.body.fat for scene in scenes])
+    hazy = np.clip(style[:, 0] * 3.0 - 2.0, 0, 1)
+    ratio = column(0.2 + 0.2 * style[:, 1] + 0.4 * bedside + 0.25 * np.clip(fat - 0.4, 0, 1) + 0.6 * hazy, primary)
+    signal = primary + enlarge(wide, size) * ratio
+    lines = torch.linspace(-1, 1, size, device=device)[None, :, None]
+    signal = signal * (1.0 + column(0.24 * (style[:, 2] - 0.5), signal) * lines)
+    signal = signal * (1.0 + column(0.44 * (style[:, 3] - 0.5), signal) * lines.transpose(1, 2))
+    blur = column(0.04 + 0.10 * bedside + 0.24 * style[:, 4] ** 2, signal)
+    signal = soft_blur(signal, blur)
+    gridded = column([0.012 * float(exposure.grid_lines) for exposure in exposures], signal)
+    cycles = column(np.array([0.31 + 0.15 * value for value in chance[:, 3]]) * 2 * np.pi, signal)
+    signal = signal * (1.0 + gridded * torch.sin(torch.arange(size, device=device)[None, None] * cycles))
+    photons = column([PHOTONS * exposure.dose * (0.5 if exposure.portable else 1.0) for exposure in exposures], signal)
+    photons = photons * (256.0 / size) ** 2
+    random = normals(seeds, size * size, device).view(-1, size, size)
+    noisy = signal + random * (signal / photons + 1e-8).sqrt_()
+    return -torch.log(noisy.clamp_min_(2e-4))
+
+
+def display(scenes: Sequence[Scene], logarithm: Tensor) -> Tensor:
+    """Return grey values in 0 to 1 as a workstation shows them: windowed, S-shaped, edges slightly enhanced."""
+    size = logarithm.shape[-1]
+    exposures = [scene.exposure for scene in scenes]
+    bedside = column([float(exposure.portable) for exposure in exposures], logarithm)
+    contrast = column([exposure.contrast for exposure in exposures], logarithm)
+    brightness = column([exposure.brightness for exposure in exposures], logarithm)
+    # The automatic exposure is measured under the lungs, so a thick chest is not a bright one.
+    bulk = column([0.42 * scene.body.fat + 0.34 * scene.body.breasts for scene in scenes], logarithm)
+    factor = max(1, size // 64)
+    local = enlarge(box_blur(shrink(logarithm, factor), 2, 2), size)
+    detail = logarithm - local
+    style = look(scenes)
+    sharpened = logarithm + column(0.2 + 0.7 * style[:, 5], logarithm) * detail
+    # A film's shoulder: lungs get most of the range, and what is dense comes near white without reaching it.
+    start = 0.66 - 0.1 * bedside + bulk
+    speed = 0.58 - 0.05 * bedside
+    # Its toe is soft, too: what is nearly black is not cut off.
+    above = sharpened - start
+    above = (above + (above * above + 0.03).sqrt_()) * 0.5
+    value = 1.0 - torch.exp(above.mul_(-speed))
+    # Contrast turns about the grey of the lungs' border.
+    value = (value - 0.5) * contrast + 0.5 + brightness
+    return tone(style, value.clamp_(0.0, 1.0))
+
+
+def tone(style: Floats, value: Tensor) -> Tensor:
+    """Bend grey values in 0 to 1 as one of many vendors' tables: a gamma, then an S or its inverse about mid-grey."""
+    gamma = column(np.exp(0.12 + 0.5 * (style[:, 6] + style[:, 7] - 1.0)), value)
+    value = value.clamp_min(1e-4).pow(gamma)
+    bend = column(1.2 * (style[:, 8] - 0.35), value)
+    return (value + bend * (value * value * (3.0 - 2.0 * value) - value)).clamp_(0.0, 1.0)

@@ -1,0 +1,110 @@
+"""Findings of the pleural space and outside the lung: fluid, air, rind, hernia, and changes of shape."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from rightlung.phantom.image.fields import column, smooth_step
+from rightlung.phantom.image.finding import Drawn, Group, over_share
+
+
+def _coverage(group: Group) -> Tensor:
+    # Reaches beyond the border, which the lung itself cuts sharply: else a rim of air would be left there.
+    return (group.inside / 0.3 + 2.0).clamp(0, 1)
+
+
+def effusion(group: Group) -> Drawn:
+    """Draw fluid that sinks: it blunts the angle, climbs along the chest wall, and at last whitens the hemithorax."""
+    fields = group.fields
+    severity = group.severity
+    thorax, studies = group.thorax, group.studies
+    right, left = column(thorax.right_dome[studies], fields.x), column(thorax.left_dome[studies], fields.x)
+    angle = torch.where(fields.is_left, left, right) + 5.0
+    height = 2.4 + 10.0 * severity + 38.0 * (severity - 0.62).clamp_min(0)
+    climb = 2.6 * torch.exp(-fields.wall.clamp_min(0) / 1.1) + 0.5 * torch.exp(-fields.across.clamp_min(0) / 0.08)
+    above = angle - height - fields.y + 0.9 - climb * (1 - 0.6 * smooth_step(severity, 0.75, 1.0))
+    free = 1 - smooth_step(above + 0.12 * group.cloud(8, 2), -1.5, 0.7)
+    lens = 1.0 - ((fields.wall + 0.5) / (1.4 + 2.2 * severity)).square() - (group.dy / (3.0 + 3.0 * severity)).square()
+    trapped = group.is_form("loculated")
+    body = torch.where(trapped > 0, smooth_step(lens, 0.0, 0.5), free) * _coverage(group)
+    supine = column([float(thorax.scenes[study].exposure.view == "AP") for study in studies], fields.x)
+    # Fluid of a lying patient also spreads behind the lung and veils it, most of all below.
+    veil = supine * (1 - trapped) * smooth_step(fields.down, 0.25, 1.0) * _coverage(group) * 0.35 * severity
+    fill = 1 - (1 - 0.93 * body) * (1 - veil)
+    return Drawn(extent=over_share(body, 0.35), fill=fill, fade=body)
+
+
+def pneumothorax(group: Group) -> Drawn:
+    """Draw air outside a retracted lung: black, without vessels, bounded by the fine line of the visceral pleura."""
+    fields = group.fields
+    severity = group.severity
+    tension = group.is_form("tension")
+    # The pleura rounds the corner between wall and apex.
+    free = 0.6 - torch.logaddexp(-0.9 * fields.wall, -0.75 * _below_apex(group)) / 0.9
+    apical = group.is_form("apical")
+    taper = 1.2 - (0.65 + 0.9 * apical * (1 - severity) - 0.4 * tension) * fields.down.clamp(0, 1)
+    width = (1.0 + 4.2 * severity + 2.0 * tension * severity) * taper
+    gap = width - free + 0.08 * group.cloud(5, 1)
+    body = smooth_step(gap, -0.15, 0.15) * _coverage(group)
+    collapsed = (1 - smooth_step(gap, -0.3, 0.0)) * _coverage(group)
+    fill = -0.33 * body + (0.06 + 0.22 * severity) * collapsed * (0.6 + 0.4 * tension)
+    here = torch.where(group.inside > -1.0, gap, torch.full_like(gap, 9.0))
+    return Drawn(extent=torch.minimum(gap, group.inside + 0.05), fill=fill, fade=body, gap=here)
+
+
+def _below_apex(group: Group) -> Tensor:
+    return group.fields.y - column(group.thorax.apex[group.studies], group.dx)
+
+
+def thickening(group: Group) -> Drawn:
+    """Draw a rind along the chest wall, or a cap over the apex."""
+    fields = group.fields
+    thick = 0.45 + 1.25 * group.severity + 0.12 * group.cloud(16, 2)
+    apical = column([float("apical" in lesion.region or lesion.form == "apical") for lesion in group.lesions], thick)
+    cap = (thick * 1.25 - torch.minimum(_below_apex(group), fields.wall + 1.0)) * (fields.down < 0.3)
+    along = smooth_step(fields.down, 0.2, 0.4) * (1 - 0.3 * smooth_step(fields.down, 0.9, 1.0))
+    rind = thick * along - fields.wall
+    edge = torch.where(apical > 0, cap, rind)
+    body = smooth_step(edge, -0.1, 0.35) * _coverage(group)
+    return Drawn(extent=torch.minimum(edge, group.inside), fill=body * (0.65 + 0.3 * group.severity))
+
+
+def hernia(group: Group) -> Drawn:
+    """Draw the stomach behind the heart: a round density with a fluid level."""
+    fields = group.fields
+    studies = group.studies
+    reach = group.extent(5.0) * (0.7 + 0.5 * group.severity)
+    floor = column((group.thorax.right_dome + group.thorax.left_dome)[studies] / 2, fields.x)
+    dx = fields.middle - 0.9
+    dy = fields.y - (floor - 0.45 * reach)
+    inside = 1.0 - torch.hypot(dx / (1.15 * reach), dy / reach).square()
+    body = inside.clamp_min(0).sqrt()
+    level = 0.1 * reach
+    air = smooth_step(1.0 - torch.hypot(dx / (0.98 * reach), dy / (0.84 * reach)), 0.0, 0.12) * (
+        (level - dy) * 4
+    ).clamp(0, 1)
+    water = body * (2.4 + 1.6 * group.severity) * (1.0 - 2.1 * air)
+    return Drawn(extent=inside, water=water, where="anywhere")
+
+
+def heart(group: Group) -> Drawn:
+    """Draw nothing: an enlarged heart is the heart itself."""
+    return Drawn(extent=group.fields.heart, where="between")
+
+
+def mediastinum(group: Group) -> Drawn:
+    """Draw nothing: the finding is the widened shadow between the lungs, above the heart and down to it."""
+    fields = group.fields
+    thorax, studies = group.thorax, group.studies
+    lowest = [
+        float(thorax.carina[study, 1] + 1.5 if "upper" in lesion.region else thorax.heart_middle[study])
+        for study, lesion in zip(studies, group.lesions, strict=True)
+    ]
+    upper = torch.minimum(_below_apex(group) - 2.0, column(lowest, fields.y) - fields.y)
+    return Drawn(extent=torch.minimum(-fields.inner, upper), where="between")
+
+
+def spine(group: Group) -> Drawn:
+    """Draw nothing: the curved spine is drawn with the bones."""
+    return Drawn(extent=2.1 - group.fields.spine.abs(), where="anywhere")

@@ -1,0 +1,127 @@
+"""Boxes of Chest ImaGenome's 29 regions, read off the same outlines that the picture is drawn from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rightlung.lexicon import IMAGENOME_REGIONS
+from rightlung.phantom.image.anatomy import FIELD, Thorax, at
+from rightlung.phantom.image.chance import Floats
+from rightlung.phantom.image.frame import Frame
+from rightlung.phantom.image.skeleton import girdle
+
+_SMALLEST = 1e-3  # a box pushed out of the picture keeps this extent at its border
+
+
+def _rectangle(x0: Floats, y0: Floats, x1: Floats, y1: Floats) -> Floats:
+    """Return the corners of rectangles, ``(n, 4, 2)``."""
+    return np.stack([np.stack(corner, axis=-1) for corner in ((x0, y0), (x1, y0), (x1, y1), (x0, y1))], axis=1)
+
+
+def _lung_outline(thorax: Thorax, left: bool, low: float, high: float) -> Floats:
+    """Return points around the part of a lung between two shares of its height, ``(n, 2 * p, 2)``."""
+    apex = thorax.apex[:, None]
+    dome = (thorax.left_dome if left else thorax.right_dome)[:, None]
+    outer_table = thorax.outer_left if left else thorax.outer_right
+    inner_table = thorax.inner_left if left else thorax.inner_right
+    bottom = dome + 6.0 if high >= 1.0 else apex + high * (dome - apex)
+    y = apex + low * (dome - apex) + np.linspace(0, 1, 48)[None] * (bottom - apex - low * (dome - apex))
+    outer, inner = at(outer_table, y), at(inner_table, y)
+    points = []
+    for x in (outer, inner, (outer + inner) / 2, 0.7 * outer + 0.3 * inner, 0.9 * outer + 0.1 * inner):
+        points.append(np.stack([x, np.minimum(y, at(thorax.diaphragm, x))], axis=-1))
+    return np.concatenate(points, axis=1)
+
+
+def _shapes(thorax: Thorax) -> dict[str, Floats]:
+    """Return points ``(n, p, 2)`` in centimetres whose bounding box is each region's."""
+    height, carina = thorax.height, thorax.carina
+    mean_dome = (thorax.right_dome + thorax.left_dome) / 2
+    far = np.full_like(height, FIELD)
+    heart_top = thorax.heart_middle - 4.4 * height
+    heart_bottom = np.minimum(thorax.heart_middle + 4.9 * height, mean_dome + 3.0)
+    levels = heart_top[:, None] + np.linspace(0, 1, 24)[None] * (heart_bottom - heart_top)[:, None]
+    heart_right, heart_left = at(thorax.inner_right, levels), at(thorax.inner_left, levels)
+    heart = np.concatenate([np.stack([side, levels], axis=-1) for side in (heart_right, heart_left)], axis=1)
+    above = np.linspace(-13.0, -1.0, 24)[None] * height[:, None]
+    upper = above[:, :16]
+    knob = -7.0 * height
+    cava_y = np.stack([-9.5 * height, heart_top + 0.6], axis=1)
+    cava = at(thorax.inner_right, cava_y)
+    middle = at(thorax.middle, cava_y)
+    junction = np.stack([at(thorax.inner_right, heart_top + 0.6), heart_top + 0.6], axis=1)
+    spine_y = np.linspace(-16, 17, 24)[None] * np.ones_like(height)[:, None]
+    spine = at(thorax.spine, spine_y)
+    atrium_mid = at(thorax.middle, thorax.heart_middle)
+    shapes = {
+        "trachea": _rectangle(carina[:, 0] - 1.3, -far, carina[:, 0] + 1.3, carina[:, 1]),
+        "carina": _rectangle(carina[:, 0] - 1.5, carina[:, 1] - 1.2, carina[:, 0] + 1.5, carina[:, 1] + 1.2),
+        "spine": np.concatenate([np.stack([spine + reach, spine_y], axis=-1) for reach in (-2.2, 2.2)], axis=1),
+        "aortic arch": _rectangle(
+            at(thorax.middle, knob) - 0.2, knob - 2.0, at(thorax.inner_left, knob) + 0.2, knob + 1.7
+        ),
+        "mediastinum": np.concatenate(
+            [np.stack([at(table, above), above], axis=-1) for table in (thorax.inner_right, thorax.inner_left)]
+            + [heart],
+            axis=1,
+        ),
+        "upper mediastinum": np.concatenate(
+            [np.stack([at(table, upper), upper], axis=-1) for table in (thorax.inner_right, thorax.inner_left)], axis=1
+        ),
+        "svc": np.concatenate([np.stack([cava, cava_y], axis=-1), np.stack([middle, cava_y], axis=-1)], axis=1),
+        "cardiac silhouette": heart,
+        "cavoatrial junction": _rectangle(
+            junction[:, 0] - 0.3, junction[:, 1] - 1.2, junction[:, 0] + 2.4, junction[:, 1] + 1.2
+        ),
+        "right atrium": np.concatenate(
+            [
+                np.stack([heart_right, levels], axis=-1)[:, 3:],
+                np.stack([atrium_mid, thorax.heart_middle], axis=-1)[:, None],
+            ],
+            axis=1,
+        ),
+        "abdomen": _rectangle(
+            -at(thorax.skin, mean_dome + 5),
+            np.minimum(thorax.right_dome, thorax.left_dome),
+            at(thorax.skin, mean_dome + 5),
+            far,
+        ),
+    }
+    clavicles = girdle(thorax)[0][0]
+    for side, left in (("right", False), ("left", True)):
+        sign = 1.0 if left else -1.0
+        hilum = thorax.left_hilum if left else thorax.right_hilum
+        dome = thorax.left_dome if left else thorax.right_dome
+        outer = thorax.outer_left if left else thorax.outer_right
+        corner = at(outer, dome + 4.5)
+        for name, low, high in (
+            ("lung", 0.0, 1.0),
+            ("upper lung zone", 0.0, 0.34),
+            ("mid lung zone", 0.34, 0.66),
+            ("lower lung zone", 0.66, 1.0),
+            ("apical zone", 0.0, 0.14),
+        ):
+            shapes[f"{side} {name}"] = _lung_outline(thorax, left, low, high)
+        shapes[f"{side} hilar structures"] = _rectangle(
+            hilum[:, 0] - sign * 1.6, hilum[:, 1] - 2.6, hilum[:, 0] + sign * 2.6, hilum[:, 1] + 3.4
+        )
+        shapes[f"{side} costophrenic angle"] = _rectangle(corner - sign * 3.2, dome + 1.6, corner, dome + 5.4)
+        inside = at(thorax.inner_left if left else thorax.inner_right, dome)
+        shapes[f"{side} hemidiaphragm"] = _rectangle(inside, dome - 0.6, corner, dome + 5.2)
+        shapes[f"{side} clavicle"] = np.concatenate(
+            [clavicles[:, int(left)] + np.array([0.0, reach]) for reach in (-0.7, 0.7)], axis=1
+        )
+    return shapes
+
+
+def region_boxes(thorax: Thorax, frame: Frame) -> Floats:
+    """Return boxes ``(n, 29, 4)`` in fractions of the picture, clipped to it, in the order of ``IMAGENOME_REGIONS``."""
+    shapes = _shapes(thorax)
+    boxes = np.empty((len(thorax), len(IMAGENOME_REGIONS), 4))
+    for index, name in enumerate(IMAGENOME_REGIONS):
+        points = frame.to_fractions(shapes[name])
+        boxes[:, index, :2] = points.min(axis=1)
+        boxes[:, index, 2:] = points.max(axis=1)
+    boxes[..., :2] = np.clip(boxes[..., :2], 0.0, 1.0 - _SMALLEST)
+    boxes[..., 2:] = np.clip(boxes[..., 2:], boxes[..., :2] + _SMALLEST, 1.0)
+    return boxes

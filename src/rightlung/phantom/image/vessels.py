@@ -1,0 +1,134 @@
+"""Pulmonary vessels: trees that leave the hila, divide, and thin out before they reach the pleura."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rightlung.phantom.image.anatomy import Thorax, at
+from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
+from rightlung.phantom.image.frame import Frame
+from rightlung.phantom.image.strokes import Strokes, draw, round_profile
+
+STEMS = 8
+LEVELS = (3, 3, 3, 3)  # steps before each division
+VESSEL_STREAM = 13
+LARGEST = 0.48  # radius of a stem at the hilum, cm
+
+
+def trees(thorax: Thorax) -> tuple[list[Floats], list[Floats]]:
+    """Return chains of points ``(n, k, p, 2)`` and radii, level by level, for both lungs of every study."""
+    count = len(thorax)
+    seeds = seeds_of([scene.body.seed for scene in thorax.scenes], VESSEL_STREAM)
+    sizes = [STEMS * 2**level for level in range(len(LEVELS))]
+    drawn = uniforms(seeds, 2, sum(sizes), 8)
+    calibre = np.array([change.vessels for change in thorax.changes])[:, None, None]
+    upper = np.array([change.cephalised for change in thorax.changes])[:, None, None]
+    sign = np.array([-1.0, 1.0])[None, :, None]
+    hila = np.stack([thorax.right_hilum, thorax.left_hilum], axis=1)  # (n, 2, 2)
+    floor = np.stack([thorax.right_dome, thorax.left_dome], axis=1)
+    span = (floor - thorax.apex[:, None])[..., None] / 20.0  # lungs that are shallow have crowded vessels
+    # Directions fan out from straight up, over sideways, to straight down; more of them point down, where more lung is.
+    fan = np.array([-78.0, -62, -38, -8, 22, 46, 64, 80])[None, None]
+    first = drawn[:, :, :STEMS]
+    angle = np.radians(fan + 24 * (first[..., 0] - 0.5))
+    favoured = 1.0 + upper * np.where(angle < 0, 0.5, -0.35)
+    radius = LARGEST * (0.7 + 0.5 * first[..., 1]) * np.where(angle > 0.3, 1.05, 0.8) * favoured * calibre
+    start = np.stack(
+        [
+            hila[..., None, 0] + sign * (1.0 * (first[..., 2] - 0.8) + 0.5 * np.abs(np.sin(angle))),
+            hila[..., None, 1] + 0.4 + 2.9 * np.sin(angle) * (0.5 + 0.5 * first[..., 3]),
+        ],
+        axis=-1,
+    )
+    chains, radii = [], []
+    offset = 0
+    for level, steps in enumerate(LEVELS):
+        chance = drawn[:, :, offset : offset + sizes[level]]
+        offset += sizes[level]
+        # The way to the pleura is divided among the levels, so that trees fill small and large lungs alike.
+        length = (1.28 - 0.1 * level) * (0.75 + 0.5 * chance[..., 4])
+        curl = 0.42 * (chance[..., 5] - 0.5)
+        points, thick = [start], [radius]
+        for step in range(steps):
+            heading = angle + curl * (step + 1)
+            move = np.stack([sign * np.cos(heading), np.sin(heading) * span], axis=-1) * length[..., None]
+            points.append(points[-1] + move)
+            thick.append(thick[-1] * 0.93)
+        angle = angle + curl * steps
+        chains.append(np.stack(points, axis=3).reshape(count, -1, steps + 1, 2))
+        radii.append(np.stack(thick, axis=3).reshape(count, -1, steps + 1))
+        fork = np.stack([-(0.25 + 0.45 * chance[..., 6]), 0.25 + 0.45 * chance[..., 7]], axis=-1)
+        angle = (angle[..., None] + fork).reshape(count, 2, -1)
+        angle = np.clip(angle, -math.pi * 0.55, math.pi * 0.55)
+        thinner = np.stack([0.62 + 0.22 * chance[..., 6], 0.84 - 0.22 * chance[..., 6]], axis=-1)
+        radius = (thick[-1][..., None] * thinner).reshape(count, 2, -1)
+        start = np.repeat(points[-1], 2, axis=2)
+    return chains, radii
+
+
+def bronchi(thorax: Thorax) -> tuple[Floats, Floats]:
+    """Return trachea and main bronchi as chains ``(n, 3, p, 2)``; the right one is the shorter, wider and steeper."""
+    count = len(thorax)
+    carina = thorax.carina
+    points = np.empty((count, 3, 8, 2))
+    share = np.linspace(0, 1, 8)
+    y = -22.0 + (carina[:, None, 1] + 22.0) * share
+    x = at(thorax.middle, y)
+    # Only the lower trachea lies against the aorta and is pushed to the right by it.
+    points[:, 0] = np.stack([x * share + carina[:, None, 0] * share**3 * 0.4 - 0.25 * share**2, y], axis=-1)
+    bottom = points[:, 0, -1]
+    for index, hilum, away in ((1, thorax.right_hilum, 0.9), (2, thorax.left_hilum, 1.0)):
+        end = bottom + (hilum - bottom) * away + np.array([0.0, 0.9 if index == 2 else 0.5])
+        bow = np.sin(share * math.pi)[None, :, None] * np.array([0.0, -0.25])
+        points[:, index] = bottom[:, None] + (end - bottom)[:, None] * share[None, :, None] + bow
+    radius = np.empty((count, 3, 8))
+    width = 0.86 * np.sqrt(thorax.width)[:, None]
+    radius[:, 0] = width
+    radius[:, 1] = width * np.linspace(0.78, 0.5, 8)
+    radius[:, 2] = width * np.linspace(0.68, 0.42, 8)
+    return points, radius
+
+
+def draw_airways(thorax: Thorax, frame: Frame, size: int, device: torch.device) -> Tensor:
+    """Return the air in trachea and main bronchi along the beam, ``(n, size, size)``, in centimetres."""
+    points, radius = bronchi(thorax)
+    parts = [
+        frame.strokes(points[:, :1], radius[:, :1], 0, 2, size),
+        frame.strokes(points[:, 1:], radius[:, 1:], 1, 2, size),
+    ]
+    depth = draw(Strokes.join(parts), 2 * len(thorax), size, device).view(len(thorax), 2, size, size)
+    width = torch.from_numpy(np.sqrt(thorax.width).astype(np.float32)).to(device)[:, None, None]
+    trachea, main = round_profile(depth).unbind(1)
+    # Deeper than wide: the trachea is nearly round, and the picture's curve takes from what little contrast it has.
+    return torch.maximum(trachea * 2.5, main * 1.2) * width
+
+
+def minor_fissure(thorax: Thorax) -> tuple[Floats, Floats]:
+    """Return the fissure above the middle lobe, a fine line from right hilum to wall that half of people show."""
+    share = np.linspace(0.05, 0.97, 10)[None]
+    y = (thorax.right_hilum[:, 1] + 0.6 + 1.2 * (thorax.chance[:, 17] - 0.5))[:, None] - 0.5 * np.sin(share * math.pi)
+    inner, outer = at(thorax.inner_right, y), at(thorax.outer_right, y)
+    shown = np.where(thorax.chance[:, 18] < 0.5, 0.06, 1e-4)[:, None]
+    return np.stack([inner + share * (outer - inner), y], axis=-1)[:, None], np.broadcast_to(shown, y.shape)[:, None]
+
+
+def draw_vessels(thorax: Thorax, frame: Frame, size: int, device: torch.device) -> Tensor:
+    """Return the blood in pulmonary vessels along the beam, ``(n, size, size)``, in centimetres.
+
+    Stems and finer branches lie on planes of their own that add up, as vessels crossing in depth do; within a plane the
+    thickest wins, so that joints do not show.
+    """
+    chains, radii = trees(thorax)
+    parts = [
+        frame.strokes(points, radius, min(level, 2), 3, size)
+        for level, (points, radius) in enumerate(zip(chains, radii, strict=True))
+    ]
+    points, radius = minor_fissure(thorax)
+    parts.append(frame.strokes(points, radius, 2, 3, size))
+    depth = draw(Strokes.join(parts), len(thorax) * 3, size, device).view(len(thorax), 3, size, size)
+    calibre = torch.tensor([1.1, 0.85, 0.6], device=device)[None, :, None, None]
+    return (round_profile(depth) * calibre).sum(1)

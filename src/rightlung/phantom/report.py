@@ -1,0 +1,368 @@
+"""Reports: what a radiologist would write about a scene, each sentence linked to what it is about.
+
+How a report is written (its sections, their order, which absences are stated, its length, its slips of the keys) is
+drawn from streams of its own and never depends on what the patient has; otherwise a model could read a finding
+off sentences about something else. A sentence tells about the findings in its ``topics`` and about nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from rightlung.core import Box, Report
+from rightlung.core.errors import InputError
+from rightlung.core.frozen import FrozenMapping
+from rightlung.core.study import Polarity, Sentence
+from rightlung.phantom.config import FINDING_ORDER, PhantomConfig
+from rightlung.phantom.scene import Lesion, Scene
+from rightlung.phantom.streams import Stream, key_uniform
+from rightlung.phantom.words import surroundings
+from rightlung.phantom.words.bank import statements, words
+from rightlung.phantom.words.lesions import BARELY, Draft, Manner, Teller, add_tail
+from rightlung.phantom.words.noise import slip
+from rightlung.phantom.words.templates import expand, polish
+
+Section = Literal["findings", "impression"]
+
+_ORDERS = (
+    ("devices", "lungs", "pleura", "heart", "bones", "abdomen"),
+    ("heart", "lungs", "pleura", "abdomen", "bones", "devices"),
+    ("lungs", "pleura", "heart", "bones", "abdomen", "devices"),
+    ("devices", "heart", "lungs", "pleura", "bones", "abdomen"),
+    ("lungs", "heart", "pleura", "devices", "bones", "abdomen"),
+)
+# What may be said of the second in a sentence about the first: with it where it is there, without it where it is not.
+_PARTNERS = {
+    "cardiomegaly": "edema",
+    "pleural effusion": "pneumothorax",
+    "pneumothorax": "pleural effusion",
+    "consolidation": "pleural effusion",
+    "pneumonia": "pleural effusion",
+    "mass": "pleural effusion",
+    "rib fracture": "pneumothorax",
+}
+_PARTNER_SHARE = 0.08
+_DEVICE_OMISSION = 0.05
+_EVERYDAY = ("ECG leads", "sternal wires")  # no summary mentions these
+_BARELY_TOLD = 0.35
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One sentence of a report and what it is about.
+
+    ``findings`` holds what it says of each finding in its ``regions``; ``lesions`` and ``devices`` index into the
+    scene, and boxes and mask follow from them (none where it points nowhere). ``topics`` are all kinds of finding that
+    it gives a hint of, named or not: "no acute abnormality" has many.
+    """
+
+    text: str
+    section: Section
+    regions: tuple[str, ...] = ()
+    findings: Mapping[str, Polarity] = field(default_factory=FrozenMapping)
+    lesions: tuple[int, ...] = ()
+    devices: tuple[int, ...] = ()
+    topics: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Style:
+    """How this report is written, drawn without a look at the scene."""
+
+    sections: tuple[Section, ...]
+    order: tuple[str, ...]
+    lavishness: float
+    capitals: bool
+    names: Mapping[str, str]
+
+
+def write_report(scene: Scene, config: PhantomConfig, seed: int) -> list[Statement]:
+    """Return the sentences of the scene's report. The same three always give the same report."""
+    key = (seed, scene.seed, scene.index, "report")
+    style = _style(config, Stream(*key, "style"))
+    manners = {
+        finding: _manner(scene, config, Stream(*key, "manner", finding), finding, style)
+        for finding in {lesion.finding for lesion in scene.lesions}
+    }
+    statements_made: list[Statement] = []
+    for section in style.sections:
+        drafts = _write_section(scene, config, (*key, section), style, manners, section)
+        noise = Stream(*key, "noise", section)
+        statements_made.extend(_finish(draft, section, config, noise, style) for draft in drafts)
+    if not statements_made:
+        # Nothing was chosen and nothing is there to tell: a report is never empty.
+        draft = surroundings.say_nowhere(_technique(scene), Stream(*key, "technique"), style.names)
+        statements_made.append(_finish(draft, style.sections[0], config, Stream(*key, "noise"), style))
+    return statements_made
+
+
+def _style(config: PhantomConfig, stream: Stream) -> _Style:
+    both: tuple[Section, ...] = ("findings", "impression")
+    draw = stream.random()
+    only_findings, only_impression = config.report.only_findings, config.report.only_impression
+    if draw < only_findings:
+        both = ("findings",)
+    elif draw < only_findings + only_impression:
+        both = ("impression",)
+    order = stream.choice(_ORDERS)
+    lavishness = stream.uniform(0.4, 1.7)
+    capitals = stream.chance(config.report.capitals)
+    blot = stream.choice(("XXXX", "___"))
+    table = statements()["nowhere"]
+    name, date = stream.choice(table["names"]), f"{stream.integer(1, 12)}/{stream.integer(1, 28)}"
+    time = f"{stream.integer(7, 22)}:{stream.integer(10, 59)}"
+    if stream.chance(config.report.masked):
+        name, date, time = blot, blot, blot
+    names = {"name": name, "date": date, "time": time}
+    names["doctor"] = expand(stream.choice(table["doctors"]), stream, names)
+    names["prior"] = expand(stream.choice(words()["frames"]["prior_names"]), stream, names)
+    return _Style(both, order, lavishness, capitals, names)
+
+
+def _manner(scene: Scene, config: PhantomConfig, stream: Stream, finding: str, style: _Style) -> Manner:
+    # Nobody hedges about what fills half the chest.
+    worst = max(lesion.severity for lesion in scene.lesions if lesion.finding == finding)
+    hedged = stream.chance(config.report.hedge * (1.4 if worst < 0.45 else 0.9 if worst < 0.7 else 0.2))
+    compared = stream.chance(config.report.comparison)
+    trend = stream.weighted({"stable": 0.5, "more": 0.18, "less": 0.17, "new": 0.15})
+    if words()["findings"][finding].get("chronic", False) or (finding == "rib fracture" and trend != "new"):
+        trend = "stable"
+    sideless = stream.chance(config.report.sideless)
+    return Manner(hedged, trend if compared and scene.prior else "", sideless, style.names)
+
+
+def _technique(scene: Scene) -> str:
+    return "technique_portable" if scene.exposure.portable else "technique_upright"
+
+
+def _write_section(
+    scene: Scene,
+    config: PhantomConfig,
+    key: tuple[object, ...],
+    style: _Style,
+    manners: Mapping[str, Manner],
+    section: Section,
+) -> list[Draft]:
+    findings = section == "findings"
+    # A block is a list of groups, since advice must follow what it is about.
+    blocks: dict[str, list[list[Draft]]] = {name: [] for name in ("first", *style.order, "global", "last")}
+    for finding in FINDING_ORDER:
+        lesions = [pair for pair in enumerate(scene.lesions) if pair[1].finding == finding]
+        if lesions:
+            told = _told(lesions, config, Stream(*key, "told", finding), style, findings)
+            if told:
+                group = _tell_kind(scene, finding, told, (*key, "tell", finding), manners, section, style)
+                blocks[words()["findings"][finding]["block"]].append(group)
+    _add_surroundings(scene, blocks, Stream(*key, "surroundings"), key, style, findings)
+    present = _present(scene)
+    stream = Stream(*key, "order")
+    drafts: list[Draft] = []
+    for name in style.order:
+        ordered = [draft for group in stream.shuffled(blocks[name]) for draft in group]
+        drafts.extend(_joined(ordered, stream, config.report.join))
+    summary = _flat(blocks["global"])
+    if not any(draft.topics for draft in (*drafts, *summary)) and not present:
+        summary = [surroundings.deny(surroundings.whole_normal(), Stream(*key, "fallback"))]
+    leading = stream.chance(0.5) and not findings
+    middle = [*summary, *drafts] if leading else [*drafts, *summary]
+    return [*_flat(blocks["first"]), *middle, *_flat(blocks["last"])]
+
+
+def _flat(groups: Sequence[Sequence[Draft]]) -> list[Draft]:
+    return [draft for group in groups for draft in group]
+
+
+def _present(scene: Scene) -> set[str]:
+    there = {lesion.finding for lesion in scene.lesions}
+    if scene.devices:
+        there.add("support devices")
+    return there
+
+
+def _told(
+    lesions: Sequence[tuple[int, Lesion]], config: PhantomConfig, stream: Stream, style: _Style, findings: bool
+) -> list[tuple[int, Lesion]]:
+    """Return the lesions of one kind that this section tells, each by chance of its own."""
+    weight = 1.0
+    if not findings and "findings" in style.sections:
+        weight = words()["findings"][lesions[0][1].finding]["weight"]
+    summarised = stream.chance(weight)
+    told = []
+    for index, lesion in lesions:
+        share = _BARELY_TOLD if lesion.severity < BARELY else 1.0 - config.report.omission
+        if stream.chance(share) and summarised:
+            told.append((index, lesion))
+    return told
+
+
+def _tell_kind(
+    scene: Scene,
+    finding: str,
+    told: Sequence[tuple[int, Lesion]],
+    key: tuple[object, ...],
+    manners: Mapping[str, Manner],
+    section: Section,
+    style: _Style,
+) -> list[Draft]:
+    manner = manners[finding]
+    stream = Stream(*key)
+    drafts = Teller(finding, stream, manner, section == "impression").tell(told)
+    partner = _PARTNERS.get(finding)
+    if partner and stream.chance(_PARTNER_SHARE) and not manner.trend and not manner.hedged and len(drafts) == 1:
+        drafts = [_with_partner(scene, drafts[0], partner, manners, stream)]
+    advice = words()["findings"][finding].get("advice")
+    if advice and stream.chance(0.35) and section == style.sections[-1]:
+        text = polish(expand(stream.choice(advice), stream, {}))
+        drafts.append(Draft(text, topics=frozenset({finding})))
+    return drafts
+
+
+def _with_partner(scene: Scene, draft: Draft, partner: str, manners: Mapping[str, Manner], stream: Stream) -> Draft:
+    """Return the sentence with "and edema" or "without edema" added, whichever is true.
+
+    The partner keeps its own sentence, so that nothing about the one can be told from how the other is written.
+    """
+    lesions = [(index, lesion) for index, lesion in enumerate(scene.lesions) if lesion.finding == partner]
+    name = {"edema": "pulmonary edema"}.get(partner, partner)
+    if not lesions:
+        tail = stream.choice((f"without {name}", f"without evidence of {name}", f"with no {name}"))
+        return add_tail(draft, tail, {partner: Polarity.NEGATIVE}, ())
+    hedged = manners[partner].hedged
+    sides = {lesion.side for _, lesion in lesions}
+    side = "bilateral" if len(sides) > 1 else next(iter(sides))
+    plural = {"pneumothorax": "pneumothoraces"}.get(partner, f"{partner}s") if side == "bilateral" else name
+    said = f"{side} {plural}" if side in ("left", "right", "bilateral") else name
+    article = "" if side not in ("left", "right") or hedged else "a "
+    if hedged:
+        said = f"possible {said}"
+    tail = f", with {article}{said} also {stream.choice(('seen', 'noted', 'present'))}"
+    polarity = Polarity.UNCERTAIN if hedged else Polarity.POSITIVE
+    return add_tail(draft, tail, {partner: polarity}, lesions)
+
+
+def _add_surroundings(
+    scene: Scene,
+    blocks: dict[str, list[list[Draft]]],
+    stream: Stream,
+    key: tuple[object, ...],
+    style: _Style,
+    findings: bool,
+) -> None:
+    """Add absences, devices, circumstances and sentences about nothing to the blocks."""
+    present = _present(scene)
+    alone = len(style.sections) == 1
+    summary_only = not findings and not alone
+    chosen = surroundings.choose_negatives(stream, style.lavishness * (0.4 if summary_only else 1.0), summary_only)
+    for place, negative in enumerate(chosen):
+        if surroundings.is_true(negative, present):
+            blocks[negative.block].append([surroundings.deny(negative, Stream(*key, "deny", place))])
+    # Chosen or not, and never said or not: what is left out must not tell what is there.
+    whole = any("lung opacity" in negative.negates for negative in chosen)
+    if findings and stream.chance(0.12) and not whole:
+        draft = surroundings.clear_side(scene, Stream(*key, "clear"))
+        if draft is not None:
+            blocks["lungs"].append([draft])
+    for index, device in enumerate(scene.devices):
+        own = Stream(*key, "device", device.kind)
+        share = 1.0 - _DEVICE_OMISSION if not summary_only else 0.0 if device.kind in _EVERYDAY else 0.35
+        said, compared = own.chance(share), own.chance(0.25) and scene.prior
+        if said:
+            blocks["devices"].append([surroundings.tell_device(index, device, own, compared)])
+    aorta = surroundings.tell_aorta(scene, Stream(*key, "aorta")) if findings or alone else None
+    if aorta is not None:
+        blocks["heart"].append([aorta])
+    summary = surroundings.choose_global(stream)
+    if summary is not None and (not findings or stream.chance(0.15)):
+        allowed = surroundings.is_true(summary, present) and not (aorta is not None and "no finding" in summary.negates)
+        if allowed:
+            blocks["global"].append([surroundings.deny(summary, Stream(*key, "global"))])
+    first, last = [], []
+    if findings or alone:
+        rotated = abs(scene.exposure.rotation) > 5.0
+        large = scene.body.fat > 0.75
+        first = [
+            (_technique(scene), 0.2 * style.lavishness, True),
+            ("comparison" if scene.prior else "no_comparison", 0.18 * style.lavishness, True),
+            ("rotated", 0.5, rotated),
+            ("habitus", 0.3, large),
+        ]
+    last = [("advice", 0.1, True), ("notice", 0.09, True), ("ending", 0.08, summary_only)]
+    for block, entries in (("first", first), ("last", last)):
+        for kind, share, applies in entries:
+            if key_uniform(*key, kind) < share and applies:
+                blocks[block].append([surroundings.say_nowhere(kind, Stream(*key, "nowhere", kind), style.names)])
+
+
+def _joined(drafts: Sequence[Draft], stream: Stream, share: float) -> list[Draft]:
+    """Return the sentences with some neighbours run together: "The right lung is clear; left basal consolidation."."""
+    done: list[Draft] = []
+    for draft in drafts:
+        before = done[-1] if done else None
+        fits = (
+            before is not None
+            and not set(before.findings) & set(draft.findings)
+            and len(before.text) + len(draft.text) < 130
+            and not before.text[:-1].count(";")
+        )
+        if stream.chance(share) and before is not None and fits:
+            done[-1] = _run_together(before, draft)
+        else:
+            done.append(draft)
+    return done
+
+
+def _run_together(before: Draft, after: Draft) -> Draft:
+    first, _, _ = after.text.partition(" ")
+    lowered = after.text if len(first) > 1 and first[1:2].isupper() else after.text[:1].lower() + after.text[1:]
+    return Draft(
+        before.text.removesuffix(".") + "; " + lowered,
+        tuple(dict.fromkeys((*before.regions, *after.regions))),
+        {**before.findings, **after.findings},
+        tuple(dict.fromkeys((*before.lesions, *after.lesions))),
+        tuple(dict.fromkeys((*before.devices, *after.devices))),
+        before.topics | after.topics,
+    )
+
+
+def _finish(draft: Draft, section: Section, config: PhantomConfig, stream: Stream, style: _Style) -> Statement:
+    """Return the statement with its noise, which comes last and changes no link."""
+    text = draft.text
+    slipped, unstopped = stream.chance(config.report.typo), stream.chance(config.report.unstopped)
+    if slipped:
+        text = slip(text, stream)
+    if unstopped:
+        text = text.removesuffix(".")
+    if style.capitals:
+        text = text.upper()
+    findings = FrozenMapping(draft.findings)
+    return Statement(text, section, draft.regions, findings, draft.lesions, draft.devices, draft.topics)
+
+
+def assemble_report(
+    made: Sequence[Statement], boxes: Sequence[tuple[Box, ...]] | None = None, numbered: bool = False
+) -> Report:
+    """Return the statements as a report with sections, sentence by sentence; ``boxes`` are those of each statement."""
+    if boxes is not None and len(boxes) != len(made):
+        raise InputError(f"boxes must have one entry a statement ({len(made)}); got {len(boxes)}")
+    sections: dict[str, str] = {}
+    for section in ("findings", "impression"):
+        texts = [statement.text for statement in made if statement.section == section]
+        if not texts:
+            continue
+        if numbered and section == "impression" and len(texts) > 1:
+            sections[section] = "\n".join(f"{place}. {text}" for place, text in enumerate(texts, 1))
+        else:
+            # A sentence without its full stop ends its line, as it does where people type reports.
+            pieces = [text + (" " if text.endswith((".", "?")) else "\n") for text in texts]
+            sections[section] = "".join(pieces).strip()
+    text = "\n\n".join(f"{name.upper()}:\n{body}" for name, body in sections.items())
+    found = boxes if boxes is not None else [()] * len(made)
+    sentences = tuple(Sentence(statement.text, box) for statement, box in zip(made, found, strict=True))
+    return Report(text, sections, sentences)
+
+
+def plain_style(config: PhantomConfig) -> PhantomConfig:
+    """Return the configuration without slips of the keys, missing stops or capitals, for counting and comparing."""
+    return replace(config, report=replace(config.report, typo=0.0, unstopped=0.0, capitals=0.0))

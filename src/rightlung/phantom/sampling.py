@@ -1,0 +1,300 @@
+"""Who the patient is and what is wrong: a scene drawn from a configuration, a seed and an index, and from nothing else.
+
+What a finding can be (names of regions are the lexicon's; ``lungs`` and ``upper lung zones`` are its paired ones):
+
+=========================== ======== ========================================= =====================================
+finding                     side     regions                                   forms
+=========================== ======== ========================================= =====================================
+cardiomegaly                none     cardiac silhouette
+enlarged cardiomediastinum  none     upper mediastinum, mediastinum
+edema                       both     lungs                                     interstitial, alveolar (severity ≥ .55)
+emphysema                   both     lungs, upper lung zones
+low lung volumes            both     lungs
+scoliosis                   none     spine                                     dextro, levo (where the curve bulges)
+hiatal hernia               none     cardiac silhouette
+pleural effusion            a side   costophrenic angle; lower lung zone from  "" or loculated
+                                     severity .5 on
+pneumothorax                a side   apical zone (apical); lung (lateral,      apical, lateral, tension
+                                     tension)
+consolidation, pneumonia,   a side   upper, mid, lower lung zone               "" or (nodule, mass) spiculated
+lung opacity, nodule,
+mass, calcified granuloma
+atelectasis                 a side   upper, mid, lower lung zone               plate-like (mid, lower), lobar (not left
+                                                                               mid: the left lung has no middle lobe)
+pleural thickening          a side   apical zone (apical), mid zone (lateral)  apical, lateral
+rib fracture                a side   the zone the rib crosses                  "rib 3" … "rib 10"
+=========================== ======== ========================================= =====================================
+
+What does not go together on one side, to keep both picture and words plain: two pneumothoraces, two lobar collapses;
+and beside a pneumothorax an effusion is free and at most .45 (the effusion gives way). A chest tube lies on the side
+of a pneumothorax or an effusion where there is one. Lesions of one kind never share a region, but for broken ribs,
+which are neighbours on one side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, cast
+
+from rightlung.core.errors import InputError
+from rightlung.lexicon import REGIONS
+from rightlung.phantom.config import DEVICE_ORDER, FINDING_ORDER, OLD_AGE, YOUNG_AGE, PhantomConfig
+from rightlung.phantom.scene import Body, Device, Exposure, Lesion, Place, Scene, Side
+from rightlung.phantom.streams import Stream, key_uniform
+
+LARGE_EFFUSION = 0.5
+ALVEOLAR_EDEMA = 0.55
+_MOST_TRIES = 12
+_MARKERS: dict[Literal["L", "R", "none"], float] = {"L": 0.45, "R": 0.4, "none": 0.15}
+_BAND = {"upper": (0.08, 0.32), "mid": (0.36, 0.64), "lower": (0.69, 0.92), "apical": (0.03, 0.12)}
+_RIBS = {"upper": (3, 4), "mid": (5, 7), "lower": (8, 10)}
+
+
+def sample_scene(config: PhantomConfig, seed: int, index: int) -> Scene:
+    """Draw study ``index`` of a seed. The same three always give the same scene, in any order and batch."""
+    for name, value in (("seed", seed), ("index", index)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InputError(f"{name} must be a whole number of at least 0; got {value!r}")
+    key = (seed, index)
+    body = _sample_body(config, Stream(*key, "body"))
+    portable = key_uniform(*key, "portable") < config.portable
+    circumstances = {
+        name
+        for name, there in (
+            ("portable", portable),
+            ("old", body.age >= OLD_AGE),
+            ("young", body.age < YOUNG_AGE),
+            ("female", body.sex == "F"),
+        )
+        if there
+    }
+    present = _sample_presence(config, key, circumstances)
+    lesions: list[Lesion] = []
+    for finding in FINDING_ORDER:
+        if finding in present:
+            lesions.extend(_sample_kind(config, Stream(*key, "lesion", finding), finding, lesions, body))
+    known = circumstances | present if present else circumstances | {"normal"}
+    devices = _sample_devices(config, key, known, lesions)
+    exposure = _sample_exposure(config, Stream(*key, "exposure"), portable, lesions)
+    prior = key_uniform(*key, "prior") < config.prior
+    return Scene(seed, index, body, exposure, tuple(lesions), tuple(devices), prior)
+
+
+def _sample_body(config: PhantomConfig, stream: Stream) -> Body:
+    sex: Literal["F", "M"] = "F" if stream.chance(config.female) else "M"
+    age = round(min(max(stream.normal(config.age_mean, config.age_spread), 18.0), 96.0))
+    fat = min(max(stream.normal(0.45, 0.26), 0.0), 1.0)
+    height = stream.normal(0.97 if sex == "F" else 1.02, 0.065)
+    width = stream.normal(0.97 if sex == "F" else 1.02, 0.05) + 0.12 * (fat - 0.4)
+    breasts = min(max(stream.normal(0.5 + 0.4 * (fat - 0.4), 0.2), 0.05), 1.0) if sex == "F" else 0.0
+    return Body(
+        sex=sex,
+        age=age,
+        height=min(max(height, 0.85), 1.15),
+        width=min(max(width, 0.85), 1.2),
+        fat=fat,
+        breasts=breasts,
+        heart=min(max(stream.normal(0.445, 0.028), 0.39), 0.50),
+        aorta=min(max((age - 35) / 60 + stream.normal(0.0, 0.15), 0.0), 1.0),
+        seed=stream.seed(),
+    )
+
+
+def _sample_presence(config: PhantomConfig, key: tuple[int, int], circumstances: set[str]) -> set[str]:
+    """Return the findings that the patient has; none in a normal study, at least one in any other."""
+    likelihoods = config.likelihoods
+    if key_uniform(*key, "normal") < likelihoods["normal"].probability(circumstances):
+        return set()
+    for attempt in range(_MOST_TRIES):
+        present: set[str] = set()
+        for finding in FINDING_ORDER:
+            probability = likelihoods[finding].probability(circumstances | present)
+            if key_uniform(*key, "presence", finding, attempt) < probability:
+                present.add(finding)
+        if present:
+            return present
+    if config.normal >= 1.0:
+        return set()
+    return {Stream(*key, "presence").weighted(config.prevalence)}
+
+
+def _zone(region: str) -> str:
+    """Return upper, mid, lower, apical… : the second word of a sided region's name."""
+    return region.split()[1]
+
+
+def _sample_region(config: PhantomConfig, stream: Stream, finding: str, taken: set[str]) -> str | None:
+    weights = {name: weight for name, weight in config.regions[finding].items() if name not in taken and weight > 0.0}
+    return stream.weighted(weights) if weights else None
+
+
+def _sample_kind(
+    config: PhantomConfig, stream: Stream, finding: str, earlier: list[Lesion], body: Body
+) -> list[Lesion]:
+    """Return the lesions of one kind, consistent with those drawn earlier."""
+    count = 1 + stream.weighted(list(enumerate(config.counts.get(finding, (1.0,)))))
+    both = finding in config.bilateral
+    if both:
+        share = config.bilateral[finding]
+        if finding == "pleural effusion" and any(lesion.finding == "edema" for lesion in earlier):
+            share = min(1.6 * share, 1.0)
+        count = 2 if stream.chance(share) else 1
+    lesions: list[Lesion] = []
+    taken: set[str] = set()
+    for _ in range(count):
+        region = _sample_region(config, stream, finding, taken)
+        if region is None:
+            break
+        lesion = _sample_lesion(config, stream, finding, region)
+        # A lesion of its kind is in the region already; where each side has at most one, in the whole side.
+        taken |= {name for name in config.regions[finding] if REGIONS[name].side == lesion.side} if both else {region}
+        if finding == "pleural effusion":
+            lesion = _effusion_beside(lesion, earlier)
+        elif finding == "atelectasis" and any(other.form == "lobar" and other.side == lesion.side for other in lesions):
+            if _zone(region) == "upper":
+                continue
+            lesion = replace(lesion, form="plate-like")
+        lesions.append(lesion)
+    if finding == "rib fracture":
+        lesions = _neighbouring_ribs(stream, lesions)
+    return lesions
+
+
+def _sample_lesion(config: PhantomConfig, stream: Stream, finding: str, region: str) -> Lesion:
+    severity = stream.triangular(*cast("tuple[float, float, float]", config.severity[finding]))
+    low, high = config.sizes.get(finding, (0.0, 0.0))
+    # Extent and severity go together, but loosely: a large opacity may be faint.
+    size = low + (high - low) * min(max(severity + stream.normal(0.0, 0.15), 0.0), 1.0)
+    side: Side = REGIONS[region].side
+    form = stream.weighted(config.forms[finding]) if finding in config.forms else ""
+    place: Place = (0.5, 0.5)
+    draw_across, draw_down = stream.random(), stream.random()
+    if side in ("left", "right"):
+        zone = _zone(region)
+        top, bottom = _BAND.get(zone, (0.1, 0.9))
+        place = (0.15 + 0.7 * draw_across, top + (bottom - top) * draw_down)
+        if finding == "pleural effusion":
+            place = (0.8, 0.93)
+            if severity >= LARGE_EFFUSION:
+                region, place = f"{side} lower lung zone", (0.6, 0.8)
+        elif finding == "pneumothorax":
+            if form == "tension":
+                region, severity, place = f"{side} lung", 0.7 + 0.3 * severity, (0.85, 0.4)
+            elif zone == "apical":
+                form, place = "apical", (0.5, 0.05)
+            else:
+                form, place = "lateral", (0.94, 0.3 + 0.4 * draw_down)
+        elif finding == "pleural thickening":
+            form = "apical" if zone == "apical" else "lateral"
+            place = (0.5, 0.03) if zone == "apical" else (0.96, place[1])
+        elif finding == "rib fracture":
+            first, last = _RIBS[zone]
+            form = f"rib {first + int(draw_down * (last - first + 1))}"
+            place = (0.75 + 0.22 * draw_across, place[1])
+        elif finding == "atelectasis":
+            form = _collapse_form(form, region)
+    elif finding == "edema":
+        form = "alveolar" if severity >= ALVEOLAR_EDEMA else "interstitial"
+    return Lesion(finding, side, region, place, round(size, 2), severity, form, stream.seed())
+
+
+def _collapse_form(form: str, region: str) -> str:
+    """Return a form that the region allows: plates lie low, and the left lung has no middle lobe to collapse."""
+    if _zone(region) == "upper":
+        return "lobar"
+    return "plate-like" if region == "left mid lung zone" else form
+
+
+def _effusion_beside(effusion: Lesion, earlier: list[Lesion]) -> Lesion:
+    """Return the effusion small and free where air is on its side, too."""
+    if any(other.finding == "pneumothorax" and other.side == effusion.side for other in earlier):
+        region = f"{effusion.side} costophrenic angle"
+        severity = min(effusion.severity, 0.45)
+        return replace(effusion, form="", severity=severity, region=region, place=(0.8, 0.93))
+    return effusion
+
+
+def _neighbouring_ribs(stream: Stream, lesions: list[Lesion]) -> list[Lesion]:
+    """Return the fractures on neighbouring ribs of one side: ribs break in a row."""
+    first = lesions[0]
+    rib = min(int(first.form.removeprefix("rib ")), 11 - len(lesions))
+    broken = []
+    for step, lesion in enumerate(lesions):
+        number = rib + step
+        zone = next(name for name, (low, high) in _RIBS.items() if low <= number <= high)
+        top, bottom = _BAND[zone]
+        low, high = _RIBS[zone]
+        down = top + (bottom - top) * (number - low + 0.5) / (high - low + 1)
+        region = f"{first.side} {zone} lung zone"
+        place = (first.place[0], down)
+        broken.append(replace(lesion, side=first.side, region=region, form=f"rib {number}", place=place))
+    return broken
+
+
+def _sample_devices(
+    config: PhantomConfig, key: tuple[int, int], known: set[str], lesions: list[Lesion]
+) -> list[Device]:
+    devices: list[Device] = []
+    for kind in DEVICE_ORDER:
+        probability = config.likelihoods[kind].probability(known | {device.kind for device in devices})
+        if key_uniform(*key, "presence", kind) < probability:
+            devices.append(_sample_device(kind, Stream(*key, "device", kind), lesions))
+    return devices
+
+
+def _sample_device(kind: str, stream: Stream, lesions: list[Lesion]) -> Device:
+    well_placed = stream.chance(0.88)
+    side: Side = "none"
+    tip, depth = "", stream.uniform(0.3, 0.9)
+    if kind == "endotracheal tube":
+        if well_placed:
+            tip, depth = "trachea", stream.uniform(3.0, 6.5)
+        elif stream.chance(0.5):
+            tip, depth = "right main bronchus", stream.uniform(-2.0, -0.5)
+        else:
+            tip, depth = "trachea", stream.uniform(0.5, 1.8)
+    elif kind == "nasogastric tube":
+        tip = "stomach" if well_placed else "esophagus"
+        depth = stream.uniform(0.8, 1.0) if well_placed else stream.uniform(0.4, 0.65)
+    elif kind == "central venous line":
+        side = "right" if stream.chance(0.7) else "left"
+        sites = {"superior vena cava": 0.7, "cavoatrial junction": 0.3}
+        tip = stream.weighted(sites) if well_placed else stream.choice(("right atrium", "brachiocephalic vein"))
+    elif kind == "chest tube":
+        wanted = [lesion.side for lesion in lesions if lesion.finding in ("pneumothorax", "pleural effusion")]
+        side = wanted[0] if wanted else stream.choice(("left", "right"))
+        tip = stream.choice(("apex", "base"))
+    elif kind == "pacemaker":
+        side = "left" if stream.chance(0.88) else "right"
+        tip, well_placed = stream.choice(("right ventricle", "right atrium and right ventricle")), True
+    else:
+        well_placed = True
+    return Device(kind, side, tip, depth, well_placed, stream.seed())
+
+
+def _sample_exposure(config: PhantomConfig, stream: Stream, portable: bool, lesions: list[Lesion]) -> Exposure:
+    volumes = next((lesion.severity for lesion in lesions if lesion.finding == "low lung volumes"), None)
+    breath = stream.normal(0.72, 0.13)
+    inspiration = min(max(breath, 0.46), 1.0) if volumes is None else 0.42 - 0.4 * volumes
+    if any(lesion.finding == "emphysema" for lesion in lesions):
+        inspiration = min(inspiration + 0.12, 1.0)
+    upright_ap = stream.chance(config.upright_ap)
+    wobble = 1.6 if portable else 1.0
+    borders = [stream.uniform(0.01, 0.07) if stream.chance(0.12) else 0.0 for _ in range(4)]
+    return Exposure(
+        view="AP" if portable or upright_ap else "PA",
+        portable=portable,
+        inspiration=inspiration,
+        rotation=min(max(stream.normal(0.0, 3.2 * wobble), -12.0), 12.0),
+        tilt=min(max(stream.normal(0.0, 1.3 * wobble), -6.0), 6.0),
+        zoom=min(max(stream.normal(1.05, 0.06), 0.9), 1.22),
+        shift=(stream.normal(0.0, 0.02 * wobble), stream.normal(0.01, 0.018 * wobble)),
+        dose=min(max(stream.normal(0.9 if portable else 1.2, 0.25), 0.4), 2.0),
+        contrast=min(max(stream.normal(1.08, 0.13), 0.7), 1.4),
+        brightness=min(max(stream.normal(0.0, 0.05), -0.15), 0.15),
+        collimated=(borders[0], borders[1], borders[2], borders[3]),
+        grid_lines=stream.chance(0.02),
+        marker=stream.weighted(_MARKERS),
+        text_box=stream.chance(0.15),
+        seed=stream.seed(),
+    )

@@ -1,0 +1,139 @@
+"""The `phantom` source: made-up studies that stream as they are asked for, nothing written anywhere.
+
+``phantom?count=500&seed=7``, and where wanted ``&size=256&start=0&shortcut=marker=0.9,mirrored=0.1&config=FILE.toml``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import overload
+
+from rightlung.core import InputError, Study
+from rightlung.phantom.config import PhantomConfig, default_config
+from rightlung.phantom.faults import Fault, parse_faults
+from rightlung.phantom.study import check_picture_size, iterate_studies, make_studies, study_id
+from rightlung.studies.sources import Address, Source
+
+PARAMETERS = ("count", "seed", "size", "start", "shortcut", "config")
+MOST_STUDIES = 100_000_000
+MOST_SEED = 2**53
+"""Whole numbers up to here survive every JSON reader."""
+
+
+class StudyIds(Sequence[str]):
+    """The ids of consecutive studies, worked out when asked for."""
+
+    def __init__(self, seed: int, indices: range) -> None:
+        self._seed, self._indices = seed, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, position: int) -> str: ...
+
+    @overload
+    def __getitem__(self, position: slice) -> StudyIds: ...
+
+    def __getitem__(self, position: int | slice) -> str | StudyIds:
+        if isinstance(position, slice):
+            return StudyIds(self._seed, self._indices[position])
+        return study_id(self._seed, self._indices[position])
+
+
+class PhantomSource(Source):
+    """Studies ``start`` to ``start + count - 1`` of a seed.
+
+    A loop renders in batches; so does a PyTorch data loader, through ``__getitems__``. Single access renders a single
+    study and gives the same.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        config: PhantomConfig,
+        seed: int,
+        indices: range,
+        size: int = 256,
+        faults: Sequence[Fault] = (),
+    ) -> None:
+        super().__init__(address)
+        self.config, self.seed, self.indices, self.size = config, seed, indices, check_picture_size(size)
+        self.faults = tuple(faults)
+
+    @property
+    def ids(self) -> StudyIds:
+        """The ids of all studies, in order."""
+        return StudyIds(self.seed, self.indices)
+
+    def _position(self, study_id_given: str) -> int | None:
+        tail = str(study_id_given).rpartition("-")[2]
+        if not tail.isascii() or not tail.isdigit() or len(tail) > 18 or int(tail) not in self.indices:
+            return None
+        return self.indices.index(int(tail)) if study_id(self.seed, int(tail)) == study_id_given else None
+
+    def _build(self, position: int) -> Study:
+        return self.__getitems__([position])[0]
+
+    def __getitems__(self, positions: Sequence[int]) -> list[Study]:
+        """Return several studies, rendered together."""
+        wanted = [self.indices[position] for position in positions]
+        return make_studies(self.config, self.seed, wanted, self.size, faults=self.faults, source=self.address)
+
+    def __iter__(self) -> Iterator[Study]:
+        """Yield the studies in order, rendered some at a time."""
+        return iterate_studies(self.config, self.seed, self.indices, self.size, faults=self.faults, source=self.address)
+
+
+def open_phantom(address: Address) -> PhantomSource:
+    """Open ``phantom?count=N&seed=S``; see `PARAMETERS` for what else it takes."""
+    address.check_parameters(PARAMETERS)
+    if address.path:
+        raise InputError(f"address {address} has a path, but a phantom lies nowhere: phantom?count=500&seed=7")
+    numbers = {}
+    for name, least in (("count", 1), ("seed", 0)):
+        number = address.whole_number(name, minimum=least)
+        if number is None:
+            raise InputError(f"address {address} needs {name}: phantom?count=500&seed=7")
+        numbers[name] = number
+    start = address.whole_number("start") or 0
+    check_range(numbers["count"], numbers["seed"], start, f"address {address}: ")
+    config = read_config(address.parameters["config"]) if "config" in address.parameters else default_config()
+    size = address.whole_number("size")
+    shortcuts = address.parameters.get("shortcut", "")
+    return PhantomSource(
+        str(address),
+        config,
+        numbers["seed"],
+        range(start, start + numbers["count"]),
+        config.size if size is None else size,
+        parse_faults(part for part in shortcuts.split(",") if part.strip()),
+    )
+
+
+def check_range(count: int, seed: int, start: int = 0, where: str = "") -> None:
+    """Refuse counts and seeds that are negative or beyond all use."""
+    if count < 1 or start < 0 or start + count > MOST_STUDIES:
+        asked = f"{count:,}" + (f" from {start:,} on" if start else "")
+        raise InputError(f"{where}count must be at least 1 and end within {MOST_STUDIES:,} studies; got {asked}")
+    if not 0 <= seed <= MOST_SEED:
+        raise InputError(f"{where}seed must be a whole number from 0 to {MOST_SEED}; got {seed}")
+
+
+def read_config(path: str | Path) -> PhantomConfig:
+    """Read a configuration from a TOML file; what it does not mention stays as it is by default."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: the configuration is not UTF-8 text") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path}: the configuration cannot be read ({reason})") from None
+    try:
+        return PhantomConfig.from_mapping(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: the configuration is not TOML: {error}") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None

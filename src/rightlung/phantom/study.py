@@ -1,0 +1,328 @@
+"""Made-up studies: scene, picture, words and truth put together as the `Study` that every reader yields.
+
+A study follows from the configuration, the seed, its index, the size and the planted faults alone; which others are
+made with it, before it or after it makes no difference.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.core import Box, FrozenMapping, Image, InputError, Mask, Phrase, Study
+from rightlung.phantom.config import FINDING_ORDER, PhantomConfig
+from rightlung.phantom.faults import (
+    Fault,
+    find_fault,
+    paint,
+    plant_tube,
+    planted,
+    report_donor,
+    strikes,
+    wrong_targets,
+)
+from rightlung.phantom.gaze import fixations, gaze_map
+from rightlung.phantom.graph import scene_graph
+from rightlung.phantom.render import LARGEST, SMALLEST, Rendering, render
+from rightlung.phantom.report import Statement, assemble_report, write_report
+from rightlung.phantom.sampling import sample_scene
+from rightlung.phantom.scene import Body, Device, Exposure, Lesion, Scene
+from rightlung.phantom.truth import chexpert_labels, study_findings
+
+PATIENT_PATTERN: tuple[int, ...] = (1, 2, 1, 3, 1)
+"""How many studies in a row belong to one patient, over and over: five patients have eight studies."""
+
+_FIRST_STUDIES = tuple(accumulate(PATIENT_PATTERN[:-1], initial=0))
+
+CHRONIC_FINDINGS = frozenset({"calcified granuloma", "pleural thickening", "hiatal hernia", "scoliosis"})
+CHRONIC_DEVICES = frozenset({"pacemaker", "sternal wires"})
+"""What a patient has in all studies or in none, together with the body."""
+
+MASKS_IN_EXTRA = ("anatomy_masks", "lesion_masks")
+"""The keys of ``extra`` that hold `Mask` values; everything else there is plain and goes into JSON as it is."""
+
+_PIXELS_AT_ONCE = 32 * 256 * 256
+
+
+@dataclass(frozen=True)
+class HeldImage:
+    """A picture that is there already, as something to load. A plain class, so that a study can be pickled."""
+
+    pixels: Image
+
+    def __call__(self) -> Image:
+        """Return the picture."""
+        return self.pixels
+
+
+@dataclass(frozen=True)
+class HeldMask:
+    """A mask at a bit a pixel: a study has many, and few are looked at."""
+
+    bits: bytes
+    size: tuple[int, int]
+
+    @staticmethod
+    def of(pixels: NDArray[np.bool_]) -> Mask:
+        """Return a mask that is unpacked when its pixels are asked for."""
+        return Mask.deferred(HeldMask(np.packbits(pixels).tobytes(), (pixels.shape[0], pixels.shape[1])))
+
+    def __call__(self) -> Mask:
+        """Unpack."""
+        height, width = self.size
+        flat = np.unpackbits(np.frombuffer(self.bits, dtype=np.uint8), count=height * width)
+        return Mask(flat.reshape(height, width).astype(np.bool_))
+
+
+def check_picture_size(size: object) -> int:
+    """Return the size if pictures of as many pixels a side can be made."""
+    if isinstance(size, bool) or not isinstance(size, int) or not SMALLEST <= size <= LARGEST:
+        raise InputError(f"size must be a whole number of pixels from {SMALLEST} to {LARGEST}; got {size!r}")
+    return size
+
+
+def study_id(seed: int, index: int) -> str:
+    """Return a study's id.
+
+    >>> study_id(7, 123)
+    'phantom-7-000123'
+    """
+    return f"phantom-{seed}-{index:06d}"
+
+
+def patient_of(index: int) -> tuple[int, int]:
+    """Return the patient's number and the index of that patient's first study.
+
+    >>> [patient_of(index)[0] for index in range(9)]
+    [0, 1, 1, 2, 3, 3, 3, 4, 5]
+    """
+    block, place = divmod(index, sum(PATIENT_PATTERN))
+    number = bisect_right(_FIRST_STUDIES, place) - 1
+    return block * len(PATIENT_PATTERN) + number, index - place + _FIRST_STUDIES[number]
+
+
+def study_scene(config: PhantomConfig, seed: int, index: int) -> Scene:
+    """Return the scene of a study: drawn by itself, but with the body and the lasting findings of the patient."""
+    scene = sample_scene(config, seed, index)
+    _, first = patient_of(index)
+    if first == index:
+        return scene
+    patient = sample_scene(config, seed, first)
+    lesions = [
+        *(lesion for lesion in scene.lesions if lesion.finding not in CHRONIC_FINDINGS),
+        *(lesion for lesion in patient.lesions if lesion.finding in CHRONIC_FINDINGS),
+    ]
+    devices = [
+        *(device for device in scene.devices if device.kind not in CHRONIC_DEVICES),
+        *(device for device in patient.devices if device.kind in CHRONIC_DEVICES),
+    ]
+    lesions.sort(key=lambda lesion: FINDING_ORDER.index(lesion.finding))
+    return replace(scene, body=patient.body, lesions=tuple(lesions), devices=tuple(devices))
+
+
+def make_studies(
+    config: PhantomConfig,
+    seed: int,
+    indices: Iterable[int],
+    size: int = 256,
+    device: str = "cpu",
+    faults: Sequence[Fault] = (),
+    source: str = "",
+) -> list[Study]:
+    """Make the studies of these indices, in this order, rendering as many at once as the memory likes."""
+    return list(iterate_studies(config, seed, indices, size, device, faults, source))
+
+
+def iterate_studies(
+    config: PhantomConfig,
+    seed: int,
+    indices: Iterable[int],
+    size: int = 256,
+    device: str = "cpu",
+    faults: Sequence[Fault] = (),
+    source: str = "",
+) -> Iterator[Study]:
+    """Yield the studies of these indices, made some at a time: the way to go through many."""
+    check_picture_size(size)
+    wanted = list(indices)
+    step = max(1, _PIXELS_AT_ONCE // (size * size))
+    for begin in range(0, len(wanted), step):
+        yield from _make_batch(config, seed, wanted[begin : begin + step], size, device, faults, source)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What one index has of its own, before reports are exchanged. Masks are ``(lesions or devices, size, size)``."""
+
+    scene: Scene
+    image: Image
+    statements: list[Statement]
+    lungs: NDArray[np.bool_]
+    heart: NDArray[np.bool_]
+    lesion_masks: NDArray[np.bool_]
+    device_masks: NDArray[np.bool_]
+    tips: list[list[float]]
+    regions: dict[str, Box]
+
+
+def _make_batch(
+    config: PhantomConfig,
+    seed: int,
+    wanted: Sequence[int],
+    size: int,
+    device: str,
+    faults: Sequence[Fault],
+    source: str,
+) -> Iterator[Study]:
+    donors = {index: report_donor(index, seed, faults) for index in wanted}
+    needed = list(dict.fromkeys([*wanted, *(donor for donor in donors.values() if donor is not None)]))
+    scenes = [plant_tube(study_scene(config, seed, index), faults) for index in needed]
+    rendering = render(scenes, size, device)
+    made = {
+        scene.index: _made(scene, write_report(scene, config, seed), rendering, place)
+        for place, scene in enumerate(scenes)
+    }
+    for index in wanted:
+        donor = donors[index]
+        yield _study(made[index], made[index if donor is None else donor], faults, source)
+
+
+def _made(scene: Scene, statements: list[Statement], rendering: Rendering, place: int) -> _Made:
+    boxes = {
+        name: Box(*(round(value, 5) for value in box.as_tuple())) for name, box in rendering.region_boxes(place).items()
+    }
+    return _Made(
+        scene=scene,
+        image=rendering.images[place].cpu().numpy().copy(),
+        statements=statements,
+        lungs=rendering.lungs[place].cpu().numpy(),
+        heart=rendering.heart[place].cpu().numpy(),
+        lesion_masks=rendering.lesion_masks[place].cpu().numpy(),
+        device_masks=rendering.device_masks[place].cpu().numpy(),
+        tips=[[round(value, 5) for value in tip] for tip in rendering.device_tips[place].tolist()],
+        regions=boxes,
+    )
+
+
+def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Study:
+    """Return the study with its own picture and labels, and the words and targets of whoever's report it has."""
+    scene = own.scene
+    wrong = find_fault(faults, "wrong-boxes")
+    lost = wrong is not None and strikes(wrong, scene.seed, scene.index)
+    phrases = tuple(_phrases(told, (scene.seed, scene.index) if lost else None))
+    path = fixations(scene, own.regions, own.lesion_masks, own.tips)
+    ids = {index: study_id(scene.seed, index) for index in (scene.index, told.scene.index)}
+    number, _ = patient_of(scene.index)
+    return Study(
+        id=ids[scene.index],
+        load=HeldImage(paint(own.image, scene, faults)),
+        patient=f"phantom-{scene.seed}-p{number:06d}",
+        view=scene.exposure.view,
+        age=float(scene.body.age),
+        sex=scene.body.sex,
+        report=assemble_report(told.statements, [phrase.boxes for phrase in phrases]),
+        phrases=phrases,
+        regions=FrozenMapping(own.regions),
+        findings=study_findings(scene),
+        gaze=gaze_map(path),
+        source=source,
+        extra=FrozenMapping(
+            {
+                "seed": scene.seed,
+                "index": scene.index,
+                "scene": _facts(own),
+                "scene_graph": scene_graph(scene, own.regions, own.lesion_masks),
+                "chexpert": dict(chexpert_labels(scene)),
+                "fixations": [list(fixation) for fixation in path],
+                "faults": planted(scene, faults, ids),
+                "anatomy_masks": {
+                    "right lung": HeldMask.of(own.lungs[0]),
+                    "left lung": HeldMask.of(own.lungs[1]),
+                    "cardiac silhouette": HeldMask.of(own.heart),
+                },
+                "lesion_masks": tuple(HeldMask.of(mask) for mask in own.lesion_masks),
+            }
+        ),
+    )
+
+
+def _phrases(told: _Made, lost: tuple[int, int] | None) -> Iterator[Phrase]:
+    """Yield a phrase for each sentence; ``lost`` is seed and index of a study whose true targets are replaced."""
+    masks: dict[tuple[tuple[int, ...], tuple[int, ...]], Mask | None] = {}
+    size = told.image.shape[0]
+    for statement in told.statements:
+        key = statement.lesions, statement.devices
+        boxes = _boxes(told, statement)
+        if lost is not None and boxes:
+            names = [f"lesion {number}" for number in statement.lesions] + [f"device {n}" for n in statement.devices]
+            boxes, pixels = wrong_targets(*lost, names, size)
+            masks.setdefault(key, HeldMask.of(pixels))
+        elif key not in masks:
+            parts = [told.lesion_masks[number] for number in statement.lesions]
+            parts += [told.device_masks[number] for number in statement.devices]
+            masks[key] = HeldMask.of(np.logical_or.reduce(parts)) if boxes else None
+        yield Phrase(statement.text, boxes, masks[key], statement.regions, statement.findings)
+
+
+def _boxes(made: _Made, statement: Statement) -> tuple[Box, ...]:
+    """Return a box for each lesion and device of a sentence, and one for each lung of what lies in both."""
+    found: list[Box] = []
+    for number in statement.lesions:
+        found.extend(_lesion_boxes(made, number))
+    for number in statement.devices:
+        box = _bounding_box(made.device_masks[number])
+        found.extend([box] if box is not None else [])
+    return tuple(found)
+
+
+def _lesion_boxes(made: _Made, number: int) -> list[Box]:
+    mask = made.lesion_masks[number]
+    # A single box around both lungs would be mostly heart.
+    parts = [mask & lung for lung in made.lungs] if made.scene.lesions[number].side == "both" else [mask]
+    boxes = [box for part in parts if (box := _bounding_box(part)) is not None]
+    whole = _bounding_box(mask)
+    return boxes or ([whole] if whole is not None else [])
+
+
+def _bounding_box(mask: NDArray[np.bool_]) -> Box | None:
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    if not len(rows):
+        return None
+    height, width = mask.shape
+    return Box(
+        float(columns[0] / width),
+        float(rows[0] / height),
+        float((columns[-1] + 1) / width),
+        float((rows[-1] + 1) / height),
+    )
+
+
+def _facts(made: _Made) -> dict[str, Any]:
+    """Return the scene as plain values, with where each lesion and each device's tip was drawn."""
+    scene = made.scene
+    lesions = [
+        {**_plain(lesion), "boxes": [list(box.as_tuple()) for box in _lesion_boxes(made, number)]}
+        for number, lesion in enumerate(scene.lesions)
+    ]
+    devices = [_device_facts(device, tip) for device, tip in zip(scene.devices, made.tips, strict=True)]
+    return {
+        "body": _plain(scene.body),
+        "exposure": _plain(scene.exposure),
+        "lesions": lesions,
+        "devices": devices,
+        "prior": scene.prior,
+    }
+
+
+def _plain(part: Body | Exposure | Lesion | Device) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(part).items()}
+
+
+def _device_facts(device: Device, tip: Sequence[float]) -> dict[str, Any]:
+    return {**_plain(device), "tip_at": list(tip) if all(np.isfinite(tip)) else None}

@@ -1,0 +1,85 @@
+"""What is true of a scene, in the lexicon's names and in CheXpert's.
+
+Nothing here is judged: a finding is there if its lesion is, and so is everything that it implies (a consolidation is a
+lung opacity, a rib fracture a fracture). What the phantom can show and this patient does not have is absent, not
+unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from rightlung.core.frozen import FrozenMapping
+from rightlung.core.study import Polarity
+from rightlung.lexicon.findings import broader_findings
+from rightlung.lexicon.labels import label_map, label_set
+from rightlung.phantom.config import FINDING_ORDER
+from rightlung.phantom.scene import Lesion, Scene
+
+TORTUOUS_AORTA = 0.7
+"""The prominence of the aorta from which a report may call it tortuous."""
+
+_CERTAIN = ("same", "close", "broader")  # of a label map: "one of" leaves open which
+
+
+@cache
+def implied(finding: str) -> frozenset[str]:
+    """Return a finding with all that holds whenever it does."""
+    return frozenset((finding, *broader_findings(finding)))
+
+
+@cache
+def known_findings() -> tuple[str, ...]:
+    """Return every finding of which a scene says whether it is there, by the lexicon's names."""
+    names = dict.fromkeys(FINDING_ORDER)
+    for finding in FINDING_ORDER:
+        names.update(dict.fromkeys(broader_findings(finding)))
+    return (*names, "tortuous aorta", "support devices", "no finding")
+
+
+def lesion_findings(lesion: Lesion) -> frozenset[str]:
+    """Return what a lesion is: its finding, and all that this implies."""
+    return implied(lesion.finding)
+
+
+def present_findings(scene: Scene) -> frozenset[str]:
+    """Return what is there. "no finding" is, where there is no lesion; devices and an aged aorta are no lesions."""
+    found: set[str] = set()
+    for lesion in scene.lesions:
+        found |= lesion_findings(lesion)
+    if scene.body.aorta >= TORTUOUS_AORTA:
+        found.add("tortuous aorta")
+    if scene.devices:
+        found.add("support devices")
+    if not scene.lesions:
+        found.add("no finding")
+    return frozenset(found)
+
+
+def study_findings(scene: Scene) -> FrozenMapping[str, Polarity]:
+    """Return every known finding as present or absent."""
+    present = present_findings(scene)
+    return FrozenMapping(
+        {name: Polarity.POSITIVE if name in present else Polarity.NEGATIVE for name in known_findings()}
+    )
+
+
+@cache
+def _chexpert_of(finding: str) -> tuple[str, ...]:
+    labels = label_map("findings", "chexpert-14")
+    return labels.apply(finding) or () if labels.relations[finding] in _CERTAIN else ()
+
+
+def chexpert_labels(scene: Scene) -> Mapping[str, int]:
+    """Return CheXpert's 14 labels, each 1 or 0.
+
+    "No Finding" is CheXpert's: none of its pathologies, whatever else (scoliosis, devices) is there.
+    """
+    present = {label for finding in present_findings(scene) for label in _chexpert_of(finding)}
+    names = label_set("chexpert-14")
+    pathologies = present - {names.no_finding, "Support Devices"}
+    labels = {name: int(name in present) for name in names.labels}
+    if names.no_finding is not None:
+        labels[names.no_finding] = int(not pathologies)
+    return labels

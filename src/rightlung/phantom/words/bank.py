@@ -1,0 +1,127 @@
+"""The phrase bank, read once from ``data/words.toml`` and ``data/statements.toml``."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from rightlung.lexicon.findings import FINDINGS, broader_findings
+from rightlung.phantom.config import FINDING_ORDER
+
+CLOSE: frozenset[frozenset[str]] = frozenset(
+    frozenset(pair)
+    for pair in (
+        ("consolidation", "pneumonia"), ("consolidation", "lung opacity"), ("pneumonia", "lung opacity"),
+        ("nodule", "mass"), ("lung opacity", "atelectasis"), ("consolidation", "atelectasis"),
+        ("mass", "consolidation"), ("pneumonia", "atelectasis"), ("edema", "consolidation"), ("edema", "pneumonia"),
+    )
+)  # fmt: skip
+"""Findings so alike on the picture that denying one beside the other would read as a contradiction."""
+
+
+@cache
+def words() -> dict[str, Any]:
+    """Return the words for lesions: places, frames, findings."""
+    return _read("words.toml")
+
+
+@cache
+def statements() -> dict[str, Any]:
+    """Return what reports say besides the lesions."""
+    return _read("statements.toml")
+
+
+def _read(name: str) -> dict[str, Any]:
+    return tomllib.loads((files("rightlung.phantom") / "data" / name).read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """A sentence about absence: where it stands, how often it is said, what it denies, and what forbids it.
+
+    It is true exactly where none of ``forbidding`` is present, and so it tells something about each of these and
+    nothing about any other finding.
+    """
+
+    block: str
+    share: float
+    negates: tuple[str, ...]
+    forbidding: frozenset[str]
+    regions: tuple[str, ...]
+    texts: tuple[str, ...]
+    scope: frozenset[str]  # what it would be a stutter to deny again
+
+
+@cache
+def negatives() -> tuple[Negative, ...]:
+    """Return all sentences about absence."""
+    found = []
+    for entry in statements()["negatives"]:
+        unless = set(entry.get("unless", ()))
+        forbidding = {*FINDING_ORDER, "support devices"} if "*" in unless else unless
+        for denied in entry["negates"]:
+            forbidding |= {kind for kind in FINDING_ORDER if denies(denied, kind)}
+            if denied == "support devices":
+                forbidding.add(denied)
+        found.append(
+            Negative(
+                block=entry["block"],
+                share=entry["share"],
+                negates=tuple(entry["negates"]),
+                forbidding=frozenset(forbidding),
+                regions=tuple(entry["regions"]),
+                texts=tuple(entry["texts"]),
+                scope=_scope(entry["negates"]),
+            )
+        )
+    return tuple(found)
+
+
+def _scope(negates: list[str]) -> frozenset[str]:
+    scope = set(negates)
+    if "lung opacity" in scope:
+        scope |= {kind for kind in FINDING_ORDER if "lung opacity" in broader_findings(kind)}
+    if "enlarged cardiomediastinum" in scope:
+        scope.add("mediastinal widening")
+    return frozenset(scope)
+
+
+def denies(denied: str, kind: str) -> bool:
+    """Whether "no ``denied``" would be wrong, or read as wrong, where a lesion of this kind is present."""
+    return denied == kind or denied in broader_findings(kind) or frozenset((denied, kind)) in CLOSE
+
+
+_LETTERS = re.compile(r"[a-z]+")
+
+
+@cache
+def vocabulary() -> frozenset[str]:
+    """Return every word of the bank: what a slip of the keys must not turn another word into."""
+    return frozenset(_LETTERS.findall(_everything(words()).lower() + " " + _everything(statements()).lower()))
+
+
+@cache
+def finding_vocabulary() -> frozenset[str]:
+    """Return the words that name findings, which a slip of the keys must leave readable."""
+    texts = [text for found in FINDINGS.values() for text in (found.name, found.phrase, *found.synonyms)]
+    for entry in words()["findings"].values():
+        for key, value in entry.items():
+            if key.startswith("nouns"):
+                texts.append(_everything(value))
+    for entry in statements()["devices"].values():
+        texts.extend(entry["names"])
+    return frozenset(_LETTERS.findall(" ".join(texts).lower()))
+
+
+def _everything(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        return " ".join(map(_everything, value.values()))
+    if isinstance(value, list):
+        return " ".join(map(_everything, value))
+    return ""

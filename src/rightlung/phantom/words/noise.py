@@ -1,0 +1,44 @@
+"""Slips of the keys, missing full stops and capitals: noise that leaves the meaning alone.
+
+The rule: a slip swaps two neighbouring letters or drops one, inside a word of at least five small letters that is no
+word for a side, no negation or hedge, no number, and no part of a finding's or device's name; and what comes out is
+neither a word of the phrase bank nor a word for a side. So no slip changes what is said, where, or whether it is there.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rightlung.lexicon import sides_in
+from rightlung.phantom.streams import Stream
+from rightlung.phantom.words.bank import finding_vocabulary, vocabulary
+
+_WORD = re.compile(r"(?<![\w-])[a-z]{5,}(?![\w-])")
+_MEANING = frozenset({
+    "without", "neither", "cannot", "exclude", "excluded", "suspected", "possible", "possibly", "questionable", "could",
+    "might", "perhaps", "equivocal", "negative", "absent", "clear", "normal", "normally", "unremarkable", "unchanged",
+    "stable", "intact", "bilateral", "bilaterally", "within", "limits", "increased", "decreased", "upper", "lower",
+    "middle", "lingula", "lingular", "apical", "basal", "basilar", "difficult", "question", "suspicious",
+})  # fmt: skip
+
+
+def may_slip(word: str) -> bool:
+    """Whether a typing error may be made in this word."""
+    return word not in _MEANING and word not in finding_vocabulary() and not sides_in(word)
+
+
+def slip(text: str, stream: Stream) -> str:
+    """Return the text with one typing error, or as it is where no word may have one."""
+    words = [match for match in _WORD.finditer(text) if may_slip(match[0])]
+    if not words:
+        return text
+    match = stream.choice(words)
+    word = match[0]
+    place = stream.integer(1, len(word) - 2)
+    if stream.chance(0.5):
+        changed = word[:place] + word[place + 1] + word[place] + word[place + 2 :]
+    else:
+        changed = word[:place] + word[place + 1 :]
+    if changed == word or changed in vocabulary() or sides_in(changed):
+        return text
+    return text[: match.start()] + changed + text[match.end() :]

@@ -1,0 +1,134 @@
+"""What a report says besides the lesions: absences, devices, technique, advice, and whom the reader telephoned.
+
+Which absences are said is drawn before anyone looks at what is present; those that are not wholly true are then left
+out and never shortened. So what remains tells nothing about the findings that it does not deny.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from rightlung.core.study import Polarity
+from rightlung.phantom.config import FINDING_ORDER
+from rightlung.phantom.scene import Device, Scene
+from rightlung.phantom.streams import Stream
+from rightlung.phantom.words.bank import Negative, negatives, statements
+from rightlung.phantom.words.lesions import Draft
+from rightlung.phantom.words.templates import expand, polish
+
+LUNG_KINDS = frozenset(FINDING_ORDER) - {
+    "cardiomegaly", "enlarged cardiomediastinum", "hiatal hernia", "scoliosis", "rib fracture",
+}  # fmt: skip
+"""What may not be in a lung that is called clear."""
+
+
+_CLEAR_SIDE = (
+    "(the|) {side} lung is (clear|unremarkable|well aerated and clear)",
+    "(the|) {side} lung (appears|remains) clear",
+    "no (focal|) abnormality in the {side} lung",
+)
+_CAVA = ("superior vena cava", "SVC", "mid SVC", "lower SVC", "distal superior vena cava")
+_AS_BEFORE = (", unchanged", ", unchanged in position", ", stable", ", as before", ", in unchanged position")
+_URGENT = frozenset({"pneumothorax", "pleural effusion", "consolidation", "pneumonia", "edema", "cardiomegaly"})
+
+
+def choose_negatives(stream: Stream, lavishness: float, summary: bool) -> list[Negative]:
+    """Return the absences that this report would state if they were true, none denied twice.
+
+    A summary keeps to what matters at once. Nothing but chance decides, so that the choice cannot tell what is there.
+    """
+    chosen: list[Negative] = []
+    denied: set[str] = set()
+    for negative in stream.shuffled(negatives()):
+        if negative.block == "global" or not stream.chance(min(negative.share * lavishness, 1.0)):
+            continue
+        if summary and not _URGENT.issuperset(negative.negates):
+            continue
+        if not denied & negative.scope:
+            chosen.append(negative)
+            denied |= negative.scope
+    return chosen
+
+
+def choose_global(stream: Stream) -> Negative | None:
+    """Return the summary that this report would give if it were true: nothing acute, nothing at all, or none."""
+    for negative in negatives():
+        if negative.block == "global" and stream.chance(negative.share):
+            return negative
+    return None
+
+
+def whole_normal() -> Negative:
+    """Return the sentence that calls everything normal."""
+    return next(negative for negative in negatives() if "no finding" in negative.negates)
+
+
+def is_true(negative: Negative, present: Collection[str]) -> bool:
+    """Whether nothing is present that the sentence denies."""
+    return not negative.forbidding & set(present)
+
+
+def deny(negative: Negative, stream: Stream) -> Draft:
+    """Return the sentence for an absence."""
+    findings = {name: Polarity.POSITIVE if name == "no finding" else Polarity.NEGATIVE for name in negative.negates}
+    text = polish(expand(stream.choice(negative.texts), stream, {}))
+    return Draft(text, negative.regions, findings, (), (), negative.forbidding)
+
+
+def clear_side(scene: Scene, stream: Stream) -> Draft | None:
+    """Return "the right lung is clear" for a side drawn by chance, where it is so."""
+    side = stream.choice(("left", "right"))
+    template = stream.choice(_CLEAR_SIDE)
+    if any(lesion.finding in LUNG_KINDS and lesion.side in (side, "both") for lesion in scene.lesions):
+        return None
+    text = polish(expand(template, stream, {"side": side}))
+    return Draft(text, (f"{side} lung",), {"lung opacity": Polarity.NEGATIVE}, (), (), LUNG_KINDS)
+
+
+def tell_device(index: int, device: Device, stream: Stream, compared: bool) -> Draft:
+    """Return the sentence for a device and where its tip lies."""
+    entry = statements()["devices"][device.kind]
+    if device.well_placed:
+        texts = entry["good"]
+    elif device.kind == "endotracheal tube":
+        texts = entry["bronchus" if device.tip == "right main bronchus" else "low"]
+    else:
+        texts = entry["bad"]
+    tip = stream.choice(_CAVA) if device.tip == "superior vena cava" else device.tip
+    if tip in ("apex", "base", "brachiocephalic vein"):
+        tip = f"{device.side} {tip}"
+    several = " and " in tip
+    slots = {
+        "kind": stream.choice(entry["names"]),
+        "side": device.side,
+        "a_side": f"a/an {device.side}",
+        "tip": tip,
+        "leads": "leads" if several else stream.choice(("lead", "a lead", "a single lead")),
+        "leads_end": stream.choice(("leads terminate", "leads end") if several else ("lead terminates", "lead ends")),
+        "cm": f"{max(device.depth, 0.5):.1f}" if stream.chance(0.7) or device.depth < 1 else f"{device.depth:.0f}",
+    }
+    text = expand(stream.choice(texts), stream, slots)
+    if compared:
+        text += stream.choice(_AS_BEFORE)
+    regions = tuple(entry["regions"]) or ((f"{device.side} lung",) if device.side in ("left", "right") else ())
+    if device.kind == "central venous line":
+        regions = {"right atrium": ("right atrium",), "cavoatrial junction": ("cavoatrial junction",)}.get(
+            device.tip, ("svc",) if device.tip == "superior vena cava" else ("upper mediastinum",)
+        )
+    findings = {"support devices": Polarity.POSITIVE}
+    return Draft(polish(text), regions, findings, (), (index,), frozenset(findings))
+
+
+def tell_aorta(scene: Scene, stream: Stream) -> Draft | None:
+    """Return the sentence for an unfolded aorta, which comes with age and is part of the body."""
+    entry = statements()["body"]["aorta"]
+    said = stream.chance(entry["share"])
+    text = polish(expand(stream.choice(entry["texts"]), stream, {}))
+    if scene.body.aorta < 0.7 or not said:
+        return None
+    return Draft(text, tuple(entry["regions"]), {entry["finding"]: Polarity.POSITIVE})
+
+
+def say_nowhere(kind: str, stream: Stream, names: Mapping[str, str]) -> Draft:
+    """Return a sentence that points nowhere."""
+    return Draft(polish(expand(stream.choice(statements()["nowhere"][kind]), stream, names)))

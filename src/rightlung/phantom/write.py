@@ -1,0 +1,347 @@
+"""Write made-up studies as a `manifest` folder that `open_source` reads, and go on where a run was stopped.
+
+The files of a batch are written first and its rows appended after them, to ``manifest.jsonl.part``; the last step
+renames that to ``manifest.jsonl``. So a manifest that is there is complete, and a run that was killed goes on after the
+last whole row. What the folder was made with stands in ``phantom.json``; other studies are not mixed in.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung import NOT_A_MEDICAL_DEVICE, __version__
+from rightlung.core import InputError, Mask, OutputError, Study
+from rightlung.phantom.config import PhantomConfig, ReportConfig
+from rightlung.phantom.faults import Fault
+from rightlung.phantom.image.anatomy import FIELD
+from rightlung.phantom.source import check_range
+from rightlung.phantom.study import MASKS_IN_EXTRA, check_picture_size, make_studies, study_id
+
+SETTINGS = "phantom.json"
+MANIFEST = "manifest.jsonl"
+PART = "manifest.jsonl.part"
+FOLDERS = ("images", "masks")
+SYNTHETIC = f"Synthetic image of a patient who never existed (rightlung phantom). {NOT_A_MEDICAL_DEVICE}"
+_BATCH = 16
+_GAZE_UNITS = 100_000
+_DX_IMAGE = "1.2.840.10008.5.1.4.1.1.1.1"  # Digital X-Ray Image Storage, for presentation
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a folder is to hold: studies 0 to ``count - 1`` of a seed."""
+
+    folder: Path
+    config: PhantomConfig
+    count: int
+    seed: int
+    size: int
+    faults: tuple[Fault, ...] = ()
+    dicom: bool = False
+
+    def __post_init__(self) -> None:
+        check_range(self.count, self.seed)
+        check_picture_size(self.size)
+
+    def settings(self) -> dict[str, Any]:
+        """Return all that decides what a study of the folder is, and nothing else: not how many there are."""
+        return {
+            "made_by": f"rightlung {__version__}",
+            "seed": self.seed,
+            "size": self.size,
+            "shortcuts": [str(fault) for fault in self.faults],
+            "dicom": self.dicom,
+            "config": plain_config(self.config),
+            "note": SYNTHETIC,
+        }
+
+
+def plain_config(config: PhantomConfig | ReportConfig) -> dict[str, Any]:
+    """Return a configuration as plain values; ``PhantomConfig.from_mapping`` reads them back."""
+    return {entry.name: _plain(getattr(config, entry.name)) for entry in fields(config)}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, ReportConfig):
+        return plain_config(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def write_phantom(job: Job, progress: Callable[[int], None] = lambda done: None) -> int:
+    """Write what the folder does not have yet and return how many studies that was.
+
+    ``progress`` is called with the number of studies that are there, after each batch.
+    """
+    if job.dicom:
+        _pydicom()
+    with _writing(job.folder):
+        _claim(job)
+        for name in (*FOLDERS, "dicom") if job.dicom else FOLDERS:
+            (job.folder / name).mkdir(exist_ok=True)
+        with (job.folder / PART).open("a+b") as rows:
+            try:
+                fcntl.flock(rows, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise InputError(f"{job.folder}: another run is writing here") from None
+            there = _resume(job, rows)
+            progress(there)
+            for begin in range(there, job.count, _BATCH):
+                indices = range(begin, min(begin + _BATCH, job.count))
+                studies = make_studies(job.config, job.seed, indices, job.size, faults=job.faults)
+                lines = [json.dumps(_write_study(job, study), separators=(",", ":")) for study in studies]
+                rows.write("".join(f"{line}\n" for line in lines).encode())
+                rows.flush()
+                progress(indices.stop)
+            os.fsync(rows.fileno())
+            (job.folder / PART).replace(job.folder / MANIFEST)
+        return job.count - there
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """Turn whatever the system refuses into a sentence that names the folder."""
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        place = error.filename or folder
+        raise OutputError(f"{place}: the studies cannot be written ({error.strerror or error})") from error
+
+
+def _claim(job: Job) -> None:
+    """Make the folder, or check that it was made with the same settings."""
+    folder, wanted = job.folder, job.settings()
+    path = folder / SETTINGS
+    if not path.exists():
+        if (folder / MANIFEST).exists():
+            raise InputError(f"{folder} already holds a {MANIFEST} that is no phantom's; choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f"{SETTINGS}.tmp"
+        temporary.write_text(json.dumps(wanted, indent=1), encoding="utf-8")
+        temporary.replace(path)
+        return
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise InputError(f"{path} cannot be read; remove the folder or choose another") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path} cannot be read; remove the folder or choose another")
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            had, asked = ("", "") if name == "config" else (f" {found.get(name)!r}", f", not {value!r}")
+            raise InputError(
+                f"{folder} holds studies of another {name}{had}{asked}; give the same or choose another folder"
+            )
+
+
+def _resume(job: Job, rows: BinaryIO) -> int:
+    """Return how many studies are complete, leaving ``rows`` at the end of the last whole row."""
+    finished = job.folder / MANIFEST
+    if finished.exists() and rows.seek(0, os.SEEK_END) < finished.stat().st_size:
+        # A finished folder is asked for more: go on from a copy, so that it stays readable until there are.
+        rows.truncate(0)
+        with finished.open("rb") as source:
+            shutil.copyfileobj(source, rows)
+    rows.seek(0)
+    there, end = 0, 0
+    for line in rows:
+        if not line.endswith(b"\n") or json.loads(line).get("id") != study_id(job.seed, there):
+            break
+        there, end = there + 1, end + len(line)
+    if there > job.count:
+        if finished.exists():
+            (job.folder / PART).unlink()
+        raise InputError(f"{job.folder} holds {there:,} studies already; --count {job.count:,} would take some away")
+    rows.truncate(end)
+    rows.seek(end)
+    return there
+
+
+def _write_study(job: Job, study: Study) -> dict[str, Any]:
+    """Write a study's files and return its row."""
+    image = f"images/{study.id}.png"
+    _save(job.folder / image, _png((study.image * 255.0).round().astype(np.uint8)))
+    if job.dicom:
+        _save(job.folder / "dicom" / f"{study.id}.dcm", _dicom_bytes(study))
+    files: dict[bytes, str] = {}
+
+    def stored(mask: Mask) -> str:
+        """Write a mask once, however many phrases it belongs to."""
+        key = np.packbits(mask.pixels).tobytes()
+        if key not in files:
+            files[key] = f"masks/{study.id}-{len(files)}.png"
+            _save(job.folder / files[key], _png(mask.pixels))
+        return files[key]
+
+    lesions = study.extra["scene"]["lesions"]
+    labelled = [*study.extra["anatomy_masks"].items()]
+    labelled += [(lesion["finding"], mask) for lesion, mask in zip(lesions, study.extra["lesion_masks"], strict=True)]
+    report = study.report
+    return {
+        "id": study.id,
+        "file": image,
+        "patient": study.patient,
+        "view": study.view,
+        "age": study.age,
+        "sex": study.sex,
+        "text": report.text if report else None,
+        "sections": dict(report.sections) if report else {},
+        "findings": dict(study.findings),
+        "phrases": [
+            {
+                "text": phrase.text,
+                "boxes": [list(box.as_tuple()) for box in phrase.boxes],
+                "mask": stored(phrase.mask) if phrase.mask is not None else None,
+                "regions": list(phrase.regions),
+                "findings": dict(phrase.findings),
+            }
+            for phrase in study.phrases
+        ],
+        "regions": {name: list(box.as_tuple()) for name, box in study.regions.items()},
+        "boxes": [{"label": lesion["finding"], "box": box} for lesion in lesions for box in lesion["boxes"]],
+        "masks": [{"label": label, "file": stored(mask)} for label, mask in labelled],
+        **{name: value for name, value in study.extra.items() if name not in MASKS_IN_EXTRA},
+        "gaze": _gaze(study),
+    }
+
+
+def _gaze(study: Study) -> dict[str, Any] | None:
+    """Return the gaze map row by row, each value in hundred-thousandths of the looking time."""
+    if study.gaze is None:
+        return None
+    values = (study.gaze.values.astype(np.float64) * _GAZE_UNITS).round().astype(int)
+    return {"grid": list(study.gaze.grid), "units": _GAZE_UNITS, "values": values.ravel().tolist()}
+
+
+def _save(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def _png(pixels: NDArray[np.uint8] | NDArray[np.bool_]) -> bytes:
+    """Return a PNG of 8 bits a pixel, or of 1 for a mask.
+
+    Eight bits, because the noise of the pictures is well above 1/255 and 16 would double the files for noise alone.
+    """
+    import PIL.Image
+
+    file = io.BytesIO()
+    PIL.Image.fromarray(pixels).save(file, format="PNG", compress_level=4)
+    return file.getvalue()
+
+
+def _pydicom() -> Any:
+    try:
+        return importlib.import_module("pydicom")
+    except ImportError:
+        raise InputError("writing DICOM needs pydicom: pip install 'rightlung[dicom]'") from None
+
+
+def _uid(*key: object) -> str:
+    """Return an identifier that is always the same for the same thing (a UUID under 2.25)."""
+    digest = blake2b("/".join(map(str, key)).encode(), digest_size=16).digest()
+    return f"2.25.{int.from_bytes(digest, 'big')}"
+
+
+def _code(pydicom: Any, value: str, meaning: str) -> Any:
+    item = pydicom.dataset.Dataset()
+    item.CodeValue, item.CodingSchemeDesignator, item.CodeMeaning = value, "SCT", meaning
+    return item
+
+
+def _dicom_bytes(study: Study) -> bytes:
+    """Return the picture as a DX object of 12 bits; nothing in it depends on when or where it was written."""
+    pydicom = _pydicom()
+    exposure = study.extra["scene"]["exposure"]
+    height, width = study.image.shape
+    spacing = 10.0 * FIELD / exposure["zoom"] / width
+    key = (study.id, json.dumps(study.extra["faults"], sort_keys=True), width)
+    meta = pydicom.dataset.FileMetaDataset()
+    meta.MediaStorageSOPClassUID = _DX_IMAGE
+    meta.MediaStorageSOPInstanceUID = _uid(*key, "instance")
+    meta.TransferSyntaxUID = pydicom.uid.ExplicitVRLittleEndian
+    meta.ImplementationClassUID = _uid("rightlung")
+    data = pydicom.dataset.Dataset()
+    data.file_meta = meta
+    values: dict[str, Any] = {
+        "SpecificCharacterSet": "ISO_IR 192",
+        "SOPClassUID": _DX_IMAGE,
+        "SOPInstanceUID": meta.MediaStorageSOPInstanceUID,
+        "StudyInstanceUID": _uid(*key, "study"),
+        "SeriesInstanceUID": _uid(*key, "series"),
+        "FrameOfReferenceUID": _uid(*key, "frame"),
+        "ImageType": ["DERIVED", "PRIMARY"],
+        "Modality": "DX",
+        "PresentationIntentType": "FOR PRESENTATION",
+        "PatientID": study.patient,
+        "PatientName": f"PHANTOM^{study.patient}",
+        "PatientBirthDate": "",
+        "PatientSex": study.sex,
+        "PatientAge": f"{round(study.age or 0):03d}Y",
+        "PatientIdentityRemoved": "YES",
+        "DeidentificationMethod": "Synthetic: there is no person",
+        "StudyID": study.id,
+        "StudyDate": "",
+        "StudyTime": "",
+        "AccessionNumber": "",
+        "ReferringPhysicianName": "",
+        "StudyDescription": "Synthetic chest radiograph, not a patient",
+        "SeriesNumber": 1,
+        "InstanceNumber": 1,
+        "Manufacturer": "rightlung",
+        "ManufacturerModelName": "phantom",
+        "SoftwareVersions": __version__,
+        "BodyPartExamined": "CHEST",
+        "ViewPosition": study.view,
+        "ImageLaterality": "U",  # unpaired: both sides are in the picture
+        "PatientOrientation": ["L", "F"],  # columns go on towards the patient's left, rows towards the feet
+        "ImageComments": SYNTHETIC,
+        "BurnedInAnnotation": "YES" if exposure["marker"] != "none" or exposure["text_box"] else "NO",
+        "AcquisitionContextSequence": [],
+        "PositionerType": "NONE" if exposure["portable"] else "COLUMN",
+        "DetectorType": "DIRECT",
+        "ImagerPixelSpacing": [round(spacing, 6), round(spacing, 6)],
+        "LossyImageCompression": "00",
+        "PixelIntensityRelationship": "LOG",
+        "PixelIntensityRelationshipSign": -1,
+        "RescaleIntercept": 0,
+        "RescaleSlope": 1,
+        "RescaleType": "US",
+        "PresentationLUTShape": "IDENTITY",
+        "WindowCenter": 2048,
+        "WindowWidth": 4096,
+        "SamplesPerPixel": 1,
+        "PhotometricInterpretation": "MONOCHROME2",
+        "Rows": height,
+        "Columns": width,
+        "BitsAllocated": 16,
+        "BitsStored": 12,
+        "HighBit": 11,
+        "PixelRepresentation": 0,
+    }
+    for name, value in values.items():
+        setattr(data, name, value)
+    data.AnatomicRegionSequence = [_code(pydicom, "43799004", "Chest")]
+    view = ("272479007", "Postero-anterior") if study.view == "PA" else ("399348003", "Antero-posterior")
+    data.ViewCodeSequence = [_code(pydicom, *view)]
+    data.PixelData = (study.image * 4095.0).round().astype("<u2").tobytes()
+    data["PixelData"].VR = "OW"
+    file = io.BytesIO()
+    pydicom.dcmwrite(file, data, enforce_file_format=True)
+    return file.getvalue()

@@ -1,0 +1,82 @@
+"""The made-up reader looks everywhere, longer at what is worse, and the map is where the fixations are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rightlung.core import Study
+from rightlung.phantom.config import default_config
+from rightlung.phantom.gaze import SPREAD, fixations, gaze_map
+from rightlung.phantom.scene import Lesion, Scene
+from rightlung.phantom.study import make_studies, study_scene
+
+REGIONS = dict(make_studies(default_config(), 1, [7], 64)[0].regions)
+NORMAL = replace(study_scene(default_config(), 1, 7), lesions=(), devices=())
+MASK = np.zeros((64, 64), dtype=bool)
+MASK[40:48, 44:52] = True
+
+
+def with_lesion(severity: float) -> Scene:
+    return replace(NORMAL, lesions=(Lesion("mass", "left", "left lower lung zone", (0.5, 0.8), 4.0, severity, seed=5),))
+
+
+def seconds_in(path: list[tuple[float, float, float]], mask: np.ndarray) -> float:
+    height, width = mask.shape
+    return sum(time for x, y, time in path if mask[min(int(y * height), height - 1), min(int(x * width), width - 1)])
+
+
+def test_the_eye_dwells_in_proportion_to_severity() -> None:
+    none = seconds_in(fixations(NORMAL, REGIONS, np.zeros((0, 64, 64), dtype=bool), []), MASK)
+    times = [seconds_in(fixations(with_lesion(s), REGIONS, MASK[None], []), MASK) - none for s in (0.0, 0.5, 1.0)]
+    assert times == pytest.approx([0.4, 1.7, 3.0], abs=0.02)
+
+
+def test_what_is_not_in_the_picture_holds_no_eye() -> None:
+    empty = fixations(with_lesion(1.0), REGIONS, np.zeros((1, 64, 64), dtype=bool), [])
+    assert empty == fixations(NORMAL, REGIONS, np.zeros((0, 64, 64), dtype=bool), [])
+
+
+def test_a_normal_chest_is_scanned_on_both_sides_from_the_top_down() -> None:
+    path = fixations(NORMAL, REGIONS, np.zeros((0, 64, 64), dtype=bool), [])
+    lungs = {side: REGIONS[f"{side} lung"] for side in ("left", "right")}
+    for box in lungs.values():
+        visits = [y for x, y, _ in path if box.x0 <= x <= box.x1 and box.y0 <= y <= box.y1]
+        assert len(visits) >= 4
+        assert np.mean(visits[:2]) < np.mean(visits[-2:])
+
+
+def test_a_tip_is_looked_at_and_a_missing_one_is_not() -> None:
+    nothing = np.zeros((0, 64, 64), dtype=bool)
+    path = fixations(NORMAL, REGIONS, nothing, [[0.5, 0.3], [float("nan"), float("nan")]])
+    assert (0.5, 0.3, 0.3) in path
+    assert len(path) == len(fixations(NORMAL, REGIONS, nothing, [])) + 1
+
+
+def test_the_map_is_a_gaussian_of_one_degree_around_each_fixation() -> None:
+    heatmap = gaze_map([(0.25, 0.5, 3.0), (0.75, 0.5, 1.0)])
+    assert heatmap.grid == (32, 32)
+    assert heatmap.mass == pytest.approx(1.0, abs=1e-5)
+    columns = heatmap.values.sum(axis=0)
+    assert columns[:16].sum() == pytest.approx(0.75, abs=1e-4)
+    centres = (np.arange(16) + 0.5) / 32
+    spread = np.sqrt((columns[:16] * (centres - 0.25) ** 2).sum() / columns[:16].sum())
+    assert spread == pytest.approx(SPREAD, rel=0.02)
+
+
+def test_studies_carry_their_path_and_a_map_that_peaks_on_a_grave_lesion() -> None:
+    made: list[Study] = make_studies(default_config(), 6, range(16), 64)
+    for study in made:
+        assert study.gaze == gaze_map(study.extra["fixations"])
+        assert all(0 <= x <= 1 and 0 <= y <= 1 and 0 < time < 1 for x, y, time in study.extra["fixations"])
+    pulled = []
+    for study in made:
+        for lesion, mask in zip(study.extra["scene"]["lesions"], study.extra["lesion_masks"], strict=True):
+            if lesion["severity"] > 0.5 and 0.002 < mask.area < 0.1:
+                assert study.gaze is not None
+                looked = study.gaze.to_size((64, 64))[mask.pixels].sum()
+                pulled.append(looked / mask.area)
+    assert len(pulled) >= 3
+    assert np.median(pulled) > 2.0

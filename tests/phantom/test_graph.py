@@ -1,0 +1,126 @@
+"""The scene graph says of each region what the lesions make true of it, in Chest ImaGenome's words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rightlung.core import Box
+from rightlung.lexicon import IMAGENOME_REGIONS, label_set
+from rightlung.phantom.config import default_config
+from rightlung.phantom.graph import ATTRIBUTES, scene_graph, triples
+from rightlung.phantom.render import render
+from rightlung.phantom.sampling import sample_scene
+from rightlung.phantom.scene import Lesion, Scene
+from rightlung.phantom.study import make_studies
+
+BLANK = replace(sample_scene(default_config(), 1, 0), lesions=(), devices=())
+BLANK = replace(BLANK, body=replace(BLANK.body, aorta=0.1))
+
+
+def graph_of(*lesions: Lesion) -> dict[str, Any]:
+    scene: Scene = replace(BLANK, lesions=lesions)
+    rendering = render([scene], 64)
+    return scene_graph(scene, rendering.region_boxes(0), rendering.lesion_masks[0].numpy())
+
+
+def regions_with(graph: dict[str, Any], attribute: str, answer: str = "yes") -> set[str]:
+    return {name for name, entry in graph.items() if attribute in entry[answer]}
+
+
+def test_every_attribute_is_one_of_the_53_and_every_region_one_of_the_29() -> None:
+    assert set(ATTRIBUTES) <= set(label_set("imagenome-53").labels)
+    graph = graph_of()
+    assert tuple(graph) == IMAGENOME_REGIONS
+    for entry in graph.values():
+        Box.from_sequence(entry["box"])
+        assert entry["yes"] == []
+
+
+def test_a_consolidation_is_in_its_zone_and_its_lung_and_not_in_the_other() -> None:
+    graph = graph_of(Lesion("consolidation", "left", "left lower lung zone", (0.5, 0.8), 5.0, 0.7, seed=1))
+    for attribute in ("consolidation", "airspace opacity", "lung opacity"):
+        assert {"left lower lung zone", "left lung"} <= regions_with(graph, attribute)
+        assert not any(name.startswith("right") for name in regions_with(graph, attribute))
+        assert {"right lung", "right lower lung zone", "left apical zone"} <= regions_with(graph, attribute, "no")
+    assert "left lung" in regions_with(graph, "pneumothorax", "no")
+
+
+def test_edema_reaches_into_the_zones_of_both_lungs() -> None:
+    graph = graph_of(Lesion("edema", "both", "lungs", (0.5, 0.5), 0.0, 0.8, "alveolar", 1))
+    found = regions_with(graph, "pulmonary edema/hazy opacity")
+    assert {"right lung", "left lung", "right mid lung zone", "left mid lung zone"} <= found
+    assert found == regions_with(graph, "vascular congestion")
+
+
+def test_air_and_fluid_on_one_side_are_a_hydropneumothorax_there_alone() -> None:
+    air = Lesion("pneumothorax", "right", "right apical zone", (0.5, 0.05), 0.0, 0.4, "apical", 1)
+    fluid = Lesion("pleural effusion", "right", "right costophrenic angle", (0.8, 0.93), 0.0, 0.4, "", 2)
+    other = replace(fluid, side="left", region="left costophrenic angle")
+    assert "right lung" in regions_with(graph_of(air, fluid), "hydropneumothorax")
+    assert regions_with(graph_of(air, other), "hydropneumothorax") == set()
+    assert regions_with(graph_of(fluid), "costophrenic angle blunting") == {"right costophrenic angle"}
+
+
+def test_tension_displaces_the_mediastinum() -> None:
+    air = Lesion("pneumothorax", "left", "left lung", (0.85, 0.4), 0.0, 0.9, "tension", 1)
+    assert regions_with(graph_of(air), "mediastinal displacement") == {"mediastinum"}
+    assert regions_with(graph_of(replace(air, form="lateral")), "mediastinal displacement") == set()
+
+
+def test_two_nodules_are_multiple_only_where_both_are() -> None:
+    one = Lesion("nodule", "right", "right upper lung zone", (0.5, 0.2), 2.0, 0.6, "", 1)
+    two = replace(one, region="right lower lung zone", place=(0.5, 0.8), seed=2)
+    far = replace(two, side="left", region="left lower lung zone")
+    assert regions_with(graph_of(one, two), "multiple masses/nodules") == {"right lung"}
+    assert regions_with(graph_of(one, far), "multiple masses/nodules") == set()
+
+
+@pytest.mark.parametrize(
+    ("finding", "region", "attribute"),
+    [
+        ("cardiomegaly", "cardiac silhouette", "enlarged cardiac silhouette"),
+        ("scoliosis", "spine", "scoliosis"),
+        ("hiatal hernia", "cardiac silhouette", "hernia"),
+        ("enlarged cardiomediastinum", "upper mediastinum", "mediastinal widening"),
+    ],
+)
+def test_what_lies_in_the_middle_is_told_there(finding: str, region: str, attribute: str) -> None:
+    form = "dextro" if finding == "scoliosis" else ""
+    graph = graph_of(Lesion(finding, "none", region, (0.5, 0.5), 5.0, 0.6, form, 1))
+    assert region in regions_with(graph, attribute)
+    assert not any("lung" in name for name in regions_with(graph, attribute))
+
+
+def test_no_attribute_is_both_yes_and_no_and_truth_agrees_with_the_labels() -> None:
+    for study in make_studies(default_config(), 9, range(12), 64):
+        graph = study.extra["scene_graph"]
+        for entry in graph.values():
+            assert not set(entry["yes"]) & set(entry["no"])
+        for attribute, finding in (
+            ("pleural effusion", "pleural effusion"),
+            ("pneumothorax", "pneumothorax"),
+            ("enlarged cardiac silhouette", "cardiomegaly"),
+            ("rib fracture", "rib fracture"),
+            ("lung opacity", "lung opacity"),
+        ):
+            assert bool(regions_with(graph, attribute)) == (study.findings[finding] == "positive"), study.id
+
+
+def test_triples_are_written_as_the_data_set_writes_them() -> None:
+    graph = graph_of(Lesion("pneumonia", "left", "left mid lung zone", (0.5, 0.5), 5.0, 0.7, seed=3))
+    found = set(triples(graph))
+    assert ("left mid lung zone", "disease|yes|pneumonia") in found
+    assert ("left mid lung zone", "anatomicalfinding|yes|lung opacity") in found
+    assert ("right lung", "anatomicalfinding|no|lung opacity") in found
+    assert not any(name == "left mid lung zone" and "consolidation" in text for name, text in found)
+
+
+def test_a_lesion_outside_the_picture_still_counts_in_its_own_region() -> None:
+    scene = replace(BLANK, lesions=(Lesion("nodule", "left", "left apical zone", (0.5, 0.1), 1.0, 0.5, seed=1),))
+    boxes = render([scene], 64).region_boxes(0)
+    graph = scene_graph(scene, boxes, np.zeros((1, 64, 64), dtype=bool))
+    assert regions_with(graph, "lung lesion") == {"left apical zone", "left upper lung zone", "left lung"}

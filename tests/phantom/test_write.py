@@ -1,0 +1,237 @@
+"""Written studies are the streamed ones, and a killed run ends where an unbroken one does."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rightlung import open_source
+from rightlung.core import InputError, OutputError
+from rightlung.phantom import write
+from rightlung.phantom.config import PhantomConfig, default_config
+from rightlung.phantom.faults import parse_faults
+from rightlung.phantom.study import MASKS_IN_EXTRA
+from rightlung.phantom.write import Job, write_phantom
+from rightlung.studies import read_image
+from rightlung.studies.images import read_mask
+
+
+def job(folder: Path, count: int = 5, seed: int = 7, size: int = 64, *shortcuts: str) -> Job:
+    return Job(folder, default_config(), count, seed, size, parse_faults(shortcuts))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder with its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("phantom") / "out"
+    assert write_phantom(job(folder, 5, 7, 64, "marker=0.9", "wrong-boxes=0.5")) == 5
+    return folder
+
+
+def test_the_folder_reads_as_the_stream_does(written: Path) -> None:
+    read = open_source(f"manifest:{written}")
+    streamed = open_source("phantom?count=5&seed=7&size=64&shortcut=marker=0.9,wrong-boxes=0.5")
+    assert list(read.ids) == list(streamed.ids)
+    assert read.problems == []
+    for one, other in zip(read, streamed, strict=True):
+        assert np.abs(one.image - other.image).max() <= 0.5 / 255 + 1e-6
+        for name in ("id", "patient", "exam", "view", "split", "age", "sex", "phrases", "regions", "findings"):
+            assert getattr(one, name) == getattr(other, name), name
+        assert one.report is not None
+        assert other.report is not None
+        assert (one.report.text, one.report.sections) == (other.report.text, other.report.sections)
+        for name, value in other.extra.items():
+            if name not in MASKS_IN_EXTRA:
+                assert one.extra[name] == value, name
+
+
+def test_masks_of_anatomy_and_lesions_and_the_gaze_map_lie_in_the_folder(written: Path) -> None:
+    streamed = open_source("phantom?count=5&seed=7&size=64")
+    rows = [json.loads(line) for line in (written / "manifest.jsonl").read_text().splitlines()]
+    for row, study in zip(rows, streamed, strict=True):
+        stored = [(entry["label"], read_mask(written / entry["file"])) for entry in row["masks"]]
+        assert stored[:3] == list(study.extra["anatomy_masks"].items())
+        assert [mask for _, mask in stored[3:]] == list(study.extra["lesion_masks"])
+        gaze = np.array(row["gaze"]["values"]).reshape(row["gaze"]["grid"]) / row["gaze"]["units"]
+        assert study.gaze is not None
+        assert np.abs(gaze - study.gaze.values).max() <= 0.5e-5 + 1e-9
+
+
+def test_pictures_are_grey_png_files_of_eight_bits(written: Path) -> None:
+    files = sorted((written / "images").iterdir())
+    assert len(files) == 5
+    assert all(file.read_bytes()[24:26] == b"\x08\x00" for file in files)  # bit depth 8, greyscale
+    assert read_image(files[0]).shape == (64, 64)
+
+
+def test_settings_give_the_configuration_back(written: Path) -> None:
+    settings = json.loads((written / "phantom.json").read_text())
+    assert PhantomConfig.from_mapping(settings["config"]) == default_config()
+    assert settings["shortcuts"] == ["marker:pneumonia=0.9", "wrong-boxes=0.5"]
+    assert "Synthetic" in settings["note"]
+
+
+def test_a_second_run_writes_nothing_and_more_are_added_to_the_same(tmp_path: Path) -> None:
+    assert write_phantom(job(tmp_path / "a", 2)) == 2
+    before = content(tmp_path / "a")
+    assert write_phantom(job(tmp_path / "a", 2)) == 0
+    assert content(tmp_path / "a") == before
+    assert write_phantom(job(tmp_path / "a", 4)) == 2
+    write_phantom(job(tmp_path / "b", 4))
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+    with pytest.raises(InputError, match="holds 4 studies already; --count 2 would take some away"):
+        write_phantom(job(tmp_path / "a", 2))
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+
+
+def test_studies_of_another_seed_size_or_fault_are_not_mixed_in(written: Path) -> None:
+    before = content(written)
+    for other, sentence in (
+        (job(written, 5, 8, 64, "marker=0.9", "wrong-boxes=0.5"), "another seed 7, not 8"),
+        (job(written, 5, 7, 128, "marker=0.9", "wrong-boxes=0.5"), "another size 64, not 128"),
+        (job(written, 5, 7, 64), "another shortcuts"),
+        (
+            Job(written, PhantomConfig.from_mapping({"female": 0.1}), 5, 7, 64, job(written).faults),
+            "another (shortcuts|config)",
+        ),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            write_phantom(other)
+    assert content(written) == before
+
+
+def test_somebody_elses_manifest_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "manifest.jsonl").write_text('{"id": "a", "file": "a.png"}\n')
+    with pytest.raises(InputError, match="no phantom's"):
+        write_phantom(job(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.jsonl"]
+
+
+def test_half_a_row_is_written_again(tmp_path: Path) -> None:
+    write_phantom(job(tmp_path / "whole", 4))
+    write_phantom(job(tmp_path / "cut", 4))
+    rows = (tmp_path / "cut" / "manifest.jsonl").read_bytes()
+    (tmp_path / "cut" / "manifest.jsonl").unlink()
+    (tmp_path / "cut" / "manifest.jsonl.part").write_bytes(rows[:-100])
+    assert write_phantom(job(tmp_path / "cut", 4)) == 1
+    assert content(tmp_path / "cut") == content(tmp_path / "whole")
+
+
+# Dies at the n-th file that is saved, halfway through it; each child goes on where the one before died.
+KILLS = """
+import os, signal, sys
+from pathlib import Path
+import torch
+from rightlung.phantom import write
+from rightlung.phantom.config import default_config
+
+torch.set_num_threads(1)
+write._BATCH = 2
+job = write.Job(Path(sys.argv[1]), default_config(), 6, 7, 64)
+found = []
+for last in (3, 14, 20, None):
+    child = os.fork()
+    if child == 0:
+        real, saved = write._save, [0]
+        def save(path, data):
+            saved[0] += 1
+            if saved[0] == last:
+                real(path, data[: len(data) // 2])
+                os.kill(os.getpid(), signal.SIGKILL)
+            real(path, data)
+        write._save = save
+        code = 1
+        try:
+            write.write_phantom(job)
+            code = 0
+        finally:
+            os._exit(code)
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) == (last is not None), (last, status)
+    part = Path(sys.argv[1]) / write.PART
+    found.append(part.read_bytes().count(b"\\n") if part.exists() else -1)
+print(*found)
+"""
+
+
+def test_a_killed_run_goes_on_and_ends_with_the_same_folder(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLS, str(tmp_path / "killed")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows = [int(number) for number in done.stdout.split()]
+    assert rows == [*sorted(rows[:-1]), -1]
+    assert rows[0] == 0
+    assert 0 < rows[-2] < 6
+    write_phantom(job(tmp_path / "whole", 6))
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+def test_a_full_disk_is_an_output_error_and_the_next_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(write, "_save", full)
+        with pytest.raises(OutputError, match=r"images/phantom-7-000000\.png: .*No space left"):
+            write_phantom(job(tmp_path / "out", 1))
+    assert not (tmp_path / "out" / "manifest.jsonl").exists()
+    assert write_phantom(job(tmp_path / "out", 1)) == 1
+
+
+def test_a_folder_that_cannot_be_made_is_an_output_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be written"):
+        write_phantom(job(tmp_path / "file" / "out"))
+
+
+def test_two_runs_do_not_write_into_one_folder_at_once(tmp_path: Path) -> None:
+    def second(done: int) -> None:
+        with pytest.raises(InputError, match="another run is writing here"):
+            write_phantom(job(tmp_path / "out", 1))
+
+    write_phantom(job(tmp_path / "out", 1), second)
+
+
+def test_without_pydicom_one_sentence_says_so_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pydicom", None)
+    with pytest.raises(InputError, match=r"pip install 'rightlung\[dicom\]'"):
+        write_phantom(Job(tmp_path / "out", default_config(), 1, 7, 64, dicom=True))
+    assert not (tmp_path / "out").exists()
+
+
+def test_dicom_files_hold_the_picture_and_say_that_it_is_synthetic(tmp_path: Path) -> None:
+    pydicom = pytest.importorskip("pydicom")
+    for name in ("a", "b"):
+        write_phantom(Job(tmp_path / name, default_config(), 3, 7, 64, dicom=True))
+    assert content(tmp_path / "a") == content(tmp_path / "b")
+    studies = list(open_source("phantom?count=3&seed=7&size=64"))
+    identifiers = set()
+    for study in studies:
+        data = pydicom.dcmread(tmp_path / "a" / "dicom" / f"{study.id}.dcm")
+        assert (data.Modality, data.BodyPartExamined, data.ImageLaterality) == ("DX", "CHEST", "U")
+        assert (data.ViewPosition, data.PatientSex, data.PatientID) == (study.view, study.sex, study.patient)
+        assert data.PatientAge == f"{int(study.age or 0):03d}Y"
+        assert (data.PatientIdentityRemoved, data.PhotometricInterpretation) == ("YES", "MONOCHROME2")
+        assert list(data.PatientOrientation) == ["L", "F"]
+        assert (data.BitsStored, data.HighBit, data.PixelRepresentation) == (12, 11, 0)
+        pixels = np.frombuffer(data.PixelData, dtype="<u2").reshape(data.Rows, data.Columns)
+        assert np.abs(pixels / 4095 - study.image).max() <= 0.5 / 4095 + 1e-6
+        assert "Not a medical device" in data.ImageComments
+        assert 300 < data.ImagerPixelSpacing[0] * data.Columns < 600  # millimetres across the picture
+        identifiers.add(data.SOPInstanceUID)
+    assert len(identifiers) == 3
