@@ -46,7 +46,7 @@ def test_a_normal_chest_is_scanned_on_both_sides_from_the_top_down() -> None:
         first = []
         for zone in ("upper", "mid", "lower"):
             x, y = REGIONS[f"{side} {zone} lung zone"].centre
-            first.append(next(i for i, (left, top, _) in enumerate(path) if np.hypot(left - x, top - y) < 0.08))
+            first.append(next(i for i, (left, top, _) in enumerate(path) if np.hypot(left - x, top - y) < 0.13))
         assert first == sorted(first)
 
 

@@ -13,7 +13,7 @@ from rightlung.core.box import Box
 from rightlung.phantom.image.devices import DEVICES
 from rightlung.phantom.render import render
 from rightlung.phantom.scene import Device
-from tests.phantom.scenes import EXPOSURE, NORMAL, with_devices
+from tests.phantom.scenes import EXPOSURE, NORMAL, lesion, with_devices, with_lesions
 
 SIZE = 128
 TIPS = {"pacemaker": "right ventricle", "chest tube": "apex", "nasogastric tube": "stomach"}
@@ -111,6 +111,28 @@ def test_borders_are_black_and_as_wide_as_said() -> None:
     assert float(image[:8].max()) == 0.0
     assert float(image[:, 96:].max()) == 0.0
     assert float(image[-1, 17:95].min()) > 0.0
+
+
+def test_truth_ends_at_the_collimators_border() -> None:
+    borders = replace(EXPOSURE, collimated=(0.375, 0.25, 0.0, 0.125))
+    hidden = replace(
+        with_lesions(lesion("mass", "right", place=(0.9, 0.5), size=3.0), lesion("mass", "left", size=5.0)),
+        devices=(Device("chest tube", "right", "apex", 0.5, True, 3),),
+    )
+    rendering = render([replace(hidden, exposure=borders)], SIZE)
+    outside, inside = rendering.lesion_masks[0]
+    assert not outside.any()
+    assert inside.any()
+    assert math.isnan(float(rendering.device_tips[0][0, 0]))
+    for mask in (*rendering.lungs[0], rendering.heart[0], rendering.device_masks[0][0], inside):
+        assert not mask[:32].any()
+        assert not mask[112:].any()
+        assert not mask[:, :48].any()
+    boxes = rendering.regions[0]
+    assert float(boxes[:, 0].min()) >= 0.375
+    assert float(boxes[:, 1].min()) >= 0.25
+    assert float(boxes[:, 3].max()) <= 0.875
+    assert bool((boxes[:, 2:] > boxes[:, :2]).all())
 
 
 def test_less_dose_is_more_noise() -> None:
