@@ -10,6 +10,7 @@ from torch import Tensor
 
 from rightlung.core.errors import InputError
 from rightlung.lexicon import IMAGENOME_REGIONS
+from rightlung.phantom.image import anatomy, skeleton
 from rightlung.phantom.image.chance import seeds_of, uniforms
 from rightlung.phantom.image.consequences import FINDINGS
 from rightlung.phantom.image.strokes import Strokes, draw
@@ -181,6 +182,39 @@ def test_a_pneumothorax_is_black_and_without_vessels(normal: Rendering, monkeypa
     lost = float((rendering.images[0] - bare.images[0])[inner].abs().mean())
     lost_normal = float((normal.images[0] - bare_normal.images[0])[inner].abs().mean())
     assert lost < 0.25 * lost_normal
+
+
+@pytest.mark.parametrize("form", ["apical", "lateral"])
+def test_a_moderate_pneumothorax_shows_a_bright_line_at_its_border(form: str, normal: Rendering) -> None:
+    rendering = render([with_lesions(lesion("pneumothorax", severity=0.4, form=form))], 2 * SIZE)
+    before = render([NORMAL], 2 * SIZE)
+    change = rendering.images[0] - before.images[0]
+    mask = rendering.lesion_masks[0][0].float()
+    grown, shrunk = (torch.nn.functional.max_pool2d(part[None], 3, 1, 1)[0] for part in (mask, 1 - mask))
+    deep_in_lung = -torch.nn.functional.max_pool2d(-before.lungs[0, :1].float(), 9, 1, 4)[0] > 0
+    line = (grown > 0) & (shrunk > 0) & deep_in_lung
+    beyond = (mask > 0) & (shrunk == 0) & deep_in_lung
+    assert float(change[line].mean()) > float(change[beyond].mean()) + 0.02
+    assert float(change[beyond].mean()) > -0.2  # darker, not a void
+
+
+def test_a_broken_rib_has_a_gap(normal: Rendering) -> None:
+    axes, radii = skeleton.ribs(anatomy.build([NORMAL]))
+    broken = with_lesions(lesion("rib fracture", place=(0.8, 0.5), form="rib 6", severity=0.9))
+    found = skeleton.break_ribs(anatomy.build([broken]), axes, radii)
+    cut = np.flatnonzero(radii[0, 0, 5] == 0.0)
+    assert len(cut) == 2
+    ends = axes[0, 0, 5, [cut[0] - 1, cut[1] + 1]]
+    assert np.linalg.norm(ends[1] - ends[0]) > 0.5  # centimetres
+    assert np.allclose(found[0, 0], ends.mean(0))
+    assert (radii[0, 1] > 0).all()
+
+
+@pytest.mark.parametrize("form", ["apical", "lateral"])
+def test_a_moderate_thickening_brightens_the_pleura(form: str, normal: Rendering) -> None:
+    rendering = render([with_lesions(lesion("pleural thickening", severity=0.4, form=form))], SIZE)
+    change = rendering.images[0] - normal.images[0]
+    assert float(change[rendering.lesion_masks[0][0]].mean()) > 0.04
 
 
 def test_tension_pushes_the_heart_away_and_the_dome_down(normal: Rendering) -> None:

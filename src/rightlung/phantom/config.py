@@ -36,7 +36,9 @@ CIRCUMSTANCES: tuple[str, ...] = ("portable", "old", "young", "female", "normal"
 """What else findings and devices can depend on. Old is 65 and more, young under 40."""
 
 OLD_AGE, YOUNG_AGE = 65, 40
-_MOST_PIXELS, _LEAST_PIXELS = 4096, 32
+LEAST_PIXELS, MOST_PIXELS = 64, 1024
+"""The smallest and the largest side of a picture that can be rendered."""
+
 _MOST_LIKELY = 0.97
 
 
@@ -179,8 +181,8 @@ class PhantomConfig:
     def __post_init__(self) -> None:
         if isinstance(self.size, bool) or not isinstance(self.size, int):
             raise InputError(f"size must be a whole number of pixels; got {self.size!r}")
-        if not _LEAST_PIXELS <= self.size <= _MOST_PIXELS:
-            raise InputError(f"size must be {_LEAST_PIXELS} to {_MOST_PIXELS} pixels; got {self.size}")
+        if not LEAST_PIXELS <= self.size <= MOST_PIXELS:
+            raise InputError(f"size must be {LEAST_PIXELS} to {MOST_PIXELS} pixels; got {self.size}")
         checked: dict[str, Any] = {}
         for name in ("normal", "portable", "upright_ap", "female", "prior"):
             checked[name] = _number(name, getattr(self, name), 0.0, 1.0)

@@ -11,35 +11,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from rightlung.core.box import Box
 from rightlung.core.errors import InputError
 from rightlung.lexicon import IMAGENOME_REGIONS
+from rightlung.phantom.config import LEAST_PIXELS, MOST_PIXELS
 from rightlung.phantom.image import anatomy, fields, physics, skeleton, tissue, vessels
 from rightlung.phantom.image.devices import draw_devices
 from rightlung.phantom.image.fields import LUNG_DENSITY, column, enlarge
 from rightlung.phantom.image.frame import Frame
 from rightlung.phantom.image.lesions import draw_lesions
-from rightlung.phantom.image.overlays import add_overlays
+from rightlung.phantom.image.overlays import add_overlays, exposed_field
 from rightlung.phantom.image.regions import region_boxes
 from rightlung.phantom.scene import Scene
 
-SMALLEST, LARGEST = 64, 1024
+SMALLEST, LARGEST = LEAST_PIXELS, MOST_PIXELS
 _PIXELS_AT_ONCE = {"cpu": 8 * 256 * 256, "cuda": 256 * 256 * 256}  # small enough for the cache, or for the memory
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """Pictures and their truth for ``n`` scenes, all on one device."""
+    """Pictures and their truth for ``n`` scenes, all on one device.
+
+    What lies under a collimator's black border is not to be seen and so not true of the picture: masks and region boxes
+    end at the exposed field. A lesion that lies wholly outside keeps its place in the list with an empty mask; a device
+    tip outside is not a number, and a region outside has a box of hardly any extent at the field's edge.
+    """
 
     images: Tensor  # (n, size, size) float32 in 0 to 1, bright bone and dark lung
     lungs: Tensor  # (n, 2, size, size) bool, the right lung and the left
     heart: Tensor  # (n, size, size) bool
     lesion_masks: list[Tensor]  # for each scene (lesions, size, size) bool, in the order of ``scene.lesions``
     device_masks: list[Tensor]  # for each scene (devices, size, size) bool, in the order of ``scene.devices``
-    device_tips: list[Tensor]  # for each scene (devices, 2): x and y in fractions; not a number where there is no tip
+    device_tips: list[Tensor]  # for each scene (devices, 2): x and y in fractions; not a number where no tip is seen
     regions: Tensor  # (n, 29, 4) boxes in fractions, in the order of ``IMAGENOME_REGIONS``
 
     def region_boxes(self, index: int) -> dict[str, Box]:
@@ -115,12 +122,21 @@ def _render_part(scenes: Sequence[Scene], size: int, device: torch.device) -> Re
         bone += metal
     attenuation = water.clamp_min_(0).mul_(physics.WATER).add_(bone, alpha=physics.BONE)
     images = physics.display(scenes, physics.expose(scenes, attenuation))
+    field = exposed_field(scenes, size)
+    seen = torch.from_numpy(field).to(device)
+    cells = torch.arange(size, device=device)
+    rows = (cells[None] >= seen[:, 1:2]) & (cells[None] < seen[:, 3:4])
+    columns = (cells[None] >= seen[:, 0:1]) & (cells[None] < seen[:, 2:3])
+    exposed = rows[:, :, None] & columns[:, None, :]
+    for study, (left, top, right, bottom) in enumerate((field / size).tolist()):
+        tip = tips[study]
+        tip[~((tip >= (left, top)) & (tip <= (right, bottom))).all(axis=1)] = np.nan
     return Rendering(
         images=add_overlays(scenes, images),
-        lungs=lungs > 0,
-        heart=(enlarge(coarse.heart, size) > 0) & (lungs.amax(1) <= 0),
-        lesion_masks=overlay.masks,
-        device_masks=device_masks,
+        lungs=(lungs > 0) & exposed[:, None],
+        heart=(enlarge(coarse.heart, size) > 0) & (lungs.amax(1) <= 0) & exposed,
+        lesion_masks=[masks & own for masks, own in zip(overlay.masks, exposed, strict=True)],
+        device_masks=[masks & own for masks, own in zip(device_masks, exposed, strict=True)],
         device_tips=[torch.from_numpy(tip).float().to(device) for tip in tips],
-        regions=torch.from_numpy(region_boxes(thorax, frame)).float().to(device),
+        regions=torch.from_numpy(region_boxes(thorax, frame, field / size)).float().to(device),
     )

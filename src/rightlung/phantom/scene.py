@@ -28,7 +28,7 @@ class Body:
     width: float  # of the thorax, 0.85 to 1.2
     fat: float  # soft tissue around it, 0 (lean) to 1 (obese)
     breasts: float  # 0 (none) to 1
-    heart: float  # cardiothoracic ratio without any finding, 0.40 to 0.49
+    heart: float  # cardiothoracic ratio without any finding, 0.40 to 0.50
     aorta: float  # prominence and unfolding of the aortic knob, 0 to 1 (grows with age)
     seed: int  # of everything that varies but is not told: vessels, rib shape, texture
 
@@ -42,7 +42,7 @@ class Exposure:
     inspiration: float  # 0 (expiration) to 1 (deep); 0.7 is an ordinary good breath
     rotation: float  # degrees, positive when the patient's left turns towards the detector
     tilt: float  # degrees of rotation within the picture, -4 to 4
-    zoom: float  # 0.9 (collimated wide) to 1.1 (tight)
+    zoom: float  # 0.9 (collimated wide) to 1.2 (tight)
     shift: tuple[float, float]  # of the picture's middle, fractions of its size
     dose: float  # relative photons, 0.4 (noisy) to 2
     contrast: float  # of the display curve, 0.7 to 1.4

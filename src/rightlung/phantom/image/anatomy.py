@@ -83,9 +83,12 @@ def at(tables: Floats, positions: Floats) -> Floats:
     """Look tables ``(n, len(AXIS))`` up at positions ``(n, ...)``."""
     place = np.clip((positions - AXIS[0]) / (AXIS[1] - AXIS[0]), 0, len(AXIS) - 1.001)
     low = place.astype(np.int64)
-    rows = np.arange(len(tables)).reshape(-1, *[1] * (positions.ndim - 1))
-    found: Floats = tables[rows, low] * (1 - (place - low)) + tables[rows, low + 1] * (place - low)
-    return found
+    share = place - low
+    low += (np.arange(len(tables)) * len(AXIS)).reshape(-1, *[1] * (positions.ndim - 1))
+    flat = np.ascontiguousarray(tables).reshape(-1)
+    first: Floats = flat.take(low)
+    first += (flat.take(low + 1) - first) * share
+    return first
 
 
 def build(scenes: Sequence[Scene]) -> Thorax:
@@ -196,8 +199,8 @@ def build(scenes: Sequence[Scene]) -> Thorax:
             2.9 * ones + wide,
             3.2 * ones + waist,
             3.5 * ones + waist,
-            (0.4 + 0.06 * globe) * reach + 2.0,
-            (0.84 + 0.06 * globe) * reach,
+            (0.52 + 0.06 * globe) * reach + 1.2,
+            (0.85 + 0.05 * globe) * reach,
             0.98 * reach,
             reach,
             (0.95 - 0.04 * globe) * reach,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rightlung.core.errors import unknown_name
@@ -236,13 +237,15 @@ def draw_devices(
 
     Masks are ``(devices, size, size)``, tips ``(devices, 2)`` in fractions, not a number where a device has no tip.
     """
-    masks: list[Tensor] = []
     tips: list[Floats] = []
-    parts: list[Strokes] = []
+    counts = [len(scene.devices) for scene in thorax.scenes]
+    chains: list[Floats] = []
+    thick: list[float] = []
     densities: list[float] = []
-    owners: list[tuple[int, int]] = []
+    studies: list[int] = []  # of each chain, and which device of the batch it belongs to
+    owners: list[int] = []
+    owner = 0
     for study, scene in enumerate(thorax.scenes):
-        own_frame = frame.take(np.array([study]))
         tip = np.full((len(scene.devices), 2), np.nan)
         for number, item in enumerate(scene.devices):
             if item.kind not in DEVICES:
@@ -250,20 +253,31 @@ def draw_devices(
             chance = uniforms(seeds_of([item.seed], DEVICE_STREAM), 24)[0]
             path = DEVICES[item.kind](Patient(thorax, study), item, chance)
             if path.tip is not None:
-                tip[number] = own_frame.to_fractions(np.array([[path.tip]]))[0, 0]
+                tip[number] = frame.take(np.array([study])).to_fractions(np.array([path.tip]))[0]
             for points, radius, density in path.chains:
-                thick = np.full((1, 1, len(points)), radius)
-                stroke = own_frame.strokes(points[None, None], thick, 0, 1, size)
-                parts.append(Strokes(stroke.start, stroke.end, stroke.radius, stroke.plane + len(densities)))
+                chains.append(points)
+                thick.append(radius)
                 densities.append(density)
-                owners.append((study, number))
+                studies.append(study)
+                owners.append(owner)
+            owner += 1
         tips.append(tip)
-        masks.append(torch.zeros((len(scene.devices), size, size), dtype=torch.bool, device=device))
-    if not parts:
-        return None, masks, tips
-    depth = draw(Strokes.join(parts), len(densities), size, device)
+    hits = torch.zeros((owner, size, size), device=device)
+    if not chains:
+        return None, list(torch.split(hits > 0, counts)), tips
+    depth = draw(_strokes(frame, chains, np.array(thick), np.array(studies), size), len(chains), size, device)
+    hits.index_add_(0, torch.tensor(owners, device=device), (depth > 0.0).float())
+    weight = torch.tensor(densities, device=device)[:, None, None]
     total = torch.zeros((len(thorax), size, size), device=device)
-    for plane, (study, number) in enumerate(owners):
-        masks[study][number] |= depth[plane] > 0.0
-        total[study] += (depth[plane] * 3.0).clamp_max(1.0) * densities[plane]
-    return total, masks, tips
+    total.index_add_(0, torch.tensor(studies, device=device), (depth * 3.0).clamp_max_(1.0).mul_(weight))
+    return total, list(torch.split(hits > 0, counts)), tips
+
+
+def _strokes(frame: Frame, chains: list[Floats], thick: Floats, studies: NDArray[np.int64], size: int) -> Strokes:
+    """Bring chains of any lengths, each of one thickness and on a plane of its own, into their pictures at once."""
+    lengths = np.array([len(points) for points in chains])
+    plane = np.repeat(np.arange(len(chains)), lengths)
+    pixels = frame.take(studies[plane]).to_fractions(np.concatenate(chains)) * size
+    radius = (thick * frame.scale[studies] * size)[plane]
+    start = np.flatnonzero(plane[1:] == plane[:-1])  # the last point of a chain starts no stroke
+    return Strokes(pixels[start], pixels[start + 1], np.stack([radius[start], radius[start + 1]], axis=1), plane[start])

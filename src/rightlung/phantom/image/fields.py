@@ -17,7 +17,7 @@ from rightlung.phantom.image.anatomy import Thorax
 from rightlung.phantom.image.chance import Floats
 from rightlung.phantom.image.frame import Frame, Lookup
 
-LUNG_DENSITY = 0.27  # of water, blood included
+LUNG_DENSITY = 0.3  # of water, blood included
 
 
 @dataclass(frozen=True, slots=True)

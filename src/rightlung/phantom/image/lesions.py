@@ -125,7 +125,7 @@ def _merge(
     fade = None if drawn.fade is None else full(drawn.fade)
     if drawn.gap is not None:
         # The visceral pleura is a fraction of a millimetre thick, but met edge-on over centimetres.
-        line = torch.exp(-(full(drawn.gap) / 0.1).square()) * 1.1
+        line = torch.exp(-(full(drawn.gap) / 0.085).square()) * 1.7
         water = line if water is None else water + line
     chosen = outline[torch.from_numpy(studies).to(outline.device)]
     if drawn.where == "between":
@@ -168,15 +168,30 @@ def _draw_points(
     x, y = frame.take(studies).grid(size, outline.device)
     distance = torch.hypot(x - column(own[:, 0], x), y - column(own[:, 1], x))
     if lesions[0].finding != "calcified granuloma":
+        # Blood lies around a fresh break, callus around an old one; both grow with the displacement.
+        worse = column([lesion.severity for lesion in lesions], x)
+        blood = 1.5 * worse * torch.exp(-(distance / 1.0).square())
+        callus = (worse - 0.45).clamp_min(0) * torch.exp(-((distance - 0.55) / 0.28).square())
+        _add(overlay, blood, callus, studies, len(thorax))
         return distance < column([0.7 + 0.35 * (lesion.size or 1.0) for lesion in lesions], x)
     reach = column([max(lesion.size or 0.5, 0.3) / 2 for lesion in lesions], x)
     pixel = column(1.0 / (frame.scale[studies] * size), x)
     ball = (1.0 - (distance / torch.maximum(reach, pixel)).square()).clamp_min(0).sqrt()
     severity = column([lesion.severity for lesion in lesions], x)
     bone = ball * (0.6 + 1.0 * severity) * (0.8 + reach)
-    if overlay.bone is None:
-        overlay.bone = torch.zeros((len(thorax), size, size), device=outline.device)
-    for positions in _ranks(studies):
-        where = torch.from_numpy(studies[positions]).to(outline.device)
-        overlay.bone[where] = overlay.bone[where] + bone[torch.from_numpy(positions).to(outline.device)]
+    _add(overlay, None, bone, studies, len(thorax))
     return ball > 0.3
+
+
+def _add(overlay: Overlay, water: Tensor | None, bone: Tensor, studies: NDArray[np.int64], count: int) -> None:
+    """Add what small findings ``(k, size, size)`` hold to their studies."""
+    if overlay.bone is None:
+        overlay.bone = bone.new_zeros((count, *bone.shape[1:]))
+    if water is not None and overlay.water is None:
+        overlay.water = bone.new_zeros((count, *bone.shape[1:]))
+    for positions in _ranks(studies):
+        where = torch.from_numpy(studies[positions]).to(bone.device)
+        rows = torch.from_numpy(positions).to(bone.device)
+        overlay.bone[where] = overlay.bone[where] + bone[rows]
+        if water is not None and overlay.water is not None:
+            overlay.water[where] = overlay.water[where] + water[rows]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -31,6 +32,7 @@ _GLYPHS = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=256)
 def lettering(text: str, height: int) -> NDArray[np.float32]:
     """Return words as a map of the given height, 1 where ink is."""
     rows = [[[float(dot) for dot in row] + [0.0] for row in _GLYPHS[letter].split()] for letter in text]
@@ -53,9 +55,18 @@ def marker_place(scene: Scene, size: int) -> tuple[int, int, int]:
     return x, y, height
 
 
+def exposed_field(scenes: Sequence[Scene], size: int) -> NDArray[np.int64]:
+    """Return what the collimator leaves of each picture, ``(n, 4)``: first column and row, last ones and one more."""
+    borders = [[round(border * size) for border in scene.exposure.collimated] for scene in scenes]
+    found = np.array(borders, dtype=np.int64).reshape(-1, 4)
+    found[:, 2:] = size - found[:, 2:]
+    return found
+
+
 def add_overlays(scenes: Sequence[Scene], images: Tensor) -> Tensor:
     """Put markers, words and borders on pictures ``(n, size, size)``, in place."""
     size = images.shape[-1]
+    field = exposed_field(scenes, size).tolist()
     for index, scene in enumerate(scenes):
         exposure = scene.exposure
         if exposure.marker != "none":
@@ -67,11 +78,12 @@ def add_overlays(scenes: Sequence[Scene], images: Tensor) -> Tensor:
             letters = lettering(word, height)
             x = round(0.03 * size) if exposure.marker != "R" else size - letters.shape[1] - round(0.03 * size)
             _stamp(images[index], letters, x, round(0.02 * size))
-        left, top, right, bottom = (round(border * size) for border in exposure.collimated)
-        images[index, :top] = 0.0
-        images[index, size - bottom :] = 0.0
-        images[index, :, :left] = 0.0
-        images[index, :, size - right :] = 0.0
+        left, top, right, bottom = field[index]
+        if any(exposure.collimated):
+            images[index, :top] = 0.0
+            images[index, bottom:] = 0.0
+            images[index, :, :left] = 0.0
+            images[index, :, right:] = 0.0
     return images
 
 

@@ -111,6 +111,7 @@ def display(scenes: Sequence[Scene], logarithm: Tensor) -> Tensor:
 def tone(style: Floats, value: Tensor) -> Tensor:
     """Bend grey values in 0 to 1 as one of many vendors' tables: a gamma, then an S or its inverse about mid-grey."""
     gamma = column(np.exp(0.12 + 0.5 * (style[:, 6] + style[:, 7] - 1.0)), value)
-    value = value.clamp_min(1e-4).pow(gamma)
+    value = value.clamp_min_(1e-4).pow_(gamma)
     bend = column(1.2 * (style[:, 8] - 0.35), value)
-    return (value + bend * (value * value * (3.0 - 2.0 * value) - value)).clamp_(0.0, 1.0)
+    curve = (3.0 - 2.0 * value).mul_(value).mul_(value).sub_(value)
+    return curve.mul_(bend).add_(value).clamp_(0.0, 1.0)

@@ -32,23 +32,27 @@ def effusion(group: Group) -> Drawn:
     # Fluid of a lying patient also spreads behind the lung and veils it, most of all below.
     veil = supine * (1 - trapped) * smooth_step(fields.down, 0.25, 1.0) * _coverage(group) * 0.35 * severity
     fill = 1 - (1 - 0.93 * body) * (1 - veil)
-    return Drawn(extent=over_share(body, 0.35), fill=fill, fade=body)
+    # At the angle there is little air to lose, but fluid presses the dome and the wall apart.
+    return Drawn(extent=over_share(body, 0.35), fill=fill, water=0.6 * body, fade=body)
 
 
 def pneumothorax(group: Group) -> Drawn:
-    """Draw air outside a retracted lung: black, without vessels, bounded by the fine line of the visceral pleura."""
+    """Draw air outside a retracted lung: darker, without vessels, bounded by the fine line of the visceral pleura."""
     fields = group.fields
     severity = group.severity
     tension = group.is_form("tension")
-    # The pleura rounds the corner between wall and apex.
-    free = 0.6 - torch.logaddexp(-0.9 * fields.wall, -0.75 * _below_apex(group)) / 0.9
+    free = _from_wall_and_apex(group)
     apical = group.is_form("apical")
-    taper = 1.2 - (0.65 + 0.9 * apical * (1 - severity) - 0.4 * tension) * fields.down.clamp(0, 1)
-    width = (1.0 + 4.2 * severity + 2.0 * tension * severity) * taper
+    taper = 1.2 - (0.65 + 1.1 * apical * (1 - severity) - 0.4 * tension) * fields.down.clamp(0, 1)
+    # Most are a finger's breadth at the most; only the worst leave a large space.
+    width = (0.6 + 2.2 * severity + 2.2 * severity.square() + 2.0 * tension * severity) * taper
     gap = width - free + 0.08 * group.cloud(5, 1)
     body = smooth_step(gap, -0.15, 0.15) * _coverage(group)
     collapsed = (1 - smooth_step(gap, -0.3, 0.0)) * _coverage(group)
-    fill = -0.33 * body + (0.06 + 0.22 * severity) * collapsed * (0.6 + 0.4 * tension)
+    # The lung still lies before and behind the space, so that it is darker but seldom black; ribs cross it.
+    fill = -(0.16 + 0.1 * severity + 0.08 * tension) * body + (0.04 + 0.22 * severity) * collapsed * (
+        0.6 + 0.4 * tension
+    )
     here = torch.where(group.inside > -1.0, gap, torch.full_like(gap, 9.0))
     return Drawn(extent=torch.minimum(gap, group.inside + 0.05), fill=fill, fade=body, gap=here)
 
@@ -57,17 +61,25 @@ def _below_apex(group: Group) -> Tensor:
     return group.fields.y - column(group.thorax.apex[group.studies], group.dx)
 
 
+def _from_wall_and_apex(group: Group) -> Tensor:
+    """Return the distance from the outer pleura, which rounds the corner between wall and apex."""
+    return 0.6 - torch.logaddexp(-0.9 * group.fields.wall, -0.75 * _below_apex(group)) / 0.9
+
+
 def thickening(group: Group) -> Drawn:
     """Draw a rind along the chest wall, or a cap over the apex."""
     fields = group.fields
-    thick = 0.45 + 1.25 * group.severity + 0.12 * group.cloud(16, 2)
+    thick = 0.35 + 0.8 * group.severity + 0.1 * group.cloud(16, 2)
     apical = column([float("apical" in lesion.region or lesion.form == "apical") for lesion in group.lesions], thick)
-    cap = (thick * 1.25 - torch.minimum(_below_apex(group), fields.wall + 1.0)) * (fields.down < 0.3)
+    # A cap thins out down the wall.
+    cap = 0.45 + thick * 1.2 - _from_wall_and_apex(group) - 1.6 * smooth_step(fields.down, 0.06, 0.28)
     along = smooth_step(fields.down, 0.2, 0.4) * (1 - 0.3 * smooth_step(fields.down, 0.9, 1.0))
     rind = thick * along - fields.wall
     edge = torch.where(apical > 0, cap, rind)
     body = smooth_step(edge, -0.1, 0.35) * _coverage(group)
-    return Drawn(extent=torch.minimum(edge, group.inside), fill=body * (0.65 + 0.3 * group.severity))
+    # There is little air to lose beside the wall, but the beam runs along the rind for centimetres.
+    water = body * (1.0 + 1.8 * group.severity)
+    return Drawn(extent=torch.minimum(edge, group.inside), fill=body * (0.65 + 0.3 * group.severity), water=water)
 
 
 def hernia(group: Group) -> Drawn:

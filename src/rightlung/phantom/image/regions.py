@@ -25,7 +25,9 @@ def _lung_outline(thorax: Thorax, left: bool, low: float, high: float) -> Floats
     outer_table = thorax.outer_left if left else thorax.outer_right
     inner_table = thorax.inner_left if left else thorax.inner_right
     bottom = dome + 6.0 if high >= 1.0 else apex + high * (dome - apex)
-    y = apex + low * (dome - apex) + np.linspace(0, 1, 48)[None] * (bottom - apex - low * (dome - apex))
+    # Only the lung's foot is so curved that its lowest point must be looked for.
+    steps = 48 if high >= 1.0 else 14
+    y = apex + low * (dome - apex) + np.linspace(0, 1, steps)[None] * (bottom - apex - low * (dome - apex))
     outer, inner = at(outer_table, y), at(inner_table, y)
     points = []
     for x in (outer, inner, (outer + inner) / 2, 0.7 * outer + 0.3 * inner, 0.9 * outer + 0.1 * inner):
@@ -114,14 +116,18 @@ def _shapes(thorax: Thorax) -> dict[str, Floats]:
     return shapes
 
 
-def region_boxes(thorax: Thorax, frame: Frame) -> Floats:
-    """Return boxes ``(n, 29, 4)`` in fractions of the picture, clipped to it, in the order of ``IMAGENOME_REGIONS``."""
+def region_boxes(thorax: Thorax, frame: Frame, field: Floats) -> Floats:
+    """Return boxes ``(n, 29, 4)`` in fractions of the picture, in the order of ``IMAGENOME_REGIONS``.
+
+    They are clipped to the exposed ``field (n, 4)``, a box in fractions, too.
+    """
     shapes = _shapes(thorax)
     boxes = np.empty((len(thorax), len(IMAGENOME_REGIONS), 4))
     for index, name in enumerate(IMAGENOME_REGIONS):
         points = frame.to_fractions(shapes[name])
         boxes[:, index, :2] = points.min(axis=1)
         boxes[:, index, 2:] = points.max(axis=1)
-    boxes[..., :2] = np.clip(boxes[..., :2], 0.0, 1.0 - _SMALLEST)
-    boxes[..., 2:] = np.clip(boxes[..., 2:], boxes[..., :2] + _SMALLEST, 1.0)
+    first, last = field[:, None, :2], field[:, None, 2:]
+    boxes[..., :2] = np.clip(boxes[..., :2], first, last - _SMALLEST)
+    boxes[..., 2:] = np.clip(boxes[..., 2:], boxes[..., :2] + _SMALLEST, last)
     return boxes

@@ -106,7 +106,8 @@ def girdle(thorax: Thorax) -> list[tuple[Floats, Floats, int]]:
 def break_ribs(thorax: Thorax, axes: Floats, radii: Floats) -> dict[tuple[int, int], Floats]:
     """Displace broken ribs in place and return where they broke, by ``(study, number of the lesion)``.
 
-    The part beyond the break steps down by up to a rib's width and finds back to its course a few centimetres on.
+    The ends are cut off squarely and stand apart; the part beyond steps down by up to a rib's width and finds back to
+    its course a few centimetres on.
     """
     found: dict[tuple[int, int], Floats] = {}
     for study, scene in enumerate(thorax.scenes):
@@ -116,11 +117,19 @@ def break_ribs(thorax: Thorax, axes: Floats, radii: Floats) -> dict[tuple[int, i
             side = int(lesion.side == "left")
             name = lesion.form.removeprefix("rib ")
             rib = min(max(int(name) - 1, 0), RIBS - 1) if name.isdigit() else int(1 + lesion.place[1] * (RIBS - 2))
-            spot = min(4 + round(lesion.place[0] * (POINTS // 2 - 6)), POINTS // 2 - 2)
-            step = (0.35 + 0.85 * lesion.severity) * np.exp(-np.arange(POINTS - spot - 1) / 3.0)
-            axes[study, side, rib, spot + 1 :, 1] += step
-            radii[study, side, rib, spot] *= 0.5  # a gap, as far as a chain can show one
-            found[study, number] = (axes[study, side, rib, spot] + axes[study, side, rib, spot + 1]) / 2
+            # Seen from the front a rib's x is the sine of its way round the chest.
+            way = math.asin(min(max(lesion.place[0], 0.0), 1.0)) / math.pi * POINTS
+            spot = min(max(round(way - 2.5), 3), POINTS // 2 - 4)
+            axis, radius = axes[study, side, rib], radii[study, side, rib]
+            middle = (axis[spot + 1] + axis[spot + 2]) / 2
+            along = (axis[spot + 2] - axis[spot + 1]) / np.linalg.norm(axis[spot + 2] - axis[spot + 1])
+            # Four points close the two ends: a chain whose radius falls to nothing at once ends squarely.
+            gap = 0.12 + 0.22 * lesion.severity
+            for offset, place in enumerate((-gap, -gap + 0.02, gap - 0.02, gap)):
+                axis[spot + offset] = middle + place * along
+            radius[spot + 1 : spot + 3] = 0.0
+            axis[spot + 2 :, 1] += (0.35 + 0.75 * lesion.severity) * np.exp(-np.arange(POINTS - spot - 2) / 2.5)
+            found[study, number] = (axis[spot] + axis[spot + 3]) / 2
     return found
 
 

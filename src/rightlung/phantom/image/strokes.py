@@ -62,10 +62,14 @@ def draw(strokes: Strokes, planes: int, size: int, device: torch.device) -> Tens
     extent = np.ceil((high - low).max(axis=1)).astype(np.int64) + 1
     # A few window sizes instead of one: a long rib must not make every small vessel expensive.
     edges = [0, 5, 7, 9, 11, 13, 16, 19, 23, 28, 34, 42, 52, 64, 80, 110, 160, 240, 400, 1 << 30]
-    for smallest, largest in pairwise(edges):
-        chosen = np.flatnonzero(inside & (extent > smallest) & (extent <= largest))
-        if len(chosen) == 0:
+    kept = np.flatnonzero(inside)
+    sort = np.searchsorted(edges, extent[kept], side="left").astype(np.uint8)
+    order = np.argsort(sort, kind="stable")
+    bounds = np.searchsorted(sort[order], np.arange(1, len(edges) + 1))
+    for number, (first, last) in enumerate(pairwise(bounds.tolist())):
+        if first == last:
             continue
+        chosen, largest = kept[order[first:last]], edges[number + 1]
         # The window's size must follow from the stroke alone: it decides how coordinates are rounded.
         side = min(largest, size)
         step = max(1, _WINDOW_VALUES // (side * side))

@@ -24,8 +24,8 @@ def body_thickness(thorax: Thorax, fields: Fields) -> Tensor:
     level = y / height
     half = (fields.skin + x.abs()).clamp_min(1.0)
     edge = (1.0 - (x.abs() / half).clamp(0, 1).pow(7.0)).sqrt()
-    front_to_back = 14.6 + 2.4 * smooth_step(level, -16.5, -10.0) + 3.6 * smooth_step(level, -11.0, 2.0)
-    front_to_back = front_to_back + 1.5 * smooth_step(level, 3.0, 9.0)
+    front_to_back = 15.6 + 1.4 * smooth_step(level, -16.5, -10.0) + 3.6 * smooth_step(level, -11.0, 2.0)
+    front_to_back = front_to_back + 1.5 * smooth_step(level, 3.0, 9.0) + 2.5 * smooth_step(level, 9.0, 13.0)
     trunk = front_to_back * (0.86 + 0.36 * fat) * edge
     # Arms hang beside the chest or are held away from it.
     hang = torch.where(
@@ -106,10 +106,13 @@ def central_vessels(thorax: Thorax, fields: Fields) -> Tensor:
     calibre = column([change.vessels for change in thorax.changes], x)
     total = torch.zeros_like(x)
     for hilum, lean in ((thorax.right_hilum, 1.0), (thorax.left_hilum, -1.0)):
-        dx = x - column(hilum[:, 0], x)
-        dy = y - column(hilum[:, 1], x) - 0.5
-        blob = ((dx + lean * 0.35 * dy) / 1.5).square() + (dy / 2.8).square()
-        total = total + torch.exp(-blob * 1.2) * 3.3 * calibre
+        out = (x - column(hilum[:, 0], x)) * -lean  # towards the chest wall
+        dy = y - column(hilum[:, 1], x)
+        # A comma: a head where the upper arteries and veins cross, and a tail, the interlobar artery, that runs down.
+        head = (out / 1.25).square() + (dy / 1.5).square()
+        tail = ((out - 0.35 - 0.12 * dy) / (0.95 - 0.09 * dy).clamp(0.45, 1.0)).square()
+        tail = torch.exp(-tail) * smooth_step(dy, -2.0, 1.6) * (1 - smooth_step(dy, 1.2, 5.5))
+        total = total + (torch.exp(-head) * 1.6 + tail * 1.7) * calibre
     prominence = column([scene.body.aorta for scene in thorax.scenes], fields.x)
     level = fields.y / column(thorax.height, fields.x)
     knob = torch.hypot((fields.middle - 1.6) / (1.5 + 1.1 * prominence), (level + 7.0) / (1.5 + 0.4 * prominence))

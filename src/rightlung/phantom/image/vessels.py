@@ -14,9 +14,9 @@ from rightlung.phantom.image.frame import Frame
 from rightlung.phantom.image.strokes import Strokes, draw, round_profile
 
 STEMS = 8
-LEVELS = (3, 3, 3, 3)  # steps before each division
+LEVELS = (3, 3, 3, 2)  # steps before each division
 VESSEL_STREAM = 13
-LARGEST = 0.48  # radius of a stem at the hilum, cm
+LARGEST = 0.44  # radius of a stem at the hilum, cm
 
 
 def trees(thorax: Thorax) -> tuple[list[Floats], list[Floats]]:
@@ -36,11 +36,12 @@ def trees(thorax: Thorax) -> tuple[list[Floats], list[Floats]]:
     first = drawn[:, :, :STEMS]
     angle = np.radians(fan + 24 * (first[..., 0] - 0.5))
     favoured = 1.0 + upper * np.where(angle < 0, 0.5, -0.35)
-    radius = LARGEST * (0.7 + 0.5 * first[..., 1]) * np.where(angle > 0.3, 1.05, 0.8) * favoured * calibre
+    radius = LARGEST * (0.7 + 0.5 * first[..., 1]) * np.where(angle > 0.3, 1.15, 0.75) * favoured * calibre
     start = np.stack(
         [
-            hila[..., None, 0] + sign * (1.0 * (first[..., 2] - 0.8) + 0.5 * np.abs(np.sin(angle))),
-            hila[..., None, 1] + 0.4 + 2.9 * np.sin(angle) * (0.5 + 0.5 * first[..., 3]),
+            # Stems leave all along the hilum, the lower ones from the tail of the interlobar artery.
+            hila[..., None, 0] + sign * (0.9 * (first[..., 2] - 0.6) + 0.5 * np.clip(np.sin(angle), 0, 1)),
+            hila[..., None, 1] + np.where(angle > 0, 4.2, 2.0) * np.sin(angle) * (0.35 + 0.65 * first[..., 3]),
         ],
         axis=-1,
     )
@@ -57,7 +58,7 @@ def trees(thorax: Thorax) -> tuple[list[Floats], list[Floats]]:
             heading = angle + curl * (step + 1)
             move = np.stack([sign * np.cos(heading), np.sin(heading) * span], axis=-1) * length[..., None]
             points.append(points[-1] + move)
-            thick.append(thick[-1] * 0.93)
+            thick.append(thick[-1] * 0.915)
         angle = angle + curl * steps
         chains.append(np.stack(points, axis=3).reshape(count, -1, steps + 1, 2))
         radii.append(np.stack(thick, axis=3).reshape(count, -1, steps + 1))
@@ -130,5 +131,5 @@ def draw_vessels(thorax: Thorax, frame: Frame, size: int, device: torch.device) 
     points, radius = minor_fissure(thorax)
     parts.append(frame.strokes(points, radius, 2, 3, size))
     depth = draw(Strokes.join(parts), len(thorax) * 3, size, device).view(len(thorax), 3, size, size)
-    calibre = torch.tensor([1.1, 0.85, 0.6], device=device)[None, :, None, None]
+    calibre = torch.tensor([1.05, 0.8, 0.5], device=device)[None, :, None, None]
     return (round_profile(depth) * calibre).sum(1)
