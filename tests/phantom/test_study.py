@@ -10,6 +10,7 @@ import pytest
 
 from rightlung.core import InputError, Polarity, Study
 from rightlung.lexicon import IMAGENOME_REGIONS, label_set, side_of
+from rightlung.phantom import study as study_module
 from rightlung.phantom.config import PhantomConfig, default_config
 from rightlung.phantom.report import write_report
 from rightlung.phantom.sampling import sample_scene
@@ -227,3 +228,13 @@ def test_extra_is_plain_but_for_the_masks(studies: list[Study]) -> None:
         plain = {name: value for name, value in study.extra.items() if name not in MASKS_IN_EXTRA}
         assert json.loads(json.dumps(plain)) == plain
         assert len(study.extra["lesion_masks"]) == len(plain["scene"]["lesions"])
+
+
+def test_a_speck_that_stands_alone_does_not_blow_up_a_lesion() -> None:
+    masks = np.zeros((2, 40, 40), dtype=bool)
+    masks[:, 5:20, 5:20] = True
+    masks[0, 35, 35] = True  # a speck
+    masks[1, 30:36, 30:36] = True  # a second part of the disease
+    kept = study_module._without_specks(masks)
+    assert np.argwhere(kept[0]).max() == 19
+    assert np.array_equal(kept[1], masks[1])

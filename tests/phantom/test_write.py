@@ -235,3 +235,16 @@ def test_dicom_files_hold_the_picture_and_say_that_it_is_synthetic(tmp_path: Pat
         assert 250 < float(data.ImagerPixelSpacing[0]) * data.Columns < 600  # millimetres across the picture
         identifiers.add(data.SOPInstanceUID)
     assert len(identifiers) == 3
+
+
+def test_a_row_that_is_damaged_or_whose_file_is_gone_is_made_anew(tmp_path: Path) -> None:
+    write_phantom(job(tmp_path / "whole", 6))
+    before = content(tmp_path / "whole")
+    (tmp_path / "whole" / "images" / "phantom-7-000003.png").unlink()
+    assert write_phantom(job(tmp_path / "whole", 6)) == 3
+    assert content(tmp_path / "whole") == before
+    (tmp_path / "whole" / "manifest.jsonl").rename(tmp_path / "whole" / "manifest.jsonl.part")
+    with (tmp_path / "whole" / "manifest.jsonl.part").open("a") as part:
+        part.write("garbage\n")
+    assert write_phantom(job(tmp_path / "whole", 6)) == 0
+    assert content(tmp_path / "whole") == before

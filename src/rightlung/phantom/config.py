@@ -208,7 +208,10 @@ class PhantomConfig:
         for name, share in self.prevalence.items():
             if share > 1.0 - self.normal + 1e-9:
                 left = 1.0 - self.normal
-                raise InputError(f"prevalence[{name!r}] must be at most {left:g}, the share not normal; got {share:g}")
+                raise InputError(
+                    f"prevalence[{name!r}] must be at most {left:g}, the share that is not normal; got {share:g}. "
+                    "Where normal is raised, prevalences must be lowered"
+                )
         object.__setattr__(self, "likelihoods", _likelihoods(self))
 
     likelihoods = FrozenMapping[str, Likelihood]({})  # replaced on each instance: derived, so no field

@@ -44,6 +44,9 @@ CHRONIC_FINDINGS = frozenset({"calcified granuloma", "pleural thickening", "hiat
 CHRONIC_DEVICES = frozenset({"pacemaker", "sternal wires"})
 """What a patient has in all studies or in none, together with the body."""
 
+SPECK = 0.02
+"""The share of a lesion below which a part of it that stands alone is a speck of the drawing, not of the disease."""
+
 MASKS_IN_EXTRA = ("anatomy_masks", "lesion_masks")
 """The keys of ``extra`` that hold `Mask` values; everything else there is plain and goes into JSON as it is."""
 
@@ -203,7 +206,7 @@ def _made(scene: Scene, statements: list[Statement], rendering: Rendering, place
         statements=statements,
         lungs=rendering.lungs[place].cpu().numpy(),
         heart=rendering.heart[place].cpu().numpy(),
-        lesion_masks=rendering.lesion_masks[place].cpu().numpy(),
+        lesion_masks=_without_specks(rendering.lesion_masks[place].cpu().numpy()),
         device_masks=rendering.device_masks[place].cpu().numpy(),
         tips=[[round(value, 5) for value in tip] for tip in rendering.device_tips[place].tolist()],
         regions=boxes,
@@ -288,6 +291,20 @@ def _lesion_boxes(made: _Made, number: int) -> list[Box]:
     boxes = [box for part in parts if (box := _bounding_box(part)) is not None]
     whole = _bounding_box(mask)
     return boxes or ([whole] if whole is not None else [])
+
+
+def _without_specks(masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return lesion masks ``(lesions, h, w)`` without parts below 2 % of the whole, which would blow up its box."""
+    from scipy.ndimage import label
+
+    kept = masks.copy()
+    for mask in kept:
+        parts, count = label(mask, structure=np.ones((3, 3)))
+        if count > 1:
+            areas = np.bincount(parts.ravel())
+            areas[0] = 0
+            mask[(areas < SPECK * areas.sum())[parts]] = False
+    return kept
 
 
 def _bounding_box(mask: NDArray[np.bool_]) -> Box | None:

@@ -162,7 +162,7 @@ def _resume(job: Job, rows: BinaryIO) -> int:
     rows.seek(0)
     there, end = 0, 0
     for line in rows:
-        if not line.endswith(b"\n") or json.loads(line).get("id") != study_id(job.seed, there):
+        if not _is_whole(job, line, study_id(job.seed, there)):
             break
         there, end = there + 1, end + len(line)
     if there > job.count:
@@ -172,6 +172,20 @@ def _resume(job: Job, rows: BinaryIO) -> int:
     rows.truncate(end)
     rows.seek(end)
     return there
+
+
+def _is_whole(job: Job, line: bytes, expected: str) -> bool:
+    """Whether a row is whole, is the one expected, and has its files; what comes after one that is not is made anew."""
+    try:
+        row = json.loads(line) if line.endswith(b"\n") else None
+    except ValueError:
+        return False
+    if not isinstance(row, dict) or row.get("id") != expected:
+        return False
+    masks = [entry["file"] for entry in row["masks"]]
+    masks += [phrase["mask"] for phrase in row["phrases"] if phrase["mask"] is not None]
+    dicom = [row["dicom"]] if job.dicom else []
+    return all((job.folder / name).exists() for name in (row["file"], *masks, *dicom))
 
 
 def _write_study(job: Job, study: Study) -> dict[str, Any]:
@@ -197,6 +211,7 @@ def _write_study(job: Job, study: Study) -> dict[str, Any]:
     return {
         "id": study.id,
         "file": image,
+        **({"dicom": f"dicom/{study.id}.dcm"} if job.dicom else {}),
         "patient": study.patient,
         "view": study.view,
         "age": study.age,
