@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -16,15 +15,6 @@ from tests.phantom.scenes import EXPOSURE, NORMAL, lesion, varied, with_lesions
 
 SIZE = 128
 PATIENTS = 8
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small pictures gain nothing from threads, and threads that wait for a busy machine lose much."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

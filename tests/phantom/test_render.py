@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -19,15 +18,6 @@ from rightlung.phantom.scene import Device, Scene
 from tests.phantom.scenes import EXPOSURE, NORMAL, lesion, varied, with_devices, with_lesions
 
 SIZE = 128
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small pictures gain nothing from threads, and threads that wait for a busy machine lose much."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

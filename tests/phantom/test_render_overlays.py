@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -17,15 +16,6 @@ from tests.phantom.scenes import EXPOSURE, NORMAL, lesion, with_devices, with_le
 
 SIZE = 128
 TIPS = {"pacemaker": "right ventricle", "chest tube": "apex", "nasogastric tube": "stomach"}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Small pictures gain nothing from threads, and threads that wait for a busy machine lose much."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("kind", sorted(DEVICES))
