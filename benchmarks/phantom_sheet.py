@@ -22,6 +22,7 @@ from rightlung.phantom.sampling import sample_scene
 from rightlung.phantom.scene import Scene
 
 SEVERITIES = (0.4, 0.9)
+OPACITIES = {"pneumonia", "consolidation", "lung opacity"}
 
 
 def config_of(finding: str | None, severity: float | None, **more: Any) -> PhantomConfig:
@@ -74,15 +75,34 @@ def quiz(folder: Path, size: int, seed: int, count: int = 60) -> None:
     (folder / "answers.json").write_text(json.dumps(answers, indent=1), encoding="utf-8")
 
 
+def score(folder: Path, reading: Path) -> None:
+    """Compare a reading, a list of number, finding and side, with the quiz's answers."""
+    given = {entry["number"]: entry for entry in json.loads(reading.read_text(encoding="utf-8"))}
+    exact = merged = sided = right = missed = abnormal = 0
+    for answer in json.loads((folder / "answers.json").read_text(encoding="utf-8")):
+        said, true = given[answer["number"]], answer["finding"]
+        alike = said["finding"] == true or {said["finding"], true} <= OPACITIES
+        exact, merged = exact + (said["finding"] == true), merged + alike
+        abnormal, missed = abnormal + (true != "normal"), missed + (true != "normal" == said["finding"])
+        sides = [side for side in answer["sides"] if side in ("left", "right")]
+        if alike and sides:
+            sided, right = sided + 1, right + (said["side"] == (sides[0] if len(sides) == 1 else "both"))
+    print(f"{exact} of {len(given)} exactly, {merged} with the opacities merged; side right in {right} of {sided}")
+    print(f"{missed} of {abnormal} abnormal ones called normal")
+
+
 def main() -> None:
     """Draw the sheet, or the quiz."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path, help="PNG to write, or with --quiz the folder")
     parser.add_argument("--quiz", action="store_true")
+    parser.add_argument("--score", type=Path, metavar="READING", help="score a reading of the quiz in this folder")
     parser.add_argument("--size", type=int, default=0, help="pixels a picture")
     parser.add_argument("--seed", type=int, default=3)
     arguments = parser.parse_args()
-    if arguments.quiz:
+    if arguments.score:
+        score(arguments.path, arguments.score)
+    elif arguments.quiz:
         quiz(arguments.path, arguments.size or 320, arguments.seed)
     else:
         sheet(arguments.path, arguments.size or 160, arguments.seed)
