@@ -46,7 +46,7 @@ from rightlung.explain import class_activation
 from rightlung.lexicon import find, label_set
 from rightlung.models.classifier import Classifier, NetworkConfig, ResidualNetwork
 from rightlung.models.classifier.augmentation import Augmentation
-from rightlung.models.classifier.preprocessing import letterbox, standardise
+from rightlung.models.preprocessing import letterbox, standardise
 from rightlung.models.classifier.training import (
     TrainingData,
     TrainingSettings,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rightlung.core import Extent, Heatmap, InputError, OutputError, Phrase, Polarity
 from rightlung.explain import class_activation
 from rightlung.models.classifier import Classifier, NetworkConfig, ResidualNetwork
-from rightlung.models.classifier.preprocessing import letterbox, standardise
+from rightlung.models.preprocessing import letterbox, standardise
 
 FINDINGS = ("cardiomegaly", "pleural effusion", "lung opacity", "nodule")
 

@@ -23,7 +23,7 @@ from rightlung.explain import as_heatmaps, grad_cam
 from rightlung.lexicon import find
 from rightlung.lexicon.findings import broader_findings
 from rightlung.models.classifier.network import NetworkConfig, ResidualNetwork
-from rightlung.models.classifier.preprocessing import letterbox_all, standardise
+from rightlung.models.preprocessing import letterbox_all, standardise
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
 KIND, VERSION = "classifier", 1

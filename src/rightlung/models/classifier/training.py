@@ -19,7 +19,7 @@ from torch.nn.functional import adaptive_avg_pool2d, binary_cross_entropy_with_l
 from rightlung.core import InputError
 from rightlung.models.classifier.augmentation import Augmentation, augment
 from rightlung.models.classifier.network import ResidualNetwork
-from rightlung.models.classifier.preprocessing import standardise
+from rightlung.models.preprocessing import standardise
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rightlung.core import Extent, Heatmap
-from rightlung.models.classifier.preprocessing import letterbox, standardise
+from rightlung.models.preprocessing import letterbox, standardise
 
 
 def test_a_tall_image_is_padded_left_and_right_and_the_extent_says_so() -> None:

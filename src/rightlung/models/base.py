@@ -1,0 +1,112 @@
+"""What a model can do, and what it learns from.
+
+A model implements the protocols that fit, and whatever asks (`predict`, `audit`, the service) runs what applies. All of
+them take images as `Study.image` gives them and answer one image at a time as well as many: **an answer never depends
+on the other images of a call**.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rightlung.core import Grounding, Image, Phrase, Query, Report
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Similarities:
+    """How well texts go with images: cosines or the like, greater is better, ``(images, texts)`` each."""
+
+    whole: NDArray[np.float32]  # of the image's one vector and the text's ("global" in GLoRIA)
+    local: NDArray[np.float32] | None = None  # gathered over words and regions, for models that have them
+
+
+@runtime_checkable
+class Matcher(Protocol):
+    """Says how well texts go with images."""
+
+    def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
+        """Compare every image with every text."""
+
+
+@runtime_checkable
+class Grounder(Protocol):
+    """Says where a phrase is seen."""
+
+    def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
+        """Ground pair by pair: the lists are equally long."""
+
+
+@runtime_checkable
+class FindingClassifier(Protocol):
+    """Says how likely findings are, image by image."""
+
+    def classify(self, images: Sequence[Image], findings: Sequence[str]) -> NDArray[np.float32]:
+        """Return ``(images, findings)``, greater is likelier."""
+
+
+@runtime_checkable
+class Describer(Protocol):
+    """Says in words what a text, a box or both ask for."""
+
+    def describe(self, images: Sequence[Image], queries: Sequence[Query]) -> list[str]:
+        """Answer pair by pair."""
+
+
+@runtime_checkable
+class Reporter(Protocol):
+    """Writes the report of an image."""
+
+    def report(self, images: Sequence[Image]) -> list[Report]:
+        """Return a report for each image."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingBatch:
+    """``n`` images with a text each, and ``p`` phrases asked of them, all on the training device.
+
+    ``texts`` are the pairs that contrastive losses learn from. ``phrases`` are what supervised losses learn from, and
+    may be none: each is asked of one image (``asked_of``), is to be seen there or not (``present``: 1, 0, or NaN where
+    unknown), and may have a place: ``masks`` holds the share of each cell that is the target, and ``located`` says for
+    which phrases that is known.
+    """
+
+    images: Tensor  # (n, 1, size, size) float32 in 0 to 1
+    texts: Sequence[str]  # n
+    ids: Sequence[str] = ()  # n, to name what went wrong
+    phrases: Sequence[str] = ()  # p
+    asked_of: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # (p,)
+    present: Tensor = field(default_factory=lambda: torch.zeros(0))  # (p,)
+    located: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))  # (p,)
+    masks: Tensor = field(default_factory=lambda: torch.zeros(0, 1, 1))  # (p, rows, cols) float in 0 to 1
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def to(self, device: torch.device | str) -> TrainingBatch:
+        """Return the batch on another device."""
+        names = ("images", "asked_of", "present", "located", "masks")
+        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
+
+
+Gather = Callable[[Tensor], Tensor]
+"""Put the same tensor of all processes together along the first axis, gradients included; alone, the identity."""
+
+
+@runtime_checkable
+class Trainable(Protocol):
+    """A `torch.nn.Module` that can be trained: called with a batch, it returns its losses by name.
+
+    ``gather`` brings in the other processes' embeddings, so that the negatives of a contrastive loss are those of the
+    joint batch. Each process returns the loss of **its own rows** (its images against all texts, its texts against all
+    images); the mean over processes is then the loss of the joint batch, and so are the gradients.
+    """
+
+    def __call__(self, batch: TrainingBatch, gather: Gather | None = None) -> dict[str, Tensor]:
+        """Return the terms of the loss, unweighted, scalars."""
