@@ -1,0 +1,101 @@
+"""Other people's backbones: a folder of `transformers` files, or a hub id where there is a network.
+
+Weights are read from safetensors only: a pickle could run code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rightlung.core.errors import InputError, unknown_name
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
+
+
+def build_config(kind: str, options: Mapping[str, Any], what: str) -> PretrainedConfig:
+    """Return the `transformers` configuration of a kind (``resnet``, ``bert``…) with these options."""
+    from transformers import CONFIG_MAPPING
+
+    configuration = CONFIG_MAPPING[kind]()
+    for name in options:
+        if not hasattr(configuration, name):
+            raise unknown_name(f"option of {what} {kind!r}:", name, configuration.to_dict())
+    try:
+        return CONFIG_MAPPING[kind](**options)
+    except (TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"the options of {what} {kind!r} do not go together: {reason}") from None
+
+
+def own_options(configuration: PretrainedConfig) -> dict[str, Any]:
+    """Return what of a configuration differs from its kind's defaults, as JSON values."""
+    defaults = type(configuration)().to_dict()
+    passed_over = {"transformers_version", "_name_or_path", "architectures", "model_type", "dtype", "torch_dtype"}
+    return {
+        name: value
+        for name, value in configuration.to_dict().items()
+        if name not in passed_over and defaults.get(name) != value
+    }
+
+
+WITHOUT_POOLER = {"bert": {"add_pooling_layer": False}, "vit": {"add_pooling_layer": False}}
+"""A pooling layer that nothing reads would have no gradient, which processes that train together cannot agree on."""
+
+
+def build_model(configuration: PretrainedConfig, what: str) -> PreTrainedModel:
+    """Return a backbone of this configuration with random weights."""
+    from transformers import AutoModel
+
+    kind = configuration.model_type
+    try:
+        built: PreTrainedModel = AutoModel.from_config(  # type: ignore[no-untyped-call]
+            configuration, **WITHOUT_POOLER.get(kind, {})
+        )
+    except (ValueError, RuntimeError, IndexError, ZeroDivisionError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"the options of {what} {kind!r} do not go together: {reason}") from None
+    return built
+
+
+def load_pretrained(name_or_folder: str, kind: str, what: str) -> PreTrainedModel:
+    """Load a backbone from a folder, or by its hub id where the hub can be reached."""
+    from transformers import AutoConfig, AutoModel
+
+    try:
+        found = AutoConfig.from_pretrained(name_or_folder).model_type
+        if found != kind:
+            raise InputError(f"the {what} is to be a {kind!r}, but {name_or_folder} holds a {found!r}")
+        model: PreTrainedModel = AutoModel.from_pretrained(
+            name_or_folder, use_safetensors=True, **WITHOUT_POOLER.get(kind, {})
+        )
+    except InputError:
+        raise
+    except (OSError, ValueError, ImportError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(_sentence(name_or_folder, what, reason)) from None
+    return model
+
+
+def load_tokenizer_file(name_or_folder: str) -> str:
+    """Return the fast tokenizer of a pretrained text model as JSON."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name_or_folder, use_fast=True)
+        text: str = tokenizer.backend_tokenizer.to_str()
+    except (OSError, ValueError, ImportError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise InputError(_sentence(name_or_folder, "tokenizer", reason)) from None
+    return text
+
+
+def _sentence(name_or_folder: str, what: str, reason: str) -> str:
+    if Path(name_or_folder).exists():
+        return f"{name_or_folder}: the pretrained {what} cannot be read from this folder ({reason})"
+    return (
+        f"the pretrained {what} {name_or_folder!r} is no folder here, and the hub did not give it ({reason}); "
+        "without a network, name a folder that holds its files"
+    )

@@ -1,0 +1,124 @@
+"""Words and their pieces. A WordPiece vocabulary is trained on the texts at hand; nothing is downloaded.
+
+As in GLoRIA: ``[CLS]`` and the words, no ``[SEP]``; the pieces of a word belong together and are summed by the encoder.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from torch import Tensor
+
+from rightlung.core.errors import InputError
+from rightlung.models.encoders.wordpiece import train_pieces
+
+PADDING, UNKNOWN, START, MASK = "[PAD]", "[UNK]", "[CLS]", "[MASK]"
+SPECIAL = (PADDING, UNKNOWN, START, MASK)
+MOST_CHARACTERS = 20_000
+_REMEMBERED = 200_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tokens:
+    """``n`` texts as pieces, padded: ``ids`` (n, length), ``attended`` (n, length) bool, and which word each is of.
+
+    ``word`` (n, length) numbers the words of a text from 1; 0 is what belongs to no word (``[CLS]``, padding).
+    ``words`` (n,) is how many there are, at least 1.
+    """
+
+    ids: Tensor
+    attended: Tensor
+    word: Tensor
+    words: Tensor
+
+    def to(self, device: torch.device) -> Tokens:
+        """Return the tokens on another device."""
+        parts = (self.ids, self.attended, self.word, self.words)
+        return Tokens(*(part.to(device, non_blocking=True) for part in parts))
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int = 4000, least: int = 2) -> str:
+    """Train a WordPiece vocabulary on texts, in lower case, and return it as the JSON of a `tokenizers` file.
+
+    A piece must come at least ``least`` times. The same texts give the same vocabulary.
+    """
+    normalizer, splitter = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    words: Counter[str] = Counter()
+    for text, times in Counter(texts).items():
+        for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)):
+            words[word] += times
+    pieces = train_pieces(words, vocabulary, SPECIAL, least)
+    numbers = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = Tokenizer(models.WordPiece(numbers, unk_token=UNKNOWN, max_input_chars_per_word=60))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = splitter
+    tokenizer.decoder = decoders.WordPiece()
+    return str(tokenizer.to_str())
+
+
+class WordTokenizer:
+    """Texts to `Tokens`; what was seen before is remembered, which training with recurring sentences thrives on."""
+
+    def __init__(self, definition: str, most_pieces: int = 96) -> None:
+        try:
+            self._tokenizer = Tokenizer.from_str(definition)
+        except Exception as error:  # the library raises a bare Exception
+            raise InputError(f"the tokenizer's file cannot be read: {error}") from None
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self.definition = definition
+        self.most_pieces = most_pieces
+        start = self._tokenizer.token_to_id(START)
+        unknown = self._tokenizer.token_to_id(UNKNOWN)
+        padding = self._tokenizer.token_to_id(PADDING)
+        if start is None or unknown is None or padding is None:
+            raise InputError(f"a tokenizer must have {PADDING}, {UNKNOWN} and {START}")
+        self._start, self._unknown, self._padding = start, unknown, padding
+        self._seen: dict[str, tuple[list[int], list[int]]] = {}
+
+    def __len__(self) -> int:
+        return int(self._tokenizer.get_vocab_size())
+
+    def encode(self, texts: Sequence[str]) -> Tokens:
+        """Take texts apart. A long one is cut off after ``most_pieces``; one without any word is one unknown word."""
+        parts = [self._pieces(text) for text in texts]
+        length = max((len(ids) for ids, _ in parts), default=1)
+        ids = [row + [self._padding] * (length - len(row)) for row, _ in parts]
+        word = [row + [0] * (length - len(row)) for _, row in parts]
+        attended = [[True] * len(row) + [False] * (length - len(row)) for row, _ in parts]
+        return Tokens(
+            torch.tensor(ids, dtype=torch.long).reshape(len(parts), length),
+            torch.tensor(attended, dtype=torch.bool).reshape(len(parts), length),
+            torch.tensor(word, dtype=torch.long).reshape(len(parts), length),
+            torch.tensor([row[-1] for _, row in parts], dtype=torch.long),
+        )
+
+    def words(self, text: str) -> list[str]:
+        """Return the words of a text as the encoder sees them (cut off where it stops reading)."""
+        shown = text[:MOST_CHARACTERS]
+        encoding = self._tokenizer.encode(shown, add_special_tokens=False)
+        spans: dict[int | None, list[int]] = {}
+        kept = list(zip(encoding.word_ids, encoding.offsets, strict=True))[: self.most_pieces - 1]
+        for word, (begin, end) in kept:
+            spans.setdefault(word, [begin, end])[1] = end
+        return [shown[begin:end] for begin, end in spans.values()] or [shown.strip()]
+
+    def _pieces(self, text: str) -> tuple[list[int], list[int]]:
+        known = self._seen.get(text)
+        if known is None:
+            encoding = self._tokenizer.encode(text[:MOST_CHARACTERS], add_special_tokens=False)
+            ids, of_word = encoding.ids[: self.most_pieces - 1], encoding.word_ids[: self.most_pieces - 1]
+            order = {word: number for number, word in enumerate(dict.fromkeys(of_word), start=1)}
+            if not ids:
+                ids, words = [self._unknown], [1]
+            else:
+                words = [order[word] for word in of_word]
+            known = [self._start, *ids], [0, *words]
+            if len(self._seen) >= _REMEMBERED:
+                self._seen.clear()
+            self._seen[text] = known
+        return known

@@ -1,0 +1,78 @@
+"""What a GLoRIA is made of. The defaults are the paper's (Huang et al., ICCV 2021) and its released settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rightlung.core.errors import InputError
+from rightlung.core.settings import read_settings
+from rightlung.models.encoders import ImageEncoderConfig, TextEncoderConfig
+
+LossName = Literal["local", "global", "supervised"]
+LOSSES: tuple[LossName, ...] = ("local", "global", "supervised")
+
+
+@dataclass(frozen=True)
+class AttentionConfig:
+    """How words attend to regions.
+
+    ``softmaxes`` is 1 for the paper's Eq. 1 (over regions) and 2 for the released code, which first takes a softmax
+    over the words of each region: the most attended region then has at most e^temperature times the least. ``scores``
+    are plain products of word and region (both papers) or cosines. ``no_attention`` adds one learned vector to the
+    regions, on which a word can spend its attention when it is seen nowhere ("That's the Wrong Lung!", section 4.1).
+    """
+
+    softmaxes: Literal[1, 2] = 2
+    scores: Literal["product", "cosine"] = "product"
+    temperature: float = 4.0
+    learn_temperature: bool = False
+    no_attention: bool = False
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0:
+            raise InputError(f"temperature must be positive; got {self.temperature}")
+
+
+@dataclass(frozen=True)
+class GloriaConfig:
+    """Encoders, attention, temperatures, and what is learned from.
+
+    ``map_of`` says whose attention is a phrase's map: the mean over its ``words`` ("That's the Wrong Lung!"), or that
+    of the ``sentence``, the mean of its words, as if it were one word. ``losses`` are those computed in training; their
+    weights are the recipe's. ``duplicates`` says what a text is to an image that has the very same text beside it: a
+    ``negative`` (both papers), or one to ``ignore``. ``supervision`` compares attention with masks: ``spread`` wants it
+    even over the target (cross-entropy), ``inside`` only wants it somewhere in it (minus the logarithm of the sum, as
+    the few-shot variant of "That's the Wrong Lung!" is coded).
+    """
+
+    image: ImageEncoderConfig = field(default_factory=ImageEncoderConfig)
+    text: TextEncoderConfig = field(default_factory=TextEncoderConfig)
+    attention: AttentionConfig = field(default_factory=AttentionConfig)
+    dimension: int = 768
+    word_temperature: float = 5.0  # of the cosine of word and context, before words are summed up
+    local_temperature: float = 10.0
+    global_temperature: float = 10.0
+    map_of: Literal["words", "sentence"] = "words"
+    losses: tuple[LossName, ...] = ("local", "global")
+    duplicates: Literal["negative", "ignore"] = "negative"
+    supervision: Literal["spread", "inside"] = "spread"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.dimension <= 8192:
+            raise InputError(f"dimension must be 1 to 8192; got {self.dimension}")
+        for name in ("word_temperature", "local_temperature", "global_temperature"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"{name} must be positive; got {getattr(self, name)}")
+        if self.map_of == "sentence" and self.attention.softmaxes == 2:
+            raise InputError(
+                "map_of 'sentence' needs attention.softmaxes 1: a softmax over a single word is 1 everywhere"
+            )
+        if not self.losses:
+            raise InputError("losses must name at least one loss")
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any], where: str = "") -> GloriaConfig:
+        """Read a configuration; what it does not mention is the paper's."""
+        return read_settings(cls, given, where)

@@ -1,0 +1,353 @@
+"""GLoRIA (Huang et al., ICCV 2021): images and reports in one space, as a whole and word by region.
+
+Departures from the released code, each where it happens: the sentence mean leaves padding out; the local similarity is
+the same in training and in use; and no answer depends on the other images of a batch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d, normalize
+
+from rightlung.core import Extent, Grounding, Image, InputError, Phrase
+from rightlung.core.checks import check_text
+from rightlung.core.settings import plain_settings
+from rightlung.explain import as_heatmaps
+from rightlung.lexicon import negative_prompts, positive_prompts
+from rightlung.models.base import Gather, Similarities, TrainingBatch
+from rightlung.models.encoders import ImageEncoder, TextEncoder, WordTokenizer, train_tokenizer
+from rightlung.models.encoders.image import ImageEmbeddings
+from rightlung.models.encoders.pretrained import load_tokenizer_file
+from rightlung.models.encoders.text import TextEmbeddings
+from rightlung.models.gloria.attention import AttentionRule, attend, local_similarity
+from rightlung.models.gloria.config import GloriaConfig
+from rightlung.models.gloria.losses import contrastive_loss, global_logits, same_texts, supervised_loss
+from rightlung.models.preprocessing import letterbox_all
+
+TOKENIZER_FILE = "tokenizer.json"
+IMAGES_AT_ONCE = 16
+PAIRS_AT_ONCE = 256
+
+
+class Gloria(nn.Module):
+    """Image and text encoders, the attention between them, and what can be asked of it."""
+
+    kind: ClassVar[str] = "gloria"
+
+    def __init__(self, config: GloriaConfig, tokenizer: str) -> None:
+        super().__init__()
+        self.tokenizer = WordTokenizer(tokenizer, config.text.most_pieces)
+        self.image_encoder = ImageEncoder(config.image, config.dimension)
+        self.text_encoder = TextEncoder(config.text, config.dimension, len(self.tokenizer))
+        self.config = _with_built(config, self.image_encoder, self.text_encoder)
+        attention = config.attention
+        self.nothing = nn.Parameter(0.02 * torch.randn(config.dimension)) if attention.no_attention else None
+        self.log_temperature = (
+            nn.Parameter(torch.tensor(math.log(attention.temperature))) if attention.learn_temperature else None
+        )
+
+    @classmethod
+    def create(cls, config: Mapping[str, Any], texts: Iterable[str], seed: int) -> Self:
+        """Return an untrained model; the vocabulary is trained on ``texts`` unless a pretrained encoder brings one."""
+        read = GloriaConfig.from_mapping(config)
+        if read.text.pretrained is not None:
+            tokenizer = load_tokenizer_file(read.text.pretrained)
+        else:
+            tokenizer = train_tokenizer(texts, read.text.vocabulary)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return cls(read, tokenizer)
+
+    # ------------------------------------------------------------------ saving
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the configuration as JSON values; pretrained folders are no longer needed."""
+        plain: dict[str, Any] = plain_settings(self.config)
+        return plain
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all weights."""
+        return dict(self.state_dict())
+
+    def extra_files(self) -> dict[str, bytes]:
+        """Return the tokenizer's file."""
+        return {TOKENIZER_FILE: json.dumps(json.loads(self.tokenizer.definition), indent=0).encode()}
+
+    @classmethod
+    def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], files: Mapping[str, bytes]) -> Self:
+        """Build the model that `to_config`, `tensors` and `extra_files` describe."""
+        if TOKENIZER_FILE not in files:
+            raise InputError(f"a GLoRIA needs the file {TOKENIZER_FILE}")
+        model = cls(GloriaConfig.from_mapping(config), files[TOKENIZER_FILE].decode())
+        try:
+            model.load_state_dict(dict(tensors))
+        except RuntimeError as error:
+            raise InputError(f"the weights do not fit the configuration: {' '.join(str(error).split())}") from None
+        return model.eval()
+
+    # ---------------------------------------------------------------- encoding
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.text_encoder.projection.weight.device
+
+    @property
+    def rule(self) -> AttentionRule:
+        """How this model attends."""
+        settings = self.config.attention
+        temperature = settings.temperature if self.log_temperature is None else self.log_temperature.exp()
+        return AttentionRule(settings.softmaxes, temperature)
+
+    def encode_texts(self, texts: Sequence[str]) -> TextEmbeddings:
+        """Encode texts, each distinct one once."""
+        distinct = list(dict.fromkeys(texts))
+        found = self.text_encoder(self.tokenizer.encode(distinct).to(self.device))
+        if len(distinct) == len(texts):
+            return found  # type: ignore[no-any-return]
+        place = {text: number for number, text in enumerate(distinct)}
+        chosen = torch.tensor([place[text] for text in texts], device=self.device)
+        return found[chosen]  # type: ignore[no-any-return]
+
+    def region_vectors(self, regions: Tensor) -> Tensor:
+        """Return regions (n, d, rows, cols) as (n, [1 +] rows cols, d), the No-Attn vector first where there is one."""
+        flat = regions.flatten(2).transpose(1, 2)
+        if self.nothing is not None:
+            flat = torch.cat([self.nothing.to(flat.dtype).expand(len(flat), 1, -1), flat], dim=1)
+        return normalize(flat, dim=-1) if self.config.attention.scores == "cosine" else flat
+
+    def word_vectors(self, words: Tensor) -> Tensor:
+        """Return words (n, w, d) as attention compares them."""
+        return normalize(words, dim=-1) if self.config.attention.scores == "cosine" else words
+
+    def log_attention(self, texts: TextEmbeddings, regions: Tensor, asked_of: Tensor) -> Tensor:
+        """Logarithm of a phrase's attention (p, [1 +] r) on ``regions`` (n, [1 +] r, d) of the image it is asked of."""
+        if self.config.map_of == "sentence":
+            scores = _paired_scores(self.word_vectors(texts.whole[:, None]), regions, asked_of)[:, 0]
+            return (scores * self.rule.temperature).log_softmax(dim=-1)
+        scores = _paired_scores(self.word_vectors(texts.words), regions, asked_of)
+        attention = attend(scores, texts.real, self.rule) * texts.real[..., None]
+        mean = attention.sum(1) / texts.real.sum(1, keepdim=True)
+        return mean.clamp_min(1e-20).log()
+
+    # ---------------------------------------------------------------- learning
+
+    def forward(self, batch: TrainingBatch, gather: Gather | None = None) -> dict[str, Tensor]:
+        """Return the losses of the configuration by name."""
+        names = self.config.losses
+        images: ImageEmbeddings = self.image_encoder(batch.images)
+        everything = self.encode_texts([*batch.texts, *batch.phrases])
+        count = len(batch.texts)
+        whole = torch.arange(len(batch.texts), device=self.device)
+        texts = everything[whole] if batch.phrases else everything
+        regions = self.region_vectors(images.regions) if "local" in names or "supervised" in names else None
+        losses: dict[str, Tensor] = {}
+        if "local" in names or "global" in names:
+            marks = torch.tensor([_mark(text) for text in batch.texts], device=self.device)
+            first, all_marks = _others(marks, gather)
+            ignored = same_texts(marks, all_marks, first) if self.config.duplicates == "ignore" else None
+        if "global" in names:
+            temperature = self.config.global_temperature
+            others = (images.whole, texts.whole) if gather is None else (gather(images.whole), gather(texts.whole))
+            losses["global"] = contrastive_loss(
+                global_logits(images.whole, others[1], temperature),
+                global_logits(texts.whole, others[0], temperature),
+                first,
+                ignored,
+            )
+        if "local" in names:
+            assert regions is not None
+            own_images, own_texts = self._local_logits(regions, texts, gather)
+            losses["local"] = contrastive_loss(own_images, own_texts, first, ignored)
+        if "supervised" in names:
+            assert regions is not None
+            losses["supervised"] = self._supervised(regions, everything, count, batch)
+        return losses
+
+    def _local_logits(self, regions: Tensor, texts: TextEmbeddings, gather: Gather | None) -> tuple[Tensor, Tensor]:
+        words, real = self.word_vectors(texts.words), texts.real
+        scale, word_temperature = self.config.local_temperature, self.config.word_temperature
+        if gather is None:
+            logits = scale * local_similarity(words, real, regions, self.rule, word_temperature)
+            return logits.T, logits
+        widest = int(gather(torch.tensor([words.shape[1]], device=words.device)).max())
+        padding = widest - words.shape[1]
+        all_words = gather(nn.functional.pad(words, (0, 0, 0, padding)))
+        all_real = gather(nn.functional.pad(real, (0, padding)))
+        own_images = local_similarity(all_words, all_real, regions, self.rule, word_temperature).T
+        own_texts = local_similarity(words, real, gather(regions), self.rule, word_temperature)
+        return scale * own_images, scale * own_texts
+
+    def _supervised(self, regions: Tensor, everything: TextEmbeddings, count: int, batch: TrainingBatch) -> Tensor:
+        phrases = len(batch.phrases)
+        if not phrases:
+            return regions.sum() * 0.0
+        chosen = torch.arange(count, count + phrases, device=self.device)
+        attention = self.log_attention(everything[chosen], regions, batch.asked_of).float()
+        masks = adaptive_avg_pool2d(batch.masks[:, None], self.image_encoder.grid).flatten(1)
+        return supervised_loss(
+            attention,
+            masks,
+            batch.located,
+            batch.present,
+            count,
+            self.config.supervision,
+            self.nothing is not None,
+        )
+
+    # ------------------------------------------------------------------ asking
+
+    def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
+        """Return each phrase's attention on its image; the abstention is the attention on nothing."""
+        if len(images) != len(phrases):
+            raise InputError(f"{len(images)} images do not go with {len(phrases)} phrases")
+        texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
+        answers: list[Grounding | None] = [None] * len(texts)
+        with self._asking():
+            for pairs, regions, extents, asked_of in self._by_image(images):
+                attention = self.log_attention(self.encode_texts([texts[pair] for pair in pairs]), regions, asked_of)
+                maps, abstentions = self._maps(attention.float().exp())
+                for pair, heatmap in zip(pairs, as_heatmaps(maps, extents, abstentions), strict=True):
+                    answers[pair] = Grounding(heatmap)
+        return [answer for answer in answers if answer is not None]
+
+    def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
+        """Compare every image with every text: the cosine of the wholes, and the local similarity.
+
+        The local one is the logarithm of the mean over words of exp(5 cosine), divided by 5: between -1 and 1, so that
+        long and short texts can be compared. (In training, as in the released code, words are summed.)
+        """
+        words = [check_text(text, "a text") for text in texts]
+        whole = np.zeros((len(images), len(words)), dtype=np.float32)
+        local = np.zeros_like(whole)
+        if not len(images) or not words:
+            return Similarities(whole, local)
+        with self._asking():
+            parts = [
+                self.encode_texts(words[begin : begin + PAIRS_AT_ONCE]) for begin in range(0, len(words), PAIRS_AT_ONCE)
+            ]
+            for begin in range(0, len(images), IMAGES_AT_ONCE):
+                squares, _ = letterbox_all(images[begin : begin + IMAGES_AT_ONCE], self.config.image.size)
+                found = self.image_encoder(squares[:, None].to(self.device))
+                regions = self.region_vectors(found.regions)
+                rows = slice(begin, begin + len(squares))
+                column = 0
+                for part in parts:
+                    columns = slice(column, column + len(part.whole))
+                    whole[rows, columns] = global_logits(found.whole, part.whole, 1.0).cpu().numpy()
+                    local[rows, columns] = self._mean_local(part, regions).T.cpu().numpy()
+                    column += len(part.whole)
+        return Similarities(whole, local)
+
+    def classify(self, images: Sequence[Image], findings: Sequence[str]) -> NDArray[np.float32]:
+        """Return how likely findings are, (images, findings), from their prompts.
+
+        With a No-Attn vector: one less the abstention, the mean over positive prompts. Without: the share that the
+        positive prompts have against the negative ones in a softmax of their cosines.
+        """
+        scores = np.zeros((len(images), len(findings)), dtype=np.float32)
+        for column, name in enumerate(findings):
+            prompts = positive_prompts(name)
+            if self.nothing is not None:
+                asked = [(image, prompt) for image in images for prompt in prompts]
+                answers = self.ground([image for image, _ in asked], [prompt for _, prompt in asked])
+                shares = np.array([1.0 - answer.abstention for answer in answers], dtype=np.float32)
+                scores[:, column] = shares.reshape(len(images), len(prompts)).mean(axis=1) if len(images) else 0.0
+            else:
+                temperature = self.config.global_temperature
+                said, denied = (
+                    self.similarity(images, sentences).whole.mean(axis=1)
+                    for sentences in (prompts, negative_prompts(name))
+                )
+                scores[:, column] = 1.0 / (1.0 + np.exp(temperature * (denied - said)))
+        return scores
+
+    def _asking(self) -> _Asking:
+        return _Asking(self)
+
+    def _by_image(self, images: Sequence[Image]) -> Iterator[tuple[list[int], Tensor, list[Extent], Tensor]]:
+        """Yield some pairs at a time: their numbers, their images' regions, extents, and whose regions are each one's.
+
+        An image that comes several times (the same array) is encoded once.
+        """
+        numbers: dict[int, list[int]] = {}
+        for pair, image in enumerate(images):
+            numbers.setdefault(id(image), []).append(pair)
+        groups = list(numbers.values())
+        for begin in range(0, len(groups), IMAGES_AT_ONCE):
+            some = groups[begin : begin + IMAGES_AT_ONCE]
+            squares, extents = letterbox_all([images[group[0]] for group in some], self.config.image.size)
+            regions = self.region_vectors(self.image_encoder(squares[:, None].to(self.device)).regions)
+            pairs = [(pair, place) for place, group in enumerate(some) for pair in group]
+            for first in range(0, len(pairs), PAIRS_AT_ONCE):
+                now = pairs[first : first + PAIRS_AT_ONCE]
+                places = [place for _, place in now]
+                yield (
+                    [pair for pair, _ in now],
+                    regions,
+                    [extents[place] for place in places],
+                    torch.tensor(places, device=self.device),
+                )
+
+    def _maps(self, attention: Tensor) -> tuple[Tensor, list[float]]:
+        """Split attention (p, [1 +] r) into maps (p, rows, cols) and abstentions."""
+        if self.nothing is None:
+            return attention.reshape(len(attention), *self.image_encoder.grid), [0.0] * len(attention)
+        cells = attention[:, 1:].reshape(len(attention), *self.image_encoder.grid)
+        return cells, attention[:, 0].clamp(0, 1).tolist()
+
+    def _mean_local(self, texts: TextEmbeddings, regions: Tensor) -> Tensor:
+        temperature = self.config.word_temperature
+        summed = local_similarity(self.word_vectors(texts.words), texts.real, regions, self.rule, temperature)
+        return (summed - texts.real.sum(1, keepdim=True).float().log()) / temperature
+
+
+class _Asking:
+    """No gradients, and the statistics of training: neighbours in a batch do not matter. Undone on leaving."""
+
+    def __init__(self, model: Gloria) -> None:
+        self._model = model
+
+    def __enter__(self) -> None:
+        self._training = self._model.training
+        self._model.eval()
+        self._grad = torch.no_grad()
+        self._grad.__enter__()
+
+    def __exit__(self, *raised: object) -> None:
+        self._grad.__exit__(None, None, None)
+        self._model.train(self._training)
+
+
+def _paired_scores(queries: Tensor, regions: Tensor, asked_of: Tensor) -> Tensor:
+    """Scores (p, w, r) of queries (p, w, d) with the regions (n, r, d) of the image each is asked of."""
+    if len(regions) == 1:
+        return (queries @ regions[0].T).float()
+    return torch.bmm(queries, regions[asked_of].transpose(1, 2).to(queries.dtype)).float()
+
+
+def _with_built(config: GloriaConfig, images: ImageEncoder, texts: TextEncoder) -> GloriaConfig:
+    from dataclasses import replace
+
+    return replace(config, image=images.config, text=texts.config)
+
+
+def _mark(text: str) -> int:
+    """Return a number that stands for a text in every process (``hash`` differs between them)."""
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=7).digest(), "big")
+
+
+def _others(marks: Tensor, gather: Gather | None) -> tuple[int, Tensor]:
+    """Return where this process's rows begin in the joint batch, and all texts' marks."""
+    if gather is None:
+        return 0, marks
+    return torch.distributed.get_rank() * len(marks), gather(marks)

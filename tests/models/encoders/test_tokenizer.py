@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import itertools
+import json
+from collections import Counter
+
+import pytest
+import torch
+
+from rightlung.core import InputError
+from rightlung.models.encoders import WordTokenizer, train_tokenizer
+from rightlung.models.encoders.wordpiece import CONTINUED, train_pieces
+
+TEXTS = ["Left pleural effusion.", "No left pneumothorax.", "Small right pleural effusion, unchanged."] * 3
+
+
+def slowest(words: dict[str, int], size: int, least: int) -> list[str]:
+    """The definition: count all pairs anew, merge the most frequent (the first in order among ties), and again."""
+    spelled = {word: [word[0], *(CONTINUED + letter for letter in word[1:])] for word in words}
+    letters: Counter[str] = Counter()
+    for word, pieces in spelled.items():
+        for piece in pieces:
+            letters[piece] += words[word]
+    vocabulary = sorted(letter for letter in letters if letters[letter] >= least)
+    while len(vocabulary) < size:
+        counts: Counter[tuple[str, str]] = Counter()
+        for word, pieces in spelled.items():
+            for pair in itertools.pairwise(pieces):
+                counts[pair] += words[word]
+        if not counts:
+            break
+        best = min(counts, key=lambda pair: (-counts[pair], pair))
+        if counts[best] < least:
+            break
+        merged = best[0] + best[1].removeprefix(CONTINUED)
+        if merged not in vocabulary:
+            vocabulary.append(merged)
+        for word, pieces in spelled.items():
+            joined: list[str] = []
+            for piece in pieces:
+                if joined and (joined[-1], piece) == best:
+                    joined[-1] = merged
+                else:
+                    joined.append(piece)
+            spelled[word] = joined
+    return vocabulary
+
+
+@pytest.mark.parametrize("size", [10, 25, 60, 500])
+def test_the_pieces_are_those_of_the_definition(size: int) -> None:
+    words = {"banana": 5, "bandana": 3, "ananas": 4, "pleural": 7, "pleura": 6, "effusion": 9, "aaaa": 2, "x": 1}
+    assert train_pieces(words, size, (), 2) == slowest(words, size, 2)[:size]
+
+
+def test_the_same_texts_give_the_same_vocabulary_whatever_their_order() -> None:
+    assert train_tokenizer(TEXTS) == train_tokenizer(reversed(TEXTS))
+
+
+def test_frequent_words_become_one_piece_each() -> None:
+    vocabulary = json.loads(train_tokenizer(TEXTS))["model"]["vocab"]
+    assert {"left", "pleural", "effusion", "pneumothorax"} <= set(vocabulary)
+    assert [vocabulary[piece] for piece in ("[PAD]", "[UNK]", "[CLS]", "[MASK]")] == [0, 1, 2, 3]
+
+
+def test_a_text_begins_with_cls_and_has_no_sep() -> None:
+    tokenizer = WordTokenizer(train_tokenizer(TEXTS))
+    tokens = tokenizer.encode(["left effusion.", "left"])
+    assert tokens.ids[:, 0].tolist() == [2, 2]
+    assert tokens.word.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0]]
+    assert tokens.words.tolist() == [3, 1]
+    assert torch.equal(tokens.attended, torch.tensor([[True] * 4, [True, True, False, False]]))
+
+
+def test_the_pieces_of_a_word_carry_its_number() -> None:
+    tokenizer = WordTokenizer(train_tokenizer(TEXTS))
+    tokens = tokenizer.encode(["left effusionless right"])
+    numbers = tokens.word[0].tolist()
+    assert numbers[1] == 1
+    assert numbers[-1] == 3
+    assert numbers.count(2) > 1
+    assert tokenizer.words("left effusionless right") == ["left", "effusionless", "right"]
+
+
+def test_a_long_text_is_cut_off() -> None:
+    tokenizer = WordTokenizer(train_tokenizer(TEXTS), most_pieces=10)
+    tokens = tokenizer.encode(["left " * 2000])
+    assert tokens.ids.shape == (1, 10)
+    assert int(tokens.words[0]) == 9 == len(tokenizer.words("left " * 2000))
+
+
+def test_a_text_without_a_word_is_one_unknown_word() -> None:
+    tokens = WordTokenizer(train_tokenizer(TEXTS)).encode(["́"])
+    assert tokens.ids.tolist() == [[2, 1]]
+    assert tokens.words.tolist() == [1]
+
+
+def test_a_file_that_is_no_tokenizer_is_refused() -> None:
+    with pytest.raises(InputError, match="the tokenizer's file cannot be read"):
+        WordTokenizer("{}")

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from rightlung.models.gloria import attention
+from rightlung.models.gloria.attention import AttentionRule, attend, local_similarity
+from rightlung.models.gloria.losses import contrastive_loss
+from tests.models.gloria.plain import looped_similarity
+
+
+def given(
+    texts: int = 5, words: int = 7, images: int = 4, regions: int = 9, width: int = 6
+) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.randint(1, words + 1, (texts,), generator=generator)
+    real = torch.arange(words)[None] < lengths[:, None]
+    vectors = torch.randn(texts, words, width, generator=generator) * real[..., None]
+    return vectors, real, torch.randn(images, regions, width, generator=generator)
+
+
+@pytest.mark.parametrize("softmaxes", [1, 2])
+@pytest.mark.parametrize("at_once", [1 << 21, 150, 1])
+def test_the_similarity_and_its_gradients_equal_a_plain_loop(
+    softmaxes: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(attention.CELLS_AT_ONCE, "cpu", at_once)
+    words, real, regions = given()
+    found: list[torch.Tensor | None] = []
+    expected: list[torch.Tensor | None] = []
+    for results, compute in ((found, "ours"), (expected, "loop")):
+        mine = [words.clone().requires_grad_(), regions.clone().requires_grad_(), torch.tensor(1.7, requires_grad=True)]
+        if compute == "ours":
+            rule = AttentionRule(softmaxes, mine[2])  # type: ignore[arg-type]
+            similarity = local_similarity(mine[0], real, mine[1], rule, 5.0)
+        else:
+            similarity = looped_similarity(mine[0], real, mine[1], softmaxes, mine[2], 5.0)
+        loss = (similarity * torch.linspace(-1, 1, similarity.numel()).reshape(similarity.shape)).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        results += [similarity.detach(), *(part.grad for part in mine)]
+    for ours, loop in zip(found, expected, strict=True):
+        assert ours is not None
+        assert loop is not None
+        torch.testing.assert_close(ours, loop, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("softmaxes", [1, 2])
+def test_the_local_loss_equals_a_plain_loop(softmaxes: int) -> None:
+    words, real, regions = given(texts=5, images=5)
+    logits = 10 * local_similarity(words, real, regions, AttentionRule(softmaxes, 4.0))  # type: ignore[arg-type]
+    ours = contrastive_loss(logits.T, logits, 0)
+    plain = 10 * looped_similarity(words, real, regions, softmaxes, 4.0, 5.0)
+    expected = torch.zeros(())
+    for row in range(5):  # minus the logarithm of the right one's share, both ways
+        expected = expected - torch.log(torch.exp(plain[row, row]) / torch.exp(plain[row]).sum()) / 5
+        expected = expected - torch.log(torch.exp(plain[row, row]) / torch.exp(plain[:, row]).sum()) / 5
+    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_two_softmaxes_bound_how_much_more_one_region_is_attended_than_another() -> None:
+    words, real, regions = given()
+    scores = 100 * torch.einsum("twd,ird->twir", words, regions)
+    twice = attend(scores, real, AttentionRule(2, 4.0))[real]
+    once = attend(scores, real, AttentionRule(1, 4.0))[real]
+    assert float((twice.amax(-1) / twice.amin(-1)).max()) <= torch.e**4 * (1 + 1e-5)
+    assert float((once.amax(-1) / once.amin(-1).clamp_min(1e-30)).max()) > 1e6
+
+
+def test_padding_changes_nothing() -> None:
+    words, real, regions = given()
+    longer = torch.cat([words, torch.full((5, 3, 6), 9.0)], dim=1)
+    more = torch.cat([real, torch.zeros(5, 3, dtype=torch.bool)], dim=1)
+    for softmaxes in (1, 2):
+        rule = AttentionRule(softmaxes, 4.0)
+        torch.testing.assert_close(
+            local_similarity(longer, more, regions, rule), local_similarity(words, real, regions, rule)
+        )
+
+
+def test_a_pair_is_as_similar_alone_as_among_others() -> None:
+    words, real, regions = given()
+    rule = AttentionRule(2, 4.0)
+    together = local_similarity(words, real, regions, rule)
+    for text in range(5):
+        for image in range(4):
+            alone = local_similarity(words[text : text + 1], real[text : text + 1], regions[image : image + 1], rule)
+            torch.testing.assert_close(alone[0, 0], together[text, image], atol=1e-6, rtol=1e-6)

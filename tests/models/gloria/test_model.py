@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rightlung.core import InputError, Phrase
+from rightlung.models.base import FindingClassifier, Grounder, Matcher, Trainable, TrainingBatch
+from rightlung.models.gloria import Gloria
+from rightlung.models.gloria.losses import supervised_loss
+from tests.models.gloria.plain import looped_similarity
+
+TEXTS = ["left pleural effusion.", "no pneumothorax is seen.", "right lower lobe opacity", "the heart is enlarged."]
+RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16, 32, 64], "depths": [1, 1, 1, 1], "layer_type": "basic"}
+CONVNEXT = {"hidden_sizes": [8, 16, 32, 64], "depths": [1, 1, 1, 1]}
+SWIN = {"embed_dim": 8, "depths": [1, 1, 1], "num_heads": [1, 2, 2], "window_size": 4}
+VIT = {
+    "patch_size": 8, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+}  # fmt: skip
+
+
+def config(**changed: Any) -> dict[str, Any]:
+    bert = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    plain: dict[str, Any] = {
+        "image": {"kind": "resnet", "size": 64, "levels": [1], "options": RESNET},
+        "text": {"vocabulary": 120, "most_pieces": 24, "options": bert},
+        "dimension": 16,
+    }
+    return plain | changed
+
+
+def create(**changed: Any) -> Gloria:
+    return Gloria.create(config(**changed), TEXTS * 3, seed=0).eval()
+
+
+def picture(seed: int, shape: tuple[int, int] = (50, 70)) -> np.ndarray[Any, np.dtype[np.float32]]:
+    return np.random.default_rng(seed).random(shape, dtype=np.float32)
+
+
+def batch(**changed: Any) -> TrainingBatch:
+    generator = torch.Generator().manual_seed(1)
+    images = torch.rand(4, 1, 64, 64, generator=generator)
+    return TrainingBatch(images, TEXTS, ids=["a", "b", "c", "d"], **changed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "levels", "grid"),
+    [
+        ("resnet", RESNET, [2], (4, 4)),
+        ("resnet", RESNET, [0, 1, 2, 3], (16, 16)),
+        ("convnext", CONVNEXT, [1, -1], (8, 8)),
+        ("swin", SWIN, [0, 1], (16, 16)),
+        ("vit", VIT, [0], (8, 8)),
+    ],
+)
+def test_every_encoder_gives_a_map_on_the_grid_of_its_finest_level(
+    kind: str, options: dict[str, Any], levels: list[int], grid: tuple[int, int]
+) -> None:
+    model = create(image={"kind": kind, "size": 64, "levels": levels, "options": options, "positions": True})
+    answer = model.ground([picture(0)], ["left pleural effusion"])[0]
+    assert answer.heatmap is not None
+    assert answer.heatmap.grid == grid
+    assert answer.heatmap.mass == pytest.approx(1.0, abs=1e-5)
+    losses = model.train()(batch())
+    sum(losses.values()).backward()
+    assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
+
+
+def test_it_can_do_what_it_says() -> None:
+    model = create()
+    assert isinstance(model, Matcher)
+    assert isinstance(model, Grounder)
+    assert isinstance(model, FindingClassifier)
+    assert isinstance(model, Trainable)
+
+
+@pytest.mark.parametrize("softmaxes", [1, 2])
+def test_the_losses_equal_the_papers_written_out(softmaxes: int) -> None:
+    model = create(attention={"softmaxes": softmaxes, "no_attention": True})
+    losses = {name: loss.detach() for name, loss in model(batch()).items()}
+    images = model.image_encoder(batch().images)
+    texts = model.encode_texts(TEXTS)
+    logits = 10 * looped_similarity(texts.words, texts.real, model.region_vectors(images.regions), softmaxes, 4.0, 5.0)
+    cosines = torch.tensor(
+        [
+            [float(torch.cosine_similarity(text, image, dim=0)) for image in images.whole.detach()]
+            for text in texts.whole.detach()
+        ]
+    )
+    for name, table in (("local", logits), ("global", 10 * cosines)):
+        expected = sum(
+            -float(torch.log_softmax(way, dim=1).diagonal().mean()) for way in (table.detach(), table.detach().T)
+        )
+        assert float(losses[name]) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("changed", [{}, {"attention": {"softmaxes": 1, "no_attention": True}, "map_of": "sentence"}])
+def test_no_answer_depends_on_the_other_images_or_phrases(changed: dict[str, Any]) -> None:
+    model = create(**changed).train()  # batch norms would use the batch if asking did not see to it
+    images = [picture(seed) for seed in range(5)]
+    phrases = [
+        "left pleural effusion",
+        "opacity",
+        "no pneumothorax",
+        "the heart is enlarged",
+        "left lower lobe opacity",
+    ]
+    together = model.ground(images, phrases)
+    similar = model.similarity(images, phrases)
+    for number in range(5):
+        alone = model.ground([images[number]], [phrases[number]])[0]
+        assert alone.heatmap is not None
+        other = together[number].heatmap
+        assert other is not None
+        np.testing.assert_allclose(alone.heatmap.values, other.values, rtol=1e-4, atol=1e-7)
+        assert alone.abstention == pytest.approx(together[number].abstention, abs=1e-6)
+        one = model.similarity([images[number]], [phrases[number]])
+        assert one.whole[0, 0] == pytest.approx(similar.whole[number, number], abs=1e-5)
+        assert one.local is not None
+        assert similar.local is not None
+        assert one.local[0, 0] == pytest.approx(similar.local[number, number], abs=1e-5)
+    assert model.training
+
+
+def test_the_map_of_a_phrase_is_the_mean_of_its_words() -> None:
+    model = create(attention={"softmaxes": 1, "scores": "cosine", "no_attention": True})
+    image = picture(3, (64, 64))
+    answer = model.ground([image], ["right lower lobe opacity"])[0]
+    with torch.no_grad():
+        regions = model.region_vectors(model.image_encoder(torch.from_numpy(image)[None, None]).regions)[0]
+        texts = model.encode_texts(["right lower lobe opacity"])
+        words = torch.nn.functional.normalize(texts.words[0][texts.real[0]], dim=-1)
+        mean = torch.softmax(4.0 * words @ regions.T, dim=1).mean(0)
+    assert answer.heatmap is not None
+    np.testing.assert_allclose(answer.heatmap.values.ravel(), mean[1:].numpy(), rtol=1e-4, atol=1e-7)
+    assert answer.abstention == pytest.approx(float(mean[0]), abs=1e-6)
+
+
+def test_pieces_are_summed_into_words_and_padding_is_left_out_of_the_mean() -> None:
+    model = create()
+    with torch.no_grad():
+        alone = model.encode_texts(["the heart is enlarged."])
+        beside = model.encode_texts(
+            ["the heart is enlarged.", "right lower lobe opacity with an unheard-of qualification"]
+        )
+    torch.testing.assert_close(alone.whole[0], beside.whole[0], atol=1e-5, rtol=1e-5)
+    count = int(alone.real[0].sum())
+    assert count == len(model.tokenizer.words("the heart is enlarged.")) == 5
+    torch.testing.assert_close(alone.whole[0], alone.words[0, :count].mean(0))
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000, "opacity " * 1250, "片側胸水", "☃", "́", "zyzzyva qwxz"])
+def test_any_text_has_an_answer(text: str) -> None:
+    answer = create().ground([picture(0)], [text])[0]
+    assert answer.heatmap is not None
+    assert np.isfinite(answer.heatmap.values).all()
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n"])
+def test_an_empty_phrase_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="a phrase must be a text"):
+        create().ground([picture(0)], [text])
+
+
+def test_lists_of_different_lengths_are_refused() -> None:
+    with pytest.raises(InputError, match="2 images do not go with 1 phrases"):
+        create().ground([picture(0), picture(1)], [Phrase("left pleural effusion")])
+
+
+def test_it_is_the_same_after_saving_and_loading() -> None:
+    model = create(attention={"softmaxes": 1, "no_attention": True, "learn_temperature": True}, map_of="sentence")
+    again = Gloria.from_parts(model.to_config(), model.tensors(), model.extra_files())
+    assert again.to_config() == model.to_config()
+    first, second = (one.ground([picture(0)], ["right lower lobe opacity"])[0] for one in (model, again))
+    assert first.heatmap == second.heatmap
+
+
+def test_the_same_seed_gives_the_same_model_and_leaves_the_global_generator_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    first, second = create(), create()
+    assert torch.equal(torch.rand(1), expected)
+    for name, weight in first.state_dict().items():
+        assert torch.equal(weight, second.state_dict()[name])
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"dimensions": 3}, "unknown field of GloriaConfig 'dimensions'; did you mean 'dimension'"),
+        ({"attention": {"softmaxes": 3}}, "attention.softmaxes must be one of 1, 2; got 3"),
+        ({"map_of": "sentence"}, "needs attention.softmaxes 1"),
+        ({"image": {"kind": "resnext"}}, "unknown image.kind 'resnext'; did you mean 'resnet'"),
+        ({"image": {"options": {"hidden_size": 3}}}, "did you mean 'hidden_sizes'"),
+        ({"image": {"size": 64, "options": RESNET, "levels": [7]}}, "levels must lie between -4 and 3; got 7"),
+        ({"text": {"pretrained": "/nowhere/bert"}}, "'/nowhere/bert' is no folder here"),
+    ],
+)
+def test_a_wrong_configuration_is_named(changed: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(InputError, match=message):
+        create(**changed)
+
+
+@torch.no_grad()
+def test_duplicate_texts_are_no_negatives_where_they_are_to_be_ignored() -> None:
+    same = batch()
+    object.__setattr__(same, "texts", [TEXTS[0], TEXTS[0], TEXTS[2], TEXTS[3]])
+    counted, ignored = (create(duplicates=way)(same)["global"] for way in ("negative", "ignore"))
+    images, texts = create().image_encoder(same.images).whole, create().encode_texts(same.texts).whole
+    logits = 10 * torch.cosine_similarity(images[:, None], texts[None], dim=2)
+    plain = sum(-torch.log_softmax(way, dim=1).diagonal().mean() for way in (logits, logits.T))
+    assert float(counted) == pytest.approx(float(plain), abs=1e-4)
+    logits[0, 1] = logits[1, 0] = -1e30
+    left_out = sum(-torch.log_softmax(way, dim=1).diagonal().mean() for way in (logits, logits.T))
+    assert float(ignored) == pytest.approx(float(left_out), abs=1e-4)
+
+
+@pytest.mark.parametrize("supervision", ["spread", "inside"])
+def test_the_supervised_loss_is_what_it_says(supervision: Any) -> None:
+    attention = torch.tensor([[0.1, 0.6, 0.2, 0.1], [0.7, 0.1, 0.1, 0.1], [0.4, 0.3, 0.2, 0.1], [0.25] * 4])
+    masks = torch.tensor([[1.0, 0.5, 0.0], [0, 0, 0], [0, 0, 0], [1, 1, 1]])
+    located = torch.tensor([True, False, False, False])
+    present = torch.tensor([1.0, 0.0, 1.0, float("nan")])
+    loss = supervised_loss(attention.log(), masks, located, present, images=2, supervision=supervision)
+    if supervision == "spread":
+        placed = -(np.log(0.6) * 1.0 + np.log(0.2) * 0.5) / 1.5
+    else:
+        placed = -np.log(0.6 * 1.0 + 0.2 * 0.5)
+    assert float(loss) == pytest.approx((placed - np.log(0.7) - np.log(0.6)) / 2, abs=1e-5)
+
+
+def test_supervision_moves_the_map_into_the_mask() -> None:
+    model = create(
+        attention={"softmaxes": 1, "scores": "cosine", "no_attention": True, "temperature": 10.0},
+        map_of="sentence", losses=["supervised"],
+    ).train()  # fmt: skip
+    masks = torch.zeros(2, 8, 8)
+    masks[0, 5:7, 5:7] = 1
+    asked = batch(
+        phrases=TEXTS[:2], asked_of=torch.tensor([0, 1]), present=torch.tensor([1.0, 0.0]),
+        located=torch.tensor([True, False]), masks=masks,
+    )  # fmt: skip
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    for _ in range(60):
+        optimiser.zero_grad()
+        model(asked)["supervised"].backward()
+        optimiser.step()
+    images = [image[0].numpy() for image in asked.images[:2]]
+    seen, unseen = model.ground(images, TEXTS[:2])
+    assert seen.heatmap is not None
+    assert seen.heatmap.values[5:7, 5:7].sum() > 0.5
+    assert seen.abstention < 0.3 < 0.7 < unseen.abstention
