@@ -1,20 +1,21 @@
 """Attention of words on regions (GLoRIA, Eq. 1), and what it makes similar.
 
-Shapes: ``t`` texts of ``w`` words, ``i`` images of ``r`` regions, vectors of ``d``.
+Shapes: ``t`` texts of ``w`` words, ``i`` images of ``r`` regions, vectors of ``d``; ``q = t w`` is all words in a row.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-CELLS_AT_ONCE = {"cuda": 1 << 27, "cpu": 1 << 21}
-"""How many scores (texts x words x images x regions) are held at a time: half a gigabyte, or what a cache holds."""
+CELLS_AT_ONCE = {"cuda": 1 << 27, "cpu": 1 << 20}
+"""How many scores (words x regions of all pairs) are held at a time: half a gigabyte, or what a cache holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,12 @@ def attend(scores: Tensor, real: Tensor, rule: AttentionRule) -> Tensor:
 
 
 def local_similarity(
-    words: Tensor, real: Tensor, regions: Tensor, rule: AttentionRule, word_temperature: float = 5.0
+    words: Tensor,
+    real: Tensor,
+    regions: Tensor,
+    rule: AttentionRule,
+    word_temperature: float = 5.0,
+    compiled: bool = False,
 ) -> Tensor:
     """Similarity of every text with every image through their words and regions, (t, i).
 
@@ -47,55 +53,175 @@ def local_similarity(
 
     The context is never formed. Its product with the word is the attention-weighted sum of the scores, and its length
     follows from the Gram matrix of the regions: r² numbers an image instead of w·d a pair. Pairs are worked off in
-    blocks of a fixed size and recomputed for the gradient, so that memory grows with the batch and not with its square.
+    blocks of a fixed size and, where there is more than one, computed again for the gradient, which is written out
+    below: memory grows with the batch and not with its square. ``compiled`` fuses what lies between the products.
     """
+    if torch.is_autocast_enabled(words.device.type):
+        precision = torch.get_autocast_dtype(words.device.type)
+        words, regions = words.to(precision), regions.to(precision)
     temperature = torch.as_tensor(rule.temperature, dtype=torch.float32, device=words.device)
-    norms = words.float().norm(dim=-1).clamp_min(1e-8)
-    gram = regions @ regions.transpose(1, 2)
-    step_texts, step_images = _block(len(words), words.shape[1], len(regions), regions.shape[1], words.device.type)
-    rows = []
-    for begin in range(0, len(words), step_texts):
-        texts = slice(begin, begin + step_texts)
-        parts = []
-        for first in range(0, len(regions), step_images):
-            images = slice(first, first + step_images)
-            given = (
-                words[texts], real[texts], norms[texts], regions[images], gram[images], temperature, rule.softmaxes,
+    with torch.autocast(words.device.type, enabled=False):
+        norms = words.float().norm(dim=-1).clamp_min(1e-8)
+        gram = regions @ regions.transpose(1, 2)
+        similarity: Tensor = _LocalSimilarity.apply(  # type: ignore[no-untyped-call]
+            words, norms, regions, gram, temperature, real, rule.softmaxes, word_temperature, compiled
+        )
+    return similarity
+
+
+class _LocalSimilarity(torch.autograd.Function):
+    """Blocks forward, blocks backward. The gradient is exact; of the gradient there is none."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        words: Tensor,
+        norms: Tensor,
+        regions: Tensor,
+        gram: Tensor,
+        temperature: Tensor,
+        real: Tensor,
+        softmaxes: Literal[1, 2],
+        word_temperature: float,
+        compiled: bool,
+    ) -> Tensor:
+        ctx.save_for_backward(words, norms, regions, gram, temperature, real)
+        ctx.settings = softmaxes, word_temperature, compiled
+        forward_block, _ = _blocks(compiled)
+        similarity = norms.new_empty(len(words), len(regions))
+        for texts, images in _walk(words, regions):
+            similarity[texts, images] = forward_block(
+                words[texts], norms[texts], regions[images], gram[images], temperature, real[texts], softmaxes,
                 word_temperature,
             )  # fmt: skip
-            parts.append(checkpoint(block_similarity, *given, use_reentrant=False, preserve_rng_state=False))
-        rows.append(torch.cat(parts, dim=1))
-    return torch.cat(rows)
+        return similarity
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        words, norms, regions, gram, temperature, real = ctx.saved_tensors
+        softmaxes, word_temperature, compiled = ctx.settings
+        _, backward_block = _blocks(compiled)
+        of_words, of_regions = (torch.zeros_like(given, dtype=torch.float32) for given in (words, regions))
+        of_norms, of_gram = torch.zeros_like(norms), torch.zeros_like(gram, dtype=torch.float32)
+        of_temperature = torch.zeros_like(temperature)
+        for texts, images in _walk(words, regions):
+            parts = backward_block(
+                gradient[texts, images], words[texts], norms[texts], regions[images], gram[images], temperature,
+                real[texts], softmaxes, word_temperature,
+            )  # fmt: skip
+            of_words[texts] += parts[0]
+            of_norms[texts] += parts[1]
+            of_regions[images] += parts[2]
+            of_gram[images] += parts[3]
+            of_temperature += parts[4]
+        return (
+            of_words.to(words.dtype), of_norms, of_regions.to(regions.dtype), of_gram.to(gram.dtype), of_temperature,
+            None, None, None, None,
+        )  # fmt: skip
 
 
-def block_similarity(
+def _walk(words: Tensor, regions: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Yield blocks of texts and images whose scores number about `CELLS_AT_ONCE`."""
+    device = words.device.type
+    budget = CELLS_AT_ONCE.get(device, CELLS_AT_ONCE["cpu"]) // (words.shape[1] * regions.shape[1])
+    step_texts = max(1, min(len(words), math.isqrt(budget)))
+    step_images = max(1, min(len(regions), budget // step_texts))
+    for begin in range(0, len(words), step_texts):
+        for first in range(0, len(regions), step_images):
+            yield slice(begin, begin + step_texts), slice(first, first + step_images)
+
+
+def _attend_block(
+    words: Tensor, regions: Tensor, gram: Tensor, temperature: Tensor, real: Tensor, softmaxes: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Scores, what the softmax over regions is taken of, attention, and attention times Gram: (q, i, r) each."""
+    count, most, width = words.shape
+    images, cells, _ = regions.shape
+    scores = (words.reshape(count * most, width) @ regions.reshape(images * cells, width).T).float()
+    scores = scores.reshape(count * most, images, cells)
+    shares = scores
+    if softmaxes == 2:
+        hidden = ~real[:, :, None, None]
+        spread = scores.reshape(count, most, images, cells).masked_fill(hidden, -math.inf).softmax(dim=1)
+        shares = spread.reshape(count * most, images, cells)
+    attention = (shares * temperature).softmax(dim=-1)
+    lengthened = torch.bmm(attention.to(gram.dtype).transpose(0, 1), gram).transpose(0, 1)
+    return scores, shares, attention, lengthened
+
+
+def _cosines(
+    scores: Tensor, attention: Tensor, lengthened: Tensor, norms: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Cosine of word and context (q, i), and what it is made of: their product, the context's length, the word's."""
+    along = (attention * scores).sum(-1)
+    length = (attention * lengthened.float()).sum(-1).clamp_min(1e-16).sqrt()
+    own = norms.reshape(-1, 1)
+    return along / (length * own), along, length, own
+
+
+def _forward_block(
     words: Tensor,
-    real: Tensor,
     norms: Tensor,
     regions: Tensor,
     gram: Tensor,
     temperature: Tensor,
-    softmaxes: Literal[1, 2],
+    real: Tensor,
+    softmaxes: int,
     word_temperature: float,
 ) -> Tensor:
-    """One block of `local_similarity`, (t, i), given the regions' products (i, r, r) and the words' norms (t, w)."""
+    scores, _, attention, lengthened = _attend_block(words, regions, gram, temperature, real, softmaxes)
+    cosine, _, _, _ = _cosines(scores, attention, lengthened, norms)
+    logits = (word_temperature * cosine).reshape(*real.shape, len(regions))
+    return logits.masked_fill(~real[..., None], -math.inf).logsumexp(dim=1)
+
+
+def _backward_block(
+    gradient: Tensor,
+    words: Tensor,
+    norms: Tensor,
+    regions: Tensor,
+    gram: Tensor,
+    temperature: Tensor,
+    real: Tensor,
+    softmaxes: int,
+    word_temperature: float,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of words, norms, regions, Gram matrices and the temperature, given that of the similarity (t, i)."""
     count, most, width = words.shape
     images, cells, _ = regions.shape
-    # One product of two matrices: (i, r, d) by (d, t w).
-    scores = (regions.reshape(images * cells, width) @ words.reshape(count * most, width).T).reshape(
-        images, cells, count, most
-    )
-    scores = scores.permute(2, 3, 0, 1).float()  # (t, w, i, r)
-    attention = attend(scores, real, AttentionRule(softmaxes, temperature))
-    along = (attention * scores).sum(-1)
-    flat = attention.permute(2, 0, 1, 3).reshape(images, count * most, cells).to(gram.dtype)
-    squared = (torch.bmm(flat, gram) * flat).float().sum(-1).reshape(images, count, most).permute(1, 2, 0)
-    cosine = along / (squared.clamp_min(1e-16).sqrt() * norms[..., None])
-    return (word_temperature * cosine).masked_fill(~real[..., None], -math.inf).logsumexp(dim=1)
+    scores, shares, attention, lengthened = _attend_block(words, regions, gram, temperature, real, softmaxes)
+    cosine, along, length, own = _cosines(scores, attention, lengthened, norms)
+
+    logits = (word_temperature * cosine).reshape(count, most, images).masked_fill(~real[..., None], -math.inf)
+    of_cosine = (gradient[:, None] * word_temperature * logits.softmax(dim=1)).reshape(count * most, images)
+    of_along = of_cosine / (length * own)
+    of_square = -0.5 * of_cosine * along / (length**3 * own)  # of the squared length
+    of_norms = (-of_cosine * cosine / own).sum(1).reshape(count, most)
+
+    # of_attention less its mean under attention, which is known already: the sums are along and length squared.
+    mean = of_along * along + 2 * of_square * length**2
+    of_attention = of_along[..., None] * scores + 2 * of_square[..., None] * lengthened.float()
+    of_shares = attention * (of_attention - mean[..., None])
+    of_temperature = (of_shares * shares).sum()
+    of_shares = temperature * of_shares
+    if softmaxes == 2:
+        spread, change = (part.reshape(count, most, images, cells) for part in (shares, of_shares))
+        of_shares = (spread * (change - (spread * change).sum(1, keepdim=True))).reshape(count * most, images, cells)
+    of_scores = (of_along[..., None] * attention + of_shares).to(words.dtype).reshape(count * most, images * cells)
+
+    weighted = (of_square[..., None] * attention).to(gram.dtype)
+    of_gram = torch.bmm(weighted.permute(1, 2, 0), attention.to(gram.dtype).transpose(0, 1))
+    of_words = (of_scores @ regions.reshape(images * cells, width)).reshape(count, most, width)
+    of_regions = (of_scores.T @ words.reshape(count * most, width)).reshape(images, cells, width)
+    return of_words, of_norms, of_regions, of_gram, of_temperature
 
 
-def _block(texts: int, words: int, images: int, regions: int, device: str) -> tuple[int, int]:
-    """How many texts and images to take at once so that their scores number about `CELLS_AT_ONCE`."""
-    budget = CELLS_AT_ONCE.get(device, CELLS_AT_ONCE["cpu"]) // (words * regions)
-    step_images = max(1, min(images, budget))
-    return max(1, min(texts, budget // step_images)), step_images
+Block = Callable[..., Any]
+
+
+@functools.cache
+def _blocks(compiled: bool) -> tuple[Block, Block]:
+    if not compiled:
+        return _forward_block, _backward_block
+    return torch.compile(_forward_block), torch.compile(_backward_block)

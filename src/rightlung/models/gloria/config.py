@@ -44,7 +44,8 @@ class GloriaConfig:
     weights are the recipe's. ``duplicates`` says what a text is to an image that has the very same text beside it: a
     ``negative`` (both papers), or one to ``ignore``. ``supervision`` compares attention with masks: ``spread`` wants it
     even over the target (cross-entropy), ``inside`` only wants it somewhere in it (minus the logarithm of the sum, as
-    the few-shot variant of "That's the Wrong Lung!" is coded).
+    the few-shot variant of "That's the Wrong Lung!" is coded). ``compiled`` is for speed on a
+    GPU and changes nothing else.
     """
 
     image: ImageEncoderConfig = field(default_factory=ImageEncoderConfig)
@@ -58,6 +59,7 @@ class GloriaConfig:
     losses: tuple[LossName, ...] = ("local", "global")
     duplicates: Literal["negative", "ignore"] = "negative"
     supervision: Literal["spread", "inside"] = "spread"
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.dimension <= 8192:

@@ -175,16 +175,17 @@ class Gloria(nn.Module):
 
     def _local_logits(self, regions: Tensor, texts: TextEmbeddings, gather: Gather | None) -> tuple[Tensor, Tensor]:
         words, real = self.word_vectors(texts.words), texts.real
-        scale, word_temperature = self.config.local_temperature, self.config.word_temperature
+        scale = self.config.local_temperature
+        how = self.rule, self.config.word_temperature, self.config.compiled
         if gather is None:
-            logits = scale * local_similarity(words, real, regions, self.rule, word_temperature)
+            logits = scale * local_similarity(words, real, regions, *how)
             return logits.T, logits
         widest = int(gather(torch.tensor([words.shape[1]], device=words.device)).max())
         padding = widest - words.shape[1]
         all_words = gather(nn.functional.pad(words, (0, 0, 0, padding)))
         all_real = gather(nn.functional.pad(real, (0, padding)))
-        own_images = local_similarity(all_words, all_real, regions, self.rule, word_temperature).T
-        own_texts = local_similarity(words, real, gather(regions), self.rule, word_temperature)
+        own_images = local_similarity(all_words, all_real, regions, *how).T
+        own_texts = local_similarity(words, real, gather(regions), *how)
         return scale * own_images, scale * own_texts
 
     def _supervised(self, regions: Tensor, everything: TextEmbeddings, count: int, batch: TrainingBatch) -> Tensor:
