@@ -9,14 +9,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rightlung.models.registry import list_models, load
     from rightlung.studies import open_source, read_image
 
 __version__ = "0.1.0"
 NOT_A_MEDICAL_DEVICE = "Not a medical device: for research only, not for diagnosis or treatment."
 
-_HOMES = {"open_source": "rightlung.studies", "read_image": "rightlung.studies"}
+_HOMES = {
+    "list_models": "rightlung.models.registry",
+    "load": "rightlung.models.registry",
+    "open_source": "rightlung.studies",
+    "read_image": "rightlung.studies",
+}
 
-__all__ = ["NOT_A_MEDICAL_DEVICE", "__version__", "open_source", "read_image"]
+__all__ = ["NOT_A_MEDICAL_DEVICE", "__version__", "list_models", "load", "open_source", "read_image"]
 
 
 def __getattr__(name: str) -> Any:

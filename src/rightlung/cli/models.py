@@ -1,0 +1,125 @@
+"""``rightlung models``: which models there are, what they can do, and what one of them is."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from json import dumps
+from typing import Any
+
+import typer
+
+from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.cli.exits import Exit
+from rightlung.cli.output import print_json, say, say_problems
+from rightlung.core import InputError
+from rightlung.models.folder import CONFIG_FILE, Savable, read_card, read_config
+from rightlung.models.registry import abilities, class_of, find_folder, first_line, kinds, list_models, load
+
+
+def list_all(json: bool) -> None:
+    """List the models that can be loaded by name, and the kinds that folders of weights may be of."""
+    models = [
+        {
+            "name": model.name, "kind": model.kind, "can": model.can, "size": model.size,
+            "description": model.description, "folder": None if model.folder is None else str(model.folder),
+            "problem": model.problem,
+        }
+        for model in list_models()
+    ]  # fmt: skip
+    known = [_kind(name, address) for name, address in kinds().items()]
+    named = {f"{entry['name']}: {entry['problem']}" for entry in (*models, *known) if entry["problem"]}
+    problems = sorted(named)
+    if json:
+        print_json({"models": models, "kinds": known, "problems": problems})
+    else:
+        if models:
+            _say_columns(("model", "kind", "can", "MiB", "what it is"), [_cells(model) for model in models])
+        else:
+            say("no model is shipped with this installation; one can be loaded from a folder of weights")
+        say()
+        rows = [(kind["name"], " ".join(kind["can"]), kind["description"]) for kind in known]
+        _say_columns(("kind", "can", "what it is"), rows)
+        say_problems(problems, "cannot be used")
+    if problems:
+        raise typer.Exit(Exit.SOME_LEFT_OUT)
+
+
+def describe(name: str, json: bool) -> None:
+    """Load a model, which checks its files, and say what it is."""
+    model = load(name)
+    summary: dict[str, Any] = {
+        "name": name,
+        "kind": getattr(model, "kind", None),
+        "class": f"{type(model).__module__}:{type(model).__qualname__}",
+        "can": abilities(model),
+        "parameters": count_parameters(model),
+        "size": 0,
+        "folder": None,
+        "files": {},
+        "config": model.to_config() if isinstance(model, Savable) else None,
+        "card": inspect.getdoc(type(model)) or "",
+    }
+    if folder := find_folder(name):
+        described = read_config(folder.path, links_within=folder.links_within)
+        sizes = {file: (folder.path / file).stat().st_size for file in (CONFIG_FILE, *described.files)}
+        card = read_card(folder.path, links_within=folder.links_within)
+        summary |= {"folder": str(folder.path), "files": sizes, "size": sum(sizes.values())}
+        summary |= {"config": described.config, "card": card or summary["card"]}
+    if json:
+        print_json(summary)
+    else:
+        _say(summary)
+
+
+def count_parameters(model: Any) -> int:
+    """Count the numbers that a model learns: its parameters, or else the floating-point tensors that it saves."""
+    if callable(getattr(model, "parameters", None)):
+        return sum(parameter.numel() for parameter in model.parameters())
+    if isinstance(model, Savable):
+        return sum(tensor.numel() for tensor in model.tensors().values() if tensor.is_floating_point())
+    return 0
+
+
+def _kind(name: str, address: str) -> dict[str, Any]:
+    try:
+        maker = class_of(name)
+    except InputError as error:
+        return {"name": name, "class": address, "can": (), "description": "", "problem": str(error)}
+    described = first_line(inspect.getdoc(maker) or "")
+    return {"name": name, "class": address, "can": abilities(maker), "description": described, "problem": None}
+
+
+def _cells(model: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        model["name"], model["kind"], " ".join(model["can"]), f"{model['size'] / 2**20:.1f}", model["description"],
+    )  # fmt: skip
+
+
+def _say(summary: dict[str, Any]) -> None:
+    say(f"{summary['name']}: {summary['kind'] or 'a model'} ({summary['class']})")
+    say(f"  can: {' '.join(summary['can'])}")
+    say(f"  {summary['parameters']:,} parameters")
+    if summary["folder"] is not None:
+        say(f"  {summary['folder']}: {summary['size'] / 2**20:.1f} MiB, every file as its SHA-256 says")
+        for file, size in summary["files"].items():
+            say(f"    {file}  {size:,} bytes")
+    if summary["config"] is not None:
+        say("  configuration:")
+        for field, value in summary["config"].items():
+            say(f"    {field}: {dumps(value, ensure_ascii=False)}")
+    say()
+    say(summary["card"].strip())
+    if NOT_A_MEDICAL_DEVICE not in summary["card"]:
+        say(NOT_A_MEDICAL_DEVICE)
+
+
+def _say_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table of words, all to the left but what is under MiB."""
+    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
+    for row in (header, ["-" * width for width in widths], *rows):
+        cells = [
+            cell.rjust(width) if title == "MiB" else cell.ljust(width)
+            for cell, width, title in zip(row, widths, header, strict=True)
+        ]
+        say("  " + "  ".join(cells).rstrip())

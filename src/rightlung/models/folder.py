@@ -1,0 +1,318 @@
+"""A model as a folder: ``config.json``, ``model.safetensors``, further files such as a tokenizer's, and a card.
+
+``config.json`` says which version of this format, which kind of model, its configuration, and the SHA-256 of every
+other file but the card (``README.md``)::
+
+    {"rightlung": 1, "kind": "classifier", "config": {…}, "files": {"model.safetensors": "9f86d0…"}}
+
+Nothing in a folder is ever run: weights are numbers, and the kind is looked up among those that are installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.core import InputError, OutputError
+from rightlung.core.errors import unknown_name
+from rightlung.models.kinds import class_of, kinds
+from rightlung.models.replacing import replaced
+
+VERSION = 1
+CONFIG_FILE, WEIGHTS_FILE, CARD_FILE = "config.json", "model.safetensors", "README.md"
+PICKLES = (".bin", ".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".joblib")
+LARGEST_CONFIG = 4 << 20
+LARGEST_FILE = 256 << 20
+"""Bytes of ``config.json`` and of each further file, which are read whole; weights may have any size."""
+
+_FIELDS: dict[str, type] = {"rightlung": int, "kind": str, "config": dict, "files": dict}
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")  # no separator, no drive, not hidden, not ".."
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@runtime_checkable
+class Savable(Protocol):
+    """A model that can be taken to parts and made of them again."""
+
+    kind: ClassVar[str]
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the configuration in JSON's values."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the weights by name; they may be none."""
+
+    def extra_files(self) -> dict[str, bytes]:
+        """Return further files by name, such as ``tokenizer.json``; they may be none."""
+
+    @classmethod
+    def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], files: Mapping[str, bytes]) -> Self:
+        """Make the model again."""
+
+
+@dataclass(frozen=True, slots=True)
+class FolderConfig:
+    """What ``config.json`` says, checked."""
+
+    kind: str
+    config: dict[str, Any]
+    files: dict[str, str]
+
+
+def save_model(model: Savable, folder: str | Path, card: str | None = None) -> None:
+    """Write a model to a folder, all of it or nothing.
+
+    A model folder that is already there is replaced once the new one is complete; a folder that holds anything else is
+    left alone. ``card`` becomes ``README.md``, with the line that this is not a medical device if it lacks it.
+    """
+    if missing := [name for name in _PARTS if not hasattr(model, name)]:
+        raise InputError(f"a {type(model).__name__} cannot be saved: it lacks {', '.join(missing)}")
+    if model.kind not in kinds():
+        raise InputError(
+            f"the kind {model.kind!r} is not registered, so that its folder could not be loaded again; "
+            "call rightlung.models.registry.register first"
+        )
+    tensors, config, extra = _storable(model.tensors()), model.to_config(), model.extra_files()
+    _check_json(config, "config")
+    for name in extra:
+        _check_file_name(name, "an extra file")
+    place = Path(folder).expanduser().resolve()
+    _check_replaceable(place)
+    try:
+        with replaced(place) as unfinished:
+            save_file(tensors, unfinished / WEIGHTS_FILE, metadata={"format": "pt"})
+            for name, content in extra.items():
+                (unfinished / name).write_bytes(content)
+            files = {name: _sha256(unfinished / name) for name in (WEIGHTS_FILE, *sorted(extra))}
+            described = {"rightlung": VERSION, "kind": model.kind, "config": config, "files": files}
+            text = json.dumps(described, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+            (unfinished / CONFIG_FILE).write_text(text, encoding="utf-8")
+            if card is not None:
+                (unfinished / CARD_FILE).write_text(_with_warning(card), encoding="utf-8")
+    except (OSError, SafetensorError) as error:
+        raise OutputError(f"cannot write the model to {place}: {error}") from error
+
+
+def load_folder(folder: str | Path, *, links_within: Path | None = None) -> Any:
+    """Read what `save_model` wrote, on the CPU and ready to be asked; whatever is wrong is one sentence.
+
+    Symbolic links may not lead out of the folder, or out of ``links_within`` where that is given.
+    """
+    place = Path(folder).expanduser()
+    root = (links_within or place).resolve()
+    described = read_config(place, links_within=root)
+    maker = class_of(described.kind)
+    if not callable(getattr(maker, "from_parts", None)):
+        raise InputError(f"{place / CONFIG_FILE}: models of the kind {described.kind!r} cannot be made from a folder")
+    for name, digest in described.files.items():
+        path = _file_in(place, name, root)
+        if name == WEIGHTS_FILE:
+            _refuse_pickled_weights(path)
+        if (actual := _sha256(path)) != digest:
+            raise InputError(
+                f"{path} is damaged or was changed: its SHA-256 begins with {actual[:12]}, "
+                f"{CONFIG_FILE}, field 'files', says {digest[:12]}"
+            )
+    tensors = _read_tensors(place / WEIGHTS_FILE)
+    files = {name: _read(place / name, LARGEST_FILE) for name in described.files if name != WEIGHTS_FILE}
+    try:
+        model = maker.from_parts(described.config, tensors, files)
+    except (InputError, KeyError, TypeError, RuntimeError) as error:
+        reason = f"the field {error} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise InputError(f"{place} does not make a model of the kind {described.kind!r}: {reason}") from error
+    return model.eval() if isinstance(model, nn.Module) else model
+
+
+def read_config(folder: str | Path, *, links_within: Path | None = None) -> FolderConfig:
+    """Read and check ``config.json`` alone: no weight is read, no hash is checked."""
+    place = Path(folder).expanduser()
+    if not place.is_dir():
+        if place.suffix.lower() in PICKLES and place.is_file():
+            raise _pickle_refused(place)
+        raise InputError(f"{place} is a file, not a model folder" if place.exists() else f"there is no folder {place}")
+    root = (links_within or place).resolve()
+    if not (place / WEIGHTS_FILE).exists() and (pickles := _pickles_in(place)):
+        raise _pickle_refused(pickles[0])
+    if not (place / CONFIG_FILE).exists():
+        raise InputError(f"{place / CONFIG_FILE} is missing, so that {place} is no model folder")
+    path = _file_in(place, CONFIG_FILE, root)
+    content = _read(path, LARGEST_CONFIG)
+    try:
+        found = json.loads(content, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise InputError(f"{path} must hold a JSON object; got {type(found).__name__}")
+    for name, kind in _FIELDS.items():
+        if name not in found:
+            raise InputError(f"{path} lacks the field {name!r}, so that this is no model folder of rightlung")
+        if not isinstance(found[name], kind) or isinstance(found[name], bool):
+            raise InputError(f"{path}, field {name!r}: must be {_IN_JSON[kind]}; got {str(found[name])[:60]!r}")
+        if name == "rightlung" and found[name] != VERSION:
+            raise InputError(
+                f"{path}, field 'rightlung': version {found[name]} of the format is unknown to this release, "
+                f"which reads version {VERSION}"
+            )
+    if found["kind"] not in kinds():
+        raise InputError(f"{path}, field 'kind': {unknown_name('kind of model', found['kind'], kinds())}")
+    _check_files(found["files"], path)
+    return FolderConfig(found["kind"], found["config"], found["files"])
+
+
+def read_card(folder: str | Path, *, links_within: Path | None = None) -> str:
+    """Return the text of the card, or nothing where there is none."""
+    place = Path(folder).expanduser()
+    if not (place / CARD_FILE).exists():
+        return ""
+    path = _file_in(place, CARD_FILE, (links_within or place).resolve())
+    return _read(path, LARGEST_CONFIG).decode("utf-8", "replace")
+
+
+_PARTS = ("kind", "to_config", "tensors", "extra_files", "from_parts")
+_IN_JSON = {int: "a whole number", str: "a text", dict: "an object"}
+
+
+def _check_files(files: dict[str, Any], path: Path) -> None:
+    for name, digest in files.items():
+        if Path(name).suffix.lower() in PICKLES:
+            raise _pickle_refused(path.parent / Path(name).name)
+        if name != WEIGHTS_FILE:
+            _check_file_name(name, f"{path}, field 'files'")
+        if not isinstance(digest, str) or not _SHA256.fullmatch(digest):
+            raise InputError(f"{path}, field 'files', {name!r}: must be a SHA-256 in 64 hexadecimal digits")
+    if WEIGHTS_FILE not in files:
+        raise InputError(f"{path}, field 'files': {WEIGHTS_FILE!r} is not listed")
+
+
+def _check_file_name(name: object, where: str) -> None:
+    if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
+        raise InputError(f"{where}: {name!r} is not the plain name of a file in the folder")
+    if name.lower() in (CONFIG_FILE, WEIGHTS_FILE, CARD_FILE.lower()):
+        raise InputError(f"{where}: {name!r} is a name that the folder itself uses")
+    if Path(name).suffix.lower() in PICKLES:
+        raise InputError(f"{where}: {name!r} would be taken for a pickle, which is never loaded")
+
+
+def _file_in(place: Path, name: str, root: Path) -> Path:
+    path = place / name
+    if not path.is_file():
+        raise InputError(f"{path} is {'not a file' if path.exists() else 'missing'}")
+    if not path.resolve().is_relative_to(root):
+        raise InputError(f"{path} is a link to outside the model folder, which is not followed")
+    return path
+
+
+def _read(path: Path, largest: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(largest + 1)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+    if len(content) > largest:
+        raise InputError(f"{path} is larger than the {largest >> 20} MiB that such a file may have")
+    return content
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _read_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError, ValueError, RuntimeError, KeyError) as error:
+        raise InputError(f"{path} is not a complete safetensors file: {' '.join(str(error).split())}") from error
+
+
+def _refuse_pickled_weights(path: Path) -> None:
+    """Refuse what torch.save wrote, a zip or a bare pickle, under the name of a safetensors file."""
+    with path.open("rb") as file:
+        head = file.read(9)
+    # A safetensors file begins with the length of its header, which may be any bytes, and then "{".
+    if head[8:9] != b"{" and (head.startswith(b"PK\x03\x04") or re.match(rb"\x80[\x02-\x05]", head)):
+        raise _pickle_refused(path)
+
+
+def _pickles_in(place: Path) -> list[Path]:
+    try:
+        return sorted(path for path in place.iterdir() if path.suffix.lower() in PICKLES)
+    except OSError as error:
+        raise InputError(f"{place} cannot be read: {error.strerror or error}") from error
+
+
+def _pickle_refused(path: Path) -> InputError:
+    return InputError(
+        f"{path} is a pickle and was not opened, as loading a pickle can run any code it holds; "
+        "convert its weights to safetensors (safetensors.torch.save_file) where you trust it, see docs/models.md"
+    )
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON number")
+
+
+def _check_json(value: object, where: str) -> None:
+    """Refuse what would not come back from JSON, and say in which field it is; tuples come back as lists."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InputError(f"{where}: the name of a field must be a text; got {key!r}")
+            _check_json(item, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for position, item in enumerate(value):
+            _check_json(item, f"{where}[{position}]")
+    elif not isinstance(value, str | int | float | None) or (isinstance(value, float) and not math.isfinite(value)):
+        raise InputError(f"{where}: {value!r} is not a JSON value")
+
+
+def _storable(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors on the CPU, contiguous, no two in the same memory: safetensors takes no other."""
+    stored: dict[str, Tensor] = {}
+    taken: set[int] = set()
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.is_meta:
+            raise InputError(f"the tensor {name!r} cannot be saved: it must be a dense torch.Tensor with values")
+        kept = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        if (memory := kept.untyped_storage().data_ptr()) in taken:
+            kept = kept.clone()
+        taken.add(memory)
+        stored[name] = kept
+    return stored
+
+
+def _check_replaceable(place: Path) -> None:
+    """Refuse a place whose content is not wholly a model of ours."""
+    if not place.exists():
+        return
+    if not place.is_dir():
+        raise OutputError(f"{place} is a file; a model is written to a folder")
+    if place == Path.cwd():
+        raise OutputError(f"{place} is the working folder, which cannot be replaced; name a folder in it")
+    found = {path.name for path in place.iterdir()}
+    try:
+        ours = {CONFIG_FILE, CARD_FILE, *read_config(place).files} if found else set()
+    except InputError as error:
+        raise OutputError(f"{place} holds something other than a model and is not overwritten: {error}") from error
+    if others := sorted(found - ours):
+        raise OutputError(f"{place} holds {others[0]!r}, which is no part of a model, and is not overwritten")
+
+
+def _with_warning(card: str) -> str:
+    text = card.rstrip() + "\n"
+    return text if NOT_A_MEDICAL_DEVICE in text else f"{text}\n{NOT_A_MEDICAL_DEVICE}\n"

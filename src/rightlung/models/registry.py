@@ -1,0 +1,220 @@
+"""Models by name: those shipped, folders, the Hub's, and anybody's own class.
+
+::
+
+    register("mine", "my_package.model:Mine")   # one line, and folders of the kind "mine" can be loaded
+    model = load("starter")                     # or "runs/mine", "my_package.model:Mine", "mine", "organisation/name"
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rightlung.core import InputError
+from rightlung.core.errors import unknown_name
+from rightlung.models.base import Describer, FindingClassifier, Grounder, Matcher, Reporter
+from rightlung.models.folder import PICKLES, load_folder, read_card, read_config
+from rightlung.models.hub import HUB_ID, fetch
+from rightlung.models.kinds import BUILT_IN, TARGET, class_of, import_target, kinds, register
+
+__all__ = [
+    "ABILITIES", "Listed", "ModelFolder", "abilities", "class_of", "find_folder", "first_line", "kinds", "list_models",
+    "load", "register",
+]  # fmt: skip
+
+SHIPPED = Path(__file__).parent / "shipped"
+ABILITIES: dict[str, type] = {
+    "match": Matcher,
+    "ground": Grounder,
+    "classify": FindingClassifier,
+    "describe": Describer,
+    "report": Reporter,
+}
+"""What a model can do, in a word, with the protocol that says how it is asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFolder:
+    """Where a model's files are; links among them lead nowhere out of ``links_within``."""
+
+    path: Path
+    links_within: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A model that can be loaded by its name: a shipped one, or one of a registered kind that needs no weights.
+
+    ``problem`` says why a model that should be there cannot be described; the rest is then empty.
+    """
+
+    name: str
+    kind: str = ""
+    can: tuple[str, ...] = ()
+    size: int = 0
+    """Bytes of its files."""
+    description: str = ""
+    folder: Path | None = None
+    problem: str | None = None
+
+
+def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
+    """Return a model, ready to be asked, on a device.
+
+    Names are looked for in this order: a shipped model (`list_models`); a folder; ``module:attribute``, a class or
+    factory that needs no arguments, or an instance; a registered kind that needs no weights; a Hub id. A folder that
+    bears the name of a shipped model is ``./name``.
+    """
+    place = _check_device(device)
+    name = os.fspath(name_or_folder)
+    if folder := find_folder(name_or_folder):
+        model = load_folder(folder.path, links_within=folder.links_within)
+    elif TARGET.fullmatch(name):
+        model = _made(import_target(name), name)
+    else:
+        model = _made(class_of(name), name)
+    if not abilities(model):
+        methods = ", ".join(f"{word} ({_method(protocol)})" for word, protocol in ABILITIES.items())
+        made = type(model).__name__
+        raise InputError(f"{name!r} gives an instance of {made}, which can do nothing that is asked here: {methods}")
+    return _moved(model, place, name)
+
+
+def find_folder(name_or_folder: str | Path) -> ModelFolder | None:
+    """Return the folder that a name stands for, fetched from the Hub if need be, or None where it stands for a class.
+
+    A name that stands for nothing is an `InputError` that suggests the nearest.
+    """
+    name = os.fspath(name_or_folder)
+    if not name.strip():
+        raise InputError("the name of a model is empty")
+    shipped = _shipped()
+    if isinstance(name_or_folder, str) and name in shipped:
+        return ModelFolder(shipped[name], shipped[name])
+    path = _path(name)
+    if path.is_dir():
+        return ModelFolder(path, path)
+    if isinstance(name_or_folder, str) and TARGET.fullmatch(name):
+        return None
+    if isinstance(name_or_folder, str) and name in kinds():
+        if name in BUILT_IN:
+            raise InputError(
+                f"{name!r} is a kind of model, which needs weights: give a folder of them, "
+                f"or the name of a shipped model ({', '.join(shipped) or 'none here'})"
+            )
+        return None
+    if path.exists() or path.suffix.lower() in PICKLES:
+        read_config(path)  # says what is wrong with a file that is no folder, or is not there
+    parent_exists = path.parent != Path() and path.parent.is_dir()
+    if isinstance(name_or_folder, str) and HUB_ID.fullmatch(name) and not parent_exists:
+        snapshot = fetch(name)
+        return ModelFolder(snapshot, snapshot.parent.parent)
+    if isinstance(name_or_folder, Path) or name.startswith((".", "~")) or {"/", "\\"} & set(name):
+        raise InputError(f"there is no model folder {name}")
+    known = {*shipped, *(kind for kind in kinds() if kind not in BUILT_IN)}
+    if not known:
+        raise InputError(f"unknown model {name!r}: none is shipped here; give a folder, 'module:Class' or a Hub id")
+    raise unknown_name("model", name, known)
+
+
+def list_models() -> list[Listed]:
+    """Return the models that `load` knows by name: the shipped ones, then those of registered kinds of one's own."""
+    listed = [_listed_folder(name, folder) for name, folder in _shipped().items()]
+    names = {model.name for model in listed}
+    return listed + [_listed_kind(kind) for kind in kinds() if kind not in BUILT_IN and kind not in names]
+
+
+def abilities(model: Any) -> tuple[str, ...]:
+    """Return what a model, or a class of models, can do: words of `ABILITIES`."""
+    has = issubclass if isinstance(model, type) else isinstance
+    return tuple(word for word, protocol in ABILITIES.items() if has(model, protocol))
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a card that says something, without the heading's marks; front matter is passed over."""
+    lines = text.lstrip("\ufeff").strip().splitlines()
+    if lines and lines[0].strip() == "---":
+        closing = next((number for number, line in enumerate(lines[1:], 1) if line.strip() == "---"), 0)
+        lines = lines[closing + 1 :]
+    return next((line.strip().lstrip("#").strip() for line in lines if line.strip().lstrip("#").strip()), "")
+
+
+def _path(name: str) -> Path:
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (OSError, RuntimeError, ValueError) as error:  # too long a name, a home of nobody
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{name[:80]!r} cannot be a model's name or folder: {reason}") from None
+    return path
+
+
+def _shipped() -> dict[str, Path]:
+    if not SHIPPED.is_dir():
+        return {}
+    return {folder.name: folder for folder in sorted(SHIPPED.iterdir()) if (folder / "config.json").is_file()}
+
+
+def _listed_folder(name: str, folder: Path) -> Listed:
+    try:
+        kind = read_config(folder).kind
+        can = abilities(class_of(kind))
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        return Listed(name, kind, can, size, first_line(read_card(folder)), folder)
+    except (InputError, OSError) as error:
+        return Listed(name, folder=folder, problem=str(error))
+
+
+def _listed_kind(kind: str) -> Listed:
+    try:
+        maker = class_of(kind)
+    except InputError as error:
+        return Listed(kind, kind, problem=str(error))
+    return Listed(kind, kind, abilities(maker), description=first_line(inspect.getdoc(maker) or ""))
+
+
+def _made(target: Any, name: str) -> Any:
+    """Return the model that a class, a factory or an instance gives; an instance may be callable, too."""
+    if not isinstance(target, type) and (abilities(target) or not callable(target)):
+        return target
+    try:
+        inspect.signature(target).bind()
+    except TypeError as error:
+        raise InputError(
+            f"{name!r} cannot be made without arguments ({error}); give a folder of its weights, "
+            "or the name of a function that makes it"
+        ) from None
+    except ValueError:  # a class written in C shows no signature; calling it will tell
+        pass
+    return target()
+
+
+def _method(protocol: type) -> str:
+    return next(name for name in vars(protocol) if not name.startswith("_"))
+
+
+def _check_device(device: str | torch.device) -> torch.device:
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError, TypeError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"the device {str(device)!r} is not there: {reason}") from None
+    return place
+
+
+def _moved(model: Any, place: torch.device, name: str) -> Any:
+    to = getattr(model, "to", None)
+    if callable(to):
+        moved = to(place)
+        return model if moved is None else moved
+    if place.type != "cpu":
+        made = type(model).__name__
+        raise InputError(f"{name!r} gives an instance of {made}, which has no to() and stays on the CPU")
+    return model
