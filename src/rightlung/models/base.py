@@ -85,6 +85,7 @@ class TrainingBatch:
     present: Tensor = field(default_factory=lambda: torch.zeros(0))  # (p,)
     located: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))  # (p,)
     masks: Tensor = field(default_factory=lambda: torch.zeros(0, 1, 1))  # (p, rows, cols) float in 0 to 1
+    most_asked: int | None = None  # at most so many phrases of one image; knowing it saves waiting for the device
 
     def __len__(self) -> int:
         return len(self.texts)

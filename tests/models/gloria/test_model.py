@@ -177,6 +177,15 @@ def test_it_is_the_same_after_saving_and_loading() -> None:
     assert first.heatmap == second.heatmap
 
 
+def test_a_model_stored_in_half_precision_is_saved_again_bit_for_bit() -> None:
+    model = create(storage="float16")
+    once = Gloria.from_parts(model.to_config(), model.tensors(), model.extra_files())
+    first, second = model.tensors(), once.tensors()
+    assert first["image_encoder.whole_projection.weight"].dtype == torch.float16
+    assert first["image_encoder.whole_projection.bias"].dtype == torch.float32
+    assert all(torch.equal(first[name], second[name]) and first[name].dtype == second[name].dtype for name in first)
+
+
 def test_the_same_seed_gives_the_same_model_and_leaves_the_global_generator_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(1)
@@ -192,7 +201,7 @@ def test_the_same_seed_gives_the_same_model_and_leaves_the_global_generator_alon
     [
         ({"dimensions": 3}, "unknown field of GloriaConfig 'dimensions'; did you mean 'dimension'"),
         ({"attention": {"softmaxes": 3}}, "attention.softmaxes must be one of 1, 2; got 3"),
-        ({"map_of": "sentence"}, "needs attention.softmaxes 1"),
+        ({"map_of": "sentence", "attention": {"softmaxes": 2}}, "needs attention.softmaxes 1"),
         ({"image": {"kind": "resnext"}}, "unknown image.kind 'resnext'; did you mean 'resnet'"),
         ({"image": {"options": {"hidden_size": 3}}}, "did you mean 'hidden_sizes'"),
         ({"image": {"size": 64, "options": RESNET, "levels": [7]}}, "levels must lie between -4 and 3; got 7"),

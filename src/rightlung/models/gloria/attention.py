@@ -60,13 +60,23 @@ def local_similarity(
         precision = torch.get_autocast_dtype(words.device.type)
         words, regions = words.to(precision), regions.to(precision)
     temperature = torch.as_tensor(rule.temperature, dtype=torch.float32, device=words.device)
+    if words.device.type == "cuda":
+        regions, outside = _aligned(regions)
+    else:
+        outside = 0
     with torch.autocast(words.device.type, enabled=False):
         norms = words.float().norm(dim=-1).clamp_min(1e-8)
         gram = regions @ regions.transpose(1, 2)
         similarity: Tensor = _LocalSimilarity.apply(  # type: ignore[no-untyped-call]
-            words, norms, regions, gram, temperature, real, rule.softmaxes, word_temperature, compiled
+            words, norms, regions, gram, temperature, real, outside, rule.softmaxes, word_temperature, compiled
         )
     return similarity
+
+
+def _aligned(regions: Tensor, multiple: int = 16) -> tuple[Tensor, int]:
+    """Add empty regions up to a multiple, and say how many: matrix units want their rows aligned (19 x 19 are not)."""
+    missing = -regions.shape[1] % multiple
+    return torch.nn.functional.pad(regions, (0, 0, 0, missing)), missing
 
 
 class _LocalSimilarity(torch.autograd.Function):
@@ -81,18 +91,19 @@ class _LocalSimilarity(torch.autograd.Function):
         gram: Tensor,
         temperature: Tensor,
         real: Tensor,
+        outside: int,
         softmaxes: Literal[1, 2],
         word_temperature: float,
         compiled: bool,
     ) -> Tensor:
         ctx.save_for_backward(words, norms, regions, gram, temperature, real)
-        ctx.settings = softmaxes, word_temperature, compiled
+        ctx.settings = outside, softmaxes, word_temperature, compiled
         forward_block, _ = _blocks(compiled)
         similarity = norms.new_empty(len(words), len(regions))
         for texts, images in _walk(words, regions):
             similarity[texts, images] = forward_block(
-                words[texts], norms[texts], regions[images], gram[images], temperature, real[texts], softmaxes,
-                word_temperature,
+                words[texts], norms[texts], regions[images], gram[images], temperature, real[texts], outside,
+                softmaxes, word_temperature,
             )  # fmt: skip
         return similarity
 
@@ -100,7 +111,7 @@ class _LocalSimilarity(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         words, norms, regions, gram, temperature, real = ctx.saved_tensors
-        softmaxes, word_temperature, compiled = ctx.settings
+        outside, softmaxes, word_temperature, compiled = ctx.settings
         _, backward_block = _blocks(compiled)
         of_words, of_regions = (torch.zeros_like(given, dtype=torch.float32) for given in (words, regions))
         of_norms, of_gram = torch.zeros_like(norms), torch.zeros_like(gram, dtype=torch.float32)
@@ -108,7 +119,7 @@ class _LocalSimilarity(torch.autograd.Function):
         for texts, images in _walk(words, regions):
             parts = backward_block(
                 gradient[texts, images], words[texts], norms[texts], regions[images], gram[images], temperature,
-                real[texts], softmaxes, word_temperature,
+                real[texts], outside, softmaxes, word_temperature,
             )  # fmt: skip
             of_words[texts] += parts[0]
             of_norms[texts] += parts[1]
@@ -117,7 +128,7 @@ class _LocalSimilarity(torch.autograd.Function):
             of_temperature += parts[4]
         return (
             of_words.to(words.dtype), of_norms, of_regions.to(regions.dtype), of_gram.to(gram.dtype), of_temperature,
-            None, None, None, None,
+            None, None, None, None, None,
         )  # fmt: skip
 
 
@@ -133,7 +144,7 @@ def _walk(words: Tensor, regions: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def _attend_block(
-    words: Tensor, regions: Tensor, gram: Tensor, temperature: Tensor, real: Tensor, softmaxes: int
+    words: Tensor, regions: Tensor, gram: Tensor, temperature: Tensor, real: Tensor, outside: int, softmaxes: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Scores, what the softmax over regions is taken of, attention, and attention times Gram: (q, i, r) each."""
     count, most, width = words.shape
@@ -145,7 +156,11 @@ def _attend_block(
         hidden = ~real[:, :, None, None]
         spread = scores.reshape(count, most, images, cells).masked_fill(hidden, -math.inf).softmax(dim=1)
         shares = spread.reshape(count * most, images, cells)
-    attention = (shares * temperature).softmax(dim=-1)
+    logits = shares * temperature
+    if outside:
+        beyond = torch.arange(cells, device=logits.device) >= cells - outside
+        logits = logits.masked_fill(beyond, -math.inf)
+    attention = logits.softmax(dim=-1)
     lengthened = torch.bmm(attention.to(gram.dtype).transpose(0, 1), gram).transpose(0, 1)
     return scores, shares, attention, lengthened
 
@@ -167,10 +182,11 @@ def _forward_block(
     gram: Tensor,
     temperature: Tensor,
     real: Tensor,
+    outside: int,
     softmaxes: int,
     word_temperature: float,
 ) -> Tensor:
-    scores, _, attention, lengthened = _attend_block(words, regions, gram, temperature, real, softmaxes)
+    scores, _, attention, lengthened = _attend_block(words, regions, gram, temperature, real, outside, softmaxes)
     cosine, _, _, _ = _cosines(scores, attention, lengthened, norms)
     logits = (word_temperature * cosine).reshape(*real.shape, len(regions))
     return logits.masked_fill(~real[..., None], -math.inf).logsumexp(dim=1)
@@ -184,13 +200,14 @@ def _backward_block(
     gram: Tensor,
     temperature: Tensor,
     real: Tensor,
+    outside: int,
     softmaxes: int,
     word_temperature: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of words, norms, regions, Gram matrices and the temperature, given that of the similarity (t, i)."""
     count, most, width = words.shape
     images, cells, _ = regions.shape
-    scores, shares, attention, lengthened = _attend_block(words, regions, gram, temperature, real, softmaxes)
+    scores, shares, attention, lengthened = _attend_block(words, regions, gram, temperature, real, outside, softmaxes)
     cosine, along, length, own = _cosines(scores, attention, lengthened, norms)
 
     logits = (word_temperature * cosine).reshape(count, most, images).masked_fill(~real[..., None], -math.inf)

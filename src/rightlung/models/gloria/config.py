@@ -24,7 +24,7 @@ class AttentionConfig:
     regions, on which a word can spend its attention when it is seen nowhere ("That's the Wrong Lung!", section 4.1).
     """
 
-    softmaxes: Literal[1, 2] = 2
+    softmaxes: Literal[1, 2] = 1
     scores: Literal["product", "cosine"] = "product"
     temperature: float = 4.0
     learn_temperature: bool = False
@@ -45,7 +45,7 @@ class GloriaConfig:
     ``negative`` (both papers), or one to ``ignore``. ``supervision`` compares attention with masks: ``spread`` wants it
     even over the target (cross-entropy), ``inside`` only wants it somewhere in it (minus the logarithm of the sum, as
     the few-shot variant of "That's the Wrong Lung!" is coded). ``compiled`` is for speed on a
-    GPU and changes nothing else.
+    GPU and changes nothing else. ``storage`` is the precision in which matrices are saved; vectors stay as they are.
     """
 
     image: ImageEncoderConfig = field(default_factory=ImageEncoderConfig)
@@ -60,6 +60,7 @@ class GloriaConfig:
     duplicates: Literal["negative", "ignore"] = "negative"
     supervision: Literal["spread", "inside"] = "spread"
     compiled: bool = False
+    storage: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
         if not 1 <= self.dimension <= 8192:

@@ -75,8 +75,12 @@ class Gloria(nn.Module):
         return plain
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return all weights."""
-        return dict(self.state_dict())
+        """Return all weights, matrices in the precision of ``storage``."""
+        kind = {"float32": torch.float32, "float16": torch.float16}[self.config.storage]
+        return {
+            name: weight.to(kind) if weight.ndim > 1 and weight.is_floating_point() else weight
+            for name, weight in self.state_dict().items()
+        }
 
     def extra_files(self) -> dict[str, bytes]:
         """Return the tokenizer's file."""
@@ -129,12 +133,14 @@ class Gloria(nn.Module):
         """Return words (n, w, d) as attention compares them."""
         return normalize(words, dim=-1) if self.config.attention.scores == "cosine" else words
 
-    def log_attention(self, texts: TextEmbeddings, regions: Tensor, asked_of: Tensor) -> Tensor:
+    def log_attention(
+        self, texts: TextEmbeddings, regions: Tensor, asked_of: Tensor, most_asked: int | None = None
+    ) -> Tensor:
         """Logarithm of a phrase's attention (p, [1 +] r) on ``regions`` (n, [1 +] r, d) of the image it is asked of."""
         if self.config.map_of == "sentence":
-            scores = _paired_scores(self.word_vectors(texts.whole[:, None]), regions, asked_of)[:, 0]
+            scores = _paired_scores(self.word_vectors(texts.whole[:, None]), regions, asked_of, most_asked)[:, 0]
             return (scores * self.rule.temperature).log_softmax(dim=-1)
-        scores = _paired_scores(self.word_vectors(texts.words), regions, asked_of)
+        scores = _paired_scores(self.word_vectors(texts.words), regions, asked_of, most_asked)
         attention = attend(scores, texts.real, self.rule) * texts.real[..., None]
         mean = attention.sum(1) / texts.real.sum(1, keepdim=True)
         return mean.clamp_min(1e-20).log()
@@ -193,7 +199,7 @@ class Gloria(nn.Module):
         if not phrases:
             return regions.sum() * 0.0
         chosen = torch.arange(count, count + phrases, device=self.device)
-        attention = self.log_attention(everything[chosen], regions, batch.asked_of).float()
+        attention = self.log_attention(everything[chosen], regions, batch.asked_of, batch.most_asked).float()
         masks = adaptive_avg_pool2d(batch.masks[:, None], self.image_encoder.grid).flatten(1)
         return supervised_loss(
             attention,
@@ -329,11 +335,20 @@ class _Asking:
         self._model.train(self._training)
 
 
-def _paired_scores(queries: Tensor, regions: Tensor, asked_of: Tensor) -> Tensor:
-    """Scores (p, w, r) of queries (p, w, d) with the regions (n, r, d) of the image each is asked of."""
-    if len(regions) == 1:
-        return (queries @ regions[0].T).float()
-    return torch.bmm(queries, regions[asked_of].transpose(1, 2).to(queries.dtype)).float()
+def _paired_scores(queries: Tensor, regions: Tensor, asked_of: Tensor, most_asked: int | None) -> Tensor:
+    """Scores (p, w, r) of queries (p, w, d) with the regions (n, r, d) of the image each is asked of.
+
+    Queries are laid out by image, at most ``most_asked`` for each: regions are many and are not copied.
+    """
+    pairs, words, width = queries.shape
+    order = asked_of.argsort(stable=True)
+    sorted_images = asked_of[order]
+    turn = torch.empty_like(asked_of)
+    turn[order] = torch.arange(pairs, device=asked_of.device) - torch.searchsorted(sorted_images, sorted_images)
+    most = most_asked if most_asked is not None else int(turn.max()) + 1 if pairs else 1
+    laid_out = queries.new_zeros(len(regions), most, words, width).index_put((asked_of, turn), queries)
+    products = torch.bmm(laid_out.flatten(1, 2), regions.transpose(1, 2).to(queries.dtype))
+    return products.reshape(len(regions), most, words, -1)[asked_of, turn].float()
 
 
 def _with_built(config: GloriaConfig, images: ImageEncoder, texts: TextEncoder) -> GloriaConfig:
