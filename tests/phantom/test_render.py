@@ -164,8 +164,8 @@ def test_a_pneumothorax_is_black_and_without_vessels(normal: Rendering, monkeypa
     inner = -torch.nn.functional.max_pool2d(-mask[None].float(), 5, 1, 2)[0] > 0
     assert float((rendering.images[0] - normal.images[0])[inner].mean()) < -0.05
 
-    def no_vessels(thorax: object, frame: object, size: int, device: torch.device) -> Tensor:
-        return torch.zeros(1, size, size)
+    def no_vessels(depth: Tensor) -> Tensor:
+        return torch.zeros(1, SIZE, SIZE)
 
     monkeypatch.setattr("rightlung.phantom.image.vessels.draw_vessels", no_vessels)
     bare, bare_normal = render([scene], SIZE), render([NORMAL], SIZE)

@@ -11,24 +11,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from rightlung.core.box import Box
 from rightlung.core.errors import InputError
 from rightlung.lexicon import IMAGENOME_REGIONS
-from rightlung.phantom.config import LEAST_PIXELS, MOST_PIXELS
-from rightlung.phantom.image import anatomy, fields, physics, skeleton, tissue, vessels
+from rightlung.phantom.image import fields, physics, skeleton, tissue, vessels
+from rightlung.phantom.image.chance import Cloud, draw_clouds
 from rightlung.phantom.image.devices import draw_devices
-from rightlung.phantom.image.fields import LUNG_DENSITY, column, enlarge
-from rightlung.phantom.image.frame import Frame
-from rightlung.phantom.image.lesions import draw_lesions
-from rightlung.phantom.image.overlays import add_overlays, exposed_field
-from rightlung.phantom.image.regions import region_boxes
+from rightlung.phantom.image.fields import enlarge
+from rightlung.phantom.image.overlay import draw_lesions
+from rightlung.phantom.image.overlays import add_overlays
+from rightlung.phantom.image.strokes import draw_windows
+from rightlung.phantom.prepare import (
+    AIRWAYS,
+    BONES,
+    LARGEST,
+    LAYERS,
+    SMALLEST,
+    VESSELS,
+    Batch,
+    Prepared,
+    check_size,
+    prepare,
+)
 from rightlung.phantom.scene import Scene
 
-SMALLEST, LARGEST = LEAST_PIXELS, MOST_PIXELS
+__all__ = ["LARGEST", "SMALLEST", "Rendering", "paint", "pictures_at_once", "render"]
+
 _PIXELS_AT_ONCE = {"cpu": 8 * 256 * 256, "cuda": 256 * 256 * 256}  # small enough for the cache, or for the memory
 
 
@@ -57,20 +68,27 @@ class Rendering:
         }
 
 
+def pictures_at_once(size: int, device: torch.device) -> int:
+    """Return how many pictures are painted together."""
+    return max(1, _PIXELS_AT_ONCE.get(device.type, _PIXELS_AT_ONCE["cpu"]) // (size * size))
+
+
 def render(scenes: Sequence[Scene], size: int = 256, device: str | torch.device = "cpu") -> Rendering:
     """Paint scenes as pictures of ``size`` pixels a side.
 
     A scene's picture depends on the scene and the size alone: not on its neighbours in the batch, and on the device
     only by rounding.
     """
-    if isinstance(size, bool) or not isinstance(size, int) or not SMALLEST <= size <= LARGEST:
-        raise InputError(f"size must be a whole number of pixels between {SMALLEST} and {LARGEST}; got {size!r}")
+    check_size(size)
     if not scenes:
         raise InputError("there are no scenes to render")
-    where = torch.device(device)
-    step = max(1, _PIXELS_AT_ONCE.get(where.type, _PIXELS_AT_ONCE["cpu"]) // (size * size))
-    with torch.no_grad():  # not inference mode, whose tensors a training step could not use
-        parts = [_render_part(scenes[begin : begin + step], size, where) for begin in range(0, len(scenes), step)]
+    step = pictures_at_once(size, torch.device(device))
+    parts = (prepare(scenes[begin : begin + step], size) for begin in range(0, len(scenes), step))
+    return join([paint([part], device) for part in parts])
+
+
+def join(parts: Sequence[Rendering]) -> Rendering:
+    """Put renderings of one size and device together."""
     if len(parts) == 1:
         return parts[0]
     return Rendering(
@@ -84,59 +102,77 @@ def render(scenes: Sequence[Scene], size: int = 256, device: str | torch.device 
     )
 
 
-def _render_part(scenes: Sequence[Scene], size: int, device: torch.device) -> Rendering:
-    thorax = anatomy.build(scenes)
-    frame = Frame.of([scene.exposure for scene in scenes])
-    coarse = fields.build(thorax, frame, size // 2, device)
-    pixel = column(1.0 / (frame.scale * size), coarse.x)
-    lungs = torch.stack([enlarge(coarse.lungs[:, side], size) for side in range(2)], dim=1)
-    softness = enlarge(fields.border_softness(coarse), size)
-    coverage = (lungs.amax(1) / (pixel + softness) + 0.5).clamp_(0, 1)
-    bones, breaks = skeleton.draw_bones(thorax, frame, size, device)
-    overlay = draw_lesions(thorax, frame, coarse, lungs, breaks, size)
+def paint(parts: Sequence[Prepared], device: str | torch.device = "cpu") -> Rendering:
+    """Paint what was prepared, all parts at once and in their order."""
+    with torch.no_grad():  # not inference mode, whose tensors a training step could not use
+        return _paint(Batch.of(parts, torch.device(device)))
 
-    density = column([LUNG_DENSITY * (1 - change.lucent) for change in thorax.changes], coarse.x)
-    air = coverage * enlarge(coarse.depth * (1 - density) * tissue.lung_grain(thorax, coarse), size)
+
+def _paint(batch: Batch) -> Rendering:
+    size, studies, placed = batch.size, batch.studies, batch.placed
+    device = batch.outlines.device
+    count = len(studies)
+    coarse = fields.build(studies, batch.outlines, size // 2)
+    own = [
+        Cloud(batch.seeds[:, place], cells, octaves, size // 2)
+        for place, (cells, octaves) in enumerate(tissue.CLOUDS.values())
+    ]
+    body, grain, gas, *clouds = draw_clouds([*own, *placed.clouds(size // 2, size)])
+    lungs = enlarge(coarse.lungs.flatten(0, 1), size).view(count, 2, size, size)
+    outline = lungs.amax(1)
+    softness = enlarge(fields.border_softness(coarse), size)
+    coverage = (outline / (studies["pixel"] + softness) + 0.5).clamp_(0, 1)
+    depth = draw_windows(batch.strokes, count * LAYERS + len(batch.chains), size, device)
+    layers = depth[: count * LAYERS].view(count, LAYERS, size, size)
+    overlay = draw_lesions(placed, studies, coarse, outline, clouds)
+
+    lung = coarse.depth * (1 - studies["density"]) * (1.0 + 0.028 * grain)
+    air = coverage * enlarge(lung, size)
     if overlay.keep is not None:
         air *= overlay.keep
-    air += (1 - coverage) * enlarge(tissue.hidden_air(thorax, coarse), size)
-    markings = vessels.draw_vessels(thorax, frame, size, device).mul_(coverage)
+    air += (1 - coverage) * enlarge(tissue.hidden_air(studies, coarse), size)
+    markings = vessels.draw_vessels(layers[:, VESSELS:AIRWAYS]).mul_(coverage)
     if overlay.markings is not None:
         markings *= overlay.markings
     water = enlarge(
-        tissue.body_thickness(thorax, coarse)
-        + tissue.central_vessels(thorax, coarse)
-        - tissue.bowel_air(thorax, coarse),
+        tissue.body_thickness(studies, coarse, body)
+        + tissue.central_vessels(studies, coarse)
+        - tissue.bowel_air(studies, coarse, gas),
         size,
     )
     water -= air
     water += markings
-    water -= vessels.draw_airways(thorax, frame, size, device)
+    water -= vessels.draw_airways(layers[:, AIRWAYS:], studies["airway_width"])
     if overlay.water is not None:
         water += overlay.water
-    bone = skeleton.bone_thickness(thorax, coarse, bones, coverage)
+    bone = skeleton.bone_thickness(studies, coarse, layers[:, BONES:VESSELS], coverage)
     if overlay.bone is not None:
         bone += overlay.bone
-    metal, device_masks, tips = draw_devices(thorax, frame, size, device)
-    if metal is not None:
+    device_masks = torch.zeros((0, size, size), dtype=torch.bool, device=device)
+    if len(batch.tips):
+        study, owner = batch.chains.unbind(1)
+        metal, device_masks = draw_devices(depth[count * LAYERS :], study, owner, batch.density, count, len(batch.tips))
         bone += metal
     attenuation = water.clamp_min_(0).mul_(physics.WATER).add_(bone, alpha=physics.BONE)
-    images = physics.display(scenes, physics.expose(scenes, attenuation))
-    field = exposed_field(scenes, size)
-    seen = torch.from_numpy(field).to(device)
-    cells = torch.arange(size, device=device)
-    rows = (cells[None] >= seen[:, 1:2]) & (cells[None] < seen[:, 3:4])
-    columns = (cells[None] >= seen[:, 0:1]) & (cells[None] < seen[:, 2:3])
-    exposed = rows[:, :, None] & columns[:, None, :]
-    for study, (left, top, right, bottom) in enumerate((field / size).tolist()):
-        tip = tips[study]
-        tip[~((tip >= (left, top)) & (tip <= (right, bottom))).all(axis=1)] = np.nan
+    images = physics.display(studies, physics.expose(studies, batch.seeds[:, -1], attenuation))
+    exposed = _exposed(batch)
+    lesion_masks = overlay.masks & exposed[placed.study_of]
+    device_masks &= exposed[batch.study_of_device]
     return Rendering(
-        images=add_overlays(scenes, images),
+        images=add_overlays(images, batch.ink, exposed),
         lungs=(lungs > 0) & exposed[:, None],
-        heart=(enlarge(coarse.heart, size) > 0) & (lungs.amax(1) <= 0) & exposed,
-        lesion_masks=[masks & own for masks, own in zip(overlay.masks, exposed, strict=True)],
-        device_masks=[masks & own for masks, own in zip(device_masks, exposed, strict=True)],
-        device_tips=[torch.from_numpy(tip).float().to(device) for tip in tips],
-        regions=torch.from_numpy(region_boxes(thorax, frame, field / size)).float().to(device),
+        heart=(enlarge(coarse.heart, size) > 0) & (outline <= 0) & exposed,
+        lesion_masks=list(torch.split(lesion_masks, batch.lesion_counts)),
+        device_masks=list(torch.split(device_masks, batch.devices)),
+        device_tips=list(torch.split(batch.tips, batch.devices)),
+        regions=batch.regions,
     )
+
+
+def _exposed(batch: Batch) -> Tensor:
+    """Return what the collimators leave of the pictures, ``(n, size, size)`` bool."""
+    cells = torch.arange(batch.size, device=batch.field.device)[None]
+    left, top, right, bottom = batch.field[:, :, None].unbind(1)
+    rows = (cells >= top) & (cells < bottom)
+    columns = (cells >= left) & (cells < right)
+    return rows[:, :, None] & columns[:, None, :]

@@ -7,7 +7,8 @@ hash of (seed, index), so that a study is the same alone, in a batch, in any ord
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -41,13 +42,17 @@ def uniforms(seeds: NDArray[np.uint64], *shape: int) -> Floats:
     return result.reshape(len(seeds), *shape)
 
 
-def _hash(seeds: NDArray[np.uint64], count: int, device: torch.device) -> Tensor:
-    """Return 32 scrambled bits for each of ``count`` positions, ``(n, count)`` int32.
+def low_bits(seeds: NDArray[np.uint64]) -> NDArray[np.int32]:
+    """Return the 31 bits of each seed that noise on a device starts from."""
+    return (seeds & np.uint64(0x7FFFFFFF)).astype(np.int32)
 
-    Multiplication wraps around, in the same way on every device.
-    """
-    low = torch.from_numpy((seeds & np.uint64(0x7FFFFFFF)).astype(np.int32)).to(device)
-    bits = torch.arange(count, dtype=torch.int32, device=device)[None] * 747796405 + low[:, None]
+
+def _steps(count: int, device: torch.device) -> Tensor:
+    return torch.arange(count, dtype=torch.int32, device=device) * 747796405
+
+
+def _scramble(bits: Tensor) -> Tensor:
+    """Scramble 32 bits in place. Multiplication wraps around, in the same way on every device."""
     bits ^= (bits >> 16) & 0xFFFF
     bits *= 2146121005
     bits ^= (bits >> 15) & 0x1FFFF
@@ -55,26 +60,62 @@ def _hash(seeds: NDArray[np.uint64], count: int, device: torch.device) -> Tensor
     return bits.bitwise_xor_((bits >> 16) & 0xFFFF)
 
 
-def normals(seeds: NDArray[np.uint64], count: int, device: torch.device) -> Tensor:
-    """Return nearly normal numbers, ``(n, count)``: sums of four bytes, which is cheap and ends at 3.4 deviations."""
-    bits = _hash(seeds, count, device)
+def _nearly_normal(bits: Tensor) -> Tensor:
+    """Turn bits into nearly normal numbers: sums of four bytes, which is cheap and ends at 3.4 deviations."""
     total = bits & 0xFF
     for shift in (8, 16, 24):
         total += (bits >> shift) & 0xFF
     return total.float().sub_(510.0).mul_(1.0 / 147.8)
 
 
-def texture(seeds: NDArray[np.uint64], cells: int, size: int, device: torch.device) -> Tensor:
-    """Return smooth noise of about unit deviation, ``(n, size, size)``, with ``cells`` bumps across the picture."""
-    lattice = normals(seeds, (cells + 1) ** 2, device).view(-1, 1, cells + 1, cells + 1)
-    return functional.interpolate(lattice, (size, size), mode="bilinear", align_corners=True)[:, 0] * 1.5
+def normals(seeds: Tensor, count: int) -> Tensor:
+    """Return nearly normal numbers, ``(n, count)``, from seeds ``(n,)`` of `low_bits`."""
+    return _nearly_normal(_scramble(_steps(count, seeds.device)[None] + seeds[:, None]))
 
 
-def cloud(seeds: NDArray[np.uint64], cells: int, size: int, device: torch.device, octaves: int = 3) -> Tensor:
-    """Return noise of several scales, each half as coarse and half as strong as the one before it."""
-    total = texture(seeds, cells, size, device)
-    for octave in range(1, octaves):
-        finer = min(cells << octave, size)
-        total = total + texture(seeds + np.uint64(octave * 7919), finer, size, device) * 0.5**octave
-    deviation = math.sqrt(sum(0.25**octave for octave in range(octaves)))
-    return total / deviation
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """Noise that is wanted: for which seeds ``(k,)``, how many bumps across a picture of ``size``, on how many scales.
+
+    Each scale is half as coarse and half as strong as the one before it.
+    """
+
+    seeds: Tensor
+    cells: int
+    octaves: int
+    size: int
+
+    def lattices(self) -> list[int]:
+        """Return how many bumps across there are on each scale."""
+        return [self.cells, *(min(self.cells << octave, self.size) for octave in range(1, self.octaves))]
+
+
+def draw_clouds(wanted: Sequence[Cloud]) -> list[Tensor]:
+    """Return smooth noise of about unit deviation for each that is wanted, ``(k, size, size)``.
+
+    The numbers at the corners of all lattices are drawn at once: they are few, and there are many lattices.
+    """
+    device = wanted[0].seeds.device
+    parts = [(cloud, octave, cells) for cloud in wanted for octave, cells in enumerate(cloud.lattices())]
+    steps = _steps(max((cells + 1) ** 2 for _, _, cells in parts), device)
+    bits = torch.empty(
+        sum(len(cloud.seeds) * (cells + 1) ** 2 for cloud, _, cells in parts), dtype=torch.int32, device=device
+    )
+    shares = [len(cloud.seeds) * (cells + 1) ** 2 for cloud, _, cells in parts]
+    for (cloud, octave, cells), piece in zip(parts, torch.split(bits, shares), strict=True):
+        seeds = cloud.seeds if not octave else (cloud.seeds + octave * 7919) & 0x7FFFFFFF
+        torch.add(steps[None, : (cells + 1) ** 2], seeds[:, None], out=piece.view(-1, (cells + 1) ** 2))
+    corners = iter(torch.split(_nearly_normal(_scramble(bits)), shares))
+    return [_draw_cloud(cloud, corners) for cloud in wanted]
+
+
+def _draw_cloud(cloud: Cloud, corners: Iterator[Tensor]) -> Tensor:
+    total: Tensor | None = None
+    for octave, cells in enumerate(cloud.lattices()):
+        lattice = next(corners).view(-1, 1, cells + 1, cells + 1)
+        finer = functional.interpolate(lattice, (cloud.size, cloud.size), mode="bilinear", align_corners=True)[:, 0]
+        finer = finer.mul_(1.5 * 0.5**octave)
+        total = finer if total is None else total.add_(finer)
+    assert total is not None
+    deviation = math.sqrt(sum(0.25**octave for octave in range(cloud.octaves)))
+    return total.div_(deviation)

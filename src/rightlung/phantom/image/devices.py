@@ -5,22 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from rightlung.core.errors import unknown_name
-from rightlung.phantom.image.anatomy import Thorax, at
+from rightlung.phantom.image.anatomy import AXIS, Thorax
 from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
 from rightlung.phantom.image.consequences import SIGN
 from rightlung.phantom.image.frame import Frame
-from rightlung.phantom.image.strokes import Strokes, draw
+from rightlung.phantom.image.strokes import Strokes
 from rightlung.phantom.image.vessels import bronchi
 from rightlung.phantom.scene import Device
 
 DEVICE_STREAM = 51
+_FIRST, _STEP = float(AXIS[0]), float(AXIS[1] - AXIS[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +35,19 @@ class Path:
 class Patient:
     """One study of a batch, as the ways of devices need it."""
 
-    def __init__(self, thorax: Thorax, study: int) -> None:
+    def __init__(self, thorax: Thorax, study: int, airways: Floats) -> None:
         self.thorax = thorax
-        self.row = slice(study, study + 1)
+        self.airways = airways  # (3, p, 2): trachea, right and left main bronchus
         self.study = study
         self.carina = thorax.carina[study]
 
     def x(self, table: Floats, y: float) -> float:
         """Read one of the thorax's tables for this study."""
-        return float(at(table[self.row], np.array([y]))[0])
+        place = min(max((y - _FIRST) / _STEP, 0.0), len(AXIS) - 1.001)
+        low = int(place)
+        row = table[self.study]
+        first, second = float(row[low]), float(row[low + 1])
+        return first + (second - first) * (place - low)
 
     def cava(self, y: float) -> tuple[float, float]:
         """Return the middle of the superior vena cava at a height."""
@@ -66,17 +71,24 @@ class Patient:
 def curve(points: list[tuple[float, float]], count: int = 40) -> Floats:
     """Return a smooth curve through points, ``(count, 2)`` (Catmull and Rom's spline)."""
     given = np.array([points[0], *points, points[-1]], dtype=np.float64)
-    place = np.linspace(0, len(points) - 1, count)
-    low = np.minimum(place.astype(int), len(points) - 2)
-    t = (place - low)[:, None]
+    low, t, squared, cubed = _places(len(points), count)
     before, first, second, after = (given[low + step] for step in range(4))
     result: Floats = 0.5 * (
         2 * first
         + (second - before) * t
-        + (2 * before - 5 * first + 4 * second - after) * t**2
-        + (3 * first - before - 3 * second + after) * t**3
+        + (2 * before - 5 * first + 4 * second - after) * squared
+        + (3 * first - before - 3 * second + after) * cubed
     )
     return result
+
+
+@cache
+def _places(given: int, count: int) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
+    """Return after which given point each of a curve's points lies, and the powers of how far after it."""
+    place = np.linspace(0, given - 1, count)
+    low = np.minimum(place.astype(np.int64), given - 2)
+    t = (place - low)[:, None]
+    return low, t, t**2, t**3
 
 
 def shorten(points: Floats, length: float) -> Floats:
@@ -98,8 +110,7 @@ def _tip(points: Floats) -> tuple[float, float]:
 
 def endotracheal_tube(patient: Patient, device: Device, chance: Floats) -> Path:
     """Return a tube down the trachea that ends ``depth`` above the carina, or beyond it in the right main bronchus."""
-    airways, _ = bronchi(patient.thorax)
-    trachea, bronchus = airways[patient.study, 0], airways[patient.study, 1]
+    trachea, bronchus = patient.airways[0], patient.airways[1]
     way = np.concatenate([trachea, bronchus[1:]])
     way = shorten(way, chain_length(trachea) - device.depth)
     return Path([(way, 0.42, 0.8), (way + np.array([0.12, 0.0]), 0.09, 1.6)], _tip(way))
@@ -230,47 +241,66 @@ DEVICES: dict[str, Callable[[Patient, Device, Floats], Path]] = {
 """How each kind of device is laid out, by name."""
 
 
-def draw_devices(
-    thorax: Thorax, frame: Frame, size: int, device: torch.device
-) -> tuple[Tensor | None, list[Tensor], list[Floats]]:
-    """Return the devices' density in centimetres of bone ``(n, size, size)``, their masks and tips for each study.
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """The devices of a batch: chains in the order of their devices, each on a plane of its own."""
 
-    Masks are ``(devices, size, size)``, tips ``(devices, 2)`` in fractions, not a number where a device has no tip.
-    """
-    tips: list[Floats] = []
-    counts = [len(scene.devices) for scene in thorax.scenes]
+    strokes: Strokes | None  # None where there is no device
+    study: NDArray[np.int32]  # (c,) of each chain
+    owner: NDArray[np.int32]  # (c,) which device of the batch it belongs to
+    density: NDArray[np.float32]  # (c,)
+    tips: Floats  # (devices, 2) in fractions, not a number where a device has no tip
+
+
+def lay_devices(thorax: Thorax, frame: Frame, size: int) -> Wires:
+    """Lay out all devices of a batch, study by study."""
     chains: list[Floats] = []
     thick: list[float] = []
     densities: list[float] = []
-    studies: list[int] = []  # of each chain, and which device of the batch it belongs to
+    studies: list[int] = []
     owners: list[int] = []
-    owner = 0
+    tips: list[tuple[float, float]] = []
+    hosts: list[int] = []  # the study of each device
+    airways = bronchi(thorax)[0] if any(scene.devices for scene in thorax.scenes) else np.zeros((0, 3, 8, 2))
+    seeds = [item.seed for scene in thorax.scenes for item in scene.devices]
+    draws = iter(uniforms(seeds_of(seeds, DEVICE_STREAM), 24))
     for study, scene in enumerate(thorax.scenes):
-        tip = np.full((len(scene.devices), 2), np.nan)
-        for number, item in enumerate(scene.devices):
+        if not scene.devices:
+            continue
+        patient = Patient(thorax, study, airways[study])
+        for item in scene.devices:
             if item.kind not in DEVICES:
                 raise unknown_name("device", item.kind, DEVICES)
-            chance = uniforms(seeds_of([item.seed], DEVICE_STREAM), 24)[0]
-            path = DEVICES[item.kind](Patient(thorax, study), item, chance)
-            if path.tip is not None:
-                tip[number] = frame.take(np.array([study])).to_fractions(np.array([path.tip]))[0]
+            path = DEVICES[item.kind](patient, item, next(draws))
             for points, radius, density in path.chains:
                 chains.append(points)
                 thick.append(radius)
                 densities.append(density)
                 studies.append(study)
-                owners.append(owner)
-            owner += 1
-        tips.append(tip)
-    hits = torch.zeros((owner, size, size), device=device)
-    if not chains:
-        return None, list(torch.split(hits > 0, counts)), tips
-    depth = draw(_strokes(frame, chains, np.array(thick), np.array(studies), size), len(chains), size, device)
-    hits.index_add_(0, torch.tensor(owners, device=device), (depth > 0.0).float())
-    weight = torch.tensor(densities, device=device)[:, None, None]
-    total = torch.zeros((len(thorax), size, size), device=device)
-    total.index_add_(0, torch.tensor(studies, device=device), (depth * 3.0).clamp_max_(1.0).mul_(weight))
-    return total, list(torch.split(hits > 0, counts)), tips
+                owners.append(len(tips))
+            tips.append((math.nan, math.nan) if path.tip is None else path.tip)
+            hosts.append(study)
+    return Wires(
+        strokes=_strokes(frame, chains, np.array(thick), np.array(studies), size) if chains else None,
+        study=np.array(studies, dtype=np.int32),
+        owner=np.array(owners, dtype=np.int32),
+        density=np.array(densities, dtype=np.float32),
+        tips=frame.take(np.array(hosts, dtype=np.int64)).to_fractions(np.array(tips).reshape(-1, 2)),
+    )
+
+
+def draw_devices(
+    depth: Tensor, study: Tensor, owner: Tensor, density: Tensor, studies: int, devices: int
+) -> tuple[Tensor, Tensor]:
+    """Return the devices' density in centimetres of bone ``(n, size, size)`` and their masks ``(devices, size, size)``.
+
+    ``depth (c, size, size)`` is how deep each pixel lies in each chain.
+    """
+    hits = depth.new_zeros((devices, *depth.shape[1:]))
+    hits.index_add_(0, owner, (depth > 0.0).float())
+    total = depth.new_zeros((studies, *depth.shape[1:]))
+    total.index_add_(0, study, (depth * 3.0).clamp_max_(1.0).mul_(density[:, None, None]))
+    return total, hits > 0
 
 
 def _strokes(frame: Frame, chains: list[Floats], thick: Floats, studies: NDArray[np.int64], size: int) -> Strokes:

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from rightlung.phantom.image.anatomy import Thorax
 from rightlung.phantom.image.chance import Floats
-from rightlung.phantom.image.frame import Frame, Lookup
+from rightlung.phantom.image.frame import Frame, Lookup, grid
+from rightlung.phantom.image.numbers import Numbers
 
 LUNG_DENSITY = 0.3  # of water, blood included
 
@@ -43,16 +45,15 @@ class Fields:
         """Return the fields of some of the studies, perhaps repeated."""
         return Fields(**{name: getattr(self, name)[index] for name in self.__slots__})
 
-
-def column(values: Floats | list[float], like: Tensor) -> Tensor:
-    """Bring one number a study to the device, ready to be combined with maps ``(n, h, w)``."""
-    return torch.from_numpy(np.asarray(values, dtype=np.float32)).to(like.device)[:, None, None]
+    def part(self, rows: slice) -> Fields:
+        """Return the fields of successive studies, without copying."""
+        return Fields(**{name: getattr(self, name)[rows] for name in self.__slots__})
 
 
 def smooth_step(values: Tensor, low: float, high: float) -> Tensor:
     """Rise smoothly from 0 at ``low`` to 1 at ``high``."""
-    share = ((values - low) * (1.0 / (high - low))).clamp(0.0, 1.0)
-    return share * share * (3.0 - 2.0 * share)
+    share = (values - low).mul_(1.0 / (high - low)).clamp_(0.0, 1.0)
+    return share.square().mul_(torch.rsub(share, 3.0, alpha=2.0))
 
 
 def enlarge(maps: Tensor, size: int) -> Tensor:
@@ -70,39 +71,60 @@ def distance(values: Tensor, spacing: Tensor) -> Tensor:
     return values / steep.clamp_(0.7, 8.0)
 
 
-def build(thorax: Thorax, frame: Frame, coarse: int, device: torch.device) -> Fields:
+def columns(thorax: Thorax, frame: Frame, size: int) -> dict[str, Floats]:
+    """Return what the fields of a picture of ``size`` pixels a side are made from, besides the outlines."""
+    return {
+        **frame.columns(size),
+        "cell": 1.0 / (frame.scale * (size // 2)),
+        "shoulder_slope": 0.24 * (thorax.chance[:, 26] - 0.5),  # one is higher than the other
+        "apex": thorax.apex,
+        "width": thorax.width,
+        "height": thorax.height,
+        "heart_middle": thorax.heart_middle,
+        # A turned chest is more lucent on the side to which the front turns.
+        # Besides, no two lungs are aerated alike.
+        "uneven": 0.5 * thorax.turn + 0.2 * (thorax.chance[:, 27] - 0.5),
+        "density": np.array([LUNG_DENSITY * (1 - change.lucent) for change in thorax.changes]),
+    }
+
+
+def outlines(thorax: Thorax) -> NDArray[np.float32]:
+    """Return all tables of a batch together, ``(n, 8, len(AXIS))``: six over y, the diaphragm over x, the skin."""
+    tables = (
+        *(thorax.outer_right, thorax.outer_left, thorax.inner_right, thorax.inner_left, thorax.middle, thorax.spine),
+        *(thorax.diaphragm, thorax.skin),
+    )
+    return np.stack(tables, axis=1).astype(np.float32)
+
+
+def build(studies: Numbers, tables: Tensor, coarse: int) -> Fields:
     """Work out the fields of a batch on a grid of ``coarse`` cells a side."""
-    x, y = frame.grid(coarse, device)
-    rows = Lookup.along(y)
-    columns = Lookup.along(x)
-    shoulders = Lookup.along(y + column(0.24 * (thorax.chance[:, 26] - 0.5), x) * x)  # one is higher than the other
+    x, y = grid(studies, coarse)
     shape = x.shape
-    outer_right = rows.read(thorax.outer_right, shape)
-    outer_left = rows.read(thorax.outer_left, shape)
-    inner_right = rows.read(thorax.inner_right, shape)
-    inner_left = rows.read(thorax.inner_left, shape)
-    middle = rows.read(thorax.middle, shape)
-    spacing = column(1.0 / (frame.scale * coarse), x)
-    above = columns.read(thorax.diaphragm, shape) - y
+    rows = Lookup.along(y)
+    columns_of = Lookup.along(x)
+    shoulders = Lookup.along(y + studies["shoulder_slope"] * x)
+    outer_right, outer_left, inner_right, inner_left, middle, spine = rows.read(tables[:, :6], shape)
+    (diaphragm,) = columns_of.read(tables[:, 6:7], shape)
+    (skin,) = shoulders.read(tables[:, 7:8], shape)
+    spacing = studies["cell"]
+    above = diaphragm - y
     right = torch.minimum(torch.minimum(x - outer_right, inner_right - x), above)
     left = torch.minimum(torch.minimum(outer_left - x, x - inner_left), above)
-    below_apex = y - column(thorax.apex, x)
+    below_apex = y - studies["apex"]
     lungs = torch.stack([distance(torch.minimum(side, below_apex), spacing) for side in (right, left)], dim=1)
     is_left = x > middle
     inner = torch.where(is_left, x - inner_left, inner_right - x)
     outer = torch.where(is_left, outer_left - x, x - outer_right)
     across = inner / (inner + outer).clamp_min(1.0)
     down = below_apex / (below_apex + above).clamp_min(2.0)
-    depth = lung_depth(across, down, outer, column(thorax.width, x))
-    # A turned chest is more lucent on the side to which the front turns.
-    # Besides, no two lungs are aerated alike.
-    uneven = 0.5 * thorax.turn + 0.2 * (thorax.chance[:, 27] - 0.5)
-    depth = depth * (1.0 + column(uneven, x) * torch.tanh(x / 5.0))
-    heart_y = (y - column(thorax.heart_middle, x)) / column(thorax.height, x)
+    depth = lung_depth(across, down, outer, studies["width"])
+    depth = depth * (1.0 + studies["uneven"] * torch.tanh(x / 5.0))
+    heart_y = (y - studies["heart_middle"]) / studies["height"]
     # The great vessels leave the heart obliquely: its upper border rises from right to left. It rests on the dome.
     top = heart_y + 4.3 + 0.16 * (x - middle)
     heart = torch.minimum(torch.minimum(x - inner_right, inner_left - x), top)
-    heart = torch.minimum(torch.minimum(heart, above + 1.6), (4.9 - heart_y) * column(thorax.height, x))
+    heart = torch.minimum(torch.minimum(heart, above + 1.6), (4.9 - heart_y) * studies["height"])
     heart = distance(heart, spacing)
     return Fields(
         x=x,
@@ -116,9 +138,9 @@ def build(thorax: Thorax, frame: Frame, coarse: int, device: torch.device) -> Fi
         wall=outer,
         depth=depth,
         is_left=is_left,
-        spine=x - rows.read(thorax.spine, shape),
+        spine=x - spine,
         middle=x - middle,
-        skin=shoulders.read(thorax.skin, shape) - x.abs(),
+        skin=skin - x.abs(),
     )
 
 

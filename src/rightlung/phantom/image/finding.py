@@ -6,7 +6,7 @@ study and its place in centimetres; a ``Drawn`` says what it does to the beam an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,47 +16,41 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rightlung.phantom.image.anatomy import Thorax, at
-from rightlung.phantom.image.chance import Floats, cloud, seeds_of
-from rightlung.phantom.image.fields import Fields, column
+from rightlung.phantom.image.chance import Floats, seeds_of
+from rightlung.phantom.image.fields import Fields
+from rightlung.phantom.image.numbers import Columns, Numbers
 from rightlung.phantom.scene import Lesion
 
 LESION_STREAM = 41
+COLUMNS = (
+    "severity", "right_x", "right_y", "left_x", "left_y", "on_right", "on_left", "own_x", "own_y", "outward", "apex",
+    "right_dome", "left_dome", "mean_dome", "below_carina", "heart_middle", "supine",
+)  # fmt: skip
+"""What every kind of finding has: its middle as it would lie in either lung, its own, and the anatomy around it."""
+
 SHARE = 0.3  # a focal finding's mask is where it adds at least this share of its own maximum
+
+
+Own = Callable[[Sequence[Lesion], Floats], Columns]
+"""What a kind of finding is made from: columns of its own, from the findings and chance ``(k, 6)``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
     """``k`` findings of one kind. Maps are ``(k, h, w)``."""
 
-    lesions: Sequence[Lesion]
-    studies: NDArray[np.int64]  # (k,) which study of the batch each belongs to
-    thorax: Thorax
+    common: Numbers  # what every kind of finding has, see `columns`
+    own: Numbers  # what this kind has
     fields: Fields  # of each finding's study
     dx: Tensor  # centimetres from the finding's middle (in the pixel's own lung), growing towards the chest wall
     dy: Tensor
     inside: Tensor  # signed distance inside the lungs that the finding's side names
+    clouds: Sequence[Tensor]  # noise of each finding's own, as many as its kind wants
 
     @property
     def severity(self) -> Tensor:
         """How bad each is, ready to be combined with maps."""
-        return column([lesion.severity for lesion in self.lesions], self.dx)
-
-    @property
-    def seeds(self) -> NDArray[np.uint64]:
-        """One seed for each finding's outline and texture."""
-        return seeds_of([lesion.seed for lesion in self.lesions], LESION_STREAM)
-
-    def extent(self, usual: float) -> Tensor:
-        """Return half the largest extent, or the usual one for what has none of its own."""
-        return column([(lesion.size or usual) / 2 for lesion in self.lesions], self.dx)
-
-    def cloud(self, cells: int, octaves: int = 3) -> Tensor:
-        """Return noise of each finding's own."""
-        return cloud(self.seeds, cells, self.dx.shape[-1], self.dx.device, octaves)
-
-    def is_form(self, *forms: str) -> Tensor:
-        """Return 1 where a finding has one of these forms, else 0."""
-        return column([float(lesion.form in forms) for lesion in self.lesions], self.dx)
+        return self.common["severity"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +85,53 @@ def places(thorax: Thorax, studies: NDArray[np.int64], lesions: Sequence[Lesion]
     return found
 
 
-def gather(thorax: Thorax, fields: Fields, studies: NDArray[np.int64], lesions: Sequence[Lesion]) -> Group:
-    """Collect what drawing these findings needs."""
-    chosen = fields.take(torch.from_numpy(studies).to(fields.x.device))
+def lesion_seeds(lesions: Sequence[Lesion]) -> NDArray[np.uint64]:
+    """Return one seed for each finding's outline and texture."""
+    return seeds_of([lesion.seed for lesion in lesions], LESION_STREAM)
+
+
+def reach(lesions: Sequence[Lesion], usual: float) -> list[float]:
+    """Return half the largest extent of each, or the usual one for what has none of its own."""
+    return [(lesion.size or usual) / 2 for lesion in lesions]
+
+
+def is_form(lesions: Sequence[Lesion], form: str) -> list[float]:
+    """Return 1 where a finding has this form, else 0."""
+    return [float(lesion.form == form) for lesion in lesions]
+
+
+def columns(
+    thorax: Thorax, studies: NDArray[np.int64], lesions: Sequence[Lesion], breaks: Mapping[int, Floats]
+) -> dict[str, Floats]:
+    """Return what every kind of finding has. ``breaks`` says by row where ribs broke: there their findings lie."""
     middle = places(thorax, studies, lesions)
-    right_x, right_y = column(middle[:, 0, 0], chosen.x), column(middle[:, 0, 1], chosen.x)
-    left_x, left_y = column(middle[:, 1, 0], chosen.x), column(middle[:, 1, 1], chosen.x)
-    dx = torch.where(chosen.is_left, chosen.x - left_x, right_x - chosen.x)
-    dy = chosen.y - torch.where(chosen.is_left, left_y, right_y)
+    is_left = np.array([lesion.side == "left" for lesion in lesions])
+    own = np.where(is_left[:, None], middle[:, 1], middle[:, 0])
+    for row, place in breaks.items():
+        own[row] = place
+    values = (
+        np.array([lesion.severity for lesion in lesions]),
+        *(middle[:, 0, 0], middle[:, 0, 1], middle[:, 1, 0], middle[:, 1, 1]),
+        np.array([float(lesion.side != "left") for lesion in lesions]),
+        np.array([float(lesion.side != "right") for lesion in lesions]),
+        *(own[:, 0], own[:, 1], np.where(is_left, 1.0, -1.0)),
+        *(thorax.apex[studies], thorax.right_dome[studies], thorax.left_dome[studies]),
+        (thorax.right_dome + thorax.left_dome)[studies] / 2,
+        thorax.carina[studies, 1] + 1.5,
+        thorax.heart_middle[studies],
+        np.array([float(thorax.scenes[study].exposure.view == "AP") for study in studies.tolist()]),
+    )
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def around(common: Numbers, fields: Fields) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ``dx``, ``dy`` and ``inside`` of findings, from the fields of each one's study."""
+    dx = torch.where(fields.is_left, fields.x - common["left_x"], common["right_x"] - fields.x)
+    dy = fields.y - torch.where(fields.is_left, common["left_y"], common["right_y"])
     far = torch.full_like(dx, -9.0)
-    right = column([float(lesion.side != "left") for lesion in lesions], dx) > 0
-    left = column([float(lesion.side != "right") for lesion in lesions], dx) > 0
-    inside = torch.maximum(torch.where(right, chosen.lungs[:, 0], far), torch.where(left, chosen.lungs[:, 1], far))
-    return Group(lesions, studies, thorax, chosen, dx, dy, inside)
+    right = torch.where(common["on_right"] > 0, fields.lungs[:, 0], far)
+    left = torch.where(common["on_left"] > 0, fields.lungs[:, 1], far)
+    return dx, dy, torch.maximum(right, left)
 
 
 def over_share(amount: Tensor, share: float = SHARE) -> Tensor:

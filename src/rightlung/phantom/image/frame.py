@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rightlung.phantom.image.anatomy import AXIS, FIELD
 from rightlung.phantom.image.chance import Floats
+from rightlung.phantom.image.numbers import Numbers
 from rightlung.phantom.image.strokes import Strokes
 from rightlung.phantom.scene import Exposure
 
@@ -48,15 +49,16 @@ class Frame:
         turned = np.stack([(cosine * x - sine * y) * scale, (sine * x + cosine * y) * scale], axis=-1)
         return turned + self.origin.reshape(-1, *[1] * (points.ndim - 2), 2)
 
-    def grid(self, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Return the centimetre coordinates of all pixel centres, each ``(n, size, size)``."""
-        columns = np.stack([self.scale, self.cosine, self.sine, self.origin[:, 0], self.origin[:, 1]], axis=1)
-        values = torch.from_numpy(columns.astype(np.float32)).to(device)[:, :, None, None]
-        scale, cosine, sine, origin_x, origin_y = values.unbind(1)
-        steps = (torch.arange(size, device=device, dtype=torch.float32) + 0.5) / size
-        across = (steps[None, None, :] - origin_x) / scale
-        down = (steps[None, :, None] - origin_y) / scale
-        return across * cosine + down * sine, down * cosine - across * sine
+    def columns(self, size: int) -> dict[str, Floats]:
+        """Return what drawing at a size needs to know; ``pixel`` is a pixel's extent in centimetres."""
+        return {
+            "scale": self.scale,
+            "cosine": self.cosine,
+            "sine": self.sine,
+            "origin_x": self.origin[:, 0],
+            "origin_y": self.origin[:, 1],
+            "pixel": 1.0 / (self.scale * size),
+        }
 
     def strokes(self, points: Floats, radius: Floats, layer: int, layers: int, size: int) -> Strokes:
         """Chain points ``(n, k, p, 2)`` with radii ``(n, k, p)``, in centimetres, on one layer of every picture."""
@@ -69,6 +71,15 @@ class Frame:
             np.broadcast_to(thick, points.shape[:-1]).reshape(count * chains, -1),
             plane,
         )
+
+
+def grid(frames: Numbers, size: int) -> tuple[Tensor, Tensor]:
+    """Return the centimetre coordinates of all pixel centres, each ``(n, size, size)``."""
+    scale, cosine, sine = frames["scale"], frames["cosine"], frames["sine"]
+    steps = (torch.arange(size, device=scale.device, dtype=torch.float32) + 0.5) / size
+    across = (steps[None, None, :] - frames["origin_x"]) / scale
+    down = (steps[None, :, None] - frames["origin_y"]) / scale
+    return across * cosine + down * sine, down * cosine - across * sine
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +96,9 @@ class Lookup:
         low = place.long()
         return Lookup(low.flatten(1), (place - low).flatten(1))
 
-    def read(self, tables: Floats | Tensor, shape: torch.Size) -> Tensor:
-        """Read ``tables (n, len(AXIS))`` and return values of the positions' ``shape``."""
-        values = torch.from_numpy(tables.astype(np.float32)) if isinstance(tables, np.ndarray) else tables
-        values = values.to(self.low.device)
-        first = values.gather(1, self.low)
-        second = values.gather(1, self.low + 1)
-        return first.lerp_(second, self.share).view(shape)
+    def read(self, tables: Tensor, shape: torch.Size) -> tuple[Tensor, ...]:
+        """Read ``tables (n, k, len(AXIS))`` and return ``k`` maps of the positions' ``shape``."""
+        low = self.low[:, None].expand(-1, tables.shape[1], -1)
+        first = tables.gather(2, low)
+        second = tables.gather(2, low + 1)
+        return first.lerp_(second, self.share[:, None]).view(shape[0], -1, *shape[1:]).unbind(1)

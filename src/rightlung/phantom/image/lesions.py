@@ -1,197 +1,106 @@
-"""All findings of a batch: drawn kind by kind, then laid over one another in each study."""
+"""The kinds of findings, and what drawing those of a batch needs to know; `overlay` draws them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from rightlung.phantom.image import opacities, pleura
+from rightlung.phantom.image import finding, opacities, pleura
 from rightlung.phantom.image.anatomy import Thorax
-from rightlung.phantom.image.chance import Floats
-from rightlung.phantom.image.fields import Fields, column, enlarge
-from rightlung.phantom.image.finding import Drawn, Group, gather, places
-from rightlung.phantom.image.frame import Frame
+from rightlung.phantom.image.chance import Floats, low_bits, uniforms
+from rightlung.phantom.image.finding import Drawn, Group, Own
+from rightlung.phantom.image.numbers import Columns, table
 from rightlung.phantom.scene import Lesion
 
-_DRAWINGS: dict[str, Callable[[Group], Drawn]] = {
-    "atelectasis": opacities.atelectasis,
-    "cardiomegaly": pleura.heart,
-    "consolidation": opacities.consolidation,
-    "edema": opacities.edema,
-    "emphysema": opacities.emphysema,
-    "enlarged cardiomediastinum": pleura.mediastinum,
-    "hiatal hernia": pleura.hernia,
-    "low lung volumes": opacities.whole_lung,
-    "lung opacity": opacities.haze,
-    "mass": opacities.mass,
-    "nodule": opacities.nodule,
-    "pleural effusion": pleura.effusion,
-    "pleural thickening": pleura.thickening,
-    "pneumonia": opacities.pneumonia,
-    "pneumothorax": pleura.pneumothorax,
-    "scoliosis": pleura.spine,
+
+def _nothing(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+    return {}
+
+
+def _granuloma(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+    return {"reach": [max(lesion.size or 0.5, 0.3) / 2 for lesion in lesions]}
+
+
+def _fracture(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+    return {"reach": [0.7 + 0.35 * (lesion.size or 1.0) for lesion in lesions]}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How findings of one kind are drawn, what from, and which noise they want: bumps across and scales."""
+
+    draw: Callable[[Group], Drawn]
+    columns: Own = _nothing
+    clouds: tuple[tuple[int, int], ...] = ()
+
+
+COARSE: dict[str, Kind] = {
+    "atelectasis": Kind(opacities.atelectasis, opacities.atelectasis_columns, ((16, 3),)),
+    "cardiomegaly": Kind(pleura.heart),
+    "consolidation": Kind(opacities.consolidation, opacities.ellipse(8.0, 0.3), ((12, 3), (30, 2))),
+    "edema": Kind(opacities.edema, opacities.edema_columns, ((16, 3),)),
+    "emphysema": Kind(opacities.emphysema, opacities.emphysema_columns, ((9, 3),)),
+    "enlarged cardiomediastinum": Kind(pleura.mediastinum, pleura.mediastinum_columns),
+    "hiatal hernia": Kind(pleura.hernia, pleura.hernia_columns),
+    "low lung volumes": Kind(opacities.whole_lung),
+    "lung opacity": Kind(opacities.haze, opacities.ellipse(8.0, 0.35), ((10, 3),)),
+    "mass": Kind(opacities.mass, opacities.mass_columns, ((40, 2),)),
+    "pleural effusion": Kind(pleura.effusion, pleura.effusion_columns, ((8, 2),)),
+    "pleural thickening": Kind(pleura.thickening, pleura.thickening_columns, ((16, 2),)),
+    "pneumonia": Kind(opacities.pneumonia, opacities.ellipse(8.0, 0.4), ((22, 3),)),
+    "pneumothorax": Kind(pleura.pneumothorax, pleura.pneumothorax_columns, ((5, 1),)),
+    "scoliosis": Kind(pleura.spine),
 }
-_FINE = ("nodule",)  # too small for the coarse grid
-_POINTS = ("calcified granuloma", "fracture", "rib fracture")
+FINE = {"nodule": Kind(opacities.nodule, opacities.nodule_columns, ((60, 2),))}  # too small for the coarse grid
+POINTS: dict[str, Own] = {"calcified granuloma": _granuloma, "fracture": _fracture, "rib fracture": _fracture}
+_OWN: dict[str, Own] = {name: kind.columns for name, kind in (COARSE | FINE).items()} | POINTS
+KINDS = tuple(_OWN)
+"""All kinds of finding, those that are drawn on the coarse grid first."""
+
+_MOST_OWN = 6  # columns that a kind has to itself, at the most
+TURN = {
+    kind: turn for turn, kind in enumerate(sorted(KINDS))
+}  # findings are laid over one another in the order of their names
 
 
-@dataclass(slots=True)
-class Overlay:
-    """What the findings of a batch do together, at the picture's resolution ``(n, size, size)``, and their masks."""
+@dataclass(frozen=True, slots=True)
+class Lesions:
+    """The findings of a batch as arrays, a row a finding: what geometry hands over to drawing."""
 
-    keep: Tensor | None  # share of the lung's air that stays
-    water: Tensor | None  # centimetres of water added
-    bone: Tensor | None  # centimetres of bone added
-    markings: Tensor | None  # factor of the vessels
-    masks: list[Tensor]  # per study (lesions, size, size) bool
-
-
-def draw_lesions(
-    thorax: Thorax, frame: Frame, fields: Fields, lungs: Tensor, breaks: dict[tuple[int, int], Floats], size: int
-) -> Overlay:
-    """Draw the findings of a batch. ``lungs (n, 2, size, size)`` are signed distances; ribs broke at ``breaks``."""
-    device = fields.x.device
-    count = len(thorax)
-    overlay = Overlay(None, None, None, None, [])
-    overlay.masks = [
-        torch.zeros((len(scene.lesions), size, size), dtype=torch.bool, device=device) for scene in thorax.scenes
-    ]
-    kinds: dict[str, list[tuple[int, int, Lesion]]] = {}
-    for study, scene in enumerate(thorax.scenes):
-        for number, lesion in enumerate(scene.lesions):
-            kinds.setdefault(lesion.finding, []).append((study, number, lesion))
-    outline = lungs.amax(1)
-    for finding in sorted(kinds):
-        entries = kinds[finding]
-        studies = np.array([study for study, _, _ in entries], dtype=np.int64)
-        found = [lesion for _, _, lesion in entries]
-        if finding in _POINTS:
-            masks = _draw_points(overlay, thorax, frame, entries, breaks, outline, size)
-        else:
-            group = gather(thorax, fields, studies, found)
-            if finding in _FINE:
-                group = _at_full_size(group, frame, size)
-            drawn = _DRAWINGS[finding](group)
-            masks = _merge(overlay, drawn, studies, outline, count, size)
-        for (study, number, _), mask in zip(entries, masks, strict=True):
-            overlay.masks[study][number] = mask
-    return overlay
+    counts: list[int]  # of each study
+    whole: NDArray[np.int32]  # (k, 4): kind, study, place among all findings study by study, seed of its noise
+    common: NDArray[np.float32]  # (k, c) columns that every kind has
+    own: NDArray[np.float32]  # (k, 6) columns of its kind
 
 
-def _at_full_size(group: Group, frame: Frame, size: int) -> Group:
-    """Return the group with distances from its middle at the picture's own resolution."""
-    x, y = frame.take(group.studies).grid(size, group.dx.device)
-    middle = places(group.thorax, group.studies, group.lesions)
-    is_left = np.array([lesion.side == "left" for lesion in group.lesions])
-    own = np.where(is_left[:, None], middle[:, 1], middle[:, 0])
-    inside = enlarge(group.inside, size)
-    sign = column(np.where(is_left, 1.0, -1.0), x)
-    dx, dy = (x - column(own[:, 0], x)) * sign, y - column(own[:, 1], x)
-    return Group(group.lesions, group.studies, group.thorax, group.fields, dx, dy, inside)
+@cache
+def own_names(kind: str) -> tuple[str, ...]:
+    """Return the names of the columns that a kind of finding has to itself."""
+    return tuple(_OWN[kind]([], np.zeros((0, 6))))
 
 
-def _ranks(studies: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Split positions into rounds in which every study occurs at most once, so that a round can be applied at once."""
-    seen: dict[int, int] = {}
-    rounds: list[list[int]] = []
-    for position, study in enumerate(studies.tolist()):
-        turn = seen.get(study, 0)
-        seen[study] = turn + 1
-        if turn == len(rounds):
-            rounds.append([])
-        rounds[turn].append(position)
-    return [np.array(entry, dtype=np.int64) for entry in rounds]
-
-
-def _merge(
-    overlay: Overlay, drawn: Drawn, studies: NDArray[np.int64], outline: Tensor, count: int, size: int
-) -> Tensor:
-    """Lay findings of one kind over their studies and return their masks ``(k, size, size)``."""
-
-    def full(maps: Tensor) -> Tensor:
-        return maps if maps.shape[-1] == size else enlarge(maps, size)
-
-    def blank(value: float) -> Tensor:
-        return torch.full((count, size, size), value, device=outline.device)
-
-    mask = full(drawn.extent) > 0
-    fill = None if drawn.fill is None else full(drawn.fill)
-    water = None if drawn.water is None else full(drawn.water)
-    fade = None if drawn.fade is None else full(drawn.fade)
-    if drawn.gap is not None:
-        # The visceral pleura is a fraction of a millimetre thick, but met edge-on over centimetres.
-        line = torch.exp(-(full(drawn.gap) / 0.085).square()) * 1.7
-        water = line if water is None else water + line
-    chosen = outline[torch.from_numpy(studies).to(outline.device)]
-    if drawn.where == "between":
-        mask &= chosen <= 0
-    elif drawn.where == "lung":
-        mask &= chosen > 0
-        if water is not None:
-            water = water * (chosen / 0.14 + 0.5).clamp(0, 1)
-    for positions in _ranks(studies):
-        where = torch.from_numpy(studies[positions]).to(outline.device)
-        rows = torch.from_numpy(positions).to(outline.device)
-        if fill is not None:
-            overlay.keep = blank(1.0) if overlay.keep is None else overlay.keep
-            overlay.keep[where] = overlay.keep[where] * (1.0 - fill[rows])
-        if water is not None:
-            overlay.water = blank(0.0) if overlay.water is None else overlay.water
-            overlay.water[where] = overlay.water[where] + water[rows]
-        if fade is not None:
-            overlay.markings = blank(1.0) if overlay.markings is None else overlay.markings
-            overlay.markings[where] = torch.minimum(overlay.markings[where], (1.0 - fade[rows]).clamp_min(-0.7))
-    return mask
-
-
-def _draw_points(
-    overlay: Overlay,
-    thorax: Thorax,
-    frame: Frame,
-    entries: Sequence[tuple[int, int, Lesion]],
-    breaks: dict[tuple[int, int], Floats],
-    outline: Tensor,
-    size: int,
-) -> Tensor:
-    """Draw what is a few pixels large: calcified granulomas, and the masks of broken ribs."""
-    studies = np.array([study for study, _, _ in entries], dtype=np.int64)
-    lesions = [lesion for _, _, lesion in entries]
-    middle = places(thorax, studies, lesions)
-    own = np.stack([middle[row, int(lesion.side == "left")] for row, lesion in enumerate(lesions)])
-    for row, (study, number, _) in enumerate(entries):
-        own[row] = breaks.get((study, number), own[row])
-    x, y = frame.take(studies).grid(size, outline.device)
-    distance = torch.hypot(x - column(own[:, 0], x), y - column(own[:, 1], x))
-    if lesions[0].finding != "calcified granuloma":
-        # Blood lies around a fresh break, callus around an old one; both grow with the displacement.
-        worse = column([lesion.severity for lesion in lesions], x)
-        blood = 1.5 * worse * torch.exp(-(distance / 1.0).square())
-        callus = (worse - 0.45).clamp_min(0) * torch.exp(-((distance - 0.55) / 0.28).square())
-        _add(overlay, blood, callus, studies, len(thorax))
-        return distance < column([0.7 + 0.35 * (lesion.size or 1.0) for lesion in lesions], x)
-    reach = column([max(lesion.size or 0.5, 0.3) / 2 for lesion in lesions], x)
-    pixel = column(1.0 / (frame.scale[studies] * size), x)
-    ball = (1.0 - (distance / torch.maximum(reach, pixel)).square()).clamp_min(0).sqrt()
-    severity = column([lesion.severity for lesion in lesions], x)
-    bone = ball * (0.6 + 1.0 * severity) * (0.8 + reach)
-    _add(overlay, None, bone, studies, len(thorax))
-    return ball > 0.3
-
-
-def _add(overlay: Overlay, water: Tensor | None, bone: Tensor, studies: NDArray[np.int64], count: int) -> None:
-    """Add what small findings ``(k, size, size)`` hold to their studies."""
-    if overlay.bone is None:
-        overlay.bone = bone.new_zeros((count, *bone.shape[1:]))
-    if water is not None and overlay.water is None:
-        overlay.water = bone.new_zeros((count, *bone.shape[1:]))
-    for positions in _ranks(studies):
-        where = torch.from_numpy(studies[positions]).to(bone.device)
-        rows = torch.from_numpy(positions).to(bone.device)
-        overlay.bone[where] = overlay.bone[where] + bone[rows]
-        if water is not None and overlay.water is not None:
-            overlay.water[where] = overlay.water[where] + water[rows]
+def prepare(thorax: Thorax, breaks: Mapping[tuple[int, int], Floats]) -> Lesions:
+    """Work out what drawing the findings of a batch needs; ribs broke at ``breaks``, by study and number."""
+    found = [(study, number, lesion) for study, scene in enumerate(thorax.scenes)
+             for number, lesion in enumerate(scene.lesions)]  # fmt: skip
+    counts = [len(scene.lesions) for scene in thorax.scenes]
+    if not found:
+        empty = np.zeros((0, len(finding.COLUMNS)), dtype=np.float32)
+        return Lesions(counts, np.zeros((0, 4), dtype=np.int32), empty, empty[:, :_MOST_OWN])
+    lesions = [lesion for _, _, lesion in found]
+    seeds = finding.lesion_seeds(lesions)
+    chance = uniforms(seeds, 6)
+    kinds = np.array([KINDS.index(lesion.finding) for lesion in lesions])
+    studies = np.array([study for study, _, _ in found])
+    broken = {row: breaks[study, number] for row, (study, number, _) in enumerate(found) if (study, number) in breaks}
+    own = np.zeros((len(found), _MOST_OWN), dtype=np.float32)
+    for kind in np.unique(kinds).tolist():
+        rows = np.flatnonzero(kinds == kind)
+        columns = _OWN[KINDS[kind]]([lesions[row] for row in rows], chance[rows])
+        own[rows, : len(columns)] = table(columns, len(rows))
+    whole = np.stack([kinds, studies, np.arange(len(found)), low_bits(seeds)], axis=1).astype(np.int32)
+    return Lesions(counts, whole, table(finding.columns(thorax, studies, lesions, broken), len(found)), own)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rightlung.phantom.image.chance import uniforms
-from rightlung.phantom.image.fields import column, smooth_step
-from rightlung.phantom.image.finding import Drawn, Group, over_share
+from rightlung.phantom.image.chance import Floats
+from rightlung.phantom.image.fields import smooth_step
+from rightlung.phantom.image.finding import Drawn, Group, Own, is_form, over_share, reach
+from rightlung.phantom.image.numbers import Columns
+from rightlung.phantom.scene import Lesion
 
 
 def _coverage(group: Group) -> Tensor:
@@ -18,30 +21,41 @@ def _coverage(group: Group) -> Tensor:
     return (group.inside / 0.3 + 2.0).clamp(0, 1)
 
 
-def _radius(group: Group, usual: float, flattening: float) -> Tensor:
-    """Return the distance from the middle relative to an ellipse whose axes vary from finding to finding."""
-    reach = group.extent(usual)
-    chance = uniforms(group.seeds, 3)
-    ratio = column(1.0 - flattening * chance[:, 0], group.dx)
-    lean = column((chance[:, 1] - 0.5) * 1.6, group.dx)
+def ellipse(usual: float, flattening: float) -> Own:
+    """Return the columns of an ellipse whose axes vary from finding to finding."""
+
+    def columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+        return {
+            "reach": reach(lesions, usual),
+            "ratio": 1.0 - flattening * chance[:, 0],
+            "lean": (chance[:, 1] - 0.5) * 1.6,
+        }
+
+    return columns
+
+
+def _radius(group: Group) -> Tensor:
+    """Return the distance from the middle relative to the ellipse."""
+    half, lean = group.own["reach"], group.own["lean"]
     along, aside = torch.cos(lean), torch.sin(lean)
     u = group.dx * along + group.dy * aside
     v = group.dy * along - group.dx * aside
-    return torch.hypot(u / reach, v / (reach * ratio))
+    return torch.hypot(u / half, v / (half * group.own["ratio"]))
 
 
 def consolidation(group: Group) -> Drawn:
     """Draw air spaces filled: dense, fluffy at the edge, with bronchi that stay black inside."""
-    edge = 1.0 - _radius(group, 8.0, 0.3) + 0.16 * group.cloud(12)
-    body = smooth_step(edge, -0.05, 0.75) * (1.0 + 0.06 * group.cloud(30, 2)) * _coverage(group)
+    coarse, fine = group.clouds
+    edge = 1.0 - _radius(group) + 0.16 * coarse
+    body = smooth_step(edge, -0.05, 0.75) * (1.0 + 0.06 * fine) * _coverage(group)
     fill = body * (0.36 + 0.42 * group.severity)
     return Drawn(extent=over_share(fill), fill=fill, fade=1.55 * body * (0.45 + 0.55 * group.severity))
 
 
 def pneumonia(group: Group) -> Drawn:
     """Draw patches: several small foci that run together."""
-    patchy = group.cloud(22, 3)
-    near = 1.0 - _radius(group, 8.0, 0.4)
+    (patchy,) = group.clouds
+    near = 1.0 - _radius(group)
     edge = near + 0.3 * patchy * smooth_step(near, -0.35, 0.2)
     body = smooth_step(edge, 0.0, 0.95) * (0.85 + 0.22 * patchy).clamp(0.3, 1.3) * _coverage(group)
     fill = (body * (0.27 + 0.4 * group.severity)).clamp_max(0.85)
@@ -50,10 +64,15 @@ def pneumonia(group: Group) -> Drawn:
 
 def haze(group: Group) -> Drawn:
     """Draw an opacity without any shape of its own, through which vessels show."""
-    edge = 1.0 - _radius(group, 8.0, 0.35) + 0.12 * group.cloud(10)
+    edge = 1.0 - _radius(group) + 0.12 * group.clouds[0]
     body = smooth_step(edge, 0.0, 0.8) * _coverage(group)
     fill = body * (0.18 + 0.38 * group.severity)
     return Drawn(extent=over_share(fill), fill=fill)
+
+
+def edema_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+    """Return whether it is in the septa above all."""
+    return {"interstitial": is_form(lesions, "interstitial")}
 
 
 def edema(group: Group) -> Drawn:
@@ -61,9 +80,9 @@ def edema(group: Group) -> Drawn:
     fields = group.fields
     wing = torch.exp(-((fields.across - 0.25) / 0.46).square()) * smooth_step(fields.down, 0.1, 0.4)
     wing = wing * (1 - 0.45 * smooth_step(fields.down, 0.8, 1.0))
-    body = wing * (1.0 + 0.2 * group.cloud(16)).clamp(0.3, 1.6) * _coverage(group)
+    body = wing * (1.0 + 0.2 * group.clouds[0]).clamp(0.3, 1.6) * _coverage(group)
     # Fluid in the septa comes before fluid in the air spaces: lines first, then haze.
-    septal = group.is_form("interstitial")
+    septal = group.own["interstitial"]
     fill = (body * (0.12 + 0.42 * group.severity) * (1 - 0.35 * septal)).clamp_max(0.8)
     near = 1 - smooth_step(fields.wall, 1.6, 2.4)
     rows = torch.cos((fields.y + 0.25 * fields.wall) * (2 * math.pi / 0.85)).clamp_min(0).pow(6)
@@ -72,29 +91,38 @@ def edema(group: Group) -> Drawn:
     return Drawn(extent=over_share(wing * _coverage(group), 0.4), fill=fill, water=water)
 
 
+def atelectasis_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+    """Return a plate's lean and extent, and a collapsed lobe's place."""
+    zone = np.array([_zone(lesion.region, lesion.place[1]) for lesion in lesions])
+    return {
+        "reach": reach(lesions, 6.0),
+        "lean": (chance[:, 0] - 0.5) * 0.7,
+        "upper": (zone == 0).astype(np.float64),
+        "mid": (zone == 1).astype(np.float64),
+        "lobar": is_form(lesions, "lobar"),
+    }
+
+
 def atelectasis(group: Group) -> Drawn:
     """Draw plates as thin bands, lobes as wedges that a fissure bounds; volume loss itself moves the anatomy."""
     fields = group.fields
     severity = group.severity
-    chance = uniforms(group.seeds, 3)
-    lean = column((chance[:, 0] - 0.5) * 0.7, group.dx)
+    lean, half = group.own["lean"], group.own["reach"]
     u = group.dx * torch.cos(lean) + group.dy * torch.sin(lean)
     v = group.dy * torch.cos(lean) - group.dx * torch.sin(lean) + 0.02 * u.square()
-    reach = group.extent(6.0)
     thick = 0.2 + 0.3 * severity
-    band = torch.exp(-(v / thick).square()) * smooth_step(1.0 - u.abs() / reach, 0.0, 0.25) * _coverage(group)
-    zone = np.array([_zone(lesion.region, lesion.place[1]) for lesion in group.lesions])
+    band = torch.exp(-(v / thick).square()) * smooth_step(1.0 - u.abs() / half, 0.0, 0.25) * _coverage(group)
     line = torch.where(
-        column(zone == 0, fields.x) > 0,
+        group.own["upper"] > 0,
         (0.43 - fields.down) - 0.24 * (fields.across - 0.2) + 0.1 * fields.across.square(),
         torch.where(
-            column(zone == 1, fields.x) > 0,
+            group.own["mid"] > 0,
             0.16 - (fields.down - 0.68).abs() - 0.14 * fields.across,
             (fields.down - 0.46) - 0.72 * fields.across,
         ),
     )
-    wedge = smooth_step(line + 0.012 * group.cloud(16), 0.0, 0.09) * _coverage(group)
-    lobar = group.is_form("lobar")
+    wedge = smooth_step(line + 0.012 * group.clouds[0], 0.0, 0.09) * _coverage(group)
+    lobar = group.own["lobar"]
     plate = band * (1 - lobar)
     fill = wedge * lobar * (0.34 + 0.45 * severity)
     water = plate * (0.9 + 1.6 * severity)
@@ -113,42 +141,61 @@ def _zone(region: str, down: float) -> int:
     return 0 if down < 0.4 else 2
 
 
+def nodule_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+    """Return its extent."""
+    return {"reach": reach(lesions, 1.6)}
+
+
 def nodule(group: Group) -> Drawn:
     """Draw a ball: what the beam crosses of it is its chord, a little softened."""
-    reach = group.extent(1.6)
-    ball = (1.0 - (torch.hypot(group.dx, group.dy) / reach).square()).clamp_min(0).sqrt()
-    ball = ball * (1.0 + 0.06 * group.cloud(60, 2)) * _coverage(group)
-    return Drawn(extent=over_share(ball), water=ball * (0.6 + 2 * reach) * (1.0 + 1.0 * group.severity))
+    half = group.own["reach"]
+    ball = (1.0 - (torch.hypot(group.dx, group.dy) / half).square()).clamp_min(0).sqrt()
+    ball = ball * (1.0 + 0.06 * group.clouds[0]) * _coverage(group)
+    return Drawn(extent=over_share(ball), water=ball * (0.6 + 2 * half) * (1.0 + 1.0 * group.severity))
+
+
+def mass_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+    """Return its extent, and where its lobes and spicules lie around it."""
+    phases = chance * 2 * math.pi
+    return {
+        "reach": reach(lesions, 4.5),
+        "spiculated": is_form(lesions, "spiculated"),
+        **{f"phase_{number}": phases[:, number] for number in range(4)},
+    }
 
 
 def mass(group: Group) -> Drawn:
     """Draw a large ball, lobulated or with spicules that reach into the lung."""
-    reach = group.extent(4.5)
+    half = group.own["reach"]
     distance = torch.hypot(group.dx, group.dy)
     angle = torch.atan2(group.dy, group.dx)
-    chance = uniforms(group.seeds, 6) * 2 * math.pi
     wave = sum(
-        (torch.cos(order * angle + column(chance[:, index], angle)) for index, order in enumerate((2, 3, 5))),
+        (torch.cos(order * angle + group.own[f"phase_{index}"]) for index, order in enumerate((2, 3, 5))),
         torch.zeros_like(angle),
     )
-    spiky = group.is_form("spiculated")
-    outline = reach * (1.0 + (0.065 - 0.03 * spiky) * wave)
+    spiky = group.own["spiculated"]
+    outline = half * (1.0 + (0.065 - 0.03 * spiky) * wave)
     ball = (1.0 - (distance / outline).square()).clamp_min(0).sqrt()
-    rays = (torch.cos(11 * angle + column(chance[:, 3], angle) + 2 * wave)).clamp_min(0).pow(5)
-    rays = rays * (1 - smooth_step(distance / reach, 0.85, 1.45)) * smooth_step(distance / reach, 0.5, 0.95)
-    body = (ball + 0.22 * spiky * rays) * (1.0 + 0.05 * group.cloud(40, 2)) * _coverage(group)
-    water = body * (2 * reach).clamp_max(7.0) * (0.6 + 0.5 * group.severity)
+    rays = (torch.cos(11 * angle + group.own["phase_3"] + 2 * wave)).clamp_min(0).pow(5)
+    rays = rays * (1 - smooth_step(distance / half, 0.85, 1.45)) * smooth_step(distance / half, 0.5, 0.95)
+    body = (ball + 0.22 * spiky * rays) * (1.0 + 0.05 * group.clouds[0]) * _coverage(group)
+    water = body * (2 * half).clamp_max(7.0) * (0.6 + 0.5 * group.severity)
     return Drawn(extent=over_share(body), water=water, fade=0.5 * ball * _coverage(group))
+
+
+def emphysema_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+    """Return whether it keeps to the upper zones."""
+    return {"upper": [float(lesion.region.startswith("upper")) for lesion in lesions]}
 
 
 def emphysema(group: Group) -> Drawn:
     """Draw lung that has been lost: darker, most of all in patches of the upper zones."""
     down = group.fields.down
-    only_upper = column([float(lesion.region.startswith("upper")) for lesion in group.lesions], down)
+    only_upper = group.own["upper"]
     everywhere, high = 1.0 - 0.4 * smooth_step(down, 0.3, 0.9), 1.0 - smooth_step(down, 0.3, 0.55)
     upper = torch.where(only_upper > 0, high, everywhere)
     extent = torch.where(only_upper > 0, torch.minimum(group.inside, (0.45 - down) * 20.0), group.inside)
-    lost = (0.5 + 0.35 * group.cloud(9)).clamp(0.1, 1.0) * upper * _coverage(group)
+    lost = (0.5 + 0.35 * group.clouds[0]).clamp(0.1, 1.0) * upper * _coverage(group)
     return Drawn(extent=extent, fill=-0.08 * lost * (0.3 + group.severity), fade=0.45 * lost * group.severity)
 
 

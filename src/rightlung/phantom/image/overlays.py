@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -63,34 +62,33 @@ def exposed_field(scenes: Sequence[Scene], size: int) -> NDArray[np.int64]:
     return found
 
 
-def add_overlays(scenes: Sequence[Scene], images: Tensor) -> Tensor:
-    """Put markers, words and borders on pictures ``(n, size, size)``, in place."""
-    size = images.shape[-1]
-    field = exposed_field(scenes, size).tolist()
+def ink(scenes: Sequence[Scene], size: int) -> NDArray[np.int32]:
+    """Return the pixels under markers and words, counted through all pictures ``(n, size, size)``."""
+    found: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
     for index, scene in enumerate(scenes):
         exposure = scene.exposure
         if exposure.marker != "none":
             x, y, height = marker_place(scene, size)
-            _stamp(images[index], lettering(exposure.marker, height), x, y)
+            found.append(_stamped(lettering(exposure.marker, height), x, y, size) + index * size * size)
         if exposure.text_box:
             word = "PORTABLE" if exposure.portable else ("AP" if exposure.view == "AP" else "PA ERECT")
             height = max(7, round(size * 0.027))
             letters = lettering(word, height)
             x = round(0.03 * size) if exposure.marker != "R" else size - letters.shape[1] - round(0.03 * size)
-            _stamp(images[index], letters, x, round(0.02 * size))
-        left, top, right, bottom = field[index]
-        if any(exposure.collimated):
-            images[index, :top] = 0.0
-            images[index, bottom:] = 0.0
-            images[index, :, :left] = 0.0
-            images[index, :, right:] = 0.0
-    return images
+            found.append(_stamped(letters, x, round(0.02 * size), size) + index * size * size)
+    return np.concatenate(found).astype(np.int32)
 
 
-def _stamp(image: Tensor, letters: NDArray[np.float32], x: int, y: int) -> None:
-    """Lay white letters over an image where they fit."""
-    size = image.shape[-1]
+def _stamped(letters: NDArray[np.float32], x: int, y: int, size: int) -> NDArray[np.int64]:
+    """Return the pixels of one picture that letters cover, where they fit."""
     x, y = min(max(x, 0), size - 1), min(max(y, 0), size - 1)
-    ink = torch.from_numpy(letters[: size - y, : size - x]).to(image.device)
-    window = image[y : y + ink.shape[0], x : x + ink.shape[1]]
-    window.copy_(torch.maximum(window, 0.97 * ink))
+    rows, columns = np.nonzero(letters[: size - y, : size - x])
+    return (rows + y) * size + columns + x
+
+
+def add_overlays(images: Tensor, inked: Tensor, exposed: Tensor) -> Tensor:
+    """Put white letters at pixels ``inked`` and black borders outside ``exposed`` on pictures, in place."""
+    flat = images.view(-1)
+    inked = inked.long()
+    flat[inked] = flat[inked].clamp_min_(0.97)
+    return images.mul_(exposed)

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from rightlung.phantom.image.chance import Floats, normals, seeds_of, uniforms
-from rightlung.phantom.image.fields import column, enlarge
+from rightlung.phantom.image.chance import Floats, low_bits, normals, seeds_of, uniforms
+from rightlung.phantom.image.fields import enlarge
+from rightlung.phantom.image.numbers import Numbers
 from rightlung.phantom.scene import Scene
 
 WATER = 0.19  # attenuation a centimetre at the mean energy of a 110 kV beam
@@ -49,69 +51,83 @@ def shrink(maps: Tensor, factor: int) -> Tensor:
     return functional.avg_pool2d(maps[:, None], factor)[:, 0]
 
 
-def expose(scenes: Sequence[Scene], attenuation: Tensor) -> Tensor:
-    """Return the detector's signal, noise included, as minus its logarithm, ``(n, size, size)``."""
-    size = attenuation.shape[-1]
-    device = attenuation.device
+def columns(scenes: Sequence[Scene]) -> dict[str, Floats]:
+    """Return what exposure and display are made from."""
     exposures = [scene.exposure for scene in scenes]
-    seeds = seeds_of([exposure.seed for exposure in exposures], NOISE_STREAM)
-    chance = uniforms(seeds, 8)
+    chance = uniforms(seeds_of([exposure.seed for exposure in exposures], NOISE_STREAM), 8)
     style = look(scenes)
     bedside = np.array([float(exposure.portable) for exposure in exposures])
+    # Thick patients and old cassettes scatter more: a share of pictures is grey and hazy.
+    fat = np.array([scene.body.fat for scene in scenes])
+    hazy = np.clip(style[:, 0] * 3.0 - 2.0, 0, 1)
+    dose = [PHOTONS * exposure.dose * (0.5 if exposure.portable else 1.0) for exposure in exposures]
+    return {
+        "scatter": 0.2 + 0.2 * style[:, 1] + 0.4 * bedside + 0.25 * np.clip(fat - 0.4, 0, 1) + 0.6 * hazy,
+        "heel_down": 0.24 * (style[:, 2] - 0.5),
+        "heel_across": 0.44 * (style[:, 3] - 0.5),
+        "blur": 0.04 + 0.10 * bedside + 0.24 * style[:, 4] ** 2,
+        "grid_depth": np.array([0.012 * float(exposure.grid_lines) for exposure in exposures]),
+        "grid_cycles": np.array([0.31 + 0.15 * value for value in chance[:, 3]]) * 2 * np.pi,
+        "photons": np.array(dose),
+        "bedside": bedside,
+        "contrast": np.array([exposure.contrast for exposure in exposures]),
+        "brightness": np.array([exposure.brightness for exposure in exposures]),
+        # The automatic exposure is measured under the lungs, so a thick chest is not a bright one.
+        "bulk": np.array([0.42 * scene.body.fat + 0.34 * scene.body.breasts for scene in scenes]),
+        "sharpening": 0.2 + 0.7 * style[:, 5],
+        "gamma": np.exp(0.12 + 0.5 * (style[:, 6] + style[:, 7] - 1.0)),
+        "bend": 1.2 * (style[:, 8] - 0.35),
+    }
+
+
+def seeds(scenes: Sequence[Scene]) -> NDArray[np.int32]:
+    """Return the seeds of the noise, ``(n,)``."""
+    return low_bits(seeds_of([scene.exposure.seed for scene in scenes], NOISE_STREAM))
+
+
+def expose(studies: Numbers, noise: Tensor, attenuation: Tensor) -> Tensor:
+    """Return the detector's signal as minus its logarithm, ``(n, size, size)``, with noise of seeds ``(n,)``."""
+    size = attenuation.shape[-1]
+    device = attenuation.device
     primary = torch.exp(-attenuation)
     # Scatter spreads over centimetres, so a sixteenth of the resolution holds all of it. No grid at the bedside.
     factor = max(1, size // 32)
     wide = box_blur(shrink(primary, factor), 3, 2)
-    # Thick patients and old cassettes scatter more: a share of pictures is grey and hazy.
-    fat = np.array([scene.body.fat for scene in scenes])
-    hazy = np.clip(style[:, 0] * 3.0 - 2.0, 0, 1)
-    ratio = column(0.2 + 0.2 * style[:, 1] + 0.4 * bedside + 0.25 * np.clip(fat - 0.4, 0, 1) + 0.6 * hazy, primary)
-    signal = primary + enlarge(wide, size) * ratio
+    signal = primary + enlarge(wide, size) * studies["scatter"]
     lines = torch.linspace(-1, 1, size, device=device)[None, :, None]
-    signal = signal * (1.0 + column(0.24 * (style[:, 2] - 0.5), signal) * lines)
-    signal = signal * (1.0 + column(0.44 * (style[:, 3] - 0.5), signal) * lines.transpose(1, 2))
-    blur = column(0.04 + 0.10 * bedside + 0.24 * style[:, 4] ** 2, signal)
-    signal = soft_blur(signal, blur)
-    gridded = column([0.012 * float(exposure.grid_lines) for exposure in exposures], signal)
-    cycles = column(np.array([0.31 + 0.15 * value for value in chance[:, 3]]) * 2 * np.pi, signal)
-    signal = signal * (1.0 + gridded * torch.sin(torch.arange(size, device=device)[None, None] * cycles))
-    photons = column([PHOTONS * exposure.dose * (0.5 if exposure.portable else 1.0) for exposure in exposures], signal)
-    photons = photons * (256.0 / size) ** 2
-    random = normals(seeds, size * size, device).view(-1, size, size)
+    signal = signal * (1.0 + studies["heel_down"] * lines)
+    signal = signal * (1.0 + studies["heel_across"] * lines.transpose(1, 2))
+    signal = soft_blur(signal, studies["blur"])
+    cells = torch.arange(size, device=device)[None, None]
+    signal = signal * (1.0 + studies["grid_depth"] * torch.sin(cells * studies["grid_cycles"]))
+    photons = studies["photons"] * (256.0 / size) ** 2
+    random = normals(noise, size * size).view(-1, size, size)
     noisy = signal + random * (signal / photons + 1e-8).sqrt_()
     return -torch.log(noisy.clamp_min_(2e-4))
 
 
-def display(scenes: Sequence[Scene], logarithm: Tensor) -> Tensor:
+def display(studies: Numbers, logarithm: Tensor) -> Tensor:
     """Return grey values in 0 to 1 as a workstation shows them: windowed, S-shaped, edges slightly enhanced."""
     size = logarithm.shape[-1]
-    exposures = [scene.exposure for scene in scenes]
-    bedside = column([float(exposure.portable) for exposure in exposures], logarithm)
-    contrast = column([exposure.contrast for exposure in exposures], logarithm)
-    brightness = column([exposure.brightness for exposure in exposures], logarithm)
-    # The automatic exposure is measured under the lungs, so a thick chest is not a bright one.
-    bulk = column([0.42 * scene.body.fat + 0.34 * scene.body.breasts for scene in scenes], logarithm)
+    bedside = studies["bedside"]
     factor = max(1, size // 64)
     local = enlarge(box_blur(shrink(logarithm, factor), 2, 2), size)
     detail = logarithm - local
-    style = look(scenes)
-    sharpened = logarithm + column(0.2 + 0.7 * style[:, 5], logarithm) * detail
+    sharpened = logarithm + studies["sharpening"] * detail
     # A film's shoulder: lungs get most of the range, and what is dense comes near white without reaching it.
-    start = 0.66 - 0.1 * bedside + bulk
+    start = 0.66 - 0.1 * bedside + studies["bulk"]
     speed = 0.58 - 0.05 * bedside
     # Its toe is soft, too: what is nearly black is not cut off.
     above = sharpened - start
     above = (above + (above * above + 0.03).sqrt_()) * 0.5
     value = 1.0 - torch.exp(above.mul_(-speed))
     # Contrast turns about the grey of the lungs' border.
-    value = (value - 0.5) * contrast + 0.5 + brightness
-    return tone(style, value.clamp_(0.0, 1.0))
+    value = (value - 0.5) * studies["contrast"] + 0.5 + studies["brightness"]
+    return tone(studies, value.clamp_(0.0, 1.0))
 
 
-def tone(style: Floats, value: Tensor) -> Tensor:
+def tone(studies: Numbers, value: Tensor) -> Tensor:
     """Bend grey values in 0 to 1 as one of many vendors' tables: a gamma, then an S or its inverse about mid-grey."""
-    gamma = column(np.exp(0.12 + 0.5 * (style[:, 6] + style[:, 7] - 1.0)), value)
-    value = value.clamp_min_(1e-4).pow_(gamma)
-    bend = column(1.2 * (style[:, 8] - 0.35), value)
+    value = value.clamp_min_(1e-4).pow_(studies["gamma"])
     curve = (3.0 - 2.0 * value).mul_(value).mul_(value).sub_(value)
-    return curve.mul_(bend).add_(value).clamp_(0.0, 1.0)
+    return curve.mul_(studies["bend"]).add_(value).clamp_(0.0, 1.0)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
-from rightlung.phantom.image.fields import column, smooth_step
-from rightlung.phantom.image.finding import Drawn, Group, over_share
+from rightlung.phantom.image.chance import Floats
+from rightlung.phantom.image.fields import smooth_step
+from rightlung.phantom.image.finding import Drawn, Group, is_form, over_share, reach
+from rightlung.phantom.image.numbers import Columns
+from rightlung.phantom.scene import Lesion
 
 
 def _coverage(group: Group) -> Tensor:
@@ -14,39 +19,52 @@ def _coverage(group: Group) -> Tensor:
     return (group.inside / 0.3 + 2.0).clamp(0, 1)
 
 
+def effusion_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+    """Return whether it is trapped and so does not sink."""
+    return {"loculated": is_form(lesions, "loculated")}
+
+
 def effusion(group: Group) -> Drawn:
     """Draw fluid that sinks: it blunts the angle, climbs along the chest wall, and at last whitens the hemithorax."""
     fields = group.fields
     severity = group.severity
-    thorax, studies = group.thorax, group.studies
-    right, left = column(thorax.right_dome[studies], fields.x), column(thorax.left_dome[studies], fields.x)
-    angle = torch.where(fields.is_left, left, right) + 5.0
+    angle = torch.where(fields.is_left, group.common["left_dome"], group.common["right_dome"]) + 5.0
     height = 2.4 + 10.0 * severity + 38.0 * (severity - 0.62).clamp_min(0)
     climb = 2.6 * torch.exp(-fields.wall.clamp_min(0) / 1.1) + 0.5 * torch.exp(-fields.across.clamp_min(0) / 0.08)
     above = angle - height - fields.y + 0.9 - climb * (1 - 0.6 * smooth_step(severity, 0.75, 1.0))
-    free = 1 - smooth_step(above + 0.12 * group.cloud(8, 2), -1.5, 0.7)
+    free = 1 - smooth_step(above + 0.12 * group.clouds[0], -1.5, 0.7)
     lens = 1.0 - ((fields.wall + 0.5) / (1.4 + 2.2 * severity)).square() - (group.dy / (3.0 + 3.0 * severity)).square()
-    trapped = group.is_form("loculated")
+    trapped = group.own["loculated"]
     body = torch.where(trapped > 0, smooth_step(lens, 0.0, 0.5), free) * _coverage(group)
-    supine = column([float(thorax.scenes[study].exposure.view == "AP") for study in studies], fields.x)
     # Fluid of a lying patient also spreads behind the lung and veils it, most of all below.
-    veil = supine * (1 - trapped) * smooth_step(fields.down, 0.25, 1.0) * _coverage(group) * 0.35 * severity
+    veil = (
+        group.common["supine"]
+        * (1 - trapped)
+        * smooth_step(fields.down, 0.25, 1.0)
+        * _coverage(group)
+        * 0.35
+        * severity
+    )
     fill = 1 - (1 - 0.93 * body) * (1 - veil)
     # At the angle there is little air to lose, but fluid presses the dome and the wall apart.
     return Drawn(extent=over_share(body, 0.35), fill=fill, water=0.6 * body, fade=body)
+
+
+def pneumothorax_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+    """Return whether it presses, and whether it keeps to the apex."""
+    return {"tension": is_form(lesions, "tension"), "apical": is_form(lesions, "apical")}
 
 
 def pneumothorax(group: Group) -> Drawn:
     """Draw air outside a retracted lung: darker, without vessels, bounded by the fine line of the visceral pleura."""
     fields = group.fields
     severity = group.severity
-    tension = group.is_form("tension")
+    tension, apical = group.own["tension"], group.own["apical"]
     free = _from_wall_and_apex(group)
-    apical = group.is_form("apical")
     taper = 1.2 - (0.65 + 1.1 * apical * (1 - severity) - 0.4 * tension) * fields.down.clamp(0, 1)
     # Most are a finger's breadth at the most; only the worst leave a large space.
     width = (0.6 + 2.2 * severity + 2.2 * severity.square() + 2.0 * tension * severity) * taper
-    gap = width - free + 0.08 * group.cloud(5, 1)
+    gap = width - free + 0.08 * group.clouds[0]
     body = smooth_step(gap, -0.15, 0.15) * _coverage(group)
     collapsed = (1 - smooth_step(gap, -0.3, 0.0)) * _coverage(group)
     # The lung still lies before and behind the space, so that it is darker but seldom black; ribs cross it.
@@ -58,7 +76,7 @@ def pneumothorax(group: Group) -> Drawn:
 
 
 def _below_apex(group: Group) -> Tensor:
-    return group.fields.y - column(group.thorax.apex[group.studies], group.dx)
+    return group.fields.y - group.common["apex"]
 
 
 def _from_wall_and_apex(group: Group) -> Tensor:
@@ -66,36 +84,43 @@ def _from_wall_and_apex(group: Group) -> Tensor:
     return 0.6 - torch.logaddexp(-0.9 * group.fields.wall, -0.75 * _below_apex(group)) / 0.9
 
 
+def thickening_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+    """Return whether it is a cap over the apex."""
+    return {"apical": [float("apical" in lesion.region or lesion.form == "apical") for lesion in lesions]}
+
+
 def thickening(group: Group) -> Drawn:
     """Draw a rind along the chest wall, or a cap over the apex."""
     fields = group.fields
-    thick = 0.35 + 0.8 * group.severity + 0.1 * group.cloud(16, 2)
-    apical = column([float("apical" in lesion.region or lesion.form == "apical") for lesion in group.lesions], thick)
+    thick = 0.35 + 0.8 * group.severity + 0.1 * group.clouds[0]
     # A cap thins out down the wall.
     cap = 0.45 + thick * 1.2 - _from_wall_and_apex(group) - 1.6 * smooth_step(fields.down, 0.06, 0.28)
     along = smooth_step(fields.down, 0.2, 0.4) * (1 - 0.3 * smooth_step(fields.down, 0.9, 1.0))
     rind = thick * along - fields.wall
-    edge = torch.where(apical > 0, cap, rind)
+    edge = torch.where(group.own["apical"] > 0, cap, rind)
     body = smooth_step(edge, -0.1, 0.35) * _coverage(group)
     # There is little air to lose beside the wall, but the beam runs along the rind for centimetres.
     water = body * (1.0 + 1.8 * group.severity)
     return Drawn(extent=torch.minimum(edge, group.inside), fill=body * (0.65 + 0.3 * group.severity), water=water)
 
 
+def hernia_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+    """Return its extent."""
+    return {"reach": reach(lesions, 5.0)}
+
+
 def hernia(group: Group) -> Drawn:
     """Draw the stomach behind the heart: a round density with a fluid level."""
     fields = group.fields
-    studies = group.studies
-    reach = group.extent(5.0) * (0.7 + 0.5 * group.severity)
-    floor = column((group.thorax.right_dome + group.thorax.left_dome)[studies] / 2, fields.x)
+    size = group.own["reach"] * (0.7 + 0.5 * group.severity)
     dx = fields.middle - 0.9
-    dy = fields.y - (floor - 0.45 * reach)
-    inside = 1.0 - torch.hypot(dx / (1.15 * reach), dy / reach).square()
+    dy = fields.y - (group.common["mean_dome"] - 0.45 * size)
+    inside = 1.0 - torch.hypot(dx / (1.15 * size), dy / size).square()
     body = inside.clamp_min(0).sqrt()
-    level = 0.1 * reach
-    air = smooth_step(1.0 - torch.hypot(dx / (0.98 * reach), dy / (0.84 * reach)), 0.0, 0.12) * (
-        (level - dy) * 4
-    ).clamp(0, 1)
+    level = 0.1 * size
+    air = smooth_step(1.0 - torch.hypot(dx / (0.98 * size), dy / (0.84 * size)), 0.0, 0.12) * ((level - dy) * 4).clamp(
+        0, 1
+    )
     water = body * (2.4 + 1.6 * group.severity) * (1.0 - 2.1 * air)
     return Drawn(extent=inside, water=water, where="anywhere")
 
@@ -105,15 +130,16 @@ def heart(group: Group) -> Drawn:
     return Drawn(extent=group.fields.heart, where="between")
 
 
+def mediastinum_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
+    """Return whether only the upper part is widened."""
+    return {"upper": [float("upper" in lesion.region) for lesion in lesions]}
+
+
 def mediastinum(group: Group) -> Drawn:
     """Draw nothing: the finding is the widened shadow between the lungs, above the heart and down to it."""
     fields = group.fields
-    thorax, studies = group.thorax, group.studies
-    lowest = [
-        float(thorax.carina[study, 1] + 1.5 if "upper" in lesion.region else thorax.heart_middle[study])
-        for study, lesion in zip(studies, group.lesions, strict=True)
-    ]
-    upper = torch.minimum(_below_apex(group) - 2.0, column(lowest, fields.y) - fields.y)
+    lowest = torch.where(group.own["upper"] > 0, group.common["below_carina"], group.common["heart_middle"])
+    upper = torch.minimum(_below_apex(group) - 2.0, lowest - fields.y)
     return Drawn(extent=torch.minimum(-fields.inner, upper), where="between")
 
 

@@ -121,12 +121,12 @@ def region_boxes(thorax: Thorax, frame: Frame, field: Floats) -> Floats:
 
     They are clipped to the exposed ``field (n, 4)``, a box in fractions, too.
     """
-    shapes = _shapes(thorax)
-    boxes = np.empty((len(thorax), len(IMAGENOME_REGIONS), 4))
-    for index, name in enumerate(IMAGENOME_REGIONS):
-        points = frame.to_fractions(shapes[name])
-        boxes[:, index, :2] = points.min(axis=1)
-        boxes[:, index, 2:] = points.max(axis=1)
+    found = _shapes(thorax)
+    shapes = [found[name] for name in IMAGENOME_REGIONS]
+    begins = np.cumsum([0, *(shape.shape[1] for shape in shapes[:-1])])
+    x, y = np.moveaxis(frame.to_fractions(np.concatenate(shapes, axis=1)), -1, 0)
+    sides = [bound.reduceat(axis, begins, axis=1) for bound in (np.minimum, np.maximum) for axis in (x, y)]
+    boxes = np.stack(sides, axis=-1)
     first, last = field[:, None, :2], field[:, None, 2:]
     boxes[..., :2] = np.clip(boxes[..., :2], first, last - _SMALLEST)
     boxes[..., 2:] = np.clip(boxes[..., 2:], boxes[..., :2] + _SMALLEST, last)

@@ -10,15 +10,18 @@ from torch import Tensor
 
 from rightlung.phantom.image.anatomy import Thorax, at
 from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
-from rightlung.phantom.image.fields import Fields, column, enlarge, smooth_step
+from rightlung.phantom.image.fields import Fields, enlarge, smooth_step
 from rightlung.phantom.image.frame import Frame
-from rightlung.phantom.image.strokes import Strokes, draw
+from rightlung.phantom.image.numbers import Numbers
+from rightlung.phantom.image.strokes import Strokes
 
 RIBS = 10
 POINTS = 27  # of each rib
 BACK, FRONT, GIRDLE, SCAPULAE = 0, 1, 2, 3  # layers: posterior ribs, anterior ribs, clavicles and humeri, scapulae
 LAYERS = 4
 RIB_STREAM = 12
+
+Key = tuple[int, int]  # a study of the batch, and which of its lesions
 
 
 def ribs(thorax: Thorax) -> tuple[Floats, Floats]:
@@ -103,13 +106,13 @@ def girdle(thorax: Thorax) -> list[tuple[Floats, Floats, int]]:
     return parts
 
 
-def break_ribs(thorax: Thorax, axes: Floats, radii: Floats) -> dict[tuple[int, int], Floats]:
+def break_ribs(thorax: Thorax, axes: Floats, radii: Floats) -> dict[Key, Floats]:
     """Displace broken ribs in place and return where they broke, by ``(study, number of the lesion)``.
 
     The ends are cut off squarely and stand apart; the part beyond steps down by up to a rib's width and finds back to
     its course a few centimetres on.
     """
-    found: dict[tuple[int, int], Floats] = {}
+    found: dict[Key, Floats] = {}
     for study, scene in enumerate(thorax.scenes):
         for number, lesion in enumerate(scene.lesions):
             if lesion.finding not in ("fracture", "rib fracture"):
@@ -133,41 +136,50 @@ def break_ribs(thorax: Thorax, axes: Floats, radii: Floats) -> dict[tuple[int, i
     return found
 
 
-def draw_bones(
-    thorax: Thorax, frame: Frame, size: int, device: torch.device
-) -> tuple[Tensor, dict[tuple[int, int], Floats]]:
-    """Return the depth inside bones on three layers, ``(n, LAYERS, size, size)``, and where ribs are broken."""
+def bone_strokes(thorax: Thorax, frame: Frame, size: int, layers: int) -> tuple[list[Strokes], dict[Key, Floats]]:
+    """Return all bones but the spine on the first layers of every picture's ``layers``, and where ribs are broken."""
     axes, radii = ribs(thorax)
     breaks = break_ribs(thorax, axes, radii)
     count = len(thorax)
     turn = POINTS // 2  # where a rib passes from the back to the front
     flat_axes, flat_radii = axes.reshape(count, 2 * RIBS, POINTS, 2), radii.reshape(count, 2 * RIBS, POINTS)
     parts: list[Strokes] = [
-        frame.strokes(flat_axes[:, :, : turn + 1], flat_radii[:, :, : turn + 1], BACK, LAYERS, size),
-        frame.strokes(flat_axes[:, :, turn:], flat_radii[:, :, turn:], FRONT, LAYERS, size),
+        frame.strokes(flat_axes[:, :, : turn + 1], flat_radii[:, :, : turn + 1], BACK, layers, size),
+        frame.strokes(flat_axes[:, :, turn:], flat_radii[:, :, turn:], FRONT, layers, size),
     ]
     for points, radius, layer in girdle(thorax):
-        parts.append(frame.strokes(points, radius, layer, LAYERS, size))
-    return draw(Strokes.join(parts), count * LAYERS, size, device).view(count, LAYERS, size, size), breaks
+        parts.append(frame.strokes(points, radius, layer, layers, size))
+    return parts, breaks
 
 
-def bone_thickness(thorax: Thorax, fields: Fields, layers: Tensor, coverage: Tensor) -> Tensor:
-    """Return all bone along the beam, ``(n, size, size)``, from the layers of `draw_bones` and the spine.
+def columns(thorax: Thorax) -> dict[str, Floats]:
+    """Return what the bones are made from, besides strokes and fields."""
+    front = np.array([float(scene.exposure.view == "AP") for scene in thorax.scenes])
+    return {
+        "calcium": np.array([1.05 - 0.004 * max(scene.body.age - 45, 0) for scene in thorax.scenes]),
+        "vertebrae": thorax.chance[:, 11] * 2,
+        "scapula_width": thorax.width**0.6,
+        "scapula_inward": 2.4 * front - 0.8 * (thorax.chance[:, 10] - 0.4),
+        "scapula_lift": thorax.chance[:, 9] - 0.5,
+    }
+
+
+def bone_thickness(studies: Numbers, fields: Fields, layers: Tensor, coverage: Tensor) -> Tensor:
+    """Return all bone along the beam, ``(n, size, size)``, from the depth on its four layers and the spine.
 
     Little of the ribs is seen through heart and liver, where scatter outweighs what passes: they count for less outside
     the lungs' ``coverage (n, size, size)``.
     """
     size = coverage.shape[-1]
-    calcium = column([1.05 - 0.004 * max(scene.body.age - 45, 0) for scene in thorax.scenes], fields.x)
     ribs_behind = hollow(layers[:, BACK], 0.8)
     ribs_front = hollow(layers[:, FRONT], 0.8)
     shoulders = hollow(layers[:, GIRDLE], 0.72) * 1.7 + hollow(layers[:, SCAPULAE], 0.5) * 0.7
     # At the side of the chest the beam runs along ribs and muscle, which line the lung with a bright rim.
     rim = torch.exp(-((fields.wall + 0.35) / 0.45).square()) * smooth_step(fields.down, 0.0, 0.2)
     rim = rim * smooth_step(fields.diaphragm, -3.5, 1.0) * 0.75
-    smooth = enlarge(spine_bone(thorax, fields) + scapula_plate(thorax, fields) + rim, size)
+    smooth = enlarge(spine_bone(studies, fields) + scapula_plate(studies, fields) + rim, size)
     ribs_seen = (ribs_behind * 1.08 + ribs_front * 0.5) * (0.45 + 0.55 * coverage)
-    return (ribs_seen + shoulders + smooth) * calcium
+    return (ribs_seen + shoulders + smooth) * studies["calcium"]
 
 
 def hollow(depth: Tensor, marrow: float) -> Tensor:
@@ -177,12 +189,12 @@ def hollow(depth: Tensor, marrow: float) -> Tensor:
     return rod - marrow * 0.74 * (inside * (2.0 - inside)).clamp_min(0).sqrt()
 
 
-def spine_bone(thorax: Thorax, fields: Fields) -> Tensor:
+def spine_bone(studies: Numbers, fields: Fields) -> Tensor:
     """Return bone of the spine: bodies with end plates, discs between them, pedicles and spinous processes."""
     x, y = fields.spine, fields.y
-    height = column(thorax.height, x)
+    height = studies["height"]
     step = 2.1 + 0.045 * (y / height + 14.0)  # vertebrae grow downwards
-    phase = (y / height + 14.0 + column(thorax.chance[:, 11] * 2, x)) / step
+    phase = (y / height + 14.0 + studies["vertebrae"]) / step
     place = (phase - phase.floor()) - 0.5
     waist = 1.35 + 0.022 * (y / height + 14.0) + 1.3 * place.square()
     body = ((waist - x.abs()) * 4.0).clamp(0, 1)
@@ -194,12 +206,10 @@ def spine_bone(thorax: Thorax, fields: Fields) -> Tensor:
     return body * (0.62 - 0.3 * disc + 0.18 * plate + ring + process)
 
 
-def scapula_plate(thorax: Thorax, fields: Fields) -> Tensor:
+def scapula_plate(studies: Numbers, fields: Fields) -> Tensor:
     """Return the thin blade of the scapulae, a triangle between its three borders."""
-    front = np.array([float(scene.exposure.view == "AP") for scene in thorax.scenes])
-    inward = 2.4 * front - 0.8 * (thorax.chance[:, 10] - 0.4)
-    x = fields.x.abs() / column(thorax.width**0.6, fields.x) + column(inward, fields.x)
-    y = fields.y / column(thorax.height, fields.x) - 0.8 * column(thorax.chance[:, 9] - 0.5, fields.x)
+    x = fields.x.abs() / studies["scapula_width"] + studies["scapula_inward"]
+    y = fields.y / studies["height"] - 0.8 * studies["scapula_lift"]
     medial = x - 11.6 - 0.017 * (y + 10.6).square()
     lateral = 15.9 - (y + 8.8).clamp_min(0) * 0.22 - x
     top = y + 9.2 + (x - 11.7) * 0.55

@@ -6,6 +6,7 @@ maximum, which does not depend on the order of merging and is therefore the same
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,7 +17,9 @@ from torch import Tensor
 
 from rightlung.phantom.image.chance import Floats
 
-_WINDOW_VALUES = 6_000_000  # values evaluated at once; bounds the memory of large pictures
+_WINDOW_VALUES = {"cpu": 6_000_000, "cuda": 24_000_000}  # values evaluated at once; bounds the memory
+# A few window sizes instead of one: a long rib must not make every small vessel expensive.
+_SIDES = np.array([5, 7, 9, 11, 13, 16, 19, 23, 28, 34, 42, 52, 64, 80, 110, 160, 240, 400, 1 << 30])
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,49 +52,66 @@ class Strokes:
         )
 
 
+def windows(strokes: Strokes, size: int) -> dict[int, NDArray[np.int32]]:
+    """Return for each size of window the strokes that fit into it, ``(s, 8)``.
+
+    A row holds the start from the window's first pixel, the way to the end and both radii as the bits of floats, then
+    the plane and the window's first pixel in it.
+    """
+    # Column by column: NumPy is slow along an axis of two.
+    margin = np.maximum(*strokes.radius.T) + 1.0
+    (x, y), (end_x, end_y) = strokes.start.T, strokes.end.T
+    left, right = np.minimum(x, end_x) - margin, np.maximum(x, end_x) + margin
+    top, bottom = np.minimum(y, end_y) - margin, np.maximum(y, end_y) + margin
+    inside = (right > 0) & (bottom > 0) & (left < size) & (top < size)
+    extent = np.ceil(np.maximum(right - left, bottom - top)).astype(np.int64) + 1
+    kept = np.flatnonzero(inside)
+    sort = np.searchsorted(_SIDES, extent[kept], side="left").astype(np.uint8)
+    # The window's size must follow from the stroke alone: it decides how coordinates are rounded.
+    sides = np.minimum(_SIDES, size)
+    order = np.argsort(sort, kind="stable")
+    chosen, side = kept[order], sides[sort[order]]
+    column = np.clip(np.floor(left[chosen]).astype(np.int64), 0, size - side)
+    row = np.clip(np.floor(top[chosen]).astype(np.int64), 0, size - side)
+    rows = np.empty((len(chosen), 8), dtype=np.int32)
+    floats = rows.view(np.float32)
+    floats[:, 0] = x[chosen] - column - 0.5
+    floats[:, 1] = y[chosen] - row - 0.5
+    floats[:, 2] = (end_x - x)[chosen]
+    floats[:, 3] = (end_y - y)[chosen]
+    floats[:, 4:6] = strokes.radius[chosen]
+    rows[:, 6] = strokes.plane[chosen]
+    rows[:, 7] = row * size + column
+    bounds = np.searchsorted(side, sides, side="right").tolist()
+    return {int(wide): rows[first:last] for wide, (first, last) in zip(sides, pairwise([0, *bounds]), strict=True)
+            if first < last}  # fmt: skip
+
+
 def draw(strokes: Strokes, planes: int, size: int, device: torch.device) -> Tensor:
-    """Return how deep each pixel lies inside the strokes, ``(planes, size, size)``: 1 on the axis, 0 at the surface.
+    """Return how deep each pixel lies inside the strokes, ``(planes, size, size)``: 1 on the axis, 0 at the surface."""
+    sets = {side: torch.from_numpy(rows).to(device) for side, rows in windows(strokes, size).items()}
+    return draw_windows(sets, planes, size, device)
+
+
+def draw_windows(sets: Mapping[int, Tensor], planes: int, size: int, device: torch.device) -> Tensor:
+    """Return how deep each pixel lies inside strokes, ``(planes, size, size)``: 1 on the axis, 0 at the surface.
 
     Depth is ``1 - distance / radius``; a stroke thinner than a pixel is drawn a pixel wide and as much fainter.
+    ``sets`` are those of `windows`.
     """
     flat = torch.zeros(planes * size * size, device=device)
-    margin = strokes.radius.max(axis=1) + 1.0
-    low = np.minimum(strokes.start, strokes.end) - margin[:, None]
-    high = np.maximum(strokes.start, strokes.end) + margin[:, None]
-    inside = (high > 0).all(axis=1) & (low < size).all(axis=1)
-    extent = np.ceil((high - low).max(axis=1)).astype(np.int64) + 1
-    # A few window sizes instead of one: a long rib must not make every small vessel expensive.
-    edges = [0, 5, 7, 9, 11, 13, 16, 19, 23, 28, 34, 42, 52, 64, 80, 110, 160, 240, 400, 1 << 30]
-    kept = np.flatnonzero(inside)
-    sort = np.searchsorted(edges, extent[kept], side="left").astype(np.uint8)
-    order = np.argsort(sort, kind="stable")
-    bounds = np.searchsorted(sort[order], np.arange(1, len(edges) + 1))
-    for number, (first, last) in enumerate(pairwise(bounds.tolist())):
-        if first == last:
-            continue
-        chosen, largest = kept[order[first:last]], edges[number + 1]
-        # The window's size must follow from the stroke alone: it decides how coordinates are rounded.
-        side = min(largest, size)
-        step = max(1, _WINDOW_VALUES // (side * side))
-        for begin in range(0, len(chosen), step):
-            _draw_windows(flat, strokes, chosen[begin : begin + step], low, side, size)
+    most = _WINDOW_VALUES.get(device.type, _WINDOW_VALUES["cpu"])
+    for side, rows in sets.items():
+        for some in torch.split(rows, max(1, most // (side * side))):
+            _draw_some(flat, some, side, size)
     return flat.view(planes, size, size)
 
 
-def _draw_windows(flat: Tensor, strokes: Strokes, chosen: NDArray[np.int64], low: Floats, side: int, size: int) -> None:
+def _draw_some(flat: Tensor, rows: Tensor, side: int, size: int) -> None:
     device = flat.device
-    corner = np.clip(np.floor(low[chosen]).astype(np.int64), 0, size - side)
-    table = np.concatenate(
-        [
-            strokes.start[chosen] - corner - 0.5,
-            strokes.end[chosen] - strokes.start[chosen],
-            strokes.radius[chosen],
-        ],
-        axis=1,
-    ).astype(np.float32)
-    values = torch.from_numpy(table).to(device)[:, :, None, None]
-    start_x, start_y, run_x, run_y, first, last = values.unbind(1)
-    cells = torch.arange(side, device=device, dtype=torch.float32)
+    start_x, start_y, run_x, run_y, first, last = rows.view(torch.float32)[:, :6, None, None].unbind(1)
+    offsets = torch.arange(side, device=device)
+    cells = offsets.float()
     dx = cells[None, None, :] - start_x
     dy = cells[None, :, None] - start_y
     length = (run_x * run_x + run_y * run_y).clamp_min_(1e-6)
@@ -102,9 +122,8 @@ def _draw_windows(flat: Tensor, strokes: Strokes, chosen: NDArray[np.int64], low
     radius = along.mul_(last - first).add_(first)
     shown = radius.clamp_min(0.7)
     depth = across.div_(shown).neg_().add_(1.0).clamp_min_(0.0).mul_(radius.div_(shown))
-    base = strokes.plane[chosen] * (size * size) + corner[:, 1] * size + corner[:, 0]
-    offsets = torch.arange(side, device=device)
-    index = torch.from_numpy(base).to(device)[:, None, None] + (offsets[:, None] * size + offsets[None, :])[None]
+    base = rows[:, 6].long() * (size * size) + rows[:, 7]
+    index = base[:, None, None] + (offsets[:, None] * size + offsets[None, :])[None]
     flat.scatter_reduce_(0, index.reshape(-1), depth.reshape(-1), reduce="amax", include_self=True)
 
 

@@ -4,116 +4,132 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rightlung.phantom.image.anatomy import Thorax
-from rightlung.phantom.image.chance import cloud, seeds_of
-from rightlung.phantom.image.fields import Fields, column, smooth_step
+from rightlung.phantom.image.chance import Floats, low_bits, seeds_of
+from rightlung.phantom.image.fields import Fields, smooth_step
+from rightlung.phantom.image.numbers import Numbers
 
 TISSUE_STREAM = 21
 BOWEL_STREAM = 22
+CLOUDS = {"body": (7, 4), "grain": (28, 3), "gas": (12, 2)}
+"""Bumps across the picture and scales of what is uneven."""
 
 
-def body_thickness(thorax: Thorax, fields: Fields) -> Tensor:
+def columns(thorax: Thorax) -> dict[str, Floats]:
+    """Return what soft tissue is made from, besides the fields."""
+    chance, scenes, changes = thorax.chance, thorax.scenes, thorax.changes
+    # Breasts differ in size, and one in twenty women has lost one.
+    lost = np.where(chance[:, 29] < 0.025, -1.0, np.where(chance[:, 29] > 0.975, 1.0, 0.0))
+    uneven = 0.5 * (chance[:, 30] - 0.5)
+    return {
+        "fat": np.array([scene.body.fat for scene in scenes]),
+        "breasts": np.array([scene.body.breasts for scene in scenes]),
+        "male": np.array([float(scene.body.sex == "M") for scene in scenes]),
+        "aorta": np.array([scene.body.aorta for scene in scenes]),
+        "aorta_edge": np.array([2.4 + 0.5 * scene.body.aorta for scene in scenes]),
+        "upright": np.array([float(scene.exposure.view == "PA") for scene in scenes]),
+        "left_arm": 16.6 + 4.6 * chance[:, 19],
+        "right_arm": 16.6 + 4.6 * chance[:, 28],
+        "breast_level": 2.0 + 4.0 * chance[:, 12],
+        "left_breast": (1 + uneven) * (lost <= 0),
+        "right_breast": (1 - uneven) * (lost >= 0),
+        "right_behind": np.array([change.right_behind for change in changes]),
+        "left_behind": np.array([change.left_behind for change in changes]),
+        "calibre": np.array([change.vessels for change in changes]),
+        "bubble_x": 5.6 + 2.4 * chance[:, 13],
+        "bubble_y": thorax.left_dome + 1.9 + 0.9 * chance[:, 14],
+        "bubble": (0.9 + 2.2 * chance[:, 15]) * (chance[:, 14] > 0.15),
+        "gas": np.clip(chance[:, 16] * 2 - 0.6, 0, 1),
+        "right_hilum_x": thorax.right_hilum[:, 0],
+        "right_hilum_y": thorax.right_hilum[:, 1],
+        "left_hilum_x": thorax.left_hilum[:, 0],
+        "left_hilum_y": thorax.left_hilum[:, 1],
+    }
+
+
+def seeds(thorax: Thorax) -> NDArray[np.int32]:
+    """Return the seeds of each cloud in the order of ``CLOUDS``, ``(n, 3)``."""
+    own = [scene.body.seed for scene in thorax.scenes]
+    streams = (TISSUE_STREAM + 5, TISSUE_STREAM, BOWEL_STREAM)
+    return np.stack([low_bits(seeds_of(own, stream)) for stream in streams], axis=1)
+
+
+def body_thickness(studies: Numbers, fields: Fields, cloud: Tensor) -> Tensor:
     """Return the body's extent along the beam: trunk, shoulders, arms, breasts and the folds of the axillae."""
     x, y = fields.x, fields.y
-    fat = column([scene.body.fat for scene in thorax.scenes], x)
-    breasts = column([scene.body.breasts for scene in thorax.scenes], x)
-    male = column([float(scene.body.sex == "M") for scene in thorax.scenes], x)
-    height = column(thorax.height, x)
-    level = y / height
+    fat = studies["fat"]
+    level = y / studies["height"]
     half = (fields.skin + x.abs()).clamp_min(1.0)
     edge = (1.0 - (x.abs() / half).clamp(0, 1).pow(7.0)).sqrt()
     front_to_back = 15.6 + 1.4 * smooth_step(level, -16.5, -10.0) + 3.6 * smooth_step(level, -11.0, 2.0)
     front_to_back = front_to_back + 1.5 * smooth_step(level, 3.0, 9.0) + 2.5 * smooth_step(level, 9.0, 13.0)
     trunk = front_to_back * (0.86 + 0.36 * fat) * edge
     # Arms hang beside the chest or are held away from it.
-    hang = torch.where(
-        x > 0, column(16.6 + 4.6 * thorax.chance[:, 19], x), column(16.6 + 4.6 * thorax.chance[:, 28], x)
-    )
+    hang = torch.where(x > 0, studies["left_arm"], studies["right_arm"])
     arm = torch.hypot((x.abs() - hang - 0.1 * (level + 4.0)).div_(4.4 + 1.2 * fat), (level + 4.0).div_(16.0))
     arm = 10.5 * (1.0 - arm.square()).clamp_min_(0).sqrt_() * smooth_step(level, -13.0, -8.0)
     total = torch.maximum(trunk, arm)
     # Pectoral and shoulder muscles thicken the upper outer quadrant; their lower edge is the axillary fold.
     fold = torch.hypot((x.abs() - 12.5) / 5.0, (level + 7.5) / 5.5)
-    total = total + (1.0 - fold.square()).clamp_min_(0) * (1.2 + 1.6 * male)
-    seeds = seeds_of([scene.body.seed for scene in thorax.scenes], TISSUE_STREAM + 5)
-    total = total * (1.0 + 0.012 * cloud(seeds, 7, x.shape[-1], x.device, 4))
-    return total + breast_thickness(thorax, fields, breasts, level)
+    total = total + (1.0 - fold.square()).clamp_min_(0) * (1.2 + 1.6 * studies["male"])
+    total = total * (1.0 + 0.012 * cloud)
+    return total + breast_thickness(studies, fields, level)
 
 
-def breast_thickness(thorax: Thorax, fields: Fields, breasts: Tensor, level: Tensor) -> Tensor:
+def breast_thickness(studies: Numbers, fields: Fields, level: Tensor) -> Tensor:
     """Return the breasts: full and sharply bounded below, fading out above."""
-    centre = column(2.0 + 4.0 * thorax.chance[:, 12], fields.x) + 1.5 * breasts
-    middle = 8.2 * column(thorax.width, fields.x)
+    breasts = studies["breasts"]
+    centre = studies["breast_level"] + 1.5 * breasts
+    middle = 8.2 * studies["width"]
     aside = (fields.x.abs() - middle) / (4.4 + 2.4 * breasts)
     along = level - centre - 0.25 * (fields.x.abs() - middle)
     along = torch.where(along > 0, along / (2.6 + 1.4 * breasts), along / (6.5 + 2.0 * breasts))
     inside = (1.0 - aside.square() - along.square()).clamp_min_(0)
-    # Breasts differ in size, and one in twenty women has lost one.
-    chance = thorax.chance
-    lost = np.where(chance[:, 29] < 0.025, -1.0, np.where(chance[:, 29] > 0.975, 1.0, 0.0))
-    uneven = 0.5 * (chance[:, 30] - 0.5)
-    own = torch.where(
-        fields.x > 0, column((1 + uneven) * (lost <= 0), fields.x), column((1 - uneven) * (lost >= 0), fields.x)
-    )
+    own = torch.where(fields.x > 0, studies["left_breast"], studies["right_breast"])
     return own * breasts * 5.2 * inside.sqrt_() * (0.55 + 0.45 * smooth_step(along, -1.0, 0.2))
 
 
-def lung_grain(thorax: Thorax, fields: Fields) -> Tensor:
-    """Return the unevenness of the lung, small vessels included, about 1."""
-    seeds = seeds_of([scene.body.seed for scene in thorax.scenes], TISSUE_STREAM)
-    return 1.0 + 0.028 * cloud(seeds, 28, fields.x.shape[-1], fields.x.device, 3)
-
-
-def hidden_air(thorax: Thorax, fields: Fields) -> Tensor:
+def hidden_air(studies: Numbers, fields: Fields) -> Tensor:
     """Return the lung behind the heart and behind the domes, which makes both less than white."""
     x = fields.spine
-    aorta = column([2.4 + 0.5 * scene.body.aorta for scene in thorax.scenes], x)
-    beside = torch.where(x > 0, x - aorta, -x - 1.9)
+    beside = torch.where(x > 0, x - studies["aorta_edge"], -x - 1.9)
     back = smooth_step(beside, -0.15, 0.5) * (2.6 + 3.4 * smooth_step(beside, 0.0, 4.5))
     below = smooth_step(fields.diaphragm, -4.5, 0.5)
     level = smooth_step(fields.down, 0.12, 0.45)
-    right = column([change.right_behind for change in thorax.changes], x)
-    left = column([change.left_behind for change in thorax.changes], x)
-    back = back * torch.where(fields.is_left, left, right)
+    back = back * torch.where(fields.is_left, studies["left_behind"], studies["right_behind"])
     return 0.73 * back * below * level * smooth_step(fields.wall, 0.0, 3.0)
 
 
-def bowel_air(thorax: Thorax, fields: Fields) -> Tensor:
+def bowel_air(studies: Numbers, fields: Fields, gas: Tensor) -> Tensor:
     """Return the stomach bubble under the left dome, with its fluid level when upright, and some gas in the bowel."""
     x, y = fields.x, fields.y
-    chance = thorax.chance
-    upright = column([float(scene.exposure.view == "PA") for scene in thorax.scenes], x)
-    centre_x = column(5.6 + 2.4 * chance[:, 13], x)
-    centre_y = column(thorax.left_dome + 1.9 + 0.9 * chance[:, 14], x)
-    reach = column((0.9 + 2.2 * chance[:, 15]) * (chance[:, 14] > 0.15), x)
+    centre_x, centre_y, reach = studies["bubble_x"], studies["bubble_y"], studies["bubble"]
     bubble = torch.hypot((x - centre_x) / (1.35 * reach + 0.05), (y - centre_y) / (0.85 * reach + 0.05))
     level = centre_y + 0.35 * reach - y
     air = (1.0 - bubble.square()).clamp_min_(0).sqrt_() * 3.2
-    air = air * torch.where(upright > 0, (level * 6).clamp(0, 1), torch.ones_like(level))
-    gas = cloud(seeds_of([scene.body.seed for scene in thorax.scenes], BOWEL_STREAM), 12, x.shape[-1], x.device, 2)
+    air = air * torch.where(studies["upright"] > 0, (level * 6).clamp(0, 1), torch.ones_like(level))
     deep = 1 - smooth_step(fields.diaphragm, -5.5, -3.0)
     inside = smooth_step(fields.skin, 2.5, 4.5) * smooth_step(x, -6.0, 3.0)
-    amount = column(np.clip(chance[:, 16] * 2 - 0.6, 0, 1), x)
-    pockets = (gas - 0.75).clamp_min_(0).mul_(2.2).clamp_max_(1.8) * deep * inside * amount
+    pockets = (gas - 0.75).clamp_min_(0).mul_(2.2).clamp_max_(1.8) * deep * inside * studies["gas"]
     return (air + pockets) * (1 - smooth_step(fields.diaphragm, -0.7, -0.35))
 
 
-def central_vessels(thorax: Thorax, fields: Fields) -> Tensor:
+def central_vessels(studies: Numbers, fields: Fields) -> Tensor:
     """Return the hila and the great vessels' extra thickness, in centimetres of water."""
     x, y = fields.x, fields.y
-    calibre = column([change.vessels for change in thorax.changes], x)
     total = torch.zeros_like(x)
-    for hilum, lean in ((thorax.right_hilum, 1.0), (thorax.left_hilum, -1.0)):
-        out = (x - column(hilum[:, 0], x)) * -lean  # towards the chest wall
-        dy = y - column(hilum[:, 1], x)
+    for side, lean in (("right", 1.0), ("left", -1.0)):
+        out = (x - studies[f"{side}_hilum_x"]) * -lean  # towards the chest wall
+        dy = y - studies[f"{side}_hilum_y"]
         # A comma: a head where the upper arteries and veins cross, and a tail, the interlobar artery, that runs down.
         head = (out / 1.25).square() + (dy / 1.5).square()
         tail = ((out - 0.35 - 0.12 * dy) / (0.95 - 0.09 * dy).clamp(0.45, 1.0)).square()
         tail = torch.exp(-tail) * smooth_step(dy, -2.0, 1.6) * (1 - smooth_step(dy, 1.2, 5.5))
-        total = total + (torch.exp(-head) * 1.6 + tail * 1.7) * calibre
-    prominence = column([scene.body.aorta for scene in thorax.scenes], fields.x)
-    level = fields.y / column(thorax.height, fields.x)
+        total = total + (torch.exp(-head) * 1.6 + tail * 1.7) * studies["calibre"]
+    prominence = studies["aorta"]
+    level = fields.y / studies["height"]
     knob = torch.hypot((fields.middle - 1.6) / (1.5 + 1.1 * prominence), (level + 7.0) / (1.5 + 0.4 * prominence))
     return total + (1.0 - knob.square()).clamp_min_(0).sqrt_() * (0.8 + 1.0 * prominence)

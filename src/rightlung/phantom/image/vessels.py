@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor
 from rightlung.phantom.image.anatomy import Thorax, at
 from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
 from rightlung.phantom.image.frame import Frame
-from rightlung.phantom.image.strokes import Strokes, draw, round_profile
+from rightlung.phantom.image.strokes import Strokes, round_profile
 
 STEMS = 8
 LEVELS = (3, 3, 3, 2)  # steps before each division
@@ -94,15 +95,20 @@ def bronchi(thorax: Thorax) -> tuple[Floats, Floats]:
     return points, radius
 
 
-def draw_airways(thorax: Thorax, frame: Frame, size: int, device: torch.device) -> Tensor:
-    """Return the air in trachea and main bronchi along the beam, ``(n, size, size)``, in centimetres."""
+def airway_strokes(thorax: Thorax, frame: Frame, size: int, layer: int, layers: int) -> list[Strokes]:
+    """Return the trachea on one layer and the main bronchi on the next."""
     points, radius = bronchi(thorax)
-    parts = [
-        frame.strokes(points[:, :1], radius[:, :1], 0, 2, size),
-        frame.strokes(points[:, 1:], radius[:, 1:], 1, 2, size),
+    return [
+        frame.strokes(points[:, :1], radius[:, :1], layer, layers, size),
+        frame.strokes(points[:, 1:], radius[:, 1:], layer + 1, layers, size),
     ]
-    depth = draw(Strokes.join(parts), 2 * len(thorax), size, device).view(len(thorax), 2, size, size)
-    width = torch.from_numpy(np.sqrt(thorax.width).astype(np.float32)).to(device)[:, None, None]
+
+
+def draw_airways(depth: Tensor, width: Tensor) -> Tensor:
+    """Return the air in trachea and main bronchi along the beam, ``(n, size, size)``, in centimetres.
+
+    ``depth (n, 2, size, size)`` is how deep a pixel lies in each, ``width (n, 1, 1)`` the patient's scale of them.
+    """
     trachea, main = round_profile(depth).unbind(1)
     # Deeper than wide: the trachea is nearly round, and the picture's curve takes from what little contrast it has.
     return torch.maximum(trachea * 2.5, main * 1.2) * width
@@ -117,19 +123,27 @@ def minor_fissure(thorax: Thorax) -> tuple[Floats, Floats]:
     return np.stack([inner + share * (outer - inner), y], axis=-1)[:, None], np.broadcast_to(shown, y.shape)[:, None]
 
 
-def draw_vessels(thorax: Thorax, frame: Frame, size: int, device: torch.device) -> Tensor:
-    """Return the blood in pulmonary vessels along the beam, ``(n, size, size)``, in centimetres.
-
-    Stems and finer branches lie on planes of their own that add up, as vessels crossing in depth do; within a plane the
-    thickest wins, so that joints do not show.
-    """
+def vessel_strokes(thorax: Thorax, frame: Frame, size: int, layer: int, layers: int) -> list[Strokes]:
+    """Return the trees on three successive layers, and the minor fissure on the last of them."""
     chains, radii = trees(thorax)
     parts = [
-        frame.strokes(points, radius, min(level, 2), 3, size)
+        frame.strokes(points, radius, layer + min(level, 2), layers, size)
         for level, (points, radius) in enumerate(zip(chains, radii, strict=True))
     ]
     points, radius = minor_fissure(thorax)
-    parts.append(frame.strokes(points, radius, 2, 3, size))
-    depth = draw(Strokes.join(parts), len(thorax) * 3, size, device).view(len(thorax), 3, size, size)
-    calibre = torch.tensor([1.05, 0.8, 0.5], device=device)[None, :, None, None]
-    return (round_profile(depth) * calibre).sum(1)
+    return [*parts, frame.strokes(points, radius, layer + 2, layers, size)]
+
+
+def draw_vessels(depth: Tensor) -> Tensor:
+    """Return the blood in pulmonary vessels along the beam, ``(n, size, size)``, in centimetres.
+
+    Stems and finer branches lie on planes of their own, ``depth (n, 3, size, size)``, that add up, as vessels crossing
+    in depth do; within a plane the thickest wins, so that joints do not show.
+    """
+    return (round_profile(depth) * _shares(depth.device)[None, :, None, None]).sum(1)
+
+
+@cache
+def _shares(device: torch.device) -> Tensor:
+    """Return what vessels of each layer count for. Made once: a copy to the device waits for all it has to do."""
+    return torch.tensor([1.05, 0.8, 0.5], device=device)

@@ -1,0 +1,52 @@
+"""Named columns of numbers, one a row: what geometry hands over to drawing, whole batches at a time.
+
+Geometry is worked out in NumPy, where a worker process can do it; drawing is done in PyTorch, on a device to which many
+small copies would take longer than the drawing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rightlung.phantom.image.chance import Floats
+
+Columns = Mapping[str, Floats | Sequence[float]]
+
+
+def table(columns: Columns, rows: int) -> NDArray[np.float32]:
+    """Put columns side by side, ``(rows, columns)``."""
+    made = np.empty((rows, len(columns)), dtype=np.float32)
+    for place, values in enumerate(columns.values()):
+        made[:, place] = values
+    return made
+
+
+def carry(values: NDArray[Any], device: torch.device) -> Tensor:
+    """Bring an array to the device without waiting for what the device is still doing."""
+    tensor = torch.from_numpy(values)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+class Numbers:
+    """Columns by name on a device, each ``(rows, 1, 1)`` and so ready to be combined with maps ``(rows, h, w)``."""
+
+    def __init__(self, names: Sequence[str], values: Tensor) -> None:
+        self.names = tuple(names)
+        self.values = values  # (rows, columns)
+        self._columns = dict(zip(self.names, values[:, :, None, None].unbind(1), strict=True))
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._columns[name]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, index: Tensor) -> Numbers:
+        """Return some of the rows, perhaps repeated."""
+        return Numbers(self.names, self.values[index])

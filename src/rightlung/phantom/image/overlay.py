@@ -1,0 +1,253 @@
+"""All findings of a batch: drawn kind by kind, then laid over one another in each study.
+
+Findings are rows sorted by kind, so that those of one kind are a slice. What every kind needs (the fields of a
+finding's study, noise, enlarging, laying over) is done for all kinds at once: a device is fast at one large task and
+slow at many small ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rightlung.phantom.image.chance import Cloud
+from rightlung.phantom.image.fields import Fields, enlarge
+from rightlung.phantom.image.finding import COLUMNS, Drawn, Group, around
+from rightlung.phantom.image.frame import grid
+from rightlung.phantom.image.lesions import COARSE, FINE, POINTS, TURN, own_names
+from rightlung.phantom.image.numbers import Numbers, carry
+
+
+class Run(NamedTuple):
+    """The rows of one kind of finding."""
+
+    kind: str
+    first: int
+    last: int  # and one more
+
+    @property
+    def rows(self) -> slice:
+        """Where they stand among all findings."""
+        return slice(self.first, self.last)
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The findings of a batch on the device, ``k`` rows sorted by kind."""
+
+    runs: list[Run]
+    host_study: NDArray[np.int32]  # (k,) the study of each, beside the device, to plan with
+    study: Tensor  # (k,) the same on it
+    row_of: Tensor  # (k,) the row of each finding, study by study
+    study_of: Tensor  # (k,) and then its study
+    seeds: Tensor  # (k,) of their noise
+    common: Tensor  # (k, columns)
+    own: Tensor  # (k, 6)
+
+    def clouds(self, coarse: int, size: int) -> list[Cloud]:
+        """Return the noise that the findings want, kind by kind."""
+        return [
+            Cloud(self.seeds[run.rows], cells, octaves, coarse if run.kind in COARSE else size)
+            for run in self.runs
+            if run.kind not in POINTS
+            for cells, octaves in (COARSE | FINE)[run.kind].clouds
+        ]
+
+    def own_of(self, run: Run) -> Numbers:
+        """Return the columns that a kind has to itself."""
+        names = own_names(run.kind)
+        return Numbers(names, self.own[run.rows, : len(names)])
+
+    def common_of(self, run: Run) -> Numbers:
+        """Return the columns that every kind has."""
+        return Numbers(COLUMNS, self.common[run.rows])
+
+
+@dataclass(slots=True)
+class Overlay:
+    """What the findings of a batch do together, at the picture's resolution ``(n, size, size)``, and their masks."""
+
+    masks: Tensor  # (k, size, size) bool, study by study
+    keep: Tensor | None = None  # share of the lung's air that stays
+    water: Tensor | None = None  # centimetres of water added
+    bone: Tensor | None = None  # centimetres of bone added
+    markings: Tensor | None = None  # factor of the vessels
+
+
+@dataclass(slots=True)
+class _Effect:
+    """One effect of all findings that have it: maps ``(rows, size, size)``, and whose they are."""
+
+    maps: list[Tensor] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+
+    def add(self, run: Run, maps: Tensor | None) -> None:
+        if maps is not None:
+            self.maps.append(maps)
+            self.runs.append(run)
+
+    def rounds(self, study: NDArray[np.int32]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """Return studies and rows of the maps, in rounds in which every study occurs at most once.
+
+        A round can be applied at once. In each study, findings have their turn in the order of their names.
+        """
+        whose = np.concatenate([study[run.rows] for run in self.runs]).astype(np.int64)
+        turn = np.repeat([TURN[run.kind] for run in self.runs], [run.last - run.first for run in self.runs])
+        order = np.lexsort((np.arange(len(whose)), turn, whose))
+        begins = np.flatnonzero(np.diff(whose[order], prepend=-1))
+        place = np.arange(len(whose)) - np.repeat(begins, np.diff(begins, append=len(whose)))
+        return [(whose[order[place == step]], order[place == step]) for step in range(int(place.max()) + 1)]
+
+
+def draw_lesions(placed: Placed, studies: Numbers, fields: Fields, lungs: Tensor, clouds: Sequence[Tensor]) -> Overlay:
+    """Draw the findings of a batch. ``lungs (n, size, size)`` is how far inside either, ``clouds`` what they want."""
+    size = lungs.shape[-1]
+    if not placed.runs:
+        return Overlay(torch.zeros((0, size, size), dtype=torch.bool, device=lungs.device))
+    outline = lungs[placed.study]
+    effects = {name: _Effect() for name in ("fill", "water", "fade", "bone")}
+    small = [run for run in placed.runs if run.kind not in COARSE]
+    drawn = _draw_coarse(placed, fields, iter(clouds), size)
+    masks = [_merge(effects, run, found, outline[run.rows]) for run, found in drawn]
+    if small:
+        masks += _draw_small(effects, placed, small, studies, fields, clouds, outline)
+    overlay = Overlay(torch.cat(masks)[placed.row_of])
+    _lay_over(overlay, effects, placed, (len(studies), size, size))
+    return overlay
+
+
+def _draw_coarse(placed: Placed, fields: Fields, clouds: Iterator[Tensor], size: int) -> list[tuple[Run, Drawn]]:
+    """Draw what the coarse grid can hold, and enlarge it."""
+    runs = [run for run in placed.runs if run.kind in COARSE]
+    if not runs:
+        return []
+    last = runs[-1].last
+    chosen = fields.take(placed.study[:last])
+    dx, dy, inside = around(Numbers(COLUMNS, placed.common[:last]), chosen)
+    drawn: list[Drawn] = []
+    for run in runs:
+        kind, rows = COARSE[run.kind], run.rows
+        noise = tuple(islice(clouds, len(kind.clouds)))
+        own, common = placed.own_of(run), placed.common_of(run)
+        drawn.append(kind.draw(Group(common, own, chosen.part(rows), dx[rows], dy[rows], inside[rows], noise)))
+    return list(zip(runs, _enlarged(drawn, size), strict=True))
+
+
+_MAPS = ("extent", "fill", "water", "fade", "gap")
+
+
+def _enlarged(drawn: Sequence[Drawn], size: int) -> list[Drawn]:
+    """Bring all maps of all findings to the picture's size at once."""
+    named = [(place, name, maps) for place, found in enumerate(drawn) for name in _MAPS
+             if (maps := getattr(found, name)) is not None]  # fmt: skip
+    large = enlarge(torch.cat([maps for _, _, maps in named]), size)
+    made: list[dict[str, Tensor]] = [{} for _ in drawn]
+    for (place, name, _), maps in zip(named, torch.split(large, [len(maps) for *_, maps in named]), strict=True):
+        made[place][name] = maps
+    return [Drawn(**maps, where=found.where) for maps, found in zip(made, drawn, strict=True)]
+
+
+def _draw_small(
+    effects: dict[str, _Effect],
+    placed: Placed,
+    runs: Sequence[Run],
+    studies: Numbers,
+    fields: Fields,
+    clouds: Sequence[Tensor],
+    outline: Tensor,
+) -> list[Tensor]:
+    """Draw what needs the picture's own resolution: nodules, calcified granulomas, broken ribs. Return the masks."""
+    size = outline.shape[-1]
+    first = runs[0].first
+    frames = studies.take(placed.study[first:])
+    common = Numbers(COLUMNS, placed.common[first:])
+    x, y = grid(frames, size)
+    dx, dy = x.sub_(common["own_x"]), y.sub_(common["own_y"])
+    masks = []
+    for run in runs:
+        rows = slice(run.first - first, run.last - first)
+        if run.kind in FINE:
+            kind = FINE[run.kind]
+            _, _, inside = around(placed.common_of(run), fields.take(placed.study[run.rows]))
+            sides = dx[rows] * placed.common_of(run)["outward"]
+            noise = clouds[len(clouds) - len(kind.clouds) :]
+            group = Group(
+                placed.common_of(run), placed.own_of(run), fields, sides, dy[rows], enlarge(inside, size), noise
+            )
+            masks.append(_merge(effects, run, kind.draw(group), outline[run.rows]))
+        else:
+            distance = torch.hypot(dx[rows], dy[rows])
+            masks.append(_draw_points(effects, run, placed, distance, frames["pixel"][rows]))
+    return masks
+
+
+def _merge(effects: dict[str, _Effect], run: Run, drawn: Drawn, outline: Tensor) -> Tensor:
+    """Note what findings of one kind do, at the picture's size, and return their masks ``(k, size, size)``."""
+    mask = drawn.extent > 0
+    water = drawn.water
+    if drawn.gap is not None:
+        # The visceral pleura is a fraction of a millimetre thick, but met edge-on over centimetres.
+        line = torch.exp(-(drawn.gap / 0.085).square()) * 1.7
+        water = line if water is None else water + line
+    if drawn.where == "between":
+        mask &= outline <= 0
+    elif drawn.where == "lung":
+        mask &= outline > 0
+        if water is not None:
+            water = water * (outline / 0.14 + 0.5).clamp_(0, 1)
+    effects["fill"].add(run, drawn.fill)
+    effects["water"].add(run, water)
+    effects["fade"].add(run, drawn.fade)
+    return mask
+
+
+def _draw_points(effects: dict[str, _Effect], run: Run, placed: Placed, distance: Tensor, pixel: Tensor) -> Tensor:
+    """Draw what is a few pixels large: calcified granulomas, and the masks of broken ribs."""
+    severity, reach = placed.common_of(run)["severity"], placed.own_of(run)["reach"]
+    if run.kind != "calcified granuloma":
+        # Blood lies around a fresh break, callus around an old one; both grow with the displacement.
+        effects["water"].add(run, 1.5 * severity * torch.exp(-(distance / 1.0).square()))
+        callus = (severity - 0.45).clamp_min(0) * torch.exp(-((distance - 0.55) / 0.28).square())
+        effects["bone"].add(run, callus)
+        return distance < reach
+    ball = (1.0 - (distance / torch.maximum(reach, pixel)).square()).clamp_min(0).sqrt()
+    effects["bone"].add(run, ball * (0.6 + 1.0 * severity) * (0.8 + reach))
+    return ball > 0.3
+
+
+def _lay_over(overlay: Overlay, effects: dict[str, _Effect], placed: Placed, shape: tuple[int, int, int]) -> None:
+    """Apply all effects to their studies."""
+    device = placed.study.device
+    plans = {name: effect.rounds(placed.host_study) for name, effect in effects.items() if effect.runs}
+    steps = [array for plan in plans.values() for pair in plan for array in pair]
+    if not steps:
+        return
+    arrived = carry(np.concatenate(steps), device)
+    copied = iter(torch.split(arrived, [len(step) for step in steps]))
+
+    def apply(name: str, start: float, combine: Callable[[Tensor, Tensor], Tensor], maps: Tensor) -> Tensor:
+        total = torch.full(shape, start, device=device)
+        for _ in plans[name]:
+            where, rows = next(copied), next(copied)
+            total[where] = combine(total[where], maps[rows])
+        return total
+
+    def joined(name: str) -> Tensor:
+        maps = effects[name].maps
+        return maps[0] if len(maps) == 1 else torch.cat(maps)
+
+    if "fill" in plans:
+        overlay.keep = apply("fill", 1.0, torch.mul, 1.0 - joined("fill"))
+    if "water" in plans:
+        overlay.water = apply("water", 0.0, torch.add, joined("water"))
+    if "fade" in plans:
+        overlay.markings = apply("fade", 1.0, torch.minimum, (1.0 - joined("fade")).clamp_min_(-0.7))
+    if "bone" in plans:
+        overlay.bone = apply("bone", 0.0, torch.add, joined("bone"))

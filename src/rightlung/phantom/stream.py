@@ -1,0 +1,188 @@
+"""Phantom batches for a training loop: scenes and words from worker processes, pictures painted on the device.
+
+>>> from rightlung.phantom.config import default_config
+>>> stream = PhantomStream(default_config(), seed=7, size=64)
+>>> for batch in stream.batches([[0, 1], [2, 3]]):
+...     print(tuple(batch.rendering.images.shape), [scene.index for scene in batch.scenes])
+(2, 64, 64) [0, 1]
+(2, 64, 64) [2, 3]
+
+A study is the one that `make_studies` makes from the same configuration, seed, index and size; how many workers there
+are and which studies share a batch makes no difference.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rightlung.core.errors import InputError
+from rightlung.phantom.config import PhantomConfig
+from rightlung.phantom.image.numbers import carry
+from rightlung.phantom.prepare import Prepared
+from rightlung.phantom.render import Rendering, join, paint, pictures_at_once
+from rightlung.phantom.report import Statement
+from rightlung.phantom.scene import Scene
+from rightlung.phantom.study import check_picture_size
+from rightlung.phantom.workers import CHUNK, Made, Workers, make
+
+
+@dataclass(frozen=True)
+class StatementMasks:
+    """The sentences of a batch that point to something, and what share of each grid cell they point to.
+
+    A lesion can lie wholly outside the exposed field or between the pixels: its row is all zero.
+    """
+
+    studies: list[int]  # (m,) place of the study in the batch
+    statements: list[int]  # (m,) place of the sentence in ``batch.statements[study]``
+    shares: Tensor  # (m, grid, grid) float32 in 0 to 1, on the batch's device
+
+
+@dataclass(frozen=True)
+class PhantomBatch:
+    """Some studies: what they are, what is said of them, and their pictures and masks on the device."""
+
+    scenes: list[Scene]
+    statements: list[list[Statement]]  # for each study, the sentences of its report
+    rendering: Rendering
+
+    def __len__(self) -> int:
+        return len(self.scenes)
+
+    def lesion_shares(self, grid: int) -> list[Tensor]:
+        """Return for each study which share of each grid cell each lesion covers, ``(lesions, grid, grid)``."""
+        counts = [len(scene.lesions) for scene in self.scenes]
+        return list(torch.split(cell_shares(torch.cat(self.rendering.lesion_masks), grid), counts))
+
+    def statement_masks(self, grid: int) -> StatementMasks:
+        """Return for each sentence with a target which share of each grid cell its target covers.
+
+        The target is the union of all lesions and devices that the sentence is about, in the picture's pixels.
+        """
+        masks = torch.cat([*self.rendering.lesion_masks, *self.rendering.device_masks])
+        studies: list[int] = []
+        places: list[int] = []
+        members: list[list[int]] = []
+        lesion, device = 0, sum(len(scene.lesions) for scene in self.scenes)
+        for study, (scene, statements) in enumerate(zip(self.scenes, self.statements, strict=True)):
+            for place, statement in enumerate(statements):
+                if statement.lesions or statement.devices:
+                    studies.append(study)
+                    places.append(place)
+                    members.append(
+                        [lesion + number for number in statement.lesions]
+                        + [device + number for number in statement.devices]
+                    )
+            lesion += len(scene.lesions)
+            device += len(scene.devices)
+        return StatementMasks(studies, places, cell_shares(_unions(masks, members), grid))
+
+
+def _unions(masks: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
+    """Return the union of the masks ``(k, h, w)`` that each row of ``members`` names, none of which is empty."""
+    longest = max(map(len, members), default=0)
+    # One copy to the device; a row that names fewer repeats its first, which changes no union.
+    table = [[*row, *([row[0]] * (longest - len(row)))] for row in members]
+    if not longest:
+        return masks[:0]
+    index = carry(np.array(table, dtype=np.int64), masks.device)
+    union = masks[index[:, 0]]
+    for turn in range(1, longest):
+        union |= masks[index[:, turn]]
+    return union
+
+
+def cell_shares(masks: Tensor, grid: int) -> Tensor:
+    """Return which share of each cell of a grid masks ``(k, size, size)`` cover, ``(k, grid, grid)`` float32."""
+    size = masks.shape[-1]
+    if isinstance(grid, bool) or not isinstance(grid, int) or not 1 <= grid <= size:
+        raise InputError(f"grid must be a whole number of cells from 1 to {size}; got {grid!r}")
+    if not len(masks):
+        return torch.zeros((0, grid, grid), device=masks.device)
+    maps = masks.float()
+    if size % grid == 0:
+        return torch.nn.functional.avg_pool2d(maps[:, None], size // grid)[:, 0]
+    # A pixel that lies across a border between cells counts for each by the part that lies in it.
+    edges = torch.arange(grid + 1, device=masks.device, dtype=torch.float32) * (size / grid)
+    pixels = torch.arange(size, device=masks.device, dtype=torch.float32)
+    low = torch.maximum(pixels[None], edges[:-1, None])
+    high = torch.minimum(pixels[None] + 1.0, edges[1:, None])
+    weights = (high - low).clamp_min_(0.0) * (grid / size)  # (grid, size)
+    return (weights @ maps @ weights.T).clamp_(0.0, 1.0)
+
+
+class PhantomStream:
+    """Phantom studies in batches, made ahead by ``workers`` processes and painted on ``device`` as they are asked for.
+
+    With no workers everything happens in this process. Workers are new interpreters: the program that uses them needs
+    the usual ``if __name__ == "__main__":`` where it is a script. They start with the first batch and end with the
+    iterator.
+    """
+
+    def __init__(
+        self, config: PhantomConfig, seed: int, size: int, device: str | torch.device = "cpu", workers: int = 0
+    ) -> None:
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
+            raise InputError(f"workers must be a whole number from 0; got {workers!r}")
+        self.config = config
+        self.seed = seed
+        self.size = check_picture_size(size)
+        self.device = torch.device(device)
+        self.workers = workers
+
+    def batches(self, indices: Iterable[Sequence[int]]) -> Iterator[PhantomBatch]:
+        """Yield a batch for each sequence of study indices, in order. Sequences are taken some batches ahead."""
+        lengths: deque[int] = deque()  # of batches under way, in pieces
+
+        def pieces() -> Iterator[list[int]]:
+            for wanted in indices:
+                cut = self._cut(wanted)
+                lengths.append(len(cut))
+                yield from cut
+
+        if not self.workers:
+            made = (make(self.config, self.seed, self.size, piece) for piece in pieces())
+            yield from self._painted(made, lengths)
+            return
+        with Workers(self.workers, self.config, self.seed, self.size) as workers:
+            yield from self._painted(workers.make(pieces()), lengths)
+
+    def _painted(self, made: Iterator[Made], lengths: deque[int]) -> Iterator[PhantomBatch]:
+        parts: list[Made] = []
+        for part in made:
+            parts.append(part)
+            if len(parts) == lengths[0]:
+                lengths.popleft()
+                batch = self._paint(parts)
+                parts = []
+                yield batch
+
+    def _cut(self, indices: Sequence[int]) -> list[list[int]]:
+        """Cut a batch into the pieces that are made, and on a CPU also painted, together."""
+        wanted = list(indices)
+        if not wanted:
+            raise InputError("a batch must have at least one study; got none")
+        step = min(CHUNK, pictures_at_once(self.size, self.device))
+        return [wanted[begin : begin + step] for begin in range(0, len(wanted), step)]
+
+    def _paint(self, parts: Sequence[Made]) -> PhantomBatch:
+        most = pictures_at_once(self.size, self.device)
+        rendered: list[Rendering] = []
+        together: list[Prepared] = []
+        for part in parts:
+            if together and sum(map(len, together)) + len(part.prepared) > most:
+                rendered.append(paint(together, self.device))
+                together = []
+            together.append(part.prepared)
+        rendered.append(paint(together, self.device))
+        return PhantomBatch(
+            [scene for part in parts for scene in part.scenes],
+            [statements for part in parts for statements in part.statements],
+            join(rendered),
+        )

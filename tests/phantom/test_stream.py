@@ -1,0 +1,191 @@
+"""The stream gives the studies that `make_studies` gives, in order, whoever makes them."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import pickle
+from collections.abc import Generator, Iterator, Sequence
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from rightlung.core import InputError
+from rightlung.phantom.config import PhantomConfig, default_config
+from rightlung.phantom.prepare import prepare
+from rightlung.phantom.render import Rendering, paint, render
+from rightlung.phantom.report import Statement
+from rightlung.phantom.stream import PhantomBatch, PhantomStream, cell_shares
+from rightlung.phantom.study import _without_specks, make_studies
+from tests.phantom.scenes import NORMAL, lesion, varied, with_lesions
+
+SEED, SIZE = 41, 64
+BATCHES = [[0, 1, 2, 3, 4], [9, 7], [12]]
+
+
+@pytest.fixture(scope="module")
+def config() -> PhantomConfig:
+    return default_config()
+
+
+@pytest.fixture(scope="module")
+def batches(config: PhantomConfig) -> list[PhantomBatch]:
+    return list(PhantomStream(config, SEED, SIZE).batches(BATCHES))
+
+
+def _same(one: Rendering, other: Rendering) -> bool:
+    whole = all(
+        torch.equal(getattr(one, name), getattr(other, name)) for name in ("images", "lungs", "heart", "regions")
+    )
+    masks = all(
+        len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+        for a, b in ((one.lesion_masks, other.lesion_masks), (one.device_masks, other.device_masks))
+    )
+    tips = all(
+        torch.equal(x.nan_to_num(-1), y.nan_to_num(-1)) for x, y in zip(one.device_tips, other.device_tips, strict=True)
+    )
+    return whole and masks and tips
+
+
+def test_studies_are_those_of_make_studies(config: PhantomConfig, batches: list[PhantomBatch]) -> None:
+    for indices, batch in zip(BATCHES, batches, strict=True):
+        for place, study in enumerate(make_studies(config, SEED, indices, SIZE)):
+            assert np.array_equal(batch.rendering.images[place].numpy(), study.image)
+            assert [said.text for said in batch.statements[place]] == [phrase.text for phrase in study.phrases]
+            masks = _without_specks(batch.rendering.lesion_masks[place].numpy())
+            told = [mask.pixels for mask in study.extra["lesion_masks"]]
+            assert len(masks) == len(told) == len(batch.scenes[place].lesions)
+            assert all(np.array_equal(mask, other) for mask, other in zip(masks, told, strict=True))
+            for name, lung in zip(("right lung", "left lung"), batch.rendering.lungs[place].numpy(), strict=True):
+                assert np.array_equal(lung, study.extra["anatomy_masks"][name].pixels)
+
+
+def test_workers_change_nothing_and_keep_the_order(config: PhantomConfig, batches: list[PhantomBatch]) -> None:
+    made = list(PhantomStream(config, SEED, SIZE, workers=2).batches(iter(BATCHES)))
+    assert [[scene.index for scene in batch.scenes] for batch in made] == BATCHES
+    for one, other in zip(made, batches, strict=True):
+        assert one.scenes == other.scenes
+        assert one.statements == other.statements
+        assert _same(one.rendering, other.rendering)
+
+
+def test_a_failure_in_a_worker_names_the_study_and_ends_the_workers(config: PhantomConfig) -> None:
+    before = set(multiprocessing.active_children())
+    running = PhantomStream(config, SEED, SIZE, workers=1).batches([[0], [5, None]])  # type: ignore[list-item]
+    assert [scene.index for scene in next(running).scenes] == [0]
+    with pytest.raises(RuntimeError, match=f"phantom study None of seed {SEED} could not be made"):
+        next(running)
+    assert not set(multiprocessing.active_children()) - before
+
+
+@pytest.mark.parametrize("interrupted", [False, True], ids=["closed", "interrupted"])
+def test_a_stream_that_is_left_leaves_no_worker_behind(config: PhantomConfig, interrupted: bool) -> None:
+    before = set(multiprocessing.active_children())
+    endless: Iterator[list[int]] = ([index] for index in itertools.count())
+    running = PhantomStream(config, SEED, SIZE, workers=1).batches(endless)
+    assert isinstance(running, Generator)
+    next(running)
+    assert set(multiprocessing.active_children()) - before
+    if interrupted:
+        with pytest.raises(KeyboardInterrupt):
+            running.throw(KeyboardInterrupt)
+    else:
+        running.close()
+    assert not set(multiprocessing.active_children()) - before
+
+
+def test_parts_prepared_apart_are_painted_as_if_together() -> None:
+    many = with_lesions(
+        *(lesion(finding) for finding in ("pneumonia", "nodule", "rib fracture", "pneumonia", "pleural effusion"))
+    )
+    scenes = [*varied(4), many, NORMAL, with_lesions(lesion("pneumothorax", "left"), lesion("calcified granuloma"))]
+    parts = [pickle.loads(pickle.dumps(prepare(scenes[a:b], SIZE))) for a, b in ((0, 3), (3, 5), (5, 7))]
+    assert _same(paint(parts), render(scenes, SIZE))
+
+
+def test_findings_of_one_kind_add_up_whatever_their_order_in_the_batch() -> None:
+    left, right = lesion("pneumonia", "left"), lesion("pneumonia", "right")
+    both = render([NORMAL, with_lesions(left, right), with_lesions(right)], SIZE)
+    alone = render([with_lesions(left, right)], SIZE)
+    assert torch.equal(both.images[1], alone.images[0])
+    assert torch.equal(both.lesion_masks[1][1], both.lesion_masks[2][0])
+
+
+def _shares_by_hand(mask: NDArray[np.bool_], grid: int) -> NDArray[np.float64]:
+    """Cut each pixel into grid x grid pieces, so that no piece lies across a border between cells."""
+    fine = np.kron(mask.astype(np.float64), np.ones((grid, grid)))
+    size = mask.shape[0]
+    shares: NDArray[np.float64] = fine.reshape(grid, size, grid, size).mean(axis=(1, 3))
+    return shares
+
+
+@pytest.mark.parametrize("grid", [1, 7, 8, 64])
+def test_cell_shares_are_areas(grid: int) -> None:
+    masks = torch.from_numpy(np.random.default_rng(0).random((3, SIZE, SIZE)) < 0.3)
+    found = cell_shares(masks, grid).numpy()
+    for mask, shares in zip(masks.numpy(), found, strict=True):
+        np.testing.assert_allclose(shares, _shares_by_hand(mask, grid), atol=1e-6)
+
+
+@pytest.mark.parametrize("grid", [0, 65, 7.0, True])
+def test_a_grid_that_cannot_be_is_refused(grid: object) -> None:
+    with pytest.raises(InputError, match="grid must be a whole number of cells from 1 to 64"):
+        cell_shares(torch.zeros(1, SIZE, SIZE, dtype=torch.bool), grid)  # type: ignore[arg-type]
+
+
+def _union(rendering: Rendering, study: int, statement: Statement) -> NDArray[np.bool_]:
+    union = np.zeros((SIZE, SIZE), dtype=bool)
+    for number in statement.lesions:
+        union |= rendering.lesion_masks[study][number].numpy()
+    for number in statement.devices:
+        union |= rendering.device_masks[study][number].numpy()
+    return union
+
+
+def test_statement_masks_are_the_unions_of_their_targets(batches: list[PhantomBatch]) -> None:
+    several = 0
+    for batch in batches:
+        found = batch.statement_masks(8)
+        wanted = [
+            (study, place)
+            for study, statements in enumerate(batch.statements)
+            for place, statement in enumerate(statements)
+            if statement.lesions or statement.devices
+        ]
+        assert list(zip(found.studies, found.statements, strict=True)) == wanted
+        for (study, place), shares in zip(wanted, found.shares.numpy(), strict=True):
+            statement = batch.statements[study][place]
+            several += len(statement.lesions) + len(statement.devices) > 1
+            by_hand = _shares_by_hand(_union(batch.rendering, study, statement), 8)
+            np.testing.assert_allclose(shares, by_hand, atol=1e-6)
+    assert several, "no sentence of these studies points to more than one thing"
+
+
+def test_lesion_shares_stand_study_by_study(batches: list[PhantomBatch]) -> None:
+    batch = batches[0]
+    found = batch.lesion_shares(16)
+    assert [len(shares) for shares in found] == [len(scene.lesions) for scene in batch.scenes]
+    for shares, masks in zip(found, batch.rendering.lesion_masks, strict=True):
+        for share, mask in zip(shares.numpy(), masks.numpy(), strict=True):
+            np.testing.assert_allclose(share, _shares_by_hand(mask, 16), atol=1e-6)
+
+
+def test_a_batch_of_normals_has_no_shares(config: PhantomConfig) -> None:
+    rendering = render([NORMAL], SIZE)
+    batch = PhantomBatch([NORMAL], [[Statement("Clear lungs.", "findings")]], rendering)
+    assert batch.statement_masks(4).shares.shape == (0, 4, 4)
+    assert [tuple(shares.shape) for shares in batch.lesion_shares(4)] == [(0, 4, 4)]
+
+
+@pytest.mark.parametrize("indices", [[[]], [[1], []]])
+def test_an_empty_batch_is_refused(config: PhantomConfig, indices: Sequence[Sequence[int]]) -> None:
+    with pytest.raises(InputError, match="at least one study"):
+        list(PhantomStream(config, SEED, SIZE).batches(indices))
+
+
+@pytest.mark.parametrize(("size", "workers", "named"), [(63, 0, "size"), (64, -1, "workers"), (64, True, "workers")])
+def test_what_cannot_be_is_refused(config: PhantomConfig, size: int, workers: int, named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        PhantomStream(config, SEED, size, workers=workers)
