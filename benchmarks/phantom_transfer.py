@@ -45,9 +45,16 @@ from rightlung.core import Heatmap, Mask, Phrase, Polarity, Study
 from rightlung.explain import class_activation
 from rightlung.lexicon import find, label_set
 from rightlung.models.classifier import Classifier, NetworkConfig, ResidualNetwork
-from rightlung.models.classifier.augmentation import Augmentation
+from rightlung.models.folder import save_model
 from rightlung.models.preprocessing import letterbox, standardise
-from rightlung.models.classifier.training import (
+from rightlung.phantom.config import PhantomConfig
+from rightlung.phantom.render import render
+from rightlung.phantom.sampling import sample_scene
+from rightlung.phantom.scene import Scene
+from rightlung.scoring import localisation, recognition
+from rightlung.scoring.statistics import Interval, bootstrap, bootstrap_by_counts, paired_difference
+from rightlung.training.augmentation import Augmentation
+from rightlung.training.supervised import (
     TrainingData,
     TrainingSettings,
     adapt_statistics,
@@ -55,12 +62,6 @@ from rightlung.models.classifier.training import (
     start_at_prevalence,
     train,
 )
-from rightlung.phantom.config import PhantomConfig
-from rightlung.phantom.render import render
-from rightlung.phantom.sampling import sample_scene
-from rightlung.phantom.scene import Scene
-from rightlung.scoring import localisation, recognition
-from rightlung.scoring.statistics import Interval, bootstrap, bootstrap_by_counts, paired_difference
 
 FloatArray = NDArray[np.float64]
 
@@ -891,7 +892,7 @@ def main(given: Sequence[str] | None = None) -> None:
     score_pointing(run, networks, boxed, arguments, arguments.resamples)
     if arguments.keep_models:
         for arm, of_arm in networks.items():
-            Classifier(of_arm[0], FINDINGS, size=arguments.size, device=device).save(arguments.out / arm)
+            save_model(Classifier(of_arm[0], FINDINGS, size=arguments.size, device=device), arguments.out / arm)
     discriminate(run, arguments, phantom, real)
     run.log("done")
 

@@ -12,6 +12,16 @@ import pytest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
+FLAT_MODEL = """
+import numpy as np
+from rightlung.core import Grounding, Heatmap
+
+class Flat:
+    def ground(self, images, phrases):
+        return [Grounding(Heatmap(np.ones((4, 4)))) for _ in images]
+"""
+"""A model of one's own, as a module next to where the program is called."""
+
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
@@ -23,6 +33,22 @@ def run(tmp_path: Path) -> Run:
         return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
     return call
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """Run the program in this process, which has loaded its libraries already; otherwise as `run`."""
+    monkeypatch.chdir(tmp_path)
+
+    def run_here(*arguments: str) -> subprocess.CompletedProcess[str]:
+        from rightlung.cli.main import _run
+
+        monkeypatch.setattr(sys, "argv", ["rightlung", *arguments])
+        capfd.readouterr()
+        code = _run()
+        return subprocess.CompletedProcess(arguments, code, *capfd.readouterr())
+
+    return run_here
 
 
 @pytest.fixture

@@ -4,69 +4,67 @@ import json
 from pathlib import Path
 
 import numpy as np
+import PIL.Image
+import pyarrow.parquet as pq
 import pytest
 
-from rightlung.cli import demo_cards
+from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.predictions import open_predictions
 from rightlung.studies import open_source
-from tests.cli.conftest import Run
+from rightlung.studies.held import HeldSource
+from tests.cli.conftest import FLAT_MODEL, Run
+
+SMALL = ("--model", "flat:Flat", "--count", "8", "--seed", "3", "--out", "shown")
 
 
-@pytest.fixture(scope="module")
-def cards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("cards")
-    demo_cards.write_cards(folder, 12, seed=3)
-    return folder
+@pytest.fixture
+def flat(tmp_path: Path) -> Path:
+    (tmp_path / "flat.py").write_text(FLAT_MODEL)
+    return tmp_path
 
 
-def test_the_left_lung_is_on_the_images_right() -> None:
-    assert np.argwhere(demo_cards.lung("left"))[:, 1].mean() > demo_cards.SIDE / 2
-    assert np.argwhere(demo_cards.lung("right"))[:, 1].mean() < demo_cards.SIDE / 2
-
-
-def test_a_card_shows_its_spot_where_its_mask_says(cards: Path) -> None:
-    for study in open_source(f"manifest:{cards}"):
-        for phrase in study.phrases:
-            assert phrase.mask is not None
-            side = phrase.regions[0].split()[0]
-            lung = demo_cards.lung(side)
-            assert not (phrase.mask.pixels & ~lung).any()
-            assert study.image[phrase.mask.pixels].mean() > study.image[lung & ~phrase.mask.pixels].mean() + 0.05
-            assert side in phrase.text
-
-
-def test_the_same_seed_draws_the_same_cards(cards: Path, tmp_path: Path) -> None:
-    demo_cards.write_cards(tmp_path, 12, seed=3)
-    for one, other in zip(open_source(f"manifest:{cards}"), open_source(f"manifest:{tmp_path}"), strict=True):
-        assert np.array_equal(one.image, other.image)
-        assert one.phrases == other.phrases
-
-
-def test_the_demo_tells_the_four_grounders_apart(run: Run, tmp_path: Path) -> None:
-    result = run("demo", "--out", "shown", "--count", "24", "--json")
+def test_the_demo_asks_scores_and_writes_a_page(run: Run, flat: Path) -> None:
+    result = run("demo", *SMALL, "--json")
     assert result.returncode == 0, result.stderr
-    grounders = json.loads(result.stdout)["grounders"]
-    auroc = {name: scores["auroc"]["estimate"] for name, scores in grounders.items()}
-    pointing = {name: scores["pointing"]["estimate"] for name, scores in grounders.items()}
-    change = {name: scores["auroc_change_when_sides_are_swapped"] for name, scores in grounders.items()}
-    assert auroc["neither"] == 0.5
-    assert auroc["reads only"] > 0.9  # painting the named lung already looks good …
-    assert pointing["reads only"] < 0.2  # … and points nowhere
-    assert pointing["looks and reads"] > 0.95 > 0.9 > pointing["looks only"]
-    assert change["looks and reads"]["high"] < -0.4
-    assert change["reads only"]["high"] < -0.4
-    assert not change["looks only"]["shown"]
-    assert not change["neither"]["shown"]
-    assert (tmp_path / "shown" / "demo.png").stat().st_size > 10_000
+    found = json.loads(result.stdout)
+    assert found["overall"]["auroc"]["model"]["estimate"] == 0.5  # a flat map
+    assert found["overall"]["auroc"]["difference"]["high"] < 0
+    assert set(found["conditions"]) == {"swap-sides", "exchange-image"}
+    assert NOT_A_MEDICAL_DEVICE in (flat / "shown" / "audit.html").read_text(encoding="utf-8")
+    picture = np.asarray(PIL.Image.open(flat / "shown" / "demo.png"))
+    assert picture.shape[1] > 3 * 224
+    phrases = sum(len(study.phrases) for study in open_source("phantom?count=8&seed=3"))
+    assert found["counts"]["phrases"] == phrases
+    rows = pq.read_table(flat / "shown" / "instances.parquet")
+    assert len(rows) == sum(found["counts"]["rows_by_condition"].values())
 
 
-def test_a_second_run_asks_nothing_twice_and_says_the_same(run: Run, tmp_path: Path) -> None:
-    first = run("demo", "--out", "again", "--count", "6", "--json")
-    parts = sorted((tmp_path / "again" / "predictions").rglob("*.parquet"))
-    times = [part.stat().st_mtime_ns for part in parts]
-    second = run("demo", "--out", "again", "--count", "6", "--json")
-    assert first.stdout == second.stdout
-    assert [part.stat().st_mtime_ns for part in parts] == times
-    rows = sum(len(open_predictions(part.parent)) for part in parts)
-    phrases = sum(len(study.phrases) for study in open_source(f"manifest:{tmp_path / 'again' / 'cards'}"))
-    assert rows == phrases * 2 * 4
+def test_the_demos_table_is_for_people_and_a_second_run_asks_nothing_twice(run: Run, flat: Path) -> None:
+    first = run("demo", *SMALL)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout == ""
+    for expected in ("the model", "image-blind prior", "sides swapped", "image exchanged", "audit.html", "what to try"):
+        assert expected in first.stderr
+    folder = next((flat / "shown" / "predictions").iterdir())
+    parts = {part.name: part.stat().st_mtime_ns for part in folder.glob("*.parquet")}
+    rows = len(open_predictions(folder))
+    assert run("demo", *SMALL).returncode == 0
+    assert {part.name: part.stat().st_mtime_ns for part in folder.glob("*.parquet")} == parts
+    assert len(open_predictions(folder)) == rows
+
+
+def test_a_demo_that_cannot_write_exits_4(run: Run, flat: Path) -> None:
+    result = run("demo", "--model", "flat:Flat", "--count", "2", "--out", "/dev/null/demo")
+    assert result.returncode == 4
+    assert "Traceback" not in result.stderr
+
+
+def test_held_studies_are_made_once() -> None:
+    made = []
+    source = open_source("phantom?count=3&seed=1&size=64")
+    held = HeldSource(source, lambda done, total: made.append((done, total)))
+    assert made == [(1, 3), (2, 3), (3, 3)]
+    assert held.ids == list(source.ids)
+    assert held[1] is held.study(held.ids[1])
+    assert [study.id for study in held] == list(source.ids)
+    assert held.address == source.address

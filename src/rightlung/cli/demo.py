@@ -1,9 +1,8 @@
-"""``rightlung demo``: the whole way from studies to numbers, on four grounders whose answer is known.
+"""``rightlung demo``: the whole way from studies to a page, on made-up patients and the model that ships.
 
-Each grounder is a few lines of arithmetic, no model: one looks at the image and reads the words, one only looks, one
-only reads, one does neither. They ground every phrase twice, as it stands and with its sides swapped. The table shows
-why a heatmap that looks right is not enough: the painter that never looks at the image scores well on AUROC, and only
-swapping the sides tells the one that does not read from the one that does.
+Two hundred phantom studies are drawn, the model is asked where it sees every sentence of their reports, as it stands,
+with left and right swapped, and with another patient's image; the maps are scored against the exact masks, beside a
+prior that reads the words and never looks.
 """
 
 from __future__ import annotations
@@ -11,149 +10,105 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import typer
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.cli import demo_cards
-from rightlung.cli.output import print_json, say, say_table
-from rightlung.core import Grounding, Heatmap, Image, Phrase, Query, Study
+from rightlung.audit import Audit, audit
+from rightlung.audit.gallery import case_tiles, maps_of, spread
+from rightlung.audit.run import plain
+from rightlung.cli.audit import CONDITIONS, say_audit
+from rightlung.cli.exits import Exit
+from rightlung.cli.output import print_json, say, say_problems
+from rightlung.cli.stages import stages
+from rightlung.core import InputError
 from rightlung.drawing import Tile, save_sheet
-from rightlung.lexicon import side_of, swap_sides
-from rightlung.predictions import Prediction, PredictionWriter, open_predictions, phrase_query
-from rightlung.scoring.localisation import score
-from rightlung.scoring.statistics import bootstrap, paired_difference
+from rightlung.predictions import Predictions, open_predictions
 from rightlung.studies import Source, open_source
+from rightlung.studies.held import HeldSource
 
-GRID = (40, 40)
-METRICS = ("auroc", "pointing", "iou@5")
-Conditions = dict[str, Callable[[str], str]]
-CONDITIONS: Conditions = {"none": lambda text: text, "swap-sides": swap_sides}
-
-
-def brightness(image: Image) -> NDArray[np.float64]:
-    """Return how much brighter than its darkest tenth each lung pixel is: what the grounders that look can see."""
-    lungs = demo_cards.lung("left") | demo_cards.lung("right")
-    baseline = float(np.quantile(image[lungs], 0.1))
-    return np.where(lungs, np.clip(image.astype(np.float64) - baseline, 0.0, None), 0.0)
+SHOWN = (0.95, 0.75, 0.5, 0.1)
+"""Which cases the picture shows, by their place in the order of average precision: good ones, a middling, a bad one."""
 
 
-def named_lung(text: str) -> NDArray[np.float64]:
-    """Return the lung that the words name, both if they name none: what the grounders that read know."""
-    side = side_of(text)
-    fields = [demo_cards.lung(name) for name in demo_cards.LUNGS if side in (name, "both", None)]
-    named: NDArray[np.float64] = np.any(fields, axis=0).astype(np.float64)
-    return named
-
-
-GROUNDERS: dict[str, Callable[[Image, str], NDArray[np.float64]]] = {
-    "looks and reads": lambda image, text: brightness(image) * named_lung(text),
-    "looks only": lambda image, text: brightness(image),
-    "reads only": lambda image, text: named_lung(text),
-    "neither": lambda image, text: np.ones_like(image, dtype=np.float64),
-}
-
-
-def run(out: Path, count: int, seed: int, json: bool) -> None:
-    """Draw cards, ground their phrases, write predictions, score them, print the table and draw a sheet."""
-    say(f"drawing {count} test cards (not radiographs) into {out / 'cards'}")
-    demo_cards.write_cards(out / "cards", count, seed)
-    # The whole path, so that the predictions of one folder belong to one source however it is called; and a question
-    # mark at its end, so that one in the path does not begin the parameters.
-    source = open_source(f"manifest:{(out / 'cards').resolve()}?")
-    results = {}
-    for name in GROUNDERS:
-        folder = out / "predictions" / f"seed-{seed}-count-{count}" / name.replace(" ", "-")
-        predict(name, source, folder)
-        results[name] = summarise(source, folder)
-    sheet = save_sheet(tiles(source), out / "demo.png", columns=1 + len(GROUNDERS), side=200)
-    if json:
-        print_json(
-            {"cards": count, "seed": seed, "grounders": results, "picture": str(sheet), "note": NOT_A_MEDICAL_DEVICE}
+def run(out: Path, model_name: str, count: int, seed: int, json: bool) -> None:
+    """Make studies, ask the model, audit its answers; print the table, write the page and a picture."""
+    begun = time.monotonic()
+    model = _load(model_name)
+    say(f"{count:,} made-up studies: where does {model_name} see every sentence of their reports?")
+    with stages() as tell:
+        source = HeldSource(
+            open_source(f"phantom?count={count}&seed={seed}"), lambda done, total: tell("making studies", done, total)
         )
-        return
-    say_results(results)
+        from rightlung.predictions.asking import predict
+
+        folder = out / "predictions" / f"{_plain_name(model_name)}-seed-{seed}-count-{count}"
+        summary = predict(
+            model,
+            source,
+            folder,
+            CONDITIONS,
+            model_name=model_name,
+            progress=lambda done, total: tell("asking the model", done, total),
+        )
+        predictions = open_predictions(folder)
+        steps = _next_steps(out, folder, source)
+        done = audit(predictions, source, out, next_steps=steps, progress=tell)
+        picture = save_sheet(_tiles(done, predictions, source), out / "demo.png", columns=3, side=224)
+    problems = [*map(str, summary.failed), *summary.problems, *done.problems]
+    if json:
+        print_json(plain({**done.result, "problems": problems, "page": str(done.page), "picture": str(picture)}))
+    else:
+        say_audit(done)
+        say_problems(problems, "questions or studies left out")
+        say(f"\nmade-up patients: no result on them is a result on people. {time.monotonic() - begun:.0f} seconds.")
+        say(f"page:    {done.page}\npicture: {picture}\n\nwhat to try next:")
+        for step in steps:
+            say(f"  {step}")
+        say(f"\n{NOT_A_MEDICAL_DEVICE}")
+    if problems:
+        raise typer.Exit(Exit.SOME_LEFT_OUT)
+
+
+def _load(name: str) -> object:
+    import rightlung
+
+    try:
+        return rightlung.load(name)
+    except InputError as error:
+        if name != "starter":
+            raise
+        raise InputError(f"the demo asks the shipped model 'starter', and it cannot be loaded: {error}") from None
+
+
+def _plain_name(name: str) -> str:
+    return "".join(character if character.isalnum() else "-" for character in name)[-40:].strip("-") or "model"
+
+
+def _next_steps(out: Path, predictions: Path, source: Source) -> tuple[str, ...]:
     program = "rightlung" if shutil.which("rightlung") else sys.argv[0]
-    say(f"\npicture: {sheet}\n\nwhat to try next:")
-    say("  " + shlex.join([program, "predictions", str(folder)]))
-    say("  " + shlex.join([program, "data", "show", f"manifest:{out / 'cards'}", "--sheet", str(out / "cards.png")]))
-    say(f"\n{NOT_A_MEDICAL_DEVICE}")
+    return (
+        f"{shlex.quote(program)} ground IMAGE 'opacity in the left lower lobe'   # ask about an image of your own",
+        shlex.join([program, "audit", str(predictions), "--out", str(out / "again")]),
+        shlex.join([program, "data", "show", source.address, "--sheet", str(out / "studies.png")]),
+        shlex.join([program, "audit", "MODEL", "manifest:/data/mine", "--out", str(out / "mine")]),
+    )
 
 
-def predict(name: str, source: Source, folder: Path) -> None:
-    """Ground every phrase of every study under every condition; go on where an earlier call was stopped."""
-    with PredictionWriter(folder, source=source.address, model=f"demo: {name}") as writer:
-        for study in source:
-            for index, phrase in enumerate(study.phrases):
-                for condition, change in CONDITIONS.items():
-                    asked = change(phrase.text)
-                    if (study.id, phrase_query(index), condition) not in writer.done:
-                        heatmap = Heatmap.from_pixels(GROUNDERS[name](study.image, asked), GRID)
-                        writer.write(
-                            Prediction(study.id, phrase_query(index), condition, Query(asked), Grounding(heatmap))
-                        )
+def _tiles(done: Audit, predictions: Predictions, source: Source) -> Iterator[Tile]:
+    """Yield a row of pictures for each case: the image with the true outline, the model's map, the prior's."""
+    from dataclasses import replace
 
-
-def summarise(source: Source, folder: Path) -> dict[str, Any]:
-    """Score a predictions file against the exact masks of its source, with intervals clustered by patient."""
-    rows: dict[str, dict[tuple[str, str], int]] = {condition: {} for condition in CONDITIONS}
-    patients: dict[tuple[str, str], str | None] = {}
-    maps: list[NDArray[np.float32]] = []
-    masks: list[NDArray[np.bool_]] = []
-    for prediction in open_predictions(folder):
-        if prediction.phrase_index is None or prediction.grounding is None or prediction.grounding.heatmap is None:
-            continue
-        study = source.study(prediction.study)
-        mask = study.phrases[prediction.phrase_index].mask
-        if mask is not None:
-            key = prediction.study, prediction.query
-            rows[prediction.condition][key], patients[key] = len(maps), study.patient
-            maps.append(prediction.grounding.heatmap.to_size(mask.size))
-            masks.append(mask.pixels)
-    scores = score(np.stack(maps), np.stack(masks), metrics=METRICS)
-    both = [key for key in rows["none"] if key in rows["swap-sides"]]
-    asked, swapped = ([rows[condition][key] for key in both] for condition in ("none", "swap-sides"))
-    clusters = [patients[key] for key in both]
-    summary: dict[str, Any] = {"phrases": len(both), "patients": len(set(clusters))}
-    for name in METRICS:
-        interval = bootstrap(scores[name][asked], clusters=clusters)
-        summary[name] = {"estimate": interval.estimate, "low": interval.low, "high": interval.high}
-    change = paired_difference(scores["auroc"][swapped], scores["auroc"][asked], clusters=clusters)
-    summary["auroc_change_when_sides_are_swapped"] = {
-        "estimate": change.estimate, "low": change.low, "high": change.high, "shown": change.shown,
-    }  # fmt: skip
-    return summary
-
-
-def say_results(results: dict[str, dict[str, Any]]) -> None:
-    """Print the table: estimates with 95 % intervals, patients resampled."""
-
-    def cell(value: dict[str, Any]) -> str:
-        return f"{value['estimate']:.2f} ({value['low']:.2f} to {value['high']:.2f})"
-
-    rows = []
-    for name, result in results.items():
-        change = result["auroc_change_when_sides_are_swapped"]
-        verdict = cell(change) if change["shown"] else "no difference shown"
-        rows.append([name, *(cell(result[metric]) for metric in METRICS), verdict])
-    first = next(iter(results.values()))
-    say(f"\n{first['phrases']} phrases of {first['patients']} made-up patients; 95 % intervals, patients resampled\n")
-    say_table(["grounder", "AUROC", "pointing", "IoU@5 %", "change of AUROC, sides swapped"], rows)
-
-
-def tiles(source: Source, cards: int = 3) -> Iterator[Tile]:
-    """Yield a row of pictures for each of the first cards with a spot on both sides: the card, then every grounder."""
-    both = [study for study in source if len(study.phrases) > 1] or [source[0]]
-    for study in both[:cards]:
-        phrase: Phrase = study.phrases[0]
-        yield Tile(study.image, f"{study.id}: {phrase.text}", mask=phrase.mask)
-        for name in GROUNDERS:
-            yield Tile(study.image, name, _ground(name, study, phrase.text), mask=phrase.mask)
-
-
-def _ground(name: str, study: Study, text: str) -> Heatmap:
-    return Heatmap.from_pixels(GROUNDERS[name](study.image, text), GRID)
+    rows = spread(done.instances, SHOWN)
+    heatmaps = maps_of(predictions, [(row["study"], row["query"]) for row in rows])
+    for row in rows:
+        for label, tile in case_tiles(row, source, heatmaps.get((row["study"], row["query"])), done.prior):
+            caption = {
+                "true outline": row["phrase"],
+                "the model's map": f"model: average precision {row['average_precision']:.2f}",
+                "the prior's map": f"prior, never looks: {row['prior_average_precision']:.2f}",
+            }[label]
+            yield replace(tile, caption=caption)

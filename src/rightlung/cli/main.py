@@ -52,16 +52,48 @@ def _options(
 
 
 @app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder to write to.", metavar="DIR")] = Path("demo-output"),
-    count: Annotated[int, typer.Option(min=2, max=1000, help="Test cards to draw.")] = 120,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the test cards.")] = 0,
+def audit(
+    what: Annotated[str, typer.Argument(help="A predictions file or folder, or a model to ask.", metavar="MODEL|PATH")],
+    source: Annotated[
+        str | None, typer.Argument(help="Address of the studies; predictions may name it.", metavar="SOURCE")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write to.", metavar="DIR")] = Path("audit"),
+    prior_source: Annotated[
+        str | None,
+        typer.Option(help="Fit the image-blind prior on this source instead of on other patients.", metavar="SOURCE"),
+    ] = None,
+    condition: Annotated[
+        list[str] | None,
+        typer.Option(help="What to ask a model under; none, swap-sides and exchange-image if left out. Repeatable."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="Where a model runs.")] = "cpu",
+    batch_size: Annotated[int, typer.Option(min=1, help="Questions a model is asked at once.")] = 32,
+    resamples: Annotated[int, typer.Option(min=100, help="Resamples behind each interval.")] = 10_000,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 0,
+    cases: Annotated[int, typer.Option(min=0, max=50, help="Best and worst cases to draw, each.")] = 6,
     json: Json = False,
 ) -> None:
-    """Score four hand-made grounders on test cards."""
+    """Score where a model looks beside a prior that never looks, and write a page."""
+    from rightlung.audit import Sureness
+    from rightlung.cli.audit import run
+
+    sureness = Sureness(resamples, level, seed)
+    run(what, source, out, prior_source, condition or [], device, batch_size, sureness, cases, json)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder to write to.", metavar="DIR")] = Path("demo-output"),
+    model: Annotated[str, typer.Option(help="The model to ask: a name, a folder, or module:Class.")] = "starter",
+    count: Annotated[int, typer.Option(min=2, max=10_000, help="Studies to make.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the studies.")] = 4242,
+    json: Json = False,
+) -> None:
+    """Make phantom studies, ask the shipped model where it sees every sentence, and audit its answers."""
     from rightlung.cli.demo import run
 
-    run(out, count, seed, json)
+    run(out, model, count, seed, json)
 
 
 @data_app.command("show")
@@ -78,6 +110,46 @@ def data_show(
     from rightlung.cli.data import show
 
     show(source, sheet, count, seed, json)
+
+
+@app.command()
+def ground(
+    image: Annotated[
+        str, typer.Argument(help="A PNG or JPEG file, a folder of them, or the address of a source.", metavar="IMAGE")
+    ],
+    phrases: Annotated[
+        list[str] | None,
+        typer.Argument(help="What to look for; a source's own phrases where none is given.", metavar="PHRASE…"),
+    ] = None,
+    model: Annotated[str, typer.Option(help="Name or folder of the model.", metavar="MODEL")] = "starter",
+    out: Annotated[
+        Path, typer.Option(help="Folder to write to; what is there already is not done again.", metavar="DIR")
+    ] = Path("groundings"),
+    batch_size: Annotated[int, typer.Option(min=1, help="Phrases at a time; halved if memory runs out.")] = 16,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; the GPU if there is one.")] = None,
+    json: Json = False,
+) -> None:
+    """Show where a model sees a phrase: overlays as PNG, boxes, peak and its side as JSON."""
+    from rightlung.cli.ground import run
+
+    run(image, phrases or [], model, out, batch_size, device, json)
+
+
+@app.command()
+def models(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A shipped model, a folder, or module:Class; without it, all are listed.", metavar="NAME"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the models that can be loaded, or describe one."""
+    from rightlung.cli.models import describe, list_all
+
+    if name is None:
+        list_all(json)
+    else:
+        describe(name, json)
 
 
 @app.command()
@@ -103,6 +175,27 @@ def phantom(
 
 
 @app.command()
+def predict(
+    model: Annotated[str, typer.Argument(help="Name or folder of the model.", metavar="MODEL")],
+    source: Annotated[str, typer.Argument(help="Address of the studies, such as phantom?count=500&seed=7")],
+    out: Annotated[Path, typer.Option(help="Folder to write to; a run that was stopped goes on.", metavar="P")],
+    condition: Annotated[
+        list[str] | None,
+        typer.Option(help="What is done before asking; none, swap-sides and exchange-image by default. Repeatable."),
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Phrases at a time; halved if memory runs out.")] = 32,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; the GPU if there is one.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Ask about the first N studies only.", metavar="N")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the conditions that draw by chance.")] = 0,
+    json: Json = False,
+) -> None:
+    """Ask a model about every phrase of a source and write a predictions file."""
+    from rightlung.cli.predict import run
+
+    run(model, source, out, condition or [], batch_size, device, limit, seed, json)
+
+
+@app.command()
 def predictions(
     path: Annotated[Path, typer.Argument(help="A predictions folder or Parquet file.", metavar="PATH")],
     json: Json = False,
@@ -111,6 +204,30 @@ def predictions(
     from rightlung.cli.predictions import check
 
     check(path, json)
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped recipe.", metavar="RECIPE")],
+    out: Annotated[Path, typer.Option(help="Folder for checkpoints, log and model.", metavar="DIR")],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")] = False,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a field, such as optimiser.rate=1e-3. Repeatable.", metavar="FIELD=VALUE"),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps, instead of the recipe's.", metavar="N")] = None,
+    precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed or 16-mixed.")] = None,
+    accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    devices: Annotated[int, typer.Option(min=1, help="Processes on this machine, one a device.")] = 1,
+    nodes: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
+    strategy: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
+    json: Json = False,
+) -> None:
+    """Train a model by a recipe."""
+    from rightlung.cli.train import run
+
+    machine = {"accelerator": accelerator, "devices": devices, "nodes": nodes, "strategy": strategy}
+    run(recipe, out, resume, change or [], steps, precision, machine, json)
 
 
 def main() -> None:

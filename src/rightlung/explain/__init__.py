@@ -1,5 +1,13 @@
 """Why a model points where it points: pure functions from activations, gradients and similarities to heatmaps."""
 
+from rightlung.explain.attention import attention_maps
+from rightlung.explain.boxes import BoxRule, boxes_of
 from rightlung.explain.gradcam import as_heatmaps, class_activation, grad_cam
+from rightlung.explain.layers import Watch, encoder_grad_cam
+from rightlung.explain.peak import MIDLINE_BAND, peak_of, side_at
+from rightlung.explain.similarity import cosine_maps, shifted
 
-__all__ = ["as_heatmaps", "class_activation", "grad_cam"]
+__all__ = [
+    "MIDLINE_BAND", "BoxRule", "Watch", "as_heatmaps", "attention_maps", "boxes_of", "class_activation", "cosine_maps",
+    "encoder_grad_cam", "grad_cam", "peak_of", "shifted", "side_at",
+]  # fmt: skip

@@ -6,33 +6,32 @@ control for models which claim to understand them.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rightlung.core import Extent, Grounding, InputError, OutputError, Phrase
+from rightlung.core import Extent, Grounding, InputError, Phrase
 from rightlung.core.errors import unknown_name
 from rightlung.explain import as_heatmaps, grad_cam
 from rightlung.lexicon import find
 from rightlung.lexicon.findings import broader_findings
 from rightlung.models.classifier.network import NetworkConfig, ResidualNetwork
+from rightlung.models.folder import CONFIG_FILE, WEIGHTS_FILE
 from rightlung.models.preprocessing import letterbox_all, standardise
 
-CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
-KIND, VERSION = "classifier", 1
 _WORD = re.compile(r"[^\W_]+(?:[-/'][^\W_]+)*")
 _LONGEST_NAME = 6  # words
 
 
 class Classifier:
     """A network with the names of its outputs, canonical findings or a data set's labels, and its image size."""
+
+    kind: ClassVar[str] = "classifier"
 
     def __init__(
         self,
@@ -100,39 +99,44 @@ class Classifier:
         columns = (self._nearest(name) for name in names)
         return sorted({column for column in columns if column is not None})
 
-    def save(self, folder: str | Path) -> None:
-        """Write ``config.json`` and ``model.safetensors``."""
-        from safetensors.torch import save_file
+    def to(self, device: str | torch.device) -> Self:
+        """Move to another device."""
+        self.device = torch.device(device)
+        self.network.to(self.device)
+        return self
 
-        place = Path(folder)
-        network = asdict(self.network.config)
-        config = {"model": KIND, "version": VERSION, "size": self.size, "findings": self.findings, "network": network}
-        weights = {name: value.detach().cpu().contiguous() for name, value in self.network.state_dict().items()}
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            save_file(weights, place / WEIGHTS_FILE, metadata={"format": "pt"})
-            (place / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise OutputError(f"cannot write the model to {place}: {error}") from error
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Go through the network's parameters."""
+        return self.network.parameters()
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the image size, the findings and the network's configuration."""
+        return {"size": self.size, "findings": list(self.findings), "network": asdict(self.network.config)}
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the network's weights and running statistics."""
+        return dict(self.network.state_dict())
+
+    def extra_files(self) -> dict[str, bytes]:
+        """Return no further files."""
+        return {}
 
     @classmethod
-    def load(cls, folder: str | Path, device: str | torch.device = "cpu") -> Classifier:
-        """Read what `save` wrote; what is missing or does not fit is named."""
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        place = Path(folder)
-        config = _read_config(place / CONFIG_FILE)
+    def from_parts(
+        cls, config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], files: Mapping[str, bytes]
+    ) -> Self:
+        """Make the classifier of what the methods above gave; what is missing or does not fit is named."""
+        if missing := {"size", "findings", "network"} - config.keys():
+            raise InputError(f"{CONFIG_FILE}, field 'config', lacks {', '.join(sorted(missing))}")
         try:
             network = ResidualNetwork(NetworkConfig(**config["network"]))
-            model = cls(network, config["findings"], size=config["size"], device=device)
+            model = cls(network, config["findings"], size=config["size"])
         except (TypeError, InputError) as error:
-            raise InputError(f"{place / CONFIG_FILE}: {error}") from error
+            raise InputError(f"{CONFIG_FILE}, field 'config': {error}") from error
         try:
-            network.load_state_dict(load_file(place / WEIGHTS_FILE))
-        except (OSError, SafetensorError, RuntimeError) as error:
-            reason = " ".join(str(error).split())
-            raise InputError(f"{place / WEIGHTS_FILE} does not hold the weights of this model: {reason}") from error
+            network.load_state_dict(dict(tensors))
+        except RuntimeError as error:
+            raise InputError(f"{WEIGHTS_FILE} does not hold the weights of this network: {error}") from error
         return model
 
     def _column(self, name: str) -> int:
@@ -192,18 +196,3 @@ def _findings_named(text: str) -> list[str]:
         else:
             start += 1
     return found
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read the model's configuration {path}: {error}") from error
-    if not isinstance(config, dict):
-        raise InputError(f"{path} must hold a JSON object")
-    if missing := {"model", "version", "size", "findings", "network"} - config.keys():
-        raise InputError(f"{path} is no classifier's configuration: {', '.join(sorted(missing))} missing")
-    if config["model"] != KIND or config["version"] != VERSION:
-        described = f"{config['model']!r} version {config['version']!r}"
-        raise InputError(f"{path} describes {described}, not {KIND!r} version {VERSION}")
-    return config

@@ -32,8 +32,8 @@ class ImageEncoderConfig:
 
     ``options`` go to the backbone's configuration. ``pretrained`` names a folder or a hub id to take configuration and
     weights from; a saved model no longer needs it. ``levels`` count the resolutions from the finest (0), negative ones
-    from the coarsest; several are projected and added up on the grid of the first. ``positions`` adds a learned vector
-    for each cell of that grid.
+    from the coarsest; several, the finest first, are projected and added up from the last to the first, whose grid is
+    that of the regions. ``positions`` adds a learned vector for each cell of that grid.
     """
 
     kind: ImageKind = "resnet"
@@ -92,12 +92,12 @@ class ImageEncoder(nn.Module):
         """Encode images (n, 1, size, size) in 0 to 1."""
         levels, pooled = self._encode(standardise(images))
         regions: Tensor | None = None
-        for level, project in zip(self.config.levels, self.region_projections, strict=True):
+        for level, project in reversed(list(zip(self.config.levels, self.region_projections, strict=True))):
             projected = project(levels[level])
-            if regions is None:
-                regions = projected
-            else:
-                regions = regions + interpolate(projected, self.grid, mode="bilinear", align_corners=False)
+            if regions is not None:
+                grid = (projected.shape[2], projected.shape[3])
+                projected = projected + interpolate(regions, grid, mode="bilinear", align_corners=False)
+            regions = projected
         assert regions is not None
         if self.position is not None:
             regions = regions + self.position

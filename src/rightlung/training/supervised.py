@@ -1,4 +1,4 @@
-"""A small training loop for the classifier: data held as tensors on the device, readable from top to bottom.
+"""A small training loop for the supervised baseline: data held as tensors on the device, readable from top to bottom.
 
 AdamW with a cosine schedule after a warm-up, binary cross-entropy over the known labels, an exponential moving average
 of the weights as the result, bfloat16 on a GPU. Where masks are given, the logit of every position also learns whether
@@ -17,9 +17,9 @@ import torch
 from torch.nn.functional import adaptive_avg_pool2d, binary_cross_entropy_with_logits
 
 from rightlung.core import InputError
-from rightlung.models.classifier.augmentation import Augmentation, augment
 from rightlung.models.classifier.network import ResidualNetwork
 from rightlung.models.preprocessing import standardise
+from rightlung.training.augmentation import Augmentation, augment
 
 
 @dataclass(frozen=True, slots=True)

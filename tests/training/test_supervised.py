@@ -11,8 +11,8 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from rightlung.core import InputError
 from rightlung.models.classifier import NetworkConfig, ResidualNetwork
-from rightlung.models.classifier.augmentation import Augmentation, augment
-from rightlung.models.classifier.training import (
+from rightlung.training.augmentation import Augmentation, augment
+from rightlung.training.supervised import (
     TrainingData,
     TrainingSettings,
     _Deck,

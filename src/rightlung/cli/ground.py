@@ -1,0 +1,286 @@
+"""``rightlung ground``: where a model sees a phrase, in any image, as pictures and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import typer
+
+from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.cli.device import chosen_device
+from rightlung.cli.exits import Exit
+from rightlung.cli.groundings import RESULT, GroundingFolder, file_name
+from rightlung.cli.output import print_json, say, say_problems
+from rightlung.core import Grounding, Image, InputError, Study
+from rightlung.core.checks import check_text
+from rightlung.core.study import check_image
+from rightlung.drawing import Tile, save_sheet
+from rightlung.explain.peak import peak_of, side_at
+from rightlung.lexicon import side_of
+from rightlung.models.base import Grounder
+from rightlung.predictions.answering import Answerer, NoAnswer
+from rightlung.predictions.asking import build_studies, weights_digest
+from rightlung.studies import Source, open_source, read_image
+from rightlung.studies.sources import source_schemes
+
+ENDINGS = (".png", ".jpg", ".jpeg")
+SIDE = 512
+"""Pixels of an overlay's longer side."""
+
+_SHOWN = 12
+_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An image and the phrases to find in it. ``identity`` changes when the image does."""
+
+    name: str
+    identity: str
+    load: Callable[[], Image]
+    phrases: Sequence[str]
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One image with one phrase."""
+
+    image: str
+    phrase: str
+    key: str
+    pixels: Image
+    source: str | None
+
+
+def run(
+    image: str, phrases: Sequence[str], model_name: str, out: Path, batch_size: int, device: str | None, json: bool
+) -> None:
+    """Ground what the folder does not hold yet, draw it, and say where it is."""
+    import rightlung
+
+    for phrase in phrases:
+        check_text(phrase, "a phrase")
+    single, count, found = _images(image, phrases, out)
+    model = rightlung.load(model_name, device=chosen_device(device))
+    if not isinstance(model, Grounder):
+        raise InputError(f"model {model_name!r} cannot ground phrases")
+    name = f"{model_name.rstrip('/')} {weights_digest(model) or ''}".strip()
+    answerer = Answerer(SimpleNamespace(ground=model.ground), batch_size)
+    with GroundingFolder(out) as folder:
+        session = Session(folder, name, model_name, answerer)
+        session.go_through(found(session), count)
+    if single and session.problems:
+        raise InputError(session.problems[0])
+    notes = [answerer.note] if answerer.note else []
+    if json:
+        print_json(
+            {
+                "folder": str(out),
+                "model": model_name,
+                "groundings": session.entries,
+                "problems": session.problems,
+                "notes": notes,
+                "note": NOT_A_MEDICAL_DEVICE,
+            }
+        )
+    else:
+        _say(session, out, notes)
+    if session.problems:
+        raise typer.Exit(Exit.SOME_LEFT_OUT)
+
+
+class Session:
+    """One call: what was found, what was there before, what went wrong."""
+
+    def __init__(self, folder: GroundingFolder, identity: str, model_name: str, answerer: Answerer) -> None:
+        self.folder, self.model_name, self.answerer = folder, model_name, answerer
+        self.entries: list[dict[str, Any]] = []
+        self.problems: list[str] = []
+        self._identity = identity
+
+    def key(self, identity: str, phrase: str) -> str:
+        """Return what tells a grounding from all others."""
+        return "\n".join((self._identity, identity, phrase))
+
+    def is_done(self, identity: str, phrases: Sequence[str]) -> bool:
+        """Note what an earlier call found of an image if that is all there is to find."""
+        found = [self.folder.get(self.key(identity, phrase)) for phrase in dict.fromkeys(phrases)]
+        entries = [entry for entry in found if entry is not None]
+        if not phrases or len(entries) < len(found):
+            return False
+        self.entries += entries
+        return True
+
+    def go_through(self, images: Iterator[Asked | None], count: int) -> None:
+        """Ground all pairs; None stands for an image that is done or cannot be asked about."""
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        console = Console(stderr=True)
+        columns = (TextColumn("grounding"), BarColumn(), MofNCompleteColumn(), TextColumn("images"))
+        waiting: list[Pair] = []
+        with Progress(
+            *columns, TimeRemainingColumn(), console=console, transient=True,
+            disable=not console.is_terminal or count < 2,
+        ) as bar:  # fmt: skip
+            task = bar.add_task("", total=count)
+            for asked in images:
+                if asked is not None and not self.is_done(asked.identity, asked.phrases):
+                    for pair in self._pairs(asked):
+                        waiting.append(pair)
+                        if len(waiting) >= self.answerer.batch_size:
+                            self._ground(waiting)
+                            waiting = []
+                bar.advance(task)
+            self._ground(waiting)
+
+    def _pairs(self, asked: Asked) -> Iterator[Pair]:
+        pixels: Image | None = None
+        for phrase in dict.fromkeys(asked.phrases):
+            key = self.key(asked.identity, phrase)
+            if (entry := self.folder.get(key)) is not None:
+                self.entries.append(entry)
+                continue
+            if pixels is None:
+                try:
+                    pixels = check_image(asked.load(), asked.name)
+                except InputError as error:
+                    self.problems.append(str(error))
+                    return
+                except Exception as error:  # a source's loader may be anybody's
+                    self.problems.append(f"{asked.name}: {type(error).__name__}: {error}")
+                    return
+            yield Pair(asked.name, phrase, key, pixels, asked.source)
+
+    def _ground(self, pairs: list[Pair]) -> None:
+        answers = self.answerer.answers([pair.pixels for pair in pairs], [pair.phrase for pair in pairs])
+        for pair, answer in zip(pairs, answers, strict=True):
+            if isinstance(answer, NoAnswer) or answer.grounding is None:
+                reason = answer.reason if isinstance(answer, NoAnswer) else "no grounding"
+                self.problems.append(f"{pair.image}, phrase {_cut(pair.phrase)!r}: {reason}")
+                continue
+            overlay = file_name(Path(pair.image).stem, pair.phrase, key=pair.key)
+            boxes = [scored.box for scored in answer.grounding.boxes]
+            caption = pair.phrase.encode("utf-8", "backslashreplace").decode()
+            tile = Tile(pair.pixels, caption, answer.grounding.heatmap, predicted=boxes)
+            save_sheet([tile], self.folder.folder / overlay, columns=1, side=SIDE)
+            entry = describe(pair.image, pair.phrase, answer.grounding)
+            entry |= {"source": pair.source, "overlay": overlay, "model": self.model_name}
+            self.folder.add(pair.key, entry)
+            self.entries.append(entry)
+
+
+def describe(image: str, phrase: str, grounding: Grounding) -> dict[str, Any]:
+    """Return a grounding as plain values, with the side of its peak and whether the words say the same.
+
+    ``side_agrees`` is null where the words name no single side or the map has no peak.
+    """
+    peak = None if grounding.heatmap is None else peak_of(grounding.heatmap)
+    side = None if peak is None else side_at(peak[0])
+    said = side_of(phrase)
+    return {
+        "image": image,
+        "phrase": phrase,
+        "boxes": [
+            {"box": list(scored.box.as_tuple()), "score": scored.score, "label": scored.label}
+            for scored in grounding.boxes
+        ],
+        "abstention": grounding.abstention,
+        "peak": None if peak is None else list(peak),
+        "side_of_peak": side,
+        "side_said": said,
+        "side_agrees": said == side if said in ("left", "right") and side is not None else None,
+    }
+
+
+def _images(
+    image: str, phrases: Sequence[str], out: Path
+) -> tuple[bool, int, Callable[[Session], Iterator[Asked | None]]]:
+    """Find out what the user means: whether it is a single image, how many there are, and how to go through them."""
+    path = Path(image)
+    if not _exists(path) and image.partition("?")[0].partition(":")[0] in source_schemes():
+        source = open_source(image)
+        return False, len(source), lambda session: _of_source(source, phrases, session)
+    if not phrases:
+        raise InputError(f"{image}: say at least one phrase to look for")
+    if path.is_dir():
+        files = _image_files(path, out)
+        return False, len(files), lambda session: (_of_file(file, phrases) for file in files)
+    if not _exists(path):
+        raise InputError(
+            f"{image}: there is no such image or folder, nor is it the address of a source "
+            f"({', '.join(source_schemes())})"
+        )
+    return True, 1, lambda session: iter([_of_file(path, phrases)])
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _image_files(folder: Path, out: Path) -> list[Path]:
+    """Return the PNG and JPEG files below a folder, but not those that this command writes."""
+    own = out.resolve()
+    files = sorted(
+        file
+        for file in folder.rglob("*")
+        if file.suffix.lower() in ENDINGS and not file.name.startswith(".") and own not in file.resolve().parents
+    )
+    if not files:
+        raise InputError(f"{folder}: the folder holds no PNG or JPEG file")
+    return files
+
+
+def _of_file(file: Path, phrases: Sequence[str]) -> Asked:
+    try:
+        status = file.stat()
+        identity = f"{file.resolve()} {status.st_size} {status.st_mtime_ns}"
+    except OSError:
+        identity = str(file)  # reading it will say what is wrong
+    return Asked(str(file), identity, lambda: read_image(file), phrases)
+
+
+def _of_source(source: Source, phrases: Sequence[str], session: Session) -> Iterator[Asked | None]:
+    """Yield a source's studies; with phrases of the user's own, those that are done are not even built."""
+    problems: dict[str, str] = {}
+    for begin in range(0, len(source), _AT_ONCE):
+        positions = range(begin, min(begin + _AT_ONCE, len(source)))
+        ids = {position: source.ids[position] for position in positions}
+        todo = [place for place in positions if not session.is_done(f"{source.address} {ids[place]}", phrases)]
+        built = build_studies(source, todo, problems)
+        for place in positions:
+            study: Study | None = built.get(place)
+            own = phrases or [phrase.text for phrase in study.phrases] if study is not None else []
+            identity = f"{source.address} {ids[place]}"
+            yield None if study is None else Asked(study.id, identity, study.load, own, source.address)
+    session.problems += dict.fromkeys([*map(str, source.problems), *problems.values()])
+
+
+def _say(session: Session, out: Path, notes: Sequence[str]) -> None:
+    for entry in session.entries[:_SHOWN]:
+        peak = entry["peak"]
+        where = f"peak at {peak[0]:.2f}, {peak[1]:.2f} ({entry['side_of_peak']})" if peak else "no peak"
+        verdict = {True: "", False: f", but the words say {entry['side_said']}", None: ""}[entry["side_agrees"]]
+        say(f"{entry['image']}: {_cut(entry['phrase'])}")
+        say(
+            f"  {where}{verdict}; {len(entry['boxes'])} boxes, abstention {entry['abstention']:.2f}: {entry['overlay']}"
+        )
+    if len(session.entries) > _SHOWN:
+        say(f"… and {len(session.entries) - _SHOWN:,} more")
+    say(f"{out / RESULT}: {len(session.entries):,} groundings of {session.model_name}")
+    for note in notes:
+        say(f"note: {note}")
+    say_problems(session.problems, "images, studies or phrases left out")
+    say(f"\n{NOT_A_MEDICAL_DEVICE}")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -1,0 +1,59 @@
+"""``rightlung train``: train a model by a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.cli.output import print_json, say
+from rightlung.core.errors import unknown_name
+
+ACCELERATORS = ("auto", "cpu", "cuda", "mps")
+STRATEGIES = ("auto", "ddp", "fsdp")
+
+
+def run(
+    recipe_name: str,
+    out: Path,
+    resume: bool,
+    changes: Sequence[str],
+    steps: int | None,
+    precision: str | None,
+    machine: dict[str, Any],
+    json: bool,
+) -> None:
+    """Train, and say where the model is."""
+    for name, known in (("accelerator", ACCELERATORS), ("strategy", STRATEGIES)):
+        if machine[name] not in known:
+            raise unknown_name(name, machine[name], known)
+    from rightlung.training.recipe import read_recipe
+
+    changed = list(changes)
+    if steps is not None:
+        changed.append(f"schedule.steps={steps}")
+    if precision is not None:
+        changed.append(f"precision={precision}")
+    recipe = read_recipe(recipe_name, changed)  # before anything slow is imported: a slip is answered at once
+
+    from rightlung.training.loop import Machine, train
+    from rightlung.training.watching import Progress
+
+    try:
+        outcome = train(recipe, out, resume=resume, machine=Machine(**machine), progress=Progress(say=say))
+    except KeyboardInterrupt as error:
+        if str(error):
+            say(str(error))
+        raise
+    result = asdict(outcome)
+    if json:
+        print_json({**result, "note": NOT_A_MEDICAL_DEVICE})
+        return
+    say(f"{outcome.model}: trained for {outcome.steps:,} steps, last loss {outcome.loss:.4g}")
+    for name, value in cast(dict[str, float], result["validation"]).items():
+        say(f"  validation {name}: {value:.4g}")
+    say(f"  figures: {out / 'log.csv'}, drawn in {out / 'curve.png'}")
+    say(f"  look at it: rightlung models {outcome.model}")
+    say(f"  {NOT_A_MEDICAL_DEVICE}")

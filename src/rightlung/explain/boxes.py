@@ -1,0 +1,89 @@
+"""Boxes from maps: a threshold, the parts that hang together above it, a box and a score for each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.core import Box, Heatmap, InputError, ScoredBox, Size
+from rightlung.core.checks import check_number, check_size
+from rightlung.core.errors import unknown_name
+from rightlung.core.resampling import MODES
+
+Rule = Literal["fraction", "absolute", "share"]
+Score = Literal["max", "mean"]
+_SIDE = 128
+
+
+@dataclass(frozen=True, slots=True)
+class BoxRule:
+    """How boxes are made of a map.
+
+    The map is first brought to ``size`` (height, width) by ``mode``, each pixel with the interpolated value itself;
+    without a size, to 128 pixels a side or the map's own grid where that is finer. ``rule`` says what ``threshold``
+    is: a ``fraction`` of the largest value in the image, an ``absolute`` value, or the ``share`` of the image's pixels
+    to keep, the highest (with all that tie with the last of them, so that a flat map is kept whole). Pixels without any
+    value are never kept. Parts connect across corners, too; one smaller than ``smallest_area``, a fraction of the
+    image, is dropped. A box's score is the map's ``max`` or ``mean`` over the part, times one less the abstention.
+    """
+
+    threshold: float = 0.5
+    rule: Rule = "fraction"
+    smallest_area: float = 0.0005
+    score: Score = "max"
+    size: Size | None = None
+    mode: Literal["bilinear", "nearest", "area"] = "bilinear"
+
+    def __post_init__(self) -> None:
+        for name in ("threshold", "smallest_area"):
+            object.__setattr__(self, name, check_number(getattr(self, name), name))
+        if self.rule not in get_args(Rule):
+            raise unknown_name("threshold rule", str(self.rule), get_args(Rule))
+        if self.score not in get_args(Score):
+            raise unknown_name("box score", str(self.score), get_args(Score))
+        if self.mode not in MODES:
+            raise unknown_name("resampling mode", str(self.mode), MODES)
+        object.__setattr__(self, "size", None if self.size is None else check_size(self.size))
+        if self.threshold < 0 or (self.rule != "absolute" and self.threshold > 1):
+            allowed = "not be negative" if self.rule == "absolute" else "lie between 0 and 1"
+            raise InputError(f"threshold as {self.rule} must {allowed}; got {self.threshold}")
+        if not 0 <= self.smallest_area <= 1:
+            raise InputError(f"smallest_area is a fraction of the image, from 0 to 1; got {self.smallest_area}")
+
+
+def boxes_of(heatmap: Heatmap, rule: BoxRule | None = None) -> tuple[ScoredBox, ...]:
+    """Return the boxes of a map in fractions of the image, the highest score first; none for an empty map.
+
+    Only what lies in the image counts: a map that points at a letterbox's padding has no box there.
+
+    >>> [scored.box for scored in boxes_of(Heatmap([[0, 0], [0, 4]]), BoxRule(mode="nearest"))]
+    [Box(x0=0.5, y0=0.5, x1=1.0, y1=1.0)]
+    """
+    from scipy.ndimage import find_objects, label
+
+    rule = rule or BoxRule()
+    height, width = rule.size or (max(_SIDE, heatmap.grid[0]), max(_SIDE, heatmap.grid[1]))
+    values = heatmap.to_size((height, width), rule.mode, keep_mass=False)
+    kept = (values > 0) & (values >= _lowest(values, rule))
+    parts, _ = label(kept, structure=np.ones((3, 3)))
+    found = []
+    for number, (down, across) in enumerate(find_objects(parts), start=1):
+        part = values[down, across][parts[down, across] == number].astype(np.float64)
+        if part.size / values.size >= rule.smallest_area:
+            box = Box(across.start / width, down.start / height, across.stop / width, down.stop / height)
+            score = part.max() if rule.score == "max" else part.mean()
+            found.append(ScoredBox(box, float(score) * (1.0 - heatmap.abstention)))
+    return tuple(sorted(found, key=lambda scored: (-scored.score, scored.box)))
+
+
+def _lowest(values: NDArray[np.float32], rule: BoxRule) -> float:
+    """Return the lowest value that is kept."""
+    if rule.rule == "absolute":
+        return rule.threshold
+    if rule.rule == "fraction":
+        return rule.threshold * float(values.max())
+    count = int(np.ceil(rule.threshold * values.size - 1e-9))  # a hair less: 0.07 * 100 is not quite 7
+    return float(np.partition(values.ravel(), -count)[-count]) if count else np.inf

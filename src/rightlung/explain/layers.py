@@ -1,0 +1,146 @@
+"""Grad-CAM at a named layer of any encoder: convolutional, or a transformer whose tokens are laid out on their grid.
+
+Selvaraju et al. (ICCV 2017, Eq. 1 and 2) need feature maps and a score's gradient with respect to them. A hook on the
+layer gives the first, autograd the second; nothing of the encoder is changed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import nn
+
+from rightlung.core import InputError, Size
+from rightlung.core.checks import check_size
+from rightlung.explain.gradcam import grad_cam
+
+
+class Watch:
+    """Keep what a layer puts out while the model runs, to ask for its Grad-CAM after a score was computed from it.
+
+    ::
+
+        with Watch(model, "encoder.stages.3") as layer:
+            score = model(pixels).logits[:, 4]
+            maps = layer.grad_cam(score)
+
+    A layer may put out feature maps ``(n, channels, rows, cols)`` (or with the channels last), or tokens
+    ``(n, tokens, channels)``. Tokens lie on ``grid``; those before it (class token, registers) are left out. Without a
+    grid, it is taken to be square, with one class token if that is what makes it so. If the layer runs more than once,
+    the last run counts. Score and gradient need `torch.enable_grad`; whether dropout runs is the model's own mode.
+    """
+
+    def __init__(self, model: nn.Module, layer: str, *, grid: Size | None = None, channels_last: bool = False) -> None:
+        self.name = layer
+        self.grid = None if grid is None else check_size(grid, "grid")
+        self.channels_last = channels_last
+        self.activations: torch.Tensor | None = None
+        self._module = _layer(model, layer)
+        self._handle: torch.utils.hooks.RemovableHandle | None = None
+
+    def __enter__(self) -> Watch:
+        self._handle = self._module.register_forward_hook(self._keep)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+
+    def _keep(self, module: nn.Module, inputs: object, output: object) -> None:
+        activations = _first_tensor(output, self.name)
+        if not activations.requires_grad and torch.is_grad_enabled():
+            activations.requires_grad_()  # in a frozen encoder nothing before the layer asks for gradients
+        self.activations = activations
+
+    def grad_cam(self, score: torch.Tensor) -> torch.Tensor:
+        """Return the maps ``(n, rows, cols)`` of a score, one number for each image or their sum."""
+        if self.activations is None:
+            raise InputError(f"layer {self.name!r} did not run: the model was not called, or does not use it")
+        if not score.requires_grad:
+            raise InputError("the score has no gradient; compute it inside torch.enable_grad() and from the model")
+        (gradients,) = torch.autograd.grad(score.sum(), self.activations, allow_unused=True, retain_graph=True)
+        if gradients is None:
+            raise InputError(f"the score does not depend on layer {self.name!r}")
+        features, slopes = (self._as_maps(part) for part in (self.activations.detach(), gradients))
+        if not bool(slopes.any()) and bool(gradients.any()):
+            raise InputError(
+                f"the score does not depend on the grid of layer {self.name!r}, only on its class token; "
+                "take an earlier layer, such as the one before the last"
+            )
+        return grad_cam(features, slopes)
+
+    def _as_maps(self, values: torch.Tensor) -> torch.Tensor:
+        """Lay a layer's values out as ``(n, channels, rows, cols)``."""
+        if values.ndim == 4:
+            return values.permute(0, 3, 1, 2) if self.channels_last else values
+        if values.ndim != 3:
+            raise InputError(
+                f"layer {self.name!r} puts out {tuple(values.shape)}; Grad-CAM needs (n, channels, rows, cols) or "
+                "(n, tokens, channels)"
+            )
+        count = values.shape[1]
+        rows, columns = self.grid or _square(count, self.name)
+        before = count - rows * columns
+        if before < 0:
+            raise InputError(f"layer {self.name!r} has {count} tokens, too few for a grid of {rows} x {columns}")
+        return values[:, before:].transpose(1, 2).reshape(len(values), -1, rows, columns)
+
+
+def encoder_grad_cam(
+    model: nn.Module,
+    layer: str,
+    score: Callable[[Any], torch.Tensor],
+    *inputs: Any,
+    grid: Size | None = None,
+    channels_last: bool = False,
+    **named_inputs: Any,
+) -> torch.Tensor:
+    """Call the model, take ``score`` of what it returns, and return Grad-CAM at ``layer``, ``(n, rows, cols)``.
+
+    ``score`` gives one number for each image (or their sum): ``lambda output: output.logits[:, 4]``, or the similarity
+    of an image's vector with a text's.
+    """
+    with torch.enable_grad(), Watch(model, layer, grid=grid, channels_last=channels_last) as watched:
+        return watched.grad_cam(score(model(*inputs, **named_inputs)))
+
+
+def _layer(model: nn.Module, name: str) -> nn.Module:
+    modules: dict[str, nn.Module] = dict(model.named_modules())
+    if name not in modules:
+        near = difflib.get_close_matches(name, modules, n=1, cutoff=0.3)
+        suggestion = f"; did you mean {near[0]!r}?" if near else "."
+        raise InputError(
+            f"unknown layer {name!r}{suggestion} model.named_modules() lists the {len(modules):,} there are"
+        )
+    return modules[name]
+
+
+def _first_tensor(output: object, name: str) -> torch.Tensor:
+    """Return the tensor of a layer's output, the first where there are several."""
+    found = output
+    if isinstance(found, Mapping):
+        found = next(iter(found.values()), None)
+    if isinstance(found, tuple | list):
+        found = found[0] if found else None
+    if not isinstance(found, torch.Tensor):
+        raise InputError(f"layer {name!r} puts out {type(output).__name__}, of which the first part is no tensor")
+    return found
+
+
+def _square(tokens: int, name: str) -> Size:
+    for count in (tokens, tokens - 1):
+        side = math.isqrt(max(count, 0))
+        if side and side * side == count:
+            return side, side
+    raise InputError(
+        f"layer {name!r} has {tokens} tokens, which is no square with or without a class token; "
+        "say the grid, (rows, cols)"
+    )

@@ -1,0 +1,1 @@
+"""Training: recipes, batches from phantoms and other sources, and the loop."""

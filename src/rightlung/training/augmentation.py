@@ -1,0 +1,191 @@
+"""Random changes to training images that leave what they show as it is, for whole batches on their device.
+
+Pixels are never mirrored alone: `Changes` says which images are, and whoever asks for that mirrors their words, too
+(`batches` does; see `wording.mirrored`). By default nothing is mirrored: a heart on the right is a disease, not a
+nuisance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
+
+
+@dataclass(frozen=True, slots=True)
+class Augmentation:
+    """How far images may be changed; 0 everywhere changes nothing."""
+
+    rotation: float = 8.0  # degrees, either way
+    scale: float = 0.12  # relative size, either way
+    shift: float = 0.06  # of the image's side, either way
+    shear: float = 0.04
+    brightness: float = 0.1
+    contrast: float = 0.25
+    gamma: float = 0.35  # of the logarithm of the exponent
+    noise: float = 0.03  # largest standard deviation
+    blur: float = 0.7  # largest share of a blurred copy
+    cut_out: float = 0.25  # largest side of a grey rectangle, of the image's
+    mirror: float = 0.0  # share of the images that are mirrored, together with their words
+
+    def times(self, factor: float) -> Augmentation:
+        """Return these settings, all larger or smaller by a factor; the shares stay below 1."""
+        changed = {entry.name: factor * getattr(self, entry.name) for entry in fields(self)}
+        return Augmentation(**changed | {name: min(changed[name], 1.0) for name in ("blur", "cut_out", "mirror")})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Changes:
+    """What is done to each of ``n`` images: one number an image and kind of change, and the noise to be added."""
+
+    turn: Tensor  # (n,) radians
+    scale: Tensor  # (n,)
+    shear: Tensor  # (n,)
+    shift: Tensor  # (n, 2)
+    exponent: Tensor  # (n, 1, 1, 1), as the rest
+    contrast: Tensor
+    brightness: Tensor
+    blur: Tensor
+    noise: Tensor  # (n, 1, h, w)
+    noise_level: Tensor
+    rectangles: Tensor | None  # (n, 4): middle and half the extent, down and across
+    mirrored: Tensor | None = None  # (n,) bool
+
+
+def on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor to the device without waiting for what the device is doing."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+Uniform = Callable[..., Tensor]
+"""``uniform(low, high, *shape)``: numbers for every image, ``(n, *shape)``."""
+
+
+def draw_changes(size: Sequence[int], settings: Augmentation, generator: torch.Generator) -> Changes:
+    """Draw changes for images of ``size`` (n, 1, h, w), on the generator's device; nothing is mirrored."""
+    count, device = size[0], generator.device
+
+    def uniform(low: float, high: float, *shape: int) -> Tensor:
+        return torch.rand(count, *shape, generator=generator, device=device) * (high - low) + low
+
+    return _changes(settings, uniform, lambda: torch.randn(*size, generator=generator, device=device))
+
+
+def draw_changes_alike(
+    size: Sequence[int],
+    settings: Augmentation,
+    generator: torch.Generator,
+    rows: Tensor,
+    total: int,
+    device: torch.device,
+) -> Changes:
+    """Draw the changes of ``total`` images, of which these are the ``rows`` (n,), so that every process agrees on them.
+
+    ``generator`` is one on the CPU, in the same state in every process. An image's changes depend on its row and not on
+    how the rows are divided. Its noise is a piece, cut at a place of its own, of a sheet that all share.
+    """
+    height, width = size[2], size[3]
+
+    def uniform(low: float, high: float, *shape: int) -> Tensor:
+        drawn = torch.rand(total, *shape, generator=generator)[rows]
+        return on_device(drawn * (high - low) + low, device)
+
+    def noise() -> Tensor:
+        sheet = on_device(torch.randn(2 * height, 2 * width, generator=generator), device)
+        down = (uniform(0.0, height, 1).long() + torch.arange(height, device=device))[:, :, None]
+        across = (uniform(0.0, width, 1).long() + torch.arange(width, device=device))[:, None, :]
+        return sheet[down, across][:, None]
+
+    return _changes(settings, uniform, noise)
+
+
+def _changes(settings: Augmentation, uniform: Uniform, noise: Callable[[], Tensor]) -> Changes:
+    # The order in which these are drawn is part of what a seed means.
+    turn = _either_way(uniform, math.radians(settings.rotation))
+    scale = torch.exp(_either_way(uniform, settings.scale))
+    shear, shift = _either_way(uniform, settings.shear), _either_way(uniform, 2 * settings.shift, 2)
+    exponent = torch.exp(_either_way(uniform, settings.gamma, 1, 1, 1))
+    contrast = torch.exp(_either_way(uniform, settings.contrast, 1, 1, 1))
+    brightness = _either_way(uniform, settings.brightness, 1, 1, 1)
+    blur = uniform(0.0, settings.blur, 1, 1, 1)
+    drawn_noise = noise()
+    noise_level = uniform(0.0, settings.noise, 1, 1, 1)
+    rectangles = None
+    if settings.cut_out > 0:
+        sides = [uniform(low, high, 1) for _ in range(2) for low, high in ((0.0, 1.0), (0.0, settings.cut_out / 2))]
+        rectangles = torch.cat(sides, dim=1)
+    return Changes(
+        turn, scale, shear, shift, exponent, contrast, brightness, blur, drawn_noise, noise_level, rectangles
+    )
+
+
+def _either_way(uniform: Uniform, size: float, *shape: int) -> Tensor:
+    return uniform(-size, size, *shape)
+
+
+def augment(
+    images: Tensor,
+    settings: Augmentation,
+    generator: torch.Generator,
+    masks: Tensor | None = None,
+) -> tuple[Tensor, Tensor | None]:
+    """Change images (n, 1, h, w) in 0–1, and move masks (n, k, rows, cols) along with them; nothing is mirrored.
+
+    The same generator state gives the same result on the same kind of device.
+    """
+    changes = draw_changes(images.shape, settings, generator)
+    return apply_changes(images, changes), None if masks is None else move_masks(masks, changes)
+
+
+def apply_changes(images: Tensor, changes: Changes) -> Tensor:
+    """Change images (n, 1, h, w) in 0–1."""
+    images = _moved(images, changes)
+    images = images.clamp(1e-4, 1.0) ** changes.exponent
+    middle = images.mean(dim=(1, 2, 3), keepdim=True)
+    images = (images - middle) * changes.contrast + middle + changes.brightness
+    blurred = avg_pool2d(avg_pool2d(images, 3, 1, 1, count_include_pad=False), 3, 1, 1, count_include_pad=False)
+    images = torch.lerp(images, blurred, changes.blur)
+    images = (images + changes.noise * changes.noise_level).clamp(0.0, 1.0)
+    if changes.rectangles is not None:
+        images = torch.where(_inside(images, changes.rectangles), middle, images)
+    return images
+
+
+def move_masks(masks: Tensor, changes: Changes, images: Tensor | None = None) -> Tensor:
+    """Move masks (n, k, rows, cols) as their images are moved; ``images`` (n,) says of which image each is."""
+    if images is not None:
+        mirrored = None if changes.mirrored is None else changes.mirrored[images]
+        changes = replace(
+            changes,
+            **{name: getattr(changes, name)[images] for name in ("turn", "scale", "shear", "shift")},
+            mirrored=mirrored,
+        )
+    return _moved(masks, changes)
+
+
+def _moved(images: Tensor, changes: Changes) -> Tensor:
+    if changes.mirrored is not None:
+        images = torch.where(changes.mirrored[:, None, None, None], images.flip(3), images)
+    cosine, sine = torch.cos(changes.turn) * changes.scale, torch.sin(changes.turn) * changes.scale
+    rows = [
+        torch.stack([cosine, changes.shear - sine, changes.shift[:, 0]], 1),
+        torch.stack([sine, cosine, changes.shift[:, 1]], 1),
+    ]
+    grid = affine_grid(torch.stack(rows, 1), list(images.shape), align_corners=False)
+    return grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def _inside(images: Tensor, rectangles: Tensor) -> Tensor:
+    """One rectangle an image, (n, 1, h, w) booleans."""
+    inside = []
+    for axis, (middle, half) in enumerate(zip(rectangles[:, 0::2].T, rectangles[:, 1::2].T, strict=True), start=2):
+        length = images.shape[axis]
+        positions = (torch.arange(length, device=images.device) + 0.5) / length
+        along = (positions[None] - middle[:, None]).abs() < half[:, None]
+        inside.append(along[:, None, :, None] if axis == 2 else along[:, None, None, :])
+    both: Tensor = inside[0] & inside[1]
+    return both

@@ -1,0 +1,64 @@
+"""The same tensor of all processes put together, with gradients, so that negatives are those of the joint batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+class _Gathered(torch.autograd.Function):
+    """All processes' tensors of one shape, joined along the first axis; gradients are summed over the processes.
+
+    Every process's loss depends on everybody's tensors. Data-parallel training then takes the mean over processes of
+    the weights' gradients, which makes the whole the gradient of the mean of the processes' losses.
+    """
+
+    @staticmethod
+    def forward(context: Any, own: Tensor) -> Tensor:
+        """Join."""
+        context.rows = len(own)
+        parts = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, own.contiguous())
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor) -> Tensor:
+        """Sum over the processes and keep one's own rows."""
+        gradient = gradients[0].contiguous().clone()
+        dist.all_reduce(gradient)
+        begin = dist.get_rank() * context.rows
+        return gradient[begin : begin + context.rows]
+
+
+def gather(own: Tensor) -> Tensor:
+    """Join the tensors of all processes along the first axis, in the order of the processes.
+
+    Shapes may differ: along the first axis tensors are joined as they are, along the others the shorter are padded with
+    zeros (texts of fewer words). Alone, the tensor itself is returned.
+    """
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return own
+    shape = torch.tensor(own.shape, device=own.device)
+    shapes = [torch.empty_like(shape) for _ in range(dist.get_world_size())]
+    dist.all_gather(shapes, shape)
+    sizes = [tuple(other.tolist()) for other in shapes]
+    largest = tuple(max(side) for side in zip(*sizes, strict=True))
+    if not own.is_floating_point():  # nothing to learn from, and some backends cannot gather booleans
+        joined = _Gathered.apply(_padded(own.long(), largest)).to(own.dtype)  # type: ignore[no-untyped-call]
+    else:
+        joined = _Gathered.apply(_padded(own, largest))  # type: ignore[no-untyped-call]
+    if len({size[0] for size in sizes}) == 1:
+        return joined  # type: ignore[no-any-return]
+    return torch.cat([part[: size[0]] for part, size in zip(joined.split(largest[0]), sizes, strict=True)])
+
+
+def _padded(own: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if tuple(own.shape) == shape:
+        return own
+    padding: list[int] = []
+    for have, want in zip(reversed(own.shape), reversed(shape), strict=True):
+        padding.extend((0, want - have))
+    return torch.nn.functional.pad(own, padding)

@@ -1,0 +1,177 @@
+"""What a run needs before its first step: processes, data, and the model that it starts from."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from rightlung.core import InputError
+from rightlung.lexicon import FINDINGS, positive_prompts
+from rightlung.models.base import Trainable, TrainingBatch
+from rightlung.models.folder import load_folder, save_model
+from rightlung.models.kinds import TARGET, class_of, import_target, kinds, register
+from rightlung.models.registry import find_folder
+from rightlung.phantom.source import PhantomSource
+from rightlung.studies.sources import open_source, parse_address
+from rightlung.training.batches import Batches
+from rightlung.training.checkpoint import Checkpoint
+from rightlung.training.folder import RunFolder
+from rightlung.training.pools import Advance, PhantomFlow, Studies
+from rightlung.training.reading import ReadFlow
+from rightlung.training.recipe import Data, DataEntry, Recipe
+from rightlung.training.watching import Progress
+
+Entries = list[tuple[DataEntry, Studies]]
+
+MOST_HELD = 50_000
+"""Studies of a source below which they are all held on the device, unless a pool is asked for."""
+SAMPLED = 5000
+"""Studies of each source whose sentences a new tokenizer learns from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a run runs on. The recipe says nothing of it."""
+
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    devices: int = 1
+    nodes: int = 1
+    strategy: Literal["auto", "ddp", "fsdp"] = "auto"
+
+
+def launched(recipe: Recipe, machine: Machine) -> Any:
+    """Start the processes. Wrong machines (no GPU, too many of them) are said in a sentence."""
+    from lightning.fabric import Fabric
+
+    torch.set_float32_matmul_precision("high")  # of matrix units on a GPU; a CPU's products stay as they are
+    strategy: Any = machine.strategy
+    many = machine.devices * machine.nodes > 1
+    if strategy == "ddp" or (strategy == "auto" and many):
+        strategy = "ddp_find_unused_parameters_true"  # a batch without phrases leaves some heads without gradient
+    try:
+        fabric = Fabric(
+            accelerator=machine.accelerator,
+            devices=machine.devices,
+            num_nodes=machine.nodes,
+            strategy=strategy,
+            precision=recipe.precision,
+        )
+        fabric.launch()
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"this machine cannot run that: {' '.join(str(error).split())}") from None
+    except Exception as error:
+        if type(error).__name__ == "MisconfigurationException":
+            raise InputError(f"this machine cannot run that: {' '.join(str(error).split())}") from None
+        raise
+    return fabric
+
+
+def open_all(recipe: Recipe, device: torch.device, shown: Progress) -> Entries:
+    """Open every source of the recipe's training data."""
+    return [
+        (entry, _open(entry, recipe, device, shown, f"data.train[{number}]"))
+        for number, entry in enumerate(recipe.data.train)
+    ]
+
+
+def _open(entry: DataEntry, recipe: Recipe, device: torch.device, shown: Progress, place: str) -> Studies:
+    with contextlib.ExitStack() as stack:
+
+        def advance(what: str, count: int) -> Callable[[int], None]:
+            return stack.enter_context(shown.filling(what, count))
+
+        return open_studies(entry, recipe.data, device, advance, place)
+
+
+def open_studies(
+    entry: DataEntry, data: Data, device: torch.device, advance: Callable[[str, int], Advance], place: str
+) -> Studies:
+    """Open the studies of an entry, filling its pool where it has one. ``advance(what, count)`` shows the progress."""
+    source = open_source(entry.source)
+    if isinstance(source, PhantomSource) and not source.faults:
+        if "size" in parse_address(entry.source).parameters and source.size != data.size:
+            raise InputError(f"{place}.source says size={source.size}, but data.size is {data.size}")
+        flow: PhantomFlow | ReadFlow = PhantomFlow(source, data.size, data.grid, device, data.workers)
+        pool = entry.pool
+    else:
+        flow = ReadFlow(source, data.size, data.grid, device, data.workers, entry.targets)
+        pool = min(len(flow), entry.pool or len(flow)) if entry.pool or len(flow) < MOST_HELD else None
+    if not len(flow):
+        raise InputError(f"{place}.source: {entry.source} has no studies")
+    if pool is None:
+        return flow
+    if pool > len(flow):
+        raise InputError(f"{place}.pool: {pool} is more than the {len(flow)} studies of {entry.source}")
+    return flow.pool(pool, advance(f"filling the pool of {entry.source.partition('?')[0]}", pool))
+
+
+def validation_batches(recipe: Recipe, device: torch.device, shown: Progress) -> list[TrainingBatch]:
+    """The fixed batches that every validation looks at, of the run's batch size where there are enough studies."""
+    settings = recipe.data.validation
+    if settings is None:
+        return []
+    entry = settings.entry()
+    studies = _open(entry, recipe, device, shown, "data.validation")
+    size = min(recipe.batch.size, len(studies))
+    batches = Batches([(entry, studies)], size, recipe.seed, device, name="validation")
+    return list(batches.from_number(0, len(studies) // size))
+
+
+def keep_start(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) -> None:
+    """Write the model before the first step."""
+    if recipe.model.start is not None:
+        found = find_folder(recipe.model.start)
+        if found is None:
+            raise InputError(
+                f"model.start must be a model folder or the name of a shipped model; got {recipe.model.start!r}"
+            )
+        model = load_folder(found.path, links_within=found.links_within)
+    else:
+        try:
+            model = maker.create(recipe.model.config, _sample_texts(entries), recipe.seed)
+        except InputError as error:
+            raise InputError(f"model.config: {error}") from None
+    if not isinstance(model, Trainable) or not isinstance(model, nn.Module):
+        raise InputError(f"a {type(model).__name__} cannot be trained: it is no torch.nn.Module that returns losses")
+    save_model(model, folder.start)  # type: ignore[arg-type]  # which says what a model lacks that cannot be saved
+
+
+def model_class(kind: str) -> Any:
+    """Return the class of a kind, or the one that ``module:Class`` names, which is registered by its own kind."""
+    if not TARGET.fullmatch(kind):
+        maker = class_of(kind)
+    else:
+        maker = import_target(kind)
+        own = getattr(maker, "kind", None)
+        if isinstance(own, str) and own not in kinds():
+            register(own, kind)
+    if not callable(getattr(maker, "create", None)):
+        raise InputError(f"model.kind: {kind!r} has no create(config, texts, seed) and cannot be trained anew")
+    return maker
+
+
+def _sample_texts(entries: Entries) -> Iterator[str]:
+    """Yield sentences of the training studies, and the prompts of every finding: what a tokenizer should know."""
+    for _, studies in entries:
+        for number in range(min(SAMPLED, len(studies))):
+            for told in studies.facts(number).told:
+                yield told.text
+    for name in FINDINGS:
+        yield from positive_prompts(name)
+
+
+def lengths(entries: Entries) -> list[int]:
+    """Return how many studies each source has."""
+    return [len(studies) for _, studies in entries]
+
+
+def check_same_data(checkpoint: Checkpoint, entries: Entries) -> None:
+    """Refuse to go on with sources that have grown or shrunk: the studies would come in another order."""
+    for number, (before, now) in enumerate(zip(checkpoint.facts["studies"], lengths(entries), strict=True)):
+        if before != now:
+            raise InputError(f"data.train[{number}].source had {before} studies when the run began and has {now} now")

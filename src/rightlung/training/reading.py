@@ -1,0 +1,138 @@
+"""Studies of any source as training studies: read by worker processes, letterboxed, with their boxes as masks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
+
+from rightlung.core import InputError, Mask, Phrase, Study
+from rightlung.models.preprocessing import letterbox
+from rightlung.studies.sources import Source
+from rightlung.training.augmentation import on_device
+from rightlung.training.facts import Facts, facts_of_study
+from rightlung.training.pools import Advance, Pictures, Pool, chunks_of, first_rows, in_255ths, with_empty_row
+
+READ_SOON = 20_000
+"""Studies that are read (a thousand a second) sooner than worker processes have started and sent them over."""
+
+
+class ReadFlow:
+    """Studies of any source, read by worker processes as they are asked for."""
+
+    def __init__(
+        self, source: Source, size: int, grid: int, device: torch.device, workers: int, with_targets: bool
+    ) -> None:
+        self.reader = _Reader(source, size, grid, with_targets)
+        self.device, self.workers = device, workers
+        self.problems: list[str] = []
+        self._facts = [facts_of_study(study, with_targets)[0] for study in source]
+        if len(self._facts) != len(source):
+            raise InputError(f"source {source.address}: {source.problems[0]}")
+        self.universe = frozenset(name for one in self._facts for name in (*one.labels, *one.absent))
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
+    def facts(self, number: int) -> Facts:
+        """Return what is known of a study."""
+        return self._facts[number]
+
+    def deal(self, wanted: Iterable[Sequence[int]]) -> Iterator[Pictures]:
+        """Yield the pictures of each sequence of studies, in order."""
+        for parts in _loader(self.reader, wanted, self.workers):
+            for part in parts:
+                if isinstance(part, str):
+                    raise InputError(part)
+            yield _joined([part for part in parts if not isinstance(part, str)], self.device)
+
+    def pool(self, count: int, advance: Advance) -> Pool:
+        """Read the first studies and hold them; those that cannot be read are left out and listed in ``problems``."""
+        chunks = chunks_of(count, self.device)
+
+        def parts() -> Iterator[tuple[Pictures, list[Facts]]]:
+            workers = self.workers if count > READ_SOON else 0
+            for chunk, read in zip(chunks, _loader(self.reader, chunks, workers), strict=True):
+                good = [(part, self._facts[number]) for number, part in zip(chunk, read, strict=True)
+                        if not isinstance(part, str)]  # fmt: skip
+                self.problems.extend(part for part in read if isinstance(part, str))
+                advance(len(read) - len(good))
+                if good:
+                    yield (
+                        _joined([part for part, _ in good if not isinstance(part, str)], self.device),
+                        [facts for _, facts in good],
+                    )
+
+        return Pool.filled(parts(), count, self.device, advance)
+
+
+Part = tuple[Tensor, Tensor]
+"""One study: its picture (size, size) uint8 and its targets' shares (k, grid, grid) uint8."""
+
+
+class _Reader(torch.utils.data.Dataset[Part | str]):
+    """Reads one study as a square, or says what is wrong with it; what a data loader's workers run."""
+
+    def __init__(self, source: Source, size: int, grid: int, with_targets: bool) -> None:
+        self.source, self.size, self.grid, self.with_targets = source, size, grid, with_targets
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, number: int) -> Part | str:
+        try:
+            study = self.source[number]
+            square, _ = letterbox(np.asarray(study.image), self.size)
+            placed = facts_of_study(study, self.with_targets)[1]
+            masks = [letterbox(_mask(phrase, study).astype(np.float32), self.size)[0] for phrase in placed]
+        except InputError as error:
+            return str(error)
+        shares = torch.zeros(0, self.grid, self.grid)
+        if masks:
+            shares = adaptive_avg_pool2d(torch.stack(masks)[:, None], self.grid)[:, 0].clamp(0.0, 1.0)
+        return (square * 255).round_().to(torch.uint8), in_255ths(shares)
+
+
+def _mask(phrase: Phrase, study: Study) -> NDArray[np.bool_]:
+    if phrase.mask is not None:
+        return phrase.mask.pixels
+    height, width = study.image.shape
+    return Mask.from_boxes(phrase.boxes, (height, width)).pixels
+
+
+def _loader(reader: _Reader, wanted: Iterable[Sequence[int]], workers: int) -> Iterable[list[Part | str]]:
+    batches = ([int(number) for number in numbers] for numbers in wanted)
+    return torch.utils.data.DataLoader(
+        reader,
+        batch_sampler=_Sampler(batches),
+        num_workers=workers,
+        collate_fn=_as_they_are,
+        generator=torch.Generator(),  # of its own: nobody else's numbers are used up
+        multiprocessing_context="spawn" if workers else None,
+    )
+
+
+class _Sampler:
+    """What is wanted, for a data loader."""
+
+    def __init__(self, batches: Iterable[list[int]]) -> None:
+        self.batches = batches
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(self.batches)
+
+
+def _as_they_are(parts: list[Part | str]) -> list[Part | str]:
+    return parts
+
+
+def _joined(parts: Sequence[Part], device: torch.device) -> Pictures:
+    return Pictures(
+        images=on_device(torch.stack([image for image, _ in parts]), device),
+        shares=on_device(with_empty_row(torch.cat([shares for _, shares in parts])), device),
+        first=first_rows([len(shares) for _, shares in parts]),
+    )

@@ -1,0 +1,323 @@
+"""Recipes: everything that a training run depends on, in one YAML file. docs/training.md explains each field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.settings import plain_settings, read_settings
+from rightlung.training.augmentation import Augmentation
+
+SHIPPED = Path(__file__).parent / "recipes"
+
+Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChoice:
+    """Which model: a new one of a ``kind`` with a ``config``, or one that is there, to ``start`` from."""
+
+    kind: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    start: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DataEntry:
+    """One source of training studies, and what is asked about them."""
+
+    source: str
+    share: float = 1.0  # of every batch, relative to the other entries'
+    pool: int | None = None  # studies held on the device; without it, drawn or read as they come
+    text: Literal["sentence", "report", "abnormal"] = "sentence"
+    phrases: int = 0  # asked of every image
+    positive: float = 0.6  # share of the study's own phrases that are to have a place
+    foreign: float = 0.0  # share of phrases taken from another study, false here
+    swapped: float = 0.0  # share of phrases with left and right exchanged, false here
+    stripped: float = 0.0  # share of the phrases with a place that lose the words for their side
+    prompts: Any = 0.0  # share of phrases that are plain prompts, or "labels": all of them, from the labels
+    absent: Literal["negative", "unknown"] = "unknown"  # what a label that is not named means
+    targets: bool = True  # whether boxes and masks may be used
+
+    def __post_init__(self) -> None:
+        if self.prompts == "labels":
+            return
+        if isinstance(self.prompts, bool) or not isinstance(self.prompts, int | float):
+            raise InputError(f"prompts must be a share from 0 to 1 or 'labels'; got {self.prompts!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """What is looked at every so many steps."""
+
+    source: str
+    every: int = 1000
+    pool: int | None = None
+    text: Literal["sentence", "report", "abnormal"] = "sentence"
+    phrases: int = 4
+    prompts: Any = 0.0
+    absent: Literal["negative", "unknown"] = "unknown"
+    grounded: int = 100  # phrases that a model which points is asked for
+
+    def entry(self) -> DataEntry:
+        """Return it as an entry whose phrases are the study's own."""
+        return DataEntry(
+            source=self.source,
+            pool=self.pool,
+            text=self.text,
+            phrases=self.phrases,
+            prompts=self.prompts,
+            absent=self.absent,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Where studies come from, and how large their pictures are."""
+
+    train: tuple[DataEntry, ...]
+    validation: Validation | None = None
+    size: int = 224  # pixels a side that the model sees
+    grid: int = 56  # cells a side of the masks
+    workers: int = 2  # processes that read, or make up, studies ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Optimiser:
+    """How weights follow gradients."""
+
+    name: Literal["adamw", "sgd"] = "adamw"
+    rate: float = 5e-4
+    weight_decay: float = 0.05
+    betas: tuple[float, float] = (0.9, 0.98)
+    clip: float = 1.0  # largest norm of the gradient; 0 for any
+    rates: Mapping[str, float] = field(default_factory=dict)  # factors for parameters whose name begins so
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The learning rate rises for ``warm_up`` steps, then falls along a cosine to ``last`` of its height."""
+
+    steps: int
+    warm_up: int = 0
+    last: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Images a process sees at a time, and how many such batches make a step."""
+
+    size: int = 64
+    accumulate: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A training run."""
+
+    model: ModelChoice
+    data: Data
+    losses: Mapping[str, float]
+    schedule: Schedule
+    optimiser: Optimiser = field(default_factory=Optimiser)
+    batch: Batch = field(default_factory=Batch)
+    averaging: float = 0.999  # of the weights that are saved as the model; 0 for none
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    precision: Precision = "32-true"
+    seed: int = 0
+    checkpoint_every: int = 500
+    log_every: int = 20
+    card: str | None = None  # the README.md that goes with the model
+
+    def __post_init__(self) -> None:
+        if (self.model.kind is None) == (self.model.start is None):
+            raise InputError("model needs either kind (a new one) or start (one that is there), and not both")
+        if not self.data.train:
+            raise InputError("data.train must name at least one source")
+        if not self.losses or not any(weight > 0 for weight in self.losses.values()):
+            raise InputError("losses must give at least one term of the model's loss a weight above 0")
+        for path, low, high in _LIMITS:
+            for place, value in _values(self, path):
+                _check_range(value, low, high, place)
+        for number, entry in enumerate(self.data.train):
+            if not entry.share > 0:
+                raise InputError(f"data.train[{number}].share must be above 0; got {entry.share}")
+            if entry.foreign + entry.swapped > 1:
+                raise InputError(
+                    f"data.train[{number}]: foreign and swapped must not exceed 1 together; "
+                    f"got {entry.foreign} and {entry.swapped}"
+                )
+
+
+_MOST = float("inf")
+_ENTRY = "data.train.*."
+# Field, least and most. A star stands for every entry.
+_LIMITS: tuple[tuple[str, float, float], ...] = (
+    ("data.size", 16, 4096),
+    ("data.grid", 1, 4096),
+    ("data.workers", 0, 1024),
+    *((_ENTRY + name, 0, 1) for name in ("positive", "foreign", "swapped", "stripped", "prompts")),
+    (_ENTRY + "phrases", 0, 1000),
+    (_ENTRY + "pool", 1, _MOST),
+    ("data.validation.every", 1, _MOST),
+    ("data.validation.pool", 1, _MOST),
+    ("data.validation.phrases", 0, 1000),
+    ("data.validation.prompts", 0, 1),
+    ("data.validation.grounded", 0, _MOST),
+    ("losses.*", 0, _MOST),
+    ("optimiser.rate", 0, _MOST),
+    ("optimiser.weight_decay", 0, _MOST),
+    ("optimiser.betas.*", 0, 1),
+    ("optimiser.clip", 0, _MOST),
+    ("optimiser.rates.*", 0, _MOST),
+    ("schedule.steps", 1, _MOST),
+    ("schedule.warm_up", 0, _MOST),
+    ("schedule.last", 0, 1),
+    ("batch.size", 1, _MOST),
+    ("batch.accumulate", 1, _MOST),
+    ("averaging", 0, 1),
+    *((f"augmentation.{name}", 0, 180) for name in ("rotation",)),
+    *((f"augmentation.{name}", 0, 1) for name in ("shift", "blur", "cut_out", "mirror")),
+    *((f"augmentation.{name}", 0, 10) for name in ("scale", "shear", "brightness", "contrast", "gamma", "noise")),
+    ("seed", 0, 2**53),
+    ("checkpoint_every", 1, _MOST),
+    ("log_every", 1, _MOST),
+)
+
+
+def _values(settings: Any, path: str, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield where a path leads and what stands there, for every entry where it has a star."""
+    if not path:
+        yield place, settings
+        return
+    name, _, rest = path.partition(".")
+    if settings is None:
+        return
+    if name != "*":
+        yield from _values(getattr(settings, name), rest, f"{place}.{name}" if place else name)
+    elif isinstance(settings, Mapping):
+        for key, value in settings.items():
+            yield from _values(value, rest, f"{place}.{key}")
+    else:
+        for number, value in enumerate(settings):
+            yield from _values(value, rest, f"{place}[{number}]")
+
+
+def _check_range(value: object, low: float, high: float, place: str) -> None:
+    if isinstance(value, int | float) and not low <= value <= high:
+        wanted = f"at least {low:g}" if high == _MOST else f"from {low:g} to {high:g}"
+        raise InputError(f"{place} must be {wanted}; got {value}")
+
+
+def shipped_recipes() -> list[str]:
+    """List the recipes that come with the package."""
+    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+
+
+def read_recipe(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe:
+    """Read a recipe from a YAML file, or by the name of a shipped one, with fields changed by ``field=value``."""
+    path = _find(str(name_or_path))
+    try:
+        given = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: the recipe is not UTF-8 text") from None
+    except OSError as error:
+        raise InputError(f"{path}: the recipe cannot be read ({error.strerror or error})") from None
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"{path}: the recipe is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(given, dict):
+        raise InputError(f"{path}: a recipe must be a table of fields; got {type(given).__name__}")
+    for change in changes:
+        _set(given, change)
+    try:
+        return read_settings(Recipe, given)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def recipe_text(recipe: Recipe) -> str:
+    """Return a recipe as YAML with every field, to be read again."""
+    return yaml.safe_dump(plain_settings(recipe), sort_keys=False, allow_unicode=True, width=120)
+
+
+def differing_fields(one: Any, other: Any, place: str = "") -> list[str]:
+    """Return the paths of the fields in which two recipes differ."""
+    if is_dataclass(one) and type(one) is type(other):
+        found = []
+        for entry in fields(one):
+            path = f"{place}.{entry.name}" if place else entry.name
+            found.extend(differing_fields(getattr(one, entry.name), getattr(other, entry.name), path))
+        return found
+    if isinstance(one, tuple) and isinstance(other, tuple) and len(one) == len(other):
+        pairs = enumerate(zip(one, other, strict=True))
+        return [path for number, pair in pairs for path in differing_fields(*pair, f"{place}[{number}]")]
+    return [] if plain_settings(one) == plain_settings(other) else [place]
+
+
+def _find(name: str) -> Path:
+    if name in shipped_recipes():
+        return SHIPPED / f"{name}.yaml"
+    path = Path(name)
+    try:
+        there = path.is_file()
+    except (OSError, ValueError):
+        there = False
+    if there:
+        return path
+    if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
+        raise InputError(f"recipe {name} is not there")
+    raise unknown_name("recipe", name, shipped_recipes())
+
+
+def _set(given: dict[str, Any], change: str) -> None:
+    """Change one field of a recipe: ``optimiser.rate=1e-3``, ``data.train[0].share=0.5``."""
+    path, equals, text = change.partition("=")
+    steps = [part for part in re.split(r"[.\[\]]+", path.strip()) if part]
+    if not equals or not steps:
+        raise InputError(f"--set takes field=value, such as optimiser.rate=1e-3; got {change!r}")
+    try:
+        value = yaml.load(text, Loader=_Loader)
+    except yaml.YAMLError:
+        raise InputError(f"--set {path}: the value {text!r} is not YAML") from None
+    place: Any = given
+    for number, step in enumerate(steps):
+        last = number == len(steps) - 1
+        if isinstance(place, list):
+            if not step.isdigit() or int(step) >= len(place):
+                raise InputError(f"--set {path}: there are {len(place)} entries, numbered from 0; got {step!r}")
+            key: Any = int(step)
+        elif isinstance(place, dict):
+            key = step
+        else:
+            raise InputError(f"--set {path}: {'.'.join(steps[:number])} has no fields")
+        if last:
+            place[key] = value
+        else:
+            place = place[key] if isinstance(place, list) else place.setdefault(key, {})
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as people write it: 1e-3 is a number (YAML 1.1 wants 1.0e-3), and a field given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Build a table, refusing a field that is given twice, of which only one would count."""
+        seen: set[object] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"field {key.value!r} is given twice", key.start_mark
+                    )
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+$"), list("-+0123456789.")
+)

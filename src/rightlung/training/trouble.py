@@ -1,0 +1,98 @@
+"""What stops a run, said so that it can be mended: a loss that is no number, and a memory that is too small."""
+
+from __future__ import annotations
+
+import gc
+import json
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from rightlung.core import InputError
+from rightlung.models.base import TrainingBatch
+from rightlung.training.checkpoint import write_whole
+
+_TENSORS = ("images", "asked_of", "present", "located", "masks")
+_TEXTS = ("texts", "ids", "phrases")
+
+
+def save_batch(batch: TrainingBatch, folder: Path, about: Mapping[str, object]) -> None:
+    """Keep a batch with what is to be said about it, for `load_batch`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {name: getattr(batch, name).detach().cpu().contiguous() for name in _TENSORS}
+    save_file(tensors, folder / "batch.safetensors")
+    texts = {name: list(getattr(batch, name)) for name in _TEXTS}
+    write_whole(folder / "batch.json", json.dumps({**about, **texts}, indent=2, ensure_ascii=False) + "\n")
+
+
+def load_batch(folder: str | Path) -> TrainingBatch:
+    """Read a batch that a run kept when it failed."""
+    place = Path(folder)
+    try:
+        tensors = load_file(place / "batch.safetensors")
+        texts = json.loads((place / "batch.json").read_text(encoding="utf-8"))
+        parts: dict[str, Any] = {name: tensors[name] for name in _TENSORS} | {name: texts[name] for name in _TEXTS}
+        return TrainingBatch(**parts)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{place} does not hold a batch: {error}") from None
+
+
+def not_a_number(
+    batch: TrainingBatch, out: Path, step: int, part: int, rate: float, terms: Mapping[str, float], suffix: str = ""
+) -> InputError:
+    """Keep the batch at which a loss stopped being a number, and return the sentence that says so."""
+    folder = out / f"failed-step-{step}{suffix}"
+    bad = [name for name, value in terms.items() if not math.isfinite(value)] or ["the gradient"]
+    about = {"step": step, "part": part, "rate": rate, "terms": {name: str(value) for name, value in terms.items()}}
+    save_batch(batch, folder, about)
+    named = ", ".join(f"{name} {terms[name]}" if name in terms else name for name in bad)
+    shown = ", ".join(batch.ids[:3]) + (f" and {len(batch.ids) - 3} more" if len(batch.ids) > 3 else "")
+    return InputError(
+        f"the loss stopped being a number at step {step}, at a learning rate of {rate:.3g}: {named}; "
+        f"studies {shown}; the batch is kept in {folder} (rightlung.training.trouble.load_batch). "
+        "A lower optimiser.rate, a longer schedule.warm_up or precision 32-true may help"
+    )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there is no memory left, on the GPU or here."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+def out_of_memory(size: int, accumulate: int, where: str, attempt: Callable[[int], None] | None) -> InputError:
+    """Find by trying which batch size would fit, and return the sentence that says so.
+
+    Where nothing can be tried (several processes wait for one another), half is advised.
+    """
+    fits = size // 2
+    if attempt is None:
+        return InputError(f"{where} has too little memory for batch.size {size}; try --set batch.size={max(1, fits)}")
+    while fits >= 1:
+        release()
+        try:
+            attempt(fits)
+            break
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        fits //= 2
+    release()
+    if not fits:
+        return InputError(f"{where} has too little memory for a batch of {size}, and even for a batch of 1")
+    advice = f"--set batch.size={fits}"
+    if size % fits == 0:
+        advice += f" --set batch.accumulate={accumulate * size // fits} (as many images a step)"
+    return InputError(f"{where} has too little memory for batch.size {size}; {fits} would fit: {advice}")
+
+
+def release() -> None:
+    """Let go of what nobody holds any more."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,62 @@
+"""How good the averaged model is on studies that it does not learn from, at any time of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from rightlung.core import Image
+from rightlung.models.base import Grounder, TrainingBatch
+from rightlung.scoring.localisation import score
+from rightlung.training.watching import Row
+
+AT_ONCE = 16
+
+
+@torch.no_grad()
+def validate(model: nn.Module, batches: Sequence[TrainingBatch], weights: Mapping[str, float], grounded: int) -> Row:
+    """Return the loss and its terms over fixed batches and, for a model that points, how well it points.
+
+    The terms of a contrastive loss depend on the size of the batches, which is that of the run.
+    """
+    model.eval()
+    totals: dict[str, float] = {}
+    for batch in batches:
+        for name, value in model(batch, None).items():
+            totals[name] = totals.get(name, 0.0) + float(value) * len(batch)
+    count = sum(map(len, batches))
+    row = {f"validation {name}": value / count for name, value in totals.items()}
+    row["validation loss"] = sum(
+        weight * row[f"validation {name}"] for name, weight in weights.items() if f"validation {name}" in row
+    )
+    if isinstance(model, Grounder) and grounded:
+        row |= _pointing(model, batches, grounded)
+    return row
+
+
+def _pointing(model: Grounder, batches: Sequence[TrainingBatch], grounded: int) -> Row:
+    """Ground the first phrases with a place and score them on the grid of the masks."""
+    images: list[Image] = []
+    texts: list[str] = []
+    masks: list[NDArray[np.bool_]] = []
+    for batch in batches:
+        for phrase in torch.nonzero(batch.located).flatten().tolist():
+            mask = (batch.masks[phrase] > 0.5).cpu().numpy()
+            if len(texts) < grounded and mask.any():
+                images.append(batch.images[int(batch.asked_of[phrase]), 0].float().cpu().numpy())
+                texts.append(batch.phrases[phrase])
+                masks.append(mask)
+    maps = []
+    for begin in range(0, len(texts), AT_ONCE):
+        for grounding in model.ground(images[begin : begin + AT_ONCE], texts[begin : begin + AT_ONCE]):
+            size = masks[0].shape
+            empty = np.zeros(size, dtype=np.float32)
+            maps.append(empty if grounding.heatmap is None else grounding.heatmap.to_size((size[0], size[1])))
+    if not maps:
+        return {}
+    found = score(np.stack(maps), np.stack(masks), metrics=["auroc", "pointing"])
+    return {f"validation {name}": float(np.nanmean(found[name])) for name in ("auroc", "pointing")}

@@ -1,0 +1,82 @@
+"""Changes to a phrase's words of which the truth is known: sides exchanged, sides left out, everything mirrored."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from rightlung.core import Phrase
+from rightlung.lexicon import mirror_phrase, sides_in, swap_sides
+
+# "on the left" as a whole, where no place follows ("on the left side", but not "on the left lung base").
+_PLACE = re.compile(
+    r",?\s*\b(?:on|at|in|to)\s+the\s+(?:left|right)(?:\s+side)?\b(?=\s*(?:[,.;:]|$|and\b|with\b|is\b|are\b|may\b))",
+    re.IGNORECASE,
+)
+_SIDE = re.compile(r"\b(?:left|right)(?:[\s-]+sided)?\b\s*", re.IGNORECASE)
+# Lobes and zones of one lung in letters: what is left of "RUL" without its side is the upper lobe.
+_LETTERS = re.compile(r"\b[RL]([UML])([LZ])\b")
+_PARTS = {"U": "upper", "M": "middle", "L": "lower"}
+_ARTICLE = re.compile(r"\b(an?)\s+(?=([a-z]))", re.IGNORECASE)
+
+
+def without_side(text: str) -> str | None:
+    """Return a text with the words for its side left out, None where that cannot be done.
+
+    >>> without_side("A left upper lobe opacity."), without_side("Fluid on the right."), without_side("Lingular scar.")
+    ('An upper lobe opacity.', 'Fluid.', None)
+    """
+    return _without_side(text)
+
+
+@lru_cache(maxsize=1 << 16)
+def _without_side(text: str) -> str | None:
+    changed = _PLACE.sub("", text)
+    changed = _SIDE.sub("", changed)
+    changed = _LETTERS.sub(_spelt_out, changed)
+    changed = _ARTICLE.sub(_agreeing, " ".join(changed.split()))
+    changed = re.sub(r"\s+([,.;:])", r"\1", changed).strip()
+    if not changed or changed == text or sides_in(changed) or not re.search(r"[a-z]{3}", changed, re.IGNORECASE):
+        return None
+    return changed[0].upper() + changed[1:] if text[0].isupper() else changed
+
+
+def _spelt_out(match: re.Match[str]) -> str:
+    capitals = match.string.isupper()
+    words = f"{_PARTS[match[1]]} {'lobe' if match[2] == 'L' else 'zone'}"
+    return words.upper() if capitals else words
+
+
+def _agreeing(match: re.Match[str]) -> str:
+    right = "an" if match[2].lower() in "aeio" or (match[2].lower() == "u" and _upper_follows(match)) else "a"
+    article = right.upper() if match[1].isupper() and len(match[1]) > 1 else right
+    return (article[0].upper() + article[1:] if match[1][0].isupper() else article) + " "
+
+
+def _upper_follows(match: re.Match[str]) -> bool:
+    return match.string[match.end() :].lower().startswith(("up", "un", "ul"))
+
+
+def with_sides_exchanged(text: str) -> str | None:
+    """Return a text about one side as one about the other, None where it does not name exactly one."""
+    return _exchanged(text)
+
+
+@lru_cache(maxsize=1 << 16)
+def _exchanged(text: str) -> str | None:
+    if len(sides_in(text)) != 1:
+        return None
+    changed = swap_sides(text)
+    return changed if changed != text and sides_in(changed).isdisjoint(sides_in(text)) else None
+
+
+@lru_cache(maxsize=1 << 17)
+def mirrored(text: str) -> str | None:
+    """Return what a text says of the image flipped left to right, None where words cannot say it.
+
+    >>> mirrored("Left basal opacity."), mirrored("Clear lungs."), mirrored("Lingular opacity.")
+    ('Right basal opacity.', 'Clear lungs.', None)
+    """
+    changed = mirror_phrase(Phrase(text)).text
+    other = {"left": "right", "right": "left"}
+    return changed if sides_in(changed) == {other[side] for side in sides_in(text)} else None

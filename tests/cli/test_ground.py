@@ -1,0 +1,185 @@
+"""``rightlung ground`` as a person runs it: overlays, JSON, and going on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.cli.ground import describe
+from rightlung.cli.groundings import file_name
+from rightlung.core import Box, Grounding, Heatmap, OutputError, ScoredBox
+from tests.cli.conftest import Run
+
+MODEL = "tests.predictions.grounders:Painter"
+
+
+@pytest.fixture
+def radiographs(tmp_path: Path) -> Path:
+    """Two pictures: bright at the lower right (the patient's left), and at the upper left."""
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for name, (row, column) in {"one.png": (1, 1), "two.jpg": (0, 0)}.items():
+        pixels = np.full((60, 40), 40, dtype=np.uint8)
+        pixels[30 * row : 30 * row + 30, 20 * column : 20 * column + 20] = 200
+        PIL.Image.fromarray(pixels).save(folder / name)
+    return folder
+
+
+def ground(call: Run, *arguments: str, code: int = 0) -> dict[str, Any]:
+    result = call("ground", *arguments, "--model", MODEL, "--out", "found", "--json")
+    assert result.returncode == code, result.stderr
+    parsed: dict[str, Any] = json.loads(result.stdout)
+    return parsed
+
+
+def test_an_image_and_phrases_give_boxes_peak_side_and_an_overlay_each(
+    call: Run, radiographs: Path, tmp_path: Path
+) -> None:
+    result = ground(call, str(radiographs / "one.png"), "effusion on the left", "effusion on the right", "normal heart")
+    left, right, heart = result["groundings"]
+    assert left["peak"] == [0.75, 0.75]
+    assert left["abstention"] == 0.25
+    assert left["side_of_peak"] == "left"
+    assert [entry["side_said"] for entry in (left, right, heart)] == ["left", "right", None]
+    assert [entry["side_agrees"] for entry in (left, right, heart)] == [True, False, None]
+    (box,) = left["boxes"]
+    assert box["box"][0] > 0.4
+    assert box["box"][2:] == [1.0, 1.0]
+    assert box["score"] == pytest.approx(0.75 * 200 / 255 * len("effusion on the left"), rel=0.01)
+    picture = np.asarray(PIL.Image.open(tmp_path / "found" / left["overlay"])).astype(int)
+    orange = (picture[:, :, 0] > 240) & (abs(picture[:, :, 1] - 170) < 10) & (abs(picture[:, :, 2] - 60) < 10)
+    assert np.flatnonzero(orange.any(axis=0)).min() > picture.shape[1] / 2 - 60
+    written = json.loads((tmp_path / "found" / "groundings.json").read_text())
+    assert written["note"] == NOT_A_MEDICAL_DEVICE
+    assert written["groundings"] == result["groundings"]
+
+
+def test_a_folder_goes_on_where_it_was_stopped_and_lists_bad_images(
+    call: Run, radiographs: Path, tmp_path: Path
+) -> None:
+    (radiographs / "bad.png").write_bytes(b"not an image")
+    first = ground(call, str(radiographs), "effusion", code=3)
+    assert [Path(entry["image"]).name for entry in first["groundings"]] == ["one.png", "two.jpg"]
+    assert len(first["problems"]) == 1
+    assert "bad.png" in first["problems"][0]
+    overlays = {file: file.stat().st_mtime_ns for file in (tmp_path / "found").glob("*.png")}
+    assert len(overlays) == 2
+    PIL.Image.fromarray(np.full((9, 9), 7, np.uint8)).save(radiographs / "bad.png")
+    second = ground(call, str(radiographs), "effusion", "nodule")
+    assert len(second["groundings"]) == 6
+    assert {file: file.stat().st_mtime_ns for file in overlays} == overlays
+    assert len(list((tmp_path / "found").glob("*.png"))) == 6
+
+
+def test_an_image_that_changed_is_grounded_again_and_own_overlays_are_not(call: Run, radiographs: Path) -> None:
+    result = call("ground", str(radiographs), "effusion", "--model", MODEL, "--out", "images/found", "--json")
+    assert result.returncode == 0, result.stderr
+    before = {entry["image"]: entry for entry in json.loads(result.stdout)["groundings"]}
+    (radiographs / "one.png").write_bytes((radiographs / "two.jpg").read_bytes())
+    result = call("ground", str(radiographs), "effusion", "--model", MODEL, "--out", "images/found", "--json")
+    after = {entry["image"]: entry for entry in json.loads(result.stdout)["groundings"]}
+    assert sorted(after) == sorted(before)
+    assert after[str(radiographs / "two.jpg")] == before[str(radiographs / "two.jpg")]
+    assert after[str(radiographs / "one.png")]["peak"] == [0.25, 0.25] != before[str(radiographs / "one.png")]["peak"]
+
+
+def test_a_source_is_asked_its_own_phrases_unless_others_are_given(call: Run, manifest: Path) -> None:
+    address = f"manifest:{manifest}"
+    own = ground(call, address)["groundings"]
+    assert [entry["image"] for entry in own] == ["a", "b", "b"]
+    assert (own[2]["phrase"], own[2]["source"]) == ("No effusion.", address)
+    assert own[0]["peak"] is None  # the image is one grey
+    given = ground(call, address, "left nodule")["groundings"]
+    assert [(entry["image"], entry["phrase"]) for entry in given] == [("a", "left nodule"), ("b", "left nodule")]
+    assert ground(call, address, "left nodule")["groundings"] == given
+
+
+def test_without_json_a_person_reads_where_and_whether_the_words_agree(call: Run, radiographs: Path) -> None:
+    result = call("ground", str(radiographs / "one.png"), "right effusion", "--model", MODEL, "--out", "found")
+    assert result.returncode == 0
+    assert result.stdout == ""
+    assert "peak at 0.75, 0.75 (left), but the words say right" in result.stderr
+    assert NOT_A_MEDICAL_DEVICE in result.stderr
+
+
+@pytest.mark.parametrize(
+    "phrase", ["x" * 10_000, "Плевральный выпот слева", "左侧胸腔积液", "../../../etc/passwd", "a\nb\x1b[31m"]
+)
+def test_any_phrase_is_answered_and_none_becomes_a_path(
+    call: Run, radiographs: Path, tmp_path: Path, phrase: str
+) -> None:
+    (entry,) = ground(call, str(radiographs / "one.png"), phrase)["groundings"]
+    assert entry["phrase"] == phrase
+    files = [file for file in tmp_path.rglob("*.png") if file.parent != radiographs]
+    assert files == [tmp_path / "found" / entry["overlay"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "expected"),
+    [
+        (["images/one.png"], 2, "at least one phrase"),
+        (["images/one.png", "  "], 2, "a phrase must be a text"),
+        (["images/no.png", "effusion"], 2, "there is no such image or folder"),
+        (["phantm?count=1&seed=1", "effusion"], 2, "there is no such image or folder"),
+        (["empty", "effusion"], 2, "holds no PNG or JPEG"),
+        (["images/text.png", "effusion"], 2, "text.png is not an image"),
+        (["images/one.png", "effusion", "--model", "starterr"], 2, "starterr"),
+        (["images/one.png", "effusion", "--out", "/dev/null/x"], 4, "/dev/null/x"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(
+    call: Run, radiographs: Path, tmp_path: Path, arguments: list[str], code: int, expected: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (radiographs / "text.png").write_text("hello")
+    result = call("ground", "--model", MODEL, *arguments)
+    assert result.returncode == code, result.stderr
+    assert expected in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_midline_peak_agrees_with_no_side_and_both_sides_are_not_judged() -> None:
+    cells = np.zeros((3, 5))
+    cells[1, 2] = 1.0
+    grounding = Grounding(Heatmap(cells), [ScoredBox(Box(0.4, 0.3, 0.6, 0.6), 1.0, "nodule")])
+    entry = describe("i", "left nodule", grounding)
+    assert (entry["side_of_peak"], entry["side_agrees"]) == ("midline", False)
+    assert entry["boxes"] == [{"box": [0.4, 0.3, 0.6, 0.6], "score": 1.0, "label": "nodule"}]
+    assert describe("i", "bilateral nodules", grounding)["side_agrees"] is None
+
+
+def test_a_name_keeps_what_is_harmless_and_differs_with_the_key() -> None:
+    assert file_name("../a/B c", "", key="1").startswith("a-b-c-")
+    assert file_name("a", "b", key="1") != file_name("a", "b", key="2")
+    assert len(file_name("a" * 500, "b" * 500, key="1")) < 90
+
+
+def test_two_runs_do_not_write_into_one_folder(tmp_path: Path) -> None:
+    from rightlung.cli.groundings import GroundingFolder
+
+    with GroundingFolder(tmp_path / "found"), pytest.raises(OutputError, match="another run"):
+        GroundingFolder(tmp_path / "found").__enter__()
+
+
+def test_a_journal_cut_off_by_a_kill_loses_that_line_alone(tmp_path: Path) -> None:
+    from rightlung.cli.groundings import GroundingFolder
+
+    folder = tmp_path / "found"
+    with GroundingFolder(folder) as store:
+        for name in ("a", "b"):
+            (folder / f"{name}.png").write_bytes(b"")
+            store.add(name, {"overlay": f"{name}.png"})
+    journal = folder / ".groundings.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-10])
+    with GroundingFolder(folder) as store:
+        assert store.get("a") == {"overlay": "a.png"}
+        assert store.get("b") is None
+        store.add("c", {"overlay": "a.png"})
+    with GroundingFolder(folder) as store:
+        assert store.get("c") == {"overlay": "a.png"}

@@ -1,0 +1,97 @@
+"""``rightlung predict`` as a person runs it, with a model of one's own by ``module:attribute``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rightlung.predictions import Prediction, check_predictions, open_predictions
+from tests.cli.conftest import Run
+
+ROOT = Path(__file__).parents[2]
+PAINTER = "tests.predictions.grounders:Painter"
+PHANTOM = "phantom?count=6&seed=3&size=64"
+
+
+def rows_of(folder: Path) -> dict[object, Prediction]:
+    assert check_predictions(folder) == []
+    return {row.key: row for row in open_predictions(folder)}
+
+
+def test_it_writes_a_predictions_file_under_three_conditions_and_goes_on(call: Run, tmp_path: Path) -> None:
+    first = call("predict", PAINTER, PHANTOM, "--out", "p", "--limit", "4", "--json")
+    assert first.returncode == 0, first.stderr
+    summary = json.loads(first.stdout)
+    assert sorted(summary["conditions"]) == ["exchange-image", "none", "swap-sides"]
+    assert summary["studies"] == 4
+    assert summary["rows"] == summary["written"] == len(rows_of(tmp_path / "p"))
+    assert summary["note"].startswith("Not a medical device")
+    second = call("predict", PAINTER, PHANTOM, "--out", "p")
+    assert second.returncode == 0, second.stderr
+    assert second.stdout == ""
+    assert f"{summary['rows']:,} of them there before" in second.stderr
+    opened = open_predictions(tmp_path / "p")
+    assert (opened.model, opened.source) == (PAINTER, PHANTOM)
+
+
+def test_studies_that_cannot_be_asked_are_listed_and_the_exit_says_so(
+    call: Run, manifest: Path, tmp_path: Path
+) -> None:
+    (manifest / "a.png").write_bytes(b"no image")
+    result = call("predict", PAINTER, f"manifest:{manifest}", "--out", "p", "--condition", "none", "--json")
+    assert result.returncode == 3
+    failed = json.loads(result.stdout)["failed"]
+    assert [(failure["study"], failure["condition"]) for failure in failed] == [("a", "none")]
+    assert "a.png" in failed[0]["reason"]
+    shown = call("predict", PAINTER, f"manifest:{manifest}", "--out", "p", "--condition", "none")
+    assert shown.returncode == 3
+    assert "1 questions without an answer" in shown.stderr
+    assert len(rows_of(tmp_path / "p")) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["startr", PHANTOM], "startr"),
+        ([PAINTER, "phantm?count=2&seed=1"], "did you mean 'phantom'"),
+        ([PAINTER, PHANTOM, "--condition", "swap-side"], "did you mean 'swap-sides'"),
+        ([PAINTER, PHANTOM, "--device", "cuda:99"], "cuda:99"),
+        ([PAINTER, PHANTOM, "--batch-size", "0"], "batch-size"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_sentence(call: Run, arguments: list[str], expected: str) -> None:
+    result = call("predict", *arguments, "--out", "p")
+    assert result.returncode == 2
+    assert expected in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_one_patient_alone_cannot_exchange_images(call: Run, manifest: Path) -> None:
+    result = call("predict", PAINTER, f"manifest:{manifest}", "--out", "p")
+    assert result.returncode == 2
+    assert "exchange-image needs images of two patients" in result.stderr
+
+
+def test_an_interrupt_exits_130_and_the_same_command_ends_where_one_run_would_have(call: Run, tmp_path: Path) -> None:
+    source = "phantom?count=20&seed=3&size=64"
+    arguments = ["predict", "tests.predictions.grounders:Interrupted", source, "--condition", "none", "--out", "p"]
+    stopped = subprocess.run(
+        [sys.executable, "-m", "rightlung", *arguments, "--batch-size", "4"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert stopped.returncode == 130
+    assert "the same command goes on from there" in stopped.stderr
+    assert "Traceback" not in stopped.stderr
+    kept = rows_of(tmp_path / "p")
+    assert len(kept) == 4 * 4
+    assert call(*arguments, "--batch-size", "1000").returncode == 0
+    assert call("predict", PAINTER, source, "--condition", "none", "--out", "whole").returncode == 0
+    whole = rows_of(tmp_path / "whole")
+    assert kept.items() <= whole.items()
+    assert rows_of(tmp_path / "p") == whole

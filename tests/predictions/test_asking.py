@@ -1,0 +1,341 @@
+"""Asking a model about a source: every row as expected, whatever is bad, interrupted, or too large."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rightlung.core import Grounding, Heatmap, Image, InputError, Phrase, Study
+from rightlung.explain import BoxRule, boxes_of
+from rightlung.models.base import Similarities
+from rightlung.predictions import Key, Prediction, check_predictions, open_predictions
+from rightlung.predictions.asking import GIVE_UP_AFTER, predict, weights_digest
+from rightlung.predictions.finished import LIST
+from tests.predictions.grounders import Interrupted, Listed, Painter, listed, picture
+
+ALL = ("none", "swap-sides", "exchange-image")
+
+
+def rows_of(folder: Path) -> dict[Key, Prediction]:
+    assert check_predictions(folder) == []
+    return {row.key: row for row in open_predictions(folder)}
+
+
+def test_every_phrase_gets_its_map_boxes_and_similarities_under_every_condition_that_applies(tmp_path: Path) -> None:
+    source = listed(7)
+    summary = predict(Painter(), source, tmp_path / "p", ALL, model_name="painter")
+    rows = rows_of(tmp_path / "p")
+    assert summary.rows == summary.written == len(rows)
+    assert summary.complete
+    assert summary.studies == 7
+    expected = set()
+    for study in source.studies:
+        for index, phrase in enumerate(study.phrases):
+            expected |= {Key(study.id, f"phrase:{index}", "none"), Key(study.id, f"phrase:{index}", "exchange-image")}
+            if "left" in phrase.text:
+                expected.add(Key(study.id, f"phrase:{index}", "swap-sides"))
+    assert set(rows) == expected
+    assert summary.conditions == {"none": 6, "exchange-image": 6, "swap-sides": 4}
+    row = rows[Key("s5", "phrase:0", "swap-sides")]
+    assert row.asked.phrase == "Effusion 5 on the right"
+    heatmap = Painter.heatmap(picture(5), "Effusion 5 on the right")
+    assert row.grounding == Grounding(heatmap, boxes_of(heatmap))
+    assert row.similarity_global == pytest.approx(picture(5).mean() + 23)
+    assert row.similarity_local == pytest.approx((picture(5).mean() + 23) / 2)
+    opened = open_predictions(tmp_path / "p")
+    assert (opened.model, opened.source) == ("painter", "list")
+
+
+def test_an_exchanged_image_is_another_patients_and_the_words_stay(tmp_path: Path) -> None:
+    source = listed(12, patients=4)
+    predict(Painter(), source, tmp_path / "p", ["exchange-image"])
+    maps = {number: Painter.heatmap(picture(number), "x" * 24).values / 24 for number in range(12)}
+    shown = []
+    for key, row in rows_of(tmp_path / "p").items():
+        number, text = int(key.study[1:]), row.asked.phrase or ""
+        assert text == source.studies[number].phrases[int(key.query[-1])].text
+        assert row.grounding is not None
+        assert row.grounding.heatmap is not None
+        values = row.grounding.heatmap.values / len(text)
+        (donor,) = [other for other, expected in maps.items() if np.allclose(values, expected)]
+        assert donor % 4 != number % 4
+        shown.append((number, donor))
+    assert len({number for number, _ in shown}) == len({donor for _, donor in set(shown)})
+
+
+@pytest.mark.parametrize(("batch_size", "limit"), [(1, None), (3, None), (1000, None), (4, 90)])
+def test_rows_depend_neither_on_the_batch_size_nor_on_a_limit_lifted_later(
+    tmp_path: Path, batch_size: int, limit: int | None
+) -> None:
+    predict(Painter(), listed(140, patients=20), tmp_path / "whole", ALL)
+    if limit:
+        summary = predict(Painter(), listed(140, patients=20), tmp_path / "p", ALL, limit=limit)
+        assert summary.studies == limit
+        assert {key.study for key in rows_of(tmp_path / "p")} <= {f"s{number}" for number in range(limit)}
+    predict(Painter(), listed(140, patients=20), tmp_path / "p", ALL, batch_size=batch_size)
+    assert rows_of(tmp_path / "p") == rows_of(tmp_path / "whole")
+
+
+def test_an_image_is_loaded_once_for_all_its_questions_and_handed_over_as_the_same_array(tmp_path: Path) -> None:
+    source, model = listed(9), Painter()
+    predict(model, source, tmp_path / "p", ALL, batch_size=100)
+    assert sorted(source.loaded) == sorted(set(source.loaded))
+    ((images, texts),) = model.calls
+    assert len(texts) == 9 + 9 + 6  # none, exchange-image, swap-sides
+    assert len(set(images)) <= len(source.loaded)
+    assert [image for image, before in zip(images, [None, *images], strict=False) if image != before] == list(
+        dict.fromkeys(images)
+    )
+
+
+def test_a_second_call_asks_nothing_and_builds_nothing(tmp_path: Path) -> None:
+    first = predict(Painter(), listed(30), tmp_path / "p", ALL)
+    source, model = listed(30), Painter()
+    second = predict(model, source, tmp_path / "p", ALL)
+    assert (model.calls, source.built, source.loaded) == ([], [], [])
+    assert (second.rows, second.written, second.studies) == (first.rows, 0, 30)
+
+
+def test_a_further_condition_asks_only_that(tmp_path: Path) -> None:
+    predict(Painter(), listed(30), tmp_path / "p", ["none"])
+    summary = predict(Painter(), listed(30), tmp_path / "p", ["none", "swap-sides"])
+    assert summary.written == summary.conditions["swap-sides"] == 20
+    predict(Painter(), listed(30), tmp_path / "other", ["swap-sides", "none"])
+    assert rows_of(tmp_path / "p") == rows_of(tmp_path / "other")
+
+
+def test_rows_taken_away_are_asked_again_although_their_studies_were_finished(tmp_path: Path) -> None:
+    predict(Painter(), listed(30), tmp_path / "p")
+    whole = rows_of(tmp_path / "p")
+    (tmp_path / "p" / "part-00000.parquet").unlink()
+    assert (tmp_path / "p" / LIST).exists()
+    predict(Painter(), listed(30), tmp_path / "p")
+    assert rows_of(tmp_path / "p") == whole
+
+
+class Choosy(Painter):
+    """Raises at some texts."""
+
+    def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
+        if any("7" in str(phrase) for phrase in phrases):
+            raise KeyError("seven")
+        return super().ground(images, phrases)
+
+
+def test_one_bad_phrase_or_image_costs_its_rows_and_no_other(tmp_path: Path) -> None:
+    def load(number: int) -> Image:
+        if number == 4:
+            raise OSError("the disk is gone")
+        return np.full((2, 2), 9, np.float32) if number == 5 else picture(number)
+
+    summary = predict(Choosy(), listed(12, load), tmp_path / "p", ALL, batch_size=8)
+    good = rows_of(tmp_path / "p")
+    predict(Painter(), listed(12), tmp_path / "whole", ALL)
+    whole = rows_of(tmp_path / "whole")
+    assert set(good) == set(whole)
+    failed = {failure.key: failure.reason for failure in summary.failed}
+    assert not summary.complete
+    for key, row in good.items():
+        if key.study == "s7" and row.error and "shown instead" not in row.error:
+            assert row.error == failed[key] == "KeyError: 'seven'"
+        elif key.study in ("s4", "s5") and key.condition != "exchange-image":
+            assert row.error == failed[key]
+            assert ("OSError: the disk is gone" in row.error) == (key.study == "s4")
+        elif row.error:
+            assert key.condition == "exchange-image"
+            assert "shown instead" in row.error
+        else:
+            assert row == whole[key]
+    again = predict(Choosy(), listed(12, load), tmp_path / "p", ALL)
+    assert again.failed == summary.failed
+
+
+def test_a_study_that_cannot_be_built_is_named_and_the_rest_is_asked(tmp_path: Path) -> None:
+    class Broken(Listed):
+        def _build(self, position: int) -> Study:
+            if position == 2:
+                raise InputError("line 3: no image")
+            return super()._build(position)
+
+    summary = predict(Painter(), Broken(listed(9).studies), tmp_path / "p", ALL)
+    assert summary.problems == ("study 's2': line 3: no image",)
+    assert not summary.complete
+    assert {key.study for key in rows_of(tmp_path / "p")} == {"s1", "s4", "s5", "s7", "s8"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x" * 10_000, "flibbertigibbet quux", "Плевральный выпот слева", "左侧胸腔积液", "\u202e \ufffd 😀", "<b>&"],
+)
+def test_any_text_gets_a_row(tmp_path: Path, text: str) -> None:
+    source = Listed([Study("a", lambda: picture(0), phrases=(Phrase(text),))])
+    predict(Painter(), source, tmp_path / "p")
+    (row,) = rows_of(tmp_path / "p").values()
+    assert (row.asked.phrase, row.error) == (text, None)
+
+
+def test_a_text_that_no_file_can_hold_gets_a_row_that_says_so(tmp_path: Path) -> None:
+    source = Listed([Study("a", lambda: picture(0), phrases=(Phrase("half \ud83d"), Phrase("whole")))])
+    summary = predict(Painter(), source, tmp_path / "p")
+    assert [(failure.key.query, "UTF-8" in failure.reason) for failure in summary.failed] == [("phrase:0", True)]
+    assert summary.rows == 2
+
+
+class Hungry(Painter):
+    """Has memory for so many phrases at a time."""
+
+    def __init__(self, most: int, error: Exception) -> None:
+        super().__init__()
+        self.most, self.error = most, error
+
+    def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
+        if len(phrases) > self.most:
+            raise self.error
+        return super().ground(images, phrases)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"),
+    ],
+)
+def test_out_of_memory_halves_the_batch_goes_on_and_says_what_fits(tmp_path: Path, error: Exception) -> None:
+    model = Hungry(5, error)
+    summary = predict(model, listed(60), tmp_path / "p", batch_size=32)
+    assert summary.notes == ("out of memory with 32 questions at a time: went on with 4, so a batch size of 4 fits",)
+    assert summary.complete
+    assert max(len(texts) for _, texts in model.calls) == 4
+    predict(Painter(), listed(60), tmp_path / "whole")
+    assert rows_of(tmp_path / "p") == rows_of(tmp_path / "whole")
+
+
+def test_if_not_even_one_fits_a_sentence_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="out of memory even with one question at a time"):
+        predict(Hungry(0, MemoryError()), listed(60), tmp_path / "p")
+
+
+def test_one_image_too_large_for_memory_costs_its_own_row_alone(tmp_path: Path) -> None:
+    class Small(Painter):
+        def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
+            if any("Nodule 8" in str(phrase) for phrase in phrases):
+                raise MemoryError
+            return super().ground(images, phrases)
+
+    summary = predict(Small(), listed(60), tmp_path / "p", batch_size=8)
+    assert [failure.key for failure in summary.failed] == [Key("s8", "phrase:1", "none")]
+
+
+def test_a_model_that_never_answers_is_given_up_and_leaves_no_rows(tmp_path: Path) -> None:
+    class Broken:
+        def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
+            raise TypeError("no such thing")
+
+    with pytest.raises(InputError, match=rf"none of the first {GIVE_UP_AFTER} questions.*TypeError: no such thing"):
+        predict(Broken(), listed(300), tmp_path / "p")
+    assert not list((tmp_path / "p").glob("*.parquet"))
+
+
+def test_a_matcher_alone_gives_similarities_and_a_grounders_own_boxes_are_kept(tmp_path: Path) -> None:
+    class Comparer:
+        def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
+            return Similarities(Painter().similarity(images, texts).whole)
+
+    class Boxer:
+        def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
+            return [Grounding(Heatmap(np.ones((2, 2))), []) for _ in images]
+
+    predict(Comparer(), listed(3), tmp_path / "similar")
+    (row, *_) = rows_of(tmp_path / "similar").values()
+    assert row.similarity_global == pytest.approx(picture(1).mean() + len("Effusion 1 on the left"))
+    assert (row.grounding, row.similarity_local) == (None, None)
+    predict(Boxer(), listed(3), tmp_path / "boxes")
+    assert {row.grounding for row in rows_of(tmp_path / "boxes").values()} == {Grounding(Heatmap(np.ones((2, 2))), [])}
+
+
+def test_the_rule_for_boxes_can_be_chosen(tmp_path: Path) -> None:
+    rule = BoxRule(0.0, smallest_area=0.0, size=(4, 4), mode="nearest")
+    predict(Painter(), listed(3), tmp_path / "p", boxes=rule)
+    for row in rows_of(tmp_path / "p").values():
+        assert row.grounding is not None
+        assert [scored.box.area for scored in row.grounding.boxes] == [1.0]
+
+
+def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="needs images of two patients, but all of list are of one"):
+        predict(Painter(), listed(5, patients=1), tmp_path / "a", ALL)
+    with pytest.raises(InputError, match="did you mean 'swap-sides'"):
+        predict(Painter(), listed(5), tmp_path / "a", ["swap-side"])
+    with pytest.raises(InputError, match="at least one name"):
+        predict(Painter(), listed(5), tmp_path / "a", [])
+    with pytest.raises(InputError, match="neither ground phrases nor compare"):
+        predict(object(), listed(5), tmp_path / "a")
+    with pytest.raises(InputError, match="batch size"):
+        predict(Painter(), listed(5), tmp_path / "a", batch_size=0)
+    with pytest.raises(InputError, match="limit"):
+        predict(Painter(), listed(5), tmp_path / "a", limit=0)
+    with pytest.raises(InputError, match="none of the 1 studies of list has a phrase"):
+        predict(Painter(), listed(1), tmp_path / "a")
+    predict(Painter(), listed(5), tmp_path / "b", seed=1)
+    with pytest.raises(InputError, match=r"another seed \(1, now 2\)"):
+        predict(Painter(), listed(5), tmp_path / "b", seed=2)
+
+
+def test_answers_of_a_retrained_model_are_not_mixed_with_those_of_its_earlier_self(tmp_path: Path) -> None:
+    class Net(torch.nn.Linear, Painter):
+        def __init__(self, seed: int) -> None:
+            Painter.__init__(self)
+            calls = self.calls
+            torch.manual_seed(seed)
+            torch.nn.Linear.__init__(self, 2, 2)
+            self.calls = calls
+
+    assert weights_digest(Net(0)) == weights_digest(Net(0)) != weights_digest(Net(1))
+    assert weights_digest(Painter()) is None
+    predict(Net(0), listed(5), tmp_path / "p")
+    predict(Net(0), listed(5), tmp_path / "p")
+    with pytest.raises(InputError, match="with other weights"):
+        predict(Net(1), listed(5), tmp_path / "p")
+
+
+def test_progress_grows_to_the_number_of_studies(tmp_path: Path) -> None:
+    seen: list[tuple[float, int]] = []
+    predict(Painter(), listed(150), tmp_path / "p", batch_size=8, progress=lambda *at: seen.append(at))
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert len(seen) > 10
+    assert seen[-1] == (150, 150)
+
+
+def test_interrupts_keep_what_is_done_and_going_on_ends_where_one_run_would_have(tmp_path: Path) -> None:
+    source = partial(listed, 200, patients=50)
+    predict(Painter(), source(), tmp_path / "whole", ALL)
+    whole = rows_of(tmp_path / "whole")
+    asked, grown = 0, [0]
+    for call in (1, 9, 30, 2):
+        model = Interrupted(call)
+        with pytest.raises(KeyboardInterrupt):
+            predict(model, source(), tmp_path / "p", ALL, batch_size=4, model_name="Painter")
+        kept = rows_of(tmp_path / "p") if call > 1 else {}
+        assert kept.items() <= whole.items()
+        asked += sum(len(texts) for _, texts in model.calls)
+        grown.append(len(kept))
+    assert grown == [0, 0, 8 * 4, (8 + 29) * 4, (8 + 29 + 1) * 4]  # all that was answered, and nothing twice
+    last = Painter()
+    predict(last, source(), tmp_path / "p", ALL)
+    assert rows_of(tmp_path / "p") == whole
+    assert asked + sum(len(texts) for _, texts in last.calls) == len(whole)
+
+
+def test_a_phantom_that_is_rendered_on_the_way_is_asked_and_gone_on_with(tmp_path: Path) -> None:
+    address = "phantom?count=12&seed=5&size=64"
+    predict(Painter(), address, tmp_path / "p", ALL, limit=5)
+    predict(Painter(), address, tmp_path / "p", ALL)
+    predict(Painter(), address, tmp_path / "whole", ALL)
+    assert rows_of(tmp_path / "p") == rows_of(tmp_path / "whole")

@@ -1,0 +1,64 @@
+"""Recipes small enough to run in a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from rightlung.models.folder import load_folder
+from rightlung.training.checkpoint import last_checkpoint
+from rightlung.training.recipe import Recipe, read_recipe
+from rightlung.training.watching import Progress
+
+SMALL: dict[str, Any] = {
+    "model": {"kind": "tests.training.tiny:Tiny", "config": {"dropout": 0.1}},
+    "data": {
+        "size": 64,
+        "grid": 8,
+        "workers": 0,
+        "train": [
+            {"source": "phantom?count=16&seed=11", "pool": 16, "phrases": 3, "foreign": 0.2, "swapped": 0.2,
+             "stripped": 0.3, "prompts": 0.2},
+        ],
+    },
+    "losses": {"global": 1.0, "supervised": 0.5},
+    "optimiser": {"rate": 0.01},
+    "schedule": {"steps": 8, "warm_up": 2},
+    "batch": {"size": 4},
+    "averaging": 0.8,
+    "seed": 3,
+    "checkpoint_every": 3,
+    "log_every": 2,
+}  # fmt: skip
+
+
+def small(folder: Path, *changes: str) -> Recipe:
+    """The small recipe, with changes as after ``--set``."""
+    return read_recipe(written(folder), changes)
+
+
+def written(folder: Path) -> Path:
+    path = folder / "small.yaml"
+    path.write_text(yaml.safe_dump(SMALL, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def quiet() -> Progress:
+    return Progress(shown=False)
+
+
+def final_weights(run: Path) -> dict[str, Tensor]:
+    """All that a finished run ends with: the model, and the last checkpoint with optimiser and average."""
+    checkpoint = last_checkpoint(run / "checkpoints")
+    assert checkpoint is not None
+    model = {f"model/{name}": value for name, value in load_folder(run / "model").state_dict().items()}
+    return model | dict(checkpoint.tensors)
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    """Whether two sets of weights are equal bit for bit."""
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)

@@ -1,0 +1,212 @@
+"""Batches follow from the step and the process, masks belong to their words, and a mirror mirrors both."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from rightlung.core import InputError
+from rightlung.lexicon import sides_in
+from rightlung.models.base import TrainingBatch
+from rightlung.phantom.config import default_config
+from rightlung.phantom.study import make_studies
+from rightlung.phantom.write import Job, write_phantom
+from rightlung.training.augmentation import Augmentation
+from rightlung.training.batches import Batches, Deck, divided
+from rightlung.training.pools import Studies
+from rightlung.training.preparing import open_studies
+from rightlung.training.recipe import Data, DataEntry
+
+CPU = torch.device("cpu")
+ENTRY = DataEntry(source="phantom?count=24&seed=11", pool=24, phrases=4, foreign=0.2, swapped=0.2, prompts=0.2)
+DATA = Data(train=(ENTRY,), size=64, grid=16, workers=0)
+
+
+def opened(entry: DataEntry, data: Data = DATA) -> tuple[DataEntry, Studies]:
+    def advance(what: str, count: int) -> Callable[[int], None]:
+        return lambda done: None
+
+    return entry, open_studies(entry, data, CPU, advance, "data.train[0]")
+
+
+@pytest.fixture(scope="module")
+def pool() -> tuple[DataEntry, Studies]:
+    return opened(ENTRY)
+
+
+@pytest.fixture(scope="module")
+def manifest(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("phantom") / "studies"
+    write_phantom(Job(folder, default_config(), 6, 4, 64, (), False), lambda done: None)
+    return f"manifest:{folder}"
+
+
+def same(one: TrainingBatch, other: TrainingBatch) -> bool:
+    tensors = ("images", "asked_of", "located", "masks")
+    return (
+        all(torch.equal(getattr(one, name), getattr(other, name)) for name in tensors)
+        and torch.equal(one.present.nan_to_num(9), other.present.nan_to_num(9))
+        and (list(one.texts), list(one.phrases), list(one.ids))
+        == (list(other.texts), list(other.phrases), list(other.ids))
+    )
+
+
+def test_a_batch_follows_from_its_number_alone(pool: tuple[DataEntry, Studies]) -> None:
+    batches = Batches([pool], 5, 7, CPU, Augmentation(mirror=0.3))
+    in_turn = list(itertools.islice(batches.from_number(0), 4))
+    assert same(in_turn[3], Batches([pool], 5, 7, CPU, Augmentation(mirror=0.3)).one(3))
+    assert not same(in_turn[2], in_turn[3])
+    assert not same(in_turn[3], Batches([pool], 5, 8, CPU, Augmentation(mirror=0.3)).one(3))
+
+
+def test_processes_share_out_the_batch_that_one_would_have(pool: tuple[DataEntry, Studies], manifest: str) -> None:
+    other = opened(DataEntry(source=manifest, phrases=2, share=0.5, foreign=0.3))
+    entries = [pool, other]
+    alone = Batches(entries, 12, 1, CPU, Augmentation(mirror=0.3)).one(2)
+    parts = [Batches(entries, 6, 1, CPU, Augmentation(mirror=0.3), rank=rank, world=2).one(2) for rank in (0, 1)]
+    joint_ids = [name for part in parts for name in part.ids]
+    order = [joint_ids.index(name) for name in alone.ids]
+    assert len(set(joint_ids)) == 12
+    images = torch.cat([part.images for part in parts])
+    assert torch.equal(alone.images, images[order])
+    assert [text for part in parts for text in part.texts] == [alone.texts[order.index(n)] for n in range(12)]
+    asked = [
+        (part.ids[int(of)], phrase) for part in parts for of, phrase in zip(part.asked_of, part.phrases, strict=True)
+    ]
+    assert sorted(asked) == sorted(
+        (alone.ids[int(of)], phrase) for of, phrase in zip(alone.asked_of, alone.phrases, strict=True)
+    )
+
+
+def test_a_pool_and_a_flow_give_the_same_batches(pool: tuple[DataEntry, Studies]) -> None:
+    flow = opened(replace(ENTRY, pool=None))
+    assert type(flow[1]) is not type(pool[1])
+    assert same(Batches([flow], 5, 7, CPU).one(3), Batches([pool], 5, 7, CPU).one(3))
+
+
+def test_masks_are_the_lesions_of_their_phrases(pool: tuple[DataEntry, Studies]) -> None:
+    batch = Batches([pool], 24, 7, CPU).one(0)
+    studies = {study.id: study for study in make_studies(default_config(), 11, range(24), 64)}
+    checked = 0
+    for number, phrase in enumerate(batch.phrases):
+        study = studies[batch.ids[int(batch.asked_of[number])]]
+        for known in study.phrases:
+            if known.text == phrase and known.mask is not None and bool(batch.located[number]):
+                cells = known.mask.pixels.reshape(16, 4, 16, 4).mean((1, 3))
+                found = batch.masks[number].numpy()
+                assert np.abs(found - cells).max() < 0.5  # lesions that overlap, and specks, count a little differently
+                assert np.abs(found - cells).mean() < 0.01
+                checked += 1
+    assert checked > 15
+
+
+def test_images_are_the_studies_pictures(pool: tuple[DataEntry, Studies]) -> None:
+    batch = Batches([pool], 24, 7, CPU).one(0)
+    studies = {study.id: study for study in make_studies(default_config(), 11, range(24), 64)}
+    for name, image in zip(batch.ids, batch.images, strict=True):
+        np.testing.assert_allclose(image[0].numpy(), studies[name].image, atol=1 / 255)
+
+
+def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
+    still = Augmentation().times(0)
+    entry = opened(DataEntry(source="phantom?count=64&seed=11", pool=64, phrases=8, positive=0.9))
+    plain = Batches([entry], 64, 7, CPU, still).one(0)
+    flipped = Batches([entry], 64, 7, CPU, replace(still, mirror=1.0)).one(0)
+    turned = [not torch.allclose(a, b, atol=1e-3) for a, b in zip(plain.images, flipped.images, strict=True)]
+    assert 32 < sum(turned) < 64  # those with a lingula in their words stay
+    other = {"left": "right", "right": "left"}
+    for image in range(64):
+        if turned[image]:
+            torch.testing.assert_close(flipped.images[image], plain.images[image].flip(-1), atol=1e-4, rtol=0)
+            assert sides_in(flipped.texts[image]) == {other[side] for side in sides_in(plain.texts[image])}
+    by_side = 0
+    for number, (before, after) in enumerate(zip(plain.phrases, flipped.phrases, strict=True)):
+        if not turned[int(plain.asked_of[number])]:
+            assert before == after
+            continue
+        assert sides_in(after) == {other[side] for side in sides_in(before)}
+        torch.testing.assert_close(flipped.masks[number], plain.masks[number].flip(-1), atol=1e-4, rtol=0)
+        # In a picture the patient's right is on the left: where words name one side, that is where the mask lies.
+        if flipped.located[number] and len(sides_in(after)) == 1 and re.search("pleural|lung|lobe", after):
+            mass = flipped.masks[number].sum(0)
+            on_the_left = bool(mass[:8].sum() > mass[8:].sum())
+            assert on_the_left == (sides_in(after) == {"right"}), after
+            by_side += 1
+    assert by_side > 15
+
+
+def test_what_moves_out_of_the_picture_is_neither_there_nor_not(pool: tuple[DataEntry, Studies]) -> None:
+    far = replace(Augmentation().times(0), shift=0.9)
+    batch = Batches([pool], 24, 7, CPU, far).one(0)
+    gone = batch.present.isnan()
+    assert gone.any()
+    assert not batch.located[gone].any()
+    assert (batch.masks[gone].amax((1, 2)) <= 0.02).all()
+
+
+def test_each_study_comes_once_before_any_comes_again() -> None:
+    deck = Deck(10, "key")
+    assert sorted(deck.numbers(0, 10)) == list(range(10))
+    assert sorted(deck.numbers(10, 20)) == list(range(10))
+    assert deck.numbers(0, 10) != deck.numbers(10, 20)
+    assert deck.numbers(7, 13) == deck.numbers(0, 20)[7:13]
+    assert Deck(3_000_000, "key").numbers(5, 8) == [5, 6, 7]
+
+
+def test_batches_are_divided_by_the_shares() -> None:
+    three = [DataEntry(source="x", share=share) for share in (0.75, 0.2, 0.05)]
+    assert divided(100, three) == [75, 20, 5]
+    assert sum(divided(37, three)) == 37
+    with pytest.raises(InputError, match=r"data.train\[2\].share: 0.05 of a batch of 4 is less than one image"):
+        divided(4, three)
+
+
+def test_other_sources_are_letterboxed_with_their_boxes_and_may_hide_them(manifest: str) -> None:
+    entry = DataEntry(source=manifest, phrases=3)
+    batch = Batches([opened(entry)], 6, 1, CPU).one(0)
+    assert batch.images.shape == (6, 1, 64, 64)
+    assert batch.located.any()
+    hidden = Batches([opened(replace(entry, targets=False))], 6, 1, CPU).one(0)
+    assert not hidden.located.any()
+    assert float(hidden.masks.sum()) == 0.0
+
+
+def test_a_source_read_by_workers_gives_what_a_pool_gives(manifest: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = DataEntry(source=manifest, phrases=3)
+    pooled = Batches([opened(entry)], 3, 1, CPU).one(1)
+    monkeypatch.setattr("rightlung.training.preparing.MOST_HELD", 1)
+    flow = opened(entry, replace(DATA, workers=1))
+    assert same(Batches([flow], 3, 1, CPU).one(1), pooled)
+
+
+def test_a_pool_leaves_out_pictures_that_cannot_be_read(manifest: str, tmp_path: Path) -> None:
+    folder = Path(manifest.removeprefix("manifest:"))
+    copy = tmp_path / "copy"
+    (copy / "images").mkdir(parents=True)
+    for path in folder.rglob("*"):
+        target = copy / path.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file():
+            target.write_bytes(path.read_bytes())
+    next(iter(sorted((copy / "images").iterdir()))).write_bytes(b"no picture")
+    assert len(opened(DataEntry(source=f"manifest:{copy}"))[1]) == 5
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (replace(ENTRY, pool=25), "25 is more than the 24 studies"),
+        (replace(ENTRY, source="phantom?count=24&seed=11&size=96"), "says size=96, but data.size is 64"),
+        (replace(ENTRY, source="fantom?count=4"), "did you mean 'phantom'"),
+    ],
+)
+def test_sources_that_do_not_fit_are_refused(entry: DataEntry, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        opened(entry)

@@ -1,0 +1,216 @@
+"""What studies are asked: every phrase is checked against the scene that it was drawn for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from rightlung.core import Box, Phrase, Polarity, Study
+from rightlung.lexicon import find, sides_in
+from rightlung.phantom.config import default_config
+from rightlung.phantom.report import write_report
+from rightlung.phantom.scene import Scene
+from rightlung.phantom.streams import Stream
+from rightlung.phantom.study import study_scene
+from rightlung.phantom.truth import lesion_findings, present_findings
+from rightlung.training.facts import Facts, facts_of_scene, facts_of_study
+from rightlung.training.phrases import Asked, draw_phrases, draw_text, finding_prompts
+from rightlung.training.recipe import DataEntry
+
+OWN = DataEntry(source="phantom?count=1&seed=1", phrases=4)
+CONFIG = default_config()
+SCENES = [study_scene(CONFIG, 21, index) for index in range(120)]
+FACTS = [facts_of_scene(scene, write_report(scene, CONFIG, 21)) for scene in SCENES]
+
+
+def asked(entry: DataEntry) -> list[tuple[Scene, Facts, Asked]]:
+    found = []
+    for number, (scene, facts) in enumerate(zip(SCENES, FACTS, strict=True)):
+        stream = Stream(0, number)
+        others = iter([FACTS[(number + step) % len(FACTS)] for step in (1, 2, 3, 5, 7, 11, 13, 17) * 9])
+        found += [(scene, facts, one) for one in draw_phrases(facts, entry, stream, lambda others=others: next(others))]  # type: ignore[misc]
+    return found
+
+
+def told_by(facts: Facts, text: str) -> list[tuple[int, ...]]:
+    return [told.targets for told in facts.told if told.text == text]
+
+
+def test_own_phrases_are_sentences_of_the_report_with_their_targets() -> None:
+    drawn = asked(OWN)
+    for _, facts, one in drawn:
+        assert one.targets in told_by(facts, one.text)
+    shares = Counter(one.present for _, _, one in drawn)
+    assert shares[True] > 100
+    assert shares[False] > 100
+    for scene, _, one in drawn:
+        if one.present and not one.targets:  # there, but nobody can say where
+            assert scene.body.aorta >= 0.7
+
+
+def test_what_is_negated_or_about_nothing_is_seen_nowhere() -> None:
+    for scene, facts, one in asked(replace(OWN, positive=0.0)):
+        statements = [s for s in write_report(scene, CONFIG, 21) if s.text == one.text]
+        if not one.present:
+            assert all(not s.lesions and not s.devices for s in statements)
+            assert all(
+                polarity is Polarity.NEGATIVE or name == "no finding"
+                for s in statements
+                for name, polarity in s.findings.items()
+            )
+        assert facts.id.endswith(f"{scene.index:06d}")
+
+
+def test_foreign_phrases_are_false_here() -> None:
+    drawn = asked(replace(OWN, foreign=1.0))
+    foreign = [(scene, one) for scene, facts, one in drawn if not told_by(facts, one.text)]
+    assert len(foreign) > 200
+    positives = {told.text: told.positive for facts in FACTS for told in facts.told if told.targets}
+    for scene, one in foreign:
+        assert not one.present
+        assert not one.targets
+        assert positives[one.text]
+        assert positives[one.text].isdisjoint(present_findings(scene)), one.text
+
+
+def test_swapped_phrases_name_a_side_on_which_nothing_of_the_kind_is() -> None:
+    drawn = asked(replace(OWN, swapped=1.0))
+    swapped = [(scene, one) for scene, facts, one in drawn if not told_by(facts, one.text)]
+    assert len(swapped) > 60
+    originals = {told.text: told for facts in FACTS for told in facts.told}
+    for scene, one in swapped:
+        assert not one.present
+        (side,) = sides_in(one.text)
+        kinds = next(
+            told.positive for text, told in originals.items() if told.side and _exchange(text) == one.text
+        )  # fmt: skip
+        there = {lesion.side for lesion in scene.lesions if not kinds.isdisjoint(lesion_findings(lesion))}
+        assert there <= ({"left", "right"} - {side}), one.text
+
+
+def _exchange(text: str) -> str:
+    from rightlung.lexicon import swap_sides
+
+    return swap_sides(text)
+
+
+def test_a_phrase_stripped_of_its_side_keeps_its_target_and_only_one_side_has_the_finding() -> None:
+    drawn = asked(replace(OWN, stripped=1.0, positive=1.0))
+    stripped = [(scene, one) for scene, facts, one in drawn if one.present and not told_by(facts, one.text)]
+    assert len(stripped) > 30
+    for scene, one in stripped:
+        assert not sides_in(one.text)
+        assert len({scene.lesions[number].side for number in one.targets}) == 1
+
+
+def test_prompts_have_all_lesions_of_their_finding_and_absent_ones_none() -> None:
+    names: dict[str, list[str]] = {}
+    for name in {name for facts in FACTS for name in (*facts.present, *facts.absent)}:
+        for text in finding_prompts(name):
+            names.setdefault(text, []).append(name)
+    drawn = asked(replace(OWN, prompts=1.0))
+    seen = Counter[bool]()
+    for scene, _, one in drawn:
+        if one.text not in names:
+            continue
+        seen[one.present] += 1
+        possible = names[one.text]
+        if one.present:
+            masks = [
+                {number for number, lesion in enumerate(scene.lesions) if name in lesion_findings(lesion)}
+                for name in possible
+            ]
+            devices = set(range(len(scene.lesions), len(scene.lesions) + len(scene.devices)))
+            assert set(one.targets) in [*masks, devices]
+        else:
+            assert any(name not in present_findings(scene) for name in possible)
+            assert not one.targets
+    assert min(seen.values()) > 50
+
+
+def test_texts_are_sentences_reports_or_abnormal_sentences() -> None:
+    for number, facts in enumerate(FACTS):
+        assert draw_text(facts, OWN, Stream(number)) in [told.text for told in facts.told]
+        assert draw_text(facts, replace(OWN, text="report"), Stream(number)) == facts.report
+        abnormal = draw_text(facts, replace(OWN, text="abnormal"), Stream(number))
+        if any(told.seen for told in facts.told):
+            assert abnormal in [told.text for told in facts.told if told.seen]
+
+
+def _study(**known: object) -> Study:
+    return Study(id="a", load=lambda: np.zeros((4, 4), dtype=np.float32), **known)  # type: ignore[arg-type]
+
+
+LABELS = DataEntry(source="manifest:x", phrases=12, prompts="labels")
+UNIVERSE = frozenset({"nodule", "mass", "pleural effusion", "lung opacity", "consolidation", "no finding"})
+
+
+def _meant(drawn: list[Asked]) -> dict[str, bool]:
+    by_prompt = {text: name for name in UNIVERSE for text in finding_prompts(name)}
+    return {by_prompt[one.text]: one.present for one in drawn}
+
+
+def _none() -> Facts:
+    raise AssertionError("nobody else is asked")
+
+
+def test_labels_that_are_not_named_are_absent_only_where_the_recipe_says_so() -> None:
+    facts, _ = facts_of_study(_study(findings={"Effusion": "positive", "Consolidation": "positive"}))
+    closed = draw_phrases(facts, replace(LABELS, absent="negative"), Stream(1), _none, UNIVERSE)
+    assert _meant(closed) == {"pleural effusion": True, "consolidation": True, "nodule": False, "mass": False}
+    unknown = draw_phrases(facts, LABELS, Stream(1), _none, UNIVERSE)
+    assert _meant(unknown) == {"pleural effusion": True, "consolidation": True}
+    assert not any(one.targets for one in closed)
+
+
+def test_of_a_healthy_patient_every_label_is_absent_and_a_stated_absence_counts() -> None:
+    healthy, _ = facts_of_study(_study(findings={"No Finding": "positive"}))
+    assert set(_meant(draw_phrases(healthy, LABELS, Stream(1), _none, UNIVERSE)).values()) == {False}
+    stated, _ = facts_of_study(_study(findings={"Mass": "negative", "Nodule": "uncertain"}))
+    assert _meant(draw_phrases(stated, LABELS, Stream(1), _none, UNIVERSE)) == {"mass": False}
+    closed = draw_phrases(stated, replace(LABELS, absent="negative"), Stream(1), _none, UNIVERSE)
+    assert "nodule" not in _meant(closed)  # what is doubtful is neither
+
+
+def test_an_image_without_labels_is_called_normal_only_where_that_is_known() -> None:
+    facts, _ = facts_of_study(_study())
+    assert draw_text(facts, LABELS, Stream(1)) == "frontal chest radiograph"
+    normal = draw_text(facts, replace(LABELS, absent="negative"), Stream(1))
+    assert normal in finding_prompts("no finding")
+
+
+def test_a_sentence_that_nobody_has_coded_is_not_taken_for_a_negation() -> None:
+    phrases = (
+        Phrase("opacity in the left base", findings={"lung opacity": Polarity.POSITIVE}),
+        Phrase("no effusion", findings={"pleural effusion": Polarity.NEGATIVE}),
+        Phrase("something or other"),
+        Phrase("mass", boxes=(Box(0.1, 0.1, 0.2, 0.2),), findings={"my own label": Polarity.POSITIVE}),
+    )
+    facts, placed = facts_of_study(_study(phrases=phrases))
+    drawn = {one.text: (one.present, one.targets) for one in draw_phrases(facts, OWN, Stream(3), _none)}
+    assert drawn == {"opacity in the left base": (True, ()), "no effusion": (False, ()), "mass": (True, (0,))}
+    assert [phrase.text for phrase in placed] == ["mass"]
+    assert facts.targets_of == {"my own label": (0,)}
+
+
+def test_boxes_stay_out_where_the_recipe_says_so() -> None:
+    phrases = (Phrase("mass", boxes=(Box(0.1, 0.1, 0.2, 0.2),), findings={"mass": Polarity.POSITIVE}),)
+    facts, placed = facts_of_study(_study(phrases=phrases), with_targets=False)
+    assert placed == []
+    assert [(one.present, one.targets) for one in draw_phrases(facts, OWN, Stream(3), _none)] == [(True, ())]
+
+
+def test_a_label_of_ones_own_is_asked_by_its_name() -> None:
+    assert find("left shoe") is None
+    assert finding_prompts("left shoe") == ("left shoe",)
+
+
+@pytest.mark.parametrize("positive", [0.0, 1.0])
+def test_positives_are_preferred_as_the_recipe_says(positive: float) -> None:
+    drawn = asked(replace(OWN, phrases=1, positive=positive))
+    both = [one for _, facts, one in drawn if {True, False} <= {told.seen for told in facts.told}]
+    assert len(both) > 50
+    assert {one.present for one in both} == {bool(positive)}

@@ -1,0 +1,56 @@
+"""Words changed so that the truth is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from rightlung.lexicon import sides_in
+from rightlung.phantom.config import default_config
+from rightlung.phantom.report import write_report
+from rightlung.phantom.study import study_scene
+from rightlung.training.wording import mirrored, with_sides_exchanged, without_side
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("left lower lobe opacity", "lower lobe opacity"),
+        ("A left upper lobe nodule.", "An upper lobe nodule."),
+        ("Small right-sided effusion.", "Small effusion."),
+        ("Pleural fluid on the left side, unchanged.", "Pleural fluid, unchanged."),
+        ("Opacity on the right lung base.", "Opacity on the lung base."),
+        ("CONFLUENT LUL PNEUMONIA.", "CONFLUENT UPPER LOBE PNEUMONIA."),
+        ("Upright film.", None),
+        ("Lingular scarring.", None),
+        ("Left.", None),
+    ],
+)
+def test_the_side_is_left_out_and_nothing_else(text: str, expected: str | None) -> None:
+    assert without_side(text) == expected
+
+
+def test_no_phantom_sentence_keeps_its_side_when_it_is_left_out() -> None:
+    config = default_config()
+    changed = 0
+    for index in range(60):
+        for statement in write_report(study_scene(config, 5, index), config, 5):
+            stripped = without_side(statement.text)
+            if stripped is not None:
+                changed += 1
+                assert not sides_in(stripped), stripped
+                assert sides_in(statement.text)
+    assert changed > 40
+
+
+def test_sides_are_exchanged_only_where_one_is_named() -> None:
+    assert with_sides_exchanged("Left effusion.") == "Right effusion."
+    assert with_sides_exchanged("Left effusion, right lung clear.") is None
+    assert with_sides_exchanged("Effusion.") is None
+    assert with_sides_exchanged("Opacity in the lingula of the left lung.") is None  # which would still name the left
+
+
+def test_what_has_no_mirror_image_in_words_is_not_mirrored() -> None:
+    assert mirrored("Left effusion, right lung clear.") == "Right effusion, left lung clear."
+    assert mirrored("Bilateral effusions.") == "Bilateral effusions."
+    assert mirrored("Lingular opacity.") is None
+    assert mirrored("Left atrial enlargement.") is None
