@@ -65,7 +65,8 @@ class ImageEncoder(nn.Module):
     def __init__(self, config: ImageEncoderConfig, dimension: int) -> None:
         super().__init__()
         backbone, channels = _backbone(config)
-        self.config = replace(config, options=own_options(backbone.config), pretrained=None)
+        options = {"num_channels": channels, **own_options(backbone.config)}
+        self.config = replace(config, options=options, pretrained=None)
         self.backbone = backbone
         self.channels = channels
         try:
