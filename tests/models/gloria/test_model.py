@@ -16,6 +16,7 @@ TEXTS = ["left pleural effusion.", "no pneumothorax is seen.", "right lower lobe
 RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16, 32, 64], "depths": [1, 1, 1, 1], "layer_type": "basic"}
 CONVNEXT = {"hidden_sizes": [8, 16, 32, 64], "depths": [1, 1, 1, 1]}
 SWIN = {"embed_dim": 8, "depths": [1, 1, 1], "num_heads": [1, 2, 2], "window_size": 4}
+EFFICIENTNET = {"width_coefficient": 0.25, "depth_coefficient": 0.3, "hidden_dim": 320}
 VIT = {
     "patch_size": 8, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
 }  # fmt: skip
@@ -53,6 +54,7 @@ def batch(**changed: Any) -> TrainingBatch:
         ("convnext", CONVNEXT, [1, -1], (8, 8)),
         ("swin", SWIN, [0, 1], (16, 16)),
         ("vit", VIT, [0], (8, 8)),
+        ("efficientnet", EFFICIENTNET, [1, 3], (16, 16)),
     ],
 )
 def test_every_encoder_gives_a_map_on_the_grid_of_its_finest_level(

@@ -73,7 +73,7 @@ class ImageEncoder(nn.Module):
             with torch.no_grad():  # as in use: a blank picture must not enter the statistics of batch norms
                 was = backbone.training
                 backbone.train(False)
-                levels, _ = self._encode(torch.zeros(1, 1, config.size, config.size))
+                levels, pooled = self._encode(torch.zeros(1, 1, config.size, config.size))
                 shapes = [level.shape for level in levels]
                 backbone.train(was)
         except RuntimeError as error:
@@ -86,7 +86,7 @@ class ImageEncoder(nn.Module):
         chosen = [shapes[level] for level in config.levels]
         self.grid = (int(chosen[0][2]), int(chosen[0][3]))
         self.region_projections = nn.ModuleList(nn.Conv2d(int(shape[1]), dimension, 1) for shape in chosen)
-        self.whole_projection = nn.Linear(int(shapes[-1][1]), dimension)
+        self.whole_projection = nn.Linear(int(pooled.shape[1]), dimension)
         self.position = nn.Parameter(0.02 * torch.randn(dimension, *self.grid)) if config.positions else None
 
     def forward(self, images: Tensor) -> ImageEmbeddings:
