@@ -1,0 +1,121 @@
+"""The starter's figures as tables, from the folders that `rightlung audit` wrote, nothing computed twice.
+
+    rightlung audit starter 'phantom?count=2000&seed=13' --out audits/starter-phantom
+    rightlung audit runs/starter-weak/model 'phantom?count=2000&seed=13' --out audits/weak-phantom
+    rightlung audit starter 'manifest:/data/nih.tar?split=boxes' --out audits/starter-nih
+    python benchmarks/starter.py audits/starter-phantom audits/weak-phantom audits/starter-nih > tables.md
+
+Focal findings are those that fill no space of their own: nodules, masses, granulomas, opacities. Their figures are
+means over phrases with intervals from resampled patients, as everywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from rightlung.scoring.statistics import bootstrap, paired_difference
+
+FOCAL = ("nodule", "mass", "calcified granuloma", "consolidation", "pneumonia", "lung opacity")
+MEASURES = {"auroc": "AUROC", "average_precision": "AP", "pointing": "pointing"}
+
+
+def cell(value: dict[str, Any] | None, difference: bool = False) -> str:
+    """Return an estimate with its interval; a difference that is not shown says so."""
+    if not value or value.get("estimate") is None:
+        return "–"
+    if difference and not value.get("shown"):
+        return "no difference shown"
+    sign = "+" if difference else ""
+    return f"{value['estimate']:{sign}.3f} ({value['low']:{sign}.3f} to {value['high']:{sign}.3f})"
+
+
+def row(name: str, of_metrics: dict[str, Any], count: object) -> str:
+    """Return one line: for each measure model, prior and difference."""
+    cells = [name, str(count)]
+    for measure in MEASURES:
+        found = of_metrics.get(measure, {})
+        cells += [cell(found.get("model")), cell(found.get("prior")), cell(found.get("difference"), difference=True)]
+    return "| " + " | ".join(cells) + " |"
+
+
+def header(first: str) -> str:
+    """Return the head of such a table."""
+    names = [f"{name}{of}" for name in MEASURES.values() for of in ("", ", prior", ", difference")]
+    return f"| {first} | phrases | {' | '.join(names)} |\n| --- | ---: |{' ---: |' * len(names)}"
+
+
+def focal(folder: Path) -> dict[str, Any]:
+    """Return the measures of phrases about one focal finding, from the rows of the audit."""
+    columns = ["condition", "patient", "findings", *MEASURES, *(f"prior_{name}" for name in MEASURES)]
+    table = pq.read_table(folder / "instances.parquet", columns=columns).to_pydict()
+    chosen = [
+        index
+        for index, (condition, findings, value) in enumerate(
+            zip(table["condition"], table["findings"], table["pointing"], strict=True)
+        )
+        if condition == "none" and value is not None and np.isfinite(value) and set(findings) & set(FOCAL)
+    ]
+    patients = [table["patient"][index] for index in chosen]
+    found: dict[str, Any] = {"phrases": len(chosen)}
+    for name in MEASURES:
+        model, prior = (np.array([table[key][index] for index in chosen]) for key in (name, f"prior_{name}"))
+        difference = paired_difference(model, prior, clusters=patients)
+        found[name] = {
+            "model": _plain(bootstrap(model, clusters=patients)),
+            "prior": _plain(bootstrap(prior, clusters=patients)),
+            "difference": {**_plain(difference), "shown": difference.shown},
+        }
+    return found
+
+
+def _plain(interval: Any) -> dict[str, Any]:
+    return {"estimate": interval.estimate, "low": interval.low, "high": interval.high}
+
+
+def lines(folder: Path) -> Iterable[str]:
+    """Yield the tables of one audit."""
+    audit = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
+    counts = audit["counts"]
+    yield f"\n## {folder.name}\n"
+    yield (
+        f"{counts['phrases_with_target']} phrases with a target, {counts['phrases']} in all, "
+        f"{counts['studies']} studies, {counts['patients']} patients; protocol {audit['protocol']['hash']}.\n"
+    )
+    yield header("")
+    yield row("all", audit["overall"], counts["phrases_with_target"])
+    focal_found = focal(folder)
+    if focal_found["phrases"]:
+        yield row("focal findings", focal_found, focal_found["phrases"])
+    for name, condition in audit["conditions"].items():
+        beside = condition.get("beside_prior", {})
+        yield row(name, beside, max((part["model"]["phrases"] for part in beside.values()), default=0))
+    yield "\n| the peak is on the finding's side | phrases | model | prior |\n| --- | ---: | ---: | ---: |"
+    for name, label in (("named", "the words name it"), ("from_image", "no word does: only the image can tell")):
+        side = audit["sides"].get(name)
+        if side:
+            yield f"| {label} | {side['model']['phrases']} | {cell(side['model'])} | {cell(side['prior'])} |"
+    for group, label in (("finding", "finding"), ("size", "size of the target")):
+        yield "\n" + header(label)
+        for entry in audit["groups"][group]:
+            if not entry["few"]:
+                yield row(entry["name"], entry["metrics"], entry["phrases"])
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("audits", type=Path, nargs="+", help="folders that rightlung audit wrote")
+    for folder in parser.parse_args().audits:
+        for line in lines(folder):
+            print(line)
+
+
+if __name__ == "__main__":
+    main()
