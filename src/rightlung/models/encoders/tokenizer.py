@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 
@@ -19,7 +21,7 @@ from rightlung.models.encoders.wordpiece import train_pieces
 PADDING, UNKNOWN, START, MASK = "[PAD]", "[UNK]", "[CLS]", "[MASK]"
 SPECIAL = (PADDING, UNKNOWN, START, MASK)
 MOST_CHARACTERS = 20_000
-_REMEMBERED = 200_000
+_REMEMBERED = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,23 +80,27 @@ class WordTokenizer:
         if start is None or unknown is None or padding is None:
             raise InputError(f"a tokenizer must have {PADDING}, {UNKNOWN} and {START}")
         self._start, self._unknown, self._padding = start, unknown, padding
-        self._seen: dict[str, tuple[list[int], list[int]]] = {}
+        self._seen: dict[str, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
 
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size())
 
     def encode(self, texts: Sequence[str]) -> Tokens:
         """Take texts apart. A long one is cut off after ``most_pieces``; one without any word is one unknown word."""
-        parts = [self._pieces(text) for text in texts]
+        self._learn(texts)
+        parts = [self._seen[text] for text in texts]
         length = max((len(ids) for ids, _ in parts), default=1)
-        ids = [row + [self._padding] * (length - len(row)) for row, _ in parts]
-        word = [row + [0] * (length - len(row)) for _, row in parts]
-        attended = [[True] * len(row) + [False] * (length - len(row)) for row, _ in parts]
+        ids = np.full((len(parts), length), self._padding, dtype=np.int64)
+        word = np.zeros((len(parts), length), dtype=np.int64)
+        for row, (pieces, numbers) in enumerate(parts):
+            ids[row, : len(pieces)] = pieces
+            word[row, : len(numbers)] = numbers
+        lengths = np.array([len(pieces) for pieces, _ in parts], dtype=np.int64)
         return Tokens(
-            torch.tensor(ids, dtype=torch.long).reshape(len(parts), length),
-            torch.tensor(attended, dtype=torch.bool).reshape(len(parts), length),
-            torch.tensor(word, dtype=torch.long).reshape(len(parts), length),
-            torch.tensor([row[-1] for _, row in parts], dtype=torch.long),
+            torch.from_numpy(ids),
+            torch.from_numpy(np.arange(length)[None] < lengths[:, None]),
+            torch.from_numpy(word),
+            torch.tensor([int(numbers[-1]) for _, numbers in parts], dtype=torch.long),
         )
 
     def words(self, text: str) -> list[str]:
@@ -107,18 +113,16 @@ class WordTokenizer:
             spans.setdefault(word, [begin, end])[1] = end
         return [shown[begin:end] for begin, end in spans.values()] or [shown.strip()]
 
-    def _pieces(self, text: str) -> tuple[list[int], list[int]]:
-        known = self._seen.get(text)
-        if known is None:
-            encoding = self._tokenizer.encode(text[:MOST_CHARACTERS], add_special_tokens=False)
+    def _learn(self, texts: Sequence[str]) -> None:
+        """Take apart all of these texts that are not known yet, at once."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._seen]
+        if len(self._seen) + len(new) > _REMEMBERED:
+            self._seen.clear()
+            new = list(dict.fromkeys(texts))
+        encodings = self._tokenizer.encode_batch([text[:MOST_CHARACTERS] for text in new], add_special_tokens=False)
+        for text, encoding in zip(new, encodings, strict=True):
             ids, of_word = encoding.ids[: self.most_pieces - 1], encoding.word_ids[: self.most_pieces - 1]
             order = {word: number for number, word in enumerate(dict.fromkeys(of_word), start=1)}
-            if not ids:
-                ids, words = [self._unknown], [1]
-            else:
-                words = [order[word] for word in of_word]
-            known = [self._start, *ids], [0, *words]
-            if len(self._seen) >= _REMEMBERED:
-                self._seen.clear()
-            self._seen[text] = known
-        return known
+            words = [order[word] for word in of_word]
+            pieces = [self._start, *(ids or [self._unknown])], [0, *(words or [1])]
+            self._seen[text] = np.array(pieces[0], dtype=np.int32), np.array(pieces[1], dtype=np.int32)
