@@ -1,0 +1,65 @@
+"""Which instances a figure is about: the subsets of "That's the Wrong Lung!", appendix A.6.
+
+An instance is a study and one of its phrases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import combinations
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.core import InputError, Phrase, Polarity
+
+LUNGS = ("left lung", "right lung")
+NO_CONDITION = frozenset({"no finding", "normal", "support devices"})
+"""Positive findings that make nothing abnormal: tubes and lines are told of healthy lungs, too."""
+
+ReportKey = TypeVar("ReportKey", bound=Hashable)
+
+
+def is_abnormal(phrase: Phrase) -> bool:
+    """Whether a condition is said to be there. What is uncertain does not count, and neither do tubes and lines."""
+    return any(polarity == Polarity.POSITIVE and name not in NO_CONDITION for name, polarity in phrase.findings.items())
+
+
+def is_one_lung(phrase: Phrase) -> bool:
+    """Whether the phrase's regions have the left lung or the right one, and not both."""
+    return sum(lung in phrase.regions for lung in LUNGS) == 1
+
+
+def mean_overlap(masks: Sequence[NDArray[np.bool_]]) -> float | None:
+    """Return the mean IoU of all pairs of a report's label masks; None where there is no pair, or nothing in one."""
+    values = []
+    for one, other in combinations(masks, 2):
+        if one.shape != other.shape:
+            raise InputError(f"the masks of one report differ in size: {one.shape} and {other.shape}")
+        union = int(np.count_nonzero(one | other))
+        if union:
+            values.append(np.count_nonzero(one & other) / union)
+    return float(np.mean(values)) if values else None
+
+
+def most_diverse_reports(
+    overlaps: Mapping[ReportKey, float | None], instances: Mapping[ReportKey, int], share: float = 0.1
+) -> list[ReportKey]:
+    """Return the reports with the smallest mean overlap that together hold ``share`` of all instances.
+
+    ``overlaps`` is `mean_overlap` of each report and ``instances`` how many each has. Reports come whole, the last as
+    long as the share is not yet reached; ties go by their key. Reports without a pair cannot be diverse.
+    """
+    if not 0 < share <= 1:
+        raise InputError(f"share must be above 0 and at most 1; got {share}")
+    wanted = share * sum(instances.values())
+    order: list[Any] = sorted((overlap, str(key), key) for key, overlap in overlaps.items() if overlap is not None)
+    chosen: list[ReportKey] = []
+    taken = 0
+    for _, _, key in order:
+        if taken >= wanted:
+            break
+        chosen.append(key)
+        taken += instances[key]
+    return chosen

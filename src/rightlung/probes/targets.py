@@ -1,0 +1,69 @@
+"""Other targets for the same phrase: region boxes as in "That's the Wrong Lung!", trimmed, shuffled, drawn at random.
+
+The paper's labels are boxes of anatomical regions, so that a phrase about a spot in the left lung has the whole left
+lung for a target. Where exact masks are known, both can be scored side by side.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+
+from rightlung.core import Box, Phrase, Study
+
+
+def trimmed_regions(regions: Iterable[str]) -> tuple[str, ...]:
+    """Leave out a whole lung where another region of the same side is named (appendix B.1).
+
+    >>> trimmed_regions(["left lung", "left lower lung zone", "right lung"])
+    ('left lower lung zone', 'right lung')
+    """
+    names = tuple(dict.fromkeys(regions))
+    return tuple(
+        name
+        for name in names
+        if not (
+            name in ("left lung", "right lung")
+            and any(other != name and name.split()[0] in other.split() for other in names)
+        )
+    )
+
+
+def region_target(study: Study, phrase: Phrase, trimmed: bool = False) -> tuple[Box, ...]:
+    """Return the boxes of the regions that a phrase is about; those that the study does not have are passed over."""
+    names = trimmed_regions(phrase.regions) if trimmed else tuple(dict.fromkeys(phrase.regions))
+    return tuple(study.regions[name] for name in names if name in study.regions)
+
+
+def derangement(count: int, chance: random.Random) -> list[int] | None:
+    """Return a random order of ``count`` things in which none is at its own place; None where there is none.
+
+    All derangements are equally likely.
+
+    >>> derangement(1, random.Random(0)) is None, derangement(2, random.Random(0))
+    (True, [1, 0])
+    """
+    if count == 0:
+        return []
+    if count == 1:
+        return None
+    while True:  # a random order is a derangement more than one time in three
+        order = list(range(count))
+        chance.shuffle(order)
+        if all(place != number for place, number in enumerate(order)):
+            return order
+
+
+def shuffled_in_report(targets: Sequence[object], chance: random.Random) -> list[int] | None:
+    """Return whose target each phrase of a report gets instead of its own; None where nothing can be exchanged.
+
+    Only phrases with a target take part (the others keep their number), so that the number of scored instances stays.
+    """
+    taking_part = [number for number, target in enumerate(targets) if target]
+    order = derangement(len(taking_part), chance)
+    if not order:
+        return None
+    result = list(range(len(targets)))
+    for place, other in zip(taking_part, order, strict=True):
+        result[place] = taking_part[other]
+    return result

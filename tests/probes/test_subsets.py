@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from rightlung.core import Box, InputError, Phrase, Polarity, Study
+from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
+from rightlung.probes.targets import derangement, region_target, shuffled_in_report, trimmed_regions
+
+
+def phrase(**findings: str) -> Phrase:
+    return Phrase("x", findings={name.replace("_", " "): Polarity(value) for name, value in findings.items()})
+
+
+def test_abnormal_is_a_condition_said_to_be_there() -> None:
+    assert is_abnormal(phrase(nodule="positive", edema="negative"))
+    assert not is_abnormal(phrase(nodule="negative"))
+    assert not is_abnormal(phrase(nodule="uncertain"))
+    assert not is_abnormal(phrase(support_devices="positive"))
+    assert not is_abnormal(phrase(no_finding="positive"))
+    assert not is_abnormal(Phrase("x"))
+
+
+@pytest.mark.parametrize(
+    ("regions", "one"),
+    [
+        (("left lung",), True),
+        (("right lung", "right lower lung zone"), True),
+        (("left lung", "right lung"), False),
+        (("left lower lung zone",), False),
+        ((), False),
+    ],
+)
+def test_one_lung_has_the_box_of_one_lung_and_not_of_both(regions: tuple[str, ...], one: bool) -> None:
+    assert is_one_lung(Phrase("x", regions=regions)) is one
+
+
+def test_the_mean_overlap_is_over_all_pairs() -> None:
+    one, two, three = (np.zeros((2, 4), dtype=bool) for _ in range(3))
+    one[0], two[0, :2], three[1] = True, True, True
+    assert mean_overlap([one, two, three]) == pytest.approx((0.5 + 0 + 0) / 3)
+    assert mean_overlap([one]) is None
+    assert mean_overlap([np.zeros((2, 2), dtype=bool)] * 2) is None
+    with pytest.raises(InputError, match="differ in size"):
+        mean_overlap([one, np.zeros((3, 3), dtype=bool)])
+
+
+def test_the_most_diverse_reports_hold_the_wanted_share_of_instances() -> None:
+    overlaps = {"a": 0.5, "b": 0.1, "c": 0.0, "d": None, "e": 0.1}
+    instances = {"a": 10, "b": 5, "c": 3, "d": 1, "e": 21}
+    assert most_diverse_reports(overlaps, instances, 0.1) == ["c", "b"]  # 4 of 40 wanted; b is taken whole
+    assert most_diverse_reports(overlaps, instances, 1.0) == ["c", "b", "e", "a"]
+    with pytest.raises(InputError, match="share must be above 0"):
+        most_diverse_reports(overlaps, instances, 0)
+
+
+def test_a_whole_lung_goes_where_the_same_side_is_named_more_closely() -> None:
+    assert trimmed_regions(["right lung", "left lung", "left hilar structures"]) == (
+        "right lung",
+        "left hilar structures",
+    )
+    assert trimmed_regions(["left lung"]) == ("left lung",)
+    assert trimmed_regions(["left lung", "right lung"]) == ("left lung", "right lung")
+    assert trimmed_regions(["left lung", "spine"]) == ("left lung", "spine")
+
+
+def test_a_region_target_is_the_boxes_of_the_regions_that_the_study_has() -> None:
+    lung, zone = Box(0.5, 0.1, 0.9, 0.9), Box(0.5, 0.6, 0.9, 0.9)
+    study = Study(
+        "s", lambda: np.zeros((2, 2), dtype=np.float32), regions={"left lung": lung, "left lower lung zone": zone}
+    )
+    asked = Phrase("x", regions=("left lung", "left lower lung zone", "left clavicle"))
+    assert region_target(study, asked) == (lung, zone)
+    assert region_target(study, asked, trimmed=True) == (zone,)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 7])
+def test_a_derangement_leaves_nothing_in_its_place(count: int) -> None:
+    for seed in range(50):
+        order = derangement(count, random.Random(seed))
+        assert order is not None
+        assert sorted(order) == list(range(count))
+        assert all(place != number for place, number in enumerate(order))
+
+
+def test_all_derangements_of_four_are_about_equally_likely() -> None:
+    counts = Counter(tuple(derangement(4, random.Random(seed)) or ()) for seed in range(2700))
+    assert len(counts) == 9
+    assert min(counts.values()) > 220
+    assert max(counts.values()) < 380
+
+
+def test_one_phrase_with_a_target_cannot_be_shuffled() -> None:
+    assert shuffled_in_report([None, "a", None], random.Random(0)) is None
+    assert shuffled_in_report([], random.Random(0)) is None
+
+
+def test_phrases_without_a_target_take_no_part_in_the_shuffling() -> None:
+    order = shuffled_in_report(["a", None, "b", "c"], random.Random(1))
+    assert order is not None
+    assert order[1] == 1
+    assert sorted(order) == [0, 1, 2, 3]
+    assert all(order[place] != place for place in (0, 2, 3))
