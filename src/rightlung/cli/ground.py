@@ -21,17 +21,21 @@ from rightlung.core.study import check_image
 from rightlung.drawing import Tile, save_sheet
 from rightlung.explain.peak import peak_of, side_at
 from rightlung.lexicon import side_of
-from rightlung.models.base import Grounder
+from rightlung.models.base import Grounder, Reader, Reading
 from rightlung.predictions.answering import Answerer, NoAnswer
 from rightlung.predictions.asking import build_studies, weights_digest
 from rightlung.studies import Source, open_source, read_image
+from rightlung.studies.dicom import is_dicom, read_dicom
+from rightlung.studies.files import read_regular
 from rightlung.studies.sources import source_schemes
 
-ENDINGS = (".png", ".jpg", ".jpeg")
+ENDINGS = (".png", ".jpg", ".jpeg", ".dcm", ".dicom")
 SIDE = 512
 """Pixels of an overlay's longer side."""
 
 _SHOWN = 12
+LEAST_KNOWN = 0.5
+"""The share of known words below which a person is told that the map says little."""
 _AT_ONCE = 16
 
 
@@ -58,25 +62,32 @@ class Pair:
 
 
 def run(
-    image: str, phrases: Sequence[str], model_name: str, out: Path, batch_size: int, device: str | None, json: bool
+    image: str,
+    phrases: Sequence[str],
+    model_name: str,
+    out: Path,
+    batch_size: int,
+    device: str | None,
+    force: bool,
+    json: bool,
 ) -> None:
     """Ground what the folder does not hold yet, draw it, and say where it is."""
     import rightlung
 
     for phrase in phrases:
         check_text(phrase, "a phrase")
-    single, count, found = _images(image, phrases, out)
+    single, count, found = _images(image, phrases, out, force)
     model = rightlung.load(model_name, device=chosen_device(device))
     if not isinstance(model, Grounder):
         raise InputError(f"model {model_name!r} cannot ground phrases")
     name = f"{model_name.rstrip('/')} {weights_digest(model) or ''}".strip()
     answerer = Answerer(SimpleNamespace(ground=model.ground), batch_size)
     with GroundingFolder(out) as folder:
-        session = Session(folder, name, model_name, answerer)
+        session = Session(folder, name, model_name, answerer, model if isinstance(model, Reader) else None)
         session.go_through(found(session), count)
     if single and session.problems:
         raise InputError(session.problems[0])
-    notes = [answerer.note] if answerer.note else []
+    notes = [*session.notes, *([answerer.note] if answerer.note else [])]
     if json:
         print_json(
             {
@@ -97,10 +108,18 @@ def run(
 class Session:
     """One call: what was found, what was there before, what went wrong."""
 
-    def __init__(self, folder: GroundingFolder, identity: str, model_name: str, answerer: Answerer) -> None:
-        self.folder, self.model_name, self.answerer = folder, model_name, answerer
+    def __init__(
+        self,
+        folder: GroundingFolder,
+        identity: str,
+        model_name: str,
+        answerer: Answerer,
+        reader: Reader | None = None,
+    ) -> None:
+        self.folder, self.model_name, self.answerer, self.reader = folder, model_name, answerer, reader
         self.entries: list[dict[str, Any]] = []
         self.problems: list[str] = []
+        self.notes: list[str] = []
         self._identity = identity
 
     def key(self, identity: str, phrase: str) -> str:
@@ -169,20 +188,22 @@ class Session:
             caption = pair.phrase.encode("utf-8", "backslashreplace").decode()
             tile = Tile(pair.pixels, caption, answer.grounding.heatmap, predicted=boxes)
             save_sheet([tile], self.folder.folder / overlay, columns=1, side=SIDE)
-            entry = describe(pair.image, pair.phrase, answer.grounding)
+            reading = None if self.reader is None else self.reader.reads(pair.phrase)
+            entry = describe(pair.image, pair.phrase, answer.grounding, reading)
             entry |= {"source": pair.source, "overlay": overlay, "model": self.model_name}
             self.folder.add(pair.key, entry)
             self.entries.append(entry)
 
 
-def describe(image: str, phrase: str, grounding: Grounding) -> dict[str, Any]:
+def describe(image: str, phrase: str, grounding: Grounding, reading: Reading | None = None) -> dict[str, Any]:
     """Return a grounding as plain values, with the side of its peak and whether the words say the same.
 
-    ``side_agrees`` is null where the words name no single side or the map has no peak.
+    The words are those that the model has read, where it says so. ``side_agrees`` is null where they name no single
+    side or the map has no peak.
     """
     peak = None if grounding.heatmap is None else peak_of(grounding.heatmap)
     side = None if peak is None else side_at(peak[0])
-    said = side_of(phrase)
+    said = side_of(phrase if reading is None else reading.text)
     return {
         "image": image,
         "phrase": phrase,
@@ -195,28 +216,32 @@ def describe(image: str, phrase: str, grounding: Grounding) -> dict[str, Any]:
         "side_of_peak": side,
         "side_said": said,
         "side_agrees": said == side if said in ("left", "right") and side is not None else None,
+        "read_to": None if reading is None else len(reading.text),
+        "known_words": None if reading is None else reading.known,
     }
 
 
 def _images(
-    image: str, phrases: Sequence[str], out: Path
+    image: str, phrases: Sequence[str], out: Path, force: bool
 ) -> tuple[bool, int, Callable[[Session], Iterator[Asked | None]]]:
     """Find out what the user means: whether it is a single image, how many there are, and how to go through them."""
     path = Path(image)
     if not _exists(path) and image.partition("?")[0].partition(":")[0] in source_schemes():
+        if force:
+            raise InputError("--force is for image files and folders; a source's images are read as its reader does")
         source = open_source(image)
         return False, len(source), lambda session: _of_source(source, phrases, session)
     if not phrases:
         raise InputError(f"{image}: say at least one phrase to look for")
     if path.is_dir():
         files = _image_files(path, out)
-        return False, len(files), lambda session: (_of_file(file, phrases) for file in files)
+        return False, len(files), lambda session: (_of_file(file, phrases, force, session) for file in files)
     if not _exists(path):
         raise InputError(
             f"{image}: there is no such image or folder, nor is it the address of a source "
             f"({', '.join(source_schemes())})"
         )
-    return True, 1, lambda session: iter([_of_file(path, phrases)])
+    return True, 1, lambda session: iter([_of_file(path, phrases, force, session)])
 
 
 def _exists(path: Path) -> bool:
@@ -227,25 +252,48 @@ def _exists(path: Path) -> bool:
 
 
 def _image_files(folder: Path, out: Path) -> list[Path]:
-    """Return the PNG and JPEG files below a folder, but not those that this command writes."""
+    """Return the PNG, JPEG and DICOM files below a folder, but not those that this command writes.
+
+    DICOM files often have no ending, or one that is a number; such files are looked into.
+    """
     own = out.resolve()
     files = sorted(
         file
         for file in folder.rglob("*")
-        if file.suffix.lower() in ENDINGS and not file.name.startswith(".") and own not in file.resolve().parents
+        if (file.suffix.lower() in ENDINGS or (not file.suffix[1:].strip("0123456789") and _begins_as_dicom(file)))
+        and not file.name.startswith(".")
+        and own not in file.resolve().parents
     )
     if not files:
-        raise InputError(f"{folder}: the folder holds no PNG or JPEG file")
+        raise InputError(f"{folder}: the folder holds no PNG or JPEG file, and no DICOM file")
     return files
 
 
-def _of_file(file: Path, phrases: Sequence[str]) -> Asked:
+def _begins_as_dicom(file: Path) -> bool:
+    try:
+        if not file.is_file():
+            return False
+        with file.open("rb") as stream:
+            return stream.read(132)[128:] == b"DICM"
+    except OSError:
+        return False
+
+
+def _of_file(file: Path, phrases: Sequence[str], force: bool, session: Session) -> Asked:
+    def load() -> Image:
+        data = read_regular(file, str(file))
+        if not is_dicom(data):
+            return read_image(data, name=str(file))
+        found = read_dicom(data, force=force, name=str(file))
+        session.notes += [f"{file}: {note}" for note in found.notes]
+        return found.image
+
     try:
         status = file.stat()
-        identity = f"{file.resolve()} {status.st_size} {status.st_mtime_ns}"
+        identity = f"{file.resolve()} {status.st_size} {status.st_mtime_ns}{' forced' if force else ''}"
     except OSError:
         identity = str(file)  # reading it will say what is wrong
-    return Asked(str(file), identity, lambda: read_image(file), phrases)
+    return Asked(str(file), identity, load, phrases)
 
 
 def _of_source(source: Source, phrases: Sequence[str], session: Session) -> Iterator[Asked | None]:
@@ -273,6 +321,8 @@ def _say(session: Session, out: Path, notes: Sequence[str]) -> None:
         say(
             f"  {where}{verdict}; {len(entry['boxes'])} boxes, abstention {entry['abstention']:.2f}: {entry['overlay']}"
         )
+        if (warning := _warning(entry)) is not None:
+            say(f"  {warning}")
     if len(session.entries) > _SHOWN:
         say(f"… and {len(session.entries) - _SHOWN:,} more")
     say(f"{out / RESULT}: {len(session.entries):,} groundings of {session.model_name}")
@@ -280,6 +330,16 @@ def _say(session: Session, out: Path, notes: Sequence[str]) -> None:
         say(f"note: {note}")
     say_problems(session.problems, "images, studies or phrases left out")
     say(f"\n{NOT_A_MEDICAL_DEVICE}")
+
+
+def _warning(entry: dict[str, Any]) -> str | None:
+    """Say where a model has not read the words, or cannot have understood them."""
+    read, known = entry.get("read_to"), entry.get("known_words")
+    if read is not None and read < len(entry["phrase"]):
+        return f"the model read the first {read:,} of {len(entry['phrase']):,} characters; the rest had no part in this"
+    if known is not None and known < LEAST_KNOWN:
+        return f"the model knows {known:.0%} of these words: the map says little about them"
+    return None
 
 
 def _cut(text: str) -> str:

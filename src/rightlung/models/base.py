@@ -67,6 +67,23 @@ class Reporter(Protocol):
         """Return a report for each image."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a model reads of a text: how far, and how much of that it can make something of."""
+
+    text: str  # from the beginning to where it stops reading
+    whole: bool  # whether that is all of it
+    known: float  # share of the words read that it has learned, 0 to 1
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """Says what it reads of a text. A map of a text that was not read is no answer to it."""
+
+    def reads(self, text: str) -> Reading:
+        """Return what is read of a text."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingBatch:
     """``n`` images with a text each, and ``p`` phrases asked of them, all on the training device.

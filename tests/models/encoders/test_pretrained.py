@@ -72,6 +72,24 @@ def test_a_grey_picture_goes_through_an_encoder_for_colour_ones(folders: tuple[P
     assert encoder(torch.rand(2, 1, 64, 64)).regions.shape == (2, 8, 16, 16)
 
 
+def test_a_vocabulary_padded_beyond_its_tokenizer_can_be_saved_and_loaded(folders: tuple[Path, Path]) -> None:
+    bert = BertModel.from_pretrained(folders[1])
+    bert.resize_token_embeddings(bert.config.vocab_size + 13)
+    bert.half().save_pretrained(folders[1])  # type: ignore[no-untyped-call]
+    model = Gloria.create(config(*folders), [], seed=0).eval()
+    again = Gloria.from_parts(model.to_config(), model.tensors(), model.extra_files())
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    with torch.no_grad():
+        assert torch.equal(model.encode_texts(TEXTS).whole, again.encode_texts(TEXTS).whole)
+
+
+def test_more_pieces_than_the_encoder_has_positions_are_refused(folders: tuple[Path, Path]) -> None:
+    asked = config(*folders)
+    asked["text"]["most_pieces"] = 65
+    with pytest.raises(InputError, match="most_pieces 65 does not fit into max_position_embeddings 64"):
+        Gloria.create(asked, [], seed=0)
+
+
 def test_a_folder_of_another_kind_is_refused(folders: tuple[Path, Path]) -> None:
     with pytest.raises(InputError, match=r"is to be a 'vit', but .*resnet holds a 'resnet'"):
         ImageEncoder(ImageEncoderConfig(kind="vit", size=64, levels=(0,), pretrained=str(folders[0])), 8)

@@ -153,7 +153,9 @@ def test_pieces_are_summed_into_words_and_padding_is_left_out_of_the_mean() -> N
     torch.testing.assert_close(alone.whole[0], alone.words[0, :count].mean(0))
 
 
-@pytest.mark.parametrize("text", ["x" * 10_000, "opacity " * 1250, "片側胸水", "☃", "́", "zyzzyva qwxz"])
+@pytest.mark.parametrize(
+    "text", ["x" * 10_000, "opacity " * 1250, "片側胸水", "☃", "́", "zyzzyva qwxz", "half \ud800 a pair"]
+)
 def test_any_text_has_an_answer(text: str) -> None:
     answer = create().ground([picture(0)], [text])[0]
     assert answer.heatmap is not None

@@ -76,7 +76,7 @@ class ImageEncoder(nn.Module):
                 levels, pooled = self._encode(torch.zeros(1, 1, config.size, config.size))
                 shapes = [level.shape for level in levels]
                 backbone.train(was)
-        except RuntimeError as error:
+        except (RuntimeError, ValueError) as error:
             raise InputError(
                 f"an image of {config.size} pixels does not go through the {config.kind}: {error}"
             ) from None

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from rightlung.core.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ def load_pretrained(name_or_folder: str, kind: str, what: str) -> PreTrainedMode
         if found != kind:
             raise InputError(f"the {what} is to be a {kind!r}, but {name_or_folder} holds a {found!r}")
         model: PreTrainedModel = AutoModel.from_pretrained(
-            name_or_folder, use_safetensors=True, **WITHOUT_POOLER.get(kind, {})
+            name_or_folder, use_safetensors=True, dtype=torch.float32, **WITHOUT_POOLER.get(kind, {})
         )
     except InputError:
         raise

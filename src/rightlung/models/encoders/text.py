@@ -62,7 +62,9 @@ class TextEncoder(nn.Module):
     def __init__(self, config: TextEncoderConfig, dimension: int, vocabulary: int) -> None:
         super().__init__()
         backbone = _backbone(config, vocabulary)
-        self.config = replace(config, options=own_options(backbone.config), pretrained=None)
+        # Said in any case: they must fit tokenizer and weights, whatever defaults a version of the library has.
+        sizes = {name: int(getattr(backbone.config, name)) for name in ("vocab_size", "max_position_embeddings")}
+        self.config = replace(config, options={**own_options(backbone.config), **sizes}, pretrained=None)
         self.backbone = backbone
         self.projection = nn.Linear(int(backbone.config.hidden_size), dimension)
 
@@ -83,11 +85,13 @@ class TextEncoder(nn.Module):
 
 def _backbone(config: TextEncoderConfig, vocabulary: int) -> PreTrainedModel:
     if config.pretrained is not None:
-        return load_pretrained(config.pretrained, config.kind, "text encoder")
-    options = {"max_position_embeddings": config.most_pieces, **config.options, "vocab_size": vocabulary}
-    if options["max_position_embeddings"] < config.most_pieces:
-        raise InputError(
-            f"most_pieces {config.most_pieces} does not fit into max_position_embeddings "
-            f"{options['max_position_embeddings']}"
-        )
-    return build_model(build_config(config.kind, options, "text encoder"), "text encoder")
+        built = load_pretrained(config.pretrained, config.kind, "text encoder")
+    else:
+        options = {"max_position_embeddings": config.most_pieces, "vocab_size": vocabulary, **config.options}
+        built = build_model(build_config(config.kind, options, "text encoder"), "text encoder")
+    pieces, positions = int(built.config.vocab_size), int(built.config.max_position_embeddings)
+    if pieces < vocabulary:  # more are fine: some pad their table to a round number
+        raise InputError(f"the text encoder knows {pieces} pieces, but its tokenizer has {vocabulary}")
+    if positions < config.most_pieces:
+        raise InputError(f"most_pieces {config.most_pieces} does not fit into max_position_embeddings {positions}")
+    return built

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 
 from rightlung.core.errors import InputError
+from rightlung.models.base import Reading
 from rightlung.models.encoders.wordpiece import train_pieces
 
 PADDING, UNKNOWN, START, MASK = "[PAD]", "[UNK]", "[CLS]", "[MASK]"
@@ -103,9 +104,30 @@ class WordTokenizer:
             torch.tensor([int(numbers[-1]) for _, numbers in parts], dtype=torch.long),
         )
 
+    def reading(self, text: str) -> Reading:
+        """Return how far a text is read, and which share of its words is known.
+
+        A word is known if it is a piece of its own, or made of pieces of three letters and more on average: one that
+        has to be spelt out, or has letters never seen, says nothing to the encoder.
+        """
+        encoding = self._tokenizer.encode(_readable(text), add_special_tokens=False)
+        kept = self.most_pieces - 1
+        whole = len(encoding.ids) <= kept and len(text) <= MOST_CHARACTERS
+        end = len(text) if whole else encoding.offsets[kept - 1][1] if len(encoding.ids) >= kept else MOST_CHARACTERS
+        pieces: dict[int | None, list[str]] = {}
+        for word, piece in zip(encoding.word_ids[:kept], encoding.tokens[:kept], strict=True):
+            pieces.setdefault(word, []).append(piece)
+        words = [parts for parts in pieces.values() if any(letter.isalnum() for part in parts for letter in part)]
+        known = sum(
+            UNKNOWN not in parts
+            and (len(parts) == 1 or sum(len(part.removeprefix("##")) for part in parts) >= 3 * len(parts))
+            for parts in words
+        )
+        return Reading(text[:end], whole, known / len(words) if words else 0.0)
+
     def words(self, text: str) -> list[str]:
         """Return the words of a text as the encoder sees them (cut off where it stops reading)."""
-        shown = text[:MOST_CHARACTERS]
+        shown = _readable(text)
         encoding = self._tokenizer.encode(shown, add_special_tokens=False)
         spans: dict[int | None, list[int]] = {}
         kept = list(zip(encoding.word_ids, encoding.offsets, strict=True))[: self.most_pieces - 1]
@@ -119,10 +141,15 @@ class WordTokenizer:
         if len(self._seen) + len(new) > _REMEMBERED:
             self._seen.clear()
             new = list(dict.fromkeys(texts))
-        encodings = self._tokenizer.encode_batch([text[:MOST_CHARACTERS] for text in new], add_special_tokens=False)
+        encodings = self._tokenizer.encode_batch([_readable(text) for text in new], add_special_tokens=False)
         for text, encoding in zip(new, encodings, strict=True):
             ids, of_word = encoding.ids[: self.most_pieces - 1], encoding.word_ids[: self.most_pieces - 1]
             order = {word: number for number, word in enumerate(dict.fromkeys(of_word), start=1)}
             words = [order[word] for word in of_word]
             pieces = [self._start, *(ids or [self._unknown])], [0, *(words or [1])]
             self._seen[text] = np.array(pieces[0], dtype=np.int32), np.array(pieces[1], dtype=np.int32)
+
+
+def _readable(text: str) -> str:
+    """Return a text, not too long, with a question mark for what is no character (half of a pair, a stray byte)."""
+    return text[:MOST_CHARACTERS].encode("utf-8", "replace").decode()

@@ -23,7 +23,7 @@ from rightlung.core.checks import check_text
 from rightlung.core.settings import plain_settings
 from rightlung.explain import as_heatmaps
 from rightlung.lexicon import negative_prompts, positive_prompts
-from rightlung.models.base import Gather, Similarities, TrainingBatch
+from rightlung.models.base import Gather, Reading, Similarities, TrainingBatch
 from rightlung.models.encoders import ImageEncoder, TextEncoder, WordTokenizer, train_tokenizer
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.pretrained import load_tokenizer_file
@@ -212,6 +212,10 @@ class Gloria(nn.Module):
         )
 
     # ------------------------------------------------------------------ asking
+
+    def reads(self, text: str) -> Reading:
+        """Return what is read of a text: at most ``text.most_pieces`` pieces of it."""
+        return self.tokenizer.reading(check_text(text, "a text"))
 
     def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
         """Return each phrase's attention on its image; the abstention is the attention on nothing."""

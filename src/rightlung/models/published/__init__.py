@@ -1,0 +1,1 @@
+"""Other people's checkpoints, read into the classes that they were made for."""
