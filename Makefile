@@ -47,6 +47,7 @@ bench: $(VENV)/.dev ## Run the benchmarks beside what a user would use instead.
 	$(BIN)/python benchmarks/bootstrap.py
 	$(BIN)/python benchmarks/phantom.py
 	$(BIN)/python benchmarks/audit.py
+	$(BIN)/python benchmarks/labeller.py
 
 clean: ## Remove the virtual environment and everything generated.
 	rm -rf $(VENV) demo-output dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from rightlung.audit import Audit, Protocol, Sureness, audit
-from rightlung.audit.protocol import PhraseSetHash
-from rightlung.audit.summary import sentences, span, verdict
-from rightlung.core import Heatmap, Phrase, Study
+from rightlung.audit import Audit, Sureness, audit
+from rightlung.audit.summary import percent, sentences, span, verdict
+from rightlung.core import Heatmap, Phrase, Polarity, Study
 from rightlung.scoring.statistics import bootstrap, paired_difference
 from tests.audit.cards import Cards, write_answers
 
@@ -96,35 +96,34 @@ def test_abstention_as_a_sign_of_absence_is_scikit_learns_auroc(noisy: Audit, ro
 def test_sentences_say_no_difference_where_none_is_shown(noisy: Audit) -> None:
     exchanged = noisy.result["conditions"]["exchange-image"]["change"]["average_precision"]
     assert not exchanged["shown"]  # this grounder was told the truth whatever the image
-    assert any("another patient's image, its maps score the same" in said for said in sentences(noisy.result))
+    said = sentences(noisy.result)
+    assert any("another patient's image, no difference in average precision is shown" in one for one in said)
+    assert not any("score the same" in one for one in said)  # which is more than a test that shows nothing can tell
     assert verdict(exchanged) == "no difference shown"
     assert span({"estimate": -0.5, "low": float("nan"), "high": float("nan")}) == "−0.50 (no interval)"
 
 
-def test_the_hash_knows_phrases_and_settings_but_not_where_files_lie(tmp_path: Path, noisy: Audit) -> None:
-    source = Cards(30, address="cards elsewhere")
-    folder = write_answers(source, tmp_path / "p", lambda *_: Heatmap(np.eye(3)))
-    elsewhere = audit(folder, source, tmp_path / "out", sureness=SURE, cases=0).result
-    assert elsewhere["protocol"]["hash"] == noisy.result["protocol"]["hash"]
-    other = Cards(30, seed=1)
-    folder = write_answers(other, tmp_path / "q", lambda *_: Heatmap(np.eye(3)))
-    assert (
-        audit(folder, other, tmp_path / "o", sureness=SURE, cases=0).result["protocol"]["hash"]
-        != (noisy.result["protocol"]["hash"])
-    )
-    assert Protocol("a", "x", ()).hash == Protocol("b", "x", ()).hash
-    assert Protocol("a", "x", ()).hash != Protocol("a", "x", (), seed=1).hash
-    assert len(Protocol("a", "x", ()).hash) == 10
+def test_an_undefined_share_is_a_dash() -> None:
+    nothing = {"estimate": float("nan"), "low": float("nan"), "high": float("nan")}
+    assert percent(nothing) == "–"
+    assert percent({"estimate": None, "low": None, "high": None}) == "–"  # as read back from audit.json
+    assert percent({"estimate": 0.5, "low": float("nan"), "high": float("nan")}) == "50 %"
 
 
-def test_the_phrase_sets_hash_depends_on_every_part_and_on_no_order() -> None:
-    def digest(*phrases: tuple[str, str, str, bytes]) -> str:
-        found = PhraseSetHash()
-        for phrase in phrases:
-            found.add(*phrase)
-        return found.digest
+def test_uncertain_phrases_count_as_asserted_in_the_auroc_of_abstention(tmp_path: Path) -> None:
+    class Unsure(Cards):
+        def _build(self, position: int) -> Study:
+            study = super()._build(position)
+            heart = replace(study.phrases[2], findings={"cardiomegaly": Polarity.UNCERTAIN})
+            return replace(study, phrases=(*study.phrases[:2], heart, study.phrases[3]))
 
-    one, other = ("a", "phrase:0", "x", b"1"), ("b", "phrase:0", "y", b"2")
-    assert digest(one, other) == digest(other, one)
-    changed = [("c", *one[1:]), (one[0], "phrase:1", *one[2:]), (*one[:2], "z", b"1"), (*one[:3], b"3")]
-    assert len({digest(one, other), *(digest(each, other) for each in changed)}) == 5
+    def answer(study: Study, phrase: Phrase, text: str) -> Heatmap:
+        """Abstain most where the heart is unsure: only by counting those is the AUROC not one."""
+        return Heatmap(np.eye(4), abstention={"T": 0.9, "N": 0.5}.get(text[0], 0.1))
+
+    source = Unsure(8)
+    folder = write_answers(source, tmp_path / "p", answer, conditions=("none",))
+    found = audit(folder, source, tmp_path / "out", sureness=SURE, cases=0).result["abstention"]
+    truth, values = [0, 0, 0, 1] * 8, [0.1, 0.1, 0.9, 0.5] * 8
+    assert found["auroc"]["estimate"] == pytest.approx(roc_auc_score(truth, values))
+    assert found["asserted"]["estimate"] == pytest.approx(1.1 / 3)

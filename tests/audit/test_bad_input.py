@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rightlung.audit import Sureness, audit
-from rightlung.core import Grounding, Heatmap, InputError, OutputError
+from rightlung.core import Grounding, Heatmap, InputError, OutputError, Study
 from rightlung.predictions import Prediction, PredictionWriter
 from tests.audit.cards import Cards, write_answers
 
@@ -55,6 +56,23 @@ def test_predictions_of_another_source_are_refused_and_strangers_listed(written:
     assert done.result["counts"]["phrases"] == 12
 
 
+def test_one_study_that_cannot_be_built_is_named_and_the_others_are_audited(written: Path, tmp_path: Path) -> None:
+    class Batched(Cards):
+        """Builds studies together, as the phantom does, and refuses all of them if one is damaged."""
+
+        def _build(self, position: int) -> Study:
+            if position == 2:
+                raise InputError("card-2 is damaged")
+            return super()._build(position)
+
+        def __getitems__(self, positions: list[int]) -> list[Study]:
+            return [self._build(position) for position in positions]
+
+    done = audit(written, Batched(6), tmp_path / "out", sureness=QUICK, cases=0)
+    assert done.result["counts"]["studies"] == 5
+    assert sum("card-2 is damaged" in problem for problem in done.problems) == 1
+
+
 def test_a_damaged_part_is_named_and_an_earlier_audit_is_left_as_it_was(written: Path, tmp_path: Path) -> None:
     done = audit(written, Cards(6), tmp_path / "out", sureness=QUICK, cases=0)
     before = {path.name: path.read_bytes() for path in done.folder.iterdir()}
@@ -84,10 +102,6 @@ def test_nothing_with_a_target_still_gives_a_page(tmp_path: Path) -> None:
 
 
 def test_studies_without_a_patient_stand_for_themselves_and_that_is_said(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from rightlung.core import Study
-
     class Anonymous(Cards):
         def _build(self, position: int) -> Study:
             return replace(super()._build(position), patient=None)

@@ -8,7 +8,8 @@ import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from rightlung.audit import Sureness, audit
-from rightlung.audit.instances import SCHEMA, painted, peak_of, upsampled
+from rightlung.audit.instances import SCHEMA, peak_of
+from rightlung.audit.pixels import painted, upsampled
 from rightlung.audit.targets import Target, side_of_target, size_class, target_pixels
 from rightlung.core import Box, Extent, Grounding, Heatmap, Mask, Phrase, Query, ScoredBox, Study
 from rightlung.predictions import Prediction, PredictionWriter

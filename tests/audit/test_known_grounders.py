@@ -105,7 +105,10 @@ def test_a_text_blind_grounder_loses_nothing_when_sides_are_swapped(tmp_path: Pa
         assert change["estimate"] == 0.0, metric
         assert not change["shown"]
     assert result["conditions"]["exchange-image"]["change"]["average_precision"]["shown"]
-    assert any("do not move when left and right are swapped" in said for said in result["summary"])
+    moved = result["conditions"]["swap-sides"]["moved"]
+    assert moved["moved_mass"]["estimate"] == moved["moved_peak"]["estimate"] == 0.0
+    assert "Swapping left and right in the words leaves all 40 maps as they were." in result["summary"]
+    assert result["conditions"]["exchange-image"]["moved"]["moved_mass"]["low"] > 0
 
 
 def test_an_image_blind_grounder_loses_nothing_when_the_image_is_exchanged(tmp_path: Path) -> None:

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
+import subprocess
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,8 +15,11 @@ import pytest
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.audit import Audit, Sureness, audit
+from rightlung.audit.gallery import answers_of, case_tiles, remarks, spread
 from rightlung.audit.markup import element
-from rightlung.core import Heatmap, Study
+from rightlung.core import Box, Grounding, Heatmap, Mask, Query, ScoredBox, Study
+from rightlung.drawing import PREDICTED, draw
+from rightlung.predictions import Prediction, PredictionWriter, open_predictions, phrase_query
 from tests.audit.cards import Cards, true_map, write_answers
 
 HOSTILE = 'Opacity <script>alert("x")</script> in the left lower lobe & "more".'
@@ -145,3 +152,105 @@ def test_a_study_whose_image_cannot_be_read_leaves_a_case_without_pictures(tmp_p
     text = done.page.read_text(encoding="utf-8")
     assert "<img" not in text
     assert "is damaged" in text
+
+
+QUICK = Sureness(resamples=200)
+
+
+def test_the_boxes_of_a_detector_are_drawn_and_it_gives_no_abstention(tmp_path: Path) -> None:
+    source = Cards(6, phrases=3)
+    box = Box(0.1, 0.2, 0.4, 0.6)
+    with PredictionWriter(tmp_path / "p", source="cards", model="detector") as writer:
+        for study in source:
+            for index, phrase in enumerate(study.phrases):
+                answer = Grounding(boxes=[ScoredBox(box, 0.7)])
+                writer.write(Prediction(study.id, phrase_query(index), "none", Query(phrase.text), answer))
+    done = audit(tmp_path / "p", source, tmp_path / "out", sureness=QUICK, cases=1)
+    text = done.page.read_text(encoding="utf-8")
+    assert text.count("<figcaption>the model&#x27;s boxes</figcaption>") == 2
+    assert "Orange: the model&#x27;s boxes." in text
+    assert "The predictions give no abstention." in text
+    assert "never abstains" not in text
+    (row,) = spread(done.instances, [0.5])
+    place = row["study"], row["query"]
+    answer = answers_of(open_predictions(tmp_path / "p"), [place])[place]
+    tiles = dict(case_tiles(row, source, answer.heatmap, None, answer.boxes))
+    pixels = np.asarray(draw(tiles["the model's boxes"], 100))
+    assert tuple(pixels[20, 25]) == PREDICTED  # the middle of the box's upper edge
+    assert not (np.asarray(draw(tiles["true outline"], 100)) == PREDICTED).all(axis=2).any()
+
+
+def test_a_detector_that_finds_nothing_anywhere_abstains(tmp_path: Path) -> None:
+    source = Cards(6, phrases=1)
+    with PredictionWriter(tmp_path / "p", source="cards", model="detector") as writer:
+        for study in source:
+            writer.write(Prediction(study.id, "phrase:0", "none", Query("x"), Grounding(boxes=[])))
+    found = audit(tmp_path / "p", source, tmp_path / "out", sureness=QUICK, cases=0).result["abstention"]
+    assert found["given"]
+    assert found["ever"]
+
+
+@pytest.mark.parametrize("side", [64, 128])
+def test_a_flat_map_is_called_flat_whatever_the_size_of_the_mask(tmp_path: Path, side: int) -> None:
+    class Resized(Cards):
+        def _build(self, position: int) -> Study:
+            study = super()._build(position)
+            pixels = np.zeros((side, side), dtype=bool)
+            pixels[: side // 8, : side // 8] = True
+            return replace(study, phrases=(replace(study.phrases[0], mask=Mask(pixels)),))
+
+    source = Resized(4)
+    peaked = np.full((8, 8), 0.02)
+    peaked[2:4, 2:4] = 1.0
+
+    def flagged(values: np.ndarray[tuple[int, int], np.dtype[np.float64]], name: str) -> bool:
+        folder = write_answers(source, tmp_path / name, lambda *_: Heatmap(values), conditions=("none",))
+        done = audit(folder, source, tmp_path / f"{name}-out", sureness=QUICK, cases=0)
+        (row,) = spread(done.instances, [0.5])
+        assert row["scored_pixels"] == side * side
+        return "the map is nearly flat" in remarks(row)
+
+    assert flagged(np.ones((8, 8)), "flat")
+    assert not flagged(peaked, "peaked")
+
+
+def test_names_of_conditions_become_ids_without_blanks(tmp_path: Path) -> None:
+    source = Cards(5)
+    folder = write_answers(
+        source, tmp_path / "p", true_map, conditions=("none", "noise image (50 %)", "noise-image 50")
+    )
+    done = audit(folder, source, tmp_path / "out", sureness=QUICK, cases=0)
+    found = Outline()
+    found.feed(done.page.read_text(encoding="utf-8"))
+    identities = [value for _, name, value in found.attributes if name == "id"]
+    labelled = [value for _, name, value in found.attributes if name == "aria-labelledby"]
+    assert all(re.fullmatch(r"[a-z0-9@_-]+", one) for one in identities), identities
+    assert len(identities) == len(set(identities))
+    assert set(labelled) <= set(identities)
+
+
+def test_the_next_steps_can_be_pasted_and_need_no_pandas(tmp_path: Path) -> None:
+    source = Cards(5)
+    folder = tmp_path / 'it\'s a "folder" of mine'
+    write_answers(source, tmp_path / "p", true_map, conditions=("none",))
+    from rightlung.audit.run import _next_steps
+
+    done = audit(tmp_path / "p", source, folder, sureness=QUICK, cases=0)
+    command = shlex.split(_next_steps(open_predictions(tmp_path / "p"), source, done.folder)[1])
+    assert command[:2] == ["python", "-c"]
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "pandas.py").write_text("raise ImportError('not installed')")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "without")}
+    run = subprocess.run(
+        [sys.executable, *command[1:]], capture_output=True, text=True, check=False, env=environment, timeout=120
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.count("'average_precision'") == 3
+
+
+def test_print_shows_what_is_folded_and_wraps_commands(done: Audit) -> None:
+    text = done.page.read_text(encoding="utf-8")
+    printed = re.sub(r"\s+", " ", text[text.index("@media print") : text.index("</style>")])
+    assert "details::details-content { content-visibility: visible; block-size: auto;" in printed
+    assert "pre { white-space: pre-wrap;" in printed
+    assert printed.count("{") == printed.count("}")

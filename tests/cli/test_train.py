@@ -10,6 +10,8 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
+import PIL.Image
 import pytest
 
 from rightlung.training.checkpoint import last_checkpoint
@@ -54,6 +56,41 @@ def test_slips_are_answered_with_the_nearest_that_exists(call: Run, arguments: l
     assert not Path("run").exists()
 
 
+def _studies(folder: Path, unreadable: int) -> str:
+    """A manifest of six studies, of which some pictures are none."""
+    folder.mkdir()
+    for number in range(6):
+        path = folder / f"{number}.png"
+        PIL.Image.fromarray(np.full((20, 16), 90 + number, dtype=np.uint8)).save(path)
+        if number < unreadable:
+            path.write_bytes(b"no picture")
+    rows = [
+        {"id": f"s{number}", "file": f"{number}.png", "patient": f"p{number}", "text": "Left effusion."}
+        for number in range(6)
+    ]
+    (folder / "manifest.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return f"manifest:{folder}"
+
+
+def test_studies_that_cannot_be_read_are_told_and_make_the_exit_code_3(call: Run, tmp_path: Path) -> None:
+    good, bad = _studies(tmp_path / "good", 1), _studies(tmp_path / "bad", 4)
+    command = ["train", str(written(tmp_path)), "--steps", "1", "--accelerator", "cpu", "--set"]
+    result = call(*command, f"data.train=[{{source: '{good}'}}]", "--out", "run", "--json")
+    assert result.returncode == 3, result.stderr
+    assert "data.train[0]: 1 study is left out, the first: " in result.stderr
+    left_out = json.loads(result.stdout)["left_out"]
+    assert len(left_out) == 1
+    assert "0.png" in left_out[0]
+    assert json.loads((tmp_path / "run" / "finished.json").read_text())["left_out"] == left_out
+    validation = f"data.validation={{source: '{good}', phrases: 0}}"
+    judged = call(*command, validation, "--out", "judged")
+    assert judged.returncode == 3, judged.stderr
+    assert "1 studies could not be used and were left out:" in judged.stderr
+    refused = call(*command, f"data.train=[{{source: '{bad}'}}]", "--out", "none")
+    assert refused.returncode == 2
+    assert "4 of 6 studies cannot be read, the first: " in refused.stderr
+
+
 def test_every_shipped_recipe_is_listed_in_the_package() -> None:
     assert "small" in shipped_recipes()
 
@@ -73,6 +110,7 @@ def test_ctrl_c_exits_with_130_and_keeps_the_step(tmp_path: Path) -> None:
         _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
     assert "--resume goes on from there" in said
+    assert "the same command" not in said
     checkpoint = last_checkpoint(tmp_path / "run" / "checkpoints")
     assert checkpoint is not None
     assert 0 < checkpoint.step < 3000

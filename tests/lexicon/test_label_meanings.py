@@ -157,6 +157,21 @@ MEANINGS = {
     "siim": {
         "Pneumothorax": "pneumothorax",
     },
+    "chestx-det-13": {
+        "Atelectasis": "atelectasis",
+        "Calcification": "calcification",
+        "Cardiomegaly": "cardiomegaly",
+        "Consolidation": "consolidation",
+        "Diffuse Nodule": "multiple nodules",
+        "Effusion": "pleural effusion",
+        "Emphysema": "emphysema",
+        "Fibrosis": "fibrosis",
+        "Fracture": "fracture",
+        "Mass": "mass",
+        "Nodule": "nodule",
+        "Pleural Thickening": "pleural thickening",
+        "Pneumothorax": "pneumothorax",
+    },
 }
 
 
@@ -181,4 +196,5 @@ def test_labels_that_only_come_close_to_their_finding_are_known() -> None:
         ("imagenome-43", "pulmonary edema/hazy opacity"),
         ("imagenome-43", "linear/patchy atelectasis"),
         ("imagenome-10", "fluid overload/heart failure"),
+        ("chestx-det-13", "Diffuse Nodule"),
     }

@@ -15,7 +15,7 @@ Atelectasis,Pneumothorax,Pleural Effusion,Pleural Other,Fracture,Support Devices
 NIH_BOXED = ["Atelectasis", "Cardiomegaly", "Effusion", "Infiltrate", "Mass", "Nodule", "Pneumonia", "Pneumothorax"]
 SIZES = {
     "chexpert-14": 14, "ms-cxr-8": 8, "nih-14": 14, "nih-8-boxed": 8, "vindr-22": 22, "vindr-6": 6, "imagenome-43": 43,
-    "imagenome-10": 10, "imagenome-53": 53, "rsna": 3, "siim": 1,
+    "imagenome-10": 10, "imagenome-53": 53, "rsna": 3, "siim": 1, "chestx-det-13": 13,
 }  # fmt: skip
 
 PAIRS = [*permutations(LABEL_SETS, 2)]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from rightlung.core import Study
+from rightlung.core.gaze import SPREAD, gaze_map
 from rightlung.phantom.config import default_config
-from rightlung.phantom.gaze import SPREAD, fixations, gaze_map
+from rightlung.phantom.gaze import fixations
 from rightlung.phantom.scene import Lesion, Scene
 from rightlung.phantom.study import make_studies, study_scene
 

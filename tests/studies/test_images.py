@@ -259,9 +259,9 @@ def test_truncated_images_are_not_let_through_by_pillows_switch(
     ("content", "reason"),
     [
         (b"", "is empty"),
-        (b"hello, world", "is not an image in PNG or JPEG format"),
-        (b"GIF89a" + bytes(50), "is not an image in PNG or JPEG format"),
-        (bytes(128) + b"DICM" + bytes(50), "is a DICOM file, which is not read yet"),
+        (b"hello, world", "is not an image in PNG, JPEG or DICOM format"),
+        (b"GIF89a" + bytes(50), "is not an image in PNG, JPEG or DICOM format"),
+        (bytes(128) + b"DICM" + bytes(50), "is a DICOM file without an image"),
     ],
 )
 def test_a_file_that_is_no_image_is_named(tmp_path: Path, content: bytes, reason: str) -> None:
@@ -274,7 +274,7 @@ def test_a_file_that_is_no_image_is_named(tmp_path: Path, content: bytes, reason
 
 def test_a_valid_image_of_another_format_is_refused(noise: NDArray[np.uint8]) -> None:
     for image_format in ("BMP", "GIF", "TIFF", "WEBP"):
-        assert "not an image in PNG or JPEG" in refusal(saved(PillowImage.fromarray(noise), image_format))
+        assert "not an image in PNG, JPEG or DICOM" in refusal(saved(PillowImage.fromarray(noise), image_format))
 
 
 def test_cmyk_is_refused() -> None:

@@ -69,8 +69,8 @@ def test_a_malformed_address_is_explained(text: str, reason: str) -> None:
 
 
 def test_an_unknown_scheme_suggests_the_nearest_that_exists() -> None:
-    sentence = "unknown kind of source 'manifset'; did you mean 'manifest'? Known: manifest, phantom"
-    assert refusal("manifset:/x") == sentence
+    sentence = "unknown kind of source 'manifset'; did you mean 'manifest'? Known: "
+    assert refusal("manifset:/x") == sentence + ", ".join(sources.source_schemes())
 
 
 def test_an_existing_path_is_told_how_to_become_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_a_registered_scheme_opens_and_cannot_be_taken(own_registry: None, write
     register_source("mine", opener)
     assert len(open_source("mine:there?colour=red")) == 1
     assert (seen[0].path, dict(seen[0].parameters)) == ("there", {"colour": "red"})
-    assert "Known: manifest, mine" in refusal("other:x")
+    assert " mine," in refusal("other:x")
     with pytest.raises(InputError, match="already registered"):
         register_source("manifest", opener)
     with pytest.raises(InputError, match="a scheme must be"):

@@ -116,13 +116,13 @@ def test_images_are_the_studies_pictures(pool: tuple[DataEntry, Studies]) -> Non
 
 def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
     still = Augmentation().times(0)
-    entry = opened(DataEntry(source="phantom?count=64&seed=11", pool=64, phrases=8, positive=0.9))
-    plain = Batches([entry], 64, 7, CPU, still).one(0)
-    flipped = Batches([entry], 64, 7, CPU, replace(still, mirror=1.0)).one(0)
+    entry = opened(DataEntry(source="phantom?count=128&seed=11", pool=128, phrases=8, positive=0.9))
+    plain = Batches([entry], 128, 7, CPU, still).one(0)
+    flipped = Batches([entry], 128, 7, CPU, replace(still, mirror=1.0)).one(0)
     turned = [not torch.allclose(a, b, atol=1e-3) for a, b in zip(plain.images, flipped.images, strict=True)]
-    assert 32 < sum(turned) < 64  # those with a lingula in their words stay
+    assert 32 < sum(turned) < 128  # those with a lingula, a middle lobe or a stomach in their words stay
     other = {"left": "right", "right": "left"}
-    for image in range(64):
+    for image in range(128):
         if turned[image]:
             torch.testing.assert_close(flipped.images[image], plain.images[image].flip(-1), atol=1e-4, rtol=0)
             assert sides_in(flipped.texts[image]) == {other[side] for side in sides_in(plain.texts[image])}
@@ -210,3 +210,9 @@ def test_a_pool_leaves_out_pictures_that_cannot_be_read(manifest: str, tmp_path:
 def test_sources_that_do_not_fit_are_refused(entry: DataEntry, said: str) -> None:
     with pytest.raises(InputError, match=said):
         opened(entry)
+
+
+def test_pictures_too_small_for_a_phantom_are_refused_by_the_name_of_the_field() -> None:
+    for entry in (ENTRY, replace(ENTRY, pool=None)):
+        with pytest.raises(InputError, match=r"^data\.size: the phantom's size must be .* from 64 to .*; got 32"):
+            opened(entry, replace(DATA, size=32))

@@ -54,3 +54,44 @@ def test_what_has_no_mirror_image_in_words_is_not_mirrored() -> None:
     assert mirrored("Bilateral effusions.") == "Bilateral effusions."
     assert mirrored("Lingular opacity.") is None
     assert mirrored("Left atrial enlargement.") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Middle lobe opacity.",
+        "Right middle lobe collapse.",
+        "RML opacity.",
+        "Azygos lobe.",
+        "Minor fissure thickening.",
+        "Fluid in the horizontal fissure.",
+        "Situs inversus.",
+        "Dextrocardia.",
+        "L effusion.",
+        "effusions, l > r",
+        "RT effusion.",
+        "Right-sided aortic arch.",
+        "The aortic knob is calcified.",
+        "Retrocardiac opacity.",
+        "Gastric bubble below the diaphragm.",
+        "The nasogastric tube ends in the stomach.",
+        "NG tube in place.",
+        "LV enlargement.",
+    ],
+)
+def test_places_of_one_side_are_not_mirrored(text: str) -> None:
+    assert mirrored(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("LLL opacity.", "RLL opacity."),
+        ("L-sided effusion.", "R-sided effusion."),
+        ("Mid lung opacity, L1 fracture.", "Mid lung opacity, L1 fracture."),
+        ("The major fissure is thick on the right.", "The major fissure is thick on the left."),
+        ("Cardiomegaly.", "Cardiomegaly."),
+    ],
+)
+def test_what_both_sides_have_is_mirrored(text: str, expected: str) -> None:
+    assert mirrored(text) == expected

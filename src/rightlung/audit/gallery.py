@@ -1,4 +1,4 @@
-"""The best and the worst cases in pictures: the radiograph, the true outline, the model's map and the prior's."""
+"""The best and the worst cases in pictures: the radiograph, the true outline, the model's answer and the prior's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,21 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from rightlung.audit.prior import LocationPrior
-from rightlung.core import Extent, Heatmap, InputError, Phrase, Study
+from rightlung.core import Box, Extent, Grounding, Heatmap, InputError, Phrase, ScoredBox, Study
 from rightlung.drawing import Tile, draw
 from rightlung.predictions import Predictions
 from rightlung.studies import Source
 
 SIDE = 240
+NEARLY_FLAT = 0.97
+"""A map is called nearly flat above this share of the highest entropy that its pixels allow, that of a constant map."""
+
+BOXES_LABEL = "the model's boxes"
+_EDGES = ("x0", "y0", "x1", "y1")
 _COLUMNS = (
     "study", "query", "patient", "phrase", "findings", "side_named", "target_kind", "target_side", "target_size",
     "target_area", "average_precision", "prior_average_precision", "pointing", "auroc", "entropy", "abstention",
-    "peak_side", "peak_on_side", "reason", "condition",
+    "peak_side", "peak_on_side", "reason", "condition", "scored_pixels",
 )  # fmt: skip
 
 
@@ -91,12 +96,14 @@ def make_gallery(
 ) -> Gallery:
     """Choose cases among the instances and draw them; a case whose image cannot be read stays without pictures."""
     best, worst = choose(path, count)
-    heatmaps = maps_of(predictions, [(row["study"], row["query"]) for row in (*best, *worst)])
+    answers = answers_of(predictions, [(row["study"], row["query"]) for row in (*best, *worst)])
 
     def case(row: Mapping[str, Any]) -> Case:
         pictures: tuple[tuple[str, str], ...] = ()
+        answer = answers.get((row["study"], row["query"]))
+        shown = (None, None) if answer is None else (answer.heatmap, answer.boxes)
         try:
-            tiles = case_tiles(row, source, heatmaps.get((row["study"], row["query"])), prior)
+            tiles = case_tiles(row, source, shown[0], prior, shown[1])
             pictures = tuple((label, _data_uri(tile)) for label, tile in tiles)
         except InputError as error:
             return Case(row, (*remarks(row), f"no picture: {error}"))
@@ -105,37 +112,56 @@ def make_gallery(
     return Gallery(tuple(map(case, best)), tuple(map(case, worst)))
 
 
-def maps_of(predictions: Predictions, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Heatmap]:
-    """Return the maps of these (study, query) as they were asked under no condition."""
+def answers_of(predictions: Predictions, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Grounding]:
+    """Return the maps or boxes of these (study, query) as they were asked under no condition."""
     missing, found = set(wanted), {}
     for batch in predictions.batches() if missing else ():
+        boxes = batch.column("boxes")
         for index, key in enumerate(batch.keys):
             place = key.study, key.query
+            if place not in missing or key.condition != "none":
+                continue
+            missing.discard(place)
             values = batch.maps[index]
-            if place in missing and key.condition == "none":
-                missing.discard(place)
-                if values is not None:
-                    found[place] = Heatmap(values, Extent(*batch.extents[index].tolist()))
+            if values is not None:
+                found[place] = Grounding(Heatmap(values, Extent(*batch.extents[index].tolist())))
+            elif boxes[index] is not None:
+                scored = [ScoredBox(Box(*(box[edge] for edge in _EDGES)), box["score"]) for box in boxes[index]]
+                found[place] = Grounding(boxes=scored)
         if not missing:
             break
     return found
 
 
+def maps_of(predictions: Predictions, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Heatmap]:
+    """Return the maps of these (study, query) as they were asked under no condition."""
+    answers = answers_of(predictions, wanted)
+    return {place: answer.heatmap for place, answer in answers.items() if answer.heatmap is not None}
+
+
 def case_tiles(
-    row: Mapping[str, Any], source: Source, heatmap: Heatmap | None, prior: LocationPrior | None
+    row: Mapping[str, Any],
+    source: Source,
+    heatmap: Heatmap | None,
+    prior: LocationPrior | None,
+    boxes: Sequence[ScoredBox] | None = None,
 ) -> list[tuple[str, Tile]]:
-    """Return what to draw of a case: the image with its true outline, then with the model's map, then the prior's."""
+    """Return what to draw of a case: the image with its true outline, then with the model's map, then the prior's.
+
+    Where the model gave boxes and no map, they are drawn in the map's place.
+    """
     study: Study = source.study(row["study"])
     phrase: Phrase = study.phrases[int(row["query"].partition(":")[2])]
-    targets = phrase.boxes if phrase.mask is None else ()
-    maps: list[tuple[str, Heatmap | None]] = [("true outline", None), ("the model's map", heatmap)]
+    truth = Tile(study.image, targets=phrase.boxes if phrase.mask is None else (), mask=phrase.mask)
+    tiles = [("true outline", truth)]
+    if heatmap is not None:
+        tiles.append(("the model's map", replace(truth, heatmap=heatmap)))
+    elif boxes is not None:
+        label = BOXES_LABEL if boxes else "the model finds no box"
+        tiles.append((label, replace(truth, predicted=[one.box for one in boxes])))
     if prior is not None:
-        maps.append(("the prior's map", prior.map_of(phrase, patient=row["patient"])))
-    return [
-        (label, Tile(study.image, heatmap=one, targets=targets, mask=phrase.mask))
-        for label, one in maps
-        if one is not None or label == "true outline"
-    ]
+        tiles.append(("the prior's map", replace(truth, heatmap=prior.map_of(phrase, patient=row["patient"]))))
+    return tiles
 
 
 def _data_uri(tile: Tile) -> str:
@@ -156,8 +182,7 @@ def remarks(row: Mapping[str, Any]) -> tuple[str, ...]:
         found.append(f"the peak misses the target{near}")
     elif row["pointing"] == 1:
         found.append("the peak is inside the target")
-    pixels = 256 * 256
-    if row["entropy"] > 0.97 * math.log(pixels):
+    if row["entropy"] > NEARLY_FLAT * math.log(row["scored_pixels"]):
         found.append("the map is nearly flat")
     if row["abstention"] >= 0.5:
         found.append(f"the model abstains ({row['abstention']:.2f})")

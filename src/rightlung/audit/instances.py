@@ -1,6 +1,7 @@
 """One row for every answer: what was asked, what is true, and every measure of the map, written as Parquet.
 
-The predictions are read once, in whatever order they stand; the targets come from `targets.MaskStore`. Neither is ever
+The predictions are read in whatever order they stand, twice where there are conditions: how far a map moves is measured
+against the plain answer, which may come later (`movement`). The targets come from `targets.MaskStore`. Neither is ever
 in memory as a whole.
 """
 
@@ -10,7 +11,6 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,13 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.audit.movement import PlainAnswers
+from rightlung.audit.pixels import pixels_of, upsampled
 from rightlung.audit.prior import LocationPrior
+from rightlung.audit.sidedness import what_tells
 from rightlung.audit.targets import MaskStore, Target, on_the_left
 from rightlung.audit.words import WordKey, side_named, zones_in
-from rightlung.core import Box, Extent, Heatmap, OutputError
-from rightlung.core.resampling import resampling_matrix
+from rightlung.core import OutputError
 from rightlung.predictions import Batch, Predictions
 from rightlung.scoring.localisation import METRICS, score
 
@@ -35,12 +37,12 @@ PIXELS_AT_ONCE = ROWS_AT_ONCE * 256 * 256
 KEPT_PRIOR_SCORES = 50_000
 
 _TEXTS = (
-    "study", "query", "condition", "patient", "phrase", "asked", "polarity", "side_named", "side_asked", "target_kind",
-    "target_side", "target_size", "peak_side", "reason",
+    "study", "query", "condition", "patient", "phrase", "asked", "polarity", "side_named", "side_asked", "side_told",
+    "target_kind", "target_side", "target_size", "peak_side", "reason",
 )  # fmt: skip
 _NUMBERS = (
     "target_area", "abstention", "similarity_global", "similarity_local", *METRICS, "peak_x", "peak_y", "peak_on_side",
-    *(f"prior_{name}" for name in METRICS), "prior_peak_on_side",
+    *(f"prior_{name}" for name in METRICS), "prior_peak_on_side", "moved_mass", "moved_peak",
 )  # fmt: skip
 SCHEMA = pa.schema(
     [
@@ -50,6 +52,8 @@ SCHEMA = pa.schema(
         ("zones_named", pa.list_(pa.string())),
         *((name, pa.float64()) for name in _NUMBERS),
         ("prior_support", pa.int64()),
+        ("scored_pixels", pa.int64()),
+        ("abstention_given", pa.bool_()),
     ]
 )
 """The columns of ``instances.parquet``. NaN is never null here: a measure that is not defined is NaN, with a reason."""
@@ -85,9 +89,13 @@ def write_instances(
     beside = path.with_name(f".{path.name}.writing")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(beside, SCHEMA.with_metadata(notes), compression="zstd") as writer:
+        with (
+            PlainAnswers() as plain,
+            pq.ParquetWriter(beside, SCHEMA.with_metadata(notes), compression="zstd") as writer,
+        ):
+            plain.gather(predictions, targets.keys())
             for batch in predictions.batches():
-                jobs = list(_jobs(batch, targets))
+                jobs = list(_jobs(batch, targets, plain, prior))
                 for begin in range(0, len(jobs), ROWS_AT_ONCE):
                     chunk = jobs[begin : begin + ROWS_AT_ONCE]
                     scorer.finish(chunk)
@@ -109,8 +117,10 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
     return pa.Table.from_arrays([pa.array([row[f.name] for row in rows], f.type) for f in SCHEMA], schema=SCHEMA)
 
 
-def _jobs(batch: Batch, targets: Mapping[tuple[str, str], Target]) -> Iterator[_Job]:
-    asked, boxes, errors = (batch.column(name) for name in ("phrase", "boxes", "error"))
+def _jobs(
+    batch: Batch, targets: Mapping[tuple[str, str], Target], plain: PlainAnswers, prior: LocationPrior | None
+) -> Iterator[_Job]:
+    asked, boxes, errors, given = (batch.column(name) for name in ("phrase", "boxes", "error", "abstention"))
     similarities = [batch.column(name) for name in ("similarity_global", "similarity_local")]
     abstentions, extents = batch.abstentions.tolist(), batch.extents.tolist()
     for index, key in enumerate(batch.keys):
@@ -121,7 +131,11 @@ def _jobs(batch: Batch, targets: Mapping[tuple[str, str], Target]) -> Iterator[_
         values = batch.maps[index]
         words = WordKey(target.findings, side_named(text), zones_in(text))
         row = _empty_row(key, target, text, words)
+        row["side_told"] = _side_told(target, prior)
         row["abstention"] = abstentions[index]
+        row["abstention_given"] = given[index] is not None or (values is None and boxes[index] == [])
+        if key.condition != "none" and errors[index] is None:
+            row.update(plain.movement((key.study, key.query), values, extents[index], boxes[index]))
         for name, column in zip(("similarity_global", "similarity_local"), similarities, strict=True):
             row[name] = np.nan if column[index] is None else column[index]
         job = _Job(row, target, words)
@@ -136,6 +150,12 @@ def _jobs(batch: Batch, targets: Mapping[tuple[str, str], Target]) -> Iterator[_
         else:
             row["reason"] = "neither a map nor boxes"
         yield job
+
+
+def _side_told(target: Target, prior: LocationPrior | None) -> str:
+    """Return what tells the side of a phrase's target, by the source's words, not by those asked."""
+    key = WordKey(target.findings, target.side_named, zones_in(target.text))
+    return what_tells(key, *(None, None) if prior is None else (prior.sides, prior.held_out(target.patient)))
 
 
 def _empty_row(key: Any, target: Target, text: str, words: WordKey) -> dict[str, Any]:
@@ -159,6 +179,7 @@ def _empty_row(key: Any, target: Target, text: str, words: WordKey) -> dict[str,
         "target_area": target.area,
         "peak_side": None,
         "prior_support": None,
+        "scored_pixels": None if target.place is None else target.place.size[0] * target.place.size[1],
         "reason": "",
     }
 
@@ -236,59 +257,3 @@ def peak_of(values: NDArray[np.float32], target: Target) -> dict[str, Any]:
         "peak_side": "left" if left > 0.5 else "right" if left < 0.5 else "both",
         "peak_on_side": on_side,
     }
-
-
-def pixels_of(
-    values: NDArray[np.float32] | None,
-    extent: Sequence[float],
-    boxes: Sequence[Mapping[str, Any]] | None,
-    size: tuple[int, int],
-) -> NDArray[np.float32]:
-    """Return an answer as a map of ``size``: its map upsampled, or its boxes painted with their scores."""
-    return upsampled(values, extent, size) if values is not None else painted(boxes or (), size)
-
-
-def upsampled(values: NDArray[np.float32], extent: Sequence[float], size: tuple[int, int]) -> NDArray[np.float32]:
-    """Return what `Heatmap.to_size` does (bilinear, without rescaling), but for the scale: the map's maximum is one.
-
-    Each pixel has two neighbours an axis, which are looked up; multiplying by matrices that are mostly zeros would take
-    longer, and BLAS's threads get in the way of the scoring's own.
-    """
-    x0, y0, x1, y1 = extent
-    highest = float(values.max())
-    scaled = values.astype(np.float64) / (highest or 1.0)  # no measure depends on the scale
-    pixels = _along(_along(scaled, size[0], y0, y1).T, size[1], x0, x1).T
-    if highest > 0 and not pixels.any():  # all the mass falls between the centres of few pixels
-        return Heatmap(values, Extent(x0, y0, x1, y1)).to_size(size, "area")
-    return np.ascontiguousarray(pixels, dtype=np.float32)
-
-
-def _along(values: NDArray[np.float64], pixels: int, low: float, high: float) -> NDArray[np.float64]:
-    """Bring the first axis of ``values`` to pixels."""
-    first, second, first_weight, second_weight = _neighbours(pixels, len(values), low, high)
-    return values[first] * first_weight[:, None] + values[second] * second_weight[:, None]
-
-
-@lru_cache(maxsize=512)
-def _neighbours(
-    pixels: int, cells: int, low: float, high: float
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the two cells that each pixel lies between and the weight of each; no weight outside the extent."""
-    matrix = resampling_matrix(pixels, cells, low, high, "bilinear")
-    used, rows = matrix != 0, np.arange(pixels)
-    first, second = used.argmax(axis=1), cells - 1 - used[:, ::-1].argmax(axis=1)
-    return first, second, matrix[rows, first], np.where(first == second, 0.0, matrix[rows, second])
-
-
-def painted(boxes: Sequence[Mapping[str, Any]], size: tuple[int, int]) -> NDArray[np.float32]:
-    """Paint scored boxes: each pixel has the highest score of the boxes over it, and no box is zero.
-
-    Scores that are not all positive are shifted so that the lowest is one: only their order counts then.
-    """
-    pixels = np.zeros(size, dtype=np.float32)
-    lowest = min((float(box["score"]) for box in boxes), default=1.0)
-    shift = 1.0 - lowest if lowest <= 0 else 0.0
-    for box in sorted(boxes, key=lambda one: float(one["score"])):
-        where = Box(box["x0"], box["y0"], box["x1"], box["y1"]).pixel_slices(size)
-        pixels[where] = float(box["score"]) + shift
-    return pixels

@@ -9,9 +9,10 @@ from typing import Any
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.audit import plots
 from rightlung.audit.aggregate import FEW_PATIENTS, HEADLINE
-from rightlung.audit.gallery import Case, Gallery
+from rightlung.audit.gallery import BOXES_LABEL, Case, Gallery
 from rightlung.audit.markup import Markup, element, joined
-from rightlung.audit.summary import metric_name, number, sentences, span, verdict
+from rightlung.audit.summary import left_out_note, metric_name, number, sentences, span, verdict
+from rightlung.audit.tables import beside_row, cell, key, slug, table
 
 _GROUP_TITLES = {
     "finding": "By finding",
@@ -97,52 +98,6 @@ def _summary(result: Mapping[str, Any]) -> Markup:
     return element("ul", [element("li", sentence) for sentence in sentences(result)], class_="summary")
 
 
-def _key() -> Markup:
-    model = {"estimate": 0.5, "low": 0.5, "high": 0.5}
-    return element(
-        "p",
-        "In the plots a filled circle is the model and an open diamond the prior, each with its interval.",
-        plots.beside({"model": model | {"low": 0.3, "high": 0.7}, "prior": model | {"low": 0.4, "high": 0.6}}),
-        class_="small key",
-    )
-
-
-def _table(name: str, caption: str, header: Sequence[Markup | str], rows: Sequence[Markup]) -> Markup:
-    """Build a table that can be scrolled by keyboard where it is wider than the screen."""
-    cells = [
-        element("th", cell, scope="col", class_="number" if place > 1 else None) for place, cell in enumerate(header)
-    ]
-    table = element(
-        "table",
-        element("caption", element("span", caption), id=f"caption-{name}"),
-        element("thead", element("tr", cells)),
-        element("tbody", list(rows)),
-    )
-    return element("div", table, class_="scroll", role="region", tabindex="0", aria_labelledby=f"caption-{name}")
-
-
-def _cell(text: str) -> Markup:
-    return element("td", text, class_="number")
-
-
-def _plotted(name: str) -> bool:
-    return name not in (metric_name("cnr"), metric_name("entropy"))  # all others lie between 0 and 1
-
-
-def _beside_row(name: str, value: Mapping[str, Any], counted: bool = True, few: bool = False) -> Markup:
-    """Build the row of a group or a measure: the plot first, which is what a narrow screen shows."""
-    return element(
-        "tr",
-        element("th", name, scope="row"),
-        element("td", plots.beside(value) if _plotted(name) else None),
-        [_cell(f"{value['model'][what]:,}") for what in ("phrases", "patients")] if counted else None,
-        _cell(span(value["model"])),
-        _cell(span(value["prior"])),
-        _cell(verdict(value["difference"])),
-        class_="few" if few else None,
-    )
-
-
 def _hash_note(result: Mapping[str, Any]) -> str:
     protocol = result["protocol"]
     return f"{100 * protocol['level']:g} % intervals, patients resampled; protocol {protocol['hash']}."
@@ -153,7 +108,7 @@ def _overall(result: Mapping[str, Any]) -> list[Markup] | None:
         return None
     first = next(iter(result["overall"].values()))["model"]
     rows = [
-        _beside_row(metric_name(name), value, counted=False)
+        beside_row(metric_name(name), value, counted=False)
         for name, value in sorted(
             result["overall"].items(), key=lambda item: HEADLINE.index(item[0]) if item[0] in HEADLINE else 99
         )
@@ -165,31 +120,38 @@ def _overall(result: Mapping[str, Any]) -> list[Markup] | None:
         "of an image is obviously not the target."
     )
     header = ["measure", plots.axis(), "model", "prior", "model − prior"]
-    return [element("p", introduction), _key(), _table("overall", caption, header, rows)]
+    return [element("p", introduction), key(), table("overall", caption, header, rows)]
 
 
 def _sides(result: Mapping[str, Any]) -> list[Markup] | None:
     sides = result["sides"]
-    titles = {"named": "the words name it", "from_image": "no word names it: only the image can tell"}
-    rows = [_beside_row(titles[name], value) for name, value in sides.items() if value is not None]
+    titles = {"named": "the words name it", "from_image": "no word gives it away: only the image can tell"}
+    rows = [beside_row(titles[name], value) for name in titles if (value := sides[name]) is not None]
     if not rows:
         return None
     caption = f"Share of phrases about a finding on one side whose peak lies on that side. {_hash_note(result)}"
     header = ["the finding's side", plots.axis(), "phrases", "patients", "model", "prior", "model − prior"]
-    return [_table("sides", caption, header, rows)]
+    note = left_out_note(sides["left_out"])
+    return [
+        table("sides", caption, header, rows),
+        element(
+            "p", f"{note[0].upper()}{note[1:]}. What the image tells is the difference from the prior.", class_="small"
+        ),
+    ]
 
 
 def _conditions(conditions: Mapping[str, Any]) -> Iterator[Markup]:
-    for name, found in conditions.items():
+    for place, (name, found) in enumerate(conditions.items()):
+        part = f"{place}-{slug(name)}"  # two names can have the same slug
         rows = [
             element(
                 "tr",
                 element("th", metric_name(metric), scope="row"),
                 element("td", plots.change(change)),
-                _cell(f"{change['phrases']:,}"),
-                _cell(span(found["values"][metric]["before"])),
-                _cell(span(found["values"][metric]["after"])),
-                _cell(verdict(change)),
+                cell(f"{change['phrases']:,}"),
+                cell(span(found["values"][metric]["before"])),
+                cell(span(found["values"][metric]["after"])),
+                cell(verdict(change)),
             )
             for metric, change in found["change"].items()
         ]
@@ -198,19 +160,37 @@ def _conditions(conditions: Mapping[str, Any]) -> Iterator[Markup]:
             yield element("p", "No question was asked both ways.")
             continue
         header = ["measure", plots.axis(-1, 1), "phrases", "as asked", "changed", "difference, paired"]
-        yield _table(f"condition-{name}", f"{found['questions']:,} questions asked both ways.", header, rows)
+        yield table(f"condition-{part}", f"{found['questions']:,} questions asked both ways.", header, rows)
+        if found["moved"]:
+            yield _moved(found["moved"], part)
         if found.get("follows_words"):
             share = span(found["follows_words"])
             yield element("p", f"Share of one-sided phrases whose peak lies on the side now named: {share}.")
         if found["beside_prior"]:
             rows = [
-                _beside_row(metric_name(metric), value, counted=False)
-                for metric, value in found["beside_prior"].items()
+                beside_row(metric_name(metric), value, counted=False) for metric, value in found["beside_prior"].items()
             ]
             caption = "What is left, beside the prior that reads the same words."
-            yield _table(
-                f"left-{name}", caption, ["measure", plots.axis(), "changed", "prior", "changed − prior"], rows
-            )
+            yield table(f"left-{part}", caption, ["measure", plots.axis(), "changed", "prior", "changed − prior"], rows)
+
+
+def _moved(moved: Mapping[str, Any], part: str) -> Markup:
+    rows = [
+        element(
+            "tr",
+            element("th", metric_name(name), scope="row"),
+            element("td", plots.beside({"model": value, "prior": None})),
+            cell(f"{value['phrases']:,}"),
+            cell(f"{value['patients']:,}"),
+            cell(span(value)),
+        )
+        for name, value in moved.items()
+    ]
+    caption = (
+        "How far the answers move, whatever the truth. Mass: the share that lies elsewhere, 0 for the same map, 1 for "
+        "maps that nowhere overlap. Peak: its way in fractions of the image's width and height."
+    )
+    return table(f"moved-{part}", caption, ["measure", plots.axis(), "phrases", "patients", "mean"], rows)
 
 
 def _groups(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Markup]:
@@ -224,11 +204,11 @@ def _groups(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Marku
             note = _GROUP_NOTES.get(grouping, "")
             caption = f"{title}: {metric_name(metric)}. {note}".strip()
             header = [title.removeprefix("By "), plots.axis(), "phrases", "patients", "model", "prior", "model − prior"]
-            table = _table(f"{grouping}-{metric}", caption, header, rows)
+            found_table = table(f"{grouping}-{metric}", caption, header, rows)
             if metric == HEADLINE[0]:
-                yield table
+                yield found_table
             else:
-                yield element("details", element("summary", f"{title}: {metric_name(metric)}"), table)
+                yield element("details", element("summary", f"{title}: {metric_name(metric)}"), found_table)
     yield element(
         "p",
         f"* fewer than {FEW_PATIENTS} patients: the interval means little. Differences are shown only where they "
@@ -239,11 +219,13 @@ def _groups(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Marku
 
 def _group_row(group: Mapping[str, Any], metric: str) -> Markup:
     name = group["name"] + (" *" if group["few"] else "")
-    return _beside_row(name, group["metrics"][metric], few=group["few"])
+    return beside_row(name, group["metrics"][metric], few=group["few"])
 
 
 def _abstention(result: Mapping[str, Any]) -> list[Markup]:
     found = result["abstention"]
+    if not found["given"]:
+        return [element("p", "The predictions give no abstention.")]
     if not found["ever"]:
         return [element("p", "The model never abstains: its abstention is zero throughout.")]
     rows = [
@@ -251,14 +233,14 @@ def _abstention(result: Mapping[str, Any]) -> list[Markup]:
             "tr",
             element("th", group["name"], scope="row"),
             element("td", plots.beside({"model": group["abstention"], "prior": None})),
-            _cell(f"{group['phrases']:,}"),
-            _cell(f"{group['patients']:,}"),
-            _cell(span(group["abstention"])),
+            cell(f"{group['phrases']:,}"),
+            cell(f"{group['patients']:,}"),
+            cell(span(group["abstention"])),
         )
         for group in result["groups"]["polarity"]
     ]
     header = ["polarity of the phrase", plots.axis(), "phrases", "patients", "abstention"]
-    content = [_table("abstention", f"Mean abstention. {_hash_note(result)}", header, rows)]
+    content = [table("abstention", f"Mean abstention. {_hash_note(result)}", header, rows)]
     if found["auroc"] is not None:
         said = f"AUROC of the abstention for telling negated phrases from asserted ones: {span(found['auroc'])}. "
         caveat = "The words alone can give a negation away; the change under another image says more."
@@ -276,6 +258,8 @@ def _cases(gallery: Gallery) -> list[Markup] | None:
             ]
     if content:
         note = "Green: the true outline. The patient's right (R) is on the image's left."
+        if any(label == BOXES_LABEL for case in (*gallery.best, *gallery.worst) for label, _ in case.pictures):
+            note += " Orange: the model's boxes."
         content.insert(0, element("p", note, class_="small"))
     return content or None
 

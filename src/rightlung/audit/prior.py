@@ -30,6 +30,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rightlung.audit.sidedness import WordSides
+from rightlung.audit.targets import side_of_target
 from rightlung.audit.words import WordKey, word_key
 from rightlung.core import Box, Heatmap, InputError, Mask, Phrase, Polarity
 from rightlung.scoring.localisation import score_grid
@@ -52,12 +54,17 @@ _Level = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class PriorRow:
-    """One target to learn from: whose it is, the phrase, the findings it is about, and where they are."""
+    """One target to learn from: whose it is, the phrase, the findings it is about, and where they are.
+
+    ``side`` is the patient's side on which the target lies; by default it is read off the target, as if the patient's
+    middle were the image's.
+    """
 
     patient: str
     text: str
     findings: Mapping[str, Polarity | str] | Iterable[str]
     target: Mask | NDArray[np.bool_] | Sequence[Box]
+    side: str | None = None
 
 
 def fold_of(patient: str, folds: int = FOLDS) -> int:
@@ -91,6 +98,7 @@ class LocationPrior:
     strength: float = STRENGTH
     source: str = ""
     patients: set[str] = field(default_factory=set)
+    sides: WordSides = field(default_factory=WordSides)
     _sums: dict[tuple[_Level, int], FloatMap] = field(default_factory=dict, repr=False)
     _counts: dict[tuple[_Level, int], int] = field(default_factory=dict, repr=False)
     _judges: list[tuple[bytes, int, WordKey, NDArray[np.uint8]]] = field(default_factory=list, repr=False)
@@ -126,6 +134,7 @@ class LocationPrior:
             else:
                 self._sums[place] = covered.copy()
             self._counts[place] = self._counts.get(place, 0) + 1
+        self.sides.add(key, fold, row.side or side_of_target(pixels, 0.5))
         self._keep_judge(row, fold, key, covered, pixels)
 
     def _keep_judge(self, row: PriorRow, fold: int, key: WordKey, covered: FloatMap, pixels: NDArray[np.bool_]) -> None:

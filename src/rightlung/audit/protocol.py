@@ -1,7 +1,8 @@
 """What a score depends on besides the model. A short hash of it is printed with every number.
 
 Two scores with different hashes must not be compared. The hash is taken over what was asked and how it was scored, not
-over where the files lie: the phrase set has a hash of its own, of every study, phrase and target.
+over where the files lie: the phrase set has a hash of its own, of every study, patient, phrase and target, and so has
+what the prior was fitted on, where that is something else.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rightlung.audit.sidedness import AT_LEAST, GIVEN_AWAY
 from rightlung.scoring.localisation.settings import SHARES, THRESHOLDS
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 
 BOX_SIZE = 256
 """Boxes are painted onto a mask of so many pixels a side: a box is a fraction of the image and has no pixels."""
@@ -33,7 +35,7 @@ class Protocol:
 
     source: str
     phrase_set: str
-    """Hash of studies, phrases and targets; see `PhraseSetHash`."""
+    """Hash of studies, patients, phrases and targets; see `PhraseSetHash`."""
     target_kinds: tuple[str, ...]
     resamples: int = 10_000
     level: float = 0.95
@@ -55,6 +57,11 @@ class Protocol:
     tolerance: float = 0.0
     midline: str = "between the lungs' boxes where the source has them, else the spine's box, else the image's middle"
     one_sided: float = ONE_SIDED
+    side_from_image: str = (
+        f"phrases that name no side, no devices, and no words of which {100 * GIVEN_AWAY:g} % or more of at least "
+        f"{AT_LEAST} one-sided targets of other patients lie on one side"
+    )
+    movement: str = "half the L1 distance of maps of mass one, and the peaks' distance, on 64 x 64 cells"
     size_limits: tuple[float, float] = (SMALL, LARGE)
     labels: str = "uncertain counts as asserted; unnamed is unknown; phrases without a target give abstention only"
     averaging: str = "mean over phrases; intervals by patient-clustered bootstrap (BCa)"
@@ -73,15 +80,15 @@ class Protocol:
 
 
 class PhraseSetHash:
-    """A hash of studies, phrases and targets that does not depend on the order in which they come."""
+    """A hash of studies, phrases, targets and facts about them that does not depend on the order in which they come."""
 
     def __init__(self) -> None:
         self._total = 0
 
-    def add(self, study: str, query: str, text: str, target: bytes) -> None:
-        """Take in one phrase with a digest of its target (empty where it has none)."""
-        facts = json.dumps([study, query, text]).encode()
-        digest = hashlib.sha256(hashlib.sha256(facts).digest() + target).digest()
+    def add(self, study: str, query: str, text: str, target: bytes, **facts: Any) -> None:
+        """Take in one phrase with a digest of its target (empty where it has none) and what else is known of it."""
+        known = json.dumps([study, query, text, facts], sort_keys=True).encode()
+        digest = hashlib.sha256(hashlib.sha256(known).digest() + target).digest()
         self._total = (self._total + int.from_bytes(digest, "big")) % 2**256
 
     @property

@@ -14,19 +14,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.audit.aggregate import Instances, Sureness, aggregate
 from rightlung.audit.gallery import make_gallery
 from rightlung.audit.instances import write_instances
 from rightlung.audit.page import render_page
 from rightlung.audit.prior import LocationPrior, PriorRow
-from rightlung.audit.protocol import Protocol
+from rightlung.audit.protocol import PhraseSetHash, Protocol
 from rightlung.audit.summary import sentences
-from rightlung.audit.targets import MaskStore, Targets, gather_targets, target_pixels
-from rightlung.core import InputError, OutputError, Phrase, Study
-from rightlung.predictions import Predictions, open_predictions
+from rightlung.audit.targets import (
+    MaskStore,
+    Target,
+    Targets,
+    gather_targets,
+    midline_of,
+    phrase_facts,
+    side_of_target,
+    target_digest,
+    target_pixels,
+)
+from rightlung.core import InputError, OutputError, Phrase
+from rightlung.predictions import Predictions, open_predictions, phrase_query
 from rightlung.predictions.prediction import PHRASE_QUERY
 from rightlung.studies import Source, open_source
+
+_LOOK = "import pyarrow.parquet as pq; print(*pq.read_table({path!r}).slice(0, 3).to_pylist(), sep='\\n')"
 
 Progress = Callable[[str, int, int], None]
 """Called with the stage, how much of it is done, and how much there is."""
@@ -92,8 +107,8 @@ def audit(
     prior = LocationPrior(source=studies.address)
     with MaskStore() as store:
 
-        def learn(_: Study, phrase: Phrase, patient: str, pixels: Any) -> None:
-            prior.add(PriorRow(patient, phrase.text, phrase.findings, pixels))
+        def learn(phrase: Phrase, target: Target, pixels: NDArray[np.bool_]) -> None:
+            prior.add(PriorRow(target.patient, phrase.text, phrase.findings, pixels, target.side))
 
         targets = gather_targets(
             studies,
@@ -104,12 +119,12 @@ def audit(
         )
         if not targets.phrases:
             raise InputError(_nothing_matches(opened, studies, targets))
-        fitted = studies.address
+        fitted, prior_set = studies.address, None
         if prior_source is not None:
             elsewhere = open_source(prior_source) if isinstance(prior_source, str) else prior_source
             fitted = elsewhere.address
-            _fit_elsewhere(prior, elsewhere, tell)
-        protocol = _protocol(targets, studies, sure, prior, fitted, prior_source is not None)
+            prior_set = _fit_elsewhere(prior, elsewhere, tell)
+        protocol = _protocol(targets, studies, sure, prior, fitted, prior_set)
         metadata = {"rightlung.protocol": json.dumps(protocol.as_json()), "rightlung.model": opened.model or ""}
         rows = write_instances(
             folder / "instances.parquet",
@@ -185,20 +200,27 @@ def _nothing_matches(predictions: Predictions, source: Source, targets: Targets)
     return f"{predictions.path}: none of the studies in the predictions{named} is in {source.address}{example}"
 
 
-def _fit_elsewhere(prior: LocationPrior, source: Source, tell: Progress) -> None:
+def _fit_elsewhere(prior: LocationPrior, source: Source, tell: Progress) -> str:
+    """Fit the prior on a source of its own and return a hash of what it was fitted on."""
     prior.source = source.address
+    fitted_on = PhraseSetHash()
     for done, study in enumerate(source, start=1):
-        for phrase in study.phrases:
+        patient, midline = study.patient or f"study {study.id}", midline_of(study)
+        for index, phrase in enumerate(study.phrases):
             pixels, _ = target_pixels(phrase)
             if pixels is not None:
-                prior.add(PriorRow(study.patient or f"study {study.id}", phrase.text, phrase.findings, pixels))
+                side = side_of_target(pixels, midline)
+                prior.add(PriorRow(patient, phrase.text, phrase.findings, pixels, side))
+                facts = phrase_facts(phrase, patient, midline)
+                fitted_on.add(study.id, phrase_query(index), phrase.text, target_digest(pixels), **facts)
         tell("fitting the prior", done, len(source))
     if not len(prior):
         raise InputError(f"source {source.address} has no phrase with a target to fit a prior on")
+    return fitted_on.digest
 
 
 def _protocol(
-    targets: Targets, source: Source, sure: Sureness, prior: LocationPrior, fitted: str, elsewhere: bool
+    targets: Targets, source: Source, sure: Sureness, prior: LocationPrior, fitted: str, prior_set: str | None
 ) -> Protocol:
     kinds = sorted({target.kind for target in targets.phrases.values() if target.kind is not None})
     return Protocol(
@@ -209,7 +231,7 @@ def _protocol(
         level=sure.level,
         seed=sure.seed,
         prior_source=fitted,
-        prior_set=f"fitted on {fitted}" if elsewhere else "the same phrases, other patients",
+        prior_set="the same phrases, other patients" if prior_set is None else f"other phrases, {prior_set}",
         prior_folds=prior.folds,
     )
 
@@ -246,7 +268,7 @@ def _result(
 def _next_steps(predictions: Predictions, source: Source, folder: Path) -> tuple[str, ...]:
     return (
         "# the table behind every number, a row an answer",
-        f"python -c \"import pandas; print(pandas.read_parquet('{folder / 'instances.parquet'}').describe())\"",
+        shlex.join(["python", "-c", _LOOK.format(path=str(folder / "instances.parquet"))]),
         "# what the predictions hold",
         shlex.join(["rightlung", "predictions", str(predictions.path)]),
         "# look at the studies",

@@ -18,6 +18,8 @@ NAMES = {
     "abstention": "abstention",
     "similarity_global": "similarity, whole image",
     "similarity_local": "similarity, local",
+    "moved_mass": "mass that moves",
+    "moved_peak": "way of the peak",
 }
 
 
@@ -64,8 +66,14 @@ def verdict(difference: Mapping[str, Any] | None) -> str:
 
 
 def percent(value: Mapping[str, Any]) -> str:
-    """Return a share with its interval in percent."""
+    """Return a share with its interval in percent, a dash where there is none.
+
+    >>> percent({"estimate": 0.5, "low": 0.25, "high": 0.75})
+    '50 % (25 to 75 %)'
+    """
     parts = [value["estimate"], value["low"], value["high"]]
+    if parts[0] is None or parts[0] != parts[0]:
+        return "–"
     if any(part is None or part != part for part in parts):
         return f"{100 * value['estimate']:.0f} %"
     estimate, low, high = (100 * part for part in parts)
@@ -146,49 +154,81 @@ def _sides(sides: Mapping[str, Any]) -> Iterator[str]:
     if sides["named"] is not None:
         yield f"Where the phrase names the finding's side, the peak is on it in {percent(sides['named']['model'])}."
     if sides["from_image"] is not None:
-        prior = sides["from_image"]["prior"]
-        beside = f" (the prior: {percent(prior)})" if prior is not None else ""
-        yield (
-            f"Where no word names the side and only the image can tell, the peak is on the finding's side in "
-            f"{percent(sides['from_image']['model'])}{beside}."
-        )
+        yield _from_image(sides["from_image"], sides["left_out"])
+
+
+def _from_image(found: Mapping[str, Any], left_out: Mapping[str, int]) -> str:
+    """Say what the image tells of the side: first of all whether it is more than the prior knows."""
+    model, prior, difference = found["model"], found["prior"], found["difference"]
+    if prior is None:
+        said = f"the peak is on the finding's side in {percent(model)}; no prior was fitted to compare with"
+    else:
+        gain = "no difference from the prior is shown"
+        if difference["shown"]:
+            gain = f"the model differs from the prior by {span(difference, signed=True)}"
+        said = f"{gain}: the peak is on the finding's side in {percent(model)}, the prior's in {percent(prior)}"
+    without = f" ({left_out_note(left_out)})" if any(left_out.values()) else ""
+    return f"Where no word gives the side away and only the image can tell, {said}{without}."
+
+
+def left_out_note(left_out: Mapping[str, int]) -> str:
+    """Say how many phrases that name no side were left out, and why."""
+    return (
+        f"phrases that name no side but were left out: {left_out['words']:,} whose words give it away, "
+        f"{left_out['device']:,} about devices"
+    )
+
+
+def movement(condition: Mapping[str, Any]) -> str | None:
+    """Say how far a condition moves the maps, ``None`` where that was not measured."""
+    mass, peak = (condition["moved"].get(name) for name in ("moved_mass", "moved_peak"))
+    if mass is None or peak is None:
+        return None
+    if mass["estimate"] == 0:  # a mean of what is never negative: every single one is zero
+        return f"leaves all {mass['phrases']:,} maps as they were"
+    return f"moves {percent(mass)} of the maps' mass, and the peak by {span(peak)} of the image's size"
 
 
 def _swapped(condition: Mapping[str, Any] | None) -> Iterator[str]:
-    change = (condition or {}).get("change", {}).get("average_precision")
-    if condition is None or change is None:
+    if condition is None or not condition["change"]:
         return
-    follows = condition.get("follows_words")
+    moves = movement(condition)
+    if moves is not None:
+        yield f"Swapping left and right in the words {moves}."
+    change, follows = condition["change"].get("average_precision"), condition.get("follows_words")
     where = f" The peak then lies on the side now named in {percent(follows)} of one-sided phrases." if follows else ""
-    if not change["shown"]:
-        yield f"Its maps do not move when left and right are swapped in the words: no difference shown.{where}"
-    else:
-        yield (
-            f"Its maps move when left and right are swapped in the words: average precision against the true side "
-            f"changes by {span(change, signed=True)}.{where}"
-        )
+    if change is not None:
+        said = f"average precision against the true side changes by {span(change, signed=True)}"
+        said = said if change["shown"] else "no difference in average precision is shown"
+        yield f"With left and right swapped, {said}.{where}"
 
 
 def _exchanged(condition: Mapping[str, Any] | None) -> Iterator[str]:
-    change = (condition or {}).get("change", {}).get("average_precision")
-    if condition is None or change is None:
+    if condition is None or not condition["change"]:
+        return
+    moves = movement(condition)
+    if moves is not None:
+        yield f"Showing another patient's image {moves}."
+    change = condition["change"].get("average_precision")
+    if change is None:
         return
     beside = condition["beside_prior"].get("average_precision", {}).get("difference")
-    if not change["shown"]:
-        said = "Shown another patient's image, its maps score the same: no difference shown"
-    else:
-        said = f"Shown another patient's image, its average precision changes by {span(change, signed=True)}"
+    said = "With another patient's image, no difference in average precision is shown"
+    if change["shown"]:
+        said = f"With another patient's image, average precision changes by {span(change, signed=True)}"
     if beside is None:
         yield f"{said}."
     elif not beside["shown"]:
-        yield f"{said}; what is left shows no difference from the prior."
+        yield f"{said}; no difference of what is left from the prior is shown."
     else:
         place = "above" if beside["estimate"] > 0 else "below"
         yield f"{said}; what is left lies {place} the prior by {span(beside, signed=True)}."
 
 
 def _abstention(abstention: Mapping[str, Any]) -> Iterator[str]:
-    if not abstention["ever"]:
+    if not abstention["given"]:
+        yield "The predictions give no abstention."
+    elif not abstention["ever"]:
         yield "The model never abstains."
     elif abstention["auroc"] is not None:
         yield (

@@ -10,7 +10,7 @@ import hashlib
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Literal, cast
+from typing import IO, Any, Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,8 +97,8 @@ class Targets:
     studies_without_patient: int
 
 
-Seen = Callable[[Study, Phrase, str, NDArray[np.bool_]], None]
-"""Called with every target on the way: the study, the phrase, the patient, the pixels."""
+Seen = Callable[[Phrase, Target, NDArray[np.bool_]], None]
+"""Called with every target on the way: the phrase, what is known of it, the pixels."""
 
 
 def gather_targets(
@@ -135,18 +135,33 @@ def gather_targets(
             digest = b""
             if pixels is not None and kind is not None:
                 packed = np.packbits(pixels).tobytes()
-                digest = hashlib.sha256(repr(pixels.shape).encode() + packed).digest()
+                digest = target_digest(pixels)
                 if digest not in places:
                     places[digest] = store.add(packed, (pixels.shape[0], pixels.shape[1]))
-                if seen is not None:
-                    seen(study, phrase, patient, pixels)
-            phrases[study.id, query] = _target(
-                study, phrase, query, patient, midline, pixels, kind, places.get(digest) if digest else None
-            )
-            phrase_set.add(study.id, query, phrase.text, digest)
+            target = _target(study, phrase, query, patient, midline, pixels, kind, places.get(digest))
+            phrases[study.id, query] = target
+            if seen is not None and pixels is not None:
+                seen(phrase, target, pixels)
+            phrase_set.add(study.id, query, phrase.text, digest, **phrase_facts(phrase, patient, midline))
         if progress is not None:
             progress(done)
     return Targets(phrases, problems, phrase_set.digest, anonymous)
+
+
+def target_digest(pixels: NDArray[np.bool_]) -> bytes:
+    """Return a digest of a target's pixels."""
+    return hashlib.sha256(repr(pixels.shape).encode() + np.packbits(pixels).tobytes()).digest()
+
+
+def phrase_facts(phrase: Phrase, patient: str, midline: float) -> dict[str, Any]:
+    """Return what numbers depend on besides the text and the target: clusters, groups and sides."""
+    return {
+        "patient": patient,
+        "findings": sorted((name, str(polarity)) for name, polarity in phrase.findings.items()),
+        "regions": list(phrase.regions),
+        "midline": round(midline, 9),
+        "kind": "boxes" if phrase.mask is None else "mask",
+    }
 
 
 def _positions(source: Source, wanted: Mapping[str, Collection[int]]) -> tuple[list[int], list[str]]:
@@ -166,8 +181,13 @@ def _studies(source: Source, positions: Sequence[int], problems: list[str]) -> I
     for begin in range(0, len(positions), STUDIES_AT_ONCE):
         chunk = list(positions[begin : begin + STUDIES_AT_ONCE])
         if together is not None:
-            yield from together(chunk)
-            continue
+            try:
+                built = together(chunk)
+            except InputError:
+                pass  # which of them it was is found out one by one
+            else:
+                yield from built
+                continue
         for position in chunk:
             try:
                 study = source[position]

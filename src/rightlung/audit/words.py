@@ -20,7 +20,8 @@ NamedSide = Literal["left", "right", "both", "none"]
 _ZONE_WORDS: dict[str, str] = {
     "apex": r"apex|apices|apical|bi-?apical",
     "upper": r"[rl]u[lz]|suprahilar|upper[\s-]+(?:lung|lobe|zone|field|hemithora|third|left|right)[a-z]*",
-    "mid": r"rml|lml|[rl]mz|lingular?|mid-?(?:lung|zone)s?|mid(?:dle)?[\s-]+(?:lung|lobe|zone|field|third)[a-z]*",
+    "mid": r"[rl]mz|lingular?|mid-?(?:lung|zone)s?|mid(?:[\s-]+lobe|(?:dle)?[\s-]+(?:lung|zone|field|third))[a-z]*",
+    "middle lobe": r"[rl]ml|middle[\s-]+lobe[a-z]*",  # apart, for only the right lung has one
     "lower": r"[rl]l[lz]|infrahilar|lower[\s-]+(?:lung|lobe|zone|field|hemithora|third|left|right)[a-z]*",
     "base": r"bases?|basilar|basal|bi-?(?:basilar|basal)|subpulmonic",
     "hilum": r"peri-?hilar|para-?hilar|bi-?hilar|hil(?:ar|um|a|i)|central(?!\s+(?:venous|line|catheter))",

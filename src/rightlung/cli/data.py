@@ -1,4 +1,4 @@
-"""``rightlung data``: what a source holds."""
+"""``rightlung data``: what a source holds, and what is wrong with it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from rightlung.cli.output import print_json, say, say_problems
 from rightlung.core import InputError, Study
 from rightlung.drawing import Tile, save_sheet
 from rightlung.studies import Source, open_source
+from rightlung.studies.check import CheckResult, check_source
+from rightlung.studies.checks.finding import CHECKS, Severity, parse_severity
+
+_SHOWN = 3
+"""Findings of one check that are written out for a person."""
 
 
 def show(address: str, sheet: Path | None, count: int, seed: int, json: bool) -> None:
@@ -98,3 +103,45 @@ def _say(summary: dict[str, Any], sheet: Path | None) -> None:
         say(f"  {name}: {', '.join(listed[:12]) or 'none'}{more}")
     say(f"  drawn: {sheet}" if sheet is not None else "  images were not opened; --sheet FILE draws some")
     say_problems(summary["problems"], "rows or images left out")
+
+
+def check(address: str, limit: int | None, images: bool, least: str, json: bool) -> None:
+    """Say what is wrong with a source; exits with 3 where anything is."""
+    from rightlung.cli.stages import stages
+
+    severity = parse_severity(least)
+    with stages() as tell:
+        result = check_source(
+            address,
+            images=images,
+            limit=limit,
+            least=severity,
+            progress=lambda done, total: tell("checking", done, total or done),
+        )
+    if json:
+        print_json(result.as_dict())
+    else:
+        _say_check(result, images)
+    if result.total:
+        raise typer.Exit(Exit.SOME_LEFT_OUT)
+
+
+def _say_check(result: CheckResult, images: bool) -> None:
+    decoded = f"{result.images:,} images decoded" if images else "images not decoded"
+    say(result.address)
+    say(f"  {result.studies:,} studies looked at, {decoded}, {result.rows:,} rows compared")
+    for note in result.notes:
+        say(f"  note: {note}")
+    for (name, severity), count in sorted(result.counts.items(), key=_by_severity):
+        say(f"  {severity} {name} ({count:,}): {CHECKS[name][1]}")
+        shown = [found for found in result.findings if found.check == name and found.severity is severity]
+        for found in shown[:_SHOWN]:
+            say(f"    {found}")
+        if count > _SHOWN:
+            say(f"    … and {count - _SHOWN:,} more; --json lists them all")
+    say(f"  {result.total:,} findings" if result.total else "  nothing found")
+
+
+def _by_severity(entry: tuple[tuple[str, Severity], int]) -> tuple[int, int]:
+    (name, severity), _ = entry
+    return list(Severity).index(severity), list(CHECKS).index(name)

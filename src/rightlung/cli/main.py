@@ -30,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-data_app = typer.Typer(help="Look at studies: counts and pictures.", no_args_is_help=True)
+data_app = typer.Typer(help="Look at studies: counts, pictures, and what is wrong with them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
@@ -112,10 +112,26 @@ def data_show(
     show(source, sheet, count, seed, json)
 
 
+@data_app.command("check")
+def data_check(
+    source: Annotated[str, typer.Argument(help="Address of the studies, such as manifest:/data/mine.tar")],
+    limit: Annotated[int | None, typer.Option(min=1, help="Look at the first N studies only.", metavar="N")] = None,
+    images: Annotated[bool, typer.Option("--images/--no-images", help="Decode images and masks.")] = True,
+    least: Annotated[
+        str, typer.Option("--least", help="Least severity to tell: error, warning or hint.", metavar="SEVERITY")
+    ] = "hint",
+    json: Json = False,
+) -> None:
+    """Find what is wrong with a source: files, ids, splits, boxes, sides, masks, reports, labels."""
+    from rightlung.cli.data import check
+
+    check(source, limit, images, least, json)
+
+
 @app.command()
 def ground(
     image: Annotated[
-        str, typer.Argument(help="A PNG or JPEG file, a folder of them, or the address of a source.", metavar="IMAGE")
+        str, typer.Argument(help="A PNG, JPEG or DICOM file, a folder, or the address of a source.", metavar="IMAGE")
     ],
     phrases: Annotated[
         list[str] | None,
@@ -127,12 +143,15 @@ def ground(
     ] = Path("groundings"),
     batch_size: Annotated[int, typer.Option(min=1, help="Phrases at a time; halved if memory runs out.")] = 16,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; the GPU if there is one.")] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Read DICOM files whose header says they are no frontal chest radiograph.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show where a model sees a phrase: overlays as PNG, boxes, peak and its side as JSON."""
     from rightlung.cli.ground import run
 
-    run(image, phrases or [], model, out, batch_size, device, json)
+    run(image, phrases or [], model, out, batch_size, device, force, json)
 
 
 @app.command()
@@ -246,7 +265,8 @@ def _run() -> int:
         code = Exit.DONE
     except Exception as error:
         return _explained(error)
-    if code == Exit.INTERRUPTED:  # some versions of typer make a code of the interruption, some hand it on
+    # Some versions of typer make a code of the interruption, some hand it on. Training says itself how it goes on.
+    if code == Exit.INTERRUPTED and sys.argv[1:2] != ["train"]:
         say("interrupted; what is complete is kept, and the same command goes on from there")
     return int(code) if isinstance(code, int) else Exit.DONE
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.cli.output import print_json, say
+from rightlung.cli.exits import Exit
+from rightlung.cli.output import print_json, say, say_problems
 from rightlung.core.errors import unknown_name
+
+if TYPE_CHECKING:
+    from rightlung.training.loop import Outcome
 
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 STRATEGIES = ("auto", "ddp", "fsdp")
@@ -44,16 +50,21 @@ def run(
     try:
         outcome = train(recipe, out, resume=resume, machine=Machine(**machine), progress=Progress(say=say))
     except KeyboardInterrupt as error:
-        if str(error):
-            say(str(error))
+        say(str(error) or "interrupted; --resume goes on from the last checkpoint, where there is one")
         raise
-    result = asdict(outcome)
     if json:
-        print_json({**result, "note": NOT_A_MEDICAL_DEVICE})
-        return
+        print_json({**asdict(outcome), "note": NOT_A_MEDICAL_DEVICE})
+    else:
+        _describe(outcome, out)
+    if outcome.left_out:
+        raise typer.Exit(Exit.SOME_LEFT_OUT)
+
+
+def _describe(outcome: Outcome, out: Path) -> None:
     say(f"{outcome.model}: trained for {outcome.steps:,} steps, last loss {outcome.loss:.4g}")
-    for name, value in cast(dict[str, float], result["validation"]).items():
+    for name, value in outcome.validation.items():
         say(f"  validation {name}: {value:.4g}")
     say(f"  figures: {out / 'log.csv'}, drawn in {out / 'curve.png'}")
     say(f"  look at it: rightlung models {outcome.model}")
+    say_problems(outcome.left_out, "studies could not be used and were left out")
     say(f"  {NOT_A_MEDICAL_DEVICE}")

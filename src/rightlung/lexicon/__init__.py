@@ -1,6 +1,7 @@
 """What the words mean: regions, findings, the data sets' labels and the maps between them, prompts, sides, sentences.
 
-Cheap to import: no numpy, and the data files but one (the regions) are read on first use.
+Cheap to import: no numpy, and the data files but one (the regions) are read on first use. What a report says is read by
+`rightlung.lexicon.labeller`, which is not imported here.
 """
 
 from rightlung.lexicon.findings import FINDINGS, Finding, find, finding
@@ -17,11 +18,12 @@ from rightlung.lexicon.regions import (
     mirror_region,
     region,
 )
+from rightlung.lexicon.sections import Section, find_sections, report_sections
 from rightlung.lexicon.sentences import split_sentences
 
 __all__ = [
     "FINDINGS", "IMAGENOME_REGIONS", "LABEL_SETS", "PAIRED_REGIONS", "REGIONS", "Finding", "LabelMap",
-    "LabelSet", "Region", "ancestors", "descendants", "find", "finding", "label_map", "label_set", "mirror_phrase",
-    "mirror_region", "negative_prompts", "positive_prompts", "prompt", "region", "side_of", "sides_in",
-    "split_sentences", "swap_sides",
+    "LabelSet", "Region", "Section", "ancestors", "descendants", "find", "find_sections", "finding", "label_map",
+    "label_set", "mirror_phrase", "mirror_region", "negative_prompts", "positive_prompts", "prompt", "region",
+    "report_sections", "side_of", "sides_in", "split_sentences", "swap_sides",
 ]  # fmt: skip

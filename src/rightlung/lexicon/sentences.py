@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import re
 
+from rightlung.lexicon.headings import HEADING as _HEADING
 from rightlung.lexicon.loading import check_text
 
 
@@ -53,12 +54,6 @@ _CONTINUES = _words(
     "that which its has have been be there as than into via through near above below between per since"
 )
 _MARK = re.compile(r"X{2,}|_{2,}|\[\*\*.*\*\*\]|<[A-Z_]+>")
-_SECTIONS = (
-    "findings|impressions?|comparisons?|indications?|techniques?|history|clinical history|conclusions?|addendum|"
-    "examination|exam|recommendations?|findings/impression|findings and impression|reason for exam(?:ination)?|"
-    "notification"
-)
-_HEADING = re.compile(rf"(?:(?i:{_SECTIONS})|(?=[^\n:]*[A-Z]{{4}})[A-Z][A-Z0-9 ,/&()'-]*):(?=\s|$)")
 # A dash without a space is a bullet only before a capital: "-sided" may be wrapped text.
 _BULLET = re.compile(r"(?:[-–—*](?:\s+|(?=[A-Z]))|[•·▪●◦‣]\s*)(?![-–—*•\s]*$)")
 # These are bullets wherever they stand.

@@ -14,13 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core.box import Box
-from rightlung.core.heatmap import Heatmap
 from rightlung.phantom.scene import Scene
 from rightlung.phantom.streams import Stream
-
-GRID = 32
-SPREAD = 0.035
-"""One degree of the visual field in widths of the picture: shown 33 cm wide, seen from 65 cm."""
 
 SCAN: tuple[str, ...] = (
     "mediastinum", "trachea", "right apical zone", "left apical zone", "right upper lung zone", "left upper lung zone",
@@ -89,13 +84,3 @@ def _dwell(mask: NDArray[np.bool_], severity: float, stream: Stream) -> list[Fix
 def _nearest(fixation: Fixation, stations: Sequence[str], regions: Mapping[str, Box]) -> str:
     x, y, _ = fixation
     return min(stations, key=lambda name: math.dist(regions[name].centre, (x, y)))
-
-
-def gaze_map(path: Sequence[Sequence[float]], grid: int = GRID) -> Heatmap:
-    """Return the share of looking time on a grid: each fixation a Gaussian of one degree, weighted by its seconds."""
-    given = np.asarray(path, dtype=np.float64).reshape(-1, 3)
-    centres = (np.arange(grid) + 0.5) / grid
-    across = np.exp(-0.5 * ((centres[None] - given[:, :1]) / SPREAD) ** 2)
-    down = np.exp(-0.5 * ((centres[None] - given[:, 1:2]) / SPREAD) ** 2)
-    values = (down * given[:, 2:]).T @ across
-    return Heatmap((values / max(float(values.sum()), 1e-12)).astype(np.float32))

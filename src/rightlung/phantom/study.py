@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core import Box, FrozenMapping, Image, InputError, Mask, Phrase, Study
+from rightlung.core.gaze import gaze_map
 from rightlung.phantom.config import FINDING_ORDER, PhantomConfig
 from rightlung.phantom.faults import (
     Fault,
@@ -27,7 +28,7 @@ from rightlung.phantom.faults import (
     strikes,
     wrong_targets,
 )
-from rightlung.phantom.gaze import fixations, gaze_map
+from rightlung.phantom.gaze import fixations
 from rightlung.phantom.graph import scene_graph
 from rightlung.phantom.render import LARGEST, SMALLEST, Rendering, render
 from rightlung.phantom.report import Statement, assemble_report, write_report

@@ -1,4 +1,6 @@
-"""PNG and JPEG files as radiographs, float32 ``(height, width)`` in 0–1, size-limited before a pixel is decoded.
+"""PNG, JPEG and DICOM files as radiographs, float32 ``(height, width)`` in 0–1, size-limited before a pixel is decoded.
+
+DICOM is read by `rightlung.studies.dicom`; the rest here. What a file is, is decided by its content, never by its name.
 
 - Eight bits are divided by 255; 16-bit grey PNG keeps its full depth and is divided by 65,535. Pillow brings 16-bit
   *colour* PNG (and 16-bit grey with transparency) down to eight bits; radiographs are not stored that way.
@@ -37,12 +39,19 @@ def read_image(
     max_pixels: int = MAX_PIXELS,
     max_bytes: int = MAX_BYTES,
     name: str | None = None,
+    force: bool = False,
 ) -> Image:
-    """Read a PNG or JPEG file (a path, or its bytes) as float32 ``(height, width)`` in 0–1.
+    """Read a PNG, JPEG or DICOM file (a path, or its bytes) as float32 ``(height, width)`` in 0–1, 1 being white.
 
-    ``name`` is what sentences about the file call it; a path is called by itself.
+    ``name`` is what sentences about the file call it; a path is called by itself. A DICOM file whose header says that
+    it is no frontal chest radiograph is refused with the reason, unless it is read by ``force``; what the header
+    says can be had from `rightlung.studies.dicom.read_dicom`.
     """
-    data, what = _bytes_of(source, max_bytes, name, "the image")
+    data, what = bytes_of(source, max_bytes, name, "the image")
+    if _is_dicom(data):
+        from rightlung.studies.dicom import read_dicom
+
+        return read_dicom(data, force=force, max_pixels=max_pixels, max_bytes=max_bytes, name=what).image
     return _grey(_decode(data, what, max_pixels, "image"))
 
 
@@ -57,13 +66,14 @@ def read_mask(
 
     JPEG is refused: its compression turns zeros next to an edge into ones.
     """
-    data, what = _bytes_of(source, max_bytes, name, "the mask")
+    data, what = bytes_of(source, max_bytes, name, "the mask")
     return Mask(_set_pixels(_decode(data, what, max_pixels, "mask")))
 
 
-def _bytes_of(
+def bytes_of(
     source: str | os.PathLike[str] | bytes, max_bytes: int, name: str | None, fallback: str
 ) -> tuple[bytes, str]:
+    """Return the bytes of a file, or those given, and what sentences call it."""
     if isinstance(source, bytes | bytearray | memoryview):
         what = name or fallback
         check_byte_count(len(source), max_bytes, what)
@@ -81,10 +91,16 @@ def _format_of(data: bytes, what: str, kind: str) -> Format:
         if kind == "mask":
             raise InputError(f"{what} is a JPEG file; a mask must be PNG, because JPEG blurs its edges")
         return "JPEG"
-    if data[128:132] == b"DICM":
-        raise InputError(f"{what} is a DICOM file, which is not read yet; export it as PNG (16-bit keeps its depth)")
-    expected = "PNG or JPEG" if kind == "image" else "PNG"
+    if kind == "mask" and _is_dicom(data):
+        raise InputError(f"{what} is a DICOM file; a mask must be PNG")
+    expected = "PNG, JPEG or DICOM" if kind == "image" else "PNG"
     raise InputError(f"{what} is not an image in {expected} format")
+
+
+def _is_dicom(data: bytes) -> bool:
+    from rightlung.studies.dicom import is_dicom
+
+    return not data.startswith((png.SIGNATURE, b"\xff\xd8\xff")) and is_dicom(data)
 
 
 def _check_pixel_count(width: int, height: int, max_pixels: int, what: str) -> None:

@@ -89,7 +89,7 @@ class ManifestSource(Source):
         """Pass over all rows once, remembering where the wanted ones lie and what is wrong with the bad ones."""
         first_lines: dict[str, int] = {}
         splits: set[str] = set()
-        for line_number, offset, line in _lines(self._storage):
+        for line_number, offset, line in manifest_lines(self._storage):
             try:
                 row = _parse_line(line)
                 for field, name in row.files():
@@ -142,7 +142,7 @@ class ManifestSource(Source):
             raise ProblemError(self._problem(self._lines[position], error)) from error
 
 
-def _lines(storage: Storage) -> Iterator[tuple[int, int, bytes]]:
+def manifest_lines(storage: Storage) -> Iterator[tuple[int, int, bytes]]:
     """Yield number, offset in the file, and content of each line that is not blank; longer than the limit, cut off."""
     position, end = storage.manifest_offset, storage.manifest_offset + storage.manifest_size
     number = 0

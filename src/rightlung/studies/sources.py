@@ -13,6 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from urllib.parse import unquote
 
 from rightlung.core import FrozenMapping, InputError, Study
@@ -170,7 +171,34 @@ def _open_phantom(address: Address) -> Source:
     return open_phantom(address)
 
 
-_openers: dict[str, Opener] = {"manifest": _open_manifest, "phantom": _open_phantom}
+def _reader(module: str, opener: str) -> Opener:
+    """Return what opens addresses with a reader of `rightlung.studies.readers`, imported when first asked for."""
+
+    def open_address(address: Address) -> Source:
+        source: Source = getattr(import_module(f"rightlung.studies.readers.{module}"), opener)(address)
+        return source
+
+    return open_address
+
+
+_openers: dict[str, Opener] = {
+    "manifest": _open_manifest,
+    "phantom": _open_phantom,
+    "chestx-det": _reader("chestx_det", "open_chestx_det"),
+    "chexlocalize": _reader("chexlocalize", "open_chexlocalize"),
+    "chexpert": _reader("chexpert", "open_chexpert"),
+    "nih": _reader("nih", "open_nih"),
+    "rsna": _reader("rsna", "open_rsna"),
+    "siim": _reader("siim", "open_siim"),
+    "vindr": _reader("vindr", "open_vindr"),
+    "egd": _reader("egd", "open_egd"),
+    "imagenome": _reader("imagenome", "open_imagenome"),
+    "mimic": _reader("mimic", "open_mimic"),
+    "mscxr": _reader("mscxr", "open_mscxr"),
+    "openi": _reader("openi", "open_openi"),
+    "padchest-gr": _reader("padchest_gr", "open_padchest_gr"),
+    "reflacx": _reader("reflacx", "open_reflacx"),
+}
 
 
 def register_source(scheme: str, opener: Opener) -> None:

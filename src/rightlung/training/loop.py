@@ -32,6 +32,7 @@ from rightlung.training.preparing import (
     check_same_data,
     keep_start,
     launched,
+    left_out,
     lengths,
     model_class,
     open_all,
@@ -40,14 +41,15 @@ from rightlung.training.preparing import (
 from rightlung.training.recipe import Recipe
 from rightlung.training.record import Interruption, Record
 from rightlung.training.sharding import named_parameters
-from rightlung.training.trouble import is_out_of_memory, out_of_memory
+from rightlung.training.trouble import enough_memory, is_out_of_memory, out_of_memory
 from rightlung.training.validation import validate
 from rightlung.training.watching import Board, Log, Progress, Row
-from rightlung.training.weights import Weights, build_optimiser, copied, rate_at, set_rate
+from rightlung.training.weights import Weights, build_optimiser, copied, move, rate_at, set_rate
 
 __all__ = ["Machine", "Outcome", "train"]
 
 SHOWN = "validation "
+SMALLER = "a smaller batch.size or a smaller model may fit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class Outcome:
     seconds: float
     images_per_second: float
     device: str
+    left_out: Sequence[str] = ()  # what is wrong with the studies that could not be used
 
 
 def train(
@@ -95,7 +98,7 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
     # The data, and the model before the first step: kept in the folder, so that every process and every resumption
     # begins with the same.
     entries = open_all(recipe, fabric.device, shown)
-    validation = validation_batches(recipe, fabric.device, shown) if rank == 0 else []
+    validation, unjudged = validation_batches(recipe, fabric.device, shown) if rank == 0 else ([], ())
     maker = None if recipe.model.kind is None else model_class(recipe.model.kind)
     if rank == 0 and not folder.start.is_dir():
         keep_start(recipe, maker, folder, entries)
@@ -118,7 +121,7 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
     weights = Weights(model, averaged, inner, plain_optimiser, recipe.averaging, sharded)
     start = 0
     if (checkpoint := last_checkpoint(folder.checkpoints)) is not None:
-        check_same_data(checkpoint, entries)
+        check_same_data(checkpoint, entries, world)
         weights.load(checkpoint.tensors)
         fabric.strategy.precision.load_state_dict(checkpoint.facts["precision"])
         start = checkpoint.step
@@ -133,21 +136,22 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
     log = Log(folder.log, start) if rank == 0 else None
     board = Board(folder.board, start) if rank == 0 else None
     began, last = time.monotonic(), {name: value for row in (log.rows if log else []) for name, value in row.items()}
-    step = start
+    step, where = start, str(fabric.device)
     images_a_step = recipe.batch.size * parts * world
+    batch: TrainingBatch | None = None
     with contextlib.closing(drawn), shown.begin(start, steps, images_a_step), Interruption() as interrupted:
         while step < steps:
             set_rate(plain_optimiser, rate_at(step, recipe.optimiser.rate, recipe.schedule))
             torch.manual_seed(step_seed(recipe.seed, step, rank, "dropout"))
             try:
                 for part in range(parts):
+                    batch = None  # the one before: its memory is wanted
                     batch = next(drawn)
                     with fabric.no_backward_sync(wrapped, enabled=part < parts - 1):
                         terms = wrapped(_Held(batch, joint))
                         loss = _weighted(terms, recipe.losses)
                         fabric.backward(loss / parts)
                     record.add(step, part, loss, terms)
-                    del batch
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -156,14 +160,14 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
                 failed = False
             if failed:  # outside the handler, whose traceback would keep the memory
                 optimiser.zero_grad(set_to_none=True)
+                batch = None
                 attempt = _attempt(recipe, entries, fabric, model, step) if world == 1 else None
-                raise out_of_memory(recipe.batch.size, parts, str(fabric.device), attempt)
-            if recipe.optimiser.clip > 0:
-                norm = fabric.clip_gradients(
-                    wrapped, optimiser, max_norm=recipe.optimiser.clip, error_if_nonfinite=False
-                )
+                raise out_of_memory(recipe.batch.size, parts, where, attempt)
+            with enough_memory(where, f"to move the weights at step {step + 1}", SMALLER):
+                most = recipe.optimiser.clip or math.inf  # of which the norm is wanted all the same
+                norm = fabric.clip_gradients(wrapped, optimiser, max_norm=most, error_if_nonfinite=False)
                 record.norm(step, norm)
-            optimiser.step()
+                move(optimiser, step, rate_at(step, recipe.optimiser.rate, recipe.schedule))
             optimiser.zero_grad(set_to_none=True)
             step += 1
             weights.follow(step)
@@ -181,10 +185,18 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
                     fabric.all_reduce(torch.tensor(float(interrupted.now), device=fabric.device), reduce_op="max")
                 )
                 at_checkpoint = at_checkpoint or stop
+            if (at_checkpoint or at_validation) and batch is not None:
+                # What this step has made of the weights shows only now, and what is spoilt is neither judged nor kept.
+                record.check_weights(step, batch, {}, weights.finite())
+                with enough_memory(where, f"to look at a batch of {recipe.batch.size} again", SMALLER):
+                    record.check_weights(step, batch, _seen_again(wrapped, batch, joint), True)
             if at_validation:
                 judged = weights.averaged_model()
                 if rank == 0 and validation and recipe.data.validation is not None:
-                    row |= validate(judged, validation, recipe.losses, recipe.data.validation.grounded)
+                    with enough_memory(where, f"to validate with {len(validation[0])} images at a time", SMALLER):
+                        found = validate(judged, validation, recipe.losses, recipe.data.validation.grounded)
+                    record.check_validation(step, validation[0], found)
+                    row |= found
                 fabric.barrier()
             row["images per second"] = shown.images_per_second(step)
             if log is not None and board is not None:
@@ -195,7 +207,11 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
             if at_checkpoint:
                 tensors = weights.tensors()
                 if rank == 0:
-                    facts = {"precision": fabric.strategy.precision.state_dict(), "studies": lengths(entries)}
+                    facts = {
+                        "precision": fabric.strategy.precision.state_dict(),
+                        "studies": lengths(entries),
+                        "processes": world,
+                    }
                     save_checkpoint(folder.checkpoints, Checkpoint(step, tensors, facts))
                 fabric.barrier()
             if stop and step < steps:
@@ -203,6 +219,8 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
                     draw_curve(folder.log, folder.curve)
                 raise KeyboardInterrupt(f"stopped after step {step} of {steps}; --resume goes on from there")
 
+    if not weights.finite():  # in a checkpoint of the last step, which was all that there was to do
+        raise InputError(f"{folder.checkpoints}: the weights after step {step} are no numbers")
     trained = weights.averaged_model()
     outcome = Outcome(
         model=str(folder.model),
@@ -213,7 +231,8 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
         best=_best(log.rows if log is not None else []),
         seconds=time.monotonic() - began,
         images_per_second=last.get("images per second", math.nan),
-        device=str(fabric.device),
+        device=where,
+        left_out=(*left_out(entries), *unjudged),
     )
     if rank == 0:
         if board is not None:
@@ -258,6 +277,17 @@ def _weighted(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tens
         if name not in terms:
             raise unknown_name("term of the model's loss in losses:", name, terms)
     return torch.stack([weight * terms[name].float() for name, weight in weights.items() if weight > 0]).sum()
+
+
+@torch.no_grad()
+def _seen_again(wrapped: Any, batch: TrainingBatch, joint: Gather | None) -> dict[str, Tensor]:
+    """Return the terms of a batch's loss with the weights as they are now. All processes must call it."""
+    wrapped.eval()  # nothing is drawn by chance, and no running statistic moves
+    try:
+        terms: dict[str, Tensor] = wrapped(_Held(batch, joint))
+    finally:
+        wrapped.train()
+    return terms
 
 
 def _attempt(recipe: Recipe, entries: Entries, fabric: Any, model: nn.Module, step: int) -> Callable[[int], None]:

@@ -66,6 +66,10 @@ class Studies(Protocol):
     universe: frozenset[str]
     """Every finding that the labels of some study name."""
 
+    @property
+    def problems(self) -> Sequence[str]:
+        """What is wrong with the studies that were left out."""
+
     def __len__(self) -> int: ...
 
     def facts(self, number: int) -> Facts:
@@ -78,8 +82,10 @@ class Studies(Protocol):
 class Pool:
     """Studies whose pictures and masks are all on the device."""
 
-    def __init__(self, images: Tensor, shares: Tensor, first: list[int], facts: list[Facts]) -> None:
-        self.images, self.first, self._facts = images, first, facts
+    def __init__(
+        self, images: Tensor, shares: Tensor, first: list[int], facts: list[Facts], problems: Sequence[str] = ()
+    ) -> None:
+        self.images, self.first, self._facts, self.problems = images, first, facts, problems
         self.shares = shares
         self.universe = frozenset(name for one in facts for name in (*one.labels, *one.absent))
 
@@ -98,9 +104,14 @@ class Pool:
 
     @classmethod
     def filled(
-        cls, parts: Iterable[tuple[Pictures, list[Facts]]], count: int, device: torch.device, advance: Advance
+        cls,
+        parts: Iterable[tuple[Pictures, list[Facts]]],
+        count: int,
+        device: torch.device,
+        advance: Advance,
+        problems: Sequence[str] = (),
     ) -> Pool:
-        """Gather studies that come in parts."""
+        """Gather studies that come in parts; ``problems`` may grow meanwhile."""
         images: Tensor | None = None
         shares: list[Tensor] = []
         first: list[int] = []
@@ -118,7 +129,7 @@ class Pool:
         if images is None or not facts:
             raise InputError("there is no study that could be trained on")
         empty = torch.zeros(1, *shares[0].shape[1:], dtype=torch.uint8, device=device)
-        return cls(images[: len(facts)], torch.cat([*shares, empty]), first, facts)
+        return cls(images[: len(facts)], torch.cat([*shares, empty]), first, facts, problems)
 
 
 def chunks_of(count: int, device: torch.device) -> list[range]:
@@ -161,6 +172,7 @@ class PhantomFlow:
     def __init__(self, source: PhantomSource, size: int, grid: int, device: torch.device, workers: int) -> None:
         self.source, self.size, self.grid, self.device, self.workers = source, size, grid, device, workers
         self.universe = frozenset(known_findings()) - {NO_FINDING}
+        self.problems: Sequence[str] = ()  # what is made up can be made
         self._facts = lru_cache(maxsize=1 << 14)(self._tell)
 
     def __len__(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from rightlung.models.folder import load_folder, save_model
 from rightlung.models.kinds import TARGET, class_of, import_target, kinds, register
 from rightlung.models.registry import find_folder
 from rightlung.phantom.source import PhantomSource
+from rightlung.phantom.study import check_picture_size
 from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.batches import Batches
 from rightlung.training.checkpoint import Checkpoint
@@ -24,6 +25,7 @@ from rightlung.training.folder import RunFolder
 from rightlung.training.pools import Advance, PhantomFlow, Studies
 from rightlung.training.reading import ReadFlow
 from rightlung.training.recipe import Data, DataEntry, Recipe
+from rightlung.training.trouble import enough_memory
 from rightlung.training.watching import Progress
 
 Entries = list[tuple[DataEntry, Studies]]
@@ -72,7 +74,7 @@ def launched(recipe: Recipe, machine: Machine) -> Any:
 
 
 def open_all(recipe: Recipe, device: torch.device, shown: Progress) -> Entries:
-    """Open every source of the recipe's training data."""
+    """Open every source of the recipe's training data. What is left out of them is said at once."""
     return [
         (entry, _open(entry, recipe, device, shown, f"data.train[{number}]"))
         for number, entry in enumerate(recipe.data.train)
@@ -85,7 +87,16 @@ def _open(entry: DataEntry, recipe: Recipe, device: torch.device, shown: Progres
         def advance(what: str, count: int) -> Callable[[int], None]:
             return stack.enter_context(shown.filling(what, count))
 
-        return open_studies(entry, recipe.data, device, advance, place)
+        studies = open_studies(entry, recipe.data, device, advance, place)
+    if problems := studies.problems:
+        are = "study is" if len(problems) == 1 else "studies are"
+        shown.tell(f"{place}: {len(problems):,} {are} left out, the first: {problems[0]}")
+    return studies
+
+
+def left_out(entries: Entries) -> list[str]:
+    """Return what is wrong with the studies that are not trained on."""
+    return [problem for _, studies in entries for problem in studies.problems]
 
 
 def open_studies(
@@ -96,6 +107,10 @@ def open_studies(
     if isinstance(source, PhantomSource) and not source.faults:
         if "size" in parse_address(entry.source).parameters and source.size != data.size:
             raise InputError(f"{place}.source says size={source.size}, but data.size is {data.size}")
+        try:
+            check_picture_size(data.size)
+        except InputError as error:
+            raise InputError(f"data.size: the phantom's {error}") from None
         flow: PhantomFlow | ReadFlow = PhantomFlow(source, data.size, data.grid, device, data.workers)
         pool = entry.pool
     else:
@@ -107,19 +122,29 @@ def open_studies(
         return flow
     if pool > len(flow):
         raise InputError(f"{place}.pool: {pool} is more than the {len(flow)} studies of {entry.source}")
-    return flow.pool(pool, advance(f"filling the pool of {entry.source.partition('?')[0]}", pool))
+    what = f"to hold the {pool:,} studies of {place}, {data.size} pixels a side"
+    with enough_memory(str(device), what, f"try a smaller pool, such as --set {place}.pool={max(1, pool // 2)}"):
+        return flow.pool(pool, advance(f"filling the pool of {entry.source.partition('?')[0]}", pool))
 
 
-def validation_batches(recipe: Recipe, device: torch.device, shown: Progress) -> list[TrainingBatch]:
-    """The fixed batches that every validation looks at, of the run's batch size where there are enough studies."""
+def validation_batches(
+    recipe: Recipe, device: torch.device, shown: Progress
+) -> tuple[list[TrainingBatch], Sequence[str]]:
+    """The fixed batches that every validation looks at, of the run's batch size where there are enough studies.
+
+    With them what is wrong with the studies that were left out.
+    """
     settings = recipe.data.validation
     if settings is None:
-        return []
+        return [], ()
     entry = settings.entry()
     studies = _open(entry, recipe, device, shown, "data.validation")
     size = min(recipe.batch.size, len(studies))
     batches = Batches([(entry, studies)], size, recipe.seed, device, name="validation")
-    return list(batches.from_number(0, len(studies) // size))
+    what = f"to hold the {len(studies):,} studies of data.validation as batches"
+    advice = f"try a smaller pool, such as --set data.validation.pool={max(1, len(studies) // 2)}"
+    with enough_memory(str(device), what, advice):
+        return list(batches.from_number(0, len(studies) // size)), studies.problems
 
 
 def keep_start(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) -> None:
@@ -170,8 +195,21 @@ def lengths(entries: Entries) -> list[int]:
     return [len(studies) for _, studies in entries]
 
 
-def check_same_data(checkpoint: Checkpoint, entries: Entries) -> None:
-    """Refuse to go on with sources that have grown or shrunk: the studies would come in another order."""
+def check_same_data(checkpoint: Checkpoint, entries: Entries, processes: int) -> None:
+    """Refuse to go on with sources that have grown or shrunk, or in more or fewer processes than before.
+
+    The studies would come in another order, and the joint batch would be larger or smaller.
+    """
+    began_with = checkpoint.facts.get("processes", processes)
+    if began_with != processes:
+        raise InputError(
+            f"the run began in {_processes(began_with)} and would go on in {_processes(processes)}, with "
+            "another joint batch; give --devices and --nodes as before"
+        )
     for number, (before, now) in enumerate(zip(checkpoint.facts["studies"], lengths(entries), strict=True)):
         if before != now:
             raise InputError(f"data.train[{number}].source had {before} studies when the run began and has {now} now")
+
+
+def _processes(count: int) -> str:
+    return "1 process" if count == 1 else f"{count} processes"

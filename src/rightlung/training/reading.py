@@ -29,7 +29,7 @@ class ReadFlow:
     ) -> None:
         self.reader = _Reader(source, size, grid, with_targets)
         self.device, self.workers = device, workers
-        self.problems: list[str] = []
+        self.problems = [str(problem) for problem in source.problems]  # rows that the source has left out itself
         self._facts = [facts_of_study(study, with_targets)[0] for study in source]
         if len(self._facts) != len(source):
             raise InputError(f"source {source.address}: {source.problems[0]}")
@@ -51,23 +51,33 @@ class ReadFlow:
             yield _joined([part for part in parts if not isinstance(part, str)], self.device)
 
     def pool(self, count: int, advance: Advance) -> Pool:
-        """Read the first studies and hold them; those that cannot be read are left out and listed in ``problems``."""
+        """Read the first studies and hold them; those that cannot be read are left out and listed in ``problems``.
+
+        Where most cannot be read, nothing is held and the first reason is said.
+        """
         chunks = chunks_of(count, self.device)
+        unread: list[str] = []
 
         def parts() -> Iterator[tuple[Pictures, list[Facts]]]:
             workers = self.workers if count > READ_SOON else 0
             for chunk, read in zip(chunks, _loader(self.reader, chunks, workers), strict=True):
                 good = [(part, self._facts[number]) for number, part in zip(chunk, read, strict=True)
                         if not isinstance(part, str)]  # fmt: skip
-                self.problems.extend(part for part in read if isinstance(part, str))
+                unread.extend(part for part in read if isinstance(part, str))
                 advance(len(read) - len(good))
                 if good:
                     yield (
                         _joined([part for part, _ in good if not isinstance(part, str)], self.device),
                         [facts for _, facts in good],
                     )
+            if 2 * len(unread) > count:  # hardly the data that somebody meant to train on
+                raise InputError(
+                    f"source {self.reader.source.address}: {len(unread):,} of {count:,} studies cannot be read, "
+                    f"the first: {unread[0]}"
+                )
+            self.problems.extend(unread)
 
-        return Pool.filled(parts(), count, self.device, advance)
+        return Pool.filled(parts(), count, self.device, advance, self.problems)
 
 
 Part = tuple[Tensor, Tensor]

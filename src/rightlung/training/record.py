@@ -13,12 +13,15 @@ import torch
 from torch import Tensor
 
 from rightlung.core import InputError
+from rightlung.models.base import TrainingBatch
 from rightlung.training.batches import Batches
 from rightlung.training.folder import RunFolder
 from rightlung.training.recipe import Recipe
 from rightlung.training.trouble import not_a_number
 from rightlung.training.watching import Row
 from rightlung.training.weights import rate_at
+
+ELSEWHERE = "the loss of another process stopped being a number; its batch is kept beside the log"
 
 
 class Record:
@@ -66,20 +69,43 @@ class Record:
             last = part == self.recipe.batch.accumulate - 1
             if not _finite(values) or (last and not math.isfinite(norm)):
                 bad[step, part] = values
-        anywhere = bool(bad)
-        if self.fabric.world_size > 1:
-            flag = torch.tensor(float(anywhere), device=self.fabric.device)
-            anywhere = bool(self.fabric.all_reduce(flag, reduce_op="max"))
-        if not anywhere:
+        if not self._anywhere(bool(bad)):
             return
         if not bad:
-            raise InputError("the loss of another process stopped being a number; its batch is kept beside the log")
+            raise InputError(ELSEWHERE)
         (step, part), values = min(bad.items())
         batch = self.batches.one(step * self.recipe.batch.accumulate + part)  # the same as it was
+        raise self._ended(step, part, batch, dict(zip(self.names, values[1:], strict=True)), "the gradient")
+
+    def check_weights(self, step: int, batch: TrainingBatch, terms: Mapping[str, Tensor], finite: bool) -> None:
+        """End the run where the weights after ``step`` steps are no numbers, or give none for the batch just seen."""
+        values = {name: float(term) for name, term in terms.items()}
+        bad = not finite or not _finite(values.values())
+        if not self._anywhere(bad):
+            return
+        if not bad:
+            raise InputError(ELSEWHERE)
+        raise self._ended(step - 1, self.recipe.batch.accumulate - 1, batch, values, "the weights")
+
+    def check_validation(self, step: int, batch: TrainingBatch, row: Row) -> None:
+        """End the run where a validation loss is no number; ``batch`` is the first that was looked at."""
+        if not math.isfinite(row["validation loss"]):
+            terms = {name: value for name, value in row.items() if name.startswith("validation ")}
+            raise self._ended(step - 1, self.recipe.batch.accumulate - 1, batch, terms, "the validation loss")
+
+    def _anywhere(self, bad: bool) -> bool:
+        """Whether something is bad in any of the processes. All of them must call it."""
+        if self.fabric.world_size == 1:
+            return bad
+        flag = torch.tensor(float(bad), device=self.fabric.device)
+        return bool(self.fabric.all_reduce(flag, reduce_op="max"))
+
+    def _ended(
+        self, step: int, part: int, batch: TrainingBatch, terms: Mapping[str, float], otherwise: str
+    ) -> InputError:
         suffix = f"-process-{self.fabric.global_rank}" if self.fabric.world_size > 1 else ""
         rate = rate_at(step, self.recipe.optimiser.rate, self.recipe.schedule)
-        named = dict(zip(self.names, values[1:], strict=True))
-        raise not_a_number(batch, self.folder.path, step, part, rate, named, suffix)
+        return not_a_number(batch, self.folder.path, step + 1, part, rate, terms, suffix, otherwise)
 
 
 def _finite(values: Iterable[float]) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,21 @@ def load_batch(folder: str | Path) -> TrainingBatch:
 
 
 def not_a_number(
-    batch: TrainingBatch, out: Path, step: int, part: int, rate: float, terms: Mapping[str, float], suffix: str = ""
+    batch: TrainingBatch,
+    out: Path,
+    step: int,
+    part: int,
+    rate: float,
+    terms: Mapping[str, float],
+    suffix: str = "",
+    otherwise: str = "the gradient",  # what is no number where all terms are
 ) -> InputError:
-    """Keep the batch at which a loss stopped being a number, and return the sentence that says so."""
+    """Keep the batch at which a loss stopped being a number, and return the sentence that says so.
+
+    Steps are counted from 1, as in the log.
+    """
     folder = out / f"failed-step-{step}{suffix}"
-    bad = [name for name, value in terms.items() if not math.isfinite(value)] or ["the gradient"]
+    bad = [name for name, value in terms.items() if not math.isfinite(value)] or [otherwise]
     about = {"step": step, "part": part, "rate": rate, "terms": {name: str(value) for name, value in terms.items()}}
     save_batch(batch, folder, about)
     named = ", ".join(f"{name} {terms[name]}" if name in terms else name for name in bad)
@@ -63,6 +74,22 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+def is_overflow(error: BaseException) -> bool:
+    """Whether an error says that a rate or a decay is larger than single precision can hold."""
+    return isinstance(error, RuntimeError) and "without overflow" in str(error)
+
+
+@contextlib.contextmanager
+def enough_memory(where: str, what: str, advice: str) -> Iterator[None]:
+    """Say in a sentence what there was too little memory for, if there is, and what may help."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise InputError(f"{where} has too little memory {what}; {advice}") from None
 
 
 def out_of_memory(size: int, accumulate: int, where: str, attempt: Callable[[int], None] | None) -> InputError:

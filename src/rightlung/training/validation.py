@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -33,7 +34,8 @@ def validate(model: nn.Module, batches: Sequence[TrainingBatch], weights: Mappin
     row["validation loss"] = sum(
         weight * row[f"validation {name}"] for name, weight in weights.items() if f"validation {name}" in row
     )
-    if isinstance(model, Grounder) and grounded:
+    # Weights that have blown up give maps that are no numbers either; the loss says it.
+    if isinstance(model, Grounder) and grounded and math.isfinite(row["validation loss"]):
         row |= _pointing(model, batches, grounded)
     return row
 

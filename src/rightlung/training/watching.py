@@ -119,6 +119,11 @@ class Progress:
         self._say = say or (lambda text: print(text, file=sys.stderr, flush=True))
         self._spoken = monotonic()
 
+    def tell(self, text: str) -> None:
+        """Say something that somebody should know before the first step."""
+        if self.shown:
+            self._say(text)
+
     @contextmanager
     def filling(self, what: str, count: int) -> Iterator[Callable[[int], None]]:
         """Show how something is gathered before the first step."""

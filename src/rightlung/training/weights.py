@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from rightlung.core import InputError
 from rightlung.training import sharding
 from rightlung.training.recipe import Optimiser, Schedule
+from rightlung.training.trouble import is_overflow
 
 
 def rate_at(step: int, rate: float, schedule: Schedule) -> float:
@@ -55,6 +56,19 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate * group["factor"]
 
 
+def move(optimiser: Any, step: int, rate: float) -> None:
+    """Let the optimiser move the weights at a step, counted from 0."""
+    try:
+        optimiser.step()
+    except RuntimeError as error:
+        if not is_overflow(error):
+            raise
+        raise InputError(
+            f"the weights cannot be moved at step {step + 1}, at a learning rate of {rate:.3g}: more than single "
+            "precision can hold; a lower optimiser.rate may help"
+        ) from None
+
+
 class Weights:
     """What a run changes. ``model`` is the plain module, ``wrapped`` what runs it (which may be sharded)."""
 
@@ -88,6 +102,12 @@ class Weights:
                 if self.averaging == 0 or not tensor.is_floating_point():
                     own[name].copy_(tensor)
         return self.averaged.eval()
+
+    def finite(self) -> bool:
+        """Whether all parameters of this process, and their average, are numbers. (A buffer may hold an infinity.)"""
+        followers = self._followers if self.sharded else list(self.averaged.parameters())
+        trained = [*self.wrapped.parameters(), *(followers if self.averaging > 0 else ())]
+        return bool(torch.stack([value.detach().isfinite().all() for value in trained]).all())
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything by name, for a checkpoint. All processes must call it."""

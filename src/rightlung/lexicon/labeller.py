@@ -1,0 +1,251 @@
+"""What a report says: CheXpert's 14 observations, and each sentence's findings, side and regions, by rules.
+
+``observations`` gives what Irvin et al. (AAAI 2019) call positive, negative, uncertain or blank. The rules are ours;
+their words stand in ``data/mentions.toml`` and ``data/cues.toml``. Where the classic labeller
+(stanfordmlgroup/chexpert-labeler) decides otherwise:
+
+- "No new consolidation" denies it here; there, it makes it uncertain.
+- A normal heart and normal mediastinal contours are negative Cardiomegaly and Enlarged Cardiomediastinum, clear lungs
+  negative Lung Opacity, sharp costophrenic angles negative Pleural Effusion.
+- A finding said to be both uncertain and present is present, also where a third sentence denies it.
+- Granulomas are nodules, so Lung Lesion; fibrosis is Lung Opacity and not Pleural Other (see ``data/findings.toml``).
+- A text that says nothing has no label at all; there, it is No Finding.
+
+Only findings and impression are read: why the image was taken says nothing about what it shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+from rightlung.core.errors import InputError
+from rightlung.lexicon.findings import FINDINGS, broader_findings
+from rightlung.lexicon.headings import TELLING
+from rightlung.lexicon.placing import FindingSide, places_of
+from rightlung.lexicon.rules import PARTS, STATE, STRUCTURE, Part, Rules, rules
+from rightlung.lexicon.sections import telling_text
+from rightlung.lexicon.sentences import split_sentences
+from rightlung.lexicon.statements import Event, Judgement, Said, judge, statements
+from rightlung.lexicon.wording import words_of
+
+if TYPE_CHECKING:
+    from rightlung.core import Phrase, Report
+
+OBSERVATIONS: Final = (
+    "No Finding", "Enlarged Cardiomediastinum", "Cardiomegaly", "Lung Opacity", "Lung Lesion", "Edema", "Consolidation",
+    "Pneumonia", "Atelectasis", "Pneumothorax", "Pleural Effusion", "Pleural Other", "Fracture", "Support Devices",
+)  # fmt: skip
+"""CheXpert's 14 in the order of its released tables."""
+
+MOST_WORDS = 1000
+"""Of one sentence; what comes after is not read, so that a text without a full stop cannot take for ever."""
+
+_STRENGTH = {"positive": 3, "uncertain": 2, "negative": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """One finding as a sentence speaks of it; ``regions`` are those it is said, or by its meaning known, to lie in."""
+
+    finding: str
+    polarity: Judgement
+    side: FindingSide | None = None
+    regions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSentence:
+    """A sentence with its mentions, in the order of their words, and all regions that it names."""
+
+    text: str
+    mentions: tuple[Mention, ...] = ()
+    regions: tuple[str, ...] = ()
+
+    @property
+    def findings(self) -> dict[str, Judgement]:
+        """What the sentence says of each finding; where it says two things (of two sides), the stronger."""
+        said: dict[str, Judgement] = {}
+        for mention in self.mentions:
+            _strengthen(said, mention.finding, mention.polarity)
+        return said
+
+    @property
+    def side(self) -> FindingSide | None:
+        """The one side that its mentions have, or both."""
+        sides = {mention.side for mention in self.mentions} - {None}
+        return sides.pop() if len(sides) == 1 else "both" if sides else None
+
+
+def _strengthen(said: dict[str, Judgement], name: str, polarity: Judgement) -> None:
+    if name not in said or _STRENGTH[polarity] > _STRENGTH[said[name]]:
+        said[name] = polarity
+
+
+def telling_sentences(report: str | Report | Mapping[str, str | None]) -> list[str]:
+    """Return the sentences of findings and impression of a report: its text, its sections by name, or a `Report`."""
+    return [sentence for _, sentence in _told(report)]
+
+
+def _told(report: str | Report | Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+    """Yield the telling sentences, each with the heading that it stands under within its section ("LUNGS:")."""
+    for part in _telling_parts(report):
+        heading = ""
+        for piece in split_sentences(part):
+            if piece.endswith(":"):
+                heading = piece
+            else:
+                yield heading, piece
+
+
+def _statements(sentence: str, heading: str, known: Rules) -> tuple[list[str], list[Said], list[Event]]:
+    """Return the words of a sentence with what they say; "Clear." under "LUNGS:" is said of the lungs."""
+    words = words_of(sentence)[:MOST_WORDS]
+    said, events = statements(words, known)
+    if heading:
+        kinds = {kind for _, _, (kind, _) in events}
+        if STATE in kinds and STRUCTURE not in kinds:
+            words = words_of(f"{heading} {sentence}")[:MOST_WORDS]
+            said, events = statements(words, known)
+    return words, said, events
+
+
+def _telling_parts(report: str | Report | Mapping[str, str | None]) -> list[str]:
+    if isinstance(report, str):
+        return telling_text(report)
+    sections = report if isinstance(report, Mapping) else getattr(report, "sections", None)
+    if not isinstance(sections, Mapping):
+        raise InputError(f"a report must be a text, its sections by name, or a Report; got {report!r}")
+    named = {str(name).strip().casefold(): text for name, text in sections.items()}
+    told = [text for name in TELLING if (text := named.get(name))]
+    for text in told:
+        if not isinstance(text, str):
+            raise InputError(f"a section of a report must be a text; got {text!r}")
+    if told or isinstance(report, Mapping):
+        return told
+    return telling_text(report.text)
+
+
+def read_sentence(text: str, parts: tuple[Part, ...] = PARTS) -> ReadSentence:
+    """Read one sentence.
+
+    >>> read_sentence("No left effusion or pneumothorax.").findings
+    {'pleural effusion': 'negative', 'pneumothorax': 'negative'}
+    >>> read_sentence("Opacity in the left base may represent atelectasis.").mentions[1]
+    Mention(finding='atelectasis', polarity='uncertain', side=None, regions=())
+    """
+    return _read(text, "", rules(parts))
+
+
+def _read(text: str, heading: str, known: Rules) -> ReadSentence:
+    words, said, events = _statements(text, heading, known)
+    placed, named = places_of(words, said, events, known)
+    mentions: dict[Mention, None] = {}
+    for item, (side, regions) in zip(said, placed, strict=True):
+        for finding, polarity in judge(item):
+            own_side, own_regions = _settle(finding, side, regions)
+            mentions[Mention(finding, polarity, own_side, own_regions)] = None
+    every = dict.fromkeys((*named, *(region for mention in mentions for region in mention.regions)))
+    return ReadSentence(text, tuple(mentions), tuple(every))
+
+
+def _settle(
+    finding: str, side: FindingSide | None, regions: tuple[str, ...]
+) -> tuple[FindingSide | None, tuple[str, ...]]:
+    """Leave out a side that the finding cannot have, and add the regions that its meaning and side imply."""
+    known = FINDINGS[finding]
+    own_side = side if side in known.sides else None
+    if regions:
+        return own_side, regions
+    if not known.sides:
+        return None, known.implied
+    if own_side is None:
+        return None, ()
+    chosen = ("left", "right") if own_side == "both" else (own_side,)
+    implied = tuple(name for name in known.implied if name.split(" ", 1)[0] in chosen)
+    if not implied and "lungs" in known.within:
+        implied = ("lungs",) if own_side == "both" else (f"{own_side} lung",)
+    return own_side, implied
+
+
+def read_report(
+    report: str | Report | Mapping[str, str | None], parts: tuple[Part, ...] = PARTS
+) -> tuple[ReadSentence, ...]:
+    """Read every sentence of a report's findings and impression."""
+    known = rules(parts)
+    return tuple(_read(sentence, heading, known) for heading, sentence in _told(report))
+
+
+def observations(
+    report: str | Report | Mapping[str, str | None], *, hierarchy: bool = False, parts: tuple[Part, ...] = PARTS
+) -> dict[str, Judgement | None]:
+    """Return CheXpert's 14 observations; blank is None.
+
+    "No Finding" is positive where none of the 12 findings is present or uncertain (support devices may be there), and
+    blank otherwise. With ``hierarchy``, what is present makes present what it is a kind of (consolidation is a lung
+    opacity), as in the labels that radiologists gave CheXpert's test set; the classic labeller does not.
+
+    >>> {name: said for name, said in observations("Heart size is normal. Small left effusion.").items() if said}
+    {'Cardiomegaly': 'negative', 'Pleural Effusion': 'positive'}
+    """
+    known = rules(parts)
+    found: dict[str, Judgement] = {}
+    anything = False
+    for heading, sentence in _told(report):
+        anything = True
+        for finding, polarity in _judged(sentence, heading, parts):
+            for label in _labels(finding, polarity, known, hierarchy):
+                _strengthen(found, label, polarity)
+    found.pop("No Finding", None)
+    pathologies = (polarity for label, polarity in found.items() if label != "Support Devices")
+    labelled: dict[str, Judgement | None] = {label: found.get(label) for label in OBSERVATIONS}
+    if anything and all(polarity == "negative" for polarity in pathologies):
+        labelled["No Finding"] = "positive"
+    return labelled
+
+
+@lru_cache(maxsize=65_536)
+def _judged(sentence: str, heading: str, parts: tuple[Part, ...]) -> tuple[tuple[str, Judgement], ...]:
+    """Return what a sentence says. Many recur from report to report ("No pneumothorax."), so they are remembered."""
+    said = _statements(sentence, heading, rules(parts))[1]
+    return tuple(judgement for item in said for judgement in judge(item))
+
+
+def forget_sentences() -> None:
+    """Forget the sentences seen before, for measurements of speed."""
+    _judged.cache_clear()
+
+
+def _labels(finding: str, polarity: Judgement, known: Rules, hierarchy: bool) -> tuple[str, ...]:
+    labels = known.observations.get(finding, ())
+    if hierarchy and polarity == "positive":
+        wider = (label for name in broader_findings(finding) for label in known.observations.get(name, ()))
+        labels = tuple(dict.fromkeys((*labels, *wider)))
+    return labels
+
+
+def label_reports(
+    reports: Iterable[str | Report | Mapping[str, str | None]], *, hierarchy: bool = False
+) -> Iterator[dict[str, Judgement | None]]:
+    """Yield the observations of each report, one after the other."""
+    for report in reports:
+        yield observations(report, hierarchy=hierarchy)
+
+
+def phrases_of(report: str | Report | Mapping[str, str | None]) -> tuple[Phrase, ...]:
+    """Return a report's sentences as phrases to ground: with regions and with what they say of each finding.
+
+    Sentences that name no finding are phrases, too, without findings. No phrase has a target: a report has no boxes.
+    """
+    from rightlung.core import Phrase, Polarity
+
+    return tuple(
+        Phrase(
+            text=sentence.text,
+            regions=sentence.regions,
+            findings={name: Polarity(polarity) for name, polarity in sentence.findings.items()},
+        )
+        for sentence in read_report(report)
+    )

@@ -1,0 +1,104 @@
+"""Where a sentence places what it speaks of: the sides and regions that belong to each of its statements."""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+from rightlung.lexicon.regions import REGIONS
+from rightlung.lexicon.rules import AND, BOUNDARY, COMMA, OR, VERB, Place, Rules
+from rightlung.lexicon.statements import Event, Said
+
+FindingSide = Literal["left", "right", "both"]
+Placed = tuple[FindingSide | None, tuple[str, ...]]
+
+_PREPOSITIONS = frozenset({
+    "in", "at", "on", "of", "within", "over", "along", "near", "overlying", "involving", "throughout", "to", "above",
+    "below", "adjacent", "behind", "projecting",
+})  # fmt: skip
+_PAIRED_ZONES = {
+    "lung": "lungs", "upper lung zone": "upper lung zones", "mid lung zone": "middle lung zones",
+    "lower lung zone": "lower lung zones", "apical zone": "apical zones",
+}  # fmt: skip
+_DIVIDING = (COMMA, AND, OR, BOUNDARY, VERB)
+
+
+def places_of(words: list[str], said: list[Said], events: list[Event], rules: Rules) -> tuple[list[Placed], list[str]]:
+    """Return side and regions for each statement, in their order, and all regions that the sentence names."""
+    found = rules.places.find_all(words)
+    if not found:
+        return [(None, ())] * len(said), []
+    told = [item for item in said if isinstance(item.meaning, str) or item.states]  # "in the left lung" tells nothing
+    divisions = [(start, kind) for start, _, (kind, _) in events if kind in _DIVIDING]
+    own: list[list[tuple[int, Place]]] = [[] for _ in told]
+    for start, end, place in found:
+        owner = _owner(words, told, divisions, start, end)
+        if owner is not None:
+            own[owner].append((start, place))
+    for index in range(1, len(told)):  # "left effusion and atelectasis"
+        before = told[index - 1]
+        if not own[index] and own[index - 1] and _joined(divisions, before.end, told[index].start):
+            own[index] = list(own[index - 1])
+    for index in range(len(told) - 2, -1, -1):  # "effusion and atelectasis on the left"
+        after = told[index + 1]
+        if not own[index] and _joined(divisions, told[index].end, after.start):
+            own[index] = [entry for entry in own[index + 1] if entry[0] >= after.end]
+    placed: dict[int, Placed] = {}
+    for item, entries in zip(told, own, strict=True):
+        places = [place for _, place in entries]
+        placed[id(item)] = _side(places), tuple(_regions(places))
+    named = _regions([place for _, _, place in found])
+    return [placed.get(id(item), (None, ())) for item in said], named
+
+
+def _owner(words: list[str], said: list[Said], divisions: list[tuple[int, int]], start: int, end: int) -> int | None:
+    before = after = None
+    for index, item in enumerate(said):
+        if item.start <= start < item.end or start <= item.start < end:
+            return index
+        if item.end <= start:
+            before = index
+        elif after is None:
+            after = index
+    if before is None or after is None:
+        return after if before is None else before
+    if any(kind == BOUNDARY and said[before].end <= at <= start for at, kind in divisions):
+        return after
+    divided_at = max((at for at, _ in divisions if said[before].end <= at < start), default=said[before].end)
+    if not _PREPOSITIONS.isdisjoint(words[divided_at:start]):
+        return before
+    return (
+        before
+        if any(end <= at < said[after].start for at, _ in divisions) and divided_at == said[before].end
+        else after
+    )
+
+
+def _joined(divisions: list[tuple[int, int]], start: int, end: int) -> bool:
+    kinds = {kind for at, kind in divisions if start <= at < end}
+    return bool(kinds) and kinds <= {AND, OR, COMMA}
+
+
+def _side(places: list[Place]) -> FindingSide | None:
+    sides = {place.side for place in places} - {None}
+    if not sides:
+        return None
+    return "both" if len(sides) > 1 else cast(FindingSide, sides.pop())
+
+
+def _regions(places: list[Place]) -> list[str]:
+    """Return the regions; a zone takes the side that stands with it, and none or both make it the pair."""
+    found: dict[str, None] = {}
+    for index, place in enumerate(places):
+        found.update(dict.fromkeys(place.regions))
+        if place.zone is None:
+            continue
+        side = place.side or next(
+            (other.side for other in (*places[:index][::-1], *places[index:]) if other.side), None
+        )
+        if side in ("left", "right"):
+            found[f"{side} {place.zone}"] = None
+        elif place.zone in _PAIRED_ZONES:
+            found[_PAIRED_ZONES[place.zone]] = None
+        elif side == "both":
+            found.update(dict.fromkeys((f"left {place.zone}", f"right {place.zone}")))
+    return [name for name in found if name in REGIONS]

@@ -1,0 +1,199 @@
+"""The rules that reports are read by, built from ``data/cues.toml`` and ``data/mentions.toml``.
+
+The data come in three parts: ``base``, which came from no real report, and ``first`` and ``second``, added
+after reading the errors in either half of a real training set. All three are in use; a measurement leaves out the part
+that was tuned on the half it measures (see ``docs/results/labeller.md``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, Literal
+
+from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.frozen import FrozenMapping
+from rightlung.lexicon.findings import FINDINGS
+from rightlung.lexicon.labels import label_map, label_set
+from rightlung.lexicon.loading import Table, read_data
+from rightlung.lexicon.regions import REGIONS
+from rightlung.lexicon.wording import Payload, PhraseTable
+
+Part = Literal["base", "first", "second"]
+PARTS: Final[tuple[Part, ...]] = ("base", "first", "second")
+
+NEUTRAL, MENTION, STRUCTURE, STATE, NEGATION, NEGATED, DOUBT, DOUBTED = range(8)
+EITHER, PASSING, BOUNDARY, RESET, VERB, COMMA, AND, OR, LISTING = range(8, 17)
+
+_CUES = {
+    "negation": NEGATION, "negated": NEGATED, "doubt": DOUBT, "doubted": DOUBTED, "either": EITHER, "neutral": NEUTRAL,
+    "passing": PASSING, "boundary": BOUNDARY, "reset": RESET, "verb": VERB,
+    "listing": LISTING,
+}  # fmt: skip
+_JOINS = {",": COMMA, "and": AND, "as well as": AND, "plus": AND, "or": OR, "/": OR}
+# Names of findings that a sentence uses for something else, or that swallow words which decide what is said.
+_NOT_MENTIONS = ("no finding", "pneumonia-like opacity", "other lesion", "other disease", "other abnormality")
+_CUES_FILE, _MENTIONS_FILE = "cues.toml", "mentions.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """Something of which a report says in which state it is, and what that says of findings.
+
+    ``says`` and ``denies`` hold, for each state, the findings it tells of and those it rules out; a finding with a
+    question mark before it is only possible.
+    """
+
+    name: str
+    says: Mapping[str, tuple[str, ...]]
+    denies: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A word for a place: its side, a region, or a region whose side other words give (``lower lung zone``)."""
+
+    side: str | None = None
+    zone: str | None = None
+    regions: tuple[str, ...] = ()
+
+
+Meaning = tuple[int, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All of them, ready for use."""
+
+    phrases: PhraseTable[Meaning]
+    places: PhraseTable[Place]
+    describing: frozenset[str]
+    observations: Mapping[str, tuple[str, ...]]
+    """Finding to CheXpert's observations, those without any left out."""
+
+
+@cache
+def rules(parts: tuple[Part, ...] = PARTS) -> Rules:
+    """Return the rules of these parts of the data; all of them when none are named."""
+    for part in parts:
+        if part not in PARTS:
+            raise unknown_name("part of the rules", str(part), PARTS)
+    cues = [Table(_CUES_FILE, part, read_data(_CUES_FILE).get(part, {})) for part in parts]
+    mentions = [Table(_MENTIONS_FILE, part, read_data(_MENTIONS_FILE).get(part, {})) for part in parts]
+    phrases: PhraseTable[Meaning] = PhraseTable()
+    places: PhraseTable[Place] = PhraseTable()
+    describing: set[str] = set()
+    observations = {name: labels for name, labels in label_map("findings", "chexpert-14").table.items() if labels}
+    structures = _read_structures(mentions)
+    _add_lexicon(phrases, places)
+    for cue_table, table in zip(cues, mentions, strict=True):
+        # A phrase entered later takes the place of one entered before: what is most particular comes last.
+        describing.update(_add_cues(cue_table, phrases))
+        states = table.table("states")
+        for kind in states.entries:
+            _enter(states, kind, phrases, (STATE, kind))
+        for name, entry in table.table("structures").entries.items():
+            _enter(
+                Table(_MENTIONS_FILE, f"{table.name}.structures.{name}", entry),
+                "words",
+                phrases,
+                (STRUCTURE, structures[name]),
+            )
+        _add_mentions(table.table("mentions"), phrases)
+        _enter(table, "unmentions", phrases, (NEUTRAL, None))
+        _add_places(table.table("places"), places)
+        observations.update(_read_observations(table.table("observations")))
+        table.done()
+    for phrase, join in _JOINS.items():
+        phrases.add(phrase, (join, None))
+    return Rules(phrases, places, frozenset(describing), FrozenMapping(observations))
+
+
+def _enter(table: Table, key: str, phrases: PhraseTable[Payload], payload: Payload) -> None:
+    for phrase in table.texts(key):
+        try:
+            phrases.add(phrase, payload)
+        except InputError as error:
+            table.fail(key, str(error))
+
+
+def _add_lexicon(phrases: PhraseTable[Meaning], places: PhraseTable[Place]) -> None:
+    for found in FINDINGS.values():
+        if found.name not in _NOT_MENTIONS:
+            for name in (found.name, *found.synonyms, found.phrase, found.plural_phrase):
+                phrases.add(name.replace("(", " ").replace(")", " "), (MENTION, found.name))
+    for word, side in (("left", "left"), ("right", "right"), ("bilateral", "both"), ("bilaterally", "both"),
+                       ("both", "both"), ("lt", "left"), ("rt", "right"), ("either side", "both")):  # fmt: skip
+        places.add(word, Place(side=side))
+    for found_region in REGIONS.values():
+        own_side = found_region.side if found_region.side != "none" else None
+        for name in (found_region.name, *found_region.aliases):
+            places.add(name, Place(side=own_side, regions=(found_region.name,)))
+
+
+def _add_mentions(table: Table, phrases: PhraseTable[Meaning]) -> None:
+    for name in table.entries:
+        for finding in name.split(", "):
+            if finding.removeprefix("?") not in FINDINGS:
+                table.fail(name, f"{finding!r} is not a finding")
+        _enter(table, name, phrases, (MENTION, name))
+
+
+def _read_structures(tables: list[Table]) -> dict[str, Structure]:
+    """Return the structures by name, what later parts add to one included."""
+    states = {kind for table in tables for kind in table.table("states").entries}
+    told: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {}
+    for part in tables:
+        for name, entry in part.table("structures").entries.items():
+            table = Table(_MENTIONS_FILE, f"{part.name}.structures.{name}", entry)
+            table.texts("words")
+            tellings = told.setdefault(name, {"says": {}, "denies": {}})
+            for kind, telling in tellings.items():
+                entries = table.table(kind)
+                for state in entries.entries:
+                    if state not in states:
+                        entries.fail(state, "is not a state")
+                    telling[state] = entries.texts(state)
+                    for finding in telling[state]:
+                        if finding.removeprefix("?") not in FINDINGS:
+                            entries.fail(state, f"names {finding!r}, which is not a finding")
+            table.done()
+    return {
+        name: Structure(name, FrozenMapping(both["says"]), FrozenMapping(both["denies"])) for name, both in told.items()
+    }
+
+
+def _read_observations(table: Table) -> dict[str, tuple[str, ...]]:
+    known = label_set("chexpert-14").labels
+    read: dict[str, tuple[str, ...]] = {}
+    for name in table.entries:
+        if name not in FINDINGS:
+            table.fail(name, "is not a finding")
+        label = table.text(name)
+        if label not in known:
+            table.fail(name, f"names {label!r}, which is not an observation")
+        read[name] = (label,)
+    return read
+
+
+def _add_places(table: Table, places: PhraseTable[Place]) -> None:
+    for name in table.entries:
+        named = tuple(part.strip() for part in name.split(",")) if name else ()
+        if all(part in REGIONS for part in named):
+            place = Place(regions=named)
+        elif f"left {name}" in REGIONS:
+            place = Place(zone=name)
+        else:
+            table.fail(name, "is not a region")
+        for phrase in table.texts(name):
+            both = phrase.startswith(("bi", "bi "))
+            places.add(phrase, Place("both", place.zone, place.regions) if both else place)
+
+
+def _add_cues(table: Table, phrases: PhraseTable[Meaning]) -> tuple[str, ...]:
+    for name, kind in _CUES.items():
+        _enter(table, name, phrases, (kind, None))
+    describing = table.texts("describing")
+    table.done()
+    return describing

@@ -1,0 +1,289 @@
+"""Cutting a report into its sections, however its headings are written, and where some or all of them are missing.
+
+A heading stands at the start of a line: in capitals, with one capital, or in small letters after a finished line; with
+a colon or a dash, or alone on its line; numbered or decorated (``2. FINDINGS:``, ``**Impression**``). In capitals and
+with a colon it is also found in the middle of a line, where line ends were lost. `headings` knows what they are called.
+
+The rules for what is missing follow the behaviour of the splitter that MIMIC-CXR's labels were made with
+(MIT-LCP/mimic-cxr, ``txt/section_parser.py``), in our own words and with these departures, each for a fault seen there:
+
+- "LUNGS:" and the like divide the findings and do not end them; there, they cut everything after them off.
+- Addenda and wet reads are parts of their own, so that a preliminary impression never replaces the final one.
+- Several sections of one name are joined; there, the last one wins.
+- "FINDINGS AND IMPRESSION" counts as impression, as there.
+
+A report that tells nothing under findings or impression: what follows the first empty line of its last section; a
+report without any heading: all of it but its title.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rightlung.lexicon.headings import (
+    IN_PASSING,
+    MAIN_CAPITALISED,
+    MAIN_UPPER,
+    SECTIONS,
+    TELLING,
+    normalised,
+    section_name,
+)
+from rightlung.lexicon.loading import check_text
+
+Part = Literal["report", "addendum", "wet read"]
+
+_PREAMBLE = "preamble"
+_LINE = re.compile(r"[^\r\n\x85\u2028\u2029]*")
+_RULE = re.compile(r"\s*[_=*~-]{8,}\s*")
+_BEFORE = re.compile(r"[\s*#=\[<_|>-]*(?:(?:\d{1,2}|[IVX]{1,4}|[A-H])[.)]\s+)?[*#\[_]*")
+_LABEL = re.compile(r"([A-Za-z][A-Za-z0-9 ,/&()'+.-]{1,60}?)\s*(?:[\]*#_=]*\s*:[*_]*|\s[-–—]\s)")
+_ALONE = re.compile(r"([A-Za-z][A-Za-z /&()]{2,40}?)[\s*#=\]_<>-]*")
+_BARE = re.compile(rf"({MAIN_UPPER})\s+(?=[A-Z0-9\"'_(])")
+_INNER = re.compile(rf"(?<![\w/&-])({MAIN_UPPER})\s*:|(?<=[.!?])\s+({MAIN_CAPITALISED})\s*:")
+_BLANK_LINE = re.compile(r"(?:\r?\n[ \t\f]*){2,}")
+_SEEN = re.compile(
+    r"\b(?:lungs?|heart|cardiac|cardiomediastinal|mediastin\w+|pleural|effusions?|pneumothora\w+|consolidations?|"
+    r"opacit\w+|atelectas\w+|edema|tube|catheter|hil\w+)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A stretch ``[start, end)`` of a report under one heading, without it and without white space around.
+
+    ``name`` is one of `headings.SECTIONS`, ``preamble``, or what a heading nobody knows says in small letters;
+    ``heading`` is as written, empty where the section has none.
+    """
+
+    name: str
+    heading: str
+    start: int
+    end: int
+    text: str
+    part: Part = "report"
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """Where a section begins: a heading, or a rule across the page, whose ``name`` is ``None``."""
+
+    name: str | None
+    heading: str
+    start: int
+    end: int
+
+
+def find_sections(text: str) -> list[Section]:
+    """Cut a report at its headings, in the report's order, with positions; sections without text are left out.
+
+    >>> [(s.name, s.text) for s in find_sections("INDICATION: Cough.\\nFindings\\nClear lungs.")]
+    [('indication', 'Cough.'), ('findings', 'Clear lungs.')]
+    """
+    check_text(text, "what is cut into sections")
+    marks = list(_marks(text))
+    sections = list(_cut(text, marks))
+    if sections and all(section.part != "report" for section in sections):
+        # All there is was preliminary, or added to something else: then that is the report.
+        first = sections[0].part
+        sections = [replace(section, part="report") if section.part == first else section for section in sections]
+    return _with_findings(text, _settle_titles(sections))
+
+
+def report_sections(text: str) -> dict[str, str]:
+    """Return a report's sections by name; several of one name are joined by an empty line, in their order.
+
+    An addendum and a wet read are whole, with the headings inside them, whose sections are not the report's.
+    """
+    found = find_sections(text)
+    named: dict[str, list[str]] = {}
+    for section in found:
+        if section.part == "report":
+            named.setdefault(section.name, []).append(section.text)
+    for part in ("addendum", "wet read"):
+        stretch = [section for section in found if section.part == part]
+        if stretch:
+            named[part] = [_joined(text, group) for group in _runs(found, part)]
+    return {name: "\n\n".join(texts) for name, texts in named.items()}
+
+
+def telling_text(text: str) -> list[str]:
+    """Return the texts of findings and impression, in this order; none where the report tells nothing."""
+    named = report_sections(text)
+    return [named[name] for name in TELLING if name in named]
+
+
+def _joined(text: str, group: list[Section]) -> str:
+    start = group[0].start
+    return text[start : group[-1].end].strip()
+
+
+def _runs(sections: Iterable[Section], part: Part) -> Iterator[list[Section]]:
+    run: list[Section] = []
+    for section in sections:
+        if section.part == part and section.name == part and run:
+            yield run
+            run = []
+        if section.part == part:
+            run.append(section)
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run
+
+
+def _marks(text: str) -> Iterator[_Mark]:
+    """Yield the headings and rules of a text in order."""
+    ended = True
+    for line in _LINE.finditer(text):
+        content = line[0]
+        stripped = content.strip()
+        if not stripped:
+            # An empty match also stands at every line's end; only a line with nothing in it ends a sentence.
+            ended = ended or line.start() == 0 or text[line.start() - 1] in "\r\n\x85\u2028\u2029"
+            continue
+        if _RULE.fullmatch(content):
+            yield _Mark(None, "", line.start(), line.end())
+            ended = True
+            continue
+        first = _at_start(content, line.start(), ended)
+        if first is not None:
+            yield first
+        after = first.end - line.start() if first is not None else 0
+        for inner in _INNER.finditer(content, after):
+            group = 1 if inner[1] else 2
+            name = section_name(inner[group])
+            yield _Mark(name, inner[group], line.start() + inner.start(group), line.start() + inner.end())
+        ended = stripped[-1] in ".:!?"
+
+
+def _at_start(line: str, offset: int, ended: bool) -> _Mark | None:
+    """Return the heading that a line begins with, if any; ``ended`` says that the line before did not run on."""
+    before = _BEFORE.match(line)
+    start = before.end() if before is not None else 0
+    labelled = _LABEL.match(line, start)
+    if labelled is not None:
+        label = labelled[1]
+        colon = ":" in line[labelled.end(1) : labelled.end()]
+        name = section_name(label) if _allowed(label, ended) else None
+        if name in ("organ", "title") and not colon:
+            name = None
+        closes = labelled.end() == len(line) or line[labelled.end()].isspace() or not line[labelled.end()].isdigit()
+        if name is not None and closes:
+            return _Mark(name, label, offset, offset + labelled.end())
+        if colon and _is_shouted(label) and closes:
+            return _Mark(" ".join(label.casefold().split()), label, offset, offset + labelled.end())
+    alone = _ALONE.fullmatch(line, start)
+    if alone is not None:
+        name = section_name(alone[1]) if _allowed(alone[1], ended) else None
+        if name is not None and name not in ("organ", "title") and normalised(alone[1]) not in IN_PASSING:
+            return _Mark(name, alone[1], offset, offset + len(line))
+    bare = _BARE.match(line, start)
+    if bare is not None and any(letter.islower() for letter in line[bare.end() :]):
+        return _Mark(section_name(bare[1]), bare[1], offset, offset + bare.end())
+    return None
+
+
+def _allowed(label: str, ended: bool) -> bool:
+    """Whether a label may be a heading here: wrapped text puts small words ("findings:") at the start of lines, too."""
+    return label[0].isupper() or ended
+
+
+def _is_shouted(label: str) -> bool:
+    return label == label.upper() and re.search(r"[A-Z]{4}", label) is not None
+
+
+def _cut(text: str, marks: list[_Mark]) -> Iterator[Section]:
+    """Yield the sections between marks, each in its part."""
+    part: Part = "report"
+    had: set[str] = set()
+    # A rule or a "FINAL REPORT" ends an addendum or wet read; headings before it belong to that.
+    last_close = max((place for place, mark in enumerate(marks) if mark.name in (None, "final report")), default=-1)
+    start, name, heading = 0, _PREAMBLE, ""
+    for place, mark in enumerate(marks):
+        if _goes_on(mark, name, part):
+            continue
+        if (found := _section(text, name, heading, start, mark.start, part)) is not None:
+            yield found
+            if part == "report":
+                had.add(name)
+        if mark.name is None or mark.name == "final report":
+            part, name = "report", _PREAMBLE
+        elif mark.name in ("addendum", "wet read"):
+            part, name = ("addendum" if mark.name == "addendum" else "wet read"), mark.name
+        else:
+            if part != "report" and mark.name not in had and place > last_close:
+                part = "report"
+            name = mark.name
+        heading = mark.heading if name != _PREAMBLE else ""
+        # An organ's heading is part of what is told.
+        start = mark.start if name == "organ" else mark.end
+    if (found := _section(text, name, heading, start, len(text), part)) is not None:
+        yield found
+
+
+def _goes_on(mark: _Mark, name: str, part: Part) -> bool:
+    """Whether the section goes on over a mark: findings over "LUNGS:", and over what nobody knows."""
+    if mark.name is None or mark.name in SECTIONS:
+        return False
+    return name in (*TELLING, "organ", "title", "addendum", "wet read") and mark.name != "title"
+
+
+def _section(text: str, name: str, heading: str, start: int, end: int, part: Part) -> Section | None:
+    body = text[start:end]
+    kept = body.strip()
+    if not any(character.isalnum() or character == "_" for character in kept):
+        return None
+    start += len(body) - len(body.lstrip())
+    return Section(name, heading, start, start + len(kept), kept, part)
+
+
+def _settle_titles(sections: list[Section]) -> list[Section]:
+    """Decide what titles and organs head: the findings where nothing else does, else the examination."""
+    headed = any(section.name == "findings" and section.part == "report" for section in sections)
+    names = {"organ": "findings", "title": "examination" if headed else "findings"}
+    return [replace(section, name=names.get(section.name, section.name)) for section in sections]
+
+
+def _with_findings(text: str, sections: list[Section]) -> list[Section]:
+    """Add the findings to a report that has neither them nor an impression by heading."""
+    own = [place for place, section in enumerate(sections) if section.part == "report"]
+    if not own or any(sections[place].name in TELLING for place in own):
+        return sections
+    place = own[-1]
+    last = sections[place]
+    if last.name in ("signature", "notification", "date", "recommendations") and len(own) > 1:
+        place = own[-2]
+        last = sections[place]
+    gap = _BLANK_LINE.search(last.text)
+    start: int | None
+    if last.name == _PREAMBLE and len(own) == 1:
+        start = _after_title(last.text)
+    else:
+        start = gap.end() if gap is not None else _after_comparison(last)
+    if start is None:
+        return sections
+    found = Section("findings", "", last.start + start, last.end, text[last.start + start : last.end])
+    head = last.text[:start].rstrip()
+    kept = [replace(last, end=last.start + len(head), text=head)] if head else []
+    return [*sections[:place], *kept, found, *sections[place + 1 :]]
+
+
+def _after_title(text: str) -> int:
+    """Return where a report without headings begins, after a first paragraph in capitals that is its title."""
+    gap = _BLANK_LINE.search(text)
+    title = text[: gap.start()] if gap is not None else ""
+    return gap.end() if gap is not None and title == title.upper() else 0
+
+
+def _after_comparison(section: Section) -> int | None:
+    """Return where the findings begin that were dictated into the comparison: its second sentence, if any are told."""
+    if section.name != "comparison":
+        return None
+    stop = re.search(r"[.;]\s+(?=[A-Z])", section.text)
+    return stop.end() if stop is not None and _SEEN.search(section.text, stop.end()) else None

@@ -1,0 +1,316 @@
+"""What a sentence says of which finding: mentions, and the scope of negation, doubt and what does not count.
+
+The scope rules follow NegEx's idea (Chapman et al., J Biomed Inform 2001) with the list grammar of radiology reports: a
+negation reaches over "or", "and" and commas to the end of its list, and a list ends where a verb, a new clause, or a
+word that begins a new statement ("no effusion, small nodule") stands.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from rightlung.lexicon.rules import (
+    AND,
+    BOUNDARY,
+    COMMA,
+    DOUBT,
+    DOUBTED,
+    EITHER,
+    LISTING,
+    MENTION,
+    NEGATED,
+    NEGATION,
+    OR,
+    PASSING,
+    RESET,
+    STATE,
+    STRUCTURE,
+    VERB,
+    Meaning,
+    Rules,
+    Structure,
+)  # fmt: skip
+
+Event = tuple[int, int, Meaning]
+Judgement = Literal["positive", "negative", "uncertain"]
+
+_NEW_STATEMENT = frozenset({
+    "a", "an", "the", "there", "this", "these", "it", "possible", "probable", "likely", "possibly", "probably",
+    "questionable", "also", "again",
+})  # fmt: skip
+_ENDS_LIST = (BOUNDARY, VERB, NEGATION, DOUBT, PASSING)
+
+
+class Said:
+    """One finding, or one state of a structure, as it is said: where its words are, denied or doubted or neither."""
+
+    __slots__ = ("doubted", "end", "meaning", "negated", "passing", "start", "states")
+
+    def __init__(
+        self, start: int, end: int, meaning: str | Structure, negated: bool, doubted: bool, passing: bool
+    ) -> None:
+        self.start = start
+        self.end = end
+        self.meaning = meaning  # a finding, a state, or the structure that states are said of
+        self.negated = negated
+        self.doubted = doubted
+        self.passing = passing
+        self.states: list[Said] = []
+
+
+class _Scope:
+    """Goes through the events of a sentence from left to right."""
+
+    def __init__(self, words: list[str], events: list[Event], rules: Rules) -> None:
+        self.words = words
+        self.events = events
+        self.describing = rules.describing
+        self.negated = self.doubted = self.passing = False
+        self.listing = False  # whether doubt goes on over commas
+        self.hit = False  # whether anything stood in the scope that is open
+        self.said: list[Said] = []
+        self.trail: list[Said | int] = []  # of this clause: what was said, and what joins it
+        self.group: list[Said] = []  # the structures that a state would be said of
+        self.predicated = self.divided = False
+        self.adjective: Said | None = None
+        self.alternative: Said | None = None  # what stands before an "or"
+
+    def read(self) -> list[Said]:
+        for number, (start, end, (kind, data)) in enumerate(self.events):
+            if kind == MENTION:
+                self._mention(start, end, data)
+            elif kind == STRUCTURE:
+                self._structure(start, end, data)
+            elif kind == STATE:
+                self._state(number, start, end, data)
+            elif kind in (COMMA, AND, OR):
+                self._join(kind, number, end)
+            elif kind == VERB:
+                self._verb()
+            elif kind == NEGATION:
+                self._open(negated=True)
+            elif kind in (DOUBT, LISTING):
+                self._doubt(kind == LISTING)
+            elif kind in (NEGATED, DOUBTED):
+                self._look_back(kind, number)
+            elif kind == EITHER:
+                self._either()
+            elif kind == PASSING:
+                self._open(negated=False)
+                self.passing = True
+            elif kind == BOUNDARY:
+                self._close()
+                self._new_clause()
+            elif kind == RESET:
+                self._close()
+        for item in self.said:
+            # "normal heart size and mediastinum": the second has no state of its own.
+            if isinstance(item.meaning, Structure) and len(item.states) > 1 and item.states[0].start < item.start:
+                later = [state for state in item.states if state.start > item.start]
+                item.states = later or item.states
+        return self.said
+
+    def _open(self, negated: bool) -> None:
+        self.negated, self.doubted, self.passing, self.listing, self.hit = negated, False, False, False, False
+        self.alternative = None
+
+    def _doubt(self, listing: bool) -> None:
+        passing = self.passing  # "evaluate for possible pneumonia" is still not about this image
+        self._open(negated=self.negated)
+        self.doubted, self.passing, self.listing = True, passing, listing
+
+    def _close(self) -> None:
+        self.negated = self.doubted = self.passing = self.listing = False
+        self.alternative = None
+
+    def _new_clause(self) -> None:
+        self.trail = []
+        if self.predicated:  # else the state is still to come: "heart size is hard to judge but may be increased"
+            self.group = []
+        self.predicated = self.divided = False
+        self.adjective = None
+
+    def _say(self, start: int, end: int, meaning: str | Structure) -> Said:
+        item = Said(start, end, meaning, self.negated, self.doubted, self.passing)
+        self.trail.append(item)
+        return item
+
+    def _mention(self, start: int, end: int, finding: str) -> None:
+        item = self._say(start, end, finding)
+        self.hit = True
+        self.said.append(item)
+        before = self.alternative
+        if before is not None and before.meaning != finding and not before.negated and not item.negated:
+            before.doubted = item.doubted = True
+        self.alternative = None
+
+    def _structure(self, start: int, end: int, structure: Structure) -> None:
+        if self.predicated:
+            self.group, self.predicated, self.divided = [], False, False
+        item = Said(start, end, structure, False, False, self.passing)
+        self.hit = True
+        self.said.append(item)
+        self.group.append(item)
+        self.divided = False
+        if self.adjective is not None:
+            item.states.append(self.adjective)
+
+    def _state(self, number: int, start: int, end: int, state: str) -> None:
+        item = Said(start, end, state, self.negated, self.doubted, self.passing)
+        before_structure = self._stands_before_structure(number, end)
+        # After a comma or "and", a state belongs to what follows, or to nothing that the structures before it share.
+        elsewhere = self.divided and (before_structure or self.adjective is not None)
+        if self.group and not (self.predicated or elsewhere):
+            self._predicate(item)
+            self.predicated, self.divided = True, False
+        elif before_structure:
+            self.group, self.predicated, self.divided = [], False, False
+            self.adjective = item
+            self.trail.append(item)
+        elif self.predicated and self.divided:  # "normal in size and unremarkable"
+            self._predicate(item)
+            self.divided = False
+        elif state == "borderline":
+            self._doubt(listing=False)
+
+    def _predicate(self, item: Said) -> None:
+        for structure in self.group:
+            structure.states.append(item)
+        self.trail.append(item)
+        self.hit = True
+        self.adjective = None
+        if item.meaning == "normal":
+            self._deny_joined()
+
+    def _deny_joined(self) -> None:
+        """Deny a finding named in one list with structures that are normal: "heart and congestion are normal"."""
+        *before, _ = self.trail  # the last is the state itself
+        if len(before) > 2 and before[-1] == VERB and before[-3] == AND:
+            item = before[-2]
+            if isinstance(item, Said) and item.start > self.group[-1].start:
+                item.negated = True
+
+    def _stands_before_structure(self, number: int, end: int) -> bool:
+        """Whether a state is an adjective of what follows: "an ectatic, tortuous aorta"."""
+        for start, following_end, (kind, _) in self.events[number + 1 : number + 4]:
+            if start - end > 3:
+                return False
+            if kind == STRUCTURE:
+                return True
+            if kind != STATE:
+                return False
+            end = following_end
+        return False
+
+    def _join(self, kind: int, number: int, end: int) -> None:
+        self.trail.append(kind)
+        self.divided = True
+        if kind == OR:
+            last = self.trail[-2] if len(self.trail) > 1 else None
+            if isinstance(last, Said) and not self.negated and any(last is item for item in self.said[-1:]):
+                self.alternative = last
+            return
+        if not (self.negated or self.doubted or self.passing) or not self.hit:
+            return
+        word = self.words[end] if end < len(self.words) else ""
+        events = self.events
+        following = events[number + 1][2][0] if number + 1 < len(events) else -1
+        after = events[number + 2][2][0] if number + 2 < len(events) else -1
+        if word in _NEW_STATEMENT or (following == STRUCTURE and after in (VERB, STATE)):
+            self._close()
+        elif kind == AND:
+            if word in self.describing and not self.listing:
+                self._close()
+        elif self.listing:
+            pass
+        elif (word in self.describing or not self.negated) and not self._list_goes_on(number):
+            self._close()
+
+    def _list_goes_on(self, number: int) -> bool:
+        """Whether an "or" comes before this list ends."""
+        for _, _, (kind, _) in self.events[number + 1 :]:
+            if kind in (OR, EITHER):
+                return True
+            if kind in _ENDS_LIST:
+                return False
+        return False
+
+    def _verb(self) -> None:
+        self.trail.append(VERB)
+        self.divided = False
+        if self.hit:
+            self._close()
+        self.alternative = None
+
+    def _either(self) -> None:
+        if self.trail and isinstance(self.trail[-1], Said):
+            self.trail[-1].doubted = True
+        self._open(negated=False)
+        self.doubted = True
+
+    def _look_back(self, kind: int, number: int) -> None:
+        """Deny or doubt what comes before, to the beginning of its list; what follows where nothing does."""
+        joined: int | None = None
+        listed = found = False
+        following = self.events[number + 1][2][0] if number + 1 < len(self.events) else -1
+        forward = kind == DOUBTED and following == MENTION and self.trail[-1:] == [COMMA]  # ", less likely edema"
+        for entry in () if forward else reversed(self.trail):
+            if isinstance(entry, Said):
+                if joined is not None and joined == COMMA and not listed and found:
+                    break
+                if kind == NEGATED:
+                    entry.negated = True
+                else:
+                    entry.doubted, entry.negated = True, False
+                found = True
+                joined = None
+            elif entry == VERB:
+                if found:
+                    break
+            else:
+                listed = listed or entry in (AND, OR)
+                joined = entry if joined is None else joined
+                if entry in (AND, OR):
+                    joined = entry
+        if not found:
+            self._open(negated=kind == NEGATED)
+            self.doubted = kind == DOUBTED
+        else:
+            self._close()
+
+
+def statements(words: list[str], rules: Rules) -> tuple[list[Said], list[Event]]:
+    """Return what the words say, in their order, and the events that divide them."""
+    events = rules.phrases.find_all(words)
+    return _Scope(words, events, rules).read(), events
+
+
+def _polarity(negated: bool, doubted: bool) -> Judgement:
+    return "negative" if negated else "uncertain" if doubted else "positive"
+
+
+def judge(item: Said) -> list[tuple[str, Judgement]]:
+    """Return the findings that one statement is about with their polarity; none where it does not count.
+
+    What is denied and doubted at once ("no definite", "nothing to suggest") is denied.
+    """
+    meaning = item.meaning
+    if item.passing:
+        return []
+    if isinstance(meaning, str):
+        polarity = _polarity(item.negated, item.doubted or meaning[0] == "?")
+        return [(finding, polarity) for finding in meaning.removeprefix("?").split(", ")]
+    judged: list[tuple[str, Judgement]] = []
+    for state in item.states:
+        name = state.meaning
+        assert isinstance(name, str)
+        negated = state.negated
+        if negated and name == "abnormal":
+            name, negated = "normal", False
+        for finding in meaning.says.get(name, ()):
+            judged.append((finding.removeprefix("?"), _polarity(negated, state.doubted or finding[0] == "?")))
+        if not negated:
+            judged.extend(
+                (finding, "uncertain" if state.doubted else "negative") for finding in meaning.denies.get(name, ())
+            )
+    return judged

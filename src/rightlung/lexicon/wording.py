@@ -1,0 +1,144 @@
+"""Words of a sentence in the form in which rules compare them, and the table that finds phrases among them.
+
+A report is read word by word: each word is looked up once, so that the time does not grow with the number of rules, as
+it would with one large regular expression.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import product
+from typing import Generic, TypeVar
+
+from rightlung.core.errors import InputError
+
+Payload = TypeVar("Payload")
+
+# Short forms with a stroke are words; a hyphen divides words ("right-sided"), any other mark is a word of its own.
+_WORD = re.compile(r"(?:s/p|h/o|w/o|r/o|c/w)\b|[^\W_]+|[,;:()\[\]/?]")
+_PART = re.compile(r"\(([^()]*)\)|([^()]+)")
+
+_IRREGULAR = {
+    "(": "[", ")": "]",  # in templates, round brackets give a choice
+    "hila": "hilum", "apices": "apex", "bases": "base", "bullae": "bulla", "vertebrae": "vertebra",
+    "diagnoses": "diagnosis", "metastases": "metastasis", "atelectases": "atelectasis", "bronchi": "bronchus",
+    "pneumothoraces": "pneumothorax", "hydropneumothoraces": "hydropneumothorax", "hemithoraces": "hemithorax",
+    "granulomata": "granuloma", "foci": "focus", "sulci": "sulcus", "pleurae": "pleura",
+    "masses": "mass", "processes": "process", "indices": "index", "prostheses": "prosthesis",
+}  # fmt: skip
+_BRITISH = (("oedema", "edema"), ("haem", "hem"), ("tumour", "tumor"), ("goitre", "goiter"), ("fibre", "fiber"),
+            ("isation", "ization"), ("aeration", "aeration"), ("catheteris", "catheteriz"))  # fmt: skip
+_KEPT = ("ss", "us", "is", "as", "os")
+
+
+@cache
+def normal_form(word: str) -> str:
+    """Return the form under which a lower-case word is compared: singular, American spelling.
+
+    >>> normal_form("opacities"), normal_form("oedema"), normal_form("pneumothoraces"), normal_form("is")
+    ('opacity', 'edema', 'pneumothorax', 'is')
+    """
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    if len(word) > 3:
+        for british, american in _BRITISH:
+            word = word.replace(british, american)
+        if word.endswith("ies") and len(word) > 4:
+            return word[:-3] + "y"
+        if word.endswith("s") and not word.endswith(_KEPT):
+            return word[:-1]
+    return word
+
+
+class _Forms(dict[str, str]):
+    """Normal forms by word, kept as they are asked for; bounded, because typing errors have no end."""
+
+    def __missing__(self, word: str) -> str:
+        form = normal_form.__wrapped__(word)
+        if len(self) < 50_000:
+            self[word] = form
+        return form
+
+
+_FORMS = _Forms()
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words and marks of a text in normal form.
+
+    >>> words_of("Right-sided opacities; no oedema.")
+    ['right', 'sided', 'opacity', ';', 'no', 'edema']
+    """
+    forms = _FORMS
+    return [forms[word] for word in _WORD.findall(text.lower().replace("’", "'").replace("n't", " not"))]
+
+
+def expand_phrase(template: str) -> Iterator[str]:
+    """Yield every phrase of a template in which ``(one|another|)`` gives a choice; brackets are not nested.
+
+    >>> list(expand_phrase("no (evidence|sign|) of"))
+    ['no evidence of', 'no sign of', 'no  of']
+    """
+    choices = []
+    covered = 0
+    for part in _PART.finditer(template):
+        if part.start() != covered:
+            break
+        choices.append(part[1].split("|") if part[2] is None else [part[2]])
+        covered = part.end()
+    if covered != len(template):
+        raise InputError(f"the phrase {template!r} has a bracket too many or within another")
+    for chosen in product(*choices):
+        yield "".join(chosen)
+
+
+Node = dict[str, object]
+_HERE = ""  # no word is empty: under this key a node holds what a phrase that ends here means
+
+
+class PhraseTable(Generic[Payload]):
+    """Phrases with what they mean; the longest that starts at a word is found by walking from word to word."""
+
+    def __init__(self) -> None:
+        self.first: Node = {}
+
+    def add(self, template: str, payload: Payload) -> None:
+        """Enter every phrase of a template; a phrase entered before gets the new meaning."""
+        for phrase in expand_phrase(template):
+            node = self.first
+            words = words_of(phrase)
+            if not words:
+                raise InputError(f"the phrase {template!r} can be empty")
+            for word in words:
+                following = node.setdefault(word, {})
+                assert isinstance(following, dict)
+                node = following
+            node[_HERE] = payload
+
+    def find_all(self, words: list[str]) -> list[tuple[int, int, Payload]]:
+        """Return (start, end, meaning) of the longest phrases from left to right, none overlapping another."""
+        found: list[tuple[int, int, Payload]] = []
+        first = self.first
+        position, count = 0, len(words)
+        while position < count:
+            node = first.get(words[position])
+            if node is None:
+                position += 1
+                continue
+            at, end, meaning = position + 1, 0, None
+            while True:
+                here = node.get(_HERE)  # type: ignore[attr-defined]
+                if here is not None:
+                    end, meaning = at, here
+                node = node.get(words[at]) if at < count else None  # type: ignore[attr-defined]
+                if node is None:
+                    break
+                at += 1
+            if end:
+                found.append((position, end, meaning))  # type: ignore[arg-type]
+                position = end
+            else:
+                position += 1
+        return found

@@ -1,0 +1,332 @@
+"""The lint behind ``rightlung data check``: what is wrong, or may be, with the studies of a source.
+
+Every study is looked at once, one at a time. Of a manifest the file itself is read, so that rows that the reader
+refuses are explained and looked at, too; of any other source what it yields, and its ``problems``. Ids, patients and
+splits are compared over the whole file, whatever ``split`` and ``limit`` the address has: of other sources the address
+is opened a second time without them, and no image of it is loaded. docs/checks.md lists the checks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import quote
+
+from rightlung.core import Image, InputError
+from rightlung.studies.checks.coordinates import Coordinates
+from rightlung.studies.checks.finding import HINT, WARNING, Finding, Ledger, Place, Severity
+from rightlung.studies.checks.labels import Labels, explain_polarity
+from rightlung.studies.checks.manifest import Fault, RawRow, misspelt_fields, raw_rows, row_item
+from rightlung.studies.checks.people import People
+from rightlung.studies.checks.pictures import Pictures
+from rightlung.studies.checks.reports import Reports
+from rightlung.studies.checks.sides import Sides
+from rightlung.studies.checks.targets import Item, study_targets
+from rightlung.studies.manifest import PARAMETERS
+from rightlung.studies.sources import Address, Problem, Source, open_source, parse_address
+from rightlung.studies.storage import Storage, open_storage
+
+Progress = Callable[[int, int | None], None]
+"""Called with how many studies have been looked at and, where it is known, how many there are."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What a check found. ``counts`` has all findings by check and severity, ``findings`` those that were kept."""
+
+    address: str
+    rows: int
+    studies: int
+    images: int
+    findings: tuple[Finding, ...]
+    counts: dict[tuple[str, Severity], int]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """How many findings there are."""
+        return sum(self.counts.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        severities: Counter[str] = Counter()
+        checks: Counter[str] = Counter()
+        for (check, severity), count in self.counts.items():
+            severities[str(severity)] += count
+            checks[check] += count
+        return {
+            "address": self.address,
+            "rows": self.rows,
+            "studies": self.studies,
+            "images": self.images,
+            "total": self.total,
+            "severities": {str(severity): severities[str(severity)] for severity in Severity},
+            "checks": dict(checks.most_common()),
+            "findings": [finding.as_dict() for finding in self.findings],
+            "notes": list(self.notes),
+        }
+
+
+def _no_progress(_done: int, _total: int | None) -> None:
+    pass
+
+
+def check_source(
+    address: str,
+    *,
+    images: bool = True,
+    limit: int | None = None,
+    least: Severity = HINT,
+    progress: Progress = _no_progress,
+) -> CheckResult:
+    """Look at every study of a source, or at the first ``limit``, and say what is wrong.
+
+    Without ``images`` no image and no mask is decoded. Findings below the severity ``least`` are left out.
+    """
+    run = _Run(Ledger(least), images, limit, progress)
+    parsed = parse_address(address)
+    if parsed.scheme == "manifest":
+        run.check_manifest(parsed)
+    else:
+        run.check_other(parsed)
+    return CheckResult(
+        address, run.people.rows, run.studies, run.pictures.decoded, tuple(run.ledger), dict(run.ledger.counts),
+        tuple(run.notes),
+    )  # fmt: skip
+
+
+@dataclass
+class _Run:
+    """One check of one source."""
+
+    ledger: Ledger
+    images: bool
+    limit: int | None
+    progress: Progress
+    studies: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.people = People(self.ledger)
+        self.coordinates = Coordinates(self.ledger)
+        self.sides = Sides(self.ledger)
+        self.labels = Labels(self.ledger)
+        self.reports = Reports(self.ledger)
+        self.pictures = Pictures(self.ledger, self.sides)
+
+    def check_manifest(self, address: Address) -> None:
+        """Check a manifest by its own lines."""
+        address.check_parameters(PARAMETERS)
+        if not address.path:
+            raise InputError(
+                f"address {address} needs a path: manifest:/path/to/folder or manifest:/path/to/archive.tar"
+            )
+        limit = min((n for n in (self.limit, address.whole_number("limit", minimum=1)) if n is not None), default=None)
+        storage = open_storage(address.path)
+        total = sum(1 for _ in _lines_of(storage))
+        if not total:
+            raise InputError(f"{address}: {storage.manifest_name} has no rows")
+        split = address.parameters.get("split")
+        found_split = split is None
+        ids: dict[str, int | None] = {}
+        files: dict[str, Place] = {}
+        misspelt: Counter[tuple[str, str]] = Counter()
+        first_misspelt: dict[tuple[str, str], Place] = {}
+        for done, found in enumerate(raw_rows(storage), start=1):
+            row = found.row
+            wanted = row is None or split is None or row.split == split
+            if row is not None and row.split == split:
+                found_split = True
+            image: Image | None = None
+            if row is not None:
+                self._note_id(found, row.id, ids)
+                if "patient" in found.void:  # what is given and cannot be read is not missing
+                    self.people.rows += 1
+                else:
+                    self.people.note(found.place, row.patient, row.exam, row.split)
+                if wanted and (limit is None or self.studies < limit):
+                    item, missing = row_item(found, row, storage, str(address))
+                    self._note_file(found, row.file, files)
+                    image = self._check(item)
+                    self._tell_faults(found, missing, None)
+                    for pair in misspelt_fields(found.raw):
+                        misspelt[pair] += 1
+                        first_misspelt.setdefault(pair, found.place)
+            self._tell_faults(found, found.faults, image)
+            self.progress(done, total)
+        if not found_split:
+            raise InputError(f"{address}: no row of {storage.manifest_name} has the split {split!r}")
+        for (key, meant), count in misspelt.items():
+            self.ledger.add(
+                "field-name", first_misspelt[key, meant], key,
+                f"{key!r} looks like the field {meant!r}; as it stands it is kept and never used ({count:,} rows, here "
+                "first)",
+            )  # fmt: skip
+        self._finish(Place(storage.manifest_name))
+
+    def check_other(self, address: Address) -> None:
+        """Check what a source yields, and what it leaves out."""
+        source = open_source(str(address))
+        total = len(source) if self.limit is None else min(self.limit, len(source))
+        narrowed = self.limit is not None or bool({"split", "limit"} & set(address.parameters))
+        whole = self._note_all(address) if narrowed else False
+        for study in source:
+            if self.studies >= total:
+                break
+            item = Item(_place_of(source, study.id), study, tuple(study_targets(study)))
+            if not whole:
+                self.people.note(item.place, study.patient, study.exam, study.split)
+            self._check(item)
+            self.progress(self.studies, total)
+        for problem in source.problems:
+            self._tell_problem(problem)
+        self._finish(_place_of(source, None))
+
+    def _note_all(self, address: Address) -> bool:
+        """Note who is in which split over the whole source; whether that was possible."""
+        parameters = {name: value for name, value in address.parameters.items() if name not in ("split", "limit")}
+        if parameters == dict(address.parameters):
+            source = open_source(str(address))
+        else:
+            query = "&".join(f"{quote(name)}={quote(value)}" for name, value in parameters.items())
+            path = f":{address.path}" if address.path else ""
+            try:
+                source = open_source(f"{address.scheme}{path}?{query}" if query or path else address.scheme)
+            except InputError as error:
+                self.notes.append(f"patients were compared within the address only: {error}")
+                return False
+        for study in source:
+            self.people.note(_place_of(source, study.id), study.patient, study.exam, study.split)
+        return True
+
+    def _check(self, item: Item) -> Image | None:
+        """Check one study; returns its image if it was loaded."""
+        self.studies += 1
+        for target in item.targets:
+            for name, box in target.boxes:
+                if name not in item.void:
+                    self.coordinates.note_good(box.as_tuple())
+        self.labels.check(item)
+        self.reports.check(item)
+        self.sides.check(item)
+        image = None
+        if self.images:
+            if item.image_field is None or item.image_field not in item.void:
+                image = self.pictures.check(item)
+            self.pictures.check_masks(item, image)
+            if image is not None:
+                self._check_box_sizes(item, image)
+        return image
+
+    def _check_box_sizes(self, item: Item, image: Image) -> None:
+        height, width = image.shape
+        for target in item.targets:
+            for name, box in target.boxes:
+                # What is left at the edge of a region that lies outside is thin, and no fault.
+                at_edge = min(box.x0, box.y0) <= 0.0 or max(box.x1, box.y1) >= 1.0
+                if name in item.void or at_edge:
+                    continue
+                if box.width * width < 0.5 or box.height * height < 0.5:
+                    self.ledger.add(
+                        "box-size", item.place, name,
+                        f"the box is {box.width * width:.2g} x {box.height * height:.2g} pixels: less than one",
+                        WARNING,
+                    )  # fmt: skip
+
+    def _note_id(self, found: RawRow, name: str, ids: dict[str, int | None]) -> None:
+        if "id" in found.void:
+            return
+        key = name.strip()
+        if key in ids:
+            spelt = "" if name == key else " (but for blanks)"
+            self.ledger.add(
+                "duplicate-id", found.place, "id",
+                f"{name!r} was already used on line {ids[key]}{spelt}; this row is left out",
+            )  # fmt: skip
+        ids.setdefault(key, found.place.row)
+
+    def _note_file(self, found: RawRow, name: str, files: dict[str, Place]) -> None:
+        if "file" in found.void:
+            return
+        first = files.setdefault(name, found.place)
+        # With images, the same pixels are found whatever their names.
+        if first is not found.place and not self.images:
+            self.ledger.add(
+                "duplicate-image", found.place, "file", f"the same file as of {first.study!r} (line {first.row})"
+            )
+
+    def _tell_faults(self, found: RawRow, faults: tuple[Fault, ...] | list[Fault], image: Image | None) -> None:
+        for fault in faults:
+            name = fault.field or ""
+            size = None if image is None else (float(image.shape[1]), float(image.shape[0]))
+            if _is_box_field(name):
+                self.coordinates.note_raw(found.place, name, fault.value, size, found.raw)
+            elif name == "file":
+                missing = "does not exist" in fault.message or "not in the archive" in fault.message
+                check = "missing-image" if missing or fault.value is None else "row"
+                self.ledger.add(check, found.place, name, fault.message)
+            elif name.endswith((".file", ".mask")):
+                missing = "does not exist" in fault.message or "not in the archive" in fault.message
+                self.ledger.add("missing-mask" if missing else "row", found.place, name, fault.message)
+            elif ".findings." in f".{name}":
+                self.ledger.add("label-value", found.place, name, explain_polarity(fault.value))
+            else:
+                self._tell_value(found.place, fault)
+
+    def _tell_value(self, place: Place, fault: Fault) -> None:
+        value, name = fault.value, fault.field
+        if name == "age":
+            text = str(value).strip()
+            cause = ""
+            if isinstance(value, str) and text[:-1].isdigit() and text[-1:].upper() in "YMWD":
+                cause = "; it looks like DICOM's age with its unit"
+            elif isinstance(value, str):
+                cause = "; numbers stand without quotes"
+            elif isinstance(value, int | float) and value > 130:
+                cause = "; days or months, or a year of birth, perhaps"
+            self.ledger.add("label-value", place, name, f"{fault.message}{cause}")
+        elif name == "findings" and isinstance(value, str | int | float):
+            joined = "; several names stand in a list" if re.search(r"[|;,]", str(value)) else ""
+            self.ledger.add("label-value", place, name, f"{fault.message}{joined}")
+        elif name in ("patient", "study", "split", "view", "sex", "id") and isinstance(value, int | float):
+            self.ledger.add("label-value", place, name, f"{value!r} is a number; {name} is a text, in quotes")
+        else:
+            self.ledger.add("row", place, name, fault.message)
+
+    def _tell_problem(self, problem: Problem) -> None:
+        place = Place(problem.file, problem.row)
+        text = f"{problem.field or ''} {problem.message}".casefold()
+        words = {
+            "duplicate-id": ("already used", "twice", "duplicate"),
+            "missing-image": ("does not exist", "no image", "not found", "is missing: image"),
+            "box-range": ("leaves the image", "box"),
+            "label-value": ("unknown finding", "unknown label", "unknown polarity", "must be one of"),
+        }
+        check = next((check for check, cues in words.items() if any(cue in text for cue in cues)), "row")
+        self.ledger.add(check, place, problem.field, problem.message)
+
+    def _finish(self, place: Place) -> None:
+        self.people.finish(place)
+        if not self.coordinates.finish(place):
+            self.sides.finish(place)
+        self.labels.finish()
+        self.reports.finish()
+        self.pictures.finish(place)
+
+
+def _lines_of(storage: Storage) -> Iterator[int]:
+    from rightlung.studies.manifest import manifest_lines
+
+    return (number for number, _, _ in manifest_lines(storage))
+
+
+def _place_of(source: Source, study_id: str | None) -> Place:
+    return Place(PurePath(parse_address(source.address).path).name or source.address, None, study_id)
+
+
+def _is_box_field(name: str) -> bool:
+    return name.endswith(".box") or ".boxes[" in name or name.startswith("regions.")

@@ -1,0 +1,280 @@
+"""What is wrong with a box's four numbers, and why: scale (pixels, percent), order of the coordinates, or plain range.
+
+A single box often has several explanations; all boxes of a source together rarely do. So what cannot be read is kept
+until the end, and is explained with what all boxes have in common.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rightlung.studies.checks.finding import ERROR, MOST_KEPT, WARNING, Ledger, Place
+
+_SLACK = 0.02
+_SLIGHT = 1.5
+"""Up to here a coordinate is a fraction that leaves the image; above, it is on another scale."""
+_USUAL_SIDES = (224, 256, 299, 320, 336, 384, 448, 512, 640, 768, 896, 1024, 1536, 2048, 2500, 3000, 3072, 4096)
+_ENOUGH = 20
+Size = tuple[float, float]
+Numbers = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A box that the reader refuses, with the sizes (width, height) that its pixels may refer to."""
+
+    place: Place
+    field: str
+    values: Numbers
+    image: Size | None
+    others: tuple[tuple[str, Size], ...]
+
+
+def four_numbers(value: object) -> Numbers | str:
+    """Return a box's four numbers, or what it looks like instead."""
+    if isinstance(value, dict):
+        keys = {str(key).lower() for key in value}
+        if keys >= {"x", "y"} and keys & {"w", "width"}:
+            return "it is an object with x, y, width and height; a box is the list [x0, y0, x1, y1]"
+        return f"it is an object with {', '.join(sorted(keys)) or 'nothing'}; a box is the list [x0, y0, x1, y1]"
+    if isinstance(value, str):
+        return f"it is the text {_short(value)}; a box is a list of four numbers"
+    if not isinstance(value, list | tuple):
+        return f"it is {_short(value)}; a box is the list [x0, y0, x1, y1]"
+    if any(isinstance(entry, list | tuple | dict) for entry in value):
+        form = "two corners" if len(value) == 2 else "a polygon or several boxes"
+        return f"it looks like {form}; a box is one flat list [x0, y0, x1, y1]"
+    if len(value) != 4:
+        return f"it has {len(value)} numbers; a box has four, [x0, y0, x1, y1]"
+    if any(isinstance(entry, str) for entry in value):
+        return "its numbers are texts in quotes; a box is a list of four numbers"
+    if any(isinstance(entry, bool) or not isinstance(entry, numbers.Real) for entry in value):
+        return f"{_short(value)} are not four numbers"
+    found = tuple(float(entry) for entry in value)
+    if not all(math.isfinite(entry) for entry in found):
+        return f"{_short(value)} has a value that is not finite (an empty cell?)"
+    return found[0], found[1], found[2], found[3]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def is_box(values: Numbers) -> bool:
+    """Whether these are corners in fractions of the image, as `Box` wants them."""
+    x0, y0, x1, y1 = values
+    return 0.0 <= x0 < x1 <= 1.0 and 0.0 <= y0 < y1 <= 1.0 and (x1 - x0) * (y1 - y0) > 0.0
+
+
+def _is_corners(values: Numbers) -> bool:
+    x0, y0, x1, y1 = values
+    return x0 < x1 <= 1 + _SLACK and y0 < y1 <= 1 + _SLACK and min(x0, y0) >= -_SLACK
+
+
+def _is_x_y_width_height(values: Numbers) -> bool:
+    x, y, width, height = values
+    return min(x, y) >= -_SLACK and min(width, height) > 0 and x + width <= 1 + _SLACK and y + height <= 1 + _SLACK
+
+
+def _is_x_x_y_y(values: Numbers) -> bool:
+    return 0 <= values[0] < values[1] <= 1 and 0 <= values[2] < values[3] <= 1
+
+
+@dataclass
+class Coordinates:
+    """All boxes of a source: counts of the good ones, and the others until they are explained."""
+
+    ledger: Ledger
+    good: int = 0
+    good_as_width_height: int = 0
+    reach: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    upper_left: int = 0
+    suspects: list[Suspect] = field(default_factory=list)
+    left_out: int = 0
+
+    def note_good(self, values: Numbers) -> None:
+        """Count a box that is one."""
+        self.good += 1
+        self.good_as_width_height += _is_x_y_width_height(values)
+        self.reach = [max(self.reach[0], values[2]), max(self.reach[1], values[3])]
+        self.upper_left += values[0] + values[2] < 1 and values[1] + values[3] < 1
+
+    def note_raw(self, place: Place, name: str, value: object, image: Size | None, row: dict[str, Any]) -> None:
+        """Take in what the reader refuses as a box."""
+        values = four_numbers(value)
+        if isinstance(values, str):
+            self.ledger.add("box-form", place, name, values)
+        elif len(self.suspects) < MOST_KEPT:
+            self.suspects.append(Suspect(place, name, values, image, tuple(_sizes_named(row))))
+        else:
+            self.left_out += 1
+
+    def finish(self, place: Place) -> bool:
+        """Explain the boxes that were refused, and say what all boxes have in common; whether there was anything."""
+        scales = _Scales(self.suspects)
+        unordered, as_width_height = 0, 0
+        for suspect in self.suspects:
+            scaled = scales.scaled(suspect)
+            unordered += not _is_corners(scaled) and not _has_no_area(scaled)
+            as_width_height += _is_x_y_width_height(scaled)
+        total = self.good + len(self.suspects)
+        # Corners of real boxes lie anywhere; x + width and y + height all inside the image is no accident.
+        all_width_height = (
+            unordered >= max(2, 0.05 * total) and self.good_as_width_height + as_width_height >= 0.95 * total
+        )
+        for suspect in self.suspects:
+            self._explain(suspect, scales, all_width_height)
+        if all_width_height:
+            self.ledger.add(
+                "box-layout", place, None,
+                f"all {total:,} boxes look like x, y, width, height, also the {self.good:,} that pass as corners",
+            )  # fmt: skip
+        elif not self.suspects and self.good >= _ENOUGH and max(self.reach) <= 0.5:
+            self.ledger.add(
+                "box-layout", place, None,
+                f"all {self.good:,} boxes lie in the image's top left quarter, none beyond x = {self.reach[0]:.2f} or "
+                f"y = {self.reach[1]:.2f}: they look as though divided by a size larger than that of the image they "
+                "were drawn on, or twice",
+            )  # fmt: skip
+        elif not self.suspects and self.good >= _ENOUGH and self.upper_left == self.good:
+            self.ledger.add(
+                "box-layout", place, None,
+                f"the middles of all {self.good:,} boxes lie in the top left quarter: they look like x, y, width, "
+                "height, or as though divided by too large a size", WARNING,
+            )  # fmt: skip
+        else:
+            return False
+        return True
+
+    def _explain(self, suspect: Suspect, scales: _Scales, all_width_height: bool) -> None:
+        given = _told(suspect.values)
+        scale = scales.name(suspect)
+        scaled = scales.scaled(suspect)
+        order = _order(scaled, all_width_height) if all_width_height or not _has_no_area(scaled) else None
+        if scale is not None:
+            more = f", and {order}" if order else ""
+            self.ledger.add("box-scale", suspect.place, suspect.field, f"{given} {scale}{more}")
+        elif order is None and _has_no_area(scaled):
+            axis = "x" if scaled[0] == scaled[2] else "y"
+            self.ledger.add("box-size", suspect.place, suspect.field, f"{given} has no area: {axis}0 = {axis}1")
+        elif order is not None:
+            self.ledger.add("box-order", suspect.place, suspect.field, f"{given} {order}")
+        else:
+            by = max(max(scaled) - 1, -min(scaled))
+            rounding = "; rounded, perhaps: cut it off at the edge" if by <= _SLACK else ""
+            self.ledger.add(
+                "box-range", suspect.place, suspect.field,
+                f"{given} leaves the image by {by:.3g} of its side{rounding}", ERROR,
+            )  # fmt: skip
+
+
+def _told(values: Numbers) -> str:
+    return f"[{', '.join(f'{value:g}' for value in values)}]"
+
+
+def _has_no_area(values: Numbers) -> bool:
+    return values[0] == values[2] or values[1] == values[3]
+
+
+def _order(values: Numbers, all_width_height: bool) -> str | None:
+    """Say which order of coordinates four fractions are in, if it is not that of corners."""
+    x0, y0, x1, y1 = values
+    if all_width_height:
+        return "looks like x, y, width, height, as all boxes here do"
+    if x0 < x1 and y0 < y1:
+        return None
+    if x0 > x1 and y0 > y1:
+        reading = "both corners are exchanged: x0 > x1 and y0 > y1"
+    else:
+        axis = "x" if x0 > x1 else "y"
+        reading = f"{axis}0 and {axis}1 are exchanged"
+    choices = [
+        name
+        for name, fits in (
+            ("x, y, width, height", _is_x_y_width_height(values)),
+            ("x0, x1, y0, y1", _is_x_x_y_y(values)),
+        )
+        if fits
+    ]
+    if not choices:
+        return f"is in the wrong order: {reading}"
+    return f"is in the wrong order: it looks like {' or '.join(choices)}, or {reading}"
+
+
+def _sizes_named(row: dict[str, Any]) -> list[tuple[str, Size]]:
+    """Return the sizes that a row names itself, as many tables do; a pair is (width, height) or the other way round."""
+    lowered = {str(key).lower(): value for key, value in row.items()}
+    sizes: list[tuple[str, Size]] = []
+    for key, value in lowered.items():
+        if "size" in key and isinstance(value, list) and len(value) == 2 and _are_sides(value):
+            sizes += [(key, (value[0], value[1])), (key, (value[1], value[0]))]
+    for wide, tall in (("width", "height"), ("columns", "rows"), ("image_width", "image_height")):
+        if _are_sides([lowered.get(wide), lowered.get(tall)]):
+            sizes.append((f"{wide} and {tall}", (lowered[wide], lowered[tall])))
+    return sizes
+
+
+def _are_sides(values: Sequence[object]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) and value > 1 for value in values)
+
+
+class _Scales:
+    """On which scale the refused boxes of a source are, judged by all of them together."""
+
+    def __init__(self, suspects: Sequence[Suspect]) -> None:
+        large = [suspect for suspect in suspects if max(suspect.values) > _SLIGHT]
+        self.count = len(large)
+        self.largest = max((max(suspect.values) for suspect in large), default=0.0)
+        sides = [min(suspect.image) for suspect in large if suspect.image is not None]
+        # Percent never exceed 100; pixels that never do are all in one corner, unless the images are as small.
+        smallest = min(sides, default=math.inf)
+        fits = smallest > 128 or (smallest >= 110 and len(large) >= 10)
+        self.is_percent = bool(large) and self.largest <= 100.0 and fits
+        # One box that does not fit into its own image, and all are in the pixels of another.
+        self.fits_own = all(suspect.image is None or _fits(suspect.values, suspect.image) for suspect in large)
+
+    def _size(self, suspect: Suspect) -> tuple[str, Size] | None:
+        """Return the scale's name and its full width and height, None for fractions."""
+        if max(suspect.values) <= _SLIGHT:
+            return None
+        if self.is_percent:
+            return "percent", (100.0, 100.0)
+        if suspect.image is not None and (self.fits_own or _fits(suspect.values, suspect.image)):
+            return "pixels", suspect.image
+        for name, size in suspect.others:
+            if _fits(suspect.values, size):
+                return f"pixels of another size ({name}: {size[0]:g} x {size[1]:g})", size
+        side = next((side for side in _USUAL_SIDES if self.largest <= side + 2), math.ceil(self.largest))
+        if suspect.image is None:
+            return f"pixels (of an image of {side} or so)", (side, side)
+        return f"pixels of an image of {side} or so", (side, side)
+
+    def scaled(self, suspect: Suspect) -> Numbers:
+        """Return the numbers as fractions of what they seem to refer to."""
+        size = self._size(suspect)
+        width, height = (1.0, 1.0) if size is None else size[1]
+        x0, y0, x1, y1 = suspect.values
+        return x0 / width, y0 / height, x1 / width, y1 / height
+
+    def name(self, suspect: Suspect) -> str | None:
+        """Say which scale it is, None for fractions."""
+        size = self._size(suspect)
+        if size is None:
+            return None
+        name, (width, height) = size
+        if name == "percent":
+            doubt = self.count < 3 and suspect.image is not None and _fits(suspect.values, suspect.image)
+            return "looks like percent, or like pixels of a corner" if doubt else "looks like percent: divide by 100"
+        own = f", but this image has {suspect.image[0]:g} x {suspect.image[1]:g}" if suspect.image else ""
+        if name == "pixels":
+            return f"looks like pixels: divide by the image's width {width:g} and height {height:g}"
+        return f"looks like {name}{own}: divide by the width and height that it was drawn on"
+
+
+def _fits(values: Numbers, size: Size) -> bool:
+    return max(values[0], values[2]) <= size[0] + 2 and max(values[1], values[3]) <= size[1] + 2

@@ -1,0 +1,259 @@
+"""Labels: values outside their set, names outside theirs, and labels that contradict one another."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from rightlung.core import InputError, Polarity
+from rightlung.lexicon import FINDINGS, LABEL_SETS, REGIONS, find, region
+from rightlung.lexicon.findings import broader_findings
+from rightlung.studies.checks.finding import HINT, WARNING, Ledger, Place
+from rightlung.studies.checks.targets import Item
+
+_VIEWS = {
+    "pa", "ap", "frontal", "postero-anterior", "antero-posterior", "posteroanterior", "anteroposterior", "ap axial",
+    "ap supine", "ap erect", "ap portable", "pa erect", "portable", "pa upright", "ap upright", "pa view", "ap view",
+    "ap lordotic", "lordotic", "ap horizontal", "pa horizontal", "unknown", "supine", "erect", "ap semi erect",
+}  # fmt: skip
+_LATERAL = {"lateral", "ll", "lat", "rl", "left lateral", "right lateral", "lld", "rld", "l", "lateral view"}
+_SEXES = {"m", "f", "male", "female", "o", "other", "u", "unknown", "x", "d", "w", "woman", "man"}
+_NOTHING = {"nan", "null", "<na>", "nat", "#n/a", "n/a", "na", "none", "-", "?", "undefined"}
+_OLDEST = 110
+_MOSTLY = 0.8
+_BESIDES = "support devices"
+"""Positive beside "no finding" without contradicting it, as in CheXpert."""
+
+
+class Labels:
+    """The labels of a source: names are judged at the end, by what most of them are."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._names: Counter[str] = Counter()
+        self._first: dict[str, tuple[Place, str]] = {}
+        self._told: set[str] = set()
+        self._regions: Counter[str] = Counter()
+        self._first_region: dict[str, tuple[Place, str]] = {}
+
+    def check(self, item: Item) -> None:
+        """Check one study."""
+        study, place = item.study, item.place
+        self._check_values(item)
+        for name in study.findings:
+            self._note(name, place, "findings")
+        for target in item.targets:
+            for name in target.findings:
+                if f"{target.field}.label" not in item.void:
+                    self._note(name, place, f"{target.field}.{'label' if target.kind == 'label' else 'findings'}")
+            for index, name in enumerate(target.regions):
+                where = target.field if target.kind == "region" else f"{target.field}.regions[{index}]"
+                if where not in item.void:
+                    self._regions[name] += 1
+                    self._first_region.setdefault(name, (place, where))
+        self._check_contradictions(place, "findings", study.findings)
+        canonical = _canonical(study.findings)
+        for target in item.targets:
+            if target.kind == "phrase":
+                self._check_contradictions(place, f"{target.field}.findings", target.findings)
+            if target.kind == "label" or (target.boxes or target.mask is not None):
+                self._check_target(item, target.field, target.kind, target.findings, canonical)
+
+    def _note(self, name: str, place: Place, where: str) -> None:
+        self._names[name] += 1
+        self._first.setdefault(name, (place, where))
+
+    def _check_values(self, item: Item) -> None:
+        study, place = item.study, item.place
+        for where, value in (
+            ("id", study.id), ("patient", study.patient), ("study", study.exam), ("split", study.split),
+            ("view", study.view), ("sex", study.sex),
+        ):  # fmt: skip
+            if value is not None and value.strip().casefold() in _NOTHING and f"{where}" not in item.void:
+                self.ledger.add("placeholder", place, where, f"{value!r} stands for nothing; leave the field out")
+        view = (study.view or "").strip().casefold().replace("_", " ")
+        if view in _LATERAL:
+            self.ledger.add(
+                "label-value", place, "view", f"view {study.view!r} is lateral; a study is one frontal image", WARNING
+            )
+        elif view and view not in _VIEWS and view not in _NOTHING:
+            near = difflib.get_close_matches(view, sorted(_VIEWS), 1, 0.6)
+            meant = f"; {near[0].upper()!r}, perhaps" if near else ""
+            self.ledger.add("label-value", place, "view", f"view {study.view!r} is none that is known{meant}", WARNING)
+        sex = (study.sex or "").strip().casefold()
+        if sex and sex not in _SEXES and sex not in _NOTHING:
+            self.ledger.add("label-value", place, "sex", f"sex {study.sex!r} is none of M, F, O, U", WARNING)
+        if study.age is not None and study.age > _OLDEST:
+            self.ledger.add("label-value", place, "age", f"an age of {study.age:g} years", WARNING)
+
+    def _check_contradictions(self, place: Place, where: str, findings: Mapping[str, Polarity]) -> None:
+        by_finding: dict[str, dict[Polarity, str]] = {}
+        for name, polarity in findings.items():
+            found = find(name)
+            by_finding.setdefault(found.name if found else name, {})[polarity] = name
+        for polarities in by_finding.values():
+            if Polarity.POSITIVE in polarities and Polarity.NEGATIVE in polarities:
+                yes, no = polarities[Polarity.POSITIVE], polarities[Polarity.NEGATIVE]
+                self.ledger.add(
+                    "label-contradiction", place, where, f"{yes!r} is positive and {no!r}, the same finding, negative"
+                )
+        if Polarity.POSITIVE in by_finding.get("no finding", {}):
+            others = [
+                polarities[Polarity.POSITIVE]
+                for name, polarities in by_finding.items()
+                if Polarity.POSITIVE in polarities and not _is_besides(name)
+            ]
+            if others:
+                told = ", ".join(repr(name) for name in others[:3])
+                self.ledger.add("label-contradiction", place, where, f"no finding is said beside {told}")
+
+    def _check_target(
+        self, item: Item, where: str, kind: str, findings: Mapping[str, Polarity], study: Mapping[str, Polarity]
+    ) -> None:
+        """A box or mask of a finding that the study says is not there."""
+        for name, polarity in findings.items():
+            found = find(name)
+            if polarity is not Polarity.POSITIVE or found is None:
+                continue
+            field = f"{where}.label" if kind == "label" else f"{where}.findings"
+            if study.get(found.name) is Polarity.NEGATIVE:
+                self.ledger.add(
+                    "label-contradiction",
+                    item.place,
+                    field,
+                    f"{name!r} is located, and negative in the study's findings",
+                )
+            elif study.get("no finding") is Polarity.POSITIVE and not _is_besides(found.name) and kind == "label":
+                self.ledger.add(
+                    "label-contradiction", item.place, field, f"{name!r} is located in a study with no finding"
+                )
+
+    def finish(self) -> None:
+        """Judge the names: where most belong to the lexicon, the others are outside their set."""
+        self._finish_names(self._names, self._first, _knows_finding, sorted(FINDINGS), "finding")
+        self._finish_names(self._regions, self._first_region, _knows_region, sorted(REGIONS), "region")
+        self._finish_spellings()
+
+    def _finish_names(
+        self,
+        names: Counter[str],
+        first: Mapping[str, tuple[Place, str]],
+        knows: Callable[[str], bool],
+        known: list[str],
+        kind: str,
+    ) -> None:
+        unknown = [name for name in names if not knows(name)]
+        uses = sum(names.values())
+        known_uses = uses - sum(names[name] for name in unknown)
+        mostly = known_uses >= (_MOSTLY if uses >= 50 else 0.5) * uses
+        frequent = [name for name, count in names.items() if count >= 10]
+        for name in unknown:
+            place, where = first[name]
+            plain = name.strip().lower()
+            near = difflib.get_close_matches(
+                plain, [*known, *(other.lower() for other in names if other != name)], 1, 0.85
+            )
+            slip = [
+                other for other in frequent
+                if other != name and names[name] * 20 <= names[other] and _ratio(plain, other.lower()) >= 0.9
+            ]  # fmt: skip
+            times = _times(names[name])
+            if re.search(r"[|;]", name):
+                self._told.add(name)
+                self.ledger.add("label-name", place, where, f"{kind} {name!r} ({times}) looks like several in one text")
+            elif plain in _NOTHING:
+                self.ledger.add("placeholder", place, where, f"{kind} {name!r} ({times}) stands for nothing")
+            elif mostly:
+                meant = f"; {near[0]!r}, perhaps" if near else ""
+                self._told.add(name)
+                self.ledger.add("label-name", place, where, f"unknown {kind} {name!r} ({times}){meant}")
+            elif slip:
+                self._told.add(name)
+                self.ledger.add(
+                    "label-name", place, where, f"{kind} {name!r} ({times}) looks like {slip[0]!r} misspelt"
+                )
+
+    def _finish_spellings(self) -> None:
+        by_finding: dict[str, list[str]] = {}
+        for name in self._names:
+            by_finding.setdefault(found.name if (found := find(name)) else name.strip().casefold(), []).append(name)
+        for names in by_finding.values():
+            usual = max(names, key=lambda name: self._names[name])
+            for name in names:
+                if name != usual and _are_spellings(name, usual) and name not in self._told:
+                    place, where = self._first[name]
+                    self.ledger.add(
+                        "label-name", place, where,
+                        f"{name!r} ({_times(self._names[name])}) means the same as {usual!r} "
+                        f"({_times(self._names[usual])}); a program that compares names takes them for two", HINT,
+                    )  # fmt: skip
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count:,} times"
+
+
+def _are_spellings(one: str, other: str) -> bool:
+    """Whether two names differ in spelling and not in words: what is a tube to one table is a device to another."""
+    return _ratio(one.strip().casefold(), other.strip().casefold()) >= 0.75
+
+
+def _ratio(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
+
+
+@cache
+def _pathologies() -> frozenset[str]:
+    """Return what the data sets that write "No Finding" count as a finding: not scoliosis, not a tortuous aorta."""
+    return frozenset(
+        meaning
+        for labels in LABEL_SETS.values()
+        if labels.no_finding is not None
+        for label, meaning in labels.findings.items()
+        if label != labels.no_finding
+    ) - {"no finding", "other finding"}
+
+
+def _is_besides(name: str) -> bool:
+    if name not in FINDINGS:
+        return True
+    wider = {name, *broader_findings(name)}
+    return _BESIDES in wider or not wider & _pathologies()
+
+
+def _knows_finding(name: str) -> bool:
+    return find(name) is not None or _knows_region(name)
+
+
+def _knows_region(name: str) -> bool:
+    try:
+        region(name)
+    except InputError:
+        return False
+    return True
+
+
+def _canonical(findings: Mapping[str, Polarity]) -> dict[str, Polarity]:
+    return {found.name: polarity for name, polarity in findings.items() if (found := find(name)) is not None}
+
+
+def explain_polarity(value: object) -> str:
+    """Say what a polarity outside its set is likely to mean."""
+    known = "a polarity is positive, negative or uncertain"
+    number = {"1": "positive", "1.0": "positive", "0": "negative", "0.0": "negative", "-1": "uncertain",
+              "-1.0": "uncertain"}.get(str(value).strip())  # fmt: skip
+    if isinstance(value, bool):
+        return f"{str(value).lower()} looks like {'positive' if value else 'negative'}; {known}"
+    if number:
+        return f"{value!r} looks like CheXpert's {number}; {known}"
+    words = {"present": "positive", "yes": "positive", "true": "positive", "pos": "positive", "absent": "negative",
+             "no": "negative", "false": "negative", "neg": "negative", "maybe": "uncertain",
+             "possible": "uncertain"}  # fmt: skip
+    meant = words.get(str(value).strip().casefold())
+    if meant is None:
+        near = difflib.get_close_matches(str(value).strip().casefold(), [*Polarity], 1, 0.6)
+        meant = str(near[0]) if near else None
+    return f"{value!r} is outside the set{f', {meant!r} perhaps' if meant else ''}; {known}"

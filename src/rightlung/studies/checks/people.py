@@ -1,0 +1,137 @@
+"""Ids, patients, examinations and splits over a whole file, whichever split of it is asked for.
+
+What stays in memory is one entry a patient and one an examination, not one a row.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from dataclasses import dataclass
+
+from rightlung.studies.checks.finding import Ledger, Place
+
+_SAME_SPLIT = ({"train", "training"}, {"val", "valid", "validate", "validation", "dev"}, {"test", "testing"})
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Where a patient or an examination was first seen."""
+
+    name: str
+    place: Place
+    split: str | None
+    patient: str | None = None
+    told: bool = False
+
+
+class People:
+    """Who is in which split."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.rows = self.without_patient = 0
+        self._first_without: Place | None = None
+        self._patients: dict[str, _Seen] = {}
+        self._exams: dict[str, _Seen] = {}
+        self._splits: Counter[str] = Counter()
+        self._first_in_split: dict[str, Place] = {}
+
+    def note(self, place: Place, patient: str | None, exam: str | None, split: str | None) -> None:
+        """Take in one row."""
+        self.rows += 1
+        if split is not None:
+            self._splits[split] += 1
+            self._first_in_split.setdefault(split, place)
+        if patient is None:
+            self.without_patient += 1
+            self._first_without = self._first_without or place
+        else:
+            self._note_patient(place, patient, split)
+        if exam is not None:
+            self._note_exam(place, patient, exam, split)
+
+    def _note_patient(self, place: Place, patient: str, split: str | None) -> None:
+        # "P17" and "p17 " are one person to whoever made the table, and two to a program that makes splits.
+        seen = self._patients.setdefault(patient.strip().casefold(), _Seen(patient, place, split))
+        if seen.told or _meaning(seen.split) == _meaning(split):
+            return
+        seen.told = True
+        spelt = "" if seen.name == patient else f", there written {seen.name!r}"
+        self.ledger.add(
+            "patient-splits", place, "patient",
+            f"patient {patient!r} is in split {_named(split)} here and in {_named(seen.split)} "
+            f"({_where(seen.place)}{spelt})",
+        )  # fmt: skip
+
+    def _note_exam(self, place: Place, patient: str | None, exam: str, split: str | None) -> None:
+        seen = self._exams.setdefault(exam, _Seen(exam, place, split, patient))
+        if seen.told:
+            return
+        if seen.patient != patient:
+            seen.told = True
+            self.ledger.add(
+                "exam-patients", place, "study",
+                f"examination {exam!r} is of patient {patient!r} here and of {seen.patient!r} ({_where(seen.place)})",
+            )  # fmt: skip
+        elif patient is None and _meaning(seen.split) != _meaning(split):
+            seen.told = True
+            self.ledger.add(
+                "exam-patients", place, "study",
+                f"examination {exam!r} is in split {_named(split)} here and in {_named(seen.split)} "
+                f"({_where(seen.place)})",
+            )  # fmt: skip
+
+    def finish(self, place: Place) -> None:
+        """Say what only all rows together tell."""
+        if self._first_without is not None and self._patients:
+            self.ledger.add(
+                "patient-missing", self._first_without, "patient",
+                f"{self.without_patient:,} of {self.rows:,} rows have no patient, this one first; intervals and splits "
+                "take each as a patient of its own",
+            )  # fmt: skip
+        if len(self._patients) == 1 and self.rows >= 10 and not self.without_patient:
+            (only,) = self._patients.values()
+            self.ledger.add("patient-missing", place, "patient", f"all {self.rows:,} rows are of patient {only.name!r}")
+        self._finish_splits()
+
+    def _finish_splits(self) -> None:
+        by_meaning: dict[str, list[str]] = {}
+        for name in self._splits:
+            by_meaning.setdefault(_meaning(name) or name, []).append(name)
+        for names in by_meaning.values():
+            usual = max(names, key=lambda name: self._splits[name])
+            for name in names:
+                if name != usual:
+                    self.ledger.add(
+                        "split-name", self._first_in_split[name], "split",
+                        f"split {name!r} ({self._splits[name]:,} rows) is written {usual!r} elsewhere "
+                        f"({self._splits[usual]:,} rows)",
+                    )  # fmt: skip
+        for name, count in self._splits.items():
+            frequent = [other for other, uses in self._splits.items() if count * 10 <= uses]
+            near = difflib.get_close_matches(name.casefold(), [other.casefold() for other in frequent], 1, 0.75)
+            meant = next((other for other in frequent if other.casefold() in near), None)
+            if meant is not None and _meaning(name) != _meaning(meant):
+                self.ledger.add(
+                    "split-name", self._first_in_split[name], "split",
+                    f"split {name!r} ({count:,} rows) looks like {meant!r} misspelt",
+                )  # fmt: skip
+
+
+def _meaning(split: str | None) -> str | None:
+    """Return one name for the spellings of a split, so that 'Train' and 'training' do not part a patient."""
+    if split is None:
+        return None
+    plain = split.strip().casefold()
+    return next((min(names) for names in _SAME_SPLIT if plain in names), plain)
+
+
+def _named(split: str | None) -> str:
+    return "no split" if split is None else repr(split)
+
+
+def _where(place: Place) -> str:
+    if place.row is not None:
+        return f"line {place.row}"
+    return f"study {place.study!r}" if place.study is not None else place.file

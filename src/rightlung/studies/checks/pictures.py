@@ -1,0 +1,238 @@
+"""Images and masks: blank, the same twice, the wrong way round; masks of another size, empty, full, misplaced."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from rightlung.core import Box, Image, InputError, Polarity
+from rightlung.core.study import check_image
+from rightlung.lexicon import find
+from rightlung.studies.checks.finding import ERROR, HINT, MOST_KEPT, WARNING, Ledger, Place
+from rightlung.studies.checks.orientation import LIKELY_MIRROR, SURE_MIRROR, Look, look
+from rightlung.studies.checks.sides import Sides
+from rightlung.studies.checks.targets import Item, Target
+
+_LEAST_RANGE = 4 / 255
+"""Grey values of an image that shows something differ by more than this, the darkest and brightest hundredth aside."""
+_GREY_STRIP = 0.15
+_SAME_SHAPE = 0.02
+_FULL = 0.97
+_ENOUGH = 20
+_USUAL_MIRRORED = 0.04
+"""The share of real images that looks mirrored at `LIKELY_MIRROR` and is not; more than that is counted as a fault."""
+_RARE = 1e-6
+_SHIFTING = {
+    "atelectasis", "pleural effusion", "pneumothorax", "mass", "consolidation", "lung opacity", "pneumonia",
+    "pleural thickening", "fibrosis", "pulmonary fibrosis", "lobectomy", "dextrocardia", "scoliosis",
+}  # fmt: skip
+"""What can push or pull the heart over, or hide it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _First:
+    """Where an image was first seen."""
+
+    place: Place
+    patient: str | None
+    split: str | None
+
+
+class Pictures:
+    """The images and masks of a source. Of each image its hash is kept, eight bytes."""
+
+    def __init__(self, ledger: Ledger, sides: Sides) -> None:
+        self.ledger = ledger
+        self.sides = sides
+        self.decoded = 0
+        self._hashes: dict[int, _First] = {}
+        self._looks: Counter[str] = Counter()
+        self._hints: list[tuple[str, Place, str | None, str]] = []
+        self._masks = 0
+        self._other_size: list[tuple[Place, str, str]] = []
+
+    def check(self, item: Item) -> Image | None:
+        """Load a study's image and look at it; returns it for whoever needs its size."""
+        try:
+            # Not study.image, which keeps it: the study may be held by its source.
+            image = check_image(item.study.load(), f"study {item.study.id!r}")
+        except InputError as error:
+            check = "missing-image" if "does not exist" in str(error) else "unreadable-image"
+            self.ledger.add(check, item.place, item.image_field, _without_study(str(error), item.study.id))
+            return None
+        self.decoded += 1
+        if not self._is_blank(item, image):
+            self._check_twice(item, image)
+            seen = look(image)
+            if seen is not None:
+                self._check_orientation(item, seen)
+        return image
+
+    def _is_blank(self, item: Item, image: Image) -> bool:
+        low, high = np.quantile(image[:: max(1, image.shape[0] // 512), :: max(1, image.shape[1] // 512)], [0.01, 0.99])
+        if high - low < _LEAST_RANGE and float(image.max() - image.min()) < 0.5:
+            self.ledger.add(
+                "blank-image", item.place, item.image_field,
+                f"the image shows nothing: its values lie between {low:.3f} and {high:.3f}",
+            )  # fmt: skip
+            return True
+        # What a decoder leaves where data were missing: grey from some row to the end. Black is only a border.
+        constant = (image == image[:, :1]).all(axis=1) & (image[:, 0] == image[-1, 0])
+        varied = np.flatnonzero(~constant)
+        strip = image.shape[0] - (int(varied[-1]) + 1 if len(varied) else 0)
+        if strip >= _GREY_STRIP * image.shape[0] and strip >= 4 and 0.1 < float(image[-1, 0]) < 0.9:
+            self.ledger.add(
+                "blank-image", item.place, item.image_field,
+                f"the lowest {strip:,} of {image.shape[0]:,} rows are one grey: the file was cut off once", WARNING,
+            )  # fmt: skip
+        return False
+
+    def _check_twice(self, item: Item, image: Image) -> None:
+        digest = hashlib.blake2b(np.ascontiguousarray(image).tobytes(), digest_size=8)
+        digest.update(repr(image.shape).encode())
+        study = item.study
+        this = _First(item.place, study.patient, study.split)
+        first = self._hashes.setdefault(int.from_bytes(digest.digest(), "big"), this)
+        if first is this:
+            return
+        where = f"{first.place.study!r}" + (f" (line {first.place.row})" if first.place.row is not None else "")
+        message, severity = f"the same image as {where}", WARNING
+        if first.split != study.split:
+            message, severity = f"{message}, which is in split {first.split!r}, this one in {study.split!r}", ERROR
+        elif first.patient != study.patient:
+            message, severity = f"{message}, of patient {first.patient!r}, this one of {study.patient!r}", ERROR
+        self.ledger.add("duplicate-image", item.place, item.image_field, message, severity)
+
+    def _suspect(self, check: str, item: Item, message: str) -> None:
+        """Keep a hint until it is known whether the source holds radiographs at all."""
+        if len(self._hints) < MOST_KEPT:
+            self._hints.append((check, item.place, item.image_field, message))
+
+    def _check_orientation(self, item: Item, seen: Look) -> None:
+        self._looks["all"] += 1
+        if seen.is_radiograph:
+            self._looks["radiographs"] += 1
+        if seen.is_turned:
+            if seen.inverted:
+                self._looks["inverted"] += 1
+                self._suspect(
+                    "inverted-image", item,
+                    "the image looks inverted: air should be black and bone white (MONOCHROME1?)",
+                )  # fmt: skip
+            if seen.position != "upright":
+                self._looks["turned"] += 1
+                self._suspect("turned-image", item, f"the image looks as though it were {seen.position}")
+        if seen.has_side:
+            self._looks["sided"] += 1
+            self._looks["mirrored"] += seen.mirror >= LIKELY_MIRROR
+            shifting = any(
+                polarity is not Polarity.NEGATIVE and (found := find(name)) is not None and found.name in _SHIFTING
+                for name, polarity in item.study.findings.items()
+            )
+            if seen.mirror >= (2.0 if shifting else 1.0) * SURE_MIRROR:
+                self._suspect(
+                    "mirrored-image", item,
+                    "the heart looks to be on the image's left: the image is mirrored, or it is a dextrocardia or a "
+                    "shifted mediastinum",
+                )  # fmt: skip
+
+    def check_masks(self, item: Item, image: Image | None) -> None:
+        """Load and check the masks of one study."""
+        for target in item.targets:
+            if target.mask is not None and target.mask[0] not in item.void:
+                self._check_mask(item, target, image)
+
+    def _check_mask(self, item: Item, target: Target, image: Image | None) -> None:
+        assert target.mask is not None
+        name, mask = target.mask
+        try:
+            pixels = mask.pixels
+        except InputError as error:
+            text = str(error)
+            if "differ in size" in text:
+                self.ledger.add("mask-size", item.place, name, _without_study(text, item.study.id))
+                return
+            check = "missing-mask" if "does not exist" in text else "unreadable-mask"
+            self.ledger.add(check, item.place, name, _without_study(text, item.study.id))
+            return
+        self._masks += 1
+        if image is not None and pixels.shape != image.shape:
+            self._check_size(item.place, name, (pixels.shape[0], pixels.shape[1]), (image.shape[0], image.shape[1]))
+        if not pixels.any():
+            self.ledger.add("mask-empty", item.place, name, f"no pixel is set, {target.text!r} is nowhere")
+            return
+        area = float(pixels.mean())
+        if area > _FULL:
+            self.ledger.add(
+                "mask-full", item.place, name, f"{area:.0%} of all pixels are set: zero is background, all else is not"
+            )
+            return
+        around = mask.box()
+        if around is not None:
+            self.sides.check_mask(item, target, around)
+            self._check_boxes(item, target, name, around)
+
+    def _check_size(self, place: Place, name: str, size: tuple[int, int], image: tuple[int, int]) -> None:
+        told = f"the mask has {size[1]} x {size[0]} pixels, its image {image[1]} x {image[0]}"
+        if size == image[::-1]:
+            self.ledger.add("mask-size", place, name, f"{told}: width and height are exchanged")
+        elif abs(size[0] * image[1] / (size[1] * image[0]) - 1) > _SAME_SHAPE:
+            self.ledger.add("mask-size", place, name, f"{told}: not even the proportions agree")
+        else:
+            self._other_size.append((place, name, told))
+
+    def _check_boxes(self, item: Item, target: Target, name: str, around: Box) -> None:
+        boxes = [box for field, box in target.boxes if field not in item.void]
+        if boxes and all(around.iou(box) == 0.0 for box in boxes):
+            self.ledger.add("mask-box", item.place, name, "the mask lies beside all boxes of its phrase")
+
+    def finish(self, place: Place) -> None:
+        """Say what only all images together tell."""
+        if len(self._other_size) > 1 and len(self._other_size) >= 0.9 * self._masks:
+            first, name, told = self._other_size[0]
+            self.ledger.add(
+                "mask-size", first, name,
+                f"{told}; so have {len(self._other_size):,} of {self._masks:,} masks another size in the same "
+                "proportions, here first", HINT,
+            )  # fmt: skip
+        else:
+            for first, name, told in self._other_size:
+                self.ledger.add("mask-size", first, name, f"{told}, in the same proportions", WARNING)
+        if self._looks["radiographs"] < 0.5 * self._looks["all"]:
+            return
+        for check, where, field, message in self._hints:
+            self.ledger.add(check, where, field, message)
+        self._finish_mirrored(place)
+        for kind in ("turned", "inverted"):
+            count, total = self._looks[kind], self._looks["radiographs"]
+            if count >= _ENOUGH and count > 0.05 * total:
+                severity = ERROR if count > 0.5 * total else WARNING
+                message = f"{count:,} of {total:,} images look {kind}"
+                self.ledger.add(f"{kind}-image", place, None, message, severity)
+
+    def _finish_mirrored(self, place: Place) -> None:
+        """Test the count of images that look mirrored against the share that does in archives that are sound."""
+        count, total = self._looks["mirrored"], self._looks["sided"]
+        if total < 5 or count < 5 or binomial_tail(count, total, _USUAL_MIRRORED) > _RARE:
+            return
+        severity = ERROR if count > 0.5 * total else WARNING
+        advice = "all seem to be mirrored" if count > 0.9 * total else "some seem to be mirrored"
+        self.ledger.add(
+            "mirrored-image", place, None,
+            f"{count:,} of {total:,} images look mirrored, where {_USUAL_MIRRORED:.0%} may by chance: {advice}",
+            severity,
+        )  # fmt: skip
+
+
+def binomial_tail(count: int, total: int, share: float) -> float:
+    """Return the probability of at least ``count`` of ``total`` when each happens with probability ``share``."""
+    from scipy.stats import binom
+
+    return float(binom.sf(count - 1, total, share))
+
+
+def _without_study(message: str, study_id: str) -> str:
+    return message.removeprefix(f"study {study_id!r}: ")

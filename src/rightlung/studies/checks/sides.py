@@ -1,0 +1,294 @@
+"""Whether boxes lie where their words and regions say, one by one and all together.
+
+The patient's left is on the image's right. One box on the other side may be a slip of the pen; when most boxes are, the
+images or the coordinates are mirrored, and when heights fit better as widths, x and y are exchanged. That is decided
+by counts: of the boxes for which the two readings differ, how many speak for each (a sign test).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rightlung.core import Box, InputError
+from rightlung.lexicon import REGIONS, find, region, sides_in
+from rightlung.studies.checks.coordinates import Numbers
+from rightlung.studies.checks.finding import HINT, Ledger, Place
+from rightlung.studies.checks.targets import Item, Target
+
+_BEYOND = 0.08
+"""How far beyond the middle a box must lie to be on a side: patients are rotated, and stand beside the middle."""
+_UNDECIDED = 0.05
+# What has a side in its name and lies in the middle or crosses it; and directions, which are no places.
+_NO_PLACE = re.compile(
+    r"\b(?:shift\w*|deviat\w*|rotat\w*|toward\w*|scolio\w*|convex\w*|curv\w*|tips?|terminat\w*|picc|catheters?|lines?|"
+    r"tubes?|tubing|ports?|port-a-cath|leads?|pacemakers?|pacer|icd|wires?|defibrillator|electrodes?|stents?|grafts?|"
+    r"swan|ganz|jugular|subclavian|ij|atri\w*|ventric\w*|heart|cardi\w*|aort\w*|trachea\w*|mediastin\w*|paratracheal|"
+    r"paraspinal|vertebra\w*|spine|hernia\w*|main\s?stem|mainstem|bronch\w*|arteries|artery|vein|svc|compar\w*|than|"
+    r"contralateral|other|opposite|unlike|views?|decubitus|lateral decubitus|oblique|position\w*|patient)\b",
+    re.IGNORECASE,
+)
+_SAYS_MORE = re.compile(
+    r"[;]|\.\s+\S|\b(?:no|not|without|clear|normal|unremarkable|negative|free|resolved|absen\w+|rather|but)\b",
+    re.IGNORECASE,
+)
+"""In such a sentence the side may belong to something else than the box."""
+_UPPER = re.compile(r"\b(?:upper|apical|apex|apices|supraclavicular)\b", re.IGNORECASE)
+_LOWER = re.compile(r"\b(?:lower|basal|basilar|bibasilar|bibasal|bases?|costophrenic|infrahilar)\b", re.IGNORECASE)
+_HIGH = {"upper", "apical", "trachea", "clavicle"}
+_LOW = {"lower", "costophrenic", "hemidiaphragm", "abdomen", "cardiac", "diaphragm"}
+_LOW_FINDINGS = {"pleural effusion", "cardiomegaly"}
+_ENOUGH = 6
+_RARE = 0.02
+"""Against even odds, far more than sound data give another reading: there, nearly all votes are for the one given."""
+_ENOUGH_IN_ONE = 8
+"""Votes in one study from which on its regions are judged as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """Where a box should lie: ``side`` 1 for the image's right (the patient's left), ``level`` 1 for below the middle.
+
+    ``shape`` is 1 for wider than tall, -1 for taller than wide; 0 is unknown throughout.
+    """
+
+    side: int = 0
+    level: int = 0
+    shape: int = 0
+
+
+def expectation(target: Target) -> Expectation:
+    """Return what a target's region names, words and findings say of its place."""
+    names = [name for name in (_region_name(given) for given in target.regions) if name is not None]
+    if target.kind == "region":
+        return _region_expectation(names[0]) if names else Expectation(side=_side_in_words(target.text))
+    side = _side_in_words(target.text)
+    sides = {_side_of_region(name) for name in names}
+    if side and -side in sides:
+        side = 0  # words and regions disagree, or speak of both sides
+    elif not side and len(sides) == 1 and not _NO_PLACE.search(target.text):
+        side = sides.pop()
+    level = (1 if _LOWER.search(target.text) else 0) - (1 if _UPPER.search(target.text) else 0)
+    shape = 0
+    found = {named.name for name in target.findings if (named := find(name)) is not None}
+    if found == {"cardiomegaly"}:
+        shape, level = 1, 1
+    if not level and len(found) == 1 and found <= _LOW_FINDINGS:
+        level = 1
+    return Expectation(side, level, shape)
+
+
+def _region_name(given: str) -> str | None:
+    try:
+        return region(given).name
+    except InputError:
+        return None
+
+
+def _side_of_region(name: str) -> int:
+    return {"left": 1, "right": -1}.get(REGIONS[name].side, 0)
+
+
+def _region_expectation(name: str) -> Expectation:
+    words = set(name.split())
+    level = 1 if words & _LOW else -1 if words & _HIGH else 0
+    shape = -1 if name in ("left lung", "right lung", "trachea", "spine") else 0
+    return Expectation(_side_of_region(name), level, shape)
+
+
+def _side_in_words(text: str) -> int:
+    sides = sides_in(text)
+    if len(sides) != 1 or _NO_PLACE.search(text) or _SAYS_MORE.search(text):
+        return 0
+    return 1 if "left" in sides else -1
+
+
+def _as_given(box: Numbers) -> Numbers | None:
+    return box
+
+
+def _mirrored(box: Numbers) -> Numbers | None:
+    return 1 - box[2], box[1], 1 - box[0], box[3]
+
+
+def _transposed(box: Numbers) -> Numbers | None:
+    return box[1], box[0], box[3], box[2]
+
+
+def _upside_down(box: Numbers) -> Numbers | None:
+    return box[0], 1 - box[3], box[2], 1 - box[1]
+
+
+def _width_height(box: Numbers) -> Numbers | None:
+    x1, y1 = box[0] + box[2], box[1] + box[3]
+    return (box[0], box[1], x1, y1) if max(x1, y1) <= 1.02 else None
+
+
+_READINGS: dict[str, Callable[[Numbers], Numbers | None]] = {
+    "mirrored left to right": _mirrored,
+    "in the order y0, x0, y1, x1": _transposed,
+    "upside down": _upside_down,
+    "x, y, width, height": _width_height,
+}
+
+
+def _sign(value: float, dead: float) -> int:
+    return 0 if abs(value) <= dead else 1 if value > 0 else -1
+
+
+def votes(expected: Expectation, box: Numbers) -> tuple[int, int, int]:
+    """Return for side, level and shape whether a box is as expected (1), not (-1), or neither is clear (0)."""
+    x0, y0, x1, y1 = box
+    wide = math.log(max(x1 - x0, 1e-9) / max(y1 - y0, 1e-9))
+    return (
+        expected.side * _sign((x0 + x1) / 2 - 0.5, _UNDECIDED),
+        expected.level * _sign((y0 + y1) / 2 - 0.5, _UNDECIDED),
+        expected.shape * _sign(wide, 0.15),
+    )
+
+
+def _compared(expected: Expectation, box: Numbers) -> Iterator[tuple[str, int]]:
+    """Yield for each other reading 1 if it fits where the given one does not, -1 for the contrary."""
+    given = votes(expected, box)
+    for name, reading in _READINGS.items():
+        other = reading(box)
+        if other is None:
+            # Not even possible: a box that leaves the image speaks against the reading.
+            yield name, -1
+            continue
+        for before, after in zip(given, votes(expected, other), strict=True):
+            if before * after == -1:
+                yield name, after
+
+
+def sign_test(wins: int, losses: int) -> float:
+    """Return the probability of at least so many wins if both were equally likely.
+
+    >>> sign_test(10, 0) == 0.5**10
+    True
+    """
+    total = wins + losses
+    return (
+        math.fsum(math.comb(total, k) for k in range(wins, total + 1)) / 2**total
+        if total <= 1000
+        else math.erfc((wins - losses) / math.sqrt(2 * total)) / 2
+    )
+
+
+class Sides:
+    """The boxes of a source against their words."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.wins: Counter[str] = Counter()
+        self.losses: Counter[str] = Counter()
+        self.sided = self.wrong = 0
+
+    def check(self, item: Item) -> None:
+        """Check the boxes of one study."""
+        wins: Counter[str] = Counter()
+        losses: Counter[str] = Counter()
+        for target in item.targets:
+            self._check_words(item.place, target)
+            expected = expectation(target)
+            for _, box in target.boxes:
+                for name, vote in _compared(expected, box.as_tuple()):
+                    (wins if vote > 0 else losses)[name] += 1
+            self._check_side(item.place, target, expected, item.void)
+        for name in _READINGS:
+            # Regions of one study go together, so a study has one voice.
+            balance = wins[name] - losses[name]
+            self.wins[name] += balance > 0
+            self.losses[name] += balance < 0
+        found = _best(wins, losses, _ENOUGH_IN_ONE, 0.004)
+        if found is not None and losses[found] == 0:
+            self.ledger.add(
+                "box-layout", item.place, "regions" if item.study.regions else "boxes",
+                f"{wins[found]} boxes of this study fit their names better when read as {found}, none worse",
+            )  # fmt: skip
+
+    def _check_words(self, place: Place, target: Target) -> None:
+        if target.kind == "region" or not target.regions:
+            return
+        said = _side_in_words(target.text)
+        names = [name for name in (_region_name(given) for given in target.regions) if name is not None]
+        if said and names and all(_side_of_region(name) == -said for name in names):
+            words = {1: "left", -1: "right"}
+            self.ledger.add(
+                "box-side", place, f"{target.field}.regions",
+                f"the words say {words[said]} and the regions {words[-said]}: {_quoted(target.text)}, "
+                f"{', '.join(names)}",
+            )  # fmt: skip
+
+    def _check_side(self, place: Place, target: Target, expected: Expectation, void: frozenset[str]) -> None:
+        boxes = [(name, box) for name, box in target.boxes if name not in void]
+        # A mask's box only where there are no boxes, which say the same: decoding is dear.
+        if expected.side:
+            wrong = [(name, box) for name, box in boxes if _is_beyond(box, -expected.side)]
+            self.sided += bool(boxes)
+            self.wrong += bool(wrong)
+            partly = len(wrong) < len(boxes)
+            for name, box in wrong if not partly or _is_plain(target.text) else ():
+                self._tell_side(place, name, target, expected.side, box, partly)
+        if target.kind == "region" and expected.level:
+            for name, box in boxes:
+                if box.y1 < 0.35 if expected.level > 0 else box.y0 > 0.65:
+                    where = "top" if expected.level > 0 else "bottom"
+                    self.ledger.add("box-level", place, name, f"{target.text!r} lies at the {where} of the image")
+
+    def check_mask(self, item: Item, target: Target, box: Box) -> None:
+        """Check the side of a mask whose target has no boxes; ``box`` is around the mask."""
+        expected = expectation(target)
+        if expected.side and target.mask is not None and not target.boxes and _is_beyond(box, -expected.side):
+            self._tell_side(item.place, target.mask[0], target, expected.side, box, False)
+
+    def _tell_side(self, place: Place, name: str, target: Target, side: int, box: Box, partly: bool) -> None:
+        word, image = ("left", "left") if side > 0 else ("right", "right")
+        self.ledger.add(
+            "box-side", place, name,
+            f"{_quoted(target.text)} is on the patient's {word}, and the box on the image's {image} "
+            f"(x from {box.x0:.2f} to {box.x1:.2f}), which is the patient's {'right' if side > 0 else 'left'}",
+            HINT if partly else None,
+        )  # fmt: skip
+
+    def finish(self, place: Place) -> None:
+        """Say whether all boxes together fit better when read in another way."""
+        found = _best(self.wins, self.losses, _ENOUGH, _RARE)
+        if found is not None:
+            wins, losses = self.wins[found], self.losses[found]
+            self.ledger.add(
+                "box-layout", place, None,
+                f"the boxes look {'' if found[0] == 'm' or found[0] == 'u' else 'like '}{found}: of {wins + losses:,} "
+                f"studies in which it makes a difference to the sides, heights and shapes that words, labels and "
+                f"regions lead to expect, {wins:,} fit better so and {losses:,} worse",
+            )  # fmt: skip
+
+
+def _is_plain(text: str) -> bool:
+    """Whether a text speaks of one thing only."""
+    return len(text.split()) <= 8 and not re.search(r"[,;]|\b(?:and|with|or)\b", text)
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= 70 else text[:67] + "...")
+
+
+def _is_beyond(box: Box, side: int) -> bool:
+    """Whether a box lies on the image's right (1) or left (-1), with hardly anything of it on the other side."""
+    centre = box.centre[0]
+    if side > 0:
+        return centre > 0.5 + _BEYOND and box.x0 > 0.5 - 0.2 * box.width
+    return centre < 0.5 - _BEYOND and box.x1 < 0.5 + 0.2 * box.width
+
+
+def _best(wins: Counter[str], losses: Counter[str], enough: int, rare: float) -> str | None:
+    """Return the reading for which the counts speak clearly, the clearest if there are several."""
+    clear = [
+        name
+        for name in _READINGS
+        if wins[name] >= enough and wins[name] >= 6 * losses[name] and sign_test(wins[name], losses[name]) < rare
+    ]
+    return max(clear, key=lambda name: wins[name] - losses[name], default=None)

@@ -1,0 +1,72 @@
+"""What a study points to, with the field each box and mask stands in, whatever kind of source it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import field as made
+
+from rightlung.core import Box, FrozenMapping, Mask, Polarity, Study
+from rightlung.studies.checks.finding import Place
+from rightlung.studies.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A phrase, a label or a region with its boxes and mask.
+
+    ``text`` are words in which a side may be named; ``kind`` is phrase, label or region. The fields of the boxes and of
+    the mask are named as the source's file has them.
+    """
+
+    kind: str
+    field: str
+    text: str
+    boxes: tuple[tuple[str, Box], ...] = ()
+    mask: tuple[str, Mask] | None = None
+    regions: tuple[str, ...] = ()
+    findings: Mapping[str, Polarity] = made(default_factory=FrozenMapping)
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A study with where it comes from and what it points to. ``raw`` is its row as it stands in the file, if known."""
+
+    place: Place
+    study: Study
+    targets: tuple[Target, ...]
+    raw: Mapping[str, object] | None = None
+    image_field: str | None = None
+    void: frozenset[str] = frozenset()
+
+
+def study_targets(study: Study) -> Iterator[Target]:
+    """Yield what the phrases and regions of a study point to."""
+    for index, phrase in enumerate(study.phrases):
+        place = f"phrases[{index}]"
+        yield Target(
+            kind="phrase",
+            field=place,
+            text=phrase.text,
+            boxes=tuple((f"{place}.boxes[{number}]", box) for number, box in enumerate(phrase.boxes)),
+            mask=None if phrase.mask is None else (f"{place}.mask", phrase.mask),
+            regions=phrase.regions,
+            findings=phrase.findings,
+        )
+    for name, box in study.regions.items():
+        yield Target("region", f"regions.{name}", name, ((f"regions.{name}", box),), regions=(name,))
+
+
+def row_targets(row: Row, study: Study, masks: Mapping[str, Mask]) -> Iterator[Target]:
+    """Yield what a manifest's row points to, labelled boxes and masks included; ``masks`` are by field."""
+    if row.phrases is not None:
+        yield from (target for target in study_targets(study) if target.kind == "phrase")
+    for index, (label, box) in enumerate(row.boxes):
+        place = f"boxes[{index}]"
+        yield Target("label", place, label, ((f"{place}.box", box),), findings={label: Polarity.POSITIVE})
+    for index, (label, _) in enumerate(row.masks):
+        place = f"masks[{index}]"
+        name = f"{place}.file"
+        mask = (name, masks[name]) if name in masks else None
+        yield Target("label", place, label, mask=mask, findings={label: Polarity.POSITIVE})
+    yield from (target for target in study_targets(study) if target.kind == "region")

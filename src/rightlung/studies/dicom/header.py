@@ -1,0 +1,215 @@
+"""The few elements of a DICOM file that are needed to show it, as plain values (PS3.5, PS3.6, PS3.10).
+
+pydicom finds the elements and converts nothing: what is wanted is read here from the raw bytes. Elements that are
+not in `WANTED` are skipped. So no patient's name, number, date or free text ever becomes a value of this
+program, and none can end up in a message, a log or an output.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rightlung.core import InputError
+from rightlung.studies.dicom.quiet import quiet
+from rightlung.studies.dicom.syntaxes import DEFLATED, EXPLICIT_BIG, IMPLICIT
+
+WANTED: dict[str, int] = {
+    "SOPClassUID": 0x00080016,
+    "Modality": 0x00080060,
+    "PresentationIntentType": 0x00080068,
+    "AnatomicRegionSequence": 0x00082218,
+    "BodyPartExamined": 0x00180015,
+    "ImagerPixelSpacing": 0x00181164,
+    "ViewPosition": 0x00185101,
+    "PatientOrientation": 0x00200020,
+    "Laterality": 0x00200060,
+    "ImageLaterality": 0x00200062,
+    "SamplesPerPixel": 0x00280002,
+    "PhotometricInterpretation": 0x00280004,
+    "NumberOfFrames": 0x00280008,
+    "Rows": 0x00280010,
+    "Columns": 0x00280011,
+    "PixelSpacing": 0x00280030,
+    "PixelAspectRatio": 0x00280034,
+    "BitsAllocated": 0x00280100,
+    "BitsStored": 0x00280101,
+    "HighBit": 0x00280102,
+    "PixelRepresentation": 0x00280103,
+    "PixelPaddingValue": 0x00280120,
+    "PixelPaddingRangeLimit": 0x00280121,
+    "WindowCenter": 0x00281050,
+    "WindowWidth": 0x00281051,
+    "RescaleIntercept": 0x00281052,
+    "RescaleSlope": 0x00281053,
+    "VOILUTFunction": 0x00281056,
+    "ModalityLUTSequence": 0x00283000,
+    "VOILUTSequence": 0x00283010,
+    "ViewCodeSequence": 0x00540220,
+    "FloatPixelData": 0x7FE00008,
+    "DoubleFloatPixelData": 0x7FE00009,
+    "PixelData": 0x7FE00010,
+}
+"""The elements that are read, at the top of the data set."""
+
+_IN_ITEMS = {
+    "CodeValue": 0x00080100,
+    "CodingSchemeDesignator": 0x00080102,
+    "LUTDescriptor": 0x00283002,
+    "LUTData": 0x00283006,
+}
+_SYNTAX = 0x00020010
+_UNDEFINED = 0xFFFFFFFF
+_MOST_ITEMS = 8
+_FIRST_ELEMENTS = (0x0000, 0x0001, 0x0005, 0x0008, 0x0016, 0x0018)
+
+
+@dataclass(frozen=True)
+class Header:
+    """Wanted elements of a data set or of a sequence's item: raw bytes by name, and sequences by name."""
+
+    values: Mapping[str, bytes]
+    items: Mapping[str, tuple[Header, ...]] = field(default_factory=dict)
+    little_endian: bool = True
+    syntax: str = ""
+    encapsulated: bool = False
+    pixels_are_words: bool = True
+
+    def has(self, name: str) -> bool:
+        """Tell whether the element is there and not empty."""
+        return bool(self.values.get(name))
+
+    def words(self, name: str) -> list[int]:
+        """Return the 16-bit words of an element, unsigned; none if it is absent or of another length."""
+        raw = self.values.get(name, b"")
+        if len(raw) % 2:
+            return []
+        return list(struct.unpack(f"{'<' if self.little_endian else '>'}{len(raw) // 2}H", raw))
+
+    def word(self, name: str) -> int | None:
+        """Return the only 16-bit word of an element, unsigned."""
+        words = self.words(name)
+        return words[0] if len(words) == 1 else None
+
+    def texts(self, name: str) -> list[str]:
+        """Return the values of an element of text, without the blanks around them."""
+        raw = self.values.get(name, b"")[:1024]
+        return [text.strip(" \0") for text in raw.decode("ascii", "replace").split("\\")] if raw else []
+
+    def text(self, name: str) -> str:
+        """Return the first value of an element of text, in capitals; empty where there is none."""
+        return (self.texts(name) or [""])[0].upper()
+
+    def numbers(self, name: str) -> list[float]:
+        """Return the values of an element of decimal text; none if any of them is no finite number."""
+        try:
+            numbers = [float(text) for text in self.texts(name)]
+        except ValueError:
+            return []
+        return numbers if all(abs(number) < 1e30 for number in numbers) else []
+
+
+def is_dicom(data: bytes) -> bool:
+    """Tell whether bytes begin as a DICOM file does, with its preamble or (as old files do) without."""
+    if data[128:132] == b"DICM" or data[:8] == b"\x02\0\0\0UL\x04\0":
+        return True
+    if len(data) < 8 or data[:2] != b"\x08\0":
+        return False
+    (element,) = struct.unpack("<H", data[2:4])
+    explicit = data[4:6] in (b"UL", b"CS", b"UI", b"SH")
+    (length,) = struct.unpack("<I", data[4:8])
+    return element in _FIRST_ELEMENTS and (explicit or length <= 64)
+
+
+def read_header(data: bytes, what: str, max_inflated: int) -> Header:
+    """Find the wanted elements. ``max_inflated`` limits what a deflated file may grow to."""
+    try:
+        with quiet():
+            import pydicom.filereader
+    except ImportError:
+        raise InputError(f"{what} is a DICOM file; reading it needs pydicom: pip install 'rightlung[dicom]'") from None
+    trouble: str | None = None
+    try:
+        with quiet():
+            return _read(pydicom.filereader, data, max_inflated)
+    except MemoryError:
+        trouble = "does not fit into memory"
+    except _TruncatedError:
+        trouble = "is truncated, or damaged: an element is longer than the rest of the file"
+    except _TooLargeError:
+        trouble = f"inflates to more than {max_inflated:,} bytes"
+    except Exception:  # on hostile bytes the parser raises errors of every kind, and some quote the bytes
+        trouble = "is not a readable DICOM file: its header is damaged"
+    # Raised here and not above, so that the parser's own error is not attached to it.
+    raise InputError(f"{what} {trouble}")
+
+
+class _TruncatedError(Exception):
+    pass
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+def _read(reader: Any, data: bytes, max_inflated: int) -> Header:
+    stream = io.BytesIO(data)
+    stream.seek(132 if data[128:132] == b"DICM" else 0)
+    syntax = ""
+    if data[stream.tell() : stream.tell() + 2] == b"\x02\0":
+        meta = reader.read_dataset(stream, False, True, stop_when=lambda tag, vr, length: tag.group != 2)
+        syntax = _raw(meta, _SYNTAX).decode("ascii", "replace").strip(" \0")
+    little_endian = syntax != EXPLICIT_BIG
+    if syntax == DEFLATED:
+        stream = io.BytesIO(_inflated(data[stream.tell() :], max_inflated))
+    tags = list(WANTED.values())
+    dataset = reader.read_dataset(stream, syntax in ("", IMPLICIT), little_endian, specific_tags=tags)
+    # Values first: on the way into a sequence pydicom converts some of the elements outside it.
+    sequences = [name for name in WANTED if name.endswith("Sequence")]
+    values = {name: _raw(dataset, tag) for name, tag in WANTED.items() if name not in sequences and tag in dataset}
+    pixels = dataset.get_item(WANTED["PixelData"]) if "PixelData" in values else None
+    items = {
+        name: tuple(_item(item, little_endian) for item in dataset[WANTED[name]].value[:_MOST_ITEMS])
+        for name in sequences
+        if WANTED[name] in dataset
+    }
+    return Header(
+        values,
+        items,
+        little_endian,
+        syntax,
+        encapsulated=pixels is not None and pixels.length == _UNDEFINED,
+        pixels_are_words=pixels is not None and pixels.VR in (None, "OW"),
+    )
+
+
+def _item(dataset: Any, little_endian: bool) -> Header:
+    return Header({name: _raw(dataset, tag) for name, tag in _IN_ITEMS.items() if tag in dataset}, {}, little_endian)
+
+
+def _raw(dataset: Any, tag: int) -> bytes:
+    if tag not in dataset:
+        return b""
+    element = dataset.get_item(tag)
+    value = element.value
+    if value is None:
+        return b""
+    if not isinstance(value, bytes):
+        raise TypeError("an element is a sequence where none belongs")
+    if element.length != _UNDEFINED and len(value) < element.length:
+        raise _TruncatedError
+    return value
+
+
+def _inflated(data: bytes, limit: int) -> bytes:
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    inflated = inflater.decompress(data, limit + 1)
+    if len(inflated) > limit:
+        raise _TooLargeError
+    if not inflater.eof:
+        raise _TruncatedError
+    return inflated

@@ -1,0 +1,130 @@
+"""`read_dicom`: header, refusal, pixels, grey, square pixels, upright, in this order."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+
+from rightlung.core import Image, InputError
+from rightlung.studies.dicom.frames import read_layout, read_levels
+from rightlung.studies.dicom.grey import GreyRule, grey
+from rightlung.studies.dicom.header import Header, is_dicom, read_header
+from rightlung.studies.dicom.suitability import describe, orientation
+from rightlung.studies.dicom.terms import View
+from rightlung.studies.files import MAX_BYTES
+from rightlung.studies.images import MAX_PIXELS, bytes_of
+
+_SQUARE = 0.01
+_LONGEST = 8.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DicomImage:
+    """A radiograph and what its header says about it, nothing of which tells who the patient is.
+
+    ``view`` is PA, AP, frontal (neither is said), or one that is only read when forced; ``laterality`` L, R, B(oth) or
+    U(npaired); ``stored_shape`` the header's ``(rows, columns)``, which differs from the image's where pixels are not
+    square; ``notes`` what was done to it that a reader might not expect.
+    """
+
+    image: Image
+    modality: str | None
+    view: View | None
+    laterality: str | None
+    body_part: str | None
+    grey: GreyRule
+    stored_shape: tuple[int, int]
+    notes: tuple[str, ...] = ()
+
+
+def read_dicom(
+    source: str | os.PathLike[str] | bytes,
+    *,
+    force: bool = False,
+    max_pixels: int = MAX_PIXELS,
+    max_bytes: int = MAX_BYTES,
+    name: str | None = None,
+) -> DicomImage:
+    """Read a DICOM file (a path, or its bytes) as a frontal chest radiograph.
+
+    What its header says is something else (a lateral view, a CT slice, another body part, a mirrored or turned
+    picture) is refused with the reason; with ``force`` it is read, turned upright where the header says how, and the
+    reasons go to ``notes``. ``name`` is what sentences about the file call it; a path is called by itself.
+    """
+    data, what = bytes_of(source, max_bytes, name, "the image")
+    if not is_dicom(data):
+        raise InputError(f"{what} is not a DICOM file")
+    header = read_header(data, what, max(max_bytes, 4 * max_pixels))
+    description, turns = describe(header), _turns(header)
+    refusals = [*description.refusals, *([_wrongly_turned(header)] if turns else [])]
+    if refusals and not force:
+        raise InputError(f"{what} is not read: {'; '.join(refusals)} (force=True or --force reads it all the same)")
+    layout = read_layout(header, what, max_pixels)
+    shown = grey(read_levels(header, layout, what), header, layout, what)
+    image, stretched = _with_square_pixels(shown.image, header, what, max_pixels)
+    for turn in turns:
+        image = image.T if turn == "transpose" else image[:, ::-1] if turn == "across" else image[::-1]
+    notes = [*(f"read although {reason}" for reason in description.refusals), shown.note, stretched]
+    if turns:
+        notes.append("turned as its Patient Orientation says, so that the patient's left is on the image's right")
+    return DicomImage(
+        np.ascontiguousarray(image),
+        description.modality,
+        description.view,
+        description.laterality,
+        description.body_part,
+        shown.rule,
+        (layout.rows, layout.columns),
+        tuple(note for note in notes if note is not None),
+    )
+
+
+def _turns(header: Header) -> list[str]:
+    """What brings the patient's left to the image's right and the head to the top, as the header says."""
+    directions = orientation(header)
+    if directions is None or set(directions) & {"A", "P"}:
+        return []
+    along_rows, along_columns = directions
+    turns = []
+    if along_rows in "HF" and along_columns in "LR":
+        turns.append("transpose")
+        along_rows, along_columns = along_columns, along_rows
+    if along_rows not in "LR" or along_columns not in "HF":
+        return []  # such as L\R: says nothing
+    return turns + ["across"] * (along_rows == "R") + ["down"] * (along_columns == "H")
+
+
+def _wrongly_turned(header: Header) -> str:
+    directions = orientation(header) or ("", "")
+    how = "mirrored" if directions == ("R", "F") else "turned"
+    return (
+        f"it is {how}: its Patient Orientation is {directions[0]}\\{directions[1]} and not L\\F, "
+        "and the patient's left must be on the image's right"
+    )
+
+
+def _with_square_pixels(image: Image, header: Header, what: str, max_pixels: int) -> tuple[Image, str | None]:
+    """Stretch the image where its pixels are not square; the finer spacing is kept, so that nothing gets lost."""
+    for name in ("PixelSpacing", "ImagerPixelSpacing", "PixelAspectRatio"):
+        spacing = header.numbers(name)
+        if len(spacing) == 2 and min(spacing) > 0:
+            break
+    else:
+        return image, None
+    ratio = spacing[0] / spacing[1]  # between rows, then between columns
+    if abs(ratio - 1) <= _SQUARE:
+        return image, None
+    if not 1 / _LONGEST <= ratio <= _LONGEST:
+        raise InputError(f"{what} has pixels {ratio:g} times as high as wide, which cannot be true")
+    rows, columns = image.shape
+    height, width = (round(rows * ratio), columns) if ratio > 1 else (rows, round(columns / ratio))
+    if height * width > max_pixels:
+        raise InputError(f"{what} has {width:,} x {height:,} square pixels, more than the limit of {max_pixels:,}")
+
+    from PIL import Image as PillowImage
+
+    stretched = PillowImage.fromarray(image).resize((width, height), PillowImage.Resampling.BILINEAR)
+    note = f"its pixels are {ratio:.3g} times as high as wide: brought from {columns} x {rows} to {width} x {height}"
+    return np.clip(np.asarray(stretched, dtype=np.float32), 0.0, 1.0), note

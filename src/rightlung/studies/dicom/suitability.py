@@ -1,0 +1,121 @@
+"""Whether a DICOM image is a frontal chest radiograph, by what its header says. What it leaves open is let pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rightlung.studies.dicom.header import Header
+from rightlung.studies.dicom.terms import (
+    CHEST_CODES,
+    FRONTAL,
+    MODALITIES,
+    RADIOGRAPHS,
+    VIEW_CODES,
+    View,
+    is_chest,
+    modality_of_storage_class,
+    repeatable_part,
+    says_nothing,
+    view_of,
+)
+
+_SCHEMES = {"SCT", "SRT", "SNM3", "99SDM"}
+_A_VIEW = {
+    "lateral": "a lateral view",
+    "oblique": "an oblique view",
+    "decubitus": "a decubitus view",
+    "axial": "an axial view",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a header says about an image, and why it should not be read as a frontal chest radiograph, if so."""
+
+    modality: str | None
+    view: View | None
+    laterality: str | None
+    body_part: str | None
+    refusals: tuple[str, ...]
+
+
+def describe(header: Header) -> Description:
+    """Read view, side and body part, and say what speaks against the image."""
+    view, body_part = _view(header), _body_part(header)
+    refusals = [*_wrong_kind(header), *_wrong_part(header), *_wrong_view(header, view)]
+    laterality = header.text("ImageLaterality") or header.text("Laterality")
+    modality = header.text("Modality")
+    return Description(
+        modality if modality in RADIOGRAPHS or modality in MODALITIES else None,
+        view,
+        laterality if laterality in ("L", "R", "B", "U") else None,
+        body_part,
+        tuple(refusals),
+    )
+
+
+def orientation(header: Header) -> tuple[str, str] | None:
+    """Where rows and columns go on to, a letter each of L, R, H, F, A, P, if the header says so (PS3.3 C.7.6.1.1.1)."""
+    texts = [text.upper() for text in header.texts("PatientOrientation")]
+    if len(texts) != 2 or not all(text and text[0] in "LRHFAP" for text in texts):
+        return None
+    return texts[0][0], texts[1][0]
+
+
+def _codes(header: Header, name: str) -> list[str]:
+    return [
+        item.text("CodeValue") for item in header.items.get(name, ()) if item.text("CodingSchemeDesignator") in _SCHEMES
+    ]
+
+
+def _view(header: Header) -> View | None:
+    views = [view_of(" ".join(header.texts("ViewPosition")))]
+    views += [VIEW_CODES.get(code) for code in _codes(header, "ViewCodeSequence")]
+    said = [view for view in views if view is not None]
+    # One of them may be left at the machine's default, and that is a frontal view more often than not.
+    return next((view for view in said if view not in FRONTAL), None) or next(iter(said), None)
+
+
+def _body_part(header: Header) -> str | None:
+    part = repeatable_part(header.text("BodyPartExamined"))
+    if part is not None:
+        return part
+    return next((CHEST_CODES[code] for code in _codes(header, "AnatomicRegionSequence") if code in CHEST_CODES), None)
+
+
+def _wrong_kind(header: Header) -> list[str]:
+    modality = header.text("Modality")
+    if not modality:
+        modality = modality_of_storage_class(header.text("SOPClassUID")) or ""
+    if modality in MODALITIES:
+        return [f"it is {MODALITIES[modality]}, not a radiograph (Modality {modality})"]
+    if modality and modality not in RADIOGRAPHS:
+        return ["its Modality is none of CR, DX and RG"]
+    if header.text("PresentationIntentType") == "FOR PROCESSING":
+        return ["it holds the detector's raw values (Presentation Intent Type FOR PROCESSING), not a picture"]
+    return []
+
+
+def _wrong_part(header: Header) -> list[str]:
+    text = header.text("BodyPartExamined")
+    if is_chest(text):
+        return []
+    if not says_nothing(text):
+        part = repeatable_part(text)
+        if part is not None:
+            return [f"it shows another body part than the chest (Body Part Examined {part})"]
+        return ["its Body Part Examined is not the chest (it is not repeated here, being none of DICOM's own terms)"]
+    codes = _codes(header, "AnatomicRegionSequence")
+    if codes and not any(code in CHEST_CODES for code in codes):
+        return ["it shows another body part than the chest (the code in its Anatomic Region Sequence)"]
+    return []
+
+
+def _wrong_view(header: Header, view: View | None) -> list[str]:
+    if view is not None and view not in FRONTAL:
+        said = "View Position" if view_of(" ".join(header.texts("ViewPosition"))) == view else "View Code Sequence"
+        return [f"it is {_A_VIEW[view]}, not a frontal one (by its {said})"]
+    directions = orientation(header)
+    if view is None and directions is not None and set(directions) & {"A", "P"}:
+        return ["it is a lateral view, not a frontal one (Patient Orientation " + "\\".join(directions) + ")"]
+    return []

@@ -1,0 +1,83 @@
+"""Weighted box fusion: one set of boxes from several readers' (Solovyev, Wang and Gabruseva, IVC 2021, section 3).
+
+Boxes of one label are taken from the highest score down. Each joins the fused box that it overlaps most, if by more
+than the threshold, and moves it: a fused box is the mean of its boxes, weighted by their scores. A box that joins none
+begins one. In the end the mean score of a fused box's ``T`` boxes is multiplied by ``min(T, N) / N``, ``N`` the number
+of readers: what one of three has drawn counts a third.
+
+Readers give no scores: theirs are all 1, a fused box is the plain mean, and the order, which decides who begins a
+fused box, is that of the readers and of their boxes. Two overlapping boxes of one reader are fused as well, as the
+paper has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rightlung.core import Box, InputError
+from rightlung.core.study import ScoredBox
+
+READERS_IOU = 0.1
+"""The overlap above which two readers mean the same, for VinDr-CXR (ChEX, supp. on VinDr-CXR)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusedBox:
+    """A box made of several, its score from 0 to 1, and which readers (by position) had a part in it."""
+
+    box: Box
+    score: float
+    label: str | None
+    readers: tuple[int, ...]
+
+
+def fuse(readers: Sequence[Sequence[ScoredBox]], iou: float = READERS_IOU) -> list[FusedBox]:
+    """Fuse what several readers have drawn, label by label; sorted by score, the highest first.
+
+    >>> one, two = Box(0.0, 0.0, 0.4, 0.4), Box(0.1, 0.1, 0.5, 0.5)
+    >>> fused = fuse([[ScoredBox(one, 1.0)], [ScoredBox(two, 1.0)]])
+    >>> [round(edge, 3) for edge in fused[0].box.as_tuple()], fused[0].score, fused[0].readers
+    ([0.05, 0.05, 0.45, 0.45], 1.0, (0, 1))
+    """
+    if not 0.0 <= iou < 1.0:
+        raise InputError(f"the overlap for fusing boxes must be at least 0 and below 1; got {iou}")
+    if not readers:
+        raise InputError("fusing boxes needs at least one reader")
+    drawn = [(reader, scored) for reader, boxes in enumerate(readers) for scored in boxes]
+    for _, scored in drawn:
+        if not 0.0 < scored.score <= 1.0:
+            raise InputError(f"fusing boxes needs scores above 0 and at most 1; got {scored.score}")
+    drawn.sort(key=lambda pair: -pair[1].score)  # stable: equal scores stay in the readers' order
+    fused: list[FusedBox] = []
+    for label in dict.fromkeys(scored.label for _, scored in drawn):
+        groups: list[list[tuple[int, ScoredBox]]] = []
+        means: list[Box] = []
+        for reader, scored in drawn:
+            if scored.label == label:
+                _join(groups, means, (reader, scored), iou)
+        fused.extend(_fused(group, mean, len(readers)) for group, mean in zip(groups, means, strict=True))
+    return sorted(fused, key=lambda one: -one.score)
+
+
+def _join(groups: list[list[tuple[int, ScoredBox]]], means: list[Box], one: tuple[int, ScoredBox], iou: float) -> None:
+    overlaps = [mean.iou(one[1].box) for mean in means]
+    best = max(range(len(means)), key=overlaps.__getitem__, default=None)
+    if best is None or overlaps[best] <= iou:
+        groups.append([one])
+        means.append(one[1].box)
+        return
+    groups[best].append(one)
+    means[best] = _mean([scored for _, scored in groups[best]])
+
+
+def _mean(boxes: Sequence[ScoredBox]) -> Box:
+    total = sum(one.score for one in boxes)
+    edges = zip(*(one.box.as_tuple() for one in boxes), strict=True)
+    scores = [one.score for one in boxes]
+    return Box(*(sum(s * edge for s, edge in zip(scores, column, strict=True)) / total for column in edges))
+
+
+def _fused(group: Sequence[tuple[int, ScoredBox]], mean: Box, count: int) -> FusedBox:
+    score = sum(scored.score for _, scored in group) / len(group) * min(len(group), count) / count
+    return FusedBox(mean, score, group[0][1].label, tuple(sorted({reader for reader, _ in group})))

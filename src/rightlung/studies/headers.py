@@ -1,0 +1,106 @@
+"""What an image file says of itself before its pixels: the size, and for DICOM also age, sex and view.
+
+Published boxes are often in pixels of an image whose size stands nowhere else; reading a header takes a millisecond,
+decoding the image a hundred. Only the elements named here are read from a DICOM file; who the patient is is not among
+them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rightlung.core import InputError, Size
+from rightlung.studies import png
+from rightlung.studies.dicom.quiet import quiet
+from rightlung.studies.files import open_regular
+
+_ELEMENTS = ["Rows", "Columns", "PatientAge", "PatientSex", "ViewPosition"]
+_AGE = re.compile(r"([0-9]{1,3})([YMWD]?)")
+_YEARS = {"": 1.0, "Y": 1.0, "M": 1 / 12, "W": 7 / 365.25, "D": 1 / 365.25}
+_TURNED = {5, 6, 7, 8}
+_ORIENTATION = 0x0112
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Size as ``(height, width)``, as the image is read; the rest is ``None`` where the file does not say."""
+
+    size: Size
+    age: float | None = None
+    sex: str | None = None
+    view: str | None = None
+
+
+def read_header(path: str | os.PathLike[str], what: str) -> Header:
+    """Read the header of a DICOM, PNG or JPEG file; ``what`` names the file in sentences."""
+    descriptor, _ = open_regular(path, what)
+    with os.fdopen(descriptor, "rb") as file:
+        start = file.read(132)
+        file.seek(0)
+        if start.startswith(png.SIGNATURE):
+            header = png.read_header(start, what)
+            return Header((header.height, header.width))
+        if start.startswith(b"\xff\xd8\xff"):
+            return _jpeg_header(file, what)
+        if start[128:132] == b"DICM":
+            return _dicom_header(file, what)
+    raise InputError(f"{what} is not an image in DICOM, PNG or JPEG format")
+
+
+def _jpeg_header(file: Any, what: str) -> Header:
+    from PIL.JpegImagePlugin import JpegImageFile
+
+    try:
+        image = JpegImageFile(file)
+        width, height = image.size
+        turned = image.getexif().get(_ORIENTATION) in _TURNED
+    except Exception as error:  # on hostile bytes the parser raises errors of every kind
+        raise InputError(f"{what} is not a readable JPEG image: {error}") from error
+    return Header((width, height) if turned else (height, width))
+
+
+def _dicom_header(file: Any, what: str) -> Header:
+    try:
+        from pydicom import dcmread
+    except ImportError:
+        raise InputError(f"{what} is a DICOM file, which needs pydicom: pip install 'rightlung[dicom]'") from None
+    try:
+        with quiet():
+            found = dcmread(file, stop_before_pixels=True, specific_tags=_ELEMENTS)
+            height, width = int(found.Rows), int(found.Columns)
+            texts = {name: str(found.get(name) or "").strip() for name in _ELEMENTS[2:]}
+    except Exception as error:  # whose own words may quote the file's values
+        raise InputError(f"{what} is not a readable DICOM file ({type(error).__name__})") from None
+    if height < 1 or width < 1:
+        raise InputError(f"{what} is not a readable DICOM file: it has {width} columns and {height} rows")
+    sex = texts["PatientSex"].upper()
+    return Header(
+        size=(height, width),
+        age=years(texts["PatientAge"]),
+        sex=sex if sex in ("F", "M", "O") else None,
+        view=texts["ViewPosition"].upper() or None,
+    )
+
+
+def years(text: str) -> float | None:
+    """Return an age in years from DICOM's ``043Y``, ``011M`` or a plain number.
+
+    What nobody can be is unknown, and so is ``000Y``, which de-identified files hold where the age was taken out.
+
+    >>> years("043Y"), years("006M"), years("0"), years("000Y"), years("411Y")
+    (43.0, 0.5, 0.0, None, None)
+    """
+    found = _AGE.fullmatch(text.strip().upper())
+    if found is None:
+        return None
+    age = int(found[1]) * _YEARS[found[2]]
+    return None if age > 130 or (age == 0 and found[2] == "Y") else age
+
+
+def tree_header(root: str | os.PathLike[str], name: str, what: str) -> Header:
+    """Read the header of a file below a folder."""
+    return read_header(Path(root) / name, what)

@@ -1,0 +1,251 @@
+"""Sources that are tables on disk: indexed once, then mapped into memory, so that 227,000 studies open in no time.
+
+A reader says which files its index is made from (`IndexedSource.inputs`), yields a record for each study
+(`IndexedSource.records`) and makes a study of a record (`IndexedSource.build_study`). Everything else is here: the
+cache, ``split`` and ``limit``, ids, looking up by id, pickling. What travels to a data-loader worker is the index's
+path; all processes share the pages of one file.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from rightlung.core import InputError, Study
+from rightlung.core.errors import unknown_name
+from rightlung.studies.building import Building
+from rightlung.studies.cache import (
+    ABOUT,
+    PLACES,
+    STUDIES,
+    entry_folder,
+    note,
+    put_in_place,
+    read_about,
+    working_folder,
+)
+from rightlung.studies.mapped import BATCH_ROWS, Ids, Index, id_hash, id_places
+from rightlung.studies.sources import Address, Problem, ProblemError, Source
+
+_OWN = {"id": "string", "split": "string", "file": "string", "line": "int64"}
+
+
+class IndexedSource(Source):
+    """Studies whose records were indexed once. See the head of this module for what a reader gives."""
+
+    reader: ClassVar[str]
+    """The scheme of its addresses."""
+    version: ClassVar[int] = 1
+    """To be raised when the same inputs give another index."""
+    parameters: ClassVar[tuple[str, ...]] = ("split", "limit")
+    index_options: ClassVar[tuple[str, ...]] = ()
+    """Those parameters that change the index, beside the inputs."""
+    split_aliases: ClassVar[Mapping[str, str]] = {}
+    """Words for a split that people use, and the data set's own."""
+    columns: ClassVar[Mapping[str, Any]] = {}
+    """What a record holds beside ``id``, ``split``, ``file`` and ``line``: Arrow types, or their names."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(str(address))
+        address.check_parameters(self.parameters)
+        self._limit = address.whole_number("limit", minimum=1)
+        self._split = address.parameters.get("split")
+        self.options = {name: text for name, text in address.parameters.items() if name not in ("split", "limit")}
+        self.root = self._find_root(address)
+        self._index = _open_index(self)
+        self.left_out: Mapping[str, int] = self._index.about["left_out"]
+        """What was left out on purpose, counted by reason."""
+        self.problems = [Problem(*parts) for parts in self._index.about["problems"]]
+        self._rows = self._select()
+        self._check_some(self._rows)
+
+    # What a reader gives.
+
+    @abstractmethod
+    def inputs(self) -> Sequence[Path]:
+        """Return the files and folders that the index is made from, raising `InputError` where one is missing."""
+
+    @abstractmethod
+    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+        """Yield one record for each study, in the data set's order; a key that is missing is null."""
+
+    @abstractmethod
+    def build_study(self, record: dict[str, Any]) -> Study:
+        """Make a study of its record."""
+
+    # What it gets.
+
+    def problem(self, record: Mapping[str, Any], field: str | None, message: str) -> ProblemError:
+        """Build the error that says what is wrong with a record, by the file and line it came from."""
+        return ProblemError(
+            Problem(record.get("file") or f"study {record['id']!r}", record.get("line"), field, message)
+        )
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of all studies, in order. They stay in the index and become texts one by one."""
+        return Ids(self._index, self._rows)
+
+    def __len__(self) -> int:
+        return self._index.count if self._rows is None else len(self._rows)
+
+    def record(self, position: int) -> dict[str, Any]:
+        """Return the record of the study at a position."""
+        return self._index.record(position if self._rows is None else int(self._rows[position]))
+
+    def _build(self, position: int) -> Study:
+        return self.build_study(self.record(position))
+
+    def _position(self, study_id: str) -> int | None:
+        row = self._index.row_of(study_id) if isinstance(study_id, str) else None
+        if row is None or self._rows is None:
+            return row
+        position = int(np.searchsorted(self._rows, row))
+        return position if position < len(self._rows) and self._rows[position] == row else None
+
+    def _find_root(self, address: Address) -> Path:
+        if not address.path:
+            raise InputError(f"address {address} needs a path: {self.reader}:/path/to/data")
+        try:
+            root = Path(address.path).expanduser().absolute()
+            there = root.exists()
+        except (OSError, RuntimeError, ValueError) as error:
+            raise InputError(f"{address.path} cannot be read: {error}") from None
+        if not there:
+            raise InputError(f"{address.path} does not exist")
+        return root
+
+    def _select(self) -> NDArray[np.uint32] | None:
+        """Return the rows of the wanted split, up to the limit, in order; ``None`` for all."""
+        rows: NDArray[np.uint32] | None = None
+        if self._split is not None:
+            wanted = self._split if self._split in self._index.splits() else self.split_aliases.get(self._split)
+            rows = self._index.rows_of_split(wanted or self._split)
+        if self._limit is not None:
+            rows = (np.arange(self._index.count, dtype=np.uint32) if rows is None else rows)[: self._limit]
+        return rows
+
+    def _check_some(self, rows: NDArray[np.uint32] | None) -> None:
+        first = f"; {len(self.problems):,} rows have problems, the first: {self.problems[0]}" if self.problems else ""
+        if not self._index.count:
+            counted = ", ".join(f"{count:,} left out ({reason})" for reason, count in self.left_out.items())
+            raise InputError(f"{self.address} has no usable study" + (f"; {counted}" if counted else "") + first)
+        if rows is not None and not len(rows):
+            splits = self._index.splits()
+            if not splits:
+                raise InputError(f"{self.address} has no splits; leave out split={self._split}")
+            raise unknown_name("split", str(self._split), splits)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_rows"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._rows = self._select()
+
+
+def _open_index(source: IndexedSource) -> Index:
+    """Return the index of a source, made if it is not in the cache."""
+    inputs = [*source.inputs()]
+    options = {name: source.options[name] for name in source.index_options if name in source.options}
+    entry = entry_folder(source.reader, source.version, source.root, options, inputs)
+    about = read_about(entry)
+    if about is not None:
+        try:
+            return Index(about, entry)
+        except InputError:
+            note(f"index {entry} is damaged and is made anew")
+            shutil.rmtree(entry, ignore_errors=True)
+    folder = working_folder(entry)
+    if folder is None:
+        return _build_in_memory(source)
+    try:
+        about = _write(source, folder)
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, InputError):
+            raise
+        note(f"the index cannot be kept in {entry.parent} ({error.strerror or error}); it stays in memory")
+        return _build_in_memory(source)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return Index(about, put_in_place(folder, entry))
+
+
+def _schema(source: IndexedSource) -> Any:
+    types = {**_OWN, **source.columns}
+    return pa.schema(
+        [(name, pa.type_for_alias(kind) if isinstance(kind, str) else kind) for name, kind in types.items()]
+    )
+
+
+def _batches(source: IndexedSource, building: Building, hashes: list[int]) -> Iterator[Any]:
+    """Yield the records in batches, leaving out ids that were there before; ``hashes`` gets each id's."""
+    schema = _schema(source)
+    seen: set[str] = set()
+    rows: list[Mapping[str, Any]] = []
+    for record in _read_on(source.records(building), source.root):
+        study_id = record["id"]
+        building.step()
+        if study_id in seen:
+            place = Problem(
+                record.get("file") or source.reader, record.get("line"), "id", f"{study_id!r} was there before"
+            )
+            building.problems.append(place)
+            continue
+        seen.add(study_id)
+        hashes.append(id_hash(study_id))
+        rows.append(record)
+        if len(rows) == BATCH_ROWS:
+            yield pa.RecordBatch.from_pylist(rows, schema)
+            rows.clear()
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema)
+
+
+def _read_on(records: Iterable[Mapping[str, Any]], root: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield the records; a disk that goes away meanwhile is the data's fault, not the cache's."""
+    try:
+        yield from records
+    except OSError as error:
+        raise InputError(f"{error.filename or root} cannot be read: {error.strerror or error}") from error
+
+
+def _write(source: IndexedSource, folder: Path) -> dict[str, Any]:
+    hashes: list[int] = []
+    with Building(source.address) as building:
+        with pa.OSFile(str(folder / STUDIES), "wb") as sink, pa.ipc.new_file(sink, _schema(source)) as writer:
+            for batch in _batches(source, building, hashes):
+                writer.write_batch(batch)
+        np.save(folder / PLACES, id_places(hashes))
+        about = _about(source, building)
+    about["sizes"] = {name: (folder / name).stat().st_size for name in (STUDIES, PLACES)}
+    (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+    return about
+
+
+def _build_in_memory(source: IndexedSource) -> Index:
+    hashes: list[int] = []
+    with Building(source.address) as building:
+        batches = list(_batches(source, building, hashes))
+        table = pa.Table.from_batches(batches, _schema(source))
+        return Index(_about(source, building), None, table, id_places(hashes))
+
+
+def _about(source: IndexedSource, building: Building) -> dict[str, Any]:
+    problems = [[problem.file, problem.row, problem.field, problem.message] for problem in building.problems]
+    return {
+        "reader": source.reader,
+        "root": str(source.root),
+        "left_out": dict(building.left_out_by_reason),
+        "problems": problems,
+    }

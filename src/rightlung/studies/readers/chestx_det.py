@@ -1,0 +1,189 @@
+"""The `chestx-det` reader: ChestX-Det, 3,578 radiographs of NIH ChestX-ray14 with 13 findings outlined by radiologists.
+
+::
+
+    chestx-det:/data/chestx-det
+        ChestX_Det_train.json       [{"file_name", "syms", "boxes", "polygons"}, …]; either file or both
+        ChestX_Det_test.json
+        train_data/*.png            also train_data/train, or train
+        test_data/*.png             also test_data/test, or test
+
+From https://github.com/Deepwise-AILab/ChestX-Det-Dataset (Lian et al., arXiv:2104.10326), which names the addresses of
+the images. Its predecessor ChestX-Det10 (``train.json``, no polygons) is not read.
+
+- One phrase for each finding of an image, with all its boxes and the union of its outlines as mask. Both are in pixels
+  of 1024 x 1024; the outline itself belongs to the mask.
+- Three radiologists looked for all 13 findings: what an image's entry does not name is negative.
+- Patients are not published: the images have new numbers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from rightlung.core import Box, InputError, Mask, Polarity, Size, Study
+from rightlung.core.checks import check_number
+from rightlung.studies.building import Building
+from rightlung.studies.index import IndexedSource
+from rightlung.studies.readers.labelled import (
+    as_findings,
+    finding_phrase,
+    first_folders,
+    folder_images,
+    meanings,
+    read_json,
+)
+from rightlung.studies.sources import Address, Problem
+from rightlung.studies.tables import pixel_box
+from rightlung.studies.trees import FileImage, find_optional
+
+SIZE = (1024, 1024)
+"""Height and width of NIH's images, in whose pixels boxes and outlines are."""
+LABEL_SET = "chestx-det-13"
+_FILES = {"train": "ChestX_Det_train.json", "test": "ChestX_Det_test.json"}
+Outline = list[list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class OutlinedMask:
+    """Loads the mask of one or more outlines: what they enclose, and the outlines."""
+
+    outlines: tuple[tuple[tuple[float, float], ...], ...]
+    size: Size
+
+    def __call__(self) -> Mask:
+        """Draw them."""
+        from PIL import Image, ImageDraw
+
+        canvas = Image.new("L", (self.size[1], self.size[0]))
+        draw = ImageDraw.Draw(canvas)
+        for outline in self.outlines:
+            draw.polygon(outline, fill=1, outline=1)
+        return Mask(np.asarray(canvas) != 0)
+
+
+class ChestXDetSource(IndexedSource):
+    """ChestX-Det, the training images first, in the files' order."""
+
+    reader: ClassVar[str] = "chestx-det"
+    columns: ClassVar[Mapping[str, Any]] = {"image": "string", "marks": "string"}
+
+    def inputs(self) -> Sequence[Path]:
+        """Return the files with annotations and the folders with images."""
+        paths = [path for name in _FILES.values() if (path := find_optional(self.root, name)) is not None]
+        if not paths:
+            raise InputError(f"{self.root} has neither {' nor '.join(_FILES.values())}")
+        return [*paths, *(self.root / name for split in _FILES for name in self._folders(split))]
+
+    def _folders(self, split: str) -> list[str]:
+        return first_folders(self.root, f"{split}_data/{split}", f"{split}_data", split)
+
+    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+        """Yield a record for each entry whose image is there."""
+        for split, file in _FILES.items():
+            path = self.root / file
+            if not path.exists():
+                continue
+            folders = self._folders(split)
+            if not folders:
+                raise InputError(f"{self.root} has no folder with the images of {file} ({split}_data or {split})")
+            images = folder_images(self.root, folders)
+            for number, entry in enumerate(read_json(path, list, "a list of images"), start=1):
+                try:
+                    stem, marks = _marks(entry, number)
+                    if stem not in images:
+                        raise _EntryError("file_name", f"there is no image {stem}.png in {' or '.join(folders)}")
+                except _EntryError as error:
+                    message = f"entry {number}: {error}"
+                    building.problems.append(Problem(file, None, error.field, message))
+                    continue
+                yield {"id": stem, "split": split, "file": file, "image": images[stem], "marks": json.dumps(marks)}
+
+    def build_study(self, record: dict[str, Any]) -> Study:
+        """Make a study of its record."""
+        boxes: dict[str, list[Box]] = {}
+        outlines: dict[str, list[tuple[tuple[float, float], ...]]] = {}
+        for label, edges, outline in json.loads(record["marks"]):
+            boxes.setdefault(label, []).append(Box(*edges))
+            outlines.setdefault(label, [])
+            if outline:
+                outlines[label].append(tuple((x, y) for x, y in outline))
+        labels = {label: Polarity.POSITIVE if label in boxes else Polarity.NEGATIVE for label in meanings(LABEL_SET)}
+        phrases = []
+        for label, drawn in boxes.items():
+            mask = Mask.deferred(OutlinedMask(tuple(outlines[label]), SIZE)) if outlines[label] else None
+            phrases.append(finding_phrase(meanings(LABEL_SET)[label], drawn, mask))
+        return Study(
+            id=record["id"],
+            load=FileImage(record["id"], str(self.root), record["image"]),
+            split=record["split"],
+            phrases=tuple(phrases),
+            findings=as_findings(labels, LABEL_SET),
+            source=self.address,
+            extra={"labels": list(boxes)},
+        )
+
+
+class _EntryError(InputError):
+    """What is wrong with an entry, and in which field."""
+
+    def __init__(self, field: str | None, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def _marks(entry: object, number: int) -> tuple[str, list[tuple[str, tuple[float, ...], Outline]]]:
+    """Return an entry's image and what is marked on it: label, box in fractions, outline in pixels (or none)."""
+    if not isinstance(entry, dict):
+        raise _EntryError(None, "must be an object")
+    name = entry.get("file_name")
+    if not isinstance(name, str) or not name or "/" in name or "\\" in name:
+        raise _EntryError("file_name", f"must be the name of a file; got {name!r}")
+    lists = {field: entry.get(field, []) for field in ("syms", "boxes", "polygons")}
+    for field, value in lists.items():
+        if not isinstance(value, list):
+            raise _EntryError(field, "must be a list")
+    syms, boxes, polygons = lists["syms"], lists["boxes"], lists["polygons"]
+    if len(syms) != len(boxes) or (polygons and len(polygons) != len(syms)):
+        counts = f"{len(syms)} syms, {len(boxes)} boxes and {len(polygons)} polygons"
+        raise _EntryError("syms", f"must have as many boxes and polygons; got {counts}")
+    marks = []
+    for place, label in enumerate(syms):
+        if label not in meanings(LABEL_SET):
+            raise _EntryError(f"syms[{place}]", f"{label!r} is not one of the 13 findings")
+        outline = _outline(polygons[place], f"polygons[{place}]") if polygons else []
+        marks.append((label, _box(boxes[place], f"boxes[{place}]"), outline))
+    return name.rpartition(".")[0] or name, marks
+
+
+def _box(value: object, field: str) -> tuple[float, ...]:
+    if not isinstance(value, list) or len(value) != 4:
+        raise _EntryError(field, f"must be [x1, y1, x2, y2]; got {str(value)[:60]}")
+    try:
+        return pixel_box([check_number(edge, "an edge") for edge in value], SIZE).as_tuple()
+    except InputError as error:
+        raise _EntryError(field, str(error)) from None
+
+
+def _outline(value: object, field: str) -> Outline:
+    points = value if isinstance(value, list) else []
+    if len(points) < 3 or not all(isinstance(point, list) and len(point) == 2 for point in points):
+        raise _EntryError(field, "must be a list of at least three points [x, y]")
+    try:
+        outline = [[check_number(x, "x"), check_number(y, "y")] for x, y in points]
+    except InputError as error:
+        raise _EntryError(field, str(error)) from None
+    if not all(-2 <= x <= SIZE[1] + 2 and -2 <= y <= SIZE[0] + 2 for x, y in outline):
+        raise _EntryError(field, f"leaves the image, which is {SIZE[1]} pixels wide and {SIZE[0]} high")
+    return outline
+
+
+def open_chestx_det(address: Address) -> ChestXDetSource:
+    """Open ``chestx-det:PATH``; parameters ``split`` and ``limit``."""
+    return ChestXDetSource(address)

@@ -1,0 +1,269 @@
+"""The `egd` reader: EGD-CXR, "Eye Gaze Data for Chest X-rays" of one radiologist who read 1,083 images of MIMIC-CXR.
+
+``egd:/data/egd-cxr?images=/data/mimic-cxr-jpg`` expects what PhysioNet distributes (credentialed access,
+https://physionet.org/content/egd-cxr/1.0.0/; Karargyris et al., Scientific Data 2021; columns in its
+``table_descriptions.pdf``)::
+
+    master_sheet.csv      dicom_id, study_id, patient_id, gender, anchor_age, …, edema__chx, …, cxr_exam_indication
+    fixations.csv         DICOM_ID, FPOGS and FPOGD (start, seconds), FPOGV (valid), X_ORIGINAL, Y_ORIGINAL (pixels), …
+    eye_gaze.csv          the same columns for every sample of the tracker; needed with gaze=samples only
+    bounding_boxes.csv    dicom_id, bbox_name, x1, x2, y1, y2 (pixels): 17 anatomical regions
+    audio_segmentation_transcripts/DICOM_ID/transcript.json    full_text, time_stamped_text (phrase, begin_time, …)
+    audio_segmentation_transcripts/DICOM_ID/left_lung.png, right_lung.png, mediastanum.png, aortic_knob.png
+
+Images are MIMIC-CXR's, below ``images=``. Pixels are those of the original images: their sizes come from
+``mimic-cxr-2.0.0-metadata.csv(.gz)`` beside the images if it is there, else from the images' headers.
+
+Read: what was dictated (report and phrases), where was looked meanwhile (`Study.gaze`; ``extra["fixations"]`` with x, y
+in fractions and seconds, ``extra["fixation_starts"]``, ``extra["timed_phrases"]``), regions, CheXpert's labels as
+findings, the other labels in ``extra["labels"]``, masks in ``extra["masks"]``. Not read: audio, pupils, the diagnoses'
+codes.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from rightlung.core import Box, InputError, Mask, Phrase, Polarity, Report, Study
+from rightlung.core.errors import unknown_name
+from rightlung.core.gaze import gaze_map
+from rightlung.studies.building import Building
+from rightlung.studies.files import read_regular
+from rightlung.studies.images import read_mask
+from rightlung.studies.index import IndexedSource
+from rightlung.studies.narrative import telling_sentences
+from rightlung.studies.readers.labelled import as_findings, meanings
+from rightlung.studies.readers.mimic_files import MimicImage, image_stem, needed_files_folder
+from rightlung.studies.sources import Address, Problem
+from rightlung.studies.tables import Table, TableRow, pixel_box
+from rightlung.studies.trees import find_file, find_optional
+
+METADATA = "mimic-cxr-2.0.0-metadata.csv"
+FOLDER = "audio_segmentation_transcripts"
+MASKS = {
+    "left lung": "left_lung.png", "right lung": "right_lung.png", "mediastinum": "mediastanum.png",
+    "aortic arch": "aortic_knob.png",
+}  # fmt: skip
+SPREAD_DOWN = 0.034
+"""One degree, 1.13 cm seen from 65 cm, in heights of a picture that fills the 33.6 cm of the 27-inch screen used."""
+MAX_TRANSCRIPT_BYTES = 2**20
+_POLARITIES = {1: Polarity.POSITIVE, 0: Polarity.NEGATIVE, -1: Polarity.UNCERTAIN}
+_LABELS = (
+    "normal_reports", "Normal", "CHF", "pneumonia", "consolidation", "enlarged_cardiac_silhouette",
+    "linear__patchy_atelectasis", "lobar__segmental_collapse",
+    "not_otherwise_specified_opacity___pleural__parenchymal_opacity__", "pleural_effusion_or_thickening",
+    "pulmonary_edema__hazy_opacity", "normal_anatomically", "elevated_hemidiaphragm", "hyperaeration",
+    "vascular_redistribution",
+)  # fmt: skip
+_GAZE = {"fixations": "fixations.csv", "samples": "eye_gaze.csv"}
+_SAMPLE_SECONDS = 1 / 60
+
+
+def open_egd(address: Address) -> EgdSource:
+    """Open ``egd:PATH?images=FOLDER``; further parameters ``gaze`` (``fixations`` or ``samples``) and ``limit``."""
+    return EgdSource(address)
+
+
+class EgdSource(IndexedSource):
+    """Images with a radiologist's dictation and gaze."""
+
+    reader: ClassVar[str] = "egd"
+    parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "gaze")
+    index_options: ClassVar[tuple[str, ...]] = ("images", "gaze")
+    columns: ClassVar[Mapping[str, Any]] = {
+        "patient": "string",
+        "exam": "string",
+        "sex": "string",
+        "age_range": "string",
+        "indication": "string",
+        "height": "int32",
+        "width": "int32",
+        "chexpert": "string",
+        "labels": "string",
+        "regions": "string",
+        "looked": pa.list_(pa.float32()),
+    }
+
+    def inputs(self) -> Sequence[Path]:
+        """Return the tables and what tells the images' sizes."""
+        gaze = self.options.get("gaze", "fixations")
+        if gaze not in _GAZE:
+            raise unknown_name("gaze of egd:", gaze, _GAZE)
+        self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
+        self._sheet = find_file(self.root, "master_sheet.csv")
+        self._gaze = find_file(self.root, _GAZE[gaze])
+        self._boxes = find_optional(self.root, "bounding_boxes.csv")
+        self._sizes = find_optional(self.images, METADATA) or find_optional(self.images.parent, METADATA)
+        optional = [path for path in (self._boxes, self._sizes) if path is not None]
+        return [self._sheet, self._gaze, *optional, self.images]
+
+    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+        """Yield a record for each row of the master sheet whose image is there."""
+        chexpert = {f"{label.lower().replace(' ', '_')}__chx": label for label in meanings("chexpert-14")}
+        sizes = self._read_sizes(building)
+        looked = self._read_gaze(building)
+        boxes = self._read_boxes(building)
+        table = Table(self._sheet, ("dicom_id", "study_id", "patient_id"), problems=building.problems, root=self.root)
+
+        def parse(row: TableRow) -> Mapping[str, Any]:
+            dicom, exam, patient = row.identifier("dicom_id"), row.identifier("study_id"), row.identifier("patient_id")
+            try:
+                size = sizes.get(dicom) or MimicImage(dicom, str(self.images), image_stem(patient, exam, dicom)).size()
+            except InputError as error:
+                raise row.error("dicom_id", str(error)) from None
+            regions = {}
+            for name, line, edges in boxes.pop(dicom, []):
+                try:
+                    regions[name] = pixel_box(edges, size).as_tuple()
+                except InputError as error:
+                    building.problems.append(Problem("bounding_boxes.csv", line, "x1, x2, y1, y2", str(error)))
+            if dicom not in looked:
+                building.problems.append(
+                    Problem(row.file, row.line, "dicom_id", f"{self._gaze.name} has no gaze on it")
+                )
+            said = {label: row.whole(column, -1, 1) for column, label in chexpert.items()}
+            return {
+                "id": dicom,
+                "file": row.file,
+                "line": row.line,
+                "patient": patient,
+                "exam": exam,
+                "sex": row.text("gender") or None,
+                "age_range": row.text("anchor_age") or None,
+                "indication": row.text("cxr_exam_indication") or None,
+                "height": size[0],
+                "width": size[1],
+                "chexpert": json.dumps({label: value for label, value in said.items() if value is not None}),
+                "labels": json.dumps({name: row.text(name) for name in _LABELS if row.text(name)}),
+                "regions": json.dumps(regions),
+                "looked": looked.pop(dicom, array("f")).tolist(),
+            }
+
+        yield from table.read(parse)
+        # The tables also hold what the sheet leaves out.
+        if looked:
+            building.left_out("gaze without a row in the master sheet", len(looked))
+
+    def _read_sizes(self, building: Building) -> dict[str, tuple[int, int]]:
+        if self._sizes is None:
+            return {}
+        wanted = {row.text("dicom_id") for row in Table(self._sheet, ("dicom_id",), problems=[])}
+        table = Table(self._sizes, ("dicom_id", "Rows", "Columns"), problems=building.problems)
+
+        def parse(row: TableRow) -> tuple[str, tuple[int, int]] | None:
+            dicom = row.text("dicom_id")
+            if dicom not in wanted:
+                return None
+            return dicom, (int(row.required_number("Rows", 1)), int(row.required_number("Columns", 1)))
+
+        return dict(table.read(parse))
+
+    def _read_gaze(self, building: Building) -> dict[str, array[float]]:
+        """Return x, y (pixels), seconds and start, one after the other, by image."""
+        samples = self._gaze.name.startswith("eye_gaze")
+        columns = ("DICOM_ID", "FPOGD", "X_ORIGINAL", "Y_ORIGINAL")
+        table = Table(self._gaze, columns, problems=building.problems, root=self.root)
+        looked: dict[str, array[float]] = {}
+
+        def parse(row: TableRow) -> tuple[str, tuple[float, float, float, float]] | None:
+            if table.has("FPOGV") and row.whole("FPOGV") == 0:
+                return None  # the tracker had lost the eye
+            seconds = _SAMPLE_SECONDS if samples else row.required_number("FPOGD", 0)
+            start = row.number("Time (in secs)") if samples else row.number("FPOGS")
+            place = row.required_number("X_ORIGINAL"), row.required_number("Y_ORIGINAL")
+            return row.required("DICOM_ID"), (*place, seconds, start or 0.0)
+
+        for number, (dicom, fixation) in enumerate(table.read(parse)):
+            looked.setdefault(dicom, array("f")).extend(fixation)
+            if number % 10_000 == 9_999:
+                building.step(0)
+        return looked
+
+    def _read_boxes(self, building: Building) -> dict[str, list[tuple[str, int, tuple[float, ...]]]]:
+        if self._boxes is None:
+            return {}
+        columns = ("dicom_id", "bbox_name", "x1", "x2", "y1", "y2")
+        table = Table(self._boxes, columns, problems=building.problems, root=self.root)
+        boxes: dict[str, list[tuple[str, int, tuple[float, ...]]]] = {}
+
+        def parse(row: TableRow) -> tuple[str, tuple[str, int, tuple[float, ...]]]:
+            edges = tuple(row.required_number(column) for column in ("x1", "y1", "x2", "y2"))
+            return row.required("dicom_id"), (row.required("bbox_name"), row.line, edges)
+
+        for dicom, drawn in table.read(parse):
+            boxes.setdefault(dicom, []).append(drawn)
+        return boxes
+
+    def build_study(self, record: dict[str, Any]) -> Study:
+        """Make a study of its record."""
+        dicom = record["id"]
+        text, timed = self._transcript(record)
+        sections = {name: said for name, said in (("indication", record["indication"]), ("findings", text)) if said}
+        chexpert = json.loads(record["chexpert"])
+        size = np.array([record["width"], record["height"]])
+        looked = np.array(record["looked"] or [], dtype=np.float64).reshape(-1, 4)
+        path = np.column_stack([looked[:, :2] / size, looked[:, 2]])
+        gaze = None
+        if len(path):
+            spread = (SPREAD_DOWN * record["height"] / record["width"], SPREAD_DOWN)
+            gaze = gaze_map(path, spread=np.tile(spread, (len(path), 1)))
+        folder = self.root / FOLDER / dicom
+        masks = {name: folder / file for name, file in MASKS.items() if (folder / file).exists()}
+        return Study(
+            id=dicom,
+            load=MimicImage(dicom, str(self.images), image_stem(record["patient"], record["exam"], dicom)),
+            patient=record["patient"],
+            exam=record["exam"],
+            sex=record["sex"],
+            report=Report(text, sections) if sections else None,
+            phrases=tuple(Phrase(sentence) for sentence in telling_sentences(text or None, {})),
+            regions={name: Box(*edges) for name, edges in json.loads(record["regions"]).items()},
+            findings=as_findings({label: _POLARITIES[value] for label, value in chexpert.items()}, "chexpert-14"),
+            gaze=gaze if gaze is not None and gaze.mass > 0 else None,
+            source=self.address,
+            extra={
+                "age_range": record["age_range"],
+                "chexpert": chexpert,
+                "labels": json.loads(record["labels"]),
+                "fixations": [tuple(row) for row in path.tolist()],
+                "fixation_starts": looked[:, 3].tolist(),
+                "timed_phrases": timed,
+                "masks": {name: Mask.deferred(_StoredMask(dicom, path)) for name, path in masks.items()},
+            },
+        )
+
+    def _transcript(self, record: dict[str, Any]) -> tuple[str, list[tuple[str, float, float]]]:
+        """Return what was dictated, and its pieces with the seconds from and to which they were."""
+        path = self.root / FOLDER / record["id"] / "transcript.json"
+        name = path.relative_to(self.root).as_posix()
+        if not path.exists():
+            return "", []
+        try:
+            content = json.loads(read_regular(path, name, MAX_TRANSCRIPT_BYTES).decode("utf-8-sig"))
+            text = str(content["full_text"]).strip()
+            timed = [
+                (str(piece["phrase"]), float(piece["begin_time"]), float(piece["end_time"]))
+                for piece in content.get("time_stamped_text", [])
+            ]
+        except (InputError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            message = f"must have full_text and time_stamped_text with phrase, begin_time and end_time: {error!r}"
+            raise self.problem({**record, "file": name, "line": None}, None, message) from None
+        return text, timed
+
+
+class _StoredMask:
+    """Loads a mask from its file. Small, so that a study is cheap to pickle."""
+
+    def __init__(self, study_id: str, path: Path) -> None:
+        self.study_id, self.path = study_id, str(path)
+
+    def __call__(self) -> Mask:
+        """Read and decode the mask."""
+        return read_mask(self.path, name=f"study {self.study_id!r}: mask {self.path}")

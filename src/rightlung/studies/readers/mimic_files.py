@@ -1,0 +1,206 @@
+"""What all data sets on MIMIC-CXR's images share: where an image and a report of it lie.
+
+Images are ``files/p10/p10000032/s50414267/DICOM_ID.jpg`` (MIMIC-CXR-JPG) or ``.dcm`` (MIMIC-CXR); reports are
+``files/p10/p10000032/s50414267.txt``, in a folder or in ``mimic-cxr-reports.zip``. Below, ``files`` may be left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rightlung.core import Image, InputError, Phrase, Report
+from rightlung.studies.headers import read_header
+from rightlung.studies.narrative import telling_sentences
+from rightlung.studies.storage import RandomAccessFile
+from rightlung.studies.trees import FileImage, check_folder, read_tree_file
+from rightlung.studies.zips import Member, StoredMember, members
+
+REPORTS_ZIP = "mimic-cxr-reports.zip"
+REPORT_COLUMNS: Mapping[str, str] = {
+    "report_offset": "int64", "report_stored": "int32", "report_size": "int32", "report_method": "int8",
+}  # fmt: skip
+"""Where a report lies in the archive: columns that an index gets beside its own."""
+MAX_REPORT_BYTES = 2**20
+
+_SUFFIXES = (".jpg", ".dcm", ".png")
+_PATIENT_FOLDER = re.compile(r"p1[0-9]")
+_REPORT_NAME = re.compile(r"s([0-9]+)\.txt")
+
+
+def given_path(address: str, name: str, text: str) -> Path:
+    """Return the path in a parameter of an address, which must be there."""
+    try:
+        path = Path(text).expanduser().absolute()
+        there = path.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(f"{address}: {name}={text} cannot be read: {error}") from None
+    if not there:
+        raise InputError(f"{address}: {name}={text} does not exist")
+    return path
+
+
+def files_folder(root: Path) -> Path | None:
+    """Return the folder that holds ``p10`` to ``p19``, ``root/files`` or ``root``; ``None`` where neither does."""
+    for folder in (root / "files", root):
+        try:
+            if any(_PATIENT_FOLDER.fullmatch(name) for name in os.listdir(folder)):  # noqa: PTH208
+                return folder
+        except OSError:
+            continue
+    return None
+
+
+def needed_files_folder(address: str, root: Path, given: str | None) -> Path:
+    """Return the folder of the images of a data set that comes without any."""
+    place = given_path(address, "images", given) if given is not None else root
+    folder = files_folder(place)
+    if folder is None:
+        if given is None:
+            raise InputError(
+                f"{address} has no images of its own; add images=/path/to/mimic-cxr-jpg, the folder that has files/p10"
+            )
+        raise InputError(f"{address}: images={given} has neither files/p10 nor p10")
+    return folder
+
+
+def image_stem(patient: str, exam: str, dicom: str) -> str:
+    """Return where an image lies below the files folder, without its suffix.
+
+    >>> image_stem("10000032", "50414267", "02aa804e")
+    'p10/p10000032/s50414267/02aa804e'
+    """
+    return f"p{patient[:2]}/p{patient}/s{exam}/{dicom}"
+
+
+@dataclass(frozen=True)
+class MimicImage:
+    """Loads an image of MIMIC-CXR, whether it is there as JPEG, DICOM or PNG."""
+
+    study_id: str
+    root: str
+    stem: str
+
+    def file(self) -> FileImage:
+        """Return the file as it is there; as JPEG where none is, which is then what is missing."""
+        for suffix in _SUFFIXES:
+            file = FileImage(self.study_id, self.root, self.stem + suffix)
+            if os.path.exists(file.path):  # noqa: PTH110
+                return file
+        return FileImage(self.study_id, self.root, self.stem + _SUFFIXES[0])
+
+    def __call__(self) -> Image:
+        """Read and decode the image."""
+        return self.file()()
+
+    def size(self) -> tuple[int, int]:
+        """Return height and width in pixels, from the file's header."""
+        file = self.file()
+        what = f"study {self.study_id!r}: image {file.path}"
+        check_folder(self.root, what)
+        return read_header(file.path, what).size
+
+
+class MimicReports:
+    """The free-text reports, in a folder of text files, in the archive, or nowhere."""
+
+    def __init__(self, folder: Path | None, archive: Path | None) -> None:
+        self.folder = folder
+        self.archive = archive
+        self._file = RandomAccessFile(str(archive)) if archive is not None else None
+
+    @classmethod
+    def find(cls, address: str, given: str | None, places: Iterable[Path]) -> MimicReports:
+        """Find the reports where the address says, else in these places: the archive first, then text files."""
+        if given is not None:
+            place = given_path(address, "reports", given)
+            if place.is_file():
+                return cls(None, place)
+            places = [place]
+        looked = list(places)
+        for place in looked:
+            if (place / REPORTS_ZIP).is_file():
+                return cls(None, place / REPORTS_ZIP)
+        for place in looked:
+            folder = files_folder(place)
+            if folder is not None and _has_texts(folder):
+                return cls(folder, None)
+        if given is not None:
+            raise InputError(f"{address}: reports={given} has neither {REPORTS_ZIP} nor files/p10 with text files")
+        return cls(None, None)
+
+    def inputs(self) -> list[Path]:
+        """Return what an index is made from: the archive; text files are read where they lie."""
+        return [self.archive] if self.archive is not None else []
+
+    def by_exam(self) -> dict[int, Member]:
+        """Return the archive's members by study number."""
+        found: dict[int, Member] = {}
+        for member in members(self.archive) if self.archive is not None else ():
+            name = _REPORT_NAME.fullmatch(member.name.rpartition("/")[2])
+            if name is not None:
+                found[int(name[1])] = member
+        return found
+
+    def read(self, record: Mapping[str, Any], patient: str, exam: str) -> Report | None:
+        """Return the report of an examination with its sections; ``None`` where there is none."""
+        from rightlung.lexicon.sections import report_sections
+
+        text = self._text(record, patient, exam)
+        if text is None or not text.strip():
+            return None
+        return Report(text, report_sections(text))
+
+    def _text(self, record: Mapping[str, Any], patient: str, exam: str) -> str | None:
+        what = f"report s{exam}.txt"
+        if self._file is not None:
+            if record.get("report_offset") is None:
+                return None
+            place = [record[name] for name in REPORT_COLUMNS]
+            data = StoredMember(self._file, f"s{exam}.txt", *place).read(what, MAX_REPORT_BYTES)
+        elif self.folder is not None:
+            name = f"p{patient[:2]}/p{patient}/s{exam}.txt"
+            path = self.folder / name
+            if not path.exists() and self.folder.is_dir():
+                return None
+            data = read_tree_file(str(self.folder), name, f"report {path}", MAX_REPORT_BYTES)
+        else:
+            return None
+        return data.decode("utf-8", errors="replace")
+
+
+def report_record(member: Member | None) -> dict[str, int]:
+    """Return an archive's member as the columns of a record."""
+    if member is None:
+        return {}
+    return {
+        "report_offset": member.offset,
+        "report_stored": member.stored,
+        "report_size": member.size,
+        "report_method": member.method,
+    }
+
+
+def sentence_phrases(report: Report | None) -> tuple[Phrase, ...]:
+    """Return a phrase for each sentence of findings and impression."""
+    if report is None:
+        return ()
+    return tuple(Phrase(sentence) for sentence in telling_sentences(report.text, report.sections))
+
+
+def _has_texts(folder: Path) -> bool:
+    """Whether text files lie among the patients' folders: the first few are looked at."""
+    try:
+        for group in sorted(folder.glob("p1?"))[:3]:
+            with os.scandir(group) as patients:
+                looked = [patient.path for patient in islice(patients, 20) if patient.is_dir()]
+            if any(name.endswith(".txt") for patient in looked for name in os.listdir(patient)):  # noqa: PTH208
+                return True
+    except OSError as error:
+        raise InputError(f"{error.filename or folder} cannot be read: {error.strerror}") from error
+    return False

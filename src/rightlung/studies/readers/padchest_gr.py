@@ -1,0 +1,252 @@
+"""The `padchest-gr` reader: PadChest-GR, reports in sentences of one finding each, with radiologists' boxes.
+
+``padchest-gr:/data/padchest-gr`` expects what BIMCV distributes on request
+(https://bimcv.cipf.es/bimcv-projects/padchest-gr/; Castro et al., "PadChest-GR: A Bilingual Chest X-ray Dataset for
+Grounded Radiology Report Generation", NEJM AI 2025, arXiv:2411.05085)::
+
+    grounded_reports_20240819.json     a list: StudyID, ImageID, findings (sentence_en, sentence_es, abnormal, boxes,
+                                       extra_boxes, labels, locations, progression)
+    master_table.csv                   a row for each study and label: ImageID, PatientID, PatientSex_DICOM, split, …
+    Padchest_GR_files/PadChest_GR/*.png    16-bit images (PadChest_GR.zip.001 … put together and unpacked)
+
+Boxes are fractions already: ``[x0, y0, x1, y1]``. A sentence has several boxes, one, or none (absent findings; findings
+nobody could point at). ``extra_boxes`` are a second reader's and stand in ``extra["second_reader"]``, a list for each
+sentence. ``images=`` names a folder of images elsewhere; ``language=es`` takes the Spanish sentences. The images of
+earlier studies are not read; what the file says of them stays in ``extra``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rightlung.core import Box, InputError, Phrase, Polarity, Report, Study
+from rightlung.core.errors import unknown_name
+from rightlung.lexicon.findings import find
+from rightlung.lexicon.regions import region
+from rightlung.studies.building import Building
+from rightlung.studies.index import IndexedSource
+from rightlung.studies.readers.labelled import folder_images, read_json
+from rightlung.studies.readers.mimic_files import given_path
+from rightlung.studies.sources import Address, Problem
+from rightlung.studies.tables import Table, TableRow
+from rightlung.studies.trees import FileImage, find_file, find_optional
+
+IMAGE_FOLDERS = (
+    "Padchest_GR_files/PadChest_GR", "PadChest_GR", "Padchest_GR_files", "PadChest_GR_Images", "images_grounding",
+    "images",
+)  # fmt: skip
+LANGUAGES = {"en": "sentence_en", "es": "sentence_es"}
+_OWN = ("StudyID", "ImageID", "findings")
+_AGES = ("PatientAge", "Age", "age")
+
+
+def open_padchest_gr(address: Address) -> PadChestGrSource:
+    """Open ``padchest-gr:PATH``; parameters ``split``, ``limit``, ``images`` and ``language``."""
+    return PadChestGrSource(address)
+
+
+class PadChestGrSource(IndexedSource):
+    """Frontal images with grounded sentences."""
+
+    reader: ClassVar[str] = "padchest-gr"
+    parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "language")
+    index_options: ClassVar[tuple[str, ...]] = ("images",)
+    split_aliases: ClassVar[Mapping[str, str]] = {"val": "validation", "validate": "validation"}
+    columns: ClassVar[Mapping[str, Any]] = {
+        "image": "string",
+        "exam": "string",
+        "patient": "string",
+        "sex": "string",
+        "age": "float64",
+        "view": "string",
+        "findings": "string",
+        "other": "string",
+    }
+
+    def inputs(self) -> Sequence[Path]:
+        """Return the reports, the table and the folder of images."""
+        language = self.options.get("language", "en")
+        if language not in LANGUAGES:
+            raise unknown_name("language of padchest-gr:", language, LANGUAGES)
+        self._sentence = LANGUAGES[language]
+        found = sorted(self.root.glob("grounded_reports*.json"))
+        if not found:
+            raise InputError(f"{self.root} has no grounded_reports_20240819.json")
+        self._reports = found[-1]
+        self._table = find_file(
+            self.root, "master_table.csv", "master_table.csv.zip", "master_table.csv/master_table.csv"
+        )
+        given = self.options.get("images")
+        place = given_path(self.address, "images", given) if given is not None else None
+        place = place or find_optional(self.root, *IMAGE_FOLDERS)
+        if place is None or not place.is_dir():
+            raise InputError(f"{self.root} has no folder with images ({', '.join(IMAGE_FOLDERS)}); add images=…")
+        self.images = place
+        return [self._reports, self._table, place]
+
+    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+        """Yield a record for each report whose image is there."""
+        people = self._read_table(building)
+        images = folder_images(self.images, [""])
+        for number, entry in enumerate(read_json(self._reports, list, "a list of reports")):
+            try:
+                image_id, exam = _text(entry, "ImageID"), _text(entry, "StudyID")
+                stem = image_id.removesuffix(".png")
+                if stem not in images:
+                    raise _FieldError("ImageID", f"there is no image {image_id} in {self.images}")
+                person = people.get(image_id)
+                if person is None:
+                    raise _FieldError("ImageID", f"{image_id} is not in {self._table.name}")
+                findings = [_finding(place, found) for place, found in _each(entry, "findings")]
+            except _FieldError as error:
+                building.problems.append(Problem(self._reports.name, None, f"[{number}].{error.field}", str(error)))
+                continue
+            other = {name: value for name, value in entry.items() if name not in _OWN}
+            yield {
+                "id": stem,
+                "file": f"{self._reports.name}, [{number}]",
+                "image": images[stem],
+                "exam": exam,
+                "findings": json.dumps(findings),
+                "other": json.dumps(other) if other else None,
+                **person,
+            }
+
+    def _read_table(self, building: Building) -> dict[str, dict[str, Any]]:
+        """Read what the table says of each image; it has a row for each of its labels."""
+        table = Table(self._table, ("ImageID", "split"), problems=building.problems, root=self.root)
+        people: dict[str, dict[str, Any]] = {}
+
+        def parse(row: TableRow) -> tuple[str, dict[str, Any]]:
+            ages = [row.number(column, 0, 130) for column in _AGES if table.has(column)]
+            return row.required("ImageID"), {
+                "split": row.required("split"),
+                "patient": row.text("PatientID") or None,
+                "sex": row.text("PatientSex_DICOM") or row.text("PatientSex") or None,
+                "age": next((age for age in ages if age is not None), None),
+                "view": row.text("Projection") or row.text("ViewPosition_DICOM") or None,
+            }
+
+        for image_id, person in table.read(parse):
+            people.setdefault(image_id, person)
+        return people
+
+    def build_study(self, record: dict[str, Any]) -> Study:
+        """Make a study of its record."""
+        findings = json.loads(record["findings"])
+        told = [found for found in findings if found[self._sentence]]
+        text = " ".join(found[self._sentence] for found in told)
+        known: dict[str, Polarity] = {}
+        for found in findings:
+            for name, polarity in _polarities(found).items():
+                # A finding seen in one place and absent in another is there.
+                if known.get(name) is not Polarity.POSITIVE:
+                    known[name] = polarity
+        return Study(
+            id=record["id"],
+            load=FileImage(record["id"], str(self.images), record["image"]),
+            patient=record["patient"],
+            exam=record["exam"],
+            view=record["view"],
+            split=record["split"],
+            age=record["age"],
+            sex=record["sex"],
+            report=Report(text, {"findings": text}) if text else None,
+            phrases=tuple(
+                Phrase(
+                    found[self._sentence],
+                    tuple(Box(*edges) for edges in found["boxes"]),
+                    regions=_regions(found["locations"]),
+                    findings=_polarities(found),
+                )
+                for found in told
+            ),
+            findings=known,
+            source=self.address,
+            extra={
+                "sentences": told,
+                "second_reader": [[Box(*edges) for edges in found["extra_boxes"]] for found in told],
+                **json.loads(record["other"] or "{}"),
+            },
+        )
+
+
+class _FieldError(InputError):
+    """What is wrong with one field of a report."""
+
+    def __init__(self, field: str, message: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+def _text(entry: object, name: str) -> str:
+    value = entry.get(name) if isinstance(entry, dict) else None
+    if not isinstance(value, str) or not value.strip():
+        raise _FieldError(name, "must be a text; every report must have it")
+    return value
+
+
+def _each(entry: Mapping[str, Any], name: str, place: str = "") -> Iterator[tuple[str, Any]]:
+    values = entry.get(name)
+    if values is None:
+        values = []
+    if not isinstance(values, list):
+        raise _FieldError(place + name, f"must be a list; got {type(values).__name__}")
+    for number, value in enumerate(values):
+        yield f"{place}{name}[{number}]", value
+
+
+def _finding(place: str, found: object) -> dict[str, Any]:
+    """Return one sentence's annotations, checked; absent findings often leave most of them out."""
+    if not isinstance(found, dict):
+        raise _FieldError(place, f"must be an object; got {type(found).__name__}")
+    sentences = {key: found.get(key) for key in LANGUAGES.values()}
+    for key, sentence in sentences.items():
+        if not isinstance(sentence, str | None):
+            raise _FieldError(f"{place}.{key}", f"must be a text; got {sentence!r}")
+    if not any(sentence and sentence.strip() for sentence in sentences.values()):
+        raise _FieldError(place, "has neither sentence_en nor sentence_es")
+    abnormal = found.get("abnormal", False)
+    if not isinstance(abnormal, bool):
+        raise _FieldError(f"{place}.abnormal", f"must be true or false; got {abnormal!r}")
+    progression = found.get("progression")
+    return {
+        **{key: (sentence or "").strip() or None for key, sentence in sentences.items()},
+        "abnormal": abnormal,
+        "boxes": [_edges(at, box) for at, box in _each(found, "boxes", f"{place}.")],
+        "extra_boxes": [_edges(at, box) for at, box in _each(found, "extra_boxes", f"{place}.")],
+        "labels": [str(label) for _, label in _each(found, "labels", f"{place}.")],
+        "locations": [str(location) for _, location in _each(found, "locations", f"{place}.")],
+        "progression": progression if isinstance(progression, str) else None,
+    }
+
+
+def _edges(place: str, box: object) -> list[float]:
+    try:
+        if not isinstance(box, list):
+            raise InputError(f"a box must be [x0, y0, x1, y1]; got {box!r}")
+        return list(Box.from_sequence(box).as_tuple())
+    except InputError as error:
+        raise _FieldError(place, str(error)) from None
+
+
+def _polarities(found: Mapping[str, Any]) -> dict[str, Polarity]:
+    """Return the findings that a sentence's labels mean, as far as the lexicon knows them; "Normal" excludes others."""
+    names = {meant.name for label in found["labels"] if label.strip() and (meant := find(label)) is not None}
+    if "no finding" in names:
+        return {"no finding": Polarity.POSITIVE} if not found["abnormal"] else {}
+    return dict.fromkeys(sorted(names), Polarity.POSITIVE if found["abnormal"] else Polarity.NEGATIVE)
+
+
+def _regions(locations: Sequence[str]) -> tuple[str, ...]:
+    """Return the regions that a sentence's locations name, those the lexicon knows."""
+    names = []
+    for location in locations:
+        try:
+            names.append(region(location.removeprefix("loc ").strip()).name)
+        except InputError:
+            continue
+    return tuple(dict.fromkeys(names))

@@ -1,0 +1,318 @@
+"""The `reflacx` reader: REFLACX, readings of MIMIC-CXR's images by five radiologists with an eye tracker.
+
+``reflacx:/data/reflacx?images=/data/mimic-cxr-jpg`` expects what PhysioNet distributes (restricted access,
+https://physionet.org/content/reflacx-xray-localization/1.0.0/; Bigolin Lanfredi et al., Scientific Data 2022; columns
+in its README)::
+
+    main_data/metadata_phase_1.csv, _2.csv, _3.csv    id, split, eye_tracking_data_discarded, image, dicom_id,
+                                                      subject_id, image_size_x, image_size_y, and for each label a
+                                                      certainty from 0 to 5
+    main_data/P102R009922/fixations.csv               timestamp_start_fixation, timestamp_end_fixation, x_position,
+                                                      y_position, angular_resolution_x_pixels_per_degree, …_y_…
+    main_data/P102R009922/anomaly_location_ellipses.csv    xmin, ymin, xmax, ymax, certainty, a column for each label
+    main_data/P102R009922/chest_bounding_box.csv      xmin, ymin, xmax, ymax
+    main_data/P102R009922/timestamps_transcription.csv    word, timestamp_start_word, timestamp_end_word
+    main_data/P102R009922/transcription.txt
+
+A study is a reading; images that several radiologists read come several times, with one exam. ``phase=3`` keeps one
+phase. Images are MIMIC-CXR's, below ``images=``.
+
+Findings: a certainty of 4 or 5 (probably, consistent with) is positive, 1 to 3 (unlikely to possibly) uncertain, 0
+(offered and not selected) negative; all certainties stand in ``extra["certainty"]``. Each label that was drawn is a
+phrase with the ellipses as mask and their bounding boxes; then follows one for each dictated sentence. `Study.gaze` has
+each fixation as a Gaussian of one degree by its own angular resolution, not cut off at the part of the image that was
+shown. The 20 readings whose eye tracking was discarded have neither gaze nor report. ``gaze_data/`` (every sample) is
+not read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from rightlung.core import Box, InputError, Mask, Phrase, Polarity, Report, Study
+from rightlung.core.errors import unknown_name
+from rightlung.core.gaze import gaze_map
+from rightlung.lexicon.findings import find
+from rightlung.lexicon.prompts import prompt
+from rightlung.studies.building import Building
+from rightlung.studies.files import read_regular
+from rightlung.studies.index import IndexedSource
+from rightlung.studies.narrative import telling_sentences
+from rightlung.studies.readers.mimic_files import MimicImage, image_stem, needed_files_folder
+from rightlung.studies.sources import Address, Problem, ProblemError
+from rightlung.studies.tables import Table, TableRow
+from rightlung.studies.trees import find_optional
+
+LABELS = (
+    "Abnormal mediastinal contour", "Acute fracture", "Airway wall thickening", "Atelectasis", "Consolidation",
+    "Emphysema", "Enlarged cardiac silhouette", "Enlarged hilum", "Fibrosis", "Fracture", "Groundglass opacity",
+    "Hiatal hernia", "High lung volume / emphysema", "Interstitial lung disease", "Lung nodule or mass", "Mass",
+    "Nodule", "Pleural abnormality", "Pleural effusion", "Pleural thickening", "Pneumothorax", "Pulmonary edema",
+    "Wide mediastinum",
+)  # fmt: skip
+"""The labels with a certainty; phase 1 has other ones than phases 2 and 3."""
+
+MASK_SIDE = 768
+"""Pixels of the longer side on which ellipses are painted."""
+MAX_TRANSCRIPT_BYTES = 2**20
+
+# What the lexicon would take for something else, or not at all.
+_MEANS: Mapping[str, str | None] = {
+    "Wide mediastinum": "mediastinal widening",
+    "Pleural abnormality": None,  # effusion and thickening alike; the lexicon's is all the rest
+    "High lung volume / emphysema": None,
+    "Abnormal mediastinal contour": None,
+    "Airway wall thickening": None,
+}
+# Findings that hold whenever the label does, and not the other way round.
+_BROADER = {"Groundglass opacity": "lung opacity", "Acute fracture": "fracture"}
+_IMAGE = re.compile(r"p(\d{2})/p(\d+)/s(\d+)/([0-9a-f-]+)(?:\.\w+)?$")
+_TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
+_EDGES = ("xmin", "ymin", "xmax", "ymax")
+
+
+def open_reflacx(address: Address) -> ReflacxSource:
+    """Open ``reflacx:PATH?images=FOLDER``; further parameters ``phase``, ``split`` and ``limit``."""
+    return ReflacxSource(address)
+
+
+class ReflacxSource(IndexedSource):
+    """Readings of images with dictation, gaze and ellipses."""
+
+    reader: ClassVar[str] = "reflacx"
+    parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "phase")
+    index_options: ClassVar[tuple[str, ...]] = ("phase",)
+    split_aliases: ClassVar[Mapping[str, str]] = {"val": "validate", "validation": "validate"}
+    columns: ClassVar[Mapping[str, Any]] = {
+        "dicom": "string",
+        "patient": "string",
+        "exam": "string",
+        "phase": "int8",
+        "height": "int32",
+        "width": "int32",
+        "certainty": "string",
+        "other": "string",
+        "devices": "bool",
+        "ellipses": "string",
+        "chest": pa.list_(pa.float64()),
+        "looked": pa.list_(pa.float32()),
+        "text": "string",
+        "words": "string",
+    }
+
+    def inputs(self) -> Sequence[Path]:
+        """Return the metadata of the phases, and the folder of readings."""
+        self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
+        self._main = find_optional(self.root, "main_data") or self.root
+        phase = self.options.get("phase")
+        if phase is not None and phase not in ("1", "2", "3"):
+            raise unknown_name("phase of reflacx:", phase, ("1", "2", "3"))
+        self._phases = {
+            number: path
+            for number in (1, 2, 3)
+            if phase in (None, str(number))
+            and (path := find_optional(self._main, f"metadata_phase_{number}.csv")) is not None
+        }
+        if not self._phases:
+            raise InputError(f"{self._main} has no metadata_phase_{phase or '1'}.csv")
+        return [*self._phases.values(), self._main]
+
+    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+        """Yield a record for each reading."""
+        required = ("id", "split", "image", "dicom_id", "subject_id", "image_size_x", "image_size_y")
+        for phase, path in self._phases.items():
+            table = Table(path, required, problems=building.problems, root=self.root)
+            yield from table.read(lambda row: self._record(row, phase, building))  # noqa: B023
+
+    def _record(self, row: TableRow, phase: int, building: Building) -> Mapping[str, Any]:
+        reading, dicom = row.identifier("id"), row.identifier("dicom_id")
+        place = _IMAGE.search(row.required("image"))
+        if place is None:
+            raise row.error("image", f"must end as p10/p10000032/s50414267/….dcm does; got {row.text('image')[:80]!r}")
+        size = int(row.required_number("image_size_y", 1)), int(row.required_number("image_size_x", 1))
+        certainty = {label: row.whole(label, 0, 5) for label in LABELS}
+        folder = self._main / reading
+        looked, text, words = None, None, None
+        if not _true(row, "eye_tracking_data_discarded"):
+            looked = self._fixations(folder / "fixations.csv", size, building)
+            text, words = self._transcription(folder, building)
+        chest = self._read_rows(folder / "chest_bounding_box.csv", _EDGES, building)
+        return {
+            "id": reading,
+            "split": row.text("split") or None,
+            "file": row.file,
+            "line": row.line,
+            "dicom": dicom,
+            "patient": row.identifier("subject_id"),
+            "exam": place[3],
+            "phase": phase,
+            "height": size[0],
+            "width": size[1],
+            "certainty": json.dumps({label: value for label, value in certainty.items() if value is not None}),
+            "other": row.text("Other") or None,
+            "devices": _true(row, "Support devices"),
+            "ellipses": json.dumps(self._ellipses(folder / "anomaly_location_ellipses.csv", size, building)),
+            "chest": _box(chest[0], size) if chest else None,
+            "looked": looked,
+            "text": text,
+            "words": json.dumps(words) if words is not None else None,
+        }
+
+    def _read_rows(self, path: Path, required: Sequence[str], building: Building) -> list[TableRow]:
+        """Return the rows of a reading's table; one that is missing is the reading's fault."""
+        try:
+            return list(Table(path, required, problems=building.problems, root=self.root))
+        except InputError as error:
+            name = path.relative_to(self.root).as_posix()
+            raise ProblemError(Problem(name, None, None, str(error))) from None
+
+    def _fixations(self, path: Path, size: tuple[int, int], building: Building) -> list[float]:
+        """Return x, y, seconds, spread across and down, and start of each fixation, one after the other."""
+        degree = ("angular_resolution_x_pixels_per_degree", "angular_resolution_y_pixels_per_degree")
+        times = ("timestamp_start_fixation", "timestamp_end_fixation")
+        height, width = size
+        looked: list[float] = []
+        for row in self._read_rows(path, (*times, "x_position", "y_position", *degree), building):
+            start, end = (row.required_number(name) for name in times)
+            if end < start:
+                raise row.error(times[1], f"must not be before the start; got {start:g} to {end:g}")
+            x, y = row.required_number("x_position"), row.required_number("y_position")
+            across, down = (row.required_number(name, 1) for name in degree)
+            looked += [x / width, y / height, end - start, across / width, down / height, start]
+        return looked
+
+    def _transcription(self, folder: Path, building: Building) -> tuple[str, list[tuple[str, float, float]]]:
+        path = folder / "transcription.txt"
+        name = path.relative_to(self.root).as_posix()
+        try:
+            text = read_regular(path, name, MAX_TRANSCRIPT_BYTES).decode("utf-8", errors="replace").strip()
+        except InputError as error:
+            raise ProblemError(Problem(name, None, None, str(error))) from None
+        columns = ("word", "timestamp_start_word", "timestamp_end_word")
+        words = [
+            (row.text("word"), row.required_number(columns[1]), row.required_number(columns[2]))
+            for row in self._read_rows(folder / "timestamps_transcription.csv", columns, building)
+        ]
+        return text, words
+
+    def _ellipses(self, path: Path, size: tuple[int, int], building: Building) -> list[dict[str, Any]]:
+        return [
+            {
+                "box": _box(row, size),
+                "certainty": row.whole("certainty", 0, 5),
+                "labels": [label for label in LABELS if _true(row, label)],
+            }
+            for row in self._read_rows(path, (*_EDGES, "certainty"), building)
+        ]
+
+    def build_study(self, record: dict[str, Any]) -> Study:
+        """Make a study of its record."""
+        stem = image_stem(record["patient"], record["exam"], record["dicom"])
+        certainty: dict[str, int] = json.loads(record["certainty"])
+        ellipses = json.loads(record["ellipses"])
+        text = record["text"]
+        looked = np.array(record["looked"] or [], dtype=np.float64).reshape(-1, 6)
+        gaze = gaze_map(looked[:, :3], spread=looked[:, 3:5]) if len(looked) else None
+        findings = {name: value for label, score in certainty.items() for name, value in _meaning(label, score)}
+        if record["devices"] is not None:
+            findings["support devices"] = Polarity.POSITIVE if record["devices"] else Polarity.NEGATIVE
+        sentences = [Phrase(sentence) for sentence in telling_sentences(text or None, {})]
+        return Study(
+            id=record["id"],
+            load=MimicImage(record["id"], str(self.images), stem),
+            patient=record["patient"],
+            exam=record["exam"],
+            split=record["split"],
+            report=Report(text, {"findings": text}) if text else None,
+            phrases=(*_drawn(ellipses, (record["height"], record["width"])), *sentences),
+            findings=findings,
+            gaze=gaze if gaze is not None and gaze.mass > 0 else None,
+            source=self.address,
+            extra={
+                "dicom_id": record["dicom"],
+                "phase": record["phase"],
+                "certainty": certainty,
+                "other": record["other"],
+                "ellipses": ellipses,
+                "chest": Box(*record["chest"]) if record["chest"] else None,
+                "fixations": [tuple(row) for row in looked[:, :3].tolist()],
+                "fixation_starts": looked[:, 5].tolist(),
+                "words": [tuple(word) for word in json.loads(record["words"] or "[]")],
+            },
+        )
+
+
+def _true(row: TableRow, column: str) -> bool | None:
+    text = row.text(column).casefold()
+    if not text:
+        return None
+    if text not in _TRUE:
+        raise row.error(column, f"must be True or False; got {text!r}")
+    return _TRUE[text]
+
+
+def _box(row: TableRow, size: tuple[int, int]) -> tuple[float, float, float, float]:
+    """Return the part inside the image of what was drawn by hand, and may reach beyond."""
+    height, width = size
+    x0, y0, x1, y1 = (row.required_number(name) for name in _EDGES)
+    box = Box.clipped(x0 / width, y0 / height, x1 / width, y1 / height)
+    if box is None:
+        edges = f"({x0:g}, {y0:g}, {x1:g}, {y1:g})"
+        raise row.error(", ".join(_EDGES), f"{edges} has no area in the image, {width} pixels wide and {height} high")
+    return box.as_tuple()
+
+
+def _meaning(label: str, score: int) -> Iterator[tuple[str, Polarity]]:
+    """Yield the finding that a label with its certainty speaks of; of one only broader, absence says nothing."""
+    name = _name(label)
+    polarity = Polarity.POSITIVE if score >= 4 else Polarity.UNCERTAIN if score else Polarity.NEGATIVE
+    if name is not None and not (label in _BROADER and polarity is Polarity.NEGATIVE):
+        yield name, polarity
+
+
+def _name(label: str) -> str | None:
+    if label in _MEANS or label in _BROADER:
+        return _MEANS.get(label, _BROADER.get(label))
+    found = find(label)
+    return found.name if found is not None else None
+
+
+def _drawn(ellipses: Sequence[Mapping[str, Any]], size: tuple[int, int]) -> Iterator[Phrase]:
+    """Yield a phrase for each label that was drawn, with all its ellipses."""
+    for label in dict.fromkeys(label for ellipse in ellipses for label in ellipse["labels"]):
+        of_label = [ellipse for ellipse in ellipses if label in ellipse["labels"]]
+        boxes = tuple(Box(*ellipse["box"]) for ellipse in of_label)
+        surest = max(ellipse["certainty"] or 0 for ellipse in of_label)
+        name = _name(label)
+        yield Phrase(
+            prompt(name) if name is not None and label not in _BROADER else label.lower(),
+            boxes,
+            Mask.deferred(_Ellipses(boxes, size)),
+            findings=dict(_meaning(label, max(surest, 1))),
+        )
+
+
+class _Ellipses:
+    """Paints ellipses, each given by its bounding box, when the mask is first used."""
+
+    def __init__(self, boxes: tuple[Box, ...], size: tuple[int, int]) -> None:
+        self.boxes, self.size = boxes, size
+
+    def __call__(self) -> Mask:
+        """Paint them: a pixel is set where its middle lies in any ellipse."""
+        scale = min(1.0, MASK_SIDE / max(self.size))
+        height, width = (max(1, round(side * scale)) for side in self.size)
+        across, down = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
+        pixels = np.zeros((height, width), dtype=np.bool_)
+        for box in self.boxes:
+            (x, y), (half_width, half_height) = box.centre, (box.width / 2, box.height / 2)
+            squared = ((across - x) / half_width)[None] ** 2 + ((down - y) / half_height)[:, None] ** 2
+            pixels |= squared <= 1.0
+        return Mask(pixels)

@@ -1,0 +1,237 @@
+"""Chest ImaGenome's scene graphs as phrases, regions and findings.
+
+A graph has objects (a region's name and its box in pixels of the original image) and, for each region, the sentences
+that speak of it with their attributes, ``category|yes|name`` or ``category|no|name``: the silver graphs as JSON, the
+gold ones as tables. What becomes of them:
+
+- ``Study.regions``: the boxes of the 29 regions. Boxes of other objects (the graphs have up to 36) go to ``extra``.
+- ``Phrase``: one for each sentence, with every region that it speaks of and their boxes, and its findings. A sentence
+  that affirms a finding in one region and denies it in another counts as affirming it; ``extra["scene_graph"]`` keeps
+  both.
+- ``Study.findings``: positive where any region has it, else negative where any has not. There is no uncertain.
+- ``extra["scene_graph"]``: for each region its box and attributes as published, ``yes`` and ``no`` for findings and
+  diseases, ``other`` for the rest (devices, tubes, texture, technique), written ``category|yes|name``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rightlung.core import Box, InputError, Phrase, Polarity
+from rightlung.core.checks import Size
+from rightlung.lexicon.labels import label_map, label_set
+from rightlung.lexicon.regions import IMAGENOME_REGIONS
+from rightlung.studies.tables import pixel_box
+
+FINDING_CATEGORIES = ("anatomicalfinding", "disease")
+OTHER_OBJECTS = frozenset({
+    "left cardiophrenic angle", "right cardiophrenic angle", "left cardiac silhouette", "right cardiac silhouette",
+    "descending aorta", "left upper abdomen", "right upper abdomen", "left chest wall", "right chest wall",
+    "left breast", "right breast", "left shoulder", "right shoulder", "left arm", "right arm", "neck", "unknown",
+})  # fmt: skip
+"""Published objects that are not among the 29 (silver_dataset; semantics/objects_extracted_from_reports_v1.txt)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """One attribute of one region in one sentence."""
+
+    sentence_id: str
+    sentence: str
+    region: str
+    category: str
+    affirmed: bool
+    name: str
+
+
+@dataclass(slots=True)
+class Graph:
+    """A scene graph before its boxes are fractions: edges ``(x0, y0, x1, y1)`` in pixels of the original image."""
+
+    objects: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    relations: list[Relation] = field(default_factory=list)
+    sentences: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
+    """Text and regions by the sentence's id, also of sentences that give a region no attribute."""
+    faults: list[tuple[str, str]] = field(default_factory=list)
+    """What could not be read: the field and what is wrong."""
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def add_sentence(self, sentence_id: str, text: str, region: str) -> None:
+        """Put down that a sentence speaks of a region."""
+        regions = self.sentences.setdefault(sentence_id, (text, []))[1]
+        if region not in regions:
+            regions.append(region)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphParts:
+    """What a study takes from its graph."""
+
+    phrases: tuple[Phrase, ...]
+    regions: Mapping[str, Box]
+    findings: Mapping[str, Polarity]
+    scene_graph: Mapping[str, Any]
+    other_objects: Mapping[str, tuple[float, ...]]
+
+
+def parse_graph(data: bytes) -> Graph:
+    """Read a silver scene graph, ``IMAGE_SceneGraph.json``. What is odd inside it is put down; the rest goes on."""
+    try:
+        tree = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is not JSON: {error}") from None
+    if not isinstance(tree, dict) or not isinstance(tree.get("objects"), list):
+        raise InputError("is not a scene graph: it has no list of objects")
+    graph = Graph(
+        about={name: tree.get(name) for name in ("viewpoint", "patient_id", "study_id", "gender", "age_decile")}
+    )
+    for number, entry in enumerate(tree["objects"]):
+        name = _region_name(entry)
+        edges = _edges(entry)
+        if name is None or edges is None:
+            graph.faults.append((f"objects[{number}]", "has no bbox_name, or no original_x1 to original_y2"))
+        else:
+            graph.objects[name] = edges
+    entries = tree.get("attributes", [])
+    for number, entry in enumerate(entries if isinstance(entries, list) else []):
+        name = _region_name(entry)
+        if name is None:
+            graph.faults.append((f"attributes[{number}].bbox_name", "is missing"))
+        else:
+            _add_attributes(graph, name, entry, f"attributes[{number}]")
+    return graph
+
+
+def _region_name(entry: object) -> str | None:
+    name = entry.get("bbox_name") if isinstance(entry, dict) else None
+    return name.strip().lower() if isinstance(name, str) and name.strip() else None
+
+
+def _edges(entry: Mapping[str, Any]) -> tuple[float, ...] | None:
+    values = [entry.get(f"original_{edge}") for edge in ("x1", "y1", "x2", "y2")]
+    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return None
+    return tuple(float(value) for value in values)  # type: ignore[arg-type]
+
+
+def _listed(entry: Mapping[str, Any], name: str) -> Sequence[Any]:
+    value = entry.get(name)
+    return value if isinstance(value, list) else []
+
+
+def _add_attributes(graph: Graph, region: str, entry: Mapping[str, Any], place: str) -> None:
+    texts, ids, attributes = (_listed(entry, name) for name in ("phrases", "phrase_IDs", "attributes"))
+    for number, text in enumerate(texts):
+        if not isinstance(text, str) or not text.strip():
+            graph.faults.append((f"{place}.phrases[{number}]", "is not a text"))
+            continue
+        sentence = " ".join(text.split())  # the reports' hard line ends are still in it
+        sentence_id = str(ids[number]) if number < len(ids) else sentence
+        graph.add_sentence(sentence_id, sentence, region)
+        for attribute in attributes[number] if number < len(attributes) else ():
+            parts = attribute.split("|", 2) if isinstance(attribute, str) else []
+            if len(parts) != 3 or parts[1] not in ("yes", "no"):
+                graph.faults.append((f"{place}.attributes[{number}]", f"must be category|yes|name; got {attribute!r}"))
+                continue
+            graph.relations.append(
+                Relation(sentence_id, sentence, region, parts[0], parts[1] == "yes", parts[2].strip())
+            )
+
+
+def graph_parts(graph: Graph, size: Size) -> GraphParts:
+    """Bring a graph into the nouns; ``size`` is the original image's. Faults are added to ``graph.faults``."""
+    regions: dict[str, Box] = {}
+    others: dict[str, tuple[float, ...]] = {}
+    for name, edges in graph.objects.items():
+        if name not in IMAGENOME_REGIONS and name not in OTHER_OBJECTS:
+            graph.faults.append(
+                ("bbox_name", f"{name!r} is no region of Chest ImaGenome; its box is kept in extra only")
+            )
+        try:
+            box = _inside(edges, size)
+        except InputError as error:
+            graph.faults.append((f"objects {name!r}", str(error)))
+            continue
+        if name in IMAGENOME_REGIONS:
+            regions[name] = box
+        else:
+            others[name] = box.as_tuple()
+    return GraphParts(
+        phrases=tuple(_phrases(graph, regions)),
+        regions=regions,
+        findings=_findings(graph.relations),
+        scene_graph=_plain_graph(graph, regions),
+        other_objects=others,
+    )
+
+
+def _inside(edges: Sequence[float], size: Size) -> Box:
+    """Return a region's box, cut off at the image's edge: the pipeline that made them lets lungs and abdomen run out.
+
+    Where more than half of it lies outside, it belongs to an image of another size, and that is a fault.
+    """
+    try:
+        return pixel_box(edges, size)
+    except InputError:
+        (x0, y0, x1, y1), (height, width) = edges, size
+        cut = Box.clipped(x0 / width, y0 / height, x1 / width, y1 / height)
+        if cut is None or cut.area * width * height < (x1 - x0) * (y1 - y0) / 2:
+            raise
+        return cut
+
+
+def _phrases(graph: Graph, regions: Mapping[str, Box]) -> Iterable[Phrase]:
+    by_sentence: dict[str, list[Relation]] = {}
+    for relation in graph.relations:
+        by_sentence.setdefault(relation.sentence_id, []).append(relation)
+    for sentence_id, (text, named) in sorted(graph.sentences.items(), key=lambda item: _sentence_order(item[0])):
+        within = [name for name in named if name in IMAGENOME_REGIONS]
+        yield Phrase(
+            text,
+            boxes=tuple(regions[name] for name in within if name in regions),
+            regions=tuple(within),
+            findings=_findings(by_sentence.get(sentence_id, ())),
+        )
+
+
+def _sentence_order(sentence_id: str) -> tuple[float, str]:
+    """Order sentence ids, ``50414267|10``, as they stand in the report."""
+    number = sentence_id.rpartition("|")[2]
+    try:
+        return float(number), sentence_id
+    except ValueError:
+        return float("inf"), sentence_id
+
+
+def _findings(relations: Iterable[Relation]) -> dict[str, Polarity]:
+    names = label_map("imagenome-53", "findings")
+    known = label_set("imagenome-53").findings
+    found: dict[str, Polarity] = {}
+    for relation in relations:
+        if relation.category not in FINDING_CATEGORIES or relation.name not in known:
+            continue
+        for finding in names.apply(relation.name) or ():
+            if relation.affirmed:
+                found[finding] = Polarity.POSITIVE
+            else:
+                found.setdefault(finding, Polarity.NEGATIVE)
+    return found
+
+
+def _plain_graph(graph: Graph, regions: Mapping[str, Box]) -> dict[str, Any]:
+    plain: dict[str, dict[str, Any]] = {
+        name: {"box": list(box.as_tuple()), "yes": [], "no": [], "other": []} for name, box in regions.items()
+    }
+    for relation in graph.relations:
+        entry = plain.setdefault(relation.region, {"box": None, "yes": [], "no": [], "other": []})
+        answer = "yes" if relation.affirmed else "no"
+        if relation.category in FINDING_CATEGORIES:
+            kind, value = answer, relation.name
+        else:
+            kind, value = "other", f"{relation.category}|{answer}|{relation.name}"
+        if value not in entry[kind]:
+            entry[kind].append(value)
+    return plain

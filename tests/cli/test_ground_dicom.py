@@ -1,0 +1,84 @@
+"""``rightlung ground`` on DICOM files: what is refused, ``--force``, and that no identifier gets out."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.conftest import Run
+from tests.studies.dicom_files import SECRET, dataset_of, dicom, saved, with_secrets
+
+MODEL = "tests.predictions.grounders:Painter"
+
+
+@pytest.fixture
+def pixels() -> Any:
+    """Bright at the lower right, the patient's left."""
+    stored = np.full((60, 40), 800, dtype="<u2")
+    stored[30:, 20:] = 3600
+    return stored
+
+
+def ground(call: Run, *arguments: str, code: int = 0) -> tuple[dict[str, Any], str]:
+    result = call("ground", *arguments, "--model", MODEL, "--out", "found", "--json")
+    assert result.returncode == code, result.stderr
+    return (json.loads(result.stdout) if result.stdout else {}), result.stderr
+
+
+def test_dicom_files_are_found_in_a_folder_with_and_without_an_ending(call: Run, tmp_path: Path, pixels: Any) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for name in ("one.dcm", "IM0001", "1.2.840.17"):
+        (folder / name).write_bytes(dicom(pixels))
+    (folder / "README").write_text("not an image")
+    result, _ = ground(call, str(folder), "effusion on the left")
+    assert len(result["groundings"]) == 3
+    assert all(entry["side_of_peak"] == "left" and entry["side_agrees"] for entry in result["groundings"])
+
+
+def test_a_lateral_view_is_refused_and_forced(call: Run, tmp_path: Path, pixels: Any) -> None:
+    (tmp_path / "side.dcm").write_bytes(dicom(pixels, ViewPosition="LL"))
+    _, said = ground(call, "side.dcm", "effusion", code=2)
+    assert "side.dcm is not read: it is a lateral view, not a frontal one" in said
+    assert "--force" in said
+    result, _ = ground(call, "side.dcm", "effusion", "--force")
+    assert len(result["groundings"]) == 1
+    assert result["notes"] == ["side.dcm: read although it is a lateral view, not a frontal one (by its View Position)"]
+    _, said = ground(call, "side.dcm", "effusion", code=2)  # what was forced once does not pass for good
+    assert "it is a lateral view" in said
+
+
+def test_a_forced_mirrored_image_is_turned(call: Run, tmp_path: Path, pixels: Any) -> None:
+    mirrored = np.ascontiguousarray(pixels[:, ::-1])
+    (tmp_path / "m.dcm").write_bytes(dicom(mirrored, PatientOrientation=["R", "F"]))
+    assert "m.dcm is not read: it is mirrored" in ground(call, "m.dcm", "effusion", code=2)[1]
+    result, _ = ground(call, "m.dcm", "effusion", "--force")
+    assert result["groundings"][0]["side_of_peak"] == "left"
+
+
+def test_force_is_not_for_sources(call: Run) -> None:
+    assert "--force is for image files" in ground(call, "phantom?count=1&seed=1", "effusion", "--force", code=2)[1]
+
+
+def test_no_identifier_reaches_what_the_command_writes_or_says(call: Run, tmp_path: Path, pixels: Any) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # pydicom's, about what is planted here
+        (folder / "a.dcm").write_bytes(saved(with_secrets(dataset_of(pixels))))
+        (folder / "b.dcm").write_bytes(saved(with_secrets(dataset_of(pixels, ViewPosition="LL"))))
+        (folder / "c.dcm").write_bytes(saved(with_secrets(dataset_of(pixels)))[:-900])
+        (folder / "d.dcm").write_bytes(saved(with_secrets(dataset_of(pixels, BodyPartExamined=SECRET))))
+    result = call("ground", str(folder), "effusion", "--model", MODEL, "--out", "found", "--json")
+    assert result.returncode == 3
+    assert len(json.loads(result.stdout)["groundings"]) == 1
+    assert len(json.loads(result.stdout)["problems"]) == 3
+    assert SECRET not in result.stdout + result.stderr
+    for file in (tmp_path / "found").rglob("*"):
+        assert SECRET not in file.name
+        assert not file.is_file() or SECRET.encode() not in file.read_bytes()

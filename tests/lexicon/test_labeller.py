@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rightlung.core import InputError, Phrase, Polarity, Report
+from rightlung.lexicon import IMAGENOME_REGIONS, REGIONS, label_set
+from rightlung.lexicon.labeller import (
+    OBSERVATIONS,
+    label_reports,
+    observations,
+    phrases_of,
+    read_report,
+    read_sentence,
+    telling_sentences,
+)
+from rightlung.lexicon.rules import rules
+from rightlung.phantom.config import default_config
+from rightlung.phantom.report import Statement, plain_style, write_report
+from rightlung.phantom.sampling import sample_scene
+
+CODES = {
+    "ec": "Enlarged Cardiomediastinum", "cm": "Cardiomegaly", "op": "Lung Opacity", "le": "Lung Lesion", "ed": "Edema",
+    "co": "Consolidation", "pn": "Pneumonia", "at": "Atelectasis", "px": "Pneumothorax", "pe": "Pleural Effusion",
+    "po": "Pleural Other", "fx": "Fracture", "sd": "Support Devices",
+}  # fmt: skip
+MARKS = {"+": "positive", "-": "negative", "?": "uncertain"}
+
+
+def labelled() -> dict[str, list[tuple[str, dict[str, str]]]]:
+    """Read the sentences written by hand, by phenomenon."""
+    by_kind: dict[str, list[tuple[str, dict[str, str]]]] = {}
+    for line in Path(__file__).with_name("labelled_sentences.txt").read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            kind = by_kind.setdefault(line.strip("[]"), [])
+        elif line and not line.startswith("#"):
+            text, codes = line.rsplit("|", 1)
+            kind.append((text.strip(), {CODES[code[:-1]]: MARKS[code[-1]] for code in codes.split()}))
+    return by_kind
+
+
+def said(text: str) -> dict[str, str]:
+    return {name: label for name, label in observations({"findings": text}).items() if label and name != "No Finding"}
+
+
+@pytest.mark.parametrize("kind", labelled())
+def test_sentences_written_by_hand_are_labelled_as_a_reader_would(kind: str) -> None:
+    wrong = [(text, said(text), want) for text, want in labelled()[kind] if said(text) != want]
+    assert not wrong
+
+
+def test_there_are_a_few_hundred_sentences_written_by_hand() -> None:
+    assert sum(map(len, labelled().values())) > 300
+
+
+def test_the_observations_are_chexperts_in_its_order() -> None:
+    assert label_set("chexpert-14").labels == OBSERVATIONS
+    assert tuple(observations("Clear.")) == OBSERVATIONS
+
+
+class TestNoFinding:
+    def test_holds_where_all_is_denied(self) -> None:
+        assert observations("The heart is normal. The lungs are clear. No effusion.")["No Finding"] == "positive"
+
+    def test_holds_where_there_are_devices_only(self) -> None:
+        labels = observations("Endotracheal tube in place. No pneumothorax.")
+        assert labels["No Finding"] == "positive"
+        assert labels["Support Devices"] == "positive"
+
+    @pytest.mark.parametrize("finding", ["Small effusion.", "Possible pneumonia.", "Old rib fracture."])
+    def test_does_not_hold_with_any_finding_present_or_uncertain(self, finding: str) -> None:
+        assert observations(f"The lungs are clear. {finding}")["No Finding"] is None
+
+    def test_holds_with_what_chexpert_has_no_observation_for(self) -> None:
+        assert observations("Emphysema. Tortuous aorta.")["No Finding"] == "positive"
+
+    @pytest.mark.parametrize("text", ["", "   \n", "INDICATION: Cough."])
+    def test_nothing_said_gives_no_label_at_all(self, text: str) -> None:
+        assert set(observations(text).values()) == {None}
+
+
+class TestReports:
+    def test_present_beats_uncertain_beats_denied(self) -> None:
+        assert observations("No effusion. Possible effusion.")["Pleural Effusion"] == "uncertain"
+        assert observations("No effusion. Possible effusion. Small effusion.")["Pleural Effusion"] == "positive"
+
+    def test_indication_and_history_are_not_read(self) -> None:
+        text = "INDICATION: Pneumonia, effusion.\nHISTORY: Known mass.\nFINDINGS: Clear lungs.\nIMPRESSION: No edema."
+        assert said_of(text) == {"Lung Opacity": "negative", "Edema": "negative"}
+
+    def test_sections_by_name_and_a_report_give_the_same_as_the_text(self) -> None:
+        text = "INDICATION: Pneumonia.\nFINDINGS: Small effusion.\nIMPRESSION: No pneumothorax."
+        sections = {"Indication": "Pneumonia.", "Findings": "Small effusion.", "IMPRESSION": "No pneumothorax."}
+        assert (
+            observations(sections)
+            == observations(text)
+            == observations(Report(text))
+            == observations(Report("", sections))
+        )
+
+    def test_a_section_that_is_none_is_passed_over(self) -> None:
+        assert observations({"findings": None, "impression": "Cardiomegaly."})["Cardiomegaly"] == "positive"
+
+    def test_every_sentence_counts_across_lines_and_lists(self) -> None:
+        text = "IMPRESSION:\n1. Mild cardiomegaly.\n2. No edema.\n3. Right basilar atelectasis, un-\nchanged."
+        assert said_of(text) == {"Cardiomegaly": "positive", "Edema": "negative", "Atelectasis": "positive"}
+
+    def test_a_state_without_a_subject_is_said_of_what_stands_above_it(self) -> None:
+        text = "FINDINGS:\nLUNGS: Clear.\nHEART: Enlarged.\nPLEURA: No effusion.\nBONES: No acute abnormality."
+        assert said_of(text) == {
+            "Lung Opacity": "negative",
+            "Cardiomegaly": "positive",
+            "Pleural Effusion": "negative",
+            "Fracture": "negative",
+        }
+
+    def test_hierarchy_adds_what_a_finding_is_a_kind_of(self) -> None:
+        plain, wide = (
+            observations("Right lower lobe consolidation. Cardiomegaly.", hierarchy=flag) for flag in (False, True)
+        )
+        assert plain["Lung Opacity"] is None
+        assert plain["Enlarged Cardiomediastinum"] is None
+        assert wide["Lung Opacity"] == "positive"
+        assert wide["Enlarged Cardiomediastinum"] == "positive"
+
+    def test_hierarchy_denies_nothing(self) -> None:
+        assert observations("No consolidation.", hierarchy=True)["Lung Opacity"] is None
+
+    def test_many_reports_are_labelled_one_after_the_other(self) -> None:
+        texts = ["No effusion.", "Small effusion."]
+        assert [labels["Pleural Effusion"] for labels in label_reports(texts)] == ["negative", "positive"]
+
+    @pytest.mark.parametrize("report", [3, None, ["No effusion."], {"findings": 7}])
+    def test_what_is_no_report_is_an_error_that_says_so(self, report: object) -> None:
+        with pytest.raises(InputError, match="report"):
+            observations(report)  # type: ignore[arg-type]
+
+
+def said_of(text: str) -> dict[str, str]:
+    return {name: label for name, label in observations(text).items() if label and name != "No Finding"}
+
+
+class TestPlaces:
+    @pytest.mark.parametrize(
+        ("text", "finding", "side", "regions"),
+        [
+            ("Small left pleural effusion.", "pleural effusion", "left", ("left lung",)),
+            ("Pleural effusion on the right.", "pleural effusion", "right", ("right lung",)),
+            ("Bibasilar atelectasis.", "atelectasis", "both", ("lower lung zones",)),
+            ("Opacity in the right upper lobe.", "lung opacity", "right", ("right upper lung zone",)),
+            ("RLL consolidation.", "consolidation", "right", ("right lower lung zone",)),
+            ("Left basilar atelectasis.", "atelectasis", "left", ("left lower lung zone",)),
+            ("Opacity in the lingula.", "lung opacity", "left", ("left mid lung zone",)),
+            ("Biapical pleural thickening.", "pleural thickening", "both", ("apical zones",)),
+            ("Opacities in the left base and in the right apex.", "lung opacity", "both",
+             ("left lower lung zone", "right apical zone")),
+            ("Cardiomegaly.", "cardiomegaly", None, ("cardiac silhouette",)),
+            ("The left hemidiaphragm is elevated.", "elevated hemidiaphragm", "left", ("left hemidiaphragm",)),
+            ("Blunting of the right costophrenic angle.", "costophrenic angle blunting", "right",
+             ("right costophrenic angle",)),
+            ("Effusions, left greater than right.", "pleural effusion", "both", ("right lung", "left lung")),
+        ],
+    )  # fmt: skip
+    def test_a_mention_has_its_side_and_regions(
+        self, text: str, finding: str, side: str | None, regions: tuple[str, ...]
+    ) -> None:
+        (mention,) = read_sentence(text).mentions
+        assert (mention.finding, mention.side) == (finding, side)
+        assert set(mention.regions) == set(regions)
+
+    def test_two_findings_have_two_sides(self) -> None:
+        first, second = read_sentence("Left effusion and right pneumothorax.").mentions
+        assert (first.side, second.side) == ("left", "right")
+
+    def test_a_side_before_or_after_a_list_belongs_to_all_of_it(self) -> None:
+        for text in ("Left effusion and atelectasis.", "Effusion and atelectasis on the left."):
+            assert [mention.side for mention in read_sentence(text).mentions] == ["left", "left"]
+
+    def test_each_side_has_its_own_polarity(self) -> None:
+        sentence = read_sentence("No right pneumothorax; small left pneumothorax.")
+        assert [(mention.side, mention.polarity) for mention in sentence.mentions] == [
+            ("right", "negative"),
+            ("left", "positive"),
+        ]
+        assert sentence.findings == {"pneumothorax": "positive"}
+        assert sentence.side == "both"
+
+    def test_a_finding_without_sides_takes_none(self) -> None:
+        first, second = read_sentence("Cardiomegaly and left effusion.").mentions
+        assert (first.side, second.side) == (None, "left")
+
+
+class TestPhrases:
+    def test_every_sentence_of_findings_and_impression_becomes_a_phrase(self) -> None:
+        phrases = phrases_of("INDICATION: Cough.\nFINDINGS: Small left effusion. PA view.\nIMPRESSION: No edema.")
+        assert phrases == (
+            Phrase("Small left effusion.", regions=("left lung",), findings={"pleural effusion": Polarity.POSITIVE}),
+            Phrase("PA view."),
+            Phrase("No edema.", findings={"edema": Polarity.NEGATIVE}),
+        )
+
+    def test_headings_are_no_phrases(self) -> None:
+        assert telling_sentences("FINDINGS:\nLUNGS: Clear.\nHEART: Normal size.") == ["Clear.", "Normal size."]
+
+    def test_regions_are_names_of_the_lexicon(self) -> None:
+        for index in range(40):
+            for statement in phantom_statements(index, 11):
+                assert set(read_sentence(statement.text).regions) <= set(REGIONS)
+        assert set(IMAGENOME_REGIONS) <= set(REGIONS)
+
+
+def phantom_statements(index: int, seed: int) -> list[Statement]:
+    config = plain_style(default_config())
+    return write_report(sample_scene(config, seed, index), config, seed)
+
+
+def to_observations(findings: dict[str, str]) -> dict[str, str]:
+    strength = {"negative": 1, "uncertain": 2, "positive": 3}
+    found: dict[str, str] = {}
+    for name, polarity in findings.items():
+        for label in rules().observations.get(name, ()):
+            if label != "No Finding" and strength[polarity] > strength.get(found.get(label, ""), 0):
+                found[label] = polarity
+    return found
+
+
+@pytest.mark.parametrize("seed", [21, 22])
+def test_phantom_sentences_are_read_as_they_were_meant(seed: int) -> None:
+    """The phantom writes from templates of its own and knows what each sentence says: over 98 in 100 must agree."""
+    told = agreed = sides = same_side = 0
+    for index in range(250):
+        for statement in phantom_statements(index, seed):
+            meant = to_observations({name: str(polarity) for name, polarity in statement.findings.items()})
+            sentence = read_sentence(statement.text)
+            read = to_observations(dict(sentence.findings))
+            told += len(meant)
+            agreed += sum(read.get(label) == polarity for label, polarity in meant.items())
+            meant_sides = {REGIONS[name].side for name in statement.regions} - {"none"}
+            if statement.lesions and len(meant_sides) == 1 and sentence.side is not None:
+                sides += 1
+                same_side += sentence.side in meant_sides
+    assert told > 1000
+    assert agreed / told > 0.98
+    assert sides > 100
+    assert same_side / sides > 0.98
+
+
+def test_any_order_of_the_words_of_the_rules_can_be_read() -> None:
+    generator = random.Random(5)
+    words = [*rules().phrases.first, *rules().places.first, "left", "xxxx", "", "é", "ſ", "3.5"]
+    for _ in range(3000):
+        text = " ".join(generator.choices(words, k=generator.randrange(1, 25)))
+        sentence = read_sentence(text)
+        labels = {name: polarity for name, polarity in observations({"findings": text}).items() if polarity}
+        assert set(labels.values()) <= {"positive", "negative", "uncertain"}
+        assert set(sentence.regions) <= set(REGIONS)
+        phrases_of(text)
+
+
+def test_a_text_without_a_full_stop_is_read_up_to_a_bound() -> None:
+    start = "No effusion, "
+    assert observations(start * 20_000)["Pleural Effusion"] == "negative"
+    assert observations("Left lung and " * 20_000 + "effusion")["Pleural Effusion"] is None
+
+
+def test_reading_two_reports_does_not_mix_them() -> None:
+    first = read_report("Possible pneumonia")
+    assert read_report("No pneumonia") != first
+    assert read_report("Possible pneumonia") == first
+
+
+def test_the_labeller_imports_and_labels_without_numpy() -> None:
+    code = (
+        "import sys; from rightlung.lexicon.labeller import observations; "
+        "assert observations('Small effusion.')['Pleural Effusion'] == 'positive'; assert 'numpy' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

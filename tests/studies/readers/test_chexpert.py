@@ -1,0 +1,198 @@
+"""Columns as in the released train.csv and valid.csv (https://stanfordmlgroup.github.io/competitions/chexpert/),
+groundtruth.csv of https://github.com/rajpurkarlab/cheXpert-test-set-labels, and chexpert_5x200.csv as
+``preprocess_chexpert_5x200_data`` of https://github.com/marshuang80/gloria writes it.
+"""
+
+import csv
+import gzip
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rightlung.core import InputError, Polarity
+from rightlung.studies import open_source
+from rightlung.studies.readers.chexpert import CheXpertSource
+from tests.studies.readers.published import real_table
+
+LABELS = (
+    "No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,Consolidation,Pneumonia,"
+    "Atelectasis,Pneumothorax,Pleural Effusion,Pleural Other,Fracture,Support Devices"
+)
+HEADER = f"Path,Sex,Age,Frontal/Lateral,AP/PA,{LABELS}"
+TRAIN = [
+    "train/patient00001/study1/view1_frontal.jpg,Female,68,Frontal,AP,1.0,,,,,,,,,0.0,,,,1.0",
+    "train/patient00002/study2/view1_frontal.jpg,Female,87,Frontal,PA,,,-1.0,1.0,,-1.0,-1.0,,-1.0,,-1.0,,1.0,",
+    "train/patient00002/study1/view2_lateral.jpg,Male,83,Lateral,,,,,1.0,,,-1.0,,,,,,1.0,",
+    "train/patient00003/study1/view1_frontal.jpg,Unknown,0,Frontal,LL,,,,,,,,,,,,,,",
+]
+VALID = ["valid/patient64541/study1/view1_frontal.jpg,Male,73,Frontal,AP," + ",".join(["0.0"] * 13 + ["1.0"])]
+
+
+@pytest.fixture
+def write(
+    tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]
+) -> Callable[..., CheXpertSource]:
+    def write(
+        train: list[str] = TRAIN, name: str = "CheXpert-v1.0", inside: str = "", query: str = ""
+    ) -> CheXpertSource:
+        write_table(f"{inside}train.csv", HEADER, [f"{name}/{row}" for row in train])
+        write_table(f"{inside}valid.csv", HEADER, [f"{name}/{row}" for row in VALID])
+        write_image(f"{inside}train/patient00001/study1/view1_frontal.jpg", value=10)
+        write_image(f"{inside}train/patient00002/study2/view1_frontal.jpg", value=20)
+        write_image(f"{inside}valid/patient64541/study1/view1_frontal.jpg", value=30)
+        source = open_source(f"chexpert:{tmp_path}{query}")
+        assert isinstance(source, CheXpertSource)
+        return source
+
+    return write
+
+
+def test_one_zero_minus_one_and_nothing_are_four_different_things(write: Callable[..., CheXpertSource]) -> None:
+    first, second, valid = write()
+    assert first.findings == {
+        "no finding": Polarity.POSITIVE, "pneumothorax": Polarity.NEGATIVE, "support devices": Polarity.POSITIVE,
+    }  # fmt: skip
+    assert second.findings["cardiomegaly"] is Polarity.UNCERTAIN
+    assert second.findings["lung opacity"] is Polarity.POSITIVE
+    assert "pneumonia" not in second.findings
+    assert second.extra["labels"] == {
+        "Cardiomegaly": -1, "Lung Opacity": 1, "Edema": -1, "Consolidation": -1, "Atelectasis": -1,
+        "Pleural Effusion": -1, "Fracture": 1,
+    }  # fmt: skip
+    assert Counter(valid.findings.values()) == {Polarity.NEGATIVE: 13, Polarity.POSITIVE: 1}
+
+
+def test_a_row_becomes_a_study(write: Callable[..., CheXpertSource]) -> None:
+    source = write()
+    assert list(source.ids) == [
+        "patient00001_study1_view1_frontal", "patient00002_study2_view1_frontal", "patient64541_study1_view1_frontal",
+    ]  # fmt: skip
+    study = source[1]
+    assert (study.patient, study.exam) == ("patient00002", "patient00002_study2")
+    assert (study.age, study.sex, study.view, study.split) == (87.0, "F", "PA", "train")
+    assert [round(float(one.image[0, 0]) * 255) for one in source] == [10, 20, 30]
+    assert (study.phrases, source.problems) == ((), [])
+
+
+def test_laterals_are_left_out_and_counted(write: Callable[..., CheXpertSource]) -> None:
+    assert dict(write().left_out) == {"lateral view": 2}  # one by its name, one by its projection
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [("CheXpert-v1.0", ""), ("CheXpert-v1.0-small", ""), ("CheXpert-v1.0-small", "CheXpert-v1.0-small/")],
+)
+def test_paths_of_both_releases_lead_to_the_images(
+    write: Callable[..., CheXpertSource], name: str, inside: str
+) -> None:
+    assert [study.image.shape for study in write(name=name, inside=inside)] == [(6, 4)] * 3
+
+
+def test_splits_have_their_names_and_common_ones(write: Callable[..., CheXpertSource]) -> None:
+    assert len(write(query="?split=train")) == 2
+    assert list(write(query="?split=val").ids) == ["patient64541_study1_view1_frontal"]
+
+
+def test_the_parts_of_the_download_are_read_side_by_side(
+    tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]
+) -> None:
+    first = "CheXpert-v1.0 batch 1 (validate & csv)"
+    write_table(f"{first}/train.csv", HEADER, [f"CheXpert-v1.0/{row}" for row in TRAIN[:2]])
+    write_image("CheXpert-v1.0 batch 2 (train 1)/patient00001/study1/view1_frontal.jpg", value=10)
+    write_image("CheXpert-v1.0 batch 3 (train 2)/patient00002/study2/view1_frontal.jpg", value=20)
+    source = open_source(f"chexpert:{tmp_path}")
+    assert [round(float(study.image[0, 0]) * 255) for study in source] == [10, 20]
+
+
+def test_test_labels_by_image_or_by_examination(
+    tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]
+) -> None:
+    values = ",".join(["0"] * 13 + ["1"])
+    for name in ("view1_frontal", "view2_lateral", "view3_frontal"):
+        write_image(f"test/patient64741/study1/{name}.jpg")
+    studies = ("CheXpert-v1.0/test/patient64741/study1", "CheXpert-v1.0/test/patient64742/study1", "nonsense")
+    path = write_table("groundtruth.csv", f"Study,{LABELS}", [f"{study},{values}" for study in studies])
+    source = open_source(f"chexpert:{tmp_path}")
+    assert isinstance(source, CheXpertSource)
+    assert list(source.ids) == ["patient64741_study1_view1_frontal", "patient64741_study1_view3_frontal"]
+    assert [(problem.row, problem.field) for problem in source.problems] == [(3, "Study"), (4, "Study")]
+    assert source[0].findings["support devices"] is Polarity.POSITIVE
+    assert {study.exam for study in source} == {"patient64741_study1"}
+    path.unlink()
+    images = ("view1_frontal.jpg", "view2_lateral.jpg")
+    rows = [f"test/patient64741/study1/{image},{values}" for image in images]
+    write_table("test_labels.csv", f"Path,{LABELS}", rows)
+    (study,) = open_source(f"chexpert:{tmp_path}?split=test")
+    assert study.image.shape == (6, 4)
+
+
+def test_5x200_knows_its_class_and_takes_no_filled_blank_for_a_negative(
+    tmp_path: Path, write: Callable[..., CheXpertSource], write_table: Callable[..., Path]
+) -> None:
+    one = ["1.0" if label == "Edema" else "0.0" for label in LABELS.split(",")]
+    row = ["17", "CheXpert-v1.0/train/patient00001/study1/view1_frontal.jpg", "Female", "68", "Frontal", "AP", *one]
+    write_table("chexpert_5x200.csv", f",{HEADER},Report Impression", [[*row, '"1. Edema, mild."']])
+    source = write(query="?subset=5x200")
+    (study,) = source
+    assert (study.split, study.extra["class"]) == ("5x200", "Edema")
+    assert study.findings == {"edema": Polarity.POSITIVE}
+    assert study.report is not None
+    assert study.report.sections == {"impression": "1. Edema, mild."}
+    assert study.image.shape == (6, 4)
+    assert len(write()) == 3  # the same folder without the subset
+    with pytest.raises(InputError, match="unknown subset '5x20'; did you mean '5x200'"):
+        write(query="?subset=5x20")
+
+
+def test_bad_rows_are_named(write: Callable[..., CheXpertSource]) -> None:
+    tail = ",Female,68,Frontal,AP" + "," * 14
+    source = write([
+        *TRAIN,
+        "train/patient00009/study1/view1_frontal.gif" + tail,
+        "train/../../patient00009/study1/view1_frontal.jpg" + tail,
+        "train/patient00009/study1/view1_frontal.jpg,Female,68,Frontal,AP,2.0" + "," * 13,
+        "train/patient00009/study1/view1_frontal.jpg,Female,old,Frontal,AP" + "," * 14,
+    ])  # fmt: skip
+    assert [(problem.row, problem.field) for problem in source.problems] == [
+        (6, "Path"), (7, "Path"), (8, "No Finding"), (9, "Age"),
+    ]  # fmt: skip
+    assert len(source) == 3
+
+
+def test_an_image_that_is_not_there_is_found_when_it_is_asked_for(
+    write: Callable[..., CheXpertSource], tmp_path: Path
+) -> None:
+    source = write()
+    (tmp_path / "train/patient00001/study1/view1_frontal.jpg").unlink()
+    with pytest.raises(
+        InputError, match=r"study 'patient00001_study1_view1_frontal': image .*view1_frontal\.jpg does not exist"
+    ):
+        _ = source[0].image
+
+
+def test_what_is_missing_altogether_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no table of CheXpert \(train\.csv, valid\.csv"):
+        open_source(f"chexpert:{tmp_path}")
+    with pytest.raises(InputError, match=r"\(chexpert_5x200\.csv\)"):
+        open_source(f"chexpert:{tmp_path}?subset=5x200")
+
+
+def test_the_real_table_reads(tmp_path: Path) -> None:
+    """20,000 rows of the released train.csv against a plain count."""
+    with gzip.open(real_table("chexpert_train.csv.gz"), "rt", newline="") as file:
+        lines = [next(file) for _ in range(20_001)]
+    (tmp_path / "train.csv").write_text("".join(lines))
+    source = open_source(f"chexpert:{tmp_path}")
+    assert isinstance(source, CheXpertSource)
+    rows = [
+        row for row in csv.DictReader(lines) if row["Frontal/Lateral"] == "Frontal" and row["AP/PA"] in ("AP", "PA")
+    ]
+    assert (len(source), source.problems) == (len(rows), [])
+    assert source.left_out["lateral view"] == 20_000 - len(rows)
+    values = {"positive": "1.0", "negative": "0.0", "uncertain": "-1.0"}
+    found = Counter(polarity for study in source for name, polarity in study.findings.items() if name == "edema")
+    assert {polarity.value: count for polarity, count in found.items()} == {
+        name: sum(row["Edema"] == value for row in rows) for name, value in values.items()
+    }

@@ -1,0 +1,313 @@
+"""Chest ImaGenome, on a tree with the published names and columns.
+
+Files: https://physionet.org/content/chest-imagenome/1.0.0/ ("Data Description": scene graph JSON, gold tables, splits).
+Keys and columns as public code for them reads them, such as ttanida/rgrg, src/dataset/create_dataset.py.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rightlung import open_source
+from rightlung.core import Box, InputError, Polarity
+
+A, B, GOLD = "02aa804e-bde0afdd", "2a2277a9-b0ded155", "e084de3b-be89b11e"
+SPLIT_HEADER = ",subject_id,study_id,dicom_id,path,ViewPosition"
+GOLD_BOXES = (
+    "image_id,x1,y1,x2,y2,width,height,bbox_name,annot_id,original_x1,original_x2,original_y1,original_y2,original_width,"
+    "original_height,annotator,coord224,coord_original"
+)
+GOLD_ATTRIBUTES = "patient_id\tstudy_id\timage_id\trow_id\tsentence\tbbox\tcategoryID\tlabel_name\tcontext\trelation"
+
+
+def bbox(name: str, x1: int, y1: int, x2: int, y2: int) -> dict[str, Any]:
+    """An object of a scene graph in a 200 x 100 image (width x height); 224-pixel coordinates are beside the point."""
+    edges = {"original_x1": x1, "original_y1": y1, "original_x2": x2, "original_y2": y2}
+    return {
+        "object_id": f"{A}_{name}",
+        "x1": 1,
+        "y1": 2,
+        "x2": 3,
+        "y2": 4,
+        **edges,
+        "bbox_name": name,
+        "name": name.title(),
+    }
+
+
+def attribute(name: str, *phrases: tuple[str, str, list[str]]) -> dict[str, Any]:
+    return {
+        name: True,
+        "bbox_name": name,
+        "name": name.title(),
+        "attributes": [list(attributes) for _, _, attributes in phrases],
+        "phrases": [text for _, text, _ in phrases],
+        "phrase_IDs": [number for number, _, _ in phrases],
+        "sections": ["finalreport"] * len(phrases),
+        "object_id": f"{A}_{name}",
+    }
+
+
+EFFUSION = ("50414267|10", "Small right effusion, none on the left.")
+TUBE = ("50414267|9", "Endotracheal tube 4 cm above the carina.")
+
+
+def graph(**changes: Any) -> dict[str, Any]:
+    yes, no = "anatomicalfinding|yes|pleural effusion", "anatomicalfinding|no|pleural effusion"
+    whole = {
+        "image_id": A,
+        "viewpoint": "AP",
+        "patient_id": 10000032,
+        "study_id": 50414267,
+        "gender": "F",
+        "age_decile": "50-60",
+        "objects": [
+            bbox("right lung", 20, 10, 90, 80),
+            bbox("left lung", 110, 10, 180, 80),
+            bbox("descending aorta", 90, 20, 120, 90),
+            bbox("carina", 95, 20, 105, 30),
+        ],
+        "attributes": [
+            attribute("right lung", (*EFFUSION, ["nlp|yes|abnormal", yes])),
+            attribute("left lung", (*EFFUSION, [no, "disease|no|pneumonia"])),
+            attribute("carina", (TUBE[0], TUBE[1].replace(" cm", "\n cm"), ["tubesandlines|yes|endotracheal tube"])),
+        ],
+        "relationships": [],
+    }
+    return {**whole, **changes}
+
+
+@pytest.fixture
+def mimic(tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]) -> Path:
+    rows = [f"{name},10000032,50414267,PA,100,200" for name in (A, B)]
+    write_table("mimic/mimic-cxr-2.0.0-metadata.csv.gz", "dicom_id,subject_id,study_id,ViewPosition,Rows,Columns", rows)
+    write_image(f"mimic/files/p10/p10000032/s50414267/{A}.jpg", size=(100, 200))
+    write_image(f"mimic/files/p11/p11000000/s55000000/{GOLD}.jpg", size=(100, 200))
+    return tmp_path / "mimic"
+
+
+@pytest.fixture
+def silver(tmp_path: Path, mimic: Path, write_table: Callable[..., Path]) -> Path:
+    def row(number: int, name: str, patient: int, exam: int) -> str:
+        return f"{number},{patient},{exam},{name},files/p10/p{patient}/s{exam}/{name}.dcm,AP"
+
+    root = tmp_path / "cig"
+    splits = "cig/silver_dataset/splits"
+    write_table(
+        f"{splits}/train.csv", SPLIT_HEADER, [row(0, A, 10000032, 50414267), row(1, "missing", 10000032, 50414267)]
+    )
+    write_table(f"{splits}/valid.csv", SPLIT_HEADER, [row(0, B, 10000032, 50414267)])
+    write_table(f"{splits}/test.csv", SPLIT_HEADER, [row(0, GOLD, 11000000, 55000000)])
+    write_table(f"{splits}/images_to_avoid.csv", SPLIT_HEADER[1:], [row(0, GOLD, 11000000, 55000000)[2:]])
+    write_graphs(root, {A: graph(), B: graph(image_id=B), GOLD: graph(image_id=GOLD)})
+    return root
+
+
+def write_graphs(root: Path, graphs: dict[str, Any], zipped: bool = True) -> None:
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in graphs.items()}
+    if zipped:
+        with zipfile.ZipFile(root / "silver_dataset/scene_graph.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, text in texts.items():
+                archive.writestr(f"scene_graph/{name}_SceneGraph.json", text)
+        return
+    folder = root / "silver_dataset/scene_graph/scene_graph"
+    folder.mkdir(parents=True)
+    for name, text in texts.items():
+        (folder / f"{name}_SceneGraph.json").write_text(text)
+
+
+def test_a_silver_graph_becomes_regions_phrases_and_findings(silver: Path, mimic: Path) -> None:
+    study = open_source(f"imagenome:{silver}?images={mimic}").study(A)
+    assert study.regions == {
+        "right lung": Box(0.1, 0.1, 0.45, 0.8),
+        "left lung": Box(0.55, 0.1, 0.9, 0.8),
+        "carina": Box(0.475, 0.2, 0.525, 0.3),
+    }
+    tube, effusion = study.phrases  # in the report's order: sentence 9 before sentence 10
+    assert (tube.text, tube.regions, tube.findings) == (TUBE[1], ("carina",), {})
+    assert effusion.text == EFFUSION[1]
+    assert effusion.regions == ("right lung", "left lung")
+    assert effusion.boxes == (study.regions["right lung"], study.regions["left lung"])
+    assert effusion.findings == {"pleural effusion": Polarity.POSITIVE, "pneumonia": Polarity.NEGATIVE}
+    assert study.findings == effusion.findings
+    assert (study.patient, study.exam, study.view, study.split, study.sex) == (
+        "10000032",
+        "50414267",
+        "AP",
+        "train",
+        "F",
+    )
+    assert study.extra["age_decile"] == "50-60"
+    assert study.extra["other_objects"] == {"descending aorta": (0.45, 0.2, 0.6, 0.9)}
+    assert study.image.shape == (100, 200)
+
+
+def test_the_graph_as_published_is_kept_for_each_region(silver: Path, mimic: Path) -> None:
+    kept = open_source(f"imagenome:{silver}?images={mimic}").study(A).extra["scene_graph"]
+    assert kept["right lung"] == {
+        "box": [0.1, 0.1, 0.45, 0.8], "yes": ["pleural effusion"], "no": [], "other": ["nlp|yes|abnormal"],
+    }  # fmt: skip
+    assert kept["left lung"]["no"] == ["pleural effusion", "pneumonia"]
+    assert kept["carina"]["other"] == ["tubesandlines|yes|endotracheal tube"]
+
+
+def test_graphs_are_read_from_the_archive_or_a_folder_alike(silver: Path, mimic: Path) -> None:
+    first = open_source(f"imagenome:{silver}?images={mimic}")
+    (silver / "silver_dataset/scene_graph.zip").unlink()
+    write_graphs(silver, {A: graph(), B: graph(image_id=B)}, zipped=False)
+    second = pickle.loads(pickle.dumps(open_source(f"imagenome:{silver}?images={mimic}")))
+    assert list(first.ids) == list(second.ids) == [A, B]
+    assert second.study(A).phrases == first.study(A).phrases
+    assert list(open_source(f"imagenome:{silver}?images={mimic}&split=val").ids) == [B]
+
+
+def test_gold_patients_and_images_without_a_graph_are_left_out_and_counted(silver: Path, mimic: Path) -> None:
+    source = open_source(f"imagenome:{silver}?images={mimic}")
+    assert source.left_out == {"no scene graph": 1, "patient of the gold set": 1}  # type: ignore[attr-defined]
+    assert not source.problems
+
+
+def test_without_the_metadata_the_size_is_taken_from_the_image(silver: Path, mimic: Path) -> None:
+    with_table = open_source(f"imagenome:{silver}?images={mimic}").study(A).regions
+    (mimic / "mimic-cxr-2.0.0-metadata.csv.gz").unlink()
+    source = open_source(f"imagenome:{silver}?images={mimic}")
+    assert source.study(A).regions == with_table
+    with pytest.raises(InputError, match=rf"study {B!r}: image .*{B}.jpg does not exist"):
+        source.study(B)
+
+
+def test_unknown_regions_and_odd_attributes_are_named_and_the_rest_is_kept(silver: Path, mimic: Path) -> None:
+    objects = [
+        *graph()["objects"],
+        bbox("left gill", 1, 1, 9, 9),
+        {"bbox_name": "spine"},
+        bbox("trachea", 90, 10, 999, 20),
+    ]
+    attributes = [*graph()["attributes"], attribute("left gill", ("50414267|11", "Left gill clear.", ["nonsense"]))]
+    odd = graph(objects=objects, attributes=attributes)
+    write_graphs(silver, {A: odd, B: odd})
+    source = open_source(f"imagenome:{silver}?images={mimic}")
+    first, _ = list(source)
+    assert list(first.regions) == ["right lung", "left lung", "carina"]
+    assert first.extra["other_objects"]["left gill"] == (0.005, 0.01, 0.045, 0.09)
+    gill = first.phrases[-1]
+    assert (gill.text, gill.regions, gill.boxes) == ("Left gill clear.", (), ())
+    told = [str(problem) for problem in source.problems]
+    assert sum("'left gill' is no region of Chest ImaGenome" in line for line in told) == 1  # once, not once a graph
+    place = f"silver_dataset/scene_graph.zip: scene_graph/{A}_SceneGraph.json"
+    assert f"{place}, field objects[5]: has no bbox_name, or no original_x1 to original_y2" in told
+    assert f"{place}, field attributes[3].attributes[0]: must be category|yes|name; got 'nonsense'" in told
+    assert any(
+        line.startswith(f"{place}, field objects 'trachea': box (90, 10, 999, 20) leaves the image") for line in told
+    )
+
+
+def test_a_region_that_runs_out_of_the_image_is_cut_off_at_its_edge(silver: Path, mimic: Path) -> None:
+    write_graphs(silver, {A: graph(objects=[bbox("abdomen", -20, 60, 180, 120)])})
+    source = open_source(f"imagenome:{silver}?images={mimic}")
+    assert source.study(A).regions == {"abdomen": Box(0.0, 0.6, 0.9, 1.0)}
+    assert not source.problems
+
+
+def test_a_broken_graph_is_left_out_and_named(silver: Path, mimic: Path) -> None:
+    write_graphs(silver, {A: '{"objects": [', B: graph(image_id=B)})
+    source = open_source(f"imagenome:{silver}?images={mimic}")
+    assert [study.id for study in source] == [B]
+    assert str(source.problems[0]).startswith(
+        f"silver_dataset/scene_graph.zip: scene_graph/{A}_SceneGraph.json: is not JSON"
+    )
+
+
+def test_a_link_in_a_circle_among_the_graphs_is_a_problem_and_no_end(silver: Path, mimic: Path) -> None:
+    (silver / "silver_dataset/scene_graph.zip").unlink()
+    write_graphs(silver, {A: graph()}, zipped=False)
+    (silver / "silver_dataset/scene_graph/scene_graph/again").symlink_to(silver / "silver_dataset/scene_graph")
+    source = open_source(f"imagenome:{silver}?images={mimic}")
+    assert list(source.ids) == [A]
+    assert "again" in str(source.problems[0])
+
+
+def test_an_archive_with_a_name_that_leads_out_is_refused(silver: Path, mimic: Path) -> None:
+    with zipfile.ZipFile(silver / "silver_dataset/scene_graph.zip", "w") as archive:
+        archive.writestr("../../etc/x_SceneGraph.json", "{}")
+    with pytest.raises(InputError, match=r"scene_graph.zip is refused: file .* leads out"):
+        open_source(f"imagenome:{silver}?images={mimic}")
+
+
+def test_images_must_be_named(silver: Path, mimic: Path) -> None:
+    with pytest.raises(InputError, match="add images=/path/to/mimic-cxr-jpg"):
+        open_source(f"imagenome:{silver}")
+    with pytest.raises(InputError, match=r"images=.* has neither files/p10 nor p10"):
+        open_source(f"imagenome:{silver}?images={silver}")
+    with pytest.raises(InputError, match=r"unknown part 'glod'; did you mean 'gold'\?"):
+        open_source(f"imagenome:{silver}?images={mimic}&part=glod")
+
+
+@pytest.fixture
+def gold(silver: Path, write_table: Callable[..., Path]) -> Path:
+    def box_row(name: str, x1: float, y1: float, x2: float, y2: float) -> str:
+        width, height = x2 - x1, y2 - y1
+        edges = f"{x1},{x2},{y1},{y2},{width},{height}"  # the published order: x1, x2, y1, y2
+        return f'{GOLD}.dcm,1,2,3,4,2,2,{name},a1,{edges},J,"[1, 2, 3, 4]","[{x1}, {y1}, {x2}, {y2}]"'
+
+    boxes = [box_row("right lung", 20, 10, 90, 80), box_row("left lung", 110.0, 10, 180, 80)]
+    write_table("cig/gold_dataset/gold_bbox_coordinate_annotations_1000images.csv", GOLD_BOXES, boxes)
+
+    def attribute_row(
+        bbox: str, category: str, label: str, context: str, relation: int, sentence: str, number: int
+    ) -> str:
+        cells = (
+            11000000,
+            55000000,
+            f"{GOLD}.dcm",
+            f"55000000|{number}",
+            sentence,
+            bbox,
+            category,
+            label,
+            context,
+            relation,
+        )
+        return "\t".join(map(str, cells))
+
+    sentence = "Right pneumonia, left clear."
+    rows = [
+        attribute_row("right lung", "disease", "pneumonia", "yes", 1, sentence, 3),
+        attribute_row("left lung", "disease", "pneumonia", "no", 1, sentence, 3),
+        attribute_row("left lung", "anatomicalfinding", "lung opacity", "yes", 0, sentence, 3),
+    ]
+    write_table("cig/gold_dataset/gold_object_attribute_with_coordinates.txt", GOLD_ATTRIBUTES, rows)
+    record = f"11000000,55000000,{GOLD},files/p11/p11000000/s55000000/{GOLD}.dcm,PA"
+    write_table("cig/utils/cxr-record-list_view.csv", "subject_id,study_id,dicom_id,path,ViewPosition", [record])
+    return silver
+
+
+def test_gold_tables_become_the_same_nouns(gold: Path, mimic: Path) -> None:
+    source = open_source(f"imagenome:{gold}?images={mimic}&part=gold")
+    (study,) = source
+    assert not source.problems
+    assert study.regions == {"right lung": Box(0.1, 0.1, 0.45, 0.8), "left lung": Box(0.55, 0.1, 0.9, 0.8)}
+    (phrase,) = study.phrases
+    assert (phrase.text, phrase.regions) == ("Right pneumonia, left clear.", ("right lung", "left lung"))
+    assert (
+        phrase.findings == study.findings == {"pneumonia": Polarity.POSITIVE}
+    )  # what was struck out by hand is not there
+    assert study.extra["scene_graph"]["left lung"]["no"] == ["pneumonia"]
+    assert (study.patient, study.exam, study.view, study.split) == ("11000000", "55000000", "PA", "gold")
+    assert study.image.shape == (100, 200)
+
+
+def test_a_gold_image_whose_patient_is_not_known_is_a_problem(gold: Path, mimic: Path) -> None:
+    table = gold / "gold_dataset/gold_bbox_coordinate_annotations_1000images.csv"
+    table.write_text(table.read_text() + 'nobody.dcm,1,2,3,4,2,2,spine,a1,1,2,3,4,1,1,J,"[1]","[2]"\n')
+    source = open_source(f"imagenome:{gold}?images={mimic}&part=gold")
+    assert list(source.ids) == [GOLD]
+    assert source.problems[0].row == 4
+    assert "patient and study of 'nobody'" in source.problems[0].message

@@ -1,0 +1,149 @@
+"""MS-CXR, as CSV and as COCO JSON, with the published names: https://physionet.org/content/ms-cxr/1.1.0/.
+
+Columns and keys are as public code that reads them lists them; the files themselves are not public.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rightlung import open_source
+from rightlung.core import Box, InputError, Polarity
+
+HEADER = "dicom_id,category_name,label_text,path,x,y,w,h,image_width,image_height,split"
+A, B = "675d792f-a3521e48", "2a2277a9-b0ded155"
+PATH_A, PATH_B = f"files/p10/p10233088/s54276838/{A}.jpg", f"files/p11/p11000000/s55000000/{B}.jpg"
+ROWS = [
+    f'{A},Pneumonia,"consolidation, right lower lobe",{PATH_A},20,50,40,25,200,100,test',
+    f"{A},Pleural Effusion,bilateral effusions,{PATH_A},0,60,50,40,200,100,test",
+    f"{A},Pleural Effusion,bilateral effusions,{PATH_A},150,60,50,40,200,100,test",
+    f"{B},Cardiomegaly,enlarged heart,{PATH_B},10,10,20,20,50,50,val",
+]
+
+
+@pytest.fixture
+def mimic(tmp_path: Path, write_image: Callable[..., Path]) -> Path:
+    write_image(f"mimic/{PATH_A}", size=(100, 200))
+    return tmp_path / "mimic"
+
+
+@pytest.fixture
+def folder(write_table: Callable[..., Path], mimic: Path) -> Path:
+    return write_table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, ROWS).parent
+
+
+def coco(**changes: Any) -> dict[str, Any]:
+    names = ["Pneumonia", "Pleural Effusion", "Cardiomegaly"]
+    images = [
+        {"id": 7, "file_name": f"{A}.jpg", "path": PATH_A, "width": 200, "height": 100, "num_annotations": 3},
+        {"id": 8, "file_name": f"{B}.jpg", "path": PATH_B, "width": 50, "height": 50, "num_annotations": 1},
+    ]
+
+    def entry(image: int, category: int, text: str, bbox: list[int], split: str) -> dict[str, Any]:
+        size = {"width": images[image - 7]["width"], "height": images[image - 7]["height"]}
+        return {"image_id": image, "category_id": category, "label_text": text, "bbox": bbox, "split": split, **size}
+
+    annotations = [
+        entry(7, 0, "consolidation, right lower lobe", [20, 50, 40, 25], "test"),
+        entry(7, 1, "bilateral effusions", [0, 60, 50, 40], "test"),
+        entry(7, 1, "bilateral effusions", [150, 60, 50, 40], "test"),
+        entry(8, 2, "enlarged heart", [10, 10, 20, 20], "val"),
+    ]
+    categories = [{"id": number, "name": name} for number, name in enumerate(names)]
+    return {"info": {}, "images": images, "annotations": annotations, "categories": categories, **changes}
+
+
+def test_boxes_in_pixels_become_fractions_and_one_text_has_all_its_boxes(folder: Path, mimic: Path) -> None:
+    study = open_source(f"mscxr:{folder}?images={mimic}").study(A)
+    pneumonia, effusion = study.phrases
+    assert pneumonia.text == "consolidation, right lower lobe"
+    assert pneumonia.boxes == (Box(0.1, 0.5, 0.3, 0.75),)
+    assert pneumonia.findings == {"pneumonia": Polarity.POSITIVE}
+    assert effusion.boxes == (Box(0.0, 0.6, 0.25, 1.0), Box(0.75, 0.6, 1.0, 1.0))
+    assert study.findings == {"pneumonia": Polarity.POSITIVE, "pleural effusion": Polarity.POSITIVE}
+    assert study.extra["categories"] == ("Pneumonia", "Pleural Effusion")
+    assert (study.patient, study.exam, study.split) == ("10233088", "54276838", "test")
+    assert study.image.shape == (100, 200)
+
+
+def test_both_forms_give_the_same(folder: Path, mimic: Path, tmp_path: Path) -> None:
+    path = tmp_path / "MS_CXR_Local_Alignment_v1.1.0.json"
+    path.write_text(json.dumps(coco()))
+    one, other = (list(open_source(f"mscxr:{place}?images={mimic}")) for place in (folder, path))
+    assert [study.id for study in one] == [study.id for study in other] == [A, B]
+    for left, right in zip(one, other, strict=True):
+        assert (left.phrases, left.split, left.patient, left.extra) == (
+            right.phrases,
+            right.split,
+            right.patient,
+            right.extra,
+        )
+
+
+def test_the_newest_version_is_read_and_the_first_had_no_split(
+    folder: Path, mimic: Path, write_table: Callable[..., Path]
+) -> None:
+    old = "ms-cxr/MS_CXR_Local_Alignment_v1.0.0.csv"
+    write_table(old, HEADER.removesuffix(",split"), [row.rpartition(",")[0] for row in ROWS[:3]])
+    assert list(open_source(f"mscxr:{folder}?images={mimic}").ids) == [A, B]
+    first = open_source(f"mscxr:{folder / 'MS_CXR_Local_Alignment_v1.0.0.csv'}?images={mimic}")
+    assert [(study.id, study.split) for study in first] == [(A, None)]
+    with pytest.raises(InputError, match="has no splits; leave out split=test"):
+        open_source(f"mscxr:{folder / 'MS_CXR_Local_Alignment_v1.0.0.csv'}?images={mimic}&split=test")
+
+
+def test_the_split_is_the_tables_own(folder: Path, mimic: Path) -> None:
+    assert list(open_source(f"mscxr:{folder}?images={mimic}&split=validate").ids) == [B]
+
+
+def test_bad_rows_are_named_and_their_image_keeps_the_good_ones(mimic: Path, write_table: Callable[..., Path]) -> None:
+    bad = [
+        f"{A},Pneumonia,outside,{PATH_A},20,50,400,25,200,100,test",
+        f"{A},Pnuemonia,misspelt,{PATH_A},20,50,40,25,200,100,test",
+        f"{A},Pneumonia,path,../../etc/{A}.jpg,20,50,40,25,200,100,test",
+        f"{A},Pneumonia,another split,{PATH_A},20,50,40,25,200,100,train",
+        f"{A},Pneumonia,another size,{PATH_A},20,50,40,25,100,200,test",
+        f"{A},Pneumonia,not a number,{PATH_A},left,50,40,25,200,100,test",
+    ]
+    folder = write_table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, [ROWS[0], *bad, ROWS[1]]).parent
+    source = open_source(f"mscxr:{folder}?images={mimic}")
+    (study,) = source
+    assert [phrase.text for phrase in study.phrases] == ["consolidation, right lower lobe", "bilateral effusions"]
+    found = {problem.row: (problem.field, problem.message) for problem in source.problems}
+    assert sorted(found) == [3, 4, 5, 6, 7, 8]  # type: ignore[type-var]
+    assert "leaves the image, which is 200 pixels wide and 100 high" in found[3][1]
+    assert "did you mean 'Pneumonia'?" in found[4][1]
+    assert found[5][0] == "path"
+    assert "is in 'test' and in 'train'" in found[6][1]
+    assert "has another size than on line 2" in found[7][1]
+    assert found[8] == ("x", "must be a number; got 'left'")
+
+
+def test_coco_that_is_none_is_refused_and_its_bad_entries_are_named(mimic: Path, tmp_path: Path) -> None:
+    path = tmp_path / "MS_CXR_Local_Alignment_v1.1.0.json"
+    for text in ("[1]", "{", '{"images": []}'):
+        path.write_text(text)
+        with pytest.raises(InputError, match="is not in COCO's form"):
+            open_source(f"mscxr:{path}?images={mimic}")
+    whole = coco()
+    whole["annotations"][1] = {"image_id": 7}
+    whole["annotations"][2]["image_id"] = 99
+    path.write_text(json.dumps(whole))
+    source = open_source(f"mscxr:{path}?images={mimic}")
+    assert [str(problem) for problem in source.problems] == [
+        "MS_CXR_Local_Alignment_v1.1.0.json, field annotations[1]: 'category_id' is missing",
+        "MS_CXR_Local_Alignment_v1.1.0.json, field annotations[2]: image_id 99 is not among the images",
+    ]
+    assert [len(study.phrases) for study in source] == [1, 1]
+
+
+def test_a_folder_without_the_table_and_one_without_images_are_refused(folder: Path, mimic: Path) -> None:
+    with pytest.raises(InputError, match=r"has no MS_CXR_Local_Alignment_v….csv or .json"):
+        open_source(f"mscxr:{mimic}?images={mimic}")
+    with pytest.raises(InputError, match="add images=/path/to/mimic-cxr-jpg"):
+        open_source(f"mscxr:{folder}")

@@ -1,0 +1,162 @@
+"""PadChest-GR as BIMCV has it.
+
+Files and fields: https://bimcv.cipf.es/bimcv-projects/padchest-gr/ and arXiv:2411.05085. The values are made up.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image as PillowImage
+
+from rightlung.core import Box, InputError, Polarity
+from rightlung.studies import open_source
+
+FIRST, SECOND = "2053668664013634_k6ga29.png", "1358034155049235_fzis7d.png"
+REPORTS: list[dict[str, Any]] = [
+    {
+        "StudyID": "2053668664013634",
+        "ImageID": FIRST,
+        "PreviousImageID": "old.png",
+        "findings": [
+            {
+                "sentence_en": "Bilateral pleural effusion.",
+                "sentence_es": "Derrame pleural bilateral.",
+                "abnormal": True,
+                "boxes": [[0.1, 0.6, 0.3, 0.9], [0.7, 0.6, 0.9, 0.9]],
+                "extra_boxes": [[0.1, 0.5, 0.3, 0.9]],
+                "labels": ["pleural effusion"],
+                "locations": ["loc left lower lobe", "loc pleural"],
+                "progression": "worsening",
+            },
+            {"sentence_en": "Chronic.", "sentence_es": "Cambios.", "abnormal": True, "labels": ["chronic changes"]},
+            {
+                "sentence_en": "No pneumothorax.",
+                "sentence_es": "Sin neumotórax.",
+                "abnormal": False,
+                "labels": ["pneumothorax"],
+            },
+        ],
+    },
+    {
+        "StudyID": "1358034155049235",
+        "ImageID": SECOND,
+        "findings": [{"sentence_en": "No alterations.", "abnormal": False, "labels": ["Normal"]}],
+    },
+]  # fmt: skip
+TABLE = "StudyID,ImageID,PatientID,PatientSex_DICOM,PatientAge,label,label_group,split"
+
+
+@pytest.fixture
+def tree(tmp_path: Path, write_table: Callable[..., Path]) -> Path:
+    """Two reports, their table, and 16-bit images."""
+    (tmp_path / "grounded_reports_20240819.json").write_text(json.dumps(REPORTS))
+    write_table(
+        "master_table.csv",
+        TABLE,
+        [
+            f"2053668664013634,{FIRST},839860,F,84,pleural effusion,Pleural effusion,train",
+            f"2053668664013634,{FIRST},839860,F,84,chronic changes,,train",
+            f"1358034155049235,{SECOND},313572,M,,Normal,,validation",
+        ],
+    )
+    folder = tmp_path / "Padchest_GR_files" / "PadChest_GR"
+    folder.mkdir(parents=True)
+    for name, value in ((FIRST, 13107), (SECOND, 65535)):
+        PillowImage.fromarray(np.full((6, 4), value, dtype=np.uint16)).save(folder / name)
+    return tmp_path
+
+
+def test_sentences_have_several_boxes_or_none(tree: Path) -> None:
+    source = open_source(f"padchest-gr:{tree}")
+    study = pickle.loads(pickle.dumps(source))[0]
+    assert (study.id, study.patient, study.exam) == ("2053668664013634_k6ga29", "839860", "2053668664013634")
+    assert (study.sex, study.age, study.split) == ("F", 84, "train")
+    effusion, chronic, absent = study.phrases
+    assert effusion.text == "Bilateral pleural effusion."
+    assert effusion.boxes == (Box(0.1, 0.6, 0.3, 0.9), Box(0.7, 0.6, 0.9, 0.9))
+    assert effusion.regions == ("left lower lung zone",)
+    assert dict(effusion.findings) == {"pleural effusion": Polarity.POSITIVE}
+    assert (chronic.boxes, dict(chronic.findings)) == ((), {})
+    assert dict(absent.findings) == {"pneumothorax": Polarity.NEGATIVE}
+    assert study.extra["second_reader"] == [[Box(0.1, 0.5, 0.3, 0.9)], [], []]
+    assert study.extra["sentences"][0]["progression"] == "worsening"
+    assert study.extra["PreviousImageID"] == "old.png"
+    assert dict(study.findings) == {"pleural effusion": Polarity.POSITIVE, "pneumothorax": Polarity.NEGATIVE}
+
+
+def test_sixteen_bits_are_kept(tree: Path) -> None:
+    first, second = open_source(f"padchest-gr:{tree}")
+    assert first.image.max() == pytest.approx(0.2)
+    assert second.image.min() == 1.0
+
+
+def test_splits_and_languages(tree: Path) -> None:
+    (study,) = open_source(f"padchest-gr:{tree}?split=val")
+    assert dict(study.findings) == {"no finding": Polarity.POSITIVE}
+    spanish = open_source(f"padchest-gr:{tree}?language=es")
+    assert [phrase.text for phrase in spanish[0].phrases] == [
+        "Derrame pleural bilateral.",
+        "Cambios.",
+        "Sin neumotórax.",
+    ]
+    assert (spanish[1].phrases, spanish[1].report) == ((), None)
+    with pytest.raises(InputError, match="unknown language"):
+        open_source(f"padchest-gr:{tree}?language=fr")
+
+
+def broken(change: Callable[[dict[str, Any]], object]) -> list[Any]:
+    reports = json.loads(json.dumps(REPORTS))
+    change(reports[0])
+    return reports  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "says"),
+    [
+        (lambda r: r["findings"][0]["boxes"].append([0.5, 0.5, 1.5, 0.9]), "findings[0].boxes[2]", "leaves the image"),
+        (lambda r: r["findings"][0]["boxes"].append([10, 20, 300, 400]), "findings[0].boxes[2]", "leaves the image"),
+        (lambda r: r["findings"][0]["extra_boxes"].append("x"), "findings[0].extra_boxes[1]", "must be [x0"),
+        (lambda r: r["findings"][1].update(abnormal="yes"), "findings[1].abnormal", "true or false"),
+        (lambda r: r["findings"][1].update(boxes=3), "findings[1].boxes", "must be a list"),
+        (lambda r: r["findings"].append(7), "findings[3]", "must be an object"),
+        (lambda r: r["findings"].append({"abnormal": True}), "findings[3]", "neither sentence_en"),
+        (lambda r: r.pop("StudyID"), "StudyID", "must be a text"),
+        (lambda r: r.update(ImageID="../../x.png"), "ImageID", "there is no image"),
+    ],
+)
+def test_a_bad_report_is_named_and_the_rest_goes_on(
+    tree: Path, change: Callable[[dict[str, Any]], object], field: str, says: str
+) -> None:
+    (tree / "grounded_reports_20240819.json").write_text(json.dumps(broken(change)))
+    source = open_source(f"padchest-gr:{tree}")
+    assert list(source.ids) == ["1358034155049235_fzis7d"]
+    (problem,) = source.problems
+    assert (problem.file, problem.field) == ("grounded_reports_20240819.json", f"[0].{field}")
+    assert says in problem.message
+
+
+def test_an_image_that_the_table_leaves_out_is_named(tree: Path) -> None:
+    table = tree / "master_table.csv"
+    table.write_text("\n".join(table.read_text().splitlines()[:-1]))
+    (problem,) = open_source(f"padchest-gr:{tree}").problems
+    assert "is not in master_table.csv" in problem.message
+
+
+def test_what_is_missing_as_a_whole_is_refused(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with pytest.raises(InputError, match=r"has no grounded_reports_20240819\.json"):
+        open_source(f"padchest-gr:{tmp_path_factory.mktemp('empty')}")
+    (tree / "grounded_reports_20240819.json").write_text("{}")
+    with pytest.raises(InputError, match="must hold a list of reports"):
+        open_source(f"padchest-gr:{tree}")
+    (tree / "Padchest_GR_files").rename(tree / "away")
+    with pytest.raises(InputError, match="has no folder with images"):
+        open_source(f"padchest-gr:{tree}")
+    (tree / "grounded_reports_20240819.json").write_text(json.dumps(REPORTS))
+    assert len(open_source(f"padchest-gr:{tree}?images={tree}/away/PadChest_GR")) == 2

@@ -1,0 +1,130 @@
+"""Names and columns as at https://www.kaggle.com/c/siim-acr-pneumothorax-segmentation/data; the first release's header
+has a blank before its second name, the second stage's has none.
+"""
+
+import csv
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rightlung.core import InputError, Polarity
+from rightlung.studies import open_source
+from rightlung.studies.readers.siim import SiimSource
+from tests.studies.readers.published import link_all, real_table, write_dicom
+
+ONE, TWO, THREE = (f"1.2.276.0.7230010.3.1.4.8323329.{number}.1517875201.850819" for number in (1000, 2000, 3000))
+ROWS = [f"{ONE},-1", f"{TWO}, 0 10 1014 10", f"{TWO},2048 5", f"{THREE},1024 1024"]
+
+
+@pytest.fixture
+def write(tmp_path: Path, write_table: Callable[..., Path]) -> Callable[..., SiimSource]:
+    def write(
+        rows: list[str] = ROWS, table: str = "train-rle.csv", header: str = "ImageId, EncodedPixels"
+    ) -> SiimSource:
+        write_table(table, header, rows)
+        for name, folder in (
+            (ONE, "dicom-images-train/a/b"),
+            (TWO, "dicom-images-train/c/d"),
+            (THREE, "dicom-images-test/e/f"),
+        ):
+            write_dicom(
+                tmp_path / folder / f"{name}.dcm", PatientID="p-7", PatientAge="024Y", PatientSex="M", ViewPosition="PA"
+            )
+        source = open_source(f"siim:{tmp_path}")
+        assert isinstance(source, SiimSource)
+        return source
+
+    return write
+
+
+def test_masks_go_down_the_columns_and_are_united(write: Callable[..., SiimSource]) -> None:
+    source = write()
+    assert (list(source.ids), source.problems) == ([ONE, TWO, THREE], [])
+    (phrase,) = source.study(TWO).phrases
+    assert (phrase.text, phrase.findings) == ("pneumothorax", {"pneumothorax": Polarity.POSITIVE})
+    assert phrase.mask is not None
+    assert phrase.mask.size == (1024, 1024)
+    expected = np.zeros((1024, 1024), dtype=bool)
+    expected[:10, 0] = expected[:10, 1] = expected[:5, 2] = True
+    np.testing.assert_array_equal(phrase.mask.pixels, expected)
+    third = source.study(THREE).phrases[0].mask
+    assert third is not None
+    assert np.flatnonzero(third.pixels.any(axis=0)).tolist() == [1]  # one whole column
+
+
+def test_minus_one_is_no_pneumothorax(write: Callable[..., SiimSource]) -> None:
+    study = write()[0]
+    assert (study.findings, study.phrases) == ({"pneumothorax": Polarity.NEGATIVE}, ())
+
+
+def test_the_second_stage_is_read(write: Callable[..., SiimSource]) -> None:
+    assert len(write(table="stage_2_train.csv", header="ImageId,EncodedPixels")) == 3
+
+
+def test_the_header_gives_age_sex_and_view_and_not_the_patient(write: Callable[..., SiimSource]) -> None:
+    study = write()[0]
+    assert (study.age, study.sex, study.view, study.patient) == (24.0, "M", "PA", None)
+    assert study.image.shape == (6, 4)
+
+
+def test_bad_rows_are_named(write: Callable[..., SiimSource]) -> None:
+    source = write([*ROWS, f"{ONE}9,-1", f"{ONE},1 2 3", f"{ONE},", f"{ONE},1048576 1", "../x,-1"])
+    assert [(problem.row, problem.field) for problem in source.problems] == [
+        (6, "ImageId"), (7, "EncodedPixels"), (8, "EncodedPixels"), (9, "EncodedPixels"), (10, "ImageId"),
+    ]  # fmt: skip
+    assert "add up to 1,048,577" in source.problems[3].message
+
+
+def test_a_link_in_a_circle_is_named_and_the_rest_is_read(write: Callable[..., SiimSource], tmp_path: Path) -> None:
+    (tmp_path / "dicom-images-train/a").mkdir(parents=True)
+    (tmp_path / "dicom-images-train/a/loop").symlink_to(tmp_path / "dicom-images-train")
+    source = write()
+    assert len(source) == 3
+    assert "a link in a circle?" in str(source.problems[0])
+
+
+def test_what_is_missing_altogether_is_an_error(tmp_path: Path, write_table: Callable[..., Path]) -> None:
+    with pytest.raises(InputError, match="has no table of masks"):
+        open_source(f"siim:{tmp_path}")
+    write_table("train-rle.csv", "ImageId, Pixels", ROWS)
+    with pytest.raises(InputError, match="no folder with images"):
+        open_source(f"siim:{tmp_path}")
+    (tmp_path / "dicom-images-train").mkdir()
+    with pytest.raises(InputError, match="no column 'EncodedPixels'"):
+        open_source(f"siim:{tmp_path}")
+
+
+def test_the_real_table_reads(tmp_path: Path, write_image: Callable[..., Path]) -> None:
+    """All 12,047 images of the real table's rows are named; 600 of them, given one file, are compared mask by mask."""
+    path = real_table("siim-pneumothorax-train-rle.csv.gz")
+    (tmp_path / "train-rle.csv.gz").write_bytes(path.read_bytes())
+    with gzip.open(path, "rt", newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    names = list(dict.fromkeys(name for name, _ in rows))
+    assert len(names) == 12_047
+    kept = names[:600]
+    link_all(write_image("one.png"), [tmp_path / f"dicom-images-train/{name}.png" for name in kept])
+    source = open_source(f"siim:{tmp_path}")
+    assert list(source.ids) == kept
+    areas: dict[str, set[int]] = {name: set() for name in kept}
+    for name, text in rows:
+        if name in areas and text.strip() != "-1":
+            position = 0
+            numbers = [int(word) for word in text.split()]
+            for gap, length in zip(numbers[0::2], numbers[1::2], strict=True):
+                position += gap
+                areas[name] |= set(range(position, position + length))
+                position += length
+    positive = 0
+    for study in source:
+        mask = study.phrases[0].mask if study.phrases else None
+        assert (mask is None) == (not areas[study.id])
+        if mask is not None and positive < 40:
+            positive += 1
+            assert set(np.flatnonzero(mask.pixels.T.ravel()).tolist()) == areas[study.id]
+            # A pneumothorax lies in the chest: not at the image's very top left, where a wrong origin would put it.
+            assert mask.area < 0.3
+    assert positive == 40

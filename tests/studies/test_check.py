@@ -1,0 +1,645 @@
+"""Faults planted one at a time into a sound folder: each is found where it is, and nothing else is."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from rightlung.core import Box, InputError, Study
+from rightlung.phantom.config import default_config
+from rightlung.phantom.write import Job, write_phantom
+from rightlung.studies.check import CheckResult, check_source
+from rightlung.studies.checks.finding import CHECKS, Severity
+from rightlung.studies.sources import Address, Problem, Source, _openers, register_source
+
+COUNT, SIZE = 36, 96
+Rows = list[dict[str, Any]]
+PAGE = Path(__file__).parents[2] / "docs" / "checks.md"
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as ``rightlung phantom`` writes it, with a split for each patient."""
+    folder = tmp_path_factory.mktemp("sound") / "phantom"
+    write_phantom(Job(folder, default_config(), COUNT, 3, SIZE, (), False))
+    rows = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
+    patients = sorted({row["patient"] for row in rows})
+    for row in rows:
+        row["split"] = "train" if patients.index(row["patient"]) < len(patients) // 2 else "val"
+        row.pop("gaze")
+    for row in rows[6:]:  # masks take time, and a few tell all
+        row["masks"] = []
+        for phrase in row["phrases"]:
+            phrase["mask"] = None
+    used = {entry["file"] for row in rows[:6] for entry in row["masks"]}
+    used |= {phrase["mask"] for row in rows[:6] for phrase in row["phrases"]}
+    for path in (folder / "masks").iterdir():
+        if f"masks/{path.name}" not in used:
+            path.unlink()
+    write_rows(folder, rows)
+    return folder
+
+
+def write_rows(folder: Path, rows: Rows) -> None:
+    path = folder / "manifest.jsonl"
+    path.unlink(missing_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+class Planting:
+    """A copy of the sound folder to plant faults into; files are links until they are written to."""
+
+    def __init__(self, sound: Path, folder: Path) -> None:
+        self.folder = folder
+        for path in sound.rglob("*"):
+            if path.is_file() and path.name != "manifest.jsonl":
+                copied = folder / path.relative_to(sound)
+                copied.parent.mkdir(parents=True, exist_ok=True)
+                os.link(path, copied)
+        self.rows: Rows = [json.loads(line) for line in (sound / "manifest.jsonl").read_text().splitlines()]
+
+    def save(self, name: str, content: bytes) -> None:
+        path = self.folder / name
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+
+    def pixels(self, name: str) -> Any:
+        return np.asarray(PIL.Image.open(self.folder / name))
+
+    def save_pixels(self, name: str, pixels: Any) -> None:
+        file = io.BytesIO()
+        PIL.Image.fromarray(pixels).save(file, "PNG")
+        self.save(name, file.getvalue())
+
+    def check(self, query: str = "", **options: Any) -> CheckResult:
+        write_rows(self.folder, self.rows)
+        return check_source(f"manifest:{self.folder}{query}", **options)
+
+    def row_where(self, fits: Callable[[dict[str, Any]], bool]) -> int:
+        """Return the index of the first row that fits."""
+        return next(index for index, row in enumerate(self.rows) if fits(row))
+
+
+@pytest.fixture
+def planting(sound: Path, tmp_path: Path) -> Planting:
+    return Planting(sound, tmp_path / "planted")
+
+
+def found(result: CheckResult) -> set[tuple[str, int | None, str | None]]:
+    return {(finding.check, finding.place.row, finding.field) for finding in result.findings}
+
+
+def test_a_sound_folder_has_no_findings(planting: Planting) -> None:
+    result = planting.check()
+    assert [str(finding) for finding in result.findings] == []
+    assert (result.rows, result.studies, result.images, result.total) == (COUNT, COUNT, COUNT, 0)
+
+
+def test_a_sound_stream_has_no_findings() -> None:
+    result = check_source("phantom?count=24&seed=5&size=64")
+    assert (result.total, result.studies) == (0, 24)
+
+
+Plant = Callable[[Planting], object]
+
+
+def set_field(name: str, value: object) -> Plant:
+    def plant(planting: Planting) -> None:
+        planting.rows[4][name] = value
+
+    return plant
+
+
+def set_box(box: object) -> Plant:
+    """Give row 5 one more box."""
+
+    def plant(planting: Planting) -> None:
+        planting.rows[4]["boxes"] = [{"label": "atelectasis", "box": box}]
+        planting.rows[4]["findings"].pop("atelectasis", None)
+
+    return plant
+
+
+def damage(name: str, content: bytes | None) -> Plant:
+    def plant(planting: Planting) -> None:
+        path = planting.rows[4][name]
+        if content is None:
+            (planting.folder / path).unlink()
+        else:
+            planting.save(path, content)
+
+    return plant
+
+
+def cut_image(planting: Planting) -> None:
+    path = planting.rows[4]["file"]
+    planting.save(path, (planting.folder / path).read_bytes()[:-900])
+
+
+def blank_image(planting: Planting) -> None:
+    planting.save_pixels(planting.rows[4]["file"], np.full((SIZE, SIZE), 90, np.uint8))
+
+
+def half_grey_image(planting: Planting) -> None:
+    pixels = planting.pixels(planting.rows[4]["file"]).copy()
+    pixels[60:] = 128
+    planting.save_pixels(planting.rows[4]["file"], pixels)
+
+
+def set_mask(pixels: Any) -> Plant:
+    def plant(planting: Planting) -> None:
+        planting.save_pixels("masks/planted.png", pixels)
+        planting.rows[4]["masks"] = [{"label": "atelectasis", "file": "masks/planted.png"}]
+        planting.rows[4]["findings"].pop("atelectasis", None)
+
+    return plant
+
+
+def missing_mask(planting: Planting) -> None:
+    planting.rows[4]["masks"] = [{"label": "right lung", "file": "masks/none.png"}]
+
+
+def broken_mask(planting: Planting) -> None:
+    planting.save("masks/planted.png", b"no image")
+    planting.rows[4]["masks"] = [{"label": "right lung", "file": "masks/planted.png"}]
+
+
+def mask_beside_box(planting: Planting) -> None:
+    pixels = np.zeros((SIZE, SIZE), bool)
+    pixels[10:20, 60:70] = True
+    planting.save_pixels("masks/planted.png", pixels)
+    planting.rows[4]["phrases"] = [{"text": "A nodule.", "boxes": [[0.6, 0.7, 0.7, 0.8]], "mask": "masks/planted.png"}]
+
+
+def wrong_side_phrase(planting: Planting) -> None:
+    planting.rows[4]["phrases"] = [{"text": "Left lower lobe opacity.", "boxes": [[0.15, 0.6, 0.35, 0.8]]}]
+
+
+def wrong_side_region(planting: Planting) -> None:
+    planting.rows[4]["regions"]["left apical zone"] = [0.2, 0.1, 0.35, 0.2]
+
+
+def wrong_side_mask(planting: Planting) -> None:
+    planting.rows[4]["masks"] = [
+        {**entry, "label": {"right lung": "left lung", "left lung": "right lung"}.get(entry["label"], entry["label"])}
+        for entry in planting.rows[4]["masks"]
+    ]
+
+
+def words_against_regions(planting: Planting) -> None:
+    planting.rows[4]["phrases"] = [{"text": "Right basal opacity.", "regions": ["left lower lung zone"]}]
+
+
+def region_at_the_top(planting: Planting) -> None:
+    planting.rows[4]["regions"]["left costophrenic angle"] = [0.75, 0.05, 0.85, 0.15]
+
+
+def second_id(planting: Planting) -> None:
+    planting.rows[4]["id"] = planting.rows[2]["id"]
+
+
+def two_splits(planting: Planting) -> None:
+    first = planting.rows[0]
+    planting.rows[4]["patient"] = first["patient"]
+    planting.rows[4]["split"] = "val" if first["split"] == "train" else "train"
+    for row in planting.rows[5:]:
+        assert row["patient"] != first["patient"]
+
+
+def twice_the_image(planting: Planting) -> None:
+    planting.save(planting.rows[4]["file"], (planting.folder / planting.rows[2]["file"]).read_bytes())
+
+
+def two_patients_of_an_exam(planting: Planting) -> None:
+    planting.rows[0]["study"] = planting.rows[4]["study"] = "e1"
+
+
+def no_finding_and_one(planting: Planting) -> None:
+    planting.rows[4]["findings"] = ["no finding", "pleural effusion"]
+
+
+def located_and_negative(planting: Planting) -> None:
+    planting.rows[4]["findings"] = {"pleural effusion": "negative"}
+    planting.rows[4]["boxes"] = [{"label": "pleural effusion", "box": [0.6, 0.6, 0.9, 0.9]}]
+    planting.rows[4]["phrases"] = []
+
+
+def yes_and_no(planting: Planting) -> None:
+    planting.rows[4]["findings"] = {"Pulmonary Oedema": "positive", "edema": "negative"}
+    planting.rows[4]["boxes"], planting.rows[4]["phrases"], planting.rows[4]["masks"] = [], [], []
+
+
+def misspelt_label(planting: Planting) -> None:
+    planting.rows[4]["findings"]["plural efusion"] = "negative"
+
+
+def misspelt_region(planting: Planting) -> None:
+    planting.rows[4]["regions"]["lft lung"] = [0.6, 0.2, 0.9, 0.8]
+
+
+def misspelt_field(planting: Planting) -> None:
+    planting.rows[4]["bboxes"] = planting.rows[4].pop("boxes")
+
+
+def half_pixel_box(planting: Planting) -> None:
+    set_box([0.5, 0.5, 0.5001, 0.6])(planting)
+
+
+SECTIONS = {"findings": "The lungs are clear.", "impression": "   "}
+PLANTED: dict[str, tuple[Plant, str, str | None]] = {
+    "no image": (damage("file", None), "missing-image", "file"),
+    "no image's name": (set_field("file", None), "missing-image", "file"),
+    "a text as image": (damage("file", b"<html>404</html>"), "unreadable-image", "file"),
+    "an empty image file": (damage("file", b""), "unreadable-image", "file"),
+    "a truncated image": (cut_image, "unreadable-image", "file"),
+    "a blank image": (blank_image, "blank-image", "file"),
+    "an image that was cut off": (half_grey_image, "blank-image", "file"),
+    "the same image twice": (twice_the_image, "duplicate-image", "file"),
+    "the same id twice": (second_id, "duplicate-id", "id"),
+    "a patient in two splits": (two_splits, "patient-splits", "patient"),
+    "an exam of two patients": (two_patients_of_an_exam, "exam-patients", "study"),
+    "a row without patient": (set_field("patient", None), "patient-missing", "patient"),
+    "nan as patient": (set_field("patient", "nan"), "placeholder", "patient"),
+    "a split in capitals": (set_field("split", "Train"), "split-name", "split"),
+    "a box in pixels": (set_box([10, 20, 60, 80]), "box-scale", "boxes[0].box"),
+    "a box in pixels of 1024": (set_box([512, 300, 700, 900]), "box-scale", "boxes[0].box"),
+    "a box beyond the edge": (set_box([0.5, 0.6, 1.01, 0.8]), "box-range", "boxes[0].box"),
+    "a box before the edge": (set_box([-0.2, 0.6, 0.4, 0.8]), "box-range", "boxes[0].box"),
+    "a box of no width": (set_box([0.5, 0.6, 0.5, 0.8]), "box-size", "boxes[0].box"),
+    "a box of no height": (set_box([0.5, 0.6, 0.6, 0.6]), "box-size", "boxes[0].box"),
+    "a box of half a pixel": (half_pixel_box, "box-size", "boxes[0].box"),
+    "x exchanged": (set_box([0.8, 0.2, 0.6, 0.4]), "box-order", "boxes[0].box"),
+    "y exchanged": (set_box([0.6, 0.9, 0.8, 0.4]), "box-order", "boxes[0].box"),
+    "width and height": (set_box([0.6, 0.5, 0.2, 0.3]), "box-order", "boxes[0].box"),
+    "three numbers": (set_box([0.6, 0.5, 0.2]), "box-form", "boxes[0].box"),
+    "numbers as texts": (set_box(["0.1", "0.2", "0.3", "0.4"]), "box-form", "boxes[0].box"),
+    "not a number": (set_box([0.1, 0.2, float("nan"), 0.4]), "box-form", "boxes[0].box"),
+    "an object as box": (set_box({"x": 1, "y": 2, "w": 3, "h": 4}), "box-form", "boxes[0].box"),
+    "two corners": (set_box([[0.1, 0.2], [0.3, 0.4]]), "box-form", "boxes[0].box"),
+    "a phrase on the other side": (wrong_side_phrase, "box-side", "phrases[0].boxes[0]"),
+    "a region on the other side": (wrong_side_region, "box-side", "regions.left apical zone"),
+    "words against regions": (words_against_regions, "box-side", "phrases[0].regions"),
+    "a region at the top": (region_at_the_top, "box-level", "regions.left costophrenic angle"),
+    "no mask": (missing_mask, "missing-mask", "masks[0].file"),
+    "a broken mask": (broken_mask, "unreadable-mask", "masks[0].file"),
+    "a mask of another shape": (set_mask(np.eye(50, 40) > 0), "mask-size", "masks[0].file"),
+    "a mask of half the size": (set_mask(np.eye(48, 48) > 0), "mask-size", "masks[0].file"),
+    "an empty mask": (set_mask(np.zeros((SIZE, SIZE), bool)), "mask-empty", "masks[0].file"),
+    "a full mask": (set_mask(np.ones((SIZE, SIZE), bool)), "mask-full", "masks[0].file"),
+    "a mask beside its box": (mask_beside_box, "mask-box", "phrases[0].mask"),
+    "an empty report": (set_field("text", "  "), "empty-report", "text"),
+    "an empty section": (set_field("sections", SECTIONS), "empty-section", "sections.impression"),
+    "an empty heading": (set_field("text", "FINDINGS:\n\nIMPRESSION: No change."), "empty-section", "text"),
+    "a number as polarity": (set_field("findings", {"edema": 1}), "label-value", "findings.edema"),
+    "a word as polarity": (set_field("findings", {"edema": "present"}), "label-value", "findings.edema"),
+    "a lateral view": (set_field("view", "LATERAL"), "label-value", "view"),
+    "an unknown view": (set_field("view", "PX"), "label-value", "view"),
+    "an unknown sex": (set_field("sex", "Y"), "label-value", "sex"),
+    "an age in days": (set_field("age", 20000), "label-value", "age"),
+    "DICOM's age": (set_field("age", "058Y"), "label-value", "age"),
+    "a patient's number": (set_field("patient", 17), "label-value", "patient"),
+    "labels in one text": (set_field("findings", "Effusion|Mass"), "label-value", "findings"),
+    "labels in one entry": (set_field("findings", ["Effusion|Mass"]), "label-name", "findings"),
+    "a misspelt label": (misspelt_label, "label-name", "findings"),
+    "a misspelt region": (misspelt_region, "label-name", "regions.lft lung"),
+    "a misspelt field": (misspelt_field, "field-name", "bboxes"),
+    "no finding, and one": (no_finding_and_one, "label-contradiction", "findings"),
+    "the same label yes and no": (yes_and_no, "label-contradiction", "findings"),
+    "a box of what is not there": (located_and_negative, "label-contradiction", "boxes[0].label"),
+    "a list as row": (lambda planting: planting.rows.insert(4, [1]), "row", None),  # type: ignore[arg-type]
+    "no id": (set_field("id", None), "row", "id"),
+    "a path out of the folder": (set_field("file", "../secret.png"), "row", "file"),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_found_where_it_is_and_nothing_else_is(planting: Planting, name: str) -> None:
+    plant, check, field = PLANTED[name]
+    del planting.rows[16:]
+    planting.rows[4]["masks"] = []
+    plant(planting)
+    result = planting.check()
+    assert found(result) == {(check, 5, field)}, [str(finding) for finding in result.findings]
+    assert result.total == 1
+
+
+def test_every_check_is_planted_or_tested_by_name() -> None:
+    told = Path(__file__).read_text(encoding="utf-8")
+    assert [check for check in CHECKS if f'"{check}"' not in told] == []
+
+
+def test_all_faults_of_a_row_are_found_not_only_the_first(planting: Planting) -> None:
+    row = planting.rows[4]
+    row["age"], row["view"], row["masks"] = "old", "LATERAL", []
+    row["boxes"] = [{"label": "mass", "box": [0.9, 0.2, 0.8, 0.4]}, {"label": "mass", "box": [0.5, 0.2, 0.5, 0.4]}]
+    row["findings"] = {"edema": "maybe"}
+    row["phrases"] = [{"text": "A mass.", "boxes": [[1, 2, 3]]}]
+    assert found(planting.check()) == {
+        ("label-value", 5, "age"), ("label-value", 5, "view"), ("box-order", 5, "boxes[0].box"),
+        ("box-size", 5, "boxes[1].box"), ("label-value", 5, "findings.edema"), ("box-form", 5, "phrases[0].boxes[0]"),
+    }  # fmt: skip
+
+
+def test_a_misspelt_split_is_told_from_a_split_of_its_own(planting: Planting) -> None:
+    patients = [row["patient"] for row in planting.rows]
+    lone = planting.row_where(lambda row: patients.count(row["patient"]) == 1 and row["split"] == "train")
+    planting.rows[lone]["split"] = "trian"
+    assert found(planting.check(images=False)) == {("split-name", lone + 1, "split")}
+    planting.rows[lone]["split"] = "boxes"
+    assert planting.check(images=False).total == 0
+
+
+def each_box(planting: Planting, change: Callable[[list[float]], list[float]]) -> int:
+    """Change every box of the manifest; returns how many there are."""
+    count = 0
+    for row in planting.rows:
+        for entry in row["boxes"]:
+            entry["box"], count = change(entry["box"]), count + 1
+        for phrase in row["phrases"]:
+            phrase["boxes"] = [change(box) for box in phrase["boxes"]]
+            count += len(phrase["boxes"])
+            phrase["mask"] = None
+        row["regions"] = {name: change(box) for name, box in row["regions"].items()}
+        count += len(row["regions"])
+    return count
+
+
+def only(result: CheckResult) -> str:
+    """Return the sentence on the layout of all boxes."""
+    (finding,) = [f for f in result.findings if f.check == "box-layout" and f.place.row is None]
+    assert finding.severity is Severity.ERROR
+    return finding.message
+
+
+def test_pixels_throughout_are_told_although_no_row_can_be_read(planting: Planting) -> None:
+    count = each_box(planting, lambda box: [round(value * SIZE) for value in box])
+    result = planting.check()
+    told = [f for f in result.findings if f.check == "box-scale"]
+    assert {f.check for f in result.findings} <= {"box-scale", "box-size"}
+    assert len(told) > 0.9 * count
+    assert all(f"looks like pixels: divide by the image's width {SIZE} and height {SIZE}" in f.message for f in told)
+
+
+def test_pixels_of_another_size_are_told_from_pixels_of_the_image(planting: Planting) -> None:
+    each_box(planting, lambda box: [round(value * 1024) for value in box])
+    messages = [f.message for f in planting.check(images=True).findings if f.check == "box-scale"]
+    assert messages
+    assert all("pixels of an image of 1024 or so, but this image has 96 x 96" in message for message in messages)
+
+
+def test_percent_are_told_from_pixels(planting: Planting) -> None:
+    for row in planting.rows:
+        planting.save_pixels(row["file"], np.kron(planting.pixels(row["file"]), np.ones((3, 3), np.uint8)))
+        row["masks"] = []
+    each_box(planting, lambda box: [100 * value for value in box])
+    messages = [f.message for f in planting.check().findings if f.check == "box-scale"]
+    assert messages
+    assert all("looks like percent: divide by 100" in message for message in messages)
+
+
+def test_width_and_height_throughout_are_told_also_for_boxes_that_pass(planting: Planting) -> None:
+    count = each_box(planting, lambda box: [box[0], box[1], box[2] - box[0], box[3] - box[1]])
+    result = planting.check(images=False)
+    assert f"all {count:,} boxes look like x, y, width, height" in only(result)
+    assert all("x, y, width, height" in f.message for f in result.findings if f.check == "box-order")
+
+
+def test_pixels_as_width_and_height_are_told_as_both(planting: Planting) -> None:
+    each_box(planting, lambda b: [SIZE * b[0], SIZE * b[1], SIZE * (b[2] - b[0]), SIZE * (b[3] - b[1])])
+    messages = [f.message for f in planting.check().findings if f.check == "box-scale"]
+    assert all("looks like pixels" in message and "x, y, width, height" in message for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda box: [1 - box[2], box[1], 1 - box[0], box[3]], "mirrored left to right"),
+        (lambda box: [box[1], box[0], box[3], box[2]], "y0, x0, y1, x1"),
+        (lambda box: [box[0], 1 - box[3], box[2], 1 - box[1]], "upside down"),
+    ],
+    ids=["mirrored", "transposed", "upside down"],
+)
+def test_the_layout_of_all_boxes_is_judged_by_counts(
+    planting: Planting, change: Callable[[list[float]], list[float]], expected: str
+) -> None:
+    for row in planting.rows:
+        row["masks"] = []
+    each_box(planting, change)
+    result = planting.check(images=False)
+    assert expected in only(result)
+    assert {f.check for f in result.findings} <= {"box-layout", "box-side", "box-level"}
+
+
+def test_boxes_divided_by_too_large_a_size_lie_in_a_corner(planting: Planting) -> None:
+    for row in planting.rows:
+        row["regions"], row["masks"] = {}, []
+    each_box(planting, lambda box: [value * 0.25 for value in box])
+    assert "top left quarter" in only(planting.check(images=False))
+
+
+def test_one_study_whose_regions_are_mirrored_is_told_as_a_whole(planting: Planting) -> None:
+    regions = planting.rows[4]["regions"]
+    planting.rows[4]["regions"] = {name: [1 - b[2], b[1], 1 - b[0], b[3]] for name, b in regions.items()}
+    planting.rows[4]["phrases"], planting.rows[4]["boxes"] = [], []
+    result = planting.check()
+    (layout,) = [f for f in result.findings if f.check == "box-layout"]
+    assert (layout.place.row, layout.field) == (5, "regions")
+    assert "mirrored" in layout.message
+    assert {f.place.row for f in result.findings} == {5}
+
+
+def mirror_images(planting: Planting, rows: Rows) -> None:
+    for row in rows:
+        planting.save_pixels(row["file"], planting.pixels(row["file"])[:, ::-1])
+
+
+def source_wide(result: CheckResult, check: str) -> list[Severity]:
+    return [f.severity for f in result.findings if f.check == check and f.place.row is None]
+
+
+def test_mirrored_images_are_told_by_the_hearts_side(planting: Planting) -> None:
+    mirror_images(planting, planting.rows)
+    result = planting.check()
+    assert source_wide(result, "mirrored-image") == [Severity.ERROR]
+    assert {f.check for f in result.findings} == {"mirrored-image"}
+
+
+def test_some_mirrored_images_among_many_are_told(planting: Planting) -> None:
+    mirror_images(planting, planting.rows[::3])
+    result = planting.check()
+    assert source_wide(result, "mirrored-image") == [Severity.WARNING]
+    struck = {row for f in result.findings if (row := f.place.row) is not None}
+    assert len(struck) >= 5
+    assert struck <= set(range(1, COUNT + 1, 3))
+
+
+@pytest.mark.parametrize(
+    ("change", "check"),
+    [
+        (lambda pixels: 255 - pixels, "inverted-image"),
+        (lambda pixels: pixels[::-1, ::-1], "turned-image"),
+        (lambda pixels: pixels.T, "turned-image"),
+    ],
+    ids=["inverted", "upside down", "on its side"],
+)
+def test_images_the_wrong_way_round_are_told(planting: Planting, change: Callable[[Any], Any], check: str) -> None:
+    for row in planting.rows:
+        row["masks"] = []
+        planting.save_pixels(row["file"], np.ascontiguousarray(change(planting.pixels(row["file"]))))
+    result = planting.check()
+    assert source_wide(result, check) == [Severity.ERROR]
+    assert {f.check for f in result.findings} == {check}
+
+
+@pytest.mark.parametrize("kind", ["noise", "ramp", "wave"])
+def test_nothing_is_said_of_the_sides_of_what_is_no_radiograph(planting: Planting, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[0:SIZE, 0:SIZE] / SIZE
+    for number, row in enumerate(planting.rows):
+        row["masks"], row["phrases"] = [], []
+        picture = {
+            "noise": rng.random((SIZE, SIZE)),
+            "ramp": x * (number + 1) / COUNT,
+            "wave": 0.5 + 0.5 * np.sin(x * 9 + y * 5 + number),
+        }[kind]
+        planting.save_pixels(row["file"], (picture * 255).astype(np.uint8))
+    assert found(planting.check()) <= {("blank-image", 1, "file")}
+
+
+def test_patients_are_compared_over_the_whole_file_whatever_the_address_selects(planting: Planting) -> None:
+    two_splits(planting)
+    for query, options in (("?split=val", {}), ("?split=train&limit=2", {}), ("", {"limit": 1})):
+        result = planting.check(query, images=False, **options)
+        assert found(result) == {("patient-splits", 5, "patient")}
+        assert result.rows == COUNT
+        assert result.studies < COUNT
+
+
+def test_only_the_selected_studies_are_looked_at(planting: Planting) -> None:
+    blank_image(planting)
+    wrong_side_phrase(planting)
+    (planting.folder / planting.rows[30]["file"]).unlink()
+    assert planting.check("?limit=4").total == 0
+    assert planting.check(limit=4).total == 0
+    assert planting.check(limit=5).total == 2
+    split = planting.rows[4]["split"]
+    other = "train" if split == "val" else "val"
+    assert {f.place.row for f in planting.check(f"?split={other}").findings} == {31}
+
+
+def test_without_images_files_are_missed_and_not_decoded(planting: Planting) -> None:
+    damage("file", b"no image")(planting)
+    (planting.folder / planting.rows[7]["file"]).unlink()
+    planting.rows[9]["file"] = planting.rows[8]["file"]
+    result = planting.check(images=False)
+    assert found(result) == {("missing-image", 8, "file"), ("duplicate-image", 10, "file")}
+    assert result.images == 0
+
+
+def test_findings_below_the_least_severity_are_left_out(planting: Planting) -> None:
+    wrong_side_phrase(planting)
+    blank_image(planting)
+    assert {f.check for f in planting.check(least=Severity.ERROR).findings} == {"blank-image"}
+    assert planting.check(least=Severity.WARNING).total == 2
+
+
+def test_the_same_image_in_two_splits_is_an_error(planting: Planting) -> None:
+    other = planting.row_where(lambda row: row["split"] != planting.rows[0]["split"])
+    planting.save(planting.rows[other]["file"], (planting.folder / planting.rows[0]["file"]).read_bytes())
+    planting.rows[other]["masks"] = []
+    (finding,) = [f for f in planting.check().findings if f.check == "duplicate-image"]
+    assert finding.severity is Severity.ERROR
+
+
+def test_an_archive_is_checked_as_its_folder_is(planting: Planting, tmp_path: Path) -> None:
+    import tarfile
+
+    planting.rows[4]["file"] = "images/none.png"
+    set_box([10, 20, 60, 80])(planting)
+    folder = planting.check()
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.add(planting.folder, arcname=".")
+    assert found(check_source(f"manifest:{tmp_path / 'a.tar'}")) == found(folder)
+    assert ("missing-image", 5, "file") in found(folder)
+
+
+def test_an_address_that_selects_nothing_is_an_error_of_its_own(planting: Planting) -> None:
+    with pytest.raises(InputError, match="has the split 'tset'"):
+        planting.check("?split=tset")
+    with pytest.raises(InputError, match="limt"):
+        planting.check("?limt=3")
+
+
+class Listed(Source):
+    """A source of one's own, as other readers are: studies, and problems of what was left out."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(str(address))
+        image = np.random.default_rng(0).random((64, 64)).astype(np.float32)
+        splits = ("train", "val", "val")
+        self.studies = [
+            Study(f"s{n}", lambda n=n: np.roll(image, n), patient="p0" if n < 2 else "p2", split=split)  # type: ignore[misc]
+            for n, split in enumerate(splits)
+        ]
+        wanted = address.parameters.get("split")
+        self.studies = [study for study in self.studies if wanted in (None, study.split)]
+        self.studies[-1] = Study(
+            "s2", self.studies[-1].load, patient="p2", split="val", regions={"left lung": Box(0.1, 0.2, 0.4, 0.8)}
+        )
+        self.problems.append(Problem("boxes.csv", 17, "x_max", "the box leaves the image: 2000 of 1024"))
+
+    @property
+    def ids(self) -> list[str]:
+        return [study.id for study in self.studies]
+
+    def _build(self, position: int) -> Study:
+        return self.studies[position]
+
+    def _position(self, study_id: str) -> int | None:
+        return self.ids.index(study_id) if study_id in self.ids else None
+
+
+@pytest.fixture
+def listed() -> Iterator[None]:
+    register_source("listed-test", Listed)
+    yield
+    del _openers["listed-test"]
+
+
+@pytest.mark.usefixtures("listed")
+@pytest.mark.parametrize("query", ["", "?split=val"])
+def test_any_source_is_checked_by_what_it_yields_and_what_it_leaves_out(query: str) -> None:
+    result = check_source(f"listed-test{query}")
+    told = {(f.check, f.place.study, f.place.row, f.field) for f in result.findings}
+    assert told == {
+        ("box-range", None, 17, "x_max"), ("patient-splits", "s1", None, "patient"),
+        ("box-side", "s2", None, "regions.left lung"),
+    }  # fmt: skip
+    assert result.rows == 3
+
+
+def test_every_check_is_documented() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert [check for check in CHECKS if f"`{check}`" not in page] == []
+    for check, (severity, _) in CHECKS.items():
+        assert f"| `{check}` | {severity}" in page, check
+
+
+def test_findings_are_capped_and_counted(planting: Planting, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rightlung.studies.checks import finding
+
+    monkeypatch.setattr(finding, "MOST_KEPT", 5)
+    for row in planting.rows:
+        row["sex"] = "?!"
+    result = planting.check(images=False)
+    assert (result.total, len(result.findings)) == (COUNT, 5)
+    assert copy.deepcopy(result.as_dict())["checks"] == {"label-value": COUNT}

@@ -1,0 +1,70 @@
+"""Sizes and header facts of image files against what the files were written with."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from rightlung.core import InputError
+from rightlung.studies.headers import read_header, years
+from rightlung.studies.images import read_image
+from tests.studies.readers.published import write_dicom
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg"])
+def test_size_is_height_and_width(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    Image.fromarray(np.zeros((7, 5), dtype=np.uint8)).save(path)
+    assert read_header(path, "a").size == (7, 5) == read_image(path).shape
+
+
+def test_a_turned_jpeg_has_the_size_of_the_upright_image(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = tmp_path / "a.jpg"
+    Image.fromarray(np.zeros((7, 5), dtype=np.uint8)).save(path, exif=exif)
+    assert read_header(path, "a").size == (5, 7) == read_image(path).shape
+
+
+def test_dicom_facts(tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    write_dicom(path, (7, 5), PatientAge="006M", PatientSex="o", ViewPosition="pa", PatientID="secret")
+    header = read_header(path, "a")
+    assert (header.size, header.age, header.sex, header.view) == ((7, 5), 0.5, "O", "PA")
+    assert "secret" not in repr(header)
+
+
+@pytest.mark.parametrize(
+    ("text", "age"),
+    [
+        ("043Y", 43.0),
+        ("43", 43.0),
+        ("", None),
+        ("000Y", None),
+        ("0", 0.0),
+        ("052W", 52 * 7 / 365.25),
+        ("x", None),
+        ("999Y", None),
+    ],
+)
+def test_ages(text: str, age: float | None) -> None:
+    assert years(text) == (None if age is None else pytest.approx(age))
+
+
+def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(b"GIF89a")
+    with pytest.raises(InputError, match=r"^that file is not an image in DICOM, PNG or JPEG format"):
+        read_header(path, "that file")
+    path.write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 50)
+    with pytest.raises(InputError, match=r"^that file is not a readable DICOM file"):
+        read_header(path, "that file")
+    with pytest.raises(InputError, match="does not exist"):
+        read_header(tmp_path / "b.png", "that file")
+    buffer = io.BytesIO()
+    Image.fromarray(np.zeros((7, 5), dtype=np.uint8)).save(buffer, "JPEG")
+    path.write_bytes(buffer.getvalue()[:30])
+    with pytest.raises(InputError, match=r"^that file is not a readable JPEG"):
+        read_header(path, "that file")

@@ -1,0 +1,78 @@
+"""Files inside zip archives, read in place."""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from rightlung.core import InputError
+from rightlung.studies.storage import RandomAccessFile
+from rightlung.studies.zips import Member, StoredMember, members
+
+
+def stored(path: Path, member: Member) -> StoredMember:
+    place = member.offset, member.stored, member.size, member.method
+    return StoredMember(RandomAccessFile(str(path)), member.name, *place)
+
+
+def write(path: Path, files: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return path
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_every_member_comes_out_as_the_standard_library_gives_it(tmp_path: Path, method: int) -> None:
+    files = {"a.txt": b"one" * 1000, "folder/b.txt": "zwölf".encode(), "c/d/e.bin": bytes(range(256)) * 40}
+    path = write(tmp_path / "x.zip", {**files, "__MACOSX/._a.txt": b"litter"}, method)
+    found = {member.name: stored(path, member) for member in members(path)}
+    with zipfile.ZipFile(path) as archive:
+        assert {name: pickle.loads(pickle.dumps(file)).read(name) for name, file in found.items()} == {
+            name: archive.read(name) for name in files
+        }
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../up.txt", "a/../../b"])
+def test_names_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"x.zip is refused: file"):
+        list(members(write(tmp_path / "x.zip", {name: b"x"})))
+
+
+def test_what_is_no_archive_or_not_there_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(b"not a zip")
+    with pytest.raises(InputError, match=r"x.zip cannot be read: File is not a zip file"):
+        list(members(tmp_path / "x.zip"))
+    with pytest.raises(InputError, match=r"y.zip does not exist"):
+        list(members(tmp_path / "y.zip"))
+
+
+def test_a_member_that_unpacks_to_more_than_it_says_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.zip", {"a": bytes(10_000_000)})
+    (member,) = members(path)
+    honest = stored(path, member)
+    with pytest.raises(InputError, match="more than the limit of 1,000"):
+        honest.read("a", max_bytes=1000)
+    liar = StoredMember(honest.archive, "a", member.offset, member.stored, 100, member.method)
+    with pytest.raises(InputError, match="does not have the 100 bytes"):
+        liar.read("a", max_bytes=1000)
+
+
+def test_damage_and_other_compressions_are_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.zip", {"a": b"some text, " * 50})
+    (member,) = members(path)
+    moved = StoredMember(RandomAccessFile(str(path)), "a", member.offset + 1, member.stored, member.size, member.method)
+    with pytest.raises(InputError, match="damaged or was replaced"):
+        moved.read("a")
+    data = bytearray(path.read_bytes())
+    data[36:44] = b"\xff" * 8
+    path.write_bytes(data)
+    with pytest.raises(InputError, match="a is damaged"):
+        stored(path, member).read("a")
+    path = write(tmp_path / "y.zip", {"a": b"some text, " * 50}, zipfile.ZIP_LZMA)
+    (member,) = members(path)
+    with pytest.raises(InputError, match="compressed by method 14"):
+        stored(path, member).read("a")

@@ -1,0 +1,134 @@
+"""Weights that blow up, memory that is too small, another number of processes: nothing spoilt is kept, all is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rightlung.core import InputError
+from rightlung.training import loop
+from rightlung.training.checkpoint import last_checkpoint, save_checkpoint
+from rightlung.training.loop import Machine, train
+from rightlung.training.pools import Pool
+from rightlung.training.trouble import load_batch
+from tests.training.recipes import quiet, small
+from tests.training.tiny import Tiny
+
+VALIDATION = "data.validation={source: 'phantom?count=8&seed=12', every: 1, pool: 8}"
+
+
+def run(folder: Path, *changes: str, resume: bool = False, name: str = "run") -> loop.Outcome:
+    machine = Machine(accelerator="cpu")
+    return train(small(folder, *changes), folder / name, resume=resume, machine=machine, progress=quiet())
+
+
+def nothing_kept(folder: Path) -> bool:
+    return last_checkpoint(folder / "checkpoints") is None and not (folder / "model").exists()
+
+
+@pytest.mark.parametrize("steps", [2, 6])
+def test_a_gradient_that_is_no_number_is_noticed_without_clipping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    before, called = Tiny.forward, 0
+
+    def forward(self: Tiny, *arguments: Any) -> dict[str, torch.Tensor]:
+        nonlocal called
+        terms = before(self, *arguments)
+        called += 1
+        if called == 2:  # the root of 0 is 0, and its slope no number
+            terms["global"] = terms["global"] + (self.words.weight.sum() * 0).sqrt()
+        return terms
+
+    monkeypatch.setattr(Tiny, "forward", forward)
+    with pytest.raises(InputError, match=r"at step 2, at a learning rate of 0.01: the gradient; studies"):
+        run(tmp_path, "optimiser.clip=0", f"schedule.steps={steps}", "log_every=20", "checkpoint_every=20")
+    assert len(load_batch(tmp_path / "run" / "failed-step-2")) == 4
+    assert nothing_kept(tmp_path / "run")
+
+
+@pytest.mark.parametrize("further", [[], [VALIDATION]])
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_weights_that_blow_up_in_the_last_step_are_never_kept(tmp_path: Path, name: str, further: list[str]) -> None:
+    changes = [f"optimiser={{name: {name}, rate: 1e30, clip: 0}}", "schedule={steps: 1}", *further]
+    said = r"the loss stopped being a number at step 1, at a learning rate of 1e\+30: .*studies phantom-11-"
+    with pytest.raises(InputError, match=said):
+        run(tmp_path, *changes)
+    assert len(load_batch(tmp_path / "run" / "failed-step-1")) == 4
+    assert nothing_kept(tmp_path / "run")
+
+
+def test_a_validation_loss_that_is_no_number_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = Tiny.forward
+
+    def forward(self: Tiny, batch: Any, gather: Any = None) -> dict[str, torch.Tensor]:
+        terms = before(self, batch, gather)
+        judged = any(name.startswith("phantom-12-") for name in batch.ids)
+        return {name: value * float("inf") for name, value in terms.items()} if judged else terms
+
+    monkeypatch.setattr(Tiny, "forward", forward)
+    with pytest.raises(InputError, match=r"at step 1, .*: validation global inf.*; studies phantom-12-"):
+        run(tmp_path, VALIDATION)
+    assert nothing_kept(tmp_path / "run")
+
+
+def test_a_rate_beyond_single_precision_is_answered_with_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"at step 1, at a learning rate of 1e\+38: more than single precision"):
+        run(tmp_path, "optimiser.rate=1e38", "schedule={steps: 1}")
+    assert nothing_kept(tmp_path / "run")
+
+
+def test_spoilt_weights_of_an_old_checkpoint_do_not_become_a_model(tmp_path: Path) -> None:
+    run(tmp_path, "schedule.steps=1")
+    checkpoint = last_checkpoint(tmp_path / "run" / "checkpoints")
+    assert checkpoint is not None
+    spoilt = {name: value * float("nan") for name, value in checkpoint.tensors.items()}
+    save_checkpoint(tmp_path / "run" / "checkpoints", replace(checkpoint, tensors=spoilt))
+    (tmp_path / "run" / "finished.json").unlink()
+    with pytest.raises(InputError, match="the weights after step 1 are no numbers"):
+        run(tmp_path, "schedule.steps=1", resume=True)
+
+
+def test_a_run_goes_on_in_as_many_processes_as_it_began_in(tmp_path: Path) -> None:
+    run(tmp_path, "schedule.steps=1")
+    checkpoint = last_checkpoint(tmp_path / "run" / "checkpoints")
+    assert checkpoint is not None
+    assert checkpoint.facts["processes"] == 1
+    save_checkpoint(tmp_path / "run" / "checkpoints", replace(checkpoint, facts={**checkpoint.facts, "processes": 2}))
+    (tmp_path / "run" / "finished.json").unlink()
+    with pytest.raises(InputError, match=r"began in 2 processes and would go on in 1 process, .*--devices and --nodes"):
+        run(tmp_path, "schedule.steps=1", resume=True)
+
+
+def no_memory(*arguments: object, **named: object) -> None:
+    raise torch.OutOfMemoryError("no memory left")
+
+
+def test_too_little_memory_for_a_pool_is_answered_with_a_smaller_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pool, "filled", no_memory)
+    said = r"cpu has too little memory to hold the 16 studies of data.train\[0\], .*--set data.train\[0\].pool=8"
+    with pytest.raises(InputError, match=said):
+        run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("torch.optim.AdamW.step", "too little memory to move the weights at step 1; a smaller batch.size"),
+        ("rightlung.training.loop.validate", "too little memory to validate with 4 images at a time; a smaller"),
+        ("rightlung.training.loop._seen_again", "too little memory to look at a batch of 4 again; a smaller"),
+    ],
+)
+def test_too_little_memory_after_a_batch_is_said_to_be_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, said: str
+) -> None:
+    monkeypatch.setattr(where, no_memory)
+    with pytest.raises(InputError, match=said):
+        run(tmp_path, VALIDATION)
+    assert nothing_kept(tmp_path / "run")
