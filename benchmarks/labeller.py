@@ -373,7 +373,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", nargs="?")
     parser.add_argument("--resamples", type=int, default=2000)
-    parser.add_argument("--val", action="store_true", help="measure val, too, which is looked at once")
+    parser.add_argument("--val", action="store_true", help="measure val, too, on which nothing is to be tuned")
     arguments = parser.parse_args()
     if arguments.path:
         measure(arguments.path, arguments.resamples, arguments.val)

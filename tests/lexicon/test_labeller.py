@@ -78,6 +78,14 @@ class TestNoFinding:
     def test_holds_with_what_chexpert_has_no_observation_for(self) -> None:
         assert observations("Emphysema. Tortuous aorta.")["No Finding"] == "positive"
 
+    @pytest.mark.parametrize(
+        "text",
+        ["The lungs are not clear.", "Heart size is not normal.", "Costophrenic angles are not sharp.",
+         "The chest is not normal.", "Edema has largely resolved."],
+    )  # fmt: skip
+    def test_does_not_hold_where_what_is_normal_is_denied_or_what_is_there_has_not_gone(self, text: str) -> None:
+        assert observations(text)["No Finding"] is None
+
     @pytest.mark.parametrize("text", ["", "   \n", "INDICATION: Cough."])
     def test_nothing_said_gives_no_label_at_all(self, text: str) -> None:
         assert set(observations(text).values()) == {None}
@@ -91,6 +99,25 @@ class TestReports:
     def test_indication_and_history_are_not_read(self) -> None:
         text = "INDICATION: Pneumonia, effusion.\nHISTORY: Known mass.\nFINDINGS: Clear lungs.\nIMPRESSION: No edema."
         assert said_of(text) == {"Lung Opacity": "negative", "Edema": "negative"}
+
+    @pytest.mark.parametrize(
+        "report",
+        [
+            "FINDINGS: Lungs clear. ADDENDUM: There is in fact a left rib fracture.",
+            {"findings": "Lungs clear.", "addendum": "There is in fact a left rib fracture."},
+            Report("", {"findings": "Lungs clear.", "addendum": "There is in fact a left rib fracture."}),
+            "ADDENDUM: INDICATION: Edema.\nFINDINGS: Rib fracture.\n________\nFINAL REPORT\nFINDINGS: Lungs clear.",
+        ],
+    )
+    def test_an_addendum_is_read_without_why_the_image_was_taken(self, report: str | dict[str, str] | Report) -> None:
+        labels = observations(report)
+        assert {name: label for name, label in labels.items() if label} == {
+            "Lung Opacity": "negative",
+            "Fracture": "positive",
+        }
+
+    def test_a_wet_read_is_not_read(self) -> None:
+        assert said_of("WET READ: Pneumonia.\n________\nFINDINGS: Lungs clear.") == {"Lung Opacity": "negative"}
 
     def test_sections_by_name_and_a_report_give_the_same_as_the_text(self) -> None:
         text = "INDICATION: Pneumonia.\nFINDINGS: Small effusion.\nIMPRESSION: No pneumothorax."
@@ -134,7 +161,7 @@ class TestReports:
         texts = ["No effusion.", "Small effusion."]
         assert [labels["Pleural Effusion"] for labels in label_reports(texts)] == ["negative", "positive"]
 
-    @pytest.mark.parametrize("report", [3, None, ["No effusion."], {"findings": 7}])
+    @pytest.mark.parametrize("report", [3, None, ["No effusion."], {"findings": 7}, {"addendum": 7}])
     def test_what_is_no_report_is_an_error_that_says_so(self, report: object) -> None:
         with pytest.raises(InputError, match="report"):
             observations(report)  # type: ignore[arg-type]
@@ -188,6 +215,10 @@ class TestPlaces:
         ]
         assert sentence.findings == {"pneumothorax": "positive"}
         assert sentence.side == "both"
+
+    def test_an_exception_gives_the_finding_before_it_its_side(self) -> None:
+        (mention,) = read_sentence("No effusion except a trace on the left.").mentions
+        assert (mention.polarity, mention.side) == ("positive", "left")
 
     def test_a_finding_without_sides_takes_none(self) -> None:
         first, second = read_sentence("Cardiomegaly and left effusion.").mentions

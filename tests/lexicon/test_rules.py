@@ -26,6 +26,11 @@ class TestWords:
             "right", "sided", "effusion", "[", "small", "]", ";", "s/p", "cabg",
         ]  # fmt: skip
 
+    def test_a_full_stop_between_two_words_divides_them_and_one_in_a_number_does_not(self) -> None:
+        assert words_of("No effusion.edema of 1.5 cm, e.g. mild.") == [
+            "no", "effusion", ";", "edema", "of", "1", "5", "cm", ",", "e", "g", "mild",
+        ]  # fmt: skip
+
     def test_short_negations_are_taken_apart(self) -> None:
         assert words_of("isn't, doesn’t") == ["is", "not", ",", "doe", "not"]
 

@@ -49,6 +49,15 @@ def headed(findings: str, impression: str) -> str:
         ("**Findings**: ", "**Impression**: "),
         ("## Findings\n", "## Impression\n"),
         ("[FINDINGS]\n", "[IMPRESSION]\n"),
+        ("[FINDINGS] ", "[Impression]: "),
+        ("<FINDINGS> ", "<IMPRESSION>"),
+        ("FINDINGS= ", "IMPRESSION = "),
+        ("FINDINGS; ", "Impression; "),
+        ("F I N D I N G S: ", "I M P R E S S I O N:\n "),
+        ("Findings: ", "Imp: "),
+        ("FINDINGS: ", "IMP: "),
+        ("Findings: ", "Opinion: "),
+        ("Findings: ", "Summary: "),
         ("=== FINDINGS ===\n", "=== IMPRESSION ===\n"),
         ("__FINDINGS__:\n", "__IMPRESSION__:\n"),
         ("FINDINGS :  ", "IMPRESSION :  "),
@@ -116,6 +125,28 @@ def test_headings_are_found_on_one_line() -> None:
         "findings": "Clear lungs.",
         "impression": "Normal.",
     }
+
+
+def test_headings_in_brackets_are_found_on_one_line() -> None:
+    assert report_sections("<FINDINGS> Clear lungs. [IMPRESSION] Normal. <b>No</b> change.") == {
+        "findings": "Clear lungs.",
+        "impression": "Normal. <b>No</b> change.",
+    }
+
+
+@pytest.mark.parametrize("heading", ["Impression - ", "IMPRESSION:", "Impression – "])
+def test_a_numbered_list_may_follow_its_heading_at_once(heading: str) -> None:
+    assert report_sections(f"INDICATION: Cough.\n{heading}1) Normal. 2) Old scar.") == {
+        "indication": "Cough.",
+        "impression": "1) Normal. 2) Old scar.",
+    }
+
+
+@pytest.mark.parametrize("rule", ["\n______", " ______________", "\n ________________\n"])
+def test_a_rule_is_no_part_of_the_addendum_before_it(rule: str) -> None:
+    assert report_sections(f"FINDINGS: Clear.\nADDENDUM: A nodule, told to ___.{rule}")["addendum"] == (
+        "A nodule, told to ___."
+    )
 
 
 def test_small_words_in_wrapped_text_are_no_headings() -> None:

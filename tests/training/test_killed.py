@@ -8,10 +8,12 @@ import multiprocessing.process
 import os
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rightlung.training import checkpoint
 from rightlung.training.loop import Machine, train
@@ -24,8 +26,6 @@ CHANGES = ("schedule.steps=12", "checkpoint_every=3", "log_every=2")
 
 def _train(folder: Path, waits: str) -> None:
     """Train in a process of its own, which waits to be killed where ``waits`` says."""
-    import torch
-
     torch.set_num_threads(1)
     before = checkpoint.bring_to_disk
     count = 0
@@ -66,6 +66,15 @@ def _train(folder: Path, waits: str) -> None:
 def _wait(folder: Path) -> None:
     (folder / "waiting").touch()
     time.sleep(600)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """As in the processes that are killed: sums come out the same bit for bit only if divided the same."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
 """What headings of radiology reports are called: the one home of their spellings.
 
-A heading is compared after `normalised`: case, brackets, plural "(s)", ``&`` and ``/`` make no difference. Upper-case
-headings may be misspelt ("IMPRESSON"), may name their section among other words ("CHEST FINDINGS"), and may be titles
-of the images ("PORTABLE AP CHEST"), under which MIMIC-CXR's reports tell their findings.
+A heading is compared after `normalised`: case, brackets, plural "(s)", ``&`` and ``/``, and blanks between all its
+letters make no difference. Upper-case headings may be misspelt ("IMPRESSON"), may name their section among other words
+("CHEST FINDINGS"), and may be titles of the images ("PORTABLE AP CHEST"), under which MIMIC-CXR's reports tell their
+findings.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from functools import cache
 SECTIONS: dict[str, tuple[str, ...]] = {
     "findings": ("findings", "finding", "report", "description", "observations", "reference findings"),
     "impression": (
-        "impression", "impressions", "conclusion", "conclusions", "findings and impression", "impression and findings",
-        "findings and impressions", "findings and conclusion", "summary", "opinion", "diagnosis", "interpretation",
-        "impression and recommendations", "impression and plan", "assessment",
+        "impression", "impressions", "imp", "conclusion", "conclusions", "findings and impression",
+        "impression and findings", "findings and impressions", "findings and conclusion", "summary", "opinion",
+        "diagnosis", "interpretation", "impression and recommendations", "impression and plan", "assessment",
     ),
     "indication": (
         "indication", "indications", "clinical indication", "clinical indications", "indication for study",
@@ -65,8 +66,8 @@ _NAMES = {spelling: name for name, spellings in SECTIONS.items() for spelling in
 IN_PASSING = frozenset({
     "approved by", "assessment", "attending", "cc", "comment", "comments", "communication", "date", "description",
     "diagnosis", "dictated by", "follow up", "follow-up", "interpretation", "interpreted by", "limitations", "note",
-    "observations", "opinion", "plan", "procedure", "projections", "protocol", "radiologist", "read by", "reason",
-    "report", "signed by", "study", "summary", "time", "views",
+    "observations", "plan", "procedure", "projections", "protocol", "radiologist", "read by", "reason",
+    "report", "signed by", "study", "time", "views",
 })  # fmt: skip
 """Headings that need their capitals and their colon."""
 # Headings of one organ divide the findings, and begin them where no heading does.
@@ -89,6 +90,7 @@ _MAIN = (
     "clinical information", "clinical indication", "examination", "exam", "reason for exam", "reason for examination",
     "recommendation", "recommendations", "recommendation(s)", "notification", "addendum", "wet read", "final report",
 )  # fmt: skip
+_SPACED = re.compile(r"(?:[A-Z] )+[A-Z]")
 
 
 def _alternatives(names: tuple[str, ...]) -> str:
@@ -121,6 +123,8 @@ def normalised(heading: str) -> str:
     >>> normalised(" FINDINGS / Impression(s) ")
     'findings and impressions'
     """
+    if _SPACED.fullmatch(heading):
+        heading = heading.replace(" ", "")
     text = heading.casefold().replace("(s)", "s")
     text = re.sub(r"\s*[&/+]\s*", " and ", text)
     return " ".join(re.sub(r"[^a-z0-9, -]", " ", text).split()).strip(" -,")

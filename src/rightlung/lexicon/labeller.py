@@ -11,7 +11,9 @@ their words stand in ``data/mentions.toml`` and ``data/cues.toml``. Where the cl
 - Granulomas are nodules, so Lung Lesion; fibrosis is Lung Opacity and not Pleural Other (see ``data/findings.toml``).
 - A text that says nothing has no label at all; there, it is No Finding.
 
-Only findings and impression are read: why the image was taken says nothing about what it shows.
+Only findings, impression and addenda are read: why the image was taken says nothing about what it shows. What an
+addendum adds is therefore labelled, and rules out No Finding. What it takes back stays: present beats denied, wherever
+it stands.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from rightlung.lexicon.findings import FINDINGS, broader_findings
 from rightlung.lexicon.headings import TELLING
 from rightlung.lexicon.placing import FindingSide, places_of
 from rightlung.lexicon.rules import PARTS, STATE, STRUCTURE, Part, Rules, rules
-from rightlung.lexicon.sections import telling_text
+from rightlung.lexicon.sections import added_text, report_sections
 from rightlung.lexicon.sentences import split_sentences
 from rightlung.lexicon.statements import Event, Judgement, Said, judge, statements
 from rightlung.lexicon.wording import words_of
@@ -85,7 +87,7 @@ def _strengthen(said: dict[str, Judgement], name: str, polarity: Judgement) -> N
 
 
 def telling_sentences(report: str | Report | Mapping[str, str | None]) -> list[str]:
-    """Return the sentences of findings and impression of a report: its text, its sections by name, or a `Report`."""
+    """Return the sentences of findings, impression and addenda of a report: a text, sections by name, or a `Report`."""
     return [sentence for _, sentence in _told(report)]
 
 
@@ -114,18 +116,24 @@ def _statements(sentence: str, heading: str, known: Rules) -> tuple[list[str], l
 
 def _telling_parts(report: str | Report | Mapping[str, str | None]) -> list[str]:
     if isinstance(report, str):
-        return telling_text(report)
+        return _told_in(report_sections(report))
     sections = report if isinstance(report, Mapping) else getattr(report, "sections", None)
     if not isinstance(sections, Mapping):
         raise InputError(f"a report must be a text, its sections by name, or a Report; got {report!r}")
     named = {str(name).strip().casefold(): text for name, text in sections.items()}
-    told = [text for name in TELLING if (text := named.get(name))]
-    for text in told:
-        if not isinstance(text, str):
+    for name in (*TELLING, "addendum"):
+        if (text := named.get(name)) and not isinstance(text, str):
             raise InputError(f"a section of a report must be a text; got {text!r}")
+    told = _told_in(named)
     if told or isinstance(report, Mapping):
         return told
-    return telling_text(report.text)
+    return _told_in(report_sections(report.text))
+
+
+def _told_in(sections: Mapping[str, str | None]) -> list[str]:
+    told = [text for name in TELLING if (text := sections.get(name))]
+    added = sections.get("addendum")
+    return [*told, *added_text(added)] if added else told
 
 
 def read_sentence(text: str, parts: tuple[Part, ...] = PARTS) -> ReadSentence:
@@ -173,7 +181,7 @@ def _settle(
 def read_report(
     report: str | Report | Mapping[str, str | None], parts: tuple[Part, ...] = PARTS
 ) -> tuple[ReadSentence, ...]:
-    """Read every sentence of a report's findings and impression."""
+    """Read every sentence of a report's findings, impression and addenda."""
     known = rules(parts)
     return tuple(_read(sentence, heading, known) for heading, sentence in _told(report))
 
@@ -184,8 +192,9 @@ def observations(
     """Return CheXpert's 14 observations; blank is None.
 
     "No Finding" is positive where none of the 12 findings is present or uncertain (support devices may be there), and
-    blank otherwise. With ``hierarchy``, what is present makes present what it is a kind of (consolidation is a lung
-    opacity), as in the labels that radiologists gave CheXpert's test set; the classic labeller does not.
+    blank otherwise, as it is where the chest is said not to be normal. With ``hierarchy``, what is present makes
+    present what it is a kind of (consolidation is a lung opacity), as in the labels that radiologists gave CheXpert's
+    test set; the classic labeller does not.
 
     >>> {name: said for name, said in observations("Heart size is normal. Small left effusion.").items() if said}
     {'Cardiomegaly': 'negative', 'Pleural Effusion': 'positive'}
@@ -198,10 +207,10 @@ def observations(
         for finding, polarity in _judged(sentence, heading, parts):
             for label in _labels(finding, polarity, known, hierarchy):
                 _strengthen(found, label, polarity)
-    found.pop("No Finding", None)
+    abnormal = found.pop("No Finding", None) == "negative"  # "the chest is not normal"
     pathologies = (polarity for label, polarity in found.items() if label != "Support Devices")
     labelled: dict[str, Judgement | None] = {label: found.get(label) for label in OBSERVATIONS}
-    if anything and all(polarity == "negative" for polarity in pathologies):
+    if anything and not abnormal and all(polarity == "negative" for polarity in pathologies):
         labelled["No Finding"] = "positive"
     return labelled
 

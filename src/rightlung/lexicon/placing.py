@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, cast
 
 from rightlung.lexicon.regions import REGIONS
-from rightlung.lexicon.rules import AND, BOUNDARY, COMMA, OR, VERB, Place, Rules
+from rightlung.lexicon.rules import AND, BOUNDARY, COMMA, EXCEPTION, OR, VERB, Place, Rules
 from rightlung.lexicon.statements import Event, Said
 
 FindingSide = Literal["left", "right", "both"]
@@ -19,7 +19,7 @@ _PAIRED_ZONES = {
     "lung": "lungs", "upper lung zone": "upper lung zones", "mid lung zone": "middle lung zones",
     "lower lung zone": "lower lung zones", "apical zone": "apical zones",
 }  # fmt: skip
-_DIVIDING = (COMMA, AND, OR, BOUNDARY, VERB)
+_DIVIDING = (COMMA, AND, OR, BOUNDARY, EXCEPTION, VERB)
 
 
 def places_of(words: list[str], said: list[Said], events: list[Event], rules: Rules) -> tuple[list[Placed], list[str]]:
@@ -61,7 +61,7 @@ def _owner(words: list[str], said: list[Said], divisions: list[tuple[int, int]],
             after = index
     if before is None or after is None:
         return after if before is None else before
-    if any(kind == BOUNDARY and said[before].end <= at <= start for at, kind in divisions):
+    if any(kind in (BOUNDARY, EXCEPTION) and said[before].end <= at <= start for at, kind in divisions):
         return after
     divided_at = max((at for at, _ in divisions if said[before].end <= at < start), default=said[before].end)
     if not _PREPOSITIONS.isdisjoint(words[divided_at:start]):

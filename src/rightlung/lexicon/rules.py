@@ -24,12 +24,12 @@ Part = Literal["base", "first", "second"]
 PARTS: Final[tuple[Part, ...]] = ("base", "first", "second")
 
 NEUTRAL, MENTION, STRUCTURE, STATE, NEGATION, NEGATED, DOUBT, DOUBTED = range(8)
-EITHER, PASSING, BOUNDARY, RESET, VERB, COMMA, AND, OR, LISTING = range(8, 17)
+EITHER, PASSING, BOUNDARY, RESET, VERB, COMMA, AND, OR, LISTING, EXCEPTION = range(8, 18)
 
 _CUES = {
     "negation": NEGATION, "negated": NEGATED, "doubt": DOUBT, "doubted": DOUBTED, "either": EITHER, "neutral": NEUTRAL,
     "passing": PASSING, "boundary": BOUNDARY, "reset": RESET, "verb": VERB,
-    "listing": LISTING,
+    "listing": LISTING, "exception": EXCEPTION,
 }  # fmt: skip
 _JOINS = {",": COMMA, "and": AND, "as well as": AND, "plus": AND, "or": OR, "/": OR}
 # Names of findings that a sentence uses for something else, or that swallow words which decide what is said.

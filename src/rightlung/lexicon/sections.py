@@ -1,8 +1,9 @@
 """Cutting a report into its sections, however its headings are written, and where some or all of them are missing.
 
 A heading stands at the start of a line: in capitals, with one capital, or in small letters after a finished line; with
-a colon or a dash, or alone on its line; numbered or decorated (``2. FINDINGS:``, ``**Impression**``). In capitals and
-with a colon it is also found in the middle of a line, where line ends were lost. `headings` knows what they are called.
+a colon or a dash, or alone on its line; numbered or decorated (``2. FINDINGS:``, ``**Impression**``), in square or
+angle brackets, the main ones also with ``=`` or ``;``. In capitals and with a colon, or in brackets, it is also found
+in the middle of a line, where line ends were lost. `headings` knows what they are called.
 
 The rules for what is missing follow the behaviour of the splitter that MIMIC-CXR's labels were made with
 (MIT-LCP/mimic-cxr, ``txt/section_parser.py``), in our own words and with these departures, each for a fault seen there:
@@ -38,12 +39,17 @@ Part = Literal["report", "addendum", "wet read"]
 
 _PREAMBLE = "preamble"
 _LINE = re.compile(r"[^\r\n\x85\u2028\u2029]*")
-_RULE = re.compile(r"\s*[_=*~-]{8,}\s*")
+_RULE = re.compile(r"\s*(?:_{5,}|[_=*~-]{8,})\s*")
+_RULE_AFTER = re.compile(r"\s[_=*~-]{5,}$")  # three underscores are a de-identified word
 _BEFORE = re.compile(r"[\s*#=\[<_|>-]*(?:(?:\d{1,2}|[IVX]{1,4}|[A-H])[.)]\s+)?[*#\[_]*")
 _LABEL = re.compile(r"([A-Za-z][A-Za-z0-9 ,/&()'+.-]{1,60}?)\s*(?:[\]*#_=]*\s*:[*_]*|\s[-–—]\s)")
 _ALONE = re.compile(r"([A-Za-z][A-Za-z /&()]{2,40}?)[\s*#=\]_<>-]*")
 _BARE = re.compile(rf"({MAIN_UPPER})\s+(?=[A-Z0-9\"'_(])")
-_INNER = re.compile(rf"(?<![\w/&-])({MAIN_UPPER})\s*:|(?<=[.!?])\s+({MAIN_CAPITALISED})\s*:")
+_MAIN = rf"{MAIN_UPPER}|{MAIN_CAPITALISED}"
+_FENCED = rf"[\[<]({_MAIN})[\]>](?:\s*[:=;])?"
+_MARKED = re.compile(rf"\s*(?:{_FENCED}|({_MAIN})\s*[=;](?!=))")
+_LIST_ITEM = re.compile(r"\d{1,2}[.)](?!\d)")
+_INNER = re.compile(rf"(?<![\w/&-])({MAIN_UPPER})\s*:|(?<=[.!?])\s+({MAIN_CAPITALISED})\s*:|{_FENCED}")
 _BLANK_LINE = re.compile(r"(?:\r?\n[ \t\f]*){2,}")
 _SEEN = re.compile(
     r"\b(?:lungs?|heart|cardiac|cardiomediastinal|mediastin\w+|pleural|effusions?|pneumothora\w+|consolidations?|"
@@ -117,8 +123,15 @@ def telling_text(text: str) -> list[str]:
     return [named[name] for name in TELLING if name in named]
 
 
+def added_text(addendum: str) -> list[str]:
+    """Return what an addendum tells: its own text, and what stands under findings and impression within it."""
+    return [section.text for section in find_sections(addendum) if section.name in (*TELLING, _PREAMBLE, "addendum")]
+
+
 def _joined(text: str, group: list[Section]) -> str:
     start = group[0].start
+    if group[0].name != group[0].part and group[0].heading:  # "ADDENDUM: INDICATION:", which says what follows it
+        start = text.rindex(group[0].heading, 0, start)
     return text[start : group[-1].end].strip()
 
 
@@ -156,14 +169,19 @@ def _marks(text: str) -> Iterator[_Mark]:
             yield first
         after = first.end - line.start() if first is not None else 0
         for inner in _INNER.finditer(content, after):
-            group = 1 if inner[1] else 2
+            group = 1 if inner[1] else 2 if inner[2] else 3
             name = section_name(inner[group])
-            yield _Mark(name, inner[group], line.start() + inner.start(group), line.start() + inner.end())
+            start = inner.start() if group == 3 else inner.start(group)
+            yield _Mark(name, inner[group], line.start() + start, line.start() + inner.end())
         ended = stripped[-1] in ".:!?"
 
 
 def _at_start(line: str, offset: int, ended: bool) -> _Mark | None:
     """Return the heading that a line begins with, if any; ``ended`` says that the line before did not run on."""
+    marked = _MARKED.match(line)
+    if marked is not None:
+        label = marked[1] or marked[2]
+        return _Mark(section_name(label), label, offset, offset + marked.end())
     before = _BEFORE.match(line)
     start = before.end() if before is not None else 0
     labelled = _LABEL.match(line, start)
@@ -173,7 +191,11 @@ def _at_start(line: str, offset: int, ended: bool) -> _Mark | None:
         name = section_name(label) if _allowed(label, ended) else None
         if name in ("organ", "title") and not colon:
             name = None
-        closes = labelled.end() == len(line) or line[labelled.end()].isspace() or not line[labelled.end()].isdigit()
+        closes = (
+            labelled.end() == len(line)
+            or not line[labelled.end()].isdigit()
+            or _LIST_ITEM.match(line, labelled.end()) is not None
+        )
         if name is not None and closes:
             return _Mark(name, label, offset, offset + labelled.end())
         if colon and _is_shouted(label) and closes:
@@ -236,7 +258,7 @@ def _goes_on(mark: _Mark, name: str, part: Part) -> bool:
 
 def _section(text: str, name: str, heading: str, start: int, end: int, part: Part) -> Section | None:
     body = text[start:end]
-    kept = body.strip()
+    kept = _RULE_AFTER.sub("", body.rstrip()).strip()
     if not any(character.isalnum() or character == "_" for character in kept):
         return None
     start += len(body) - len(body.lstrip())

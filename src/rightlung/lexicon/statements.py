@@ -16,6 +16,7 @@ from rightlung.lexicon.rules import (
     DOUBT,
     DOUBTED,
     EITHER,
+    EXCEPTION,
     LISTING,
     MENTION,
     NEGATED,
@@ -38,13 +39,19 @@ _NEW_STATEMENT = frozenset({
     "a", "an", "the", "there", "this", "these", "it", "possible", "probable", "likely", "possibly", "probably",
     "questionable", "also", "again",
 })  # fmt: skip
-_ENDS_LIST = (BOUNDARY, VERB, NEGATION, DOUBT, PASSING)
+_ENDS_LIST = (BOUNDARY, EXCEPTION, VERB, NEGATION, DOUBT, PASSING)
+_NORMAL = frozenset({"normal", "clear", "sharp", "intact", "midline"})
+# Words of an exception that is of the finding before it: "no pneumothorax other than the tiny left one".
+_REMNANT = frozenset({
+    "one", "that", "those", "trace", "tiny", "small", "minimal", "mild", "slight", "subtle", "moderate", "large",
+    "known", "residual", "persistent", "loculated", "left", "right", "bilateral", "apical", "basilar", "apex", "base",
+})  # fmt: skip
 
 
 class Said:
     """One finding, or one state of a structure, as it is said: where its words are, denied or doubted or neither."""
 
-    __slots__ = ("doubted", "end", "meaning", "negated", "passing", "start", "states")
+    __slots__ = ("contrary", "doubted", "end", "meaning", "negated", "passing", "start", "states")
 
     def __init__(
         self, start: int, end: int, meaning: str | Structure, negated: bool, doubted: bool, passing: bool
@@ -55,6 +62,7 @@ class Said:
         self.negated = negated
         self.doubted = doubted
         self.passing = passing
+        self.contrary = False  # a normal state that is itself denied: "not clear"
         self.states: list[Said] = []
 
 
@@ -74,6 +82,7 @@ class _Scope:
         self.predicated = self.divided = False
         self.adjective: Said | None = None
         self.alternative: Said | None = None  # what stands before an "or"
+        self.not_end = -1  # where a "not" ended of which only adverbs have followed
 
     def read(self) -> list[Said]:
         for number, (start, end, (kind, data)) in enumerate(self.events):
@@ -89,6 +98,8 @@ class _Scope:
                 self._verb()
             elif kind == NEGATION:
                 self._open(negated=True)
+                longer = self.words[start] == "no" and end - start == 2 and self.words[start + 1] == "longer"
+                self.not_end = end if longer or self.words[start] in ("not", "never") else -1
             elif kind in (DOUBT, LISTING):
                 self._doubt(kind == LISTING)
             elif kind in (NEGATED, DOUBTED):
@@ -99,6 +110,10 @@ class _Scope:
                 self._open(negated=False)
                 self.passing = True
             elif kind == BOUNDARY:
+                self._close()
+                self._new_clause()
+            elif kind == EXCEPTION:
+                self._except(number, end)
                 self._close()
                 self._new_clause()
             elif kind == RESET:
@@ -157,6 +172,7 @@ class _Scope:
 
     def _state(self, number: int, start: int, end: int, state: str) -> None:
         item = Said(start, end, state, self.negated, self.doubted, self.passing)
+        item.contrary = self.negated and state in _NORMAL and self.not_end >= 0 and start - self.not_end <= 2
         before_structure = self._stands_before_structure(number, end)
         # After a comma or "and", a state belongs to what follows, or to nothing that the structures before it share.
         elsewhere = self.divided and (before_structure or self.adjective is not None)
@@ -179,7 +195,7 @@ class _Scope:
         self.trail.append(item)
         self.hit = True
         self.adjective = None
-        if item.meaning == "normal":
+        if item.meaning == "normal" and not item.contrary:
             self._deny_joined()
 
     def _deny_joined(self) -> None:
@@ -205,6 +221,7 @@ class _Scope:
     def _join(self, kind: int, number: int, end: int) -> None:
         self.trail.append(kind)
         self.divided = True
+        self.not_end = -1
         if kind == OR:
             last = self.trail[-2] if len(self.trail) > 1 else None
             if isinstance(last, Said) and not self.negated and any(last is item for item in self.said[-1:]):
@@ -234,6 +251,22 @@ class _Scope:
             if kind in _ENDS_LIST:
                 return False
         return False
+
+    def _except(self, number: int, end: int) -> None:
+        """Say that the finding denied last is there, where the exception from it names no other finding."""
+        denied = next((item for item in reversed(self.trail) if isinstance(item, Said)), None)
+        if denied is None or not denied.negated or all(denied is not item for item in self.said):
+            return
+        doubted, last = False, len(self.words)
+        for start, _, (kind, _) in self.events[number + 1 :]:
+            if kind in (BOUNDARY, NEGATION) or (kind == COMMA and not _REMNANT.isdisjoint(self.words[end:start])):
+                last = start
+                break
+            if kind in (MENTION, STRUCTURE):
+                return
+            doubted = doubted or kind in (DOUBT, DOUBTED)
+        if not _REMNANT.isdisjoint(self.words[end:last]):
+            denied.negated, denied.doubted = False, doubted
 
     def _verb(self) -> None:
         self.trail.append(VERB)
@@ -313,4 +346,6 @@ def judge(item: Said) -> list[tuple[str, Judgement]]:
             judged.extend(
                 (finding, "uncertain" if state.doubted else "negative") for finding in meaning.denies.get(name, ())
             )
+        elif state.contrary:  # lungs that are not clear may hold an opacity, or something else
+            judged.extend((finding, "uncertain") for finding in meaning.denies.get(name, ()))
     return judged

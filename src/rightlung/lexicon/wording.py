@@ -16,12 +16,14 @@ from rightlung.core.errors import InputError
 
 Payload = TypeVar("Payload")
 
-# Short forms with a stroke are words; a hyphen divides words ("right-sided"), any other mark is a word of its own.
-_WORD = re.compile(r"(?:s/p|h/o|w/o|r/o|c/w)\b|[^\W_]+|[,;:()\[\]/?]")
+# Short forms with a stroke are words; a hyphen divides words ("right-sided"), any other mark is a word of its own, also
+# a full stop with no space after it ("no effusion.pneumothorax"), which the splitter leaves within its sentence.
+_WORD = re.compile(r"(?:s/p|h/o|w/o|r/o|c/w)\b|[^\W_]+|[,;:()\[\]/?]|(?<=[^\W\d_]{3})\.(?=[^\W\d_]{3})")
 _PART = re.compile(r"\(([^()]*)\)|([^()]+)")
 
 _IRREGULAR = {
     "(": "[", ")": "]",  # in templates, round brackets give a choice
+    ".": ";",
     "hila": "hilum", "apices": "apex", "bases": "base", "bullae": "bulla", "vertebrae": "vertebra",
     "diagnoses": "diagnosis", "metastases": "metastasis", "atelectases": "atelectasis", "bronchi": "bronchus",
     "pneumothoraces": "pneumothorax", "hydropneumothoraces": "hydropneumothorax", "hemithoraces": "hemithorax",

@@ -16,18 +16,20 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
-from rightlung.core import Image, InputError
+from rightlung.core import Image, InputError, Study
 from rightlung.studies.checks.coordinates import Coordinates
-from rightlung.studies.checks.finding import HINT, WARNING, Finding, Ledger, Place, Severity
+from rightlung.studies.checks.finding import HINT, WARNING, Finding, Ledger, Place, Severity, visible
 from rightlung.studies.checks.labels import Labels, explain_polarity
 from rightlung.studies.checks.manifest import Fault, RawRow, misspelt_fields, raw_rows, row_item
+from rightlung.studies.checks.masks import Masks
 from rightlung.studies.checks.people import People
 from rightlung.studies.checks.pictures import Pictures
+from rightlung.studies.checks.problems import check_of
 from rightlung.studies.checks.reports import Reports
 from rightlung.studies.checks.sides import Sides
 from rightlung.studies.checks.targets import Item, study_targets
 from rightlung.studies.manifest import PARAMETERS
-from rightlung.studies.sources import Address, Problem, Source, open_source, parse_address
+from rightlung.studies.sources import Address, Source, open_source, parse_address
 from rightlung.studies.storage import Storage, open_storage
 
 Progress = Callable[[int, int | None], None]
@@ -116,7 +118,9 @@ class _Run:
         self.sides = Sides(self.ledger)
         self.labels = Labels(self.ledger)
         self.reports = Reports(self.ledger)
-        self.pictures = Pictures(self.ledger, self.sides)
+        self.pictures = Pictures(self.ledger)
+        self.masks = Masks(self.ledger, self.sides)
+        self.ids: dict[str, Place] = {}
 
     def check_manifest(self, address: Address) -> None:
         """Check a manifest by its own lines."""
@@ -132,7 +136,6 @@ class _Run:
             raise InputError(f"{address}: {storage.manifest_name} has no rows")
         split = address.parameters.get("split")
         found_split = split is None
-        ids: dict[str, int | None] = {}
         files: dict[str, Place] = {}
         misspelt: Counter[tuple[str, str]] = Counter()
         first_misspelt: dict[tuple[str, str], Place] = {}
@@ -143,7 +146,8 @@ class _Run:
                 found_split = True
             image: Image | None = None
             if row is not None:
-                self._note_id(found, row.id, ids)
+                if "id" not in found.void:
+                    self._note_id(found.place, row.id)
                 if "patient" in found.void:  # what is given and cannot be read is not missing
                     self.people.rows += 1
                 else:
@@ -177,13 +181,14 @@ class _Run:
         for study in source:
             if self.studies >= total:
                 break
-            item = Item(_place_of(source, study.id), study, tuple(study_targets(study)))
+            item = Item(_place_of(source, study.id), study, tuple(study_targets(study)), image_field="image")
             if not whole:
-                self.people.note(item.place, study.patient, study.exam, study.split)
+                self._note_study(item.place, study)
             self._check(item)
             self.progress(self.studies, total)
         for problem in source.problems:
-            self._tell_problem(problem)
+            place = Place(problem.file, problem.row)
+            self.ledger.add(check_of(problem), place, problem.field, problem.message)
         self._finish(_place_of(source, None))
 
     def _note_all(self, address: Address) -> bool:
@@ -200,8 +205,12 @@ class _Run:
                 self.notes.append(f"patients were compared within the address only: {error}")
                 return False
         for study in source:
-            self.people.note(_place_of(source, study.id), study.patient, study.exam, study.split)
+            self._note_study(_place_of(source, study.id), study)
         return True
+
+    def _note_study(self, place: Place, study: Study) -> None:
+        self._note_id(place, study.id)
+        self.people.note(place, study.patient, study.exam, study.split)
 
     def _check(self, item: Item) -> Image | None:
         """Check one study; returns its image if it was loaded."""
@@ -210,6 +219,7 @@ class _Run:
             for name, box in target.boxes:
                 if name not in item.void:
                     self.coordinates.note_good(box.as_tuple())
+        self._check_whole_boxes(item)
         self.labels.check(item)
         self.reports.check(item)
         self.sides.check(item)
@@ -217,10 +227,18 @@ class _Run:
         if self.images:
             if item.image_field is None or item.image_field not in item.void:
                 image = self.pictures.check(item)
-            self.pictures.check_masks(item, image)
+            self.masks.check(item, image)
             if image is not None:
                 self._check_box_sizes(item, image)
         return image
+
+    def _check_whole_boxes(self, item: Item) -> None:
+        """Boxes that are the whole image stand in for boxes that nobody drew."""
+        drawn = [entry for target in item.targets if target.kind != "region" for entry in target.boxes]
+        drawn = [(name, box) for name, box in drawn if name not in item.void]
+        if drawn and all(box.width > 0.999 and box.height > 0.999 for _, box in drawn):
+            boxes = "the box is" if len(drawn) == 1 else f"all {len(drawn)} boxes of the study are"
+            self.ledger.add("box-size", item.place, drawn[0][0], f"{boxes} the whole image", HINT)
 
     def _check_box_sizes(self, item: Item, image: Image) -> None:
         height, width = image.shape
@@ -237,17 +255,16 @@ class _Run:
                         WARNING,
                     )  # fmt: skip
 
-    def _note_id(self, found: RawRow, name: str, ids: dict[str, int | None]) -> None:
-        if "id" in found.void:
+    def _note_id(self, place: Place, name: str) -> None:
+        first = self.ids.setdefault(name.strip().casefold(), place)
+        if first is place:
             return
-        key = name.strip()
-        if key in ids:
-            spelt = "" if name == key else " (but for blanks)"
-            self.ledger.add(
-                "duplicate-id", found.place, "id",
-                f"{name!r} was already used on line {ids[key]}{spelt}; this row is left out",
-            )  # fmt: skip
-        ids.setdefault(key, found.place.row)
+        where = f"line {first.row}" if first.row is not None else f"study {first.study!r}"
+        if first.study is None or first.study == name:
+            self.ledger.add("duplicate-id", place, "id", f"{name!r} was already used on {where}; this row is left out")
+        else:
+            message = f"{visible(name)} differs from {visible(first.study)} ({where}) by case or blanks only"
+            self.ledger.add("duplicate-id", place, "id", message, WARNING)
 
     def _note_file(self, found: RawRow, name: str, files: dict[str, Place]) -> None:
         if "file" in found.void:
@@ -297,24 +314,13 @@ class _Run:
         else:
             self.ledger.add("row", place, name, fault.message)
 
-    def _tell_problem(self, problem: Problem) -> None:
-        place = Place(problem.file, problem.row)
-        text = f"{problem.field or ''} {problem.message}".casefold()
-        words = {
-            "duplicate-id": ("already used", "twice", "duplicate"),
-            "missing-image": ("does not exist", "no image", "not found", "is missing: image"),
-            "box-range": ("leaves the image", "box"),
-            "label-value": ("unknown finding", "unknown label", "unknown polarity", "must be one of"),
-        }
-        check = next((check for check, cues in words.items() if any(cue in text for cue in cues)), "row")
-        self.ledger.add(check, place, problem.field, problem.message)
-
     def _finish(self, place: Place) -> None:
         self.people.finish(place)
         if not self.coordinates.finish(place):
             self.sides.finish(place)
         self.labels.finish()
         self.reports.finish()
+        self.masks.finish()
         self.pictures.finish(place)
 
 
@@ -325,6 +331,10 @@ def _lines_of(storage: Storage) -> Iterator[int]:
 
 
 def _place_of(source: Source, study_id: str | None) -> Place:
+    """Return the table and line that a study comes from, as far as the source knows."""
+    known = None if study_id is None else source.place(study_id)
+    if known is not None:
+        return Place(*known, study_id)
     return Place(PurePath(parse_address(source.address).path).name or source.address, None, study_id)
 
 

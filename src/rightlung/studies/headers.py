@@ -15,7 +15,9 @@ from typing import Any
 
 from rightlung.core import InputError, Size
 from rightlung.studies import png
+from rightlung.studies.dicom import is_dicom
 from rightlung.studies.dicom.quiet import quiet
+from rightlung.studies.dicom.terms import view_of
 from rightlung.studies.files import open_regular
 
 _ELEMENTS = ["Rows", "Columns", "PatientAge", "PatientSex", "ViewPosition"]
@@ -27,7 +29,12 @@ _ORIENTATION = 0x0112
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Size as ``(height, width)``, as the image is read; the rest is ``None`` where the file does not say."""
+    """What a file says of itself; all but the size is ``None`` where it does not say.
+
+    ``size`` is ``(height, width)`` of the stored pixels, to which published boxes in pixels refer, a JPEG turned
+    upright. The image that is read has the same, unless it is a DICOM image whose pixels are not square: it is
+    stretched.
+    """
 
     size: Size
     age: float | None = None
@@ -46,7 +53,7 @@ def read_header(path: str | os.PathLike[str], what: str) -> Header:
             return Header((header.height, header.width))
         if start.startswith(b"\xff\xd8\xff"):
             return _jpeg_header(file, what)
-        if start[128:132] == b"DICM":
+        if is_dicom(start):
             return _dicom_header(file, what)
     raise InputError(f"{what} is not an image in DICOM, PNG or JPEG format")
 
@@ -68,13 +75,18 @@ def _dicom_header(file: Any, what: str) -> Header:
         from pydicom import dcmread
     except ImportError:
         raise InputError(f"{what} is a DICOM file, which needs pydicom: pip install 'rightlung[dicom]'") from None
+    trouble: str | None = None
+    height = width = 0
+    texts: dict[str, str] = {}
     try:
-        with quiet():
-            found = dcmread(file, stop_before_pixels=True, specific_tags=_ELEMENTS)
+        with quiet():  # force: old files have no preamble, and that it is DICOM is known
+            found = dcmread(file, stop_before_pixels=True, specific_tags=_ELEMENTS, force=True)
             height, width = int(found.Rows), int(found.Columns)
             texts = {name: str(found.get(name) or "").strip() for name in _ELEMENTS[2:]}
     except Exception as error:  # whose own words may quote the file's values
-        raise InputError(f"{what} is not a readable DICOM file ({type(error).__name__})") from None
+        trouble = type(error).__name__
+    if trouble is not None:  # raised here and not above, so that the parser's own error is not attached to it
+        raise InputError(f"{what} is not a readable DICOM file ({trouble})")
     if height < 1 or width < 1:
         raise InputError(f"{what} is not a readable DICOM file: it has {width} columns and {height} rows")
     sex = texts["PatientSex"].upper()
@@ -82,7 +94,7 @@ def _dicom_header(file: Any, what: str) -> Header:
         size=(height, width),
         age=years(texts["PatientAge"]),
         sex=sex if sex in ("F", "M", "O") else None,
-        view=texts["ViewPosition"].upper() or None,
+        view=view_of(texts["ViewPosition"]),  # only words that are known: others may be anybody's name
     )
 
 
@@ -99,6 +111,11 @@ def years(text: str) -> float | None:
         return None
     age = int(found[1]) * _YEARS[found[2]]
     return None if age > 130 or (age == 0 and found[2] == "Y") else age
+
+
+def image_kind(error: InputError) -> str:
+    """Return which check an image whose header cannot be read belongs to."""
+    return "missing-image" if "does not exist" in str(error) else "unreadable-image"
 
 
 def tree_header(root: str | os.PathLike[str], name: str, what: str) -> Header:

@@ -83,11 +83,19 @@ class IndexedSource(Source):
 
     # What it gets.
 
-    def problem(self, record: Mapping[str, Any], field: str | None, message: str) -> ProblemError:
+    def problem(
+        self, record: Mapping[str, Any], field: str | None, message: str, kind: str | None = None
+    ) -> ProblemError:
         """Build the error that says what is wrong with a record, by the file and line it came from."""
         return ProblemError(
-            Problem(record.get("file") or f"study {record['id']!r}", record.get("line"), field, message)
+            Problem(record.get("file") or f"study {record['id']!r}", record.get("line"), field, message, kind)
         )
+
+    def place(self, study_id: str) -> tuple[str, int | None] | None:
+        """Return the file and line that a study's record came from."""
+        position = self._position(study_id)
+        record = {} if position is None else self.record(position)
+        return (record["file"], record.get("line")) if record.get("file") else None
 
     @property
     def ids(self) -> Sequence[str]:
@@ -198,8 +206,9 @@ def _batches(source: IndexedSource, building: Building, hashes: list[int]) -> It
         building.step()
         if study_id in seen:
             place = Problem(
-                record.get("file") or source.reader, record.get("line"), "id", f"{study_id!r} was there before"
-            )
+                record.get("file") or source.reader, record.get("line"), "id", f"{study_id!r} was there before",
+                "duplicate-id",
+            )  # fmt: skip
             building.problems.append(place)
             continue
         seen.add(study_id)
@@ -242,7 +251,7 @@ def _build_in_memory(source: IndexedSource) -> Index:
 
 
 def _about(source: IndexedSource, building: Building) -> dict[str, Any]:
-    problems = [[problem.file, problem.row, problem.field, problem.message] for problem in building.problems]
+    problems = [[one.file, one.row, one.field, one.message, one.kind] for one in building.problems]
     return {
         "reader": source.reader,
         "root": str(source.root),

@@ -13,6 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import field as made
 from importlib import import_module
 from urllib.parse import unquote
 
@@ -64,6 +65,8 @@ class Problem:
     row: int | None
     field: str | None
     message: str
+    kind: str | None = made(default=None, compare=False)
+    """Which of the checks of `rightlung.studies.checks.finding` it is, where the reader knows."""
 
     def __str__(self) -> str:
         place = [self.file]
@@ -147,6 +150,10 @@ class Source(ABC):
                     self.problems.append(_problem_of(error, self.ids[position]))
                 continue
             yield study
+
+    def place(self, study_id: str) -> tuple[str, int | None] | None:
+        """Return the file and line that a study comes from, ``None`` where the source does not know."""
+        return None
 
     def __repr__(self) -> str:
         return f"<source {self.address}: {len(self)} studies, {len(self.problems)} problems>"

@@ -31,6 +31,7 @@ MAX_LISTED = 1000
 """The most bad rows of one table that are listed one by one; the rest is counted."""
 
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
+_BOX_COLUMN = re.compile(r"(?:bbox ?)?\[?[xywh](?:_?(?:min|max|[0-2]))?\]?|[xy](?:min|max)|width|height", re.IGNORECASE)
 _NOT_A_NUMBER = frozenset({"", "nan", "na", "n/a", "none", "null"})
 
 Value = TypeVar("Value")
@@ -52,9 +53,9 @@ class TableRow:
         """The table's name, as problems give it."""
         return self._table.name
 
-    def error(self, column: str | None, message: str) -> ProblemError:
-        """Build the error that says what is wrong with this row."""
-        return ProblemError(Problem(self._table.name, self.line, column, message))
+    def error(self, column: str | None, message: str, kind: str | None = None) -> ProblemError:
+        """Build the error that says what is wrong with this row; ``kind`` is the check it belongs to, if known."""
+        return ProblemError(Problem(self._table.name, self.line, column, message, kind))
 
     def text(self, column: str) -> str:
         """Return a cell without blanks around it; empty where the table has no such column."""
@@ -88,21 +89,21 @@ class TableRow:
         try:
             number = float(text)
         except ValueError:
-            raise self.error(column, f"must be a number; got {_shown(text)}") from None
+            raise self.error(column, f"must be a number; got {_shown(text)}", _kind(column, "box-form")) from None
         if not abs(number) < float("inf"):
-            raise self.error(column, f"must be finite; got {_shown(text)}")
+            raise self.error(column, f"must be finite; got {_shown(text)}", _kind(column, "box-form"))
         if (low is not None and number < low) or (high is not None and number > high):
             limits = " and ".join(
                 f"{word} {limit:g}" for word, limit in (("at least", low), ("at most", high)) if limit is not None
             )
-            raise self.error(column, f"must be {limits}; got {_shown(text)}")
+            raise self.error(column, f"must be {limits}; got {_shown(text)}", _kind(column, "box-range"))
         return number
 
     def required_number(self, column: str, low: float | None = None, high: float | None = None) -> float:
         """Return a cell as a number, refusing an empty one."""
         number = self.number(column, low, high)
         if number is None:
-            raise self.error(column, "must be a number; it is empty")
+            raise self.error(column, "must be a number; it is empty", _kind(column, "box-form"))
         return number
 
     def whole(self, column: str, low: float | None = None, high: float | None = None) -> int | None:
@@ -114,7 +115,7 @@ class TableRow:
         if number is None:
             return None
         if number != int(number):
-            raise self.error(column, f"must be a whole number; got {_shown(text)}")
+            raise self.error(column, f"must be a whole number; got {_shown(text)}", _kind(column, "box-form"))
         return int(text) if text.lstrip("+-").isdecimal() else int(number)
 
     def choice(self, column: str, known: Iterable[str]) -> str | None:
@@ -124,7 +125,7 @@ class TableRow:
             return None
         names = list(known)
         if text not in names:
-            raise self.error(column, str(unknown_name("value", text, names)))
+            raise self.error(column, str(unknown_name("value", text, names)), "label-value")
         return text
 
     def box_pixels(self, columns: Sequence[str], size: Size) -> Box:
@@ -136,12 +137,22 @@ class TableRow:
         try:
             return pixel_box(edges, size)
         except InputError as error:
-            raise self.error(", ".join(columns), str(error)) from None
+            raise self.error(", ".join(columns), str(error), box_kind(error)) from None
 
     def values(self) -> dict[str, str]:
         """Return the cells that are not empty, by column."""
         cells = ((column, self._cells[place].strip()) for column, place in self._table.places.items())
         return {column: text for column, text in cells if text}
+
+
+def box_kind(error: InputError) -> str:
+    """Return which check a box that cannot be made belongs to."""
+    return "box-size" if "has no area" in str(error) else "box-range"
+
+
+def _kind(column: str, of_boxes: str) -> str:
+    """Return which check a cell that is not the number it should be belongs to."""
+    return of_boxes if _BOX_COLUMN.fullmatch(column) else "label-value"
 
 
 def pixel_box(edges: Sequence[float], size: Size) -> Box:

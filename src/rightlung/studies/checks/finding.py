@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ CHECKS: Mapping[str, tuple[Severity, str]] = FrozenMapping(
         "exam-patients": (ERROR, "an examination of two patients, or in two splits"),
         "patient-missing": (WARNING, "rows without patient, or all of one"),
         "split-name": (WARNING, "a split's name in two spellings"),
+        "split-missing": (WARNING, "rows without split among rows that have one"),
         "missing-image": (ERROR, "an image file that is not there"),
         "unreadable-image": (ERROR, "an image that cannot be decoded"),
         "blank-image": (ERROR, "an image that shows nothing, wholly or in part"),
@@ -55,6 +57,7 @@ CHECKS: Mapping[str, tuple[Severity, str]] = FrozenMapping(
         "mirrored-image": (HINT, "the heart on the wrong side of the image"),
         "turned-image": (HINT, "an image upside down or on its side"),
         "inverted-image": (HINT, "black and white exchanged"),
+        "odd-image": (HINT, "an image that does not look like a whole frontal radiograph"),
         "box-form": (ERROR, "a box that is not four numbers"),
         "box-range": (ERROR, "a box that leaves the image"),
         "box-scale": (ERROR, "pixels or percent instead of fractions"),
@@ -67,16 +70,26 @@ CHECKS: Mapping[str, tuple[Severity, str]] = FrozenMapping(
         "unreadable-mask": (ERROR, "a mask that cannot be decoded"),
         "mask-size": (ERROR, "a mask of another size than its image"),
         "mask-empty": (WARNING, "a mask without a pixel"),
-        "mask-full": (WARNING, "a mask of nearly all pixels"),
-        "mask-box": (WARNING, "a mask beside the boxes of the same phrase"),
+        "mask-full": (WARNING, "a mask of nearly all pixels, or of the background"),
+        "mask-box": (WARNING, "a mask beside the boxes of the same phrase or region"),
         "empty-report": (WARNING, "a report that says nothing"),
         "empty-section": (WARNING, "a section without a word"),
+        "phrase-text": (HINT, "a phrase that is not in its report"),
         "label-value": (ERROR, "a value outside its set"),
         "label-name": (WARNING, "a finding's or region's name outside its set"),
         "label-contradiction": (WARNING, "labels that contradict each other"),
     }
 )
 """Every check by name: the severity it usually has, and what it finds."""
+
+
+def visible(text: str) -> str:
+    """Return a text in quotes, its blanks visible where they would be overlooked: at an end, or several together.
+
+    >>> print(visible("Subcutaneous  Emphysema "), visible("Lung Opacity"))
+    'Subcutaneous␣␣Emphysema␣' 'Lung Opacity'
+    """
+    return repr(re.sub(r"^ +| {2,}| +$", lambda blanks: "␣" * len(blanks[0]), text))
 
 
 @dataclass(frozen=True, slots=True)

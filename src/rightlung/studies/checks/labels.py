@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 
 from rightlung.core import InputError, Polarity
 from rightlung.lexicon import FINDINGS, LABEL_SETS, REGIONS, find, region
 from rightlung.lexicon.findings import broader_findings
-from rightlung.studies.checks.finding import HINT, WARNING, Ledger, Place
-from rightlung.studies.checks.targets import Item
+from rightlung.studies.checks.finding import HINT, WARNING, Ledger, Place, visible
+from rightlung.studies.checks.targets import Item, Target
 
 _VIEWS = {
     "pa", "ap", "frontal", "postero-anterior", "antero-posterior", "posteroanterior", "anteroposterior", "ap axial",
@@ -54,13 +54,19 @@ class Labels:
                 if where not in item.void:
                     self._regions[name] += 1
                     self._first_region.setdefault(name, (place, where))
-        self._check_contradictions(place, "findings", study.findings)
+        # One wrong label contradicts many others: one finding a study says it.
+        contradictions = [*_contradictions("findings", study.findings)]
         canonical = _canonical(study.findings)
         for target in item.targets:
             if target.kind == "phrase":
-                self._check_contradictions(place, f"{target.field}.findings", target.findings)
+                contradictions += _contradictions(f"{target.field}.findings", target.findings)
             if target.kind == "label" or (target.boxes or target.mask is not None):
-                self._check_target(item, target.field, target.kind, target.findings, canonical)
+                contradictions += _located_contradictions(target, canonical)
+        if contradictions:
+            where, message = contradictions[0]
+            others = dict.fromkeys(field for field, _ in contradictions[1:])
+            more = f"; and {len(contradictions) - 1} more in this study ({_listed([*others])})" if others else ""
+            self.ledger.add("label-contradiction", place, where, f"{message}{more}")
 
     def _note(self, name: str, place: Place, where: str) -> None:
         self._names[name] += 1
@@ -88,48 +94,6 @@ class Labels:
             self.ledger.add("label-value", place, "sex", f"sex {study.sex!r} is none of M, F, O, U", WARNING)
         if study.age is not None and study.age > _OLDEST:
             self.ledger.add("label-value", place, "age", f"an age of {study.age:g} years", WARNING)
-
-    def _check_contradictions(self, place: Place, where: str, findings: Mapping[str, Polarity]) -> None:
-        by_finding: dict[str, dict[Polarity, str]] = {}
-        for name, polarity in findings.items():
-            found = find(name)
-            by_finding.setdefault(found.name if found else name, {})[polarity] = name
-        for polarities in by_finding.values():
-            if Polarity.POSITIVE in polarities and Polarity.NEGATIVE in polarities:
-                yes, no = polarities[Polarity.POSITIVE], polarities[Polarity.NEGATIVE]
-                self.ledger.add(
-                    "label-contradiction", place, where, f"{yes!r} is positive and {no!r}, the same finding, negative"
-                )
-        if Polarity.POSITIVE in by_finding.get("no finding", {}):
-            others = [
-                polarities[Polarity.POSITIVE]
-                for name, polarities in by_finding.items()
-                if Polarity.POSITIVE in polarities and not _is_besides(name)
-            ]
-            if others:
-                told = ", ".join(repr(name) for name in others[:3])
-                self.ledger.add("label-contradiction", place, where, f"no finding is said beside {told}")
-
-    def _check_target(
-        self, item: Item, where: str, kind: str, findings: Mapping[str, Polarity], study: Mapping[str, Polarity]
-    ) -> None:
-        """A box or mask of a finding that the study says is not there."""
-        for name, polarity in findings.items():
-            found = find(name)
-            if polarity is not Polarity.POSITIVE or found is None:
-                continue
-            field = f"{where}.label" if kind == "label" else f"{where}.findings"
-            if study.get(found.name) is Polarity.NEGATIVE:
-                self.ledger.add(
-                    "label-contradiction",
-                    item.place,
-                    field,
-                    f"{name!r} is located, and negative in the study's findings",
-                )
-            elif study.get("no finding") is Polarity.POSITIVE and not _is_besides(found.name) and kind == "label":
-                self.ledger.add(
-                    "label-contradiction", item.place, field, f"{name!r} is located in a study with no finding"
-                )
 
     def finish(self) -> None:
         """Judge the names: where most belong to the lexicon, the others are outside their set."""
@@ -169,11 +133,14 @@ class Labels:
             elif mostly:
                 meant = f"; {near[0]!r}, perhaps" if near else ""
                 self._told.add(name)
-                self.ledger.add("label-name", place, where, f"unknown {kind} {name!r} ({times}){meant}")
+                self.ledger.add("label-name", place, where, f"unknown {kind} {visible(name)} ({times}){meant}")
             elif slip:
                 self._told.add(name)
                 self.ledger.add(
-                    "label-name", place, where, f"{kind} {name!r} ({times}) looks like {slip[0]!r} misspelt"
+                    "label-name",
+                    place,
+                    where,
+                    f"{kind} {visible(name)} ({times}) looks like {visible(slip[0])} misspelt",
                 )
 
     def _finish_spellings(self) -> None:
@@ -187,9 +154,46 @@ class Labels:
                     place, where = self._first[name]
                     self.ledger.add(
                         "label-name", place, where,
-                        f"{name!r} ({_times(self._names[name])}) means the same as {usual!r} "
+                        f"{visible(name)} ({_times(self._names[name])}) means the same as {visible(usual)} "
                         f"({_times(self._names[usual])}); a program that compares names takes them for two", HINT,
                     )  # fmt: skip
+
+
+def _contradictions(where: str, findings: Mapping[str, Polarity]) -> Iterator[tuple[str, str]]:
+    """Yield the field and sentence of labels that contradict each other."""
+    by_finding: dict[str, dict[Polarity, str]] = {}
+    for name, polarity in findings.items():
+        found = find(name)
+        by_finding.setdefault(found.name if found else name, {})[polarity] = name
+    for polarities in by_finding.values():
+        if Polarity.POSITIVE in polarities and Polarity.NEGATIVE in polarities:
+            yes, no = polarities[Polarity.POSITIVE], polarities[Polarity.NEGATIVE]
+            yield where, f"{visible(yes)} is positive and {visible(no)}, the same finding, negative"
+    if Polarity.POSITIVE in by_finding.get("no finding", {}):
+        others = [
+            polarities[Polarity.POSITIVE]
+            for name, polarities in by_finding.items()
+            if Polarity.POSITIVE in polarities and not _is_besides(name)
+        ]
+        if others:
+            yield where, f"no finding is said beside {', '.join(repr(name) for name in others[:3])}"
+
+
+def _located_contradictions(target: Target, study: Mapping[str, Polarity]) -> Iterator[tuple[str, str]]:
+    """Yield boxes and masks of a finding that the study says is not there; ``study`` has its canonical findings."""
+    field = f"{target.field}.label" if target.kind == "label" else f"{target.field}.findings"
+    for name, polarity in target.findings.items():
+        found = find(name)
+        if polarity is not Polarity.POSITIVE or found is None:
+            continue
+        if study.get(found.name) is Polarity.NEGATIVE:
+            yield field, f"{name!r} is located, and negative in the study's findings"
+        elif study.get("no finding") is Polarity.POSITIVE and not _is_besides(found.name) and target.kind == "label":
+            yield field, f"{name!r} is located in a study with no finding"
+
+
+def _listed(fields: list[str]) -> str:
+    return ", ".join(fields[:3]) + (", …" if len(fields) > 3 else "")
 
 
 def _times(count: int) -> str:

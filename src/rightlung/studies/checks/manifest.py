@@ -27,8 +27,9 @@ _FIELD_WORDS = {
     "bbox": "boxes", "bboxes": "boxes", "box": "boxes", "bounding_boxes": "boxes", "mask": "masks",
     "segmentation": "masks", "finding": "findings", "label": "findings", "labels": "findings", "phrase": "phrases",
     "sentences": "phrases", "patient_id": "patient", "patientid": "patient", "subject_id": "patient",
-    "study_id": "study", "report": "text", "image": "file", "filename": "file", "path": "file", "image_id": "id",
-    "gender": "sex", "viewposition": "view", "view_position": "view", "fold": "split", "subset": "split",
+    "study_id": "study", "exam": "study", "exam_id": "study", "examination": "study", "accession": "study",
+    "accession_number": "study", "report": "text", "image": "file", "filename": "file", "path": "file",
+    "image_id": "id", "gender": "sex", "viewposition": "view", "view_position": "view", "fold": "split", "subset": "split",
     "section": "sections", "region": "regions",
 }  # fmt: skip
 

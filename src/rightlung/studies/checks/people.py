@@ -32,6 +32,8 @@ class People:
         self.ledger = ledger
         self.rows = self.without_patient = 0
         self._first_without: Place | None = None
+        self._without_split = 0
+        self._first_without_split: Place | None = None
         self._patients: dict[str, _Seen] = {}
         self._exams: dict[str, _Seen] = {}
         self._splits: Counter[str] = Counter()
@@ -43,6 +45,9 @@ class People:
         if split is not None:
             self._splits[split] += 1
             self._first_in_split.setdefault(split, place)
+        else:
+            self._without_split += 1
+            self._first_without_split = self._first_without_split or place
         if patient is None:
             self.without_patient += 1
             self._first_without = self._first_without or place
@@ -54,7 +59,10 @@ class People:
     def _note_patient(self, place: Place, patient: str, split: str | None) -> None:
         # "P17" and "p17 " are one person to whoever made the table, and two to a program that makes splits.
         seen = self._patients.setdefault(patient.strip().casefold(), _Seen(patient, place, split))
-        if seen.told or _meaning(seen.split) == _meaning(split):
+        if seen.split is None:
+            seen.split, seen.place, seen.name = split, place, patient
+        # A row without split is told as such, once for all.
+        if seen.told or split is None or _meaning(seen.split) == _meaning(split):
             return
         seen.told = True
         spelt = "" if seen.name == patient else f", there written {seen.name!r}"
@@ -66,6 +74,8 @@ class People:
 
     def _note_exam(self, place: Place, patient: str | None, exam: str, split: str | None) -> None:
         seen = self._exams.setdefault(exam, _Seen(exam, place, split, patient))
+        if seen.split is None:
+            seen.split = split
         if seen.told:
             return
         if seen.patient != patient:
@@ -74,7 +84,7 @@ class People:
                 "exam-patients", place, "study",
                 f"examination {exam!r} is of patient {patient!r} here and of {seen.patient!r} ({_where(seen.place)})",
             )  # fmt: skip
-        elif patient is None and _meaning(seen.split) != _meaning(split):
+        elif patient is None and split is not None and _meaning(seen.split) != _meaning(split):
             seen.told = True
             self.ledger.add(
                 "exam-patients", place, "study",
@@ -93,6 +103,11 @@ class People:
         if len(self._patients) == 1 and self.rows >= 10 and not self.without_patient:
             (only,) = self._patients.values()
             self.ledger.add("patient-missing", place, "patient", f"all {self.rows:,} rows are of patient {only.name!r}")
+        if self._first_without_split is not None and self._splits:
+            self.ledger.add(
+                "split-missing", self._first_without_split, "split",
+                f"{self._without_split:,} of {self.rows:,} rows have no split, this one first; no split= selects them",
+            )  # fmt: skip
         self._finish_splits()
 
     def _finish_splits(self) -> None:

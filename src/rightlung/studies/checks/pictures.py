@@ -1,4 +1,4 @@
-"""Images and masks: blank, the same twice, the wrong way round; masks of another size, empty, full, misplaced."""
+"""Images: blank, the same twice, the wrong way round, no radiographs among radiographs."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rightlung.core import Box, Image, InputError, Polarity
+from rightlung.core import Image, InputError, Polarity
 from rightlung.core.study import check_image
 from rightlung.lexicon import find
-from rightlung.studies.checks.finding import ERROR, HINT, MOST_KEPT, WARNING, Ledger, Place
+from rightlung.studies.checks.finding import ERROR, MOST_KEPT, WARNING, Ledger, Place
 from rightlung.studies.checks.orientation import LIKELY_MIRROR, SURE_MIRROR, Look, look
-from rightlung.studies.checks.sides import Sides
-from rightlung.studies.checks.targets import Item, Target
+from rightlung.studies.checks.targets import Item
+from rightlung.studies.checks.thumbnails import Thumbnails
 
 _LEAST_RANGE = 4 / 255
 """Grey values of an image that shows something differ by more than this, the darkest and brightest hundredth aside."""
 _GREY_STRIP = 0.15
-_SAME_SHAPE = 0.02
-_FULL = 0.97
 _ENOUGH = 20
+_ODD_LIKENESS, _ODD_RESEMBLANCE = 3.5, 0.12
+"""Below both, an image is none of a frontal chest. Noise is below always, of real radiographs fewer than 1 in 1,000."""
+_HALF, _LONG = 0.4, 1.8
+_SAME_GREY = 6 / 255
+_NEARLY_ALL, _FEWEST, _ODD_SHARE = 0.85, 12, 0.1
+"""From so many radiographs on, and for so few exceptions, an image that is none is told."""
 _USUAL_MIRRORED = 0.04
 """The share of real images that looks mirrored at `LIKELY_MIRROR` and is not; more than that is counted as a fault."""
 _RARE = 1e-6
@@ -42,17 +46,16 @@ class _First:
 
 
 class Pictures:
-    """The images and masks of a source. Of each image its hash is kept, eight bytes."""
+    """The images of a source. Of each its hash and a thumbnail of 256 bytes are kept."""
 
-    def __init__(self, ledger: Ledger, sides: Sides) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.sides = sides
         self.decoded = 0
         self._hashes: dict[int, _First] = {}
+        self._thumbnails: Thumbnails[_First] = Thumbnails()
         self._looks: Counter[str] = Counter()
         self._hints: list[tuple[str, Place, str | None, str]] = []
-        self._masks = 0
-        self._other_size: list[tuple[Place, str, str]] = []
+        self._odd: list[tuple[Place, str | None, str]] = []
 
     def check(self, item: Item) -> Image | None:
         """Load a study's image and look at it; returns it for whoever needs its size."""
@@ -69,6 +72,7 @@ class Pictures:
             seen = look(image)
             if seen is not None:
                 self._check_orientation(item, seen)
+                self._check_odd(item, image, seen)
         return image
 
     def _is_blank(self, item: Item, image: Image) -> bool:
@@ -97,8 +101,15 @@ class Pictures:
         this = _First(item.place, study.patient, study.split)
         first = self._hashes.setdefault(int.from_bytes(digest.digest(), "big"), this)
         if first is this:
+            alike = self._thumbnails.same(image, this)
+            if alike is not None:
+                self.ledger.add(
+                    "duplicate-image", item.place, item.image_field,
+                    f"looks the same as {_where(alike.place)} and is stored otherwise: encoded anew, perhaps",
+                    WARNING,
+                )  # fmt: skip
             return
-        where = f"{first.place.study!r}" + (f" (line {first.place.row})" if first.place.row is not None else "")
+        where = _where(first.place)
         message, severity = f"the same image as {where}", WARNING
         if first.split != study.split:
             message, severity = f"{message}, which is in split {first.split!r}, this one in {study.split!r}", ERROR
@@ -110,6 +121,20 @@ class Pictures:
         """Keep a hint until it is known whether the source holds radiographs at all."""
         if len(self._hints) < MOST_KEPT:
             self._hints.append((check, item.place, item.image_field, message))
+
+    def _check_odd(self, item: Item, image: Image, seen: Look) -> None:
+        """Keep what is no whole frontal radiograph until it is known whether nearly all others are."""
+        share, edge = _one_grey(image)
+        height, width = image.shape
+        message = None
+        if seen.likeness < _ODD_LIKENESS and seen.resemblance < _ODD_RESEMBLANCE:
+            message = "the image does not look like a frontal chest radiograph, as nearly all others here do"
+        elif share >= _HALF:
+            message = f"{share:.0%} of the image, from its {edge} on, are one grey: half of it is missing, perhaps"
+        elif max(height, width) >= _LONG * min(height, width):
+            message = f"the image has {width} x {height} pixels: a part of one, perhaps"
+        if message is not None and not seen.is_turned and len(self._odd) < MOST_KEPT:
+            self._odd.append((item.place, item.image_field, message))
 
     def _check_orientation(self, item: Item, seen: Look) -> None:
         self._looks["all"] += 1
@@ -139,72 +164,16 @@ class Pictures:
                     "shifted mediastinum",
                 )  # fmt: skip
 
-    def check_masks(self, item: Item, image: Image | None) -> None:
-        """Load and check the masks of one study."""
-        for target in item.targets:
-            if target.mask is not None and target.mask[0] not in item.void:
-                self._check_mask(item, target, image)
-
-    def _check_mask(self, item: Item, target: Target, image: Image | None) -> None:
-        assert target.mask is not None
-        name, mask = target.mask
-        try:
-            pixels = mask.pixels
-        except InputError as error:
-            text = str(error)
-            if "differ in size" in text:
-                self.ledger.add("mask-size", item.place, name, _without_study(text, item.study.id))
-                return
-            check = "missing-mask" if "does not exist" in text else "unreadable-mask"
-            self.ledger.add(check, item.place, name, _without_study(text, item.study.id))
-            return
-        self._masks += 1
-        if image is not None and pixels.shape != image.shape:
-            self._check_size(item.place, name, (pixels.shape[0], pixels.shape[1]), (image.shape[0], image.shape[1]))
-        if not pixels.any():
-            self.ledger.add("mask-empty", item.place, name, f"no pixel is set, {target.text!r} is nowhere")
-            return
-        area = float(pixels.mean())
-        if area > _FULL:
-            self.ledger.add(
-                "mask-full", item.place, name, f"{area:.0%} of all pixels are set: zero is background, all else is not"
-            )
-            return
-        around = mask.box()
-        if around is not None:
-            self.sides.check_mask(item, target, around)
-            self._check_boxes(item, target, name, around)
-
-    def _check_size(self, place: Place, name: str, size: tuple[int, int], image: tuple[int, int]) -> None:
-        told = f"the mask has {size[1]} x {size[0]} pixels, its image {image[1]} x {image[0]}"
-        if size == image[::-1]:
-            self.ledger.add("mask-size", place, name, f"{told}: width and height are exchanged")
-        elif abs(size[0] * image[1] / (size[1] * image[0]) - 1) > _SAME_SHAPE:
-            self.ledger.add("mask-size", place, name, f"{told}: not even the proportions agree")
-        else:
-            self._other_size.append((place, name, told))
-
-    def _check_boxes(self, item: Item, target: Target, name: str, around: Box) -> None:
-        boxes = [box for field, box in target.boxes if field not in item.void]
-        if boxes and all(around.iou(box) == 0.0 for box in boxes):
-            self.ledger.add("mask-box", item.place, name, "the mask lies beside all boxes of its phrase")
-
     def finish(self, place: Place) -> None:
         """Say what only all images together tell."""
-        if len(self._other_size) > 1 and len(self._other_size) >= 0.9 * self._masks:
-            first, name, told = self._other_size[0]
-            self.ledger.add(
-                "mask-size", first, name,
-                f"{told}; so have {len(self._other_size):,} of {self._masks:,} masks another size in the same "
-                "proportions, here first", HINT,
-            )  # fmt: skip
-        else:
-            for first, name, told in self._other_size:
-                self.ledger.add("mask-size", first, name, f"{told}, in the same proportions", WARNING)
         if self._looks["radiographs"] < 0.5 * self._looks["all"]:
             return
         for check, where, field, message in self._hints:
             self.ledger.add(check, where, field, message)
+        most = self._looks["all"]
+        if self._looks["radiographs"] >= _NEARLY_ALL * most and most >= _FEWEST and len(self._odd) <= _ODD_SHARE * most:
+            for where, field, message in self._odd:
+                self.ledger.add("odd-image", where, field, message)
         self._finish_mirrored(place)
         for kind in ("turned", "inverted"):
             count, total = self._looks[kind], self._looks["radiographs"]
@@ -225,6 +194,20 @@ class Pictures:
             f"{count:,} of {total:,} images look mirrored, where {_USUAL_MIRRORED:.0%} may by chance: {advice}",
             severity,
         )  # fmt: skip
+
+
+def _one_grey(image: Image) -> tuple[float, str]:
+    """Return the largest share of an image that is of one grey from an edge on, and that edge."""
+    small = image[:: max(1, image.shape[0] // 256), :: max(1, image.shape[1] // 256)]
+    found = []
+    for edge, lines in (("bottom", small[::-1]), ("top", small), ("left", small.T), ("right", small.T[::-1])):
+        varied = np.flatnonzero((np.abs(lines - float(lines[0].mean())) > _SAME_GREY).any(axis=1))
+        found.append((float(varied[0] if len(varied) else len(lines)) / len(lines), edge))
+    return max(found)
+
+
+def _where(place: Place) -> str:
+    return f"{place.study!r}" + (f" (line {place.row})" if place.row is not None else "")
 
 
 def binomial_tail(count: int, total: int, share: float) -> float:

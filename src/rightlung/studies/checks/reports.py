@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from rightlung.lexicon.headings import TELLING, section_name
-from rightlung.studies.checks.finding import HINT, Ledger, Place
+from rightlung.studies.checks.finding import HINT, MOST_KEPT, Ledger, Place, Severity
 from rightlung.studies.checks.targets import Item
 
 _NOTHING = re.compile(r"\W*(?:nan|null|na|nat|undefined|none|n/a|tbd|[\Wx_]*)\W*", re.IGNORECASE)
@@ -18,6 +18,8 @@ _BLANK = re.compile(r"\s*(?:nan|null|<na>|undefined)?\s*", re.IGNORECASE)
 _HEADING = re.compile(r"(?m)(?:^|(?<=\s))(FINDINGS?|IMPRESSIONS?|CONCLUSIONS?)[ \t]*:")
 _NEXT_HEADING = re.compile(r"\s*(?:(?:FINDINGS?|IMPRESSIONS?|CONCLUSIONS?)[ \t]*:|\Z)")
 _BROKEN = "\ufffd"
+_ENOUGH, _FEW = 10, 0.1
+"""Phrases are quotations where so many are in their reports, and so few for each of those are not."""
 
 
 class Reports:
@@ -28,6 +30,8 @@ class Reports:
         self.reports = 0
         self._empty: Counter[str] = Counter()
         self._first: dict[str, Place] = {}
+        self._quoted = 0
+        self._unquoted: list[tuple[Place, str, str]] = []
 
     def check(self, item: Item) -> None:
         """Check one study's report; with its raw row, also what the reader takes as absent."""
@@ -42,38 +46,62 @@ class Reports:
         if text is None and not sections:
             return
         self.reports += 1
-        filled = self._check_sections(item.place, sections)
-        if text is not None and (text or not sections):
+        empty, filled = self._read_sections(item.place, sections)
+        if not filled and (text is None or _NOTHING.fullmatch(text)):  # one finding, and not one for each section
+            if text is not None:
+                self.ledger.add("empty-report", item.place, "text", _nothing("the report", text))
+            else:
+                self.ledger.add("empty-report", item.place, "sections", "no section of the report has a word in it")
+            return
+        told = self.ledger.total
+        for name, message, severity in empty:
+            self.ledger.add("empty-section", item.place, f"sections.{name}", message, severity)
+        if text:
             self._check_text(item.place, text)
-        elif sections and not filled and text is None:
-            self.ledger.add("empty-report", item.place, "sections", "no section of the report has a word in it")
+        if told == self.ledger.total:
+            words = [text or "", *(value for value in sections.values() if isinstance(value, str))]
+            self._check_phrases(item, _plain(" ".join(words)))
 
-    def _check_sections(self, place: Place, sections: Mapping[str, object]) -> bool:
+    def _read_sections(
+        self, place: Place, sections: Mapping[str, object]
+    ) -> tuple[list[tuple[str, str, Severity | None]], bool]:
+        """Return what is to be said of sections without words, and whether any has words."""
+        empty: list[tuple[str, str, Severity | None]] = []
         filled = False
         for name, value in sections.items():
             telling = (section_name(name) or name.strip().casefold()) in TELLING
             if value is None:  # there is no such section, and that is an answer
                 if telling:
-                    self.ledger.add("empty-section", place, f"sections.{name}", "there is no such section", HINT)
+                    empty.append((name, "there is no such section", HINT))
                 continue
             if isinstance(value, str) and not (_NOTHING if telling else _BLANK).fullmatch(value):
                 filled = True
                 self._check_characters(place, f"sections.{name}", value)
             elif telling:
-                self.ledger.add("empty-section", place, f"sections.{name}", _nothing("the section", value))
+                empty.append((name, _nothing("the section", value), None))
             else:
                 self._empty[name] += 1
                 self._first.setdefault(name, place)
-        return filled
+        return empty, filled
 
     def _check_text(self, place: Place, text: str) -> None:
         if _NOTHING.fullmatch(text):
             self.ledger.add("empty-report", place, "text", _nothing("the report", text))
             return
         self._check_characters(place, "text", text)
-        for found in _HEADING.finditer(text):
-            if _NEXT_HEADING.match(text, found.end()):
-                self.ledger.add("empty-section", place, "text", f"nothing follows the heading {found[1]}")
+        headings = [found[1] for found in _HEADING.finditer(text) if _NEXT_HEADING.match(text, found.end())]
+        if headings:
+            self.ledger.add("empty-section", place, "text", f"nothing follows the heading {' and '.join(headings)}")
+
+    def _check_phrases(self, item: Item, report: str) -> None:
+        """Keep phrases that are not in the report until it is known whether phrases of this source are quotations."""
+        for target in item.targets:
+            if target.kind != "phrase" or f"{target.field}.text" in item.void or target.field in item.void:
+                continue
+            if _plain(target.text) in report:
+                self._quoted += 1
+            elif len(self._unquoted) < MOST_KEPT:
+                self._unquoted.append((item.place, f"{target.field}.text", target.text))
 
     def _check_characters(self, place: Place, where: str, text: str) -> None:
         if _BROKEN in text:
@@ -82,7 +110,14 @@ class Reports:
             )
 
     def finish(self) -> None:
-        """Say how often other sections are empty, once for each: many reports have no comparison."""
+        """Say how often other sections are empty, once for each, and which phrases are not in their reports."""
+        if self._quoted >= _ENOUGH and len(self._unquoted) <= _FEW * self._quoted:
+            for place, field, text in self._unquoted:
+                shown = text if len(text) <= 70 else text[:67] + "..."
+                self.ledger.add(
+                    "phrase-text", place, field,
+                    f"{shown!r} is not in the report, as {self._quoted:,} other phrases are in theirs",
+                )  # fmt: skip
         for name, count in self._empty.items():
             self.ledger.add(
                 "empty-section", self._first[name], f"sections.{name}",
@@ -93,3 +128,9 @@ class Reports:
 def _nothing(what: str, value: object) -> str:
     shown = value.strip() if isinstance(value, str) else value
     return f"{what} is empty" if not shown else f"{what} says nothing but {shown!r}"
+
+
+def _plain(text: str) -> str:
+    """Return a text's words alone, so that a full stop, a line's end or capitals make no difference."""
+    words = re.findall(r"[^\W_]+", text.casefold())
+    return f" {' '.join(words)} "

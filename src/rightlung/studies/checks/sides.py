@@ -239,11 +239,13 @@ class Sides:
                     where = "top" if expected.level > 0 else "bottom"
                     self.ledger.add("box-level", place, name, f"{target.text!r} lies at the {where} of the image")
 
-    def check_mask(self, item: Item, target: Target, box: Box) -> None:
-        """Check the side of a mask whose target has no boxes; ``box`` is around the mask."""
+    def check_mask(self, item: Item, target: Target, box: Box) -> bool:
+        """Check the side of a mask whose target has no boxes; ``box`` is around the mask. Whether it is wrong."""
         expected = expectation(target)
         if expected.side and target.mask is not None and not target.boxes and _is_beyond(box, -expected.side):
             self._tell_side(item.place, target.mask[0], target, expected.side, box, False)
+            return True
+        return False
 
     def _tell_side(self, place: Place, name: str, target: Target, side: int, box: Box, partly: bool) -> None:
         word, image = ("left", "left") if side > 0 else ("right", "right")

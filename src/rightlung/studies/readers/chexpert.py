@@ -17,6 +17,7 @@ https://github.com/rajpurkarlab/cheXpert-test-set-labels. The download in parts 
 
 - 1 is positive, 0 negative, -1 **uncertain**, nothing **unknown**. ``extra["labels"]`` has the values. The valid and
   test labels are radiologists'; they are only 0 and 1.
+- A column of the 14 that a table lacks is listed in ``problems``; its label is unknown in all studies of the table.
 - Lateral views are left out, and so are the 17 rows called frontal whose projection is ``LL`` or ``RL``.
 - Age 0 (3 rows) is unknown. There are no boxes; for masks of valid and test images see `chexlocalize`.
 - ``subset=5x200``: the table as GLoRIA makes it (200 images of ``train`` for each of five findings that have no
@@ -38,7 +39,7 @@ from rightlung.lexicon.labels import label_set
 from rightlung.studies.building import Building
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import as_findings
-from rightlung.studies.sources import Address
+from rightlung.studies.sources import Address, Problem
 from rightlung.studies.tables import Table, TableRow
 from rightlung.studies.trees import FileImage, find_optional
 
@@ -58,6 +59,7 @@ _PATH = re.compile(r"(?:.*/)?(?P<split>train|valid|val|test)/(?P<patient>patient
 _FILE = re.compile(r"/(?P<view>view[0-9]+_(?P<kind>frontal|lateral))\.(?:jpg|jpeg|png)")
 _CODES = {1: "+", 0: "-", -1: "?"}
 _POLARITIES = {"+": Polarity.POSITIVE, "-": Polarity.NEGATIVE, "?": Polarity.UNCERTAIN}
+_SEXES = {"male": "M", "m": "M", "female": "F", "f": "F", "unknown": None, "": None}
 _VALUES = {"+": 1, "-": 0, "?": -1}
 
 
@@ -65,6 +67,7 @@ class CheXpertSource(IndexedSource):
     """CheXpert's frontal images: train, valid, test, in the tables' order."""
 
     reader: ClassVar[str] = "chexpert"
+    version: ClassVar[int] = 2
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "subset")
     index_options: ClassVar[tuple[str, ...]] = ("subset",)
     split_aliases: ClassVar[Mapping[str, str]] = {"val": "valid", "validate": "valid"}
@@ -107,6 +110,7 @@ class CheXpertSource(IndexedSource):
                 yield from self._studies_records(path, folders, building)
                 continue
             table = Table(path, ("Path", *COMPETITION), problems=building.problems, root=self.root)
+            _note_missing_labels(table, building)
 
             def parse(row: TableRow, split: str = split, folders: Mapping[str, str] = folders) -> dict[str, Any] | None:
                 return self._record(row, split, folders, batches, building)
@@ -140,7 +144,7 @@ class CheXpertSource(IndexedSource):
             "exam": f"{place['patient']}_{place['exam']}",
             "view": projection or None,
             "age": row.number("Age", low=0, high=130) or None,
-            "sex": {"Male": "M", "Female": "F"}.get(row.text("Sex")),
+            "sex": _sex(row),
             "labels": codes,
             "report": row.text("Report Impression") or None,
         }
@@ -150,6 +154,7 @@ class CheXpertSource(IndexedSource):
     ) -> Iterator[Mapping[str, Any]]:
         """Yield the frontal images of examinations, found in their folders: the table has one row for each."""
         table = Table(path, ("Study", *COMPETITION), problems=building.problems, root=self.root)
+        _note_missing_labels(table, building)
         for row in table:
             try:
                 place = _PATH.fullmatch(row.required("Study"))
@@ -159,7 +164,7 @@ class CheXpertSource(IndexedSource):
                 codes = _codes(row)
                 names = _files(self.root / folder)
                 if not names:
-                    raise row.error("Study", f"there is no image in {folder}")
+                    raise row.error("Study", f"there is no image in {folder}", "missing-image")
             except InputError as error:
                 table.skip(row.error("Study", str(error)).problem if not hasattr(error, "problem") else error.problem)
                 continue
@@ -220,13 +225,28 @@ class CheXpertSource(IndexedSource):
         )
 
 
+def _note_missing_labels(table: Table, building: Building) -> None:
+    """Put down which of the 14 labels a table does not have: nothing is known of them in any of its studies."""
+    for label in label_set(LABEL_SET).labels:
+        if label not in table.columns:
+            message = "the table has no such column, so this label is unknown in all of its rows"
+            building.problems.append(Problem(table.name, None, label, message, "label-name"))
+
+
+def _sex(row: TableRow) -> str | None:
+    text = row.text("Sex")
+    if text.casefold() not in _SEXES:
+        raise row.error("Sex", f"must be Male, Female, Unknown or empty; got {text[:40]!r}", "label-value")
+    return _SEXES[text.casefold()]
+
+
 def _codes(row: TableRow) -> str:
     """Return the 14 labels of a row as 14 characters: ``+``, ``-``, ``?``, and a blank where nothing is said."""
     codes = []
     for label in label_set(LABEL_SET).labels:
         value = row.whole(label)
         if value is not None and value not in _CODES:
-            raise row.error(label, f"must be 1, 0, -1 or empty; got {row.text(label)!r}")
+            raise row.error(label, f"must be 1, 0, -1 or empty; got {row.text(label)!r}", "label-value")
         codes.append(" " if value is None else _CODES[value])
     return "".join(codes)
 

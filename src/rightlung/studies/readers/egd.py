@@ -42,7 +42,7 @@ from rightlung.studies.narrative import telling_sentences
 from rightlung.studies.readers.labelled import as_findings, meanings
 from rightlung.studies.readers.mimic_files import MimicImage, image_stem, needed_files_folder
 from rightlung.studies.sources import Address, Problem
-from rightlung.studies.tables import Table, TableRow, pixel_box
+from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import find_file, find_optional
 
 METADATA = "mimic-cxr-2.0.0-metadata.csv"
@@ -123,7 +123,8 @@ class EgdSource(IndexedSource):
                 try:
                     regions[name] = pixel_box(edges, size).as_tuple()
                 except InputError as error:
-                    building.problems.append(Problem("bounding_boxes.csv", line, "x1, x2, y1, y2", str(error)))
+                    fault = Problem("bounding_boxes.csv", line, "x1, x2, y1, y2", str(error), box_kind(error))
+                    building.problems.append(fault)
             if dicom not in looked:
                 building.problems.append(
                     Problem(row.file, row.line, "dicom_id", f"{self._gaze.name} has no gaze on it")

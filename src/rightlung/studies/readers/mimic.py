@@ -191,7 +191,7 @@ class MimicSource(IndexedSource):
                 return exam, bytes([_CODES[text] for text in texts])
             except KeyError as error:
                 label = labels[texts.index(error.args[0])]
-                raise row.error(label, f"must be 1, 0, -1 or empty; got {error}") from None
+                raise row.error(label, f"must be 1, 0, -1 or empty; got {error}", "label-value") from None
 
         return dict(table.read(parse))
 

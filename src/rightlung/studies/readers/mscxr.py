@@ -41,7 +41,7 @@ from rightlung.studies.readers.mimic_files import (
     report_record,
 )
 from rightlung.studies.sources import Address, Problem, ProblemError
-from rightlung.studies.tables import Table, TableRow, pixel_box
+from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
 
 _NAME = re.compile(r"MS_CXR_Local_Alignment_v([0-9.]+)\.(csv|json)")
 _PLACE = re.compile(r"(?:files/)?p1[0-9]/p([0-9]+)/s([0-9]+)/([A-Za-z0-9_-]+)\.[a-z]+")
@@ -134,10 +134,11 @@ class MscxrSource(IndexedSource):
             try:
                 box = pixel_box((x, y, x + w, y + h), size)
             except InputError as error:
-                raise row.error("x, y, w, h", str(error)) from None
+                raise row.error("x, y, w, h", str(error), box_kind(error)) from None
             category = row.required("category_name")
             if category not in label_set("ms-cxr-8").labels:
-                raise row.error("category_name", str(unknown_name("category", category, label_set("ms-cxr-8").labels)))
+                message = str(unknown_name("category", category, label_set("ms-cxr-8").labels))
+                raise row.error("category_name", message, "label-value")
             text, split = row.required("label_text"), row.text("split") or None
             return Annotation(row.file, row.line, "path", row.required("path"), category, text, box, size, split)
 

@@ -33,7 +33,7 @@ from rightlung.studies.headers import years
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import as_findings, finding_phrase, first_folders, folder_images, meanings
 from rightlung.studies.sources import Address, Problem
-from rightlung.studies.tables import Table, TableRow, pixel_box
+from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import FileImage, find_file, find_optional
 
 SIZE = (1024, 1024)
@@ -92,11 +92,11 @@ class NihSource(IndexedSource):
                 named.add(name)
             stem = name.rpartition(".")[0] or name
             if stem not in images:
-                raise row.error("Image Index", f"there is no image {name}")
+                raise row.error("Image Index", f"there is no image {name}", "missing-image")
             labels = row.required("Finding Labels").split("|")
             for label in labels:
                 if label != NO_FINDING and label not in meanings("nih-14"):
-                    raise row.error("Finding Labels", f"{label!r} is not one of the 14 labels")
+                    raise row.error("Finding Labels", f"{label!r} is not one of the 14 labels", "label-value")
             return {
                 "id": stem,
                 "split": splits.get(name),
@@ -129,12 +129,12 @@ class NihSource(IndexedSource):
         def parse(row: TableRow) -> tuple[str, tuple[int, str, list[float]]]:
             label = row.required("Finding Label")
             if label not in meanings("nih-8-boxed"):
-                raise row.error("Finding Label", f"{label!r} is not one of the 8 boxed findings")
+                raise row.error("Finding Label", f"{label!r} is not one of the 8 boxed findings", "label-value")
             x, y, width, height = (row.required_number(column) for column in _BOX_COLUMNS)
             try:
                 box = pixel_box((x, y, x + width, y + height), SIZE)
             except InputError as error:
-                raise row.error(_BOX_COLUMNS[0], str(error)) from None
+                raise row.error(_BOX_COLUMNS[0], str(error), box_kind(error)) from None
             return row.identifier("Image Index"), (row.line, label, list(box.as_tuple()))
 
         for name, drawn in table.read(parse):

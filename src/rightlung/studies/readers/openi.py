@@ -176,7 +176,11 @@ class OpenISource(IndexedSource):
                 if key is None or file is None:
                     building.problems.append(
                         Problem(
-                            exam["file"], exam.get("line"), "image", f"image {name!r} is not below {self.image_root}"
+                            exam["file"],
+                            exam.get("line"),
+                            "image",
+                            f"image {name!r} is not below {self.image_root}",
+                            "missing-image",
                         )
                     )
                     continue

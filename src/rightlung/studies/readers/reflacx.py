@@ -254,7 +254,7 @@ def _true(row: TableRow, column: str) -> bool | None:
     if not text:
         return None
     if text not in _TRUE:
-        raise row.error(column, f"must be True or False; got {text!r}")
+        raise row.error(column, f"must be True or False; got {text!r}", "label-value")
     return _TRUE[text]
 
 
@@ -265,7 +265,8 @@ def _box(row: TableRow, size: tuple[int, int]) -> tuple[float, float, float, flo
     box = Box.clipped(x0 / width, y0 / height, x1 / width, y1 / height)
     if box is None:
         edges = f"({x0:g}, {y0:g}, {x1:g}, {y1:g})"
-        raise row.error(", ".join(_EDGES), f"{edges} has no area in the image, {width} pixels wide and {height} high")
+        message = f"{edges} has no area in the image, {width} pixels wide and {height} high"
+        raise row.error(", ".join(_EDGES), message, "box-size")
     return box.as_tuple()
 
 

@@ -31,11 +31,11 @@ from typing import Any, ClassVar
 
 from rightlung.core import Box, InputError, Polarity, Study
 from rightlung.studies.building import Building
-from rightlung.studies.headers import tree_header
+from rightlung.studies.headers import image_kind, tree_header
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import finding_phrase, first_folders, folder_images, meanings, read_json
 from rightlung.studies.sources import Address, Problem
-from rightlung.studies.tables import Table, TableRow, pixel_box
+from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import FileImage, find_file, find_optional
 
 SIZE = (1024, 1024)
@@ -81,16 +81,16 @@ class RsnaSource(IndexedSource):
         def parse(row: TableRow) -> tuple[str, int, Box | None]:
             name = row.identifier("patientId")
             if name not in images:
-                raise row.error("patientId", f"there is no image {name}.dcm in {self._folder()}")
+                raise row.error("patientId", f"there is no image {name}.dcm in {self._folder()}", "missing-image")
             if row.text("Target") not in ("0", "1", "0.0", "1.0"):
-                raise row.error("Target", f"must be 0 or 1; got {row.text('Target')!r}")
+                raise row.error("Target", f"must be 0 or 1; got {row.text('Target')!r}", "label-value")
             if not row.whole("Target"):
                 return name, row.line, None
             x, y, width, height = (row.required_number(column) for column in _BOX_COLUMNS)
             try:
                 return name, row.line, pixel_box((x, y, x + width, y + height), SIZE)
             except InputError as error:
-                raise row.error("x", str(error)) from None
+                raise row.error("x", str(error), box_kind(error)) from None
 
         for name, line, box in table.read(parse):
             record = found.setdefault(name, {"line": line, "boxes": []})
@@ -140,7 +140,7 @@ class RsnaSource(IndexedSource):
         try:
             header = tree_header(self.root, record["image"], what)
         except InputError as error:
-            raise self.problem(record, "patientId", str(error)) from error
+            raise self.problem(record, "patientId", str(error), image_kind(error)) from error
         boxes = [Box(*edges) for edges in json.loads(record["boxes"])]
         findings = {OPACITY: Polarity.POSITIVE if boxes else Polarity.NEGATIVE}
         if record["class"] is not None and not boxes:

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 from rightlung.core import InputError, Mask, Phrase, Polarity, Study
 from rightlung.studies.building import Building
-from rightlung.studies.headers import tree_header
+from rightlung.studies.headers import image_kind, tree_header
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import IMAGE_SUFFIXES, finding_phrase, first_folders
 from rightlung.studies.rle import NO_MASK, RelativeRle, relative_runs
@@ -71,13 +71,14 @@ class SiimSource(IndexedSource):
         def parse(row: TableRow) -> tuple[str, int, str]:
             name = row.identifier("ImageId")
             if name not in images:
-                raise row.error("ImageId", f"there is no image {name}.dcm in {' or '.join(self._folders())}")
+                message = f"there is no image {name}.dcm in {' or '.join(self._folders())}"
+                raise row.error("ImageId", message, "missing-image")
             text = row.required("EncodedPixels")
             if text != NO_MASK:
                 try:
                     relative_runs(text, SIZE)
                 except InputError as error:
-                    raise row.error("EncodedPixels", str(error)) from None
+                    raise row.error("EncodedPixels", str(error), "unreadable-mask") from None
             return name, row.line, text
 
         found: dict[str, tuple[int, list[str]]] = {}
@@ -94,7 +95,7 @@ class SiimSource(IndexedSource):
         try:
             header = tree_header(self.root, record["image"], what)
         except InputError as error:
-            raise self.problem(record, "ImageId", str(error)) from error
+            raise self.problem(record, "ImageId", str(error), image_kind(error)) from error
         texts = tuple(record["masks"].splitlines())
         phrases: tuple[Phrase, ...] = ()
         if texts:

@@ -13,7 +13,8 @@
     vindr:/data/vinbigdata                 Kaggle's layout: training images and 14 of the 22 findings
         train.csv                          image_id,class_name,class_id,rad_id,x_min,y_min,x_max,y_max
         train/ID.dicom
-        train_meta.csv                     image_id,dim0,dim1: needed where the images in train/ were made smaller
+        train_meta.csv                     image_id,dim0,dim1: needed where the images in train/ were made smaller;
+                                           without it a box that leaves an image that is not DICOM is refused
 
 From https://physionet.org/content/vindr-cxr/1.0.0/ (credentialed access, PhysioNet licence 1.5.0) and
 https://www.kaggle.com/c/vinbigdata-chest-xray-abnormalities-detection (Nguyen et al., Scientific Data 2022).
@@ -40,11 +41,11 @@ from typing import Any, ClassVar
 from rightlung.core import InputError, Phrase, Polarity, ScoredBox, Study
 from rightlung.studies.building import Building
 from rightlung.studies.fusion import READERS_IOU, FusedBox, fuse
-from rightlung.studies.headers import tree_header
+from rightlung.studies.headers import image_kind, tree_header
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import as_findings, finding_phrase, first_folders, folder_images, meanings
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow, pixel_box
+from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import FileImage, find_optional
 
 LOCAL, GLOBAL = "vindr-22", "vindr-6"
@@ -65,6 +66,7 @@ class VinDrSource(IndexedSource):
     """VinDr-CXR, the training images first, in the tables' order."""
 
     reader: ClassVar[str] = "vindr"
+    version: ClassVar[int] = 2
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "agreement")
     columns: ClassVar[Mapping[str, Any]] = {
         "image": "string",
@@ -130,6 +132,8 @@ class VinDrSource(IndexedSource):
         sizes = self._read_sizes(building) if split == "train" else {}
         for name, record in found.by_image.items():
             height, width = sizes.get(name, (None, None))
+            if height is None and record["drawn"]:
+                self._check_original(images[name], record["drawn"], split)
             yield {
                 "id": name,
                 "split": split,
@@ -142,6 +146,29 @@ class VinDrSource(IndexedSource):
                 "height": height,
                 "width": width,
             }
+
+    def _check_original(self, image: str, drawn: Sequence[Sequence[Any]], split: str) -> None:
+        """Refuse images that were made smaller: a box that leaves one says so, and those that fit are wrong, too."""
+        if image.lower().endswith((".dicom", ".dcm")):
+            return
+        try:
+            size = tree_header(self.root, image, image).size
+        except InputError:
+            return  # told when the study is built
+        for _, label, *edges in drawn:
+            try:
+                pixel_box(edges, size)
+            except InputError as error:
+                if box_kind(error) == "box-range":
+                    needed = (
+                        "train_meta.csv (image_id, dim0, dim1), which has the originals' sizes, is needed"
+                        if split == "train"
+                        else "the original DICOM files are needed (train_meta.csv is of training images only)"
+                    )
+                    raise InputError(
+                        f"{self.root / image}: {label}: {error}; the images seem to have been made smaller, and boxes "
+                        f"that happen to fit would be wrong, too: {needed}"
+                    ) from None
 
     def _read_sizes(self, building: Building) -> dict[str, tuple[int, int]]:
         """Read the original images' heights and widths, where the images at hand were made smaller."""
@@ -162,7 +189,7 @@ class VinDrSource(IndexedSource):
         try:
             header = tree_header(self.root, record["image"], what)
         except InputError as error:
-            raise self.problem(record, "image_id", str(error)) from error
+            raise self.problem(record, "image_id", str(error), image_kind(error)) from error
         size = header.size if record["height"] is None else (record["height"], record["width"])
         named: dict[str, list[str]] = json.loads(record["named"])
         drawn: dict[str, list[ScoredBox]] = {reader: [] for reader in named}
@@ -170,7 +197,8 @@ class VinDrSource(IndexedSource):
             try:
                 drawn[reader].append(ScoredBox(pixel_box(edges, size), 1.0, label))
             except InputError as error:
-                raise self.problem(record, "x_min", f"study {record['id']!r}, {label}: {error}") from error
+                message = f"study {record['id']!r}, {label}: {error}"
+                raise self.problem(record, "x_min", message, box_kind(error)) from error
         labels = _counts(named, record["known"])
         polarities = {label: polarity_of(count, len(named)) for label, count in labels.items()}
         boxes = _as_given(drawn[CONSENSUS]) if CONSENSUS in drawn else fuse([*drawn.values()], READERS_IOU)
@@ -219,7 +247,7 @@ class _Annotations:
         """Return what is known of a row's image, and the row's reader."""
         name = row.identifier("image_id")
         if name not in self._images:
-            raise row.error("image_id", f"there is no image {name}.dicom in {self._split}")
+            raise row.error("image_id", f"there is no image {name}.dicom in {self._split}", "missing-image")
         reader = CONSENSUS if self._split == "test" else row.required("rad_id")
         record = self.by_image.setdefault(name, {"file": row.file, "line": row.line, "drawn": [], "named": {}})
         record["named"].setdefault(reader, [])
@@ -236,10 +264,10 @@ class _Annotations:
         """Take in a box, or that a reader has found nothing; who draws a finding has named it, too."""
         label = row.required("class_name")
         if label != NO_FINDING and label not in meanings(LOCAL):
-            raise row.error("class_name", f"{label!r} is not one of the 22 findings")
+            raise row.error("class_name", f"{label!r} is not one of the 22 findings", "label-value")
         edges = [] if label == NO_FINDING else [row.required_number(column, low=0) for column in _EDGES]
         if edges and not (edges[0] < edges[2] and edges[1] < edges[3]):
-            raise row.error("x_min", f"box {edges} has no area: a minimum is not below its maximum")
+            raise row.error("x_min", f"box {edges} has no area: a minimum is not below its maximum", "box-size")
         record, reader = self._of(row)
         if edges:
             record["drawn"].append((reader, label, *edges))
@@ -251,7 +279,7 @@ class _Annotations:
 def _is_set(row: TableRow, column: str) -> bool:
     value = row.whole(column)
     if value not in (0, 1):
-        raise row.error(column, f"must be 0 or 1; got {row.text(column)!r}")
+        raise row.error(column, f"must be 0 or 1; got {row.text(column)!r}", "label-value")
     return value == 1
 
 

@@ -1,0 +1,124 @@
+"""Masks: of another size, empty, full, inverted, or beside what they should cover."""
+
+from __future__ import annotations
+
+from rightlung.core import Box, Image, InputError
+from rightlung.lexicon import region
+from rightlung.studies.checks.finding import HINT, WARNING, Ledger, Place
+from rightlung.studies.checks.sides import Sides
+from rightlung.studies.checks.targets import Item, Target
+
+_SAME_SHAPE = 0.02
+_FULL = 0.97
+_HARDLY = 0.2
+"""Below this IoU a mask's surrounding box and its boxes are not about the same place."""
+
+
+class Masks:
+    """The masks of a source."""
+
+    def __init__(self, ledger: Ledger, sides: Sides) -> None:
+        self.ledger = ledger
+        self.sides = sides
+        self._masks = 0
+        self._other_size: list[tuple[Place, str, str]] = []
+
+    def check(self, item: Item, image: Image | None) -> None:
+        """Load and check the masks of one study."""
+        for target in item.targets:
+            if target.mask is not None and target.mask[0] not in item.void:
+                self._check_mask(item, target, image)
+
+    def _check_mask(self, item: Item, target: Target, image: Image | None) -> None:
+        assert target.mask is not None
+        name, mask = target.mask
+        try:
+            pixels = mask.pixels
+        except InputError as error:
+            text = str(error)
+            if "differ in size" in text:
+                check = "mask-size"
+            else:
+                check = "missing-mask" if "does not exist" in text else "unreadable-mask"
+            self.ledger.add(check, item.place, name, text.removeprefix(f"study {item.study.id!r}: "))
+            return
+        self._masks += 1
+        if image is not None and pixels.shape != image.shape:
+            self._check_size(item.place, name, (pixels.shape[0], pixels.shape[1]), (image.shape[0], image.shape[1]))
+        if not pixels.any():
+            self.ledger.add("mask-empty", item.place, name, f"no pixel is set, {target.text!r} is nowhere")
+            return
+        area = float(pixels.mean())
+        if area > _FULL:
+            self.ledger.add(
+                "mask-full", item.place, name, f"{area:.0%} of all pixels are set: zero is background, all else is not"
+            )
+            return
+        if pixels[0, 0] and pixels[0, -1] and pixels[-1, 0] and pixels[-1, -1] and min(pixels.shape) > 2:
+            self.ledger.add(
+                "mask-full", item.place, name,
+                f"all four corners and {area:.0%} of all pixels are set: the mask looks inverted",
+            )  # fmt: skip
+            return
+        around = mask.box()
+        if around is not None and not self.sides.check_mask(item, target, around):
+            self._check_boxes(item, target, name, around)
+
+    def _check_size(self, place: Place, name: str, size: tuple[int, int], image: tuple[int, int]) -> None:
+        told = f"the mask has {size[1]} x {size[0]} pixels, its image {image[1]} x {image[0]}"
+        if size == image[::-1]:
+            self.ledger.add("mask-size", place, name, f"{told}: width and height are exchanged")
+        elif abs(size[0] * image[1] / (size[1] * image[0]) - 1) > _SAME_SHAPE:
+            self.ledger.add("mask-size", place, name, f"{told}: not even the proportions agree")
+        else:
+            self._other_size.append((place, name, told))
+
+    def _check_boxes(self, item: Item, target: Target, name: str, around: Box) -> None:
+        boxes = [box for field, box in target.boxes if field not in item.void]
+        what = "all boxes of its phrase"
+        if not boxes and target.kind == "label":
+            boxes = _region_boxes(item, target.text)
+            what = f"the box of the region {target.text!r}"
+        if not boxes:
+            return
+        hull = Box(
+            min(box.x0 for box in boxes), min(box.y0 for box in boxes),
+            max(box.x1 for box in boxes), max(box.y1 for box in boxes),
+        )  # fmt: skip
+        most = max(around.iou(box) for box in [hull, *boxes])
+        if all(around.iou(box) == 0.0 for box in boxes):
+            self.ledger.add("mask-box", item.place, name, f"the mask lies beside {what}")
+        elif most < _HARDLY:
+            turned = Box(around.y0, around.x0, around.y1, around.x1)
+            cause = ": with rows and columns exchanged it would fit" if turned.iou(hull) > 0.5 else ""
+            self.ledger.add("mask-box", item.place, name, f"the mask hardly overlaps {what} (IoU {most:.2f}){cause}")
+
+    def finish(self) -> None:
+        """Say what only all masks together tell."""
+        if len(self._other_size) > 1 and len(self._other_size) >= 0.9 * self._masks:
+            first, name, told = self._other_size[0]
+            self.ledger.add(
+                "mask-size", first, name,
+                f"{told}; so have {len(self._other_size):,} of {self._masks:,} masks another size in the same "
+                "proportions, here first", HINT,
+            )  # fmt: skip
+        else:
+            for first, name, told in self._other_size:
+                self.ledger.add("mask-size", first, name, f"{told}, in the same proportions", WARNING)
+
+
+def _region_boxes(item: Item, label: str) -> list[Box]:
+    """Return the boxes of the region that a mask's label names, if the study has it."""
+    try:
+        name = region(label).name
+    except InputError:
+        return []
+    boxes = []
+    for given, box in item.study.regions.items():
+        try:
+            same = region(given).name == name
+        except InputError:
+            same = False
+        if same and f"regions.{given}" not in item.void:
+            boxes.append(box)
+    return boxes
