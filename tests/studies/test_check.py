@@ -67,6 +67,9 @@ class Planting:
                 os.link(path, copied)
         self.rows: Rows = [json.loads(line) for line in (sound / "manifest.jsonl").read_text().splitlines()]
 
+    right_lung: str = ""
+    """The file of row 5's mask of the right lung."""
+
     def save(self, name: str, content: bytes) -> None:
         path = self.folder / name
         path.unlink(missing_ok=True)
@@ -173,15 +176,108 @@ def broken_mask(planting: Planting) -> None:
     planting.rows[4]["masks"] = [{"label": "right lung", "file": "masks/planted.png"}]
 
 
+def say(planting: Planting, *phrases: dict[str, Any]) -> None:
+    """Let row 5 say something else, in its phrases and in its report."""
+    planting.rows[4]["phrases"] = list(phrases)
+    planting.rows[4]["text"] = " ".join(phrase["text"] for phrase in phrases)
+
+
+def lung_mask(planting: Planting, change: Callable[[Any], Any]) -> None:
+    """Give row 5 its right lung's mask, changed."""
+    planting.save_pixels("masks/planted.png", change(planting.pixels(planting.right_lung)))
+    planting.rows[4]["masks"] = [{"label": "right lung", "file": "masks/planted.png"}]
+
+
+def mask_elsewhere(planting: Planting) -> None:
+    pixels = np.zeros((SIZE, SIZE), bool)
+    box = planting.rows[4]["regions"]["right lung"]
+    x, y = (round(SIZE * value) for value in box[2:])
+    pixels[y - 8 : y, x - 8 : x] = True  # a corner of it
+    planting.save_pixels("masks/planted.png", pixels)
+    planting.rows[4]["masks"] = [{"label": "right lung", "file": "masks/planted.png"}]
+
+
+def transposed_mask(planting: Planting) -> None:
+    pixels = np.zeros((SIZE, SIZE), bool)
+    pixels[50:58, 30:80] = True
+    planting.save_pixels("masks/planted.png", pixels.T.copy())
+    box = [30 / SIZE, 50 / SIZE, 80 / SIZE, 58 / SIZE]
+    say(planting, {"text": "A band.", "boxes": [box], "mask": "masks/planted.png"})
+
+
+def jpeg_of_another(planting: Planting) -> None:
+    file = io.BytesIO()
+    PIL.Image.fromarray(planting.pixels(planting.rows[2]["file"])).save(file, "JPEG", quality=80)
+    planting.save("images/again.jpg", file.getvalue())
+    planting.rows[4]["file"] = "images/again.jpg"
+
+
+def whole_boxes(planting: Planting) -> None:
+    planting.rows[4]["boxes"] = []
+    say(planting, *({"text": text, "boxes": [[0, 0, 1, 1]]} for text in ("An opacity.", "A haze.")))
+
+
+def noise_image(planting: Planting) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE), dtype=np.uint8)
+    planting.save_pixels(planting.rows[4]["file"], noise)
+
+
+def half_black_image(planting: Planting) -> None:
+    pixels = planting.pixels(planting.rows[4]["file"]).copy()
+    pixels[:, SIZE // 2 :] = 0
+    planting.save_pixels(planting.rows[4]["file"], pixels)
+
+
+def half_an_image(planting: Planting) -> None:
+    for phrase in planting.rows[4]["phrases"]:
+        phrase["mask"] = None
+    planting.save_pixels(planting.rows[4]["file"], planting.pixels(planting.rows[4]["file"])[: SIZE // 2])
+
+
+def id_in_capitals(planting: Planting) -> None:
+    planting.rows[4]["id"] = planting.rows[2]["id"].upper()
+    assert planting.rows[4]["id"] != planting.rows[2]["id"]
+
+
+def id_with_blank(planting: Planting) -> None:
+    planting.rows[4]["id"] = planting.rows[2]["id"] + " "
+
+
+def exam_for_study(planting: Planting) -> None:
+    planting.rows[4].pop("study", None)
+    planting.rows[4]["exam"] = "e1"
+
+
+def phrase_of_another(planting: Planting) -> None:
+    planting.rows[4]["phrases"].append({"text": "The spleen is enlarged."})
+
+
+def double_blank(planting: Planting) -> None:
+    polarity = planting.rows[4]["findings"].pop("hiatal hernia")
+    planting.rows[4]["findings"]["hiatal  hernia"] = polarity
+
+
+def no_finding_besides_many(planting: Planting) -> None:
+    row = planting.rows[4]
+    row["findings"] = {"no finding": "positive", "mass": "positive"}
+    row["boxes"] = [{"label": "pleural effusion", "box": [0.6, 0.6, 0.9, 0.9]}] * 3
+    say(planting, {"text": "A mass.", "findings": {"no finding": "positive", "mass": "positive"}})
+
+
+def emptied_report(planting: Planting) -> None:
+    planting.rows[4]["text"] = ""
+    planting.rows[4]["sections"] = {"findings": "", "impression": " ", "comparison": ""}
+
+
 def mask_beside_box(planting: Planting) -> None:
     pixels = np.zeros((SIZE, SIZE), bool)
     pixels[10:20, 60:70] = True
     planting.save_pixels("masks/planted.png", pixels)
-    planting.rows[4]["phrases"] = [{"text": "A nodule.", "boxes": [[0.6, 0.7, 0.7, 0.8]], "mask": "masks/planted.png"}]
+    say(planting, {"text": "A nodule.", "boxes": [[0.6, 0.7, 0.7, 0.8]], "mask": "masks/planted.png"})
 
 
 def wrong_side_phrase(planting: Planting) -> None:
-    planting.rows[4]["phrases"] = [{"text": "Left lower lobe opacity.", "boxes": [[0.15, 0.6, 0.35, 0.8]]}]
+    say(planting, {"text": "Left lower lobe opacity.", "boxes": [[0.15, 0.6, 0.35, 0.8]]})
 
 
 def wrong_side_region(planting: Planting) -> None:
@@ -196,7 +292,7 @@ def wrong_side_mask(planting: Planting) -> None:
 
 
 def words_against_regions(planting: Planting) -> None:
-    planting.rows[4]["phrases"] = [{"text": "Right basal opacity.", "regions": ["left lower lung zone"]}]
+    say(planting, {"text": "Right basal opacity.", "regions": ["left lower lung zone"]})
 
 
 def region_at_the_top(planting: Planting) -> None:
@@ -296,6 +392,22 @@ PLANTED: dict[str, tuple[Plant, str, str | None]] = {
     "an empty mask": (set_mask(np.zeros((SIZE, SIZE), bool)), "mask-empty", "masks[0].file"),
     "a full mask": (set_mask(np.ones((SIZE, SIZE), bool)), "mask-full", "masks[0].file"),
     "a mask beside its box": (mask_beside_box, "mask-box", "phrases[0].mask"),
+    "an inverted mask": (lambda planting: lung_mask(planting, np.logical_not), "mask-full", "masks[0].file"),
+    "a mask that does not fit its region": (mask_elsewhere, "mask-box", "masks[0].file"),
+    "a transposed mask": (transposed_mask, "mask-box", "phrases[0].mask"),
+    "the same image encoded anew": (jpeg_of_another, "duplicate-image", "file"),
+    "boxes of the whole image": (whole_boxes, "box-size", "phrases[0].boxes[0]"),
+    "an image of noise": (noise_image, "odd-image", "file"),
+    "an image half black": (half_black_image, "odd-image", "file"),
+    "half an image": (half_an_image, "odd-image", "file"),
+    "a row without split": (set_field("split", None), "split-missing", "split"),
+    "an id in capitals": (id_in_capitals, "duplicate-id", "id"),
+    "an id with a blank": (id_with_blank, "duplicate-id", "id"),
+    "exam instead of study": (exam_for_study, "field-name", "exam"),
+    "a phrase of another report": (phrase_of_another, "phrase-text", "phrases[4].text"),
+    "two blanks in a label": (double_blank, "label-name", "findings"),
+    "no finding, and many": (no_finding_besides_many, "label-contradiction", "findings"),
+    "an emptied report": (emptied_report, "empty-report", "text"),
     "an empty report": (set_field("text", "  "), "empty-report", "text"),
     "an empty section": (set_field("sections", SECTIONS), "empty-section", "sections.impression"),
     "an empty heading": (set_field("text", "FINDINGS:\n\nIMPRESSION: No change."), "empty-section", "text"),
@@ -325,11 +437,37 @@ PLANTED: dict[str, tuple[Plant, str, str | None]] = {
 def test_a_planted_fault_is_found_where_it_is_and_nothing_else_is(planting: Planting, name: str) -> None:
     plant, check, field = PLANTED[name]
     del planting.rows[16:]
+    lungs = [entry["file"] for entry in planting.rows[4]["masks"] if entry["label"] == "right lung"]
     planting.rows[4]["masks"] = []
+    planting.right_lung = lungs[0]
     plant(planting)
     result = planting.check()
     assert found(result) == {(check, 5, field)}, [str(finding) for finding in result.findings]
     assert result.total == 1
+
+
+def test_a_double_blank_is_seen_in_the_message(planting: Planting) -> None:
+    double_blank(planting)
+    (finding,) = planting.check(images=False).findings
+    assert "'hiatal␣␣hernia' (once) means the same as 'hiatal hernia'" in finding.message
+
+
+def test_a_sound_mask_fits_its_region(planting: Planting) -> None:
+    del planting.rows[6:]
+    planting.rows[4]["masks"] = [entry for entry in planting.rows[4]["masks"] if entry["label"] == "right lung"]
+    assert (len(planting.rows[4]["masks"]), planting.check().total) == (1, 0)
+
+
+def test_phrases_that_are_no_quotations_are_not_missed_in_the_reports(planting: Planting) -> None:
+    for row in planting.rows:
+        for phrase in row["phrases"]:
+            phrase["text"] = f"{phrase['text']} As seen here."
+    assert "phrase-text" not in {f.check for f in planting.check(images=False).findings}
+
+
+def test_an_image_of_noise_among_few_is_not_judged(planting: Planting) -> None:
+    noise_image(planting)
+    assert planting.check(limit=6).total == 0
 
 
 def test_every_check_is_planted_or_tested_by_name() -> None:
@@ -342,7 +480,7 @@ def test_all_faults_of_a_row_are_found_not_only_the_first(planting: Planting) ->
     row["age"], row["view"], row["masks"] = "old", "LATERAL", []
     row["boxes"] = [{"label": "mass", "box": [0.9, 0.2, 0.8, 0.4]}, {"label": "mass", "box": [0.5, 0.2, 0.5, 0.4]}]
     row["findings"] = {"edema": "maybe"}
-    row["phrases"] = [{"text": "A mass.", "boxes": [[1, 2, 3]]}]
+    say(planting, {"text": "A mass.", "boxes": [[1, 2, 3]]})
     assert found(planting.check()) == {
         ("label-value", 5, "age"), ("label-value", 5, "view"), ("box-order", 5, "boxes[0].box"),
         ("box-size", 5, "boxes[1].box"), ("label-value", 5, "findings.edema"), ("box-form", 5, "phrases[0].boxes[0]"),

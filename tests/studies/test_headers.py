@@ -36,6 +36,38 @@ def test_dicom_facts(tmp_path: Path) -> None:
     assert "secret" not in repr(header)
 
 
+@pytest.mark.parametrize(("written", "view"), [("AP", "AP"), ("lateral", "lateral"), ("SMITH JANE", None), ("", None)])
+def test_only_known_views_are_repeated(tmp_path: Path, written: str, view: str | None) -> None:
+    path = tmp_path / "a.dcm"
+    write_dicom(path, ViewPosition=written)
+    header = read_header(path, "a")
+    assert header.view == view
+    assert "SMITH" not in repr(header).upper()
+
+
+def test_a_dicom_file_without_preamble_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    write_dicom(path, (7, 5), ViewPosition="PA")
+    path.write_bytes(path.read_bytes()[132:])
+    assert read_header(path, "a").size == (7, 5) == read_image(path).shape
+
+
+def test_the_parsers_error_is_not_attached(tmp_path: Path) -> None:
+    """It may quote what stands in the header, and a traceback would print it."""
+    path = tmp_path / "a.dcm"
+    path.write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 50)
+    with pytest.raises(InputError) as caught:
+        read_header(path, "a")
+    assert (caught.value.__cause__, caught.value.__context__) == (None, None)
+
+
+def test_the_size_is_of_the_stored_pixels_where_they_are_not_square(tmp_path: Path) -> None:
+    path = tmp_path / "a.dcm"
+    write_dicom(path, (10, 10), PixelSpacing=["0.2", "0.1"])
+    assert read_header(path, "a").size == (10, 10)
+    assert read_image(path).shape == (20, 10)
+
+
 @pytest.mark.parametrize(
     ("text", "age"),
     [

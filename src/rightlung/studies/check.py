@@ -8,7 +8,6 @@ is opened a second time without them, and no image of it is loaded. docs/checks.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,9 +17,10 @@ from urllib.parse import quote
 
 from rightlung.core import Image, InputError, Study
 from rightlung.studies.checks.coordinates import Coordinates
+from rightlung.studies.checks.faults import tell_faults
 from rightlung.studies.checks.finding import HINT, WARNING, Finding, Ledger, Place, Severity, visible
-from rightlung.studies.checks.labels import Labels, explain_polarity
-from rightlung.studies.checks.manifest import Fault, RawRow, misspelt_fields, raw_rows, row_item
+from rightlung.studies.checks.labels import Labels
+from rightlung.studies.checks.manifest import RawRow, misspelt_fields, raw_rows, row_item
 from rightlung.studies.checks.masks import Masks
 from rightlung.studies.checks.people import People
 from rightlung.studies.checks.pictures import Pictures
@@ -156,11 +156,11 @@ class _Run:
                     item, missing = row_item(found, row, storage, str(address))
                     self._note_file(found, row.file, files)
                     image = self._check(item)
-                    self._tell_faults(found, missing, None)
+                    tell_faults(self.ledger, self.coordinates, found, missing, None)
                     for pair in misspelt_fields(found.raw):
                         misspelt[pair] += 1
                         first_misspelt.setdefault(pair, found.place)
-            self._tell_faults(found, found.faults, image)
+            tell_faults(self.ledger, self.coordinates, found, found.faults, image)
             self.progress(done, total)
         if not found_split:
             raise InputError(f"{address}: no row of {storage.manifest_name} has the split {split!r}")
@@ -276,44 +276,6 @@ class _Run:
                 "duplicate-image", found.place, "file", f"the same file as of {first.study!r} (line {first.row})"
             )
 
-    def _tell_faults(self, found: RawRow, faults: tuple[Fault, ...] | list[Fault], image: Image | None) -> None:
-        for fault in faults:
-            name = fault.field or ""
-            size = None if image is None else (float(image.shape[1]), float(image.shape[0]))
-            if _is_box_field(name):
-                self.coordinates.note_raw(found.place, name, fault.value, size, found.raw)
-            elif name == "file":
-                missing = "does not exist" in fault.message or "not in the archive" in fault.message
-                check = "missing-image" if missing or fault.value is None else "row"
-                self.ledger.add(check, found.place, name, fault.message)
-            elif name.endswith((".file", ".mask")):
-                missing = "does not exist" in fault.message or "not in the archive" in fault.message
-                self.ledger.add("missing-mask" if missing else "row", found.place, name, fault.message)
-            elif ".findings." in f".{name}":
-                self.ledger.add("label-value", found.place, name, explain_polarity(fault.value))
-            else:
-                self._tell_value(found.place, fault)
-
-    def _tell_value(self, place: Place, fault: Fault) -> None:
-        value, name = fault.value, fault.field
-        if name == "age":
-            text = str(value).strip()
-            cause = ""
-            if isinstance(value, str) and text[:-1].isdigit() and text[-1:].upper() in "YMWD":
-                cause = "; it looks like DICOM's age with its unit"
-            elif isinstance(value, str):
-                cause = "; numbers stand without quotes"
-            elif isinstance(value, int | float) and value > 130:
-                cause = "; days or months, or a year of birth, perhaps"
-            self.ledger.add("label-value", place, name, f"{fault.message}{cause}")
-        elif name == "findings" and isinstance(value, str | int | float):
-            joined = "; several names stand in a list" if re.search(r"[|;,]", str(value)) else ""
-            self.ledger.add("label-value", place, name, f"{fault.message}{joined}")
-        elif name in ("patient", "study", "split", "view", "sex", "id") and isinstance(value, int | float):
-            self.ledger.add("label-value", place, name, f"{value!r} is a number; {name} is a text, in quotes")
-        else:
-            self.ledger.add("row", place, name, fault.message)
-
     def _finish(self, place: Place) -> None:
         self.people.finish(place)
         if not self.coordinates.finish(place):
@@ -336,7 +298,3 @@ def _place_of(source: Source, study_id: str | None) -> Place:
     if known is not None:
         return Place(*known, study_id)
     return Place(PurePath(parse_address(source.address).path).name or source.address, None, study_id)
-
-
-def _is_box_field(name: str) -> bool:
-    return name.endswith(".box") or ".boxes[" in name or name.startswith("regions.")

@@ -20,7 +20,7 @@ def real_table(name: str) -> Path:
     return Path(spec.origin).parent / "data" / name
 
 
-def write_dicom(path: Path, size: tuple[int, int] = (6, 4), **elements: str) -> None:
+def write_dicom(path: Path, size: tuple[int, int] = (6, 4), **elements: str | list[str]) -> None:
     """Write a computed radiograph of 8 bits, every row brighter than the one above, with further header elements."""
     pydicom = pytest.importorskip("pydicom")
     from pydicom.uid import ComputedRadiographyImageStorage, ExplicitVRLittleEndian, generate_uid

@@ -13,6 +13,7 @@ import pytest
 
 from rightlung.core import InputError, Polarity
 from rightlung.studies import open_source
+from rightlung.studies.check import check_source
 from rightlung.studies.readers.chexpert import CheXpertSource
 from tests.studies.readers.published import real_table
 
@@ -74,6 +75,42 @@ def test_a_row_becomes_a_study(write: Callable[..., CheXpertSource]) -> None:
     assert (study.age, study.sex, study.view, study.split) == (87.0, "F", "PA", "train")
     assert [round(float(one.image[0, 0]) * 255) for one in source] == [10, 20, 30]
     assert (study.phrases, source.problems) == ((), [])
+
+
+def test_a_check_names_table_line_and_kind(write: Callable[..., CheXpertSource], tmp_path: Path) -> None:
+    clear = ",".join([""] * 14)
+    rows = [
+        *TRAIN[:1],
+        f"train/patient00004/study1/view1_frontal.jpg,Female,210,Frontal,AP,{clear}",
+        f"train/patient00005/study1/view1_frontal.jpg,Femal,21,Frontal,AP,{clear}",
+        f"train/patient00006/study1/view1_frontal.jpg,Male,21,Frontal,AP,7.0,{clear[1:]}",
+        TRAIN[0],
+        f"train/patient00007/study1/view1_frontal.jpg,Male,21,Frontal,XY,{clear}",
+    ]
+    write(rows)
+    told = {
+        (f.check, f.place.file, f.place.row, f.field)
+        for f in check_source(f"chexpert:{tmp_path}?split=train", images=False).findings
+    }
+    assert told == {
+        ("label-value", "train.csv", 3, "Age"), ("label-value", "train.csv", 4, "Sex"),
+        ("label-value", "train.csv", 5, "No Finding"), ("duplicate-id", "train.csv", 6, "id"),
+        ("label-value", "train.csv", 7, "view"),
+    }  # fmt: skip
+    missing = [f for f in check_source(f"chexpert:{tmp_path}").findings if f.check == "missing-image"]
+    assert [(f.place.file, f.place.row, f.field) for f in missing] == [("train.csv", 7, "image")]
+
+
+def test_labels_that_a_table_lacks_are_listed(
+    tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]
+) -> None:
+    header = HEADER.replace(",Fracture", "").replace(",Pleural Other", "")
+    write_table("train.csv", header, [f"{TRAIN[0].rsplit(',', 2)[0]}"])
+    source = open_source(f"chexpert:{tmp_path}")
+    assert [(one.file, one.row, one.field, one.kind) for one in source.problems] == [
+        ("train.csv", None, "Pleural Other", "label-name"), ("train.csv", None, "Fracture", "label-name"),
+    ]  # fmt: skip
+    assert len(source) == 1
 
 
 def test_laterals_are_left_out_and_counted(write: Callable[..., CheXpertSource]) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from rightlung import open_source
 from rightlung.core import Box, InputError, Polarity
+from rightlung.studies.check import check_source
 
 HEADER = "dicom_id,category_name,label_text,path,x,y,w,h,image_width,image_height,split"
 A, B = "675d792f-a3521e48", "2a2277a9-b0ded155"
@@ -35,6 +36,15 @@ def mimic(tmp_path: Path, write_image: Callable[..., Path]) -> Path:
 @pytest.fixture
 def folder(write_table: Callable[..., Path], mimic: Path) -> Path:
     return write_table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, ROWS).parent
+
+
+def test_a_check_names_the_table_and_its_line(write_table: Callable[..., Path], mimic: Path) -> None:
+    swapped = ROWS[0].replace("right lower lobe", "left lower lobe")
+    folder = write_table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, [swapped]).parent
+    findings = check_source(f"mscxr:{folder}?images={mimic}", images=False).findings
+    assert [(f.check, f.place.file, f.place.row, f.field) for f in findings if f.check == "box-side"] == [
+        ("box-side", "MS_CXR_Local_Alignment_v1.1.0.csv", 2, "phrases[0].boxes[0]")
+    ]
 
 
 def coco(**changes: Any) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import pytest
 
 from rightlung.core import InputError, Polarity
 from rightlung.studies import open_source
+from rightlung.studies.check import check_source
 from rightlung.studies.readers.siim import SiimSource
 from tests.studies.readers.published import link_all, real_table, write_dicom
 
@@ -68,6 +69,20 @@ def test_the_header_gives_age_sex_and_view_and_not_the_patient(write: Callable[.
     study = write()[0]
     assert (study.age, study.sex, study.view, study.patient) == (24.0, "M", "PA", None)
     assert study.image.shape == (6, 4)
+
+
+def test_a_check_names_the_table_and_its_line(write: Callable[..., SiimSource], tmp_path: Path) -> None:
+    write([*ROWS, f"{ONE}9,-1"])
+    for path in tmp_path.rglob(f"{THREE}.dcm"):
+        write_dicom(path, ViewPosition="LL")
+    findings = check_source(f"siim:{tmp_path}").findings
+    assert {(f.place.file, f.place.row) for f in findings if f.place.study == THREE and f.field == "view"} == {
+        ("train-rle.csv", 5)
+    }
+    assert [(f.check, f.place.row, f.field) for f in findings if f.place.study is None and f.place.row] == [
+        ("missing-image", 6, "ImageId")
+    ]
+    assert all(f.place.file == "train-rle.csv" and f.place.row for f in findings if f.place.study is not None)
 
 
 def test_bad_rows_are_named(write: Callable[..., SiimSource]) -> None:

@@ -192,6 +192,21 @@ def test_kaggles_layout_is_read(
     assert len(study.findings) == 15  # the competition's 14 and "No finding"
 
 
+def test_images_that_were_made_smaller_are_refused_without_their_sizes(
+    tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]
+) -> None:
+    rows = [f"{A},ILD,5,R8,2,5,8,15", f"{B},ILD,5,R8,20,50,80,150"]  # the first fits its small image, and is wrong
+    write_table("train.csv", "image_id,class_name,class_id,rad_id,x_min,y_min,x_max,y_max", rows)
+    for name in (A, B):
+        write_image(f"train/{name}.png", (20, 10))
+    with pytest.raises(InputError, match=r"made smaller.*train_meta\.csv \(image_id, dim0, dim1\)"):
+        open_source(f"vindr:{tmp_path}")
+    write_table("train_meta.csv", "image_id,dim0,dim1", [f"{A},200,100", f"{B},200,100"])
+    assert [study.phrases[0].boxes[0].as_tuple() for study in open_source(f"vindr:{tmp_path}")] == [
+        pytest.approx((0.02, 0.025, 0.08, 0.075)), pytest.approx((0.2, 0.25, 0.8, 0.75)),
+    ]  # fmt: skip
+
+
 def test_what_is_missing_altogether_is_an_error(tmp_path: Path, write_table: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match="has no table of boxes"):
         open_source(f"vindr:{tmp_path}")

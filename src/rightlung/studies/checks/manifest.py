@@ -29,8 +29,8 @@ _FIELD_WORDS = {
     "sentences": "phrases", "patient_id": "patient", "patientid": "patient", "subject_id": "patient",
     "study_id": "study", "exam": "study", "exam_id": "study", "examination": "study", "accession": "study",
     "accession_number": "study", "report": "text", "image": "file", "filename": "file", "path": "file",
-    "image_id": "id", "gender": "sex", "viewposition": "view", "view_position": "view", "fold": "split", "subset": "split",
-    "section": "sections", "region": "regions",
+    "image_id": "id", "gender": "sex", "viewposition": "view", "view_position": "view", "fold": "split",
+    "subset": "split", "section": "sections", "region": "regions",
 }  # fmt: skip
 
 

@@ -46,13 +46,16 @@ class Reports:
         if text is None and not sections:
             return
         self.reports += 1
-        empty, filled = self._read_sections(item.place, sections)
+        empty, silent, filled = self._read_sections(item.place, sections)
         if not filled and (text is None or _NOTHING.fullmatch(text)):  # one finding, and not one for each section
             if text is not None:
                 self.ledger.add("empty-report", item.place, "text", _nothing("the report", text))
             else:
                 self.ledger.add("empty-report", item.place, "sections", "no section of the report has a word in it")
             return
+        for name in silent:
+            self._empty[name] += 1
+            self._first.setdefault(name, item.place)
         told = self.ledger.total
         for name, message, severity in empty:
             self.ledger.add("empty-section", item.place, f"sections.{name}", message, severity)
@@ -64,9 +67,10 @@ class Reports:
 
     def _read_sections(
         self, place: Place, sections: Mapping[str, object]
-    ) -> tuple[list[tuple[str, str, Severity | None]], bool]:
-        """Return what is to be said of sections without words, and whether any has words."""
+    ) -> tuple[list[tuple[str, str, Severity | None]], list[str], bool]:
+        """Return what is to be said of sections without words, which others are empty, and whether any has words."""
         empty: list[tuple[str, str, Severity | None]] = []
+        silent: list[str] = []
         filled = False
         for name, value in sections.items():
             telling = (section_name(name) or name.strip().casefold()) in TELLING
@@ -80,9 +84,8 @@ class Reports:
             elif telling:
                 empty.append((name, _nothing("the section", value), None))
             else:
-                self._empty[name] += 1
-                self._first.setdefault(name, place)
-        return empty, filled
+                silent.append(name)
+        return empty, silent, filled
 
     def _check_text(self, place: Place, text: str) -> None:
         if _NOTHING.fullmatch(text):

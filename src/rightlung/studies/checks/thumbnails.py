@@ -36,7 +36,7 @@ class Thumbnails(Generic[Known]):
         self._cells: dict[tuple[int, ...], list[tuple[NDArray[np.uint8], Known]]] = {}
 
     def same(self, image: Image, known: Known) -> Known | None:
-        """Return what is known of an earlier image that shows the same; ``None``, and keep this one, if there is none."""
+        """Return what is known of an earlier image that shows the same; if there is none, keep this one."""
         if min(image.shape) < _SIDE:
             return None
         means = 255.0 * shrunk(image, _SIDE)
