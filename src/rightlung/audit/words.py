@@ -46,8 +46,6 @@ _ZONES = {
     zone: re.compile(rf"(?<![^\W_])(?:{words})(?![^\W_])", re.IGNORECASE | re.ASCII)
     for zone, words in _ZONE_WORDS.items()
 }
-ZONES: tuple[str, ...] = tuple(_ZONES)
-"""The zones that words can name, in a fixed order."""
 
 
 class WordKey(NamedTuple):
@@ -60,7 +58,7 @@ class WordKey(NamedTuple):
 
 @lru_cache(maxsize=65_536)
 def zones_in(text: str) -> tuple[str, ...]:
-    """Return the zones that a text names, in the order of `ZONES`.
+    """Return the zones that a text names, in a fixed order.
 
     >>> zones_in("LLL opacity, and a nodule at the right apex")
     ('apex', 'lower')

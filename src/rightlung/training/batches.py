@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from rightlung.core import InputError
+from rightlung.lexicon.side_changes import mirrored
 from rightlung.models.base import TrainingBatch
 from rightlung.phantom.streams import Stream, key_number
 from rightlung.training.augmentation import Augmentation, apply_changes, draw_changes_alike, move_masks, on_device
@@ -21,7 +22,6 @@ from rightlung.training.facts import Facts
 from rightlung.training.phrases import Asked, draw_phrases, draw_text
 from rightlung.training.pools import Pictures, Studies
 from rightlung.training.recipe import DataEntry
-from rightlung.training.wording import mirrored
 
 SHUFFLED = 2_000_000
 """Studies up to which a source is shuffled; more of them (phantoms, which are alike everywhere) come in their order."""

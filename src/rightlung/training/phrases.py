@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from functools import cache
 
 from rightlung.lexicon import find, positive_prompts, prompt
+from rightlung.lexicon.side_changes import with_sides_exchanged, without_side
 from rightlung.phantom.streams import Stream
 from rightlung.training.facts import DEVICES, NO_FINDING, Facts, Told
 from rightlung.training.recipe import DataEntry
-from rightlung.training.wording import with_sides_exchanged, without_side
 
 TRIES = 4
 """Other studies that are looked at for a phrase which is false of this one."""

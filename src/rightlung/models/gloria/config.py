@@ -11,7 +11,6 @@ from rightlung.core.settings import read_settings
 from rightlung.models.encoders import ImageEncoderConfig, TextEncoderConfig
 
 LossName = Literal["local", "global", "supervised"]
-LOSSES: tuple[LossName, ...] = ("local", "global", "supervised")
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch.nn.functional import adaptive_avg_pool2d, normalize
 from rightlung.core import Extent, Grounding, Image, InputError, Phrase
 from rightlung.core.checks import check_text
 from rightlung.core.settings import plain_settings
-from rightlung.explain import as_heatmaps
+from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Gather, Reading, Similarities, TrainingBatch
 from rightlung.models.encoders import ImageEncoder, TextEncoder, WordTokenizer, train_tokenizer
@@ -226,8 +226,8 @@ class Gloria(nn.Module):
         with self._asking():
             for pairs, regions, extents, asked_of in self._by_image(images):
                 attention = self.log_attention(self.encode_texts([texts[pair] for pair in pairs]), regions, asked_of)
-                maps, abstentions = self._maps(attention.float().exp())
-                for pair, heatmap in zip(pairs, as_heatmaps(maps, extents, abstentions), strict=True):
+                maps, abstentions = attention_maps(attention.float().exp()[:, None], self.image_encoder.grid)
+                for pair, heatmap in zip(pairs, as_heatmaps(maps, extents, abstentions.tolist()), strict=True):
                     answers[pair] = Grounding(heatmap)
         return [answer for answer in answers if answer is not None]
 
@@ -308,13 +308,6 @@ class Gloria(nn.Module):
                     [extents[place] for place in places],
                     torch.tensor(places, device=self.device),
                 )
-
-    def _maps(self, attention: Tensor) -> tuple[Tensor, list[float]]:
-        """Split attention (p, [1 +] r) into maps (p, rows, cols) and abstentions."""
-        if self.nothing is None:
-            return attention.reshape(len(attention), *self.image_encoder.grid), [0.0] * len(attention)
-        cells = attention[:, 1:].reshape(len(attention), *self.image_encoder.grid)
-        return cells, attention[:, 0].clamp(0, 1).tolist()
 
     def _mean_local(self, texts: TextEmbeddings, regions: Tensor) -> Tensor:
         temperature = self.config.word_temperature

@@ -65,12 +65,6 @@ def _short(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def is_box(values: Numbers) -> bool:
-    """Whether these are corners in fractions of the image, as `Box` wants them."""
-    x0, y0, x1, y1 = values
-    return 0.0 <= x0 < x1 <= 1.0 and 0.0 <= y0 < y1 <= 1.0 and (x1 - x0) * (y1 - y0) > 0.0
-
-
 def _is_corners(values: Numbers) -> bool:
     x0, y0, x1, y1 = values
     return x0 < x1 <= 1 + _SLACK and y0 < y1 <= 1 + _SLACK and min(x0, y0) >= -_SLACK

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rightlung.lexicon import sides_in
+from rightlung.lexicon.side_changes import mirrored, with_sides_exchanged, without_side
 from rightlung.phantom.config import default_config
 from rightlung.phantom.report import write_report
 from rightlung.phantom.study import study_scene
-from rightlung.training.wording import mirrored, with_sides_exchanged, without_side
 
 
 @pytest.mark.parametrize(

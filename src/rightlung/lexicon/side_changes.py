@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 
 from rightlung.core import Phrase
-from rightlung.lexicon import mirror_phrase, sides_in, swap_sides
+from rightlung.lexicon.laterality import mirror_phrase, sides_in, swap_sides
 
 # "on the left" as a whole, where no place follows ("on the left side", but not "on the left lung base").
 _PLACE = re.compile(
