@@ -62,10 +62,11 @@ def test_pages_for_users_say_that_this_is_no_medical_device(page: Path) -> None:
 
 
 def test_every_command_and_no_other_is_documented() -> None:
-    from rightlung.cli.main import app, data_app
+    from rightlung.cli.main import app, data_app, judgements_app
 
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     commands |= {f"data {command.name}" for command in data_app.registered_commands}
+    commands |= {f"judgements {command.name}" for command in judgements_app.registered_commands}
     table = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    documented = set(re.findall(r"^\| `rightlung ((?:data )?[a-z]+)", table, re.MULTILINE))
+    documented = set(re.findall(r"^\| `rightlung ((?:(?:data|judgements) )?[a-z]+)", table, re.MULTILINE))
     assert documented == commands

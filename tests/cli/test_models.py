@@ -61,7 +61,7 @@ def test_the_list_has_models_and_kinds(call: Call, shipped: Path) -> None:
     (model,) = listed["models"]
     assert model["size"] == sum(path.stat().st_size for path in (shipped / "nodules").iterdir())
     assert (model["kind"], model["can"]) == ("classifier", ["ground", "classify"])
-    assert {kind["name"] for kind in listed["kinds"]} == {"classifier", "gloria"}
+    assert {kind["name"] for kind in listed["kinds"]} == {"classifier", "gloria", "uniter"}
 
 
 def test_without_shipped_models_the_list_says_so(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 
 from rightlung.core import Box, InputError, Phrase, Polarity, Study
+from rightlung.probes import Owner
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
-from rightlung.probes.targets import derangement, region_target, shuffled_in_report, trimmed_regions
+from rightlung.probes.targets import (
+    derangement,
+    exchanged_targets,
+    region_target,
+    shuffled_in_report,
+    trimmed_regions,
+    with_containing,
+)
 
 
 def phrase(**findings: str) -> Phrase:
@@ -30,7 +38,10 @@ def test_abnormal_is_a_condition_said_to_be_there() -> None:
         (("left lung",), True),
         (("right lung", "right lower lung zone"), True),
         (("left lung", "right lung"), False),
-        (("left lower lung zone",), False),
+        (("left lower lung zone",), True),
+        (("left costophrenic angle", "right hilar structures"), False),
+        (("left hemidiaphragm", "left clavicle"), False),
+        (("lower lung zones",), False),
         ((), False),
     ],
 )
@@ -65,6 +76,49 @@ def test_a_whole_lung_goes_where_the_same_side_is_named_more_closely() -> None:
     assert trimmed_regions(["left lung"]) == ("left lung",)
     assert trimmed_regions(["left lung", "right lung"]) == ("left lung", "right lung")
     assert trimmed_regions(["left lung", "spine"]) == ("left lung", "spine")
+
+
+@pytest.mark.parametrize(
+    ("regions", "all_of_them"),
+    [
+        (["right apical zone"], ("right apical zone", "right lung")),
+        (["left hilar structures", "left lung"], ("left hilar structures", "left lung")),
+        (["left costophrenic angle", "spine"], ("left costophrenic angle", "spine", "left lung")),
+        (["lungs"], ("right lung", "left lung")),
+        (["lung bases"], ("right lower lung zone", "left lower lung zone", "right lung", "left lung")),
+        (["right atrium", "left hemidiaphragm"], ("right atrium", "left hemidiaphragm")),
+        (["left shoulder"], ("left shoulder",)),
+        ([], ()),
+    ],
+)
+def test_what_is_told_of_a_part_of_a_lung_is_told_of_the_lung(regions: list[str], all_of_them: tuple[str, ...]) -> None:
+    assert with_containing(regions) == all_of_them
+    assert with_containing(all_of_them) == all_of_them
+
+
+def test_a_region_target_brings_the_lung_and_trimming_takes_it_away_again() -> None:
+    lung, zone = Box(0.5, 0.1, 0.9, 0.9), Box(0.5, 0.6, 0.9, 0.9)
+    study = Study(
+        "s", lambda: np.zeros((2, 2), dtype=np.float32), regions={"left lung": lung, "left lower lung zone": zone}
+    )
+    asked = Phrase("x", regions=("left lower lung zone",))
+    assert region_target(study, asked) == (zone, lung)
+    assert region_target(study, asked, trimmed=True) == (zone,)
+    assert region_target(study, Phrase("x", regions=("left clavicle",))) == ()
+
+
+def test_random_targets_are_other_patients_each_once_where_that_can_be() -> None:
+    owners = [Owner(str(number), patient) for number, patient in enumerate("aabbbc")]
+    found = exchanged_targets(owners, 3)
+    assert found is not None
+    assert sorted(found.values()) == sorted(found) == [owner.study for owner in owners]
+    patient_of = {owner.study: owner.patient for owner in owners}
+    assert all(patient_of[one] != patient_of[other] for one, other in found.items())
+    most = exchanged_targets([Owner("0", "a"), Owner("1", "a"), Owner("2", "a"), Owner("3", "b")], 0)
+    assert most is not None
+    assert [most[name] for name in "012"] == ["3"] * 3
+    assert exchanged_targets([Owner("0", "a"), Owner("1", "a")], 0) is None
+    assert exchanged_targets([], 0) is None
 
 
 def test_a_region_target_is_the_boxes_of_the_regions_that_the_study_has() -> None:

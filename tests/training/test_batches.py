@@ -173,7 +173,7 @@ def test_other_sources_are_letterboxed_with_their_boxes_and_may_hide_them(manife
     batch = Batches([opened(entry)], 6, 1, CPU).one(0)
     assert batch.images.shape == (6, 1, 64, 64)
     assert batch.located.any()
-    hidden = Batches([opened(replace(entry, targets=False))], 6, 1, CPU).one(0)
+    hidden = Batches([opened(replace(entry, targets="none"))], 6, 1, CPU).one(0)
     assert not hidden.located.any()
     assert float(hidden.masks.sum()) == 0.0
 

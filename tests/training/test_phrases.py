@@ -17,7 +17,7 @@ from rightlung.phantom.streams import Stream
 from rightlung.phantom.study import study_scene
 from rightlung.phantom.truth import lesion_findings, present_findings
 from rightlung.training.facts import Facts, facts_of_scene, facts_of_study
-from rightlung.training.phrases import Asked, draw_phrases, draw_text, finding_prompts
+from rightlung.training.phrases import Asked, draw_phrases, draw_texts, finding_prompts
 from rightlung.training.recipe import DataEntry
 
 OWN = DataEntry(source="phantom?count=1&seed=1", phrases=4)
@@ -133,11 +133,11 @@ def test_prompts_have_all_lesions_of_their_finding_and_absent_ones_none() -> Non
 
 def test_texts_are_sentences_reports_or_abnormal_sentences() -> None:
     for number, facts in enumerate(FACTS):
-        assert draw_text(facts, OWN, Stream(number)) in [told.text for told in facts.told]
-        assert draw_text(facts, replace(OWN, text="report"), Stream(number)) == facts.report
-        abnormal = draw_text(facts, replace(OWN, text="abnormal"), Stream(number))
-        if any(told.seen for told in facts.told):
-            assert abnormal in [told.text for told in facts.told if told.seen]
+        assert draw_texts(facts, OWN, Stream(number))[0] in [told.text for told in facts.told]
+        assert draw_texts(facts, replace(OWN, text="report"), Stream(number))[0] == facts.report
+        abnormal = draw_texts(facts, replace(OWN, text="abnormal"), Stream(number))[0]
+        telling = [told.text for told in facts.told if told.positive - {"no finding", "support devices"}]
+        assert abnormal in (telling or [told.text for told in facts.told])
 
 
 def _study(**known: object) -> Study:
@@ -177,8 +177,8 @@ def test_of_a_healthy_patient_every_label_is_absent_and_a_stated_absence_counts(
 
 def test_an_image_without_labels_is_called_normal_only_where_that_is_known() -> None:
     facts, _ = facts_of_study(_study())
-    assert draw_text(facts, LABELS, Stream(1)) == "frontal chest radiograph"
-    normal = draw_text(facts, replace(LABELS, absent="negative"), Stream(1))
+    assert draw_texts(facts, LABELS, Stream(1))[0] == "frontal chest radiograph"
+    normal = draw_texts(facts, replace(LABELS, absent="negative"), Stream(1))[0]
     assert normal in finding_prompts("no finding")
 
 
@@ -192,13 +192,13 @@ def test_a_sentence_that_nobody_has_coded_is_not_taken_for_a_negation() -> None:
     facts, placed = facts_of_study(_study(phrases=phrases))
     drawn = {one.text: (one.present, one.targets) for one in draw_phrases(facts, OWN, Stream(3), _none)}
     assert drawn == {"opacity in the left base": (True, ()), "no effusion": (False, ()), "mass": (True, (0,))}
-    assert [phrase.text for phrase in placed] == ["mass"]
+    assert placed == [phrases[3].boxes]
     assert facts.targets_of == {"my own label": (0,)}
 
 
 def test_boxes_stay_out_where_the_recipe_says_so() -> None:
     phrases = (Phrase("mass", boxes=(Box(0.1, 0.1, 0.2, 0.2),), findings={"mass": Polarity.POSITIVE}),)
-    facts, placed = facts_of_study(_study(phrases=phrases), with_targets=False)
+    facts, placed = facts_of_study(_study(phrases=phrases), "none")
     assert placed == []
     assert [(one.present, one.targets) for one in draw_phrases(facts, OWN, Stream(3), _none)] == [(True, ())]
 

@@ -32,6 +32,9 @@ _GROUP_NOTES = {
 _CONDITION_TITLES = {
     "swap-sides": "Left and right swapped in the words",
     "exchange-image": "Another patient's image shown",
+    "random-sentence": "Another patient's sentence asked",
+    "synthetic": "The phrase as a sentence made by rules",
+    "synthetic-swapped": "Such a sentence with other findings of the same places",
 }
 
 

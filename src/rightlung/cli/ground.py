@@ -21,7 +21,7 @@ from rightlung.core.study import check_image
 from rightlung.drawing import Tile, save_sheet
 from rightlung.explain.peak import peak_of, side_at
 from rightlung.lexicon import side_of
-from rightlung.models.base import Grounder, Reader, Reading
+from rightlung.models.base import Grounder, Reader, Reading, RegionGrounder
 from rightlung.predictions.answering import Answerer, NoAnswer
 from rightlung.predictions.asking import build_studies, weights_digest
 from rightlung.studies import Source, open_source, read_image
@@ -78,6 +78,11 @@ def run(
         check_text(phrase, "a phrase")
     single, count, found = _images(image, phrases, out, force)
     model = rightlung.load(model_name, device=chosen_device(device))
+    if isinstance(model, RegionGrounder) and not isinstance(model, Grounder):
+        raise InputError(
+            f"model {model_name!r} must be told the boxes of an image's regions, which a picture alone does not have; "
+            "ask it with 'rightlung predict' or 'rightlung audit' about a source whose studies have regions"
+        )
     if not isinstance(model, Grounder):
         raise InputError(f"model {model_name!r} cannot ground phrases")
     name = f"{model_name.rstrip('/')} {weights_digest(model) or ''}".strip()

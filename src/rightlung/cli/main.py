@@ -32,6 +32,8 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Look at studies: counts, pictures, and what is wrong with them.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+judgements_app = typer.Typer(help="People's judgements of heatmaps: plan, check, analyse.", no_args_is_help=True)
+app.add_typer(judgements_app, name="judgements")
 
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 
@@ -154,6 +156,69 @@ def ground(
     run(image, phrases or [], model, out, batch_size, device, force, json)
 
 
+@judgements_app.command("plan")
+def judgements_plan(
+    instances: Annotated[
+        Path, typer.Argument(help="What to judge: the folder of an experiment or an audit.", metavar="INSTANCES")
+    ],
+    out: Annotated[Path, typer.Option(help="The table to fill in, CSV.", metavar="TABLE")],
+    key: Annotated[Path, typer.Option(help="Which code is which model, CSV; not for annotators.", metavar="KEY")],
+    annotator: Annotated[list[str], typer.Option(help="Who judges. Repeatable.", metavar="NAME")],
+    model: Annotated[
+        list[str] | None,
+        typer.Option(help="A model to judge; all of an experiment's if left out. Repeatable.", metavar="NAME"),
+    ] = None,
+    per_annotator: Annotated[int, typer.Option(min=1, help="Prompts for each annotator.", metavar="N")] = 50,
+    overlap: Annotated[int, typer.Option(min=0, help="Of those, prompts that all annotators judge.", metavar="N")] = 10,
+    abnormal: Annotated[bool, typer.Option("--abnormal", help="Take abnormal phrases only.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of codes, choice and order.")] = 0,
+    json: Json = False,
+) -> None:
+    """Write an empty table of judgements, blinded and in an order by chance, and its key."""
+    from rightlung.cli.judgements import make_plan
+
+    make_plan(instances, model or [], annotator, per_annotator, overlap, seed, abnormal, out, key, json)
+
+
+@judgements_app.command("check")
+def judgements_check(
+    table: Annotated[Path, typer.Argument(help="A table of judgements, CSV or Parquet.", metavar="TABLE")],
+    key: Annotated[Path | None, typer.Option(help="The key: its codes are the only ones.", metavar="KEY")] = None,
+    instances: Annotated[
+        Path | None, typer.Option(help="The experiment or audit that the prompts come from.", metavar="INSTANCES")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Check a table of judgements: ratings, doubled and half rows, blinding; say what it holds."""
+    from rightlung.cli.judgements import check
+
+    check(table, key, instances, json)
+
+
+@judgements_app.command("analyse")
+def judgements_analyse(
+    table: Annotated[Path, typer.Argument(help="A table of judgements, CSV or Parquet.", metavar="TABLE")],
+    out: Annotated[Path, typer.Option(help="Folder to write to.", metavar="DIR")],
+    key: Annotated[Path | None, typer.Option(help="Which code is which model, CSV.", metavar="KEY")] = None,
+    measures: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of an experiment or an audit to correlate with; needs --key. Repeatable."),
+    ] = None,
+    instances: Annotated[
+        Path | None, typer.Option(help="Where patients and findings come from, if not from --measures.")
+    ] = None,
+    resamples: Annotated[int, typer.Option(min=100, help="Resamples behind each interval.")] = 10_000,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 0,
+    json: Json = False,
+) -> None:
+    """Say what judgements tell of models, annotators and automatic measures, and write a page."""
+    from rightlung.audit import Sureness
+    from rightlung.cli.judgements import analyse
+
+    analyse(table, key, measures or [], instances, out, Sureness(resamples, level, seed), json)
+
+
 @app.command()
 def models(
     name: Annotated[
@@ -223,6 +288,45 @@ def predictions(
     from rightlung.cli.predictions import check
 
     check(path, json)
+
+
+@app.command()
+def reproduce(
+    paper: Annotated[str, typer.Argument(help='wrong-lung: "That\'s the Wrong Lung!", all of it.', metavar="PAPER")],
+    out: Annotated[Path, typer.Option(help="Folder to write to; what is done there is not done again.", metavar="DIR")],
+    source: Annotated[
+        str | None, typer.Option(help="Studies to measure on; made-up ones if left out.", metavar="SOURCE")
+    ] = None,
+    train: Annotated[str | None, typer.Option(help="Studies to learn from.", metavar="SOURCE")] = None,
+    validation: Annotated[str | None, typer.Option(help="Studies to validate on.", metavar="SOURCE")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these variants, such as retrained,sided; none for none. Repeatable.", metavar="NAMES"),
+    ] = None,
+    model: Annotated[
+        list[str] | None, typer.Option(help="One more row: a model's name or folder. Repeatable.", metavar="MODEL")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, max=10, help="Runs of each of the four most telling variants.")] = 3,
+    limit: Annotated[int | None, typer.Option(min=2, help="Measure on the first N studies only.", metavar="N")] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Change a field of every recipe. Repeatable.", metavar="FIELD=VALUE"),
+    ] = None,
+    at_once: Annotated[int, typer.Option(min=1, help="Variants at a time, a process each.", metavar="N")] = 1,
+    accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Write the page at the end.")] = True,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Tiny models that learn nothing, to see the machinery run.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Train or load all models of a paper, measure them, and write its tables and figures as one page."""
+    from rightlung.cli.reproduce import plan_for, run
+
+    plan = plan_for(
+        out, source, train, validation, only or [], model or [], seeds, limit, change or [], accelerator, quick
+    )
+    run(paper, plan, at_once, page, json)
 
 
 @app.command()

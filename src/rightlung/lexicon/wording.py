@@ -19,6 +19,7 @@ Payload = TypeVar("Payload")
 # Short forms with a stroke are words; a hyphen divides words ("right-sided"), any other mark is a word of its own, also
 # a full stop with no space after it ("no effusion.pneumothorax"), which the splitter leaves within its sentence.
 _WORD = re.compile(r"(?:s/p|h/o|w/o|r/o|c/w)\b|[^\W_]+|[,;:()\[\]/?]|(?<=[^\W\d_]{3})\.(?=[^\W\d_]{3})")
+_WORD_ANY_CASE = re.compile(_WORD.pattern, re.IGNORECASE)
 _PART = re.compile(r"\(([^()]*)\)|([^()]+)")
 
 _IRREGULAR = {
@@ -75,6 +76,15 @@ def words_of(text: str) -> list[str]:
     """
     forms = _FORMS
     return [forms[word] for word in _WORD.findall(text.lower().replace("’", "'").replace("n't", " not"))]
+
+
+def word_places(text: str) -> list[tuple[str, int, int]]:
+    """Return the words and marks of a text in normal form, each with the places where it begins and ends.
+
+    >>> word_places("No oedema.")
+    [('no', 0, 2), ('edema', 3, 9)]
+    """
+    return [(_FORMS[match[0].lower()], match.start(), match.end()) for match in _WORD_ANY_CASE.finditer(text)]
 
 
 def expand_phrase(template: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ on the other images of a call**.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.core import Grounding, Image, Phrase, Query, Report
+from rightlung.core import Box, Grounding, Image, Phrase, Query, Report
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,6 +41,25 @@ class Grounder(Protocol):
 
     def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
         """Ground pair by pair: the lists are equally long."""
+
+
+@runtime_checkable
+class RegionGrounder(Protocol):
+    """Says which of an image's regions a phrase is about. It must be told where they are, and points nowhere else.
+
+    Such a model is shown boxes of the kind that its maps are then scored against, so its scores do not compare with a
+    `Grounder`'s. An image without regions is answered with an empty map, an abstention of 1, and a similarity of NaN.
+    """
+
+    def ground_regions(
+        self, images: Sequence[Image], phrases: Sequence[Phrase | str], regions: Sequence[Mapping[str, Box]]
+    ) -> list[Grounding]:
+        """Ground pair by pair, each with the regions of its image: the lists are equally long."""
+
+    def similarity_regions(
+        self, images: Sequence[Image], texts: Sequence[str], regions: Sequence[Mapping[str, Box]]
+    ) -> NDArray[np.float32]:
+        """Return how well each text goes with its image, ``(pairs,)``, greater is better."""
 
 
 @runtime_checkable
@@ -86,30 +105,42 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingBatch:
-    """``n`` images with a text each, and ``p`` phrases asked of them, all on the training device.
+    """``n`` images with ``m`` texts about them, and ``p`` phrases asked of them, all on the training device.
 
-    ``texts`` are the pairs that contrastive losses learn from. ``phrases`` are what supervised losses learn from, and
+    ``texts`` make the pairs that contrastive losses learn from: ``text_of`` is the image of each, in their order where
+    it is not given. ``phrases`` are what supervised losses learn from, and
     may be none: each is asked of one image (``asked_of``), is to be seen there or not (``present``: 1, 0, or NaN where
     unknown), and may have a place: ``masks`` holds the share of each cell that is the target, and ``located`` says for
-    which phrases that is known.
+    which phrases that is known. ``boxes`` are those of the regions of each image, in fractions of the square picture, for
+    models that are shown them.
     """
 
     images: Tensor  # (n, 1, size, size) float32 in 0 to 1
-    texts: Sequence[str]  # n
+    texts: Sequence[str]  # m
     ids: Sequence[str] = ()  # n, to name what went wrong
+    text_of: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # (m,), or none: as they come
     phrases: Sequence[str] = ()  # p
     asked_of: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # (p,)
     present: Tensor = field(default_factory=lambda: torch.zeros(0))  # (p,)
     located: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))  # (p,)
     masks: Tensor = field(default_factory=lambda: torch.zeros(0, 1, 1))  # (p, rows, cols) float in 0 to 1
     most_asked: int | None = None  # at most so many phrases of one image; knowing it saves waiting for the device
+    boxes: Tensor = field(default_factory=lambda: torch.zeros(0, 0, 4))  # (n, k, 4) of regions, as `Box`; else (0, 0, 4)
+    boxed: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.bool))  # (n, k) which of them are there
 
     def __len__(self) -> int:
-        return len(self.texts)
+        return len(self.images)
+
+    @property
+    def paired(self) -> Tensor:
+        """The image of each text, (m,)."""
+        if len(self.text_of):
+            return self.text_of
+        return torch.arange(len(self.texts), device=self.images.device)
 
     def to(self, device: torch.device | str) -> TrainingBatch:
         """Return the batch on another device."""
-        names = ("images", "asked_of", "present", "located", "masks")
+        names = ("images", "text_of", "asked_of", "present", "located", "masks", "boxes", "boxed")
         return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 
 

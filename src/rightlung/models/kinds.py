@@ -20,6 +20,7 @@ ENTRY_POINTS = "rightlung.models"
 BUILT_IN = {
     "classifier": "rightlung.models.classifier:Classifier",
     "gloria": "rightlung.models.gloria:Gloria",
+    "uniter": "rightlung.models.uniter:Uniter",
 }
 TARGET = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 """``package.module:attribute``."""

@@ -18,7 +18,7 @@ import torch
 
 from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
-from rightlung.models.base import Describer, FindingClassifier, Grounder, Matcher, Reporter
+from rightlung.models.base import Describer, FindingClassifier, Grounder, Matcher, RegionGrounder, Reporter
 from rightlung.models.folder import PICKLES, load_folder, read_card, read_config
 from rightlung.models.hub import HUB_ID, fetch
 from rightlung.models.kinds import BUILT_IN, TARGET, class_of, import_target, kinds, register
@@ -32,6 +32,7 @@ SHIPPED = Path(__file__).parent / "shipped"
 ABILITIES: dict[str, type] = {
     "match": Matcher,
     "ground": Grounder,
+    "ground-regions": RegionGrounder,
     "classify": FindingClassifier,
     "describe": Describer,
     "report": Reporter,

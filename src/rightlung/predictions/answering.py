@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from rightlung.core import Grounding, Image, InputError
+from rightlung.core import Box, Grounding, Image, InputError
 from rightlung.explain.boxes import BoxRule, boxes_of
-from rightlung.models.base import Grounder, Matcher
+from rightlung.models.base import Grounder, Matcher, RegionGrounder
 
 TOO_LARGE_IN_A_ROW = 3
 """Single questions that may fail for want of memory before anything was answered; then the model is too large."""
 
 _LONGEST_REASON = 500
+
+Regions = Mapping[str, Box]
+"""An image's regions by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Answerer:
     def __init__(self, model: object, batch_size: int = 32, boxes: BoxRule | None = None) -> None:
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
             raise InputError(f"the batch size must be a whole number of at least 1; got {batch_size!r}")
-        if not isinstance(model, Grounder | Matcher):
+        if not isinstance(model, Grounder | Matcher | RegionGrounder):
             raise InputError(
                 f"{type(model).__name__} can neither ground phrases nor compare texts with images, so it has no answer"
             )
@@ -64,19 +67,32 @@ class Answerer:
             f"so a batch size of {self.batch_size} fits"
         )
 
-    def answers(self, images: Sequence[Image], texts: Sequence[str]) -> list[Answer | NoAnswer]:
-        """Ask pair by pair; an image that is asked about more than once should be the same object each time."""
+    def answers(
+        self, images: Sequence[Image], texts: Sequence[str], regions: Sequence[Regions] | None = None
+    ) -> list[Answer | NoAnswer]:
+        """Ask pair by pair; an image that is asked about more than once should be the same object each time.
+
+        ``regions`` are those of the images shown, for a model that must be told them (`RegionGrounder`); no other sees
+        them.
+        """
+        if regions is None and isinstance(self.model, RegionGrounder) and not isinstance(self.model, Grounder):
+            raise InputError(f"{type(self.model).__name__} must be told the boxes of each image's regions")
+        shown: Sequence[Regions] = [{}] * len(texts) if regions is None else regions
         if len(images) != len(texts):
             raise InputError(f"{len(images)} images do not go with {len(texts)} texts")
+        if len(shown) != len(texts):
+            raise InputError(f"the regions of {len(shown)} images do not go with {len(texts)} texts")
         found: list[Answer | NoAnswer] = []
         while len(found) < len(texts):
             batch = slice(len(found), len(found) + self.batch_size)
-            found += self._tried(images[batch], texts[batch])
+            found += self._tried(images[batch], texts[batch], shown[batch])
         return found
 
-    def _tried(self, images: Sequence[Image], texts: Sequence[str]) -> list[Answer | NoAnswer]:
+    def _tried(
+        self, images: Sequence[Image], texts: Sequence[str], regions: Sequence[Regions]
+    ) -> list[Answer | NoAnswer]:
         try:
-            answers = self._asked(images, texts)
+            answers = self._asked(images, texts, regions)
         except Exception as error:
             # Only words are kept: the error itself holds on to the tensors of the call that failed.
             no_memory, reason = _is_out_of_memory(error), _reason(error)
@@ -92,7 +108,11 @@ class Answerer:
         half = len(texts) // 2
         if no_memory:
             self.batch_size = min(self.batch_size, half)
-        return [*self._tried(images[:half], texts[:half]), *self._tried(images[half:], texts[half:])]
+        return [
+            answer
+            for part in (slice(half), slice(half, None))
+            for answer in self._tried(images[part], texts[part], regions[part])
+        ]
 
     def _alone_too_large(self, reason: str) -> None:
         """Give up where nothing fits; where others did, it is this one image, and the next need not suffer for it."""
@@ -105,12 +125,18 @@ class Answerer:
                 f"out of memory even with one question at a time ({reason}): the model needs a device with more memory"
             )
 
-    def _asked(self, images: Sequence[Image], texts: Sequence[str]) -> list[Answer]:
+    def _asked(self, images: Sequence[Image], texts: Sequence[str], regions: Sequence[Regions]) -> list[Answer]:
         groundings: list[Grounding | None] = [None] * len(texts)
         whole: list[float | None] = [None] * len(texts)
         local = list(whole)
-        if isinstance(self.model, Grounder):
-            groundings = [self._with_boxes(grounding) for grounding in self.model.ground(list(images), list(texts))]
+        pairs = list(images), list(texts)
+        if isinstance(self.model, Grounder | RegionGrounder):
+            grounded = (
+                self.model.ground(*pairs)
+                if isinstance(self.model, Grounder)
+                else self.model.ground_regions(*pairs, list(regions))
+            )
+            groundings = [self._with_boxes(grounding) for grounding in grounded]
             if len(groundings) != len(texts):
                 raise InputError(f"the model gave {len(groundings)} groundings for {len(texts)} phrases")
         if isinstance(self.model, Matcher):
@@ -119,10 +145,14 @@ class Answerer:
             columns = {text: column for column, text in enumerate(dict.fromkeys(texts))}
             distinct = list({id(image): image for image in images}.values())
             compared = self.model.similarity(distinct, list(columns))
-            pairs = [(rows[id(image)], columns[text]) for image, text in zip(images, texts, strict=True)]
-            whole = [float(compared.whole[pair]) for pair in pairs]
+            cells = [(rows[id(image)], columns[text]) for image, text in zip(images, texts, strict=True)]
+            whole = [float(compared.whole[cell]) for cell in cells]
             if compared.local is not None:
-                local = [float(compared.local[pair]) for pair in pairs]
+                local = [float(compared.local[cell]) for cell in cells]
+        elif isinstance(self.model, RegionGrounder):
+            similar = self.model.similarity_regions(*pairs, list(regions))
+            # An image without regions was not seen, and nothing is said about it.
+            whole = [float(value) if given else None for value, given in zip(similar, regions, strict=True)]
         return [Answer(*parts) for parts in zip(groundings, whole, local, strict=True)]
 
     def _with_boxes(self, grounding: object) -> Grounding:

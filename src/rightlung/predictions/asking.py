@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,13 +20,23 @@ from rightlung import __version__
 from rightlung.core import Image, InputError, Query, Study
 from rightlung.core.study import check_image
 from rightlung.explain.boxes import BoxRule
-from rightlung.predictions.answering import Answerer, NoAnswer
+from rightlung.predictions.answering import Answerer, NoAnswer, Regions
 from rightlung.predictions.finished import FinishedStudies
 from rightlung.predictions.prediction import Key, Prediction, phrase_query
 from rightlung.predictions.reader import open_predictions
 from rightlung.predictions.summary import Summary, summarise
 from rightlung.predictions.writer import PredictionWriter
-from rightlung.probes import Owner, Probe, Question, Setting, exchanged, exchanged_outside, find_probe, windows
+from rightlung.probes import (
+    Company,
+    Owner,
+    Probe,
+    Question,
+    Setting,
+    exchanged,
+    exchanged_outside,
+    find_probe,
+    windows,
+)
 from rightlung.studies import Source, open_source
 
 Progress = Callable[[float, int], None]
@@ -55,9 +65,10 @@ def predict(
     """Ask ``model`` about the first ``limit`` studies of ``source`` and write a predictions folder, or go on with one.
 
     A `Grounder` gives maps, with boxes by ``boxes`` where it has none of its own; a `Matcher` gives the similarity of
-    each pair. ``conditions`` are names of probes. What is done is kept, whatever ends the call, and the next call goes
-    on; rows are the same however often that happens and whatever the batch size. A question without an answer becomes
-    a row with the reason, and a study that cannot be read is named in ``problems``.
+    each pair. A `RegionGrounder` gives both, asked with the regions of the study whose image is shown. ``conditions``
+    are names of probes. What is done is kept, whatever ends the call, and the next call goes on; rows are the same
+    however often that happens and whatever the batch size. A question without an answer becomes a row with the reason,
+    and a study that cannot be read is named in ``problems``.
     """
     opened = open_source(source) if isinstance(source, str) else source
     if isinstance(conditions, str) or not conditions:
@@ -133,9 +144,12 @@ class _Run:
 
     def _ask_window(self, stretch: range, todo: list[int], total: int) -> list[str]:
         """Ask all that is not done of a window's studies and return the ids of those now finished."""
-        company = any(probe.needs_partner for probe in self.probes)
-        built = build_studies(self.source, stretch if company else todo, self.problems)
-        setting = Setting(self.seed, self._partners(stretch, list(built.values())) if company else {})
+        images = any(probe.needs_partner for probe in self.probes)
+        words = any(probe.needs_company for probe in self.probes)
+        built = build_studies(self.source, stretch if images or words else todo, self.problems)
+        partners = self._partners(stretch, list(built.values())) if images else {}
+        company = self._company(list(built.values()), partners) if words else Company()
+        setting = Setting(self.seed, partners, company)
         mine = [built[position] for position in todo if position in built]
         by_image: dict[str, list[_Asked]] = {study.id: [] for study in built.values()}
         for study in mine:
@@ -143,7 +157,7 @@ class _Run:
                 by_image.setdefault(asked.question.image_of, []).append(asked)
         at_hand = {study.id: study for study in built.values()}
         count = sum(map(len, by_image.values()))
-        batch: list[tuple[_Asked, Image]] = []
+        batch: list[tuple[_Asked, Image, Regions]] = []
         asked_so_far = 0
         for image_of, group in by_image.items():
             for pair in self._with_images(at_hand.get(image_of), image_of, group):
@@ -162,20 +176,27 @@ class _Run:
         owners = [Owner(study.id, study.patient) for study in studies]
         if not owners:
             return {}
-        found = exchanged(owners, self.seed) or exchanged_outside(owners, self._beyond(stretch), self.seed)
+        beyond = (Owner(study.id, study.patient) for study in self._beyond(stretch))
+        found = exchanged(owners, self.seed) or exchanged_outside(owners, beyond, self.seed)
         if found is None:
-            name = next(probe.name for probe in self.probes if probe.needs_partner)
+            probe = next(probe for probe in self.probes if probe.needs_partner)
+            what = "sentences" if probe.needs_company else "images"
             raise InputError(
-                f"the condition {name} needs images of two patients, but all of {self.source.address} are of one; "
-                "leave it out and name the others"
+                f"the condition {probe.name} needs {what} of two patients, but all of {self.source.address} are of "
+                "one; leave it out and name the others"
             )
         return found
 
-    def _beyond(self, stretch: range) -> Iterator[Owner]:
+    def _company(self, studies: list[Study], partners: Mapping[str, str]) -> Company:
+        """Gather what is said in a window, and of the partners from beyond it where one patient has most of it."""
+        here = {study.id for study in studies}
+        lent = sorted({partner for partner in partners.values() if partner not in here})
+        return Company.of(studies, map(self.source.study, lent))
+
+    def _beyond(self, stretch: range) -> Iterator[Study]:
         """Yield the studies after a window and then those before it, built as they are asked for."""
         for position in (*range(stretch.stop, len(self.source)), *range(stretch.start)):
-            for study in build_studies(self.source, [position], self.problems).values():
-                yield Owner(study.id, study.patient)
+            yield from build_studies(self.source, [position], self.problems).values()
 
     def _questions(self, study: Study, setting: Setting) -> Iterator[_Asked]:
         for index, phrase in enumerate(study.phrases):
@@ -187,12 +208,25 @@ class _Run:
                 except UnicodeEncodeError as error:  # an id that no file can hold
                     self.problems[study.id] = f"study {study.id!r} cannot be written as UTF-8 ({error.reason})"
 
-    def _with_images(self, study: Study | None, image_of: str, group: list[_Asked]) -> Iterator[tuple[_Asked, Image]]:
-        """Yield questions with the image they are about: the same array each time, and no longer kept than needed."""
+    def _with_images(
+        self, study: Study | None, image_of: str, group: list[_Asked]
+    ) -> Iterator[tuple[_Asked, Image, Regions]]:
+        """Yield questions with the image they are about, and its regions.
+
+        The image is the same array each time, and no longer kept than needed.
+        """
         image: Image | InputError | None = None
+        regions: Regions = {}
+
+        def load() -> Image:
+            nonlocal regions
+            shown = study or self.source.study(image_of)
+            regions = shown.regions
+            return shown.load()
+
         for asked in group:
             if image is None:
-                image = _loaded(lambda: (study or self.source.study(image_of)).load(), f"study {image_of!r}")
+                image = _loaded(load, f"study {image_of!r}")
             alter, shown = asked.question.alter, image
             if alter is not None and not isinstance(image, InputError):
                 shown = _loaded(partial(alter, image), f"study {image_of!r}, changed")
@@ -200,11 +234,15 @@ class _Run:
                 lent = "" if image_of == asked.key.study else f"the image of study {image_of!r}, shown instead: "
                 self._write(_failed(asked, f"{lent}{shown}"))
             else:
-                yield asked, shown
+                yield asked, shown, regions
 
-    def _ask(self, batch: list[tuple[_Asked, Image]]) -> None:
-        answers = self.answerer.answers([image for _, image in batch], [asked.question.text for asked, _ in batch])
-        for (asked, _), answer in zip(batch, answers, strict=True):
+    def _ask(self, batch: list[tuple[_Asked, Image, Regions]]) -> None:
+        answers = self.answerer.answers(
+            [image for _, image, _ in batch],
+            [asked.question.text for asked, _, _ in batch],
+            [regions for _, _, regions in batch],
+        )
+        for (asked, _, _), answer in zip(batch, answers, strict=True):
             if isinstance(answer, NoAnswer):
                 self._hold(_failed(asked, answer.reason))
                 continue

@@ -7,6 +7,7 @@ be made for a whole window of studies, sorted by image, and asked with one image
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from rightlung.core import FrozenMapping, Image, InputError, Phrase, Study
 from rightlung.core.checks import check_text
+from rightlung.probes.company import Company
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +33,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a probe may use besides study and phrase: the seed, and whose image takes the place of whose."""
+    """What a probe may use besides study and phrase: the seed, whose image takes whose place, what others say."""
 
     seed: int = 0
     partners: Mapping[str, str] = field(default_factory=FrozenMapping)
     """From a study's id to that of the study whose image is shown instead; for probes with ``needs_partner``."""
+    company: Company = field(default_factory=Company)
+    """What is said of the studies round about; for probes with ``needs_company``."""
 
     def chance(self, probe: str, study: Study, phrase: Phrase | None = None) -> np.random.Generator:
         """Return random numbers that follow from the seed, the probe, the study and the phrase, and nothing else."""
@@ -43,6 +47,10 @@ class Setting:
         text = "".join(f"{len(part)}:{part}" for part in parts)
         seed = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         return np.random.default_rng(int.from_bytes(seed, "big"))
+
+    def dice(self, probe: str, study: Study, phrase: Phrase | None = None) -> random.Random:
+        """Return the same chance as Python's own generator."""
+        return random.Random(int(self.chance(probe, study, phrase).integers(2**63)))
 
 
 Ask = Callable[[Study, Phrase, Setting], Question | None]
@@ -56,7 +64,9 @@ class Probe:
     summary: str
     ask: Ask
     needs_partner: bool = False
-    """Whether it shows the image of another study, so that partners must be found first."""
+    """Whether it takes something of another patient's study (its image, its words): partners must be found first."""
+    needs_company: bool = False
+    """Whether it uses what is said of other studies, so that those must be read first."""
 
     def __post_init__(self) -> None:
         check_text(self.name, "a probe's name")

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core import InputError, Phrase, Polarity
+from rightlung.probes.targets import LUNGS, with_containing
 
-LUNGS = ("left lung", "right lung")
 NO_CONDITION = frozenset({"no finding", "normal", "support devices"})
 """Positive findings that make nothing abnormal: tubes and lines are told of healthy lungs, too."""
 
@@ -27,8 +27,9 @@ def is_abnormal(phrase: Phrase) -> bool:
 
 
 def is_one_lung(phrase: Phrase) -> bool:
-    """Whether the phrase's regions have the left lung or the right one, and not both."""
-    return sum(lung in phrase.regions for lung in LUNGS) == 1
+    """Whether the phrase's regions, with those that contain them, have the left lung or the right one, and not both."""
+    regions = with_containing(phrase.regions)
+    return sum(lung in regions for lung in LUNGS) == 1
 
 
 def mean_overlap(masks: Sequence[NDArray[np.bool_]]) -> float | None:

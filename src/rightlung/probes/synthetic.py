@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from rightlung.core import InputError, Phrase, Polarity
 from rightlung.core.checks import check_text
 from rightlung.lexicon import IMAGENOME_REGIONS
+from rightlung.probes.targets import with_containing
 
 WHOLE = ("normal", "abnormal")
 """Conditions that are said of a place rather than found in it."""
@@ -37,10 +38,12 @@ class Condition:
 
 
 def conditions_of(phrase: Phrase) -> tuple[Condition, ...]:
-    """Return what a phrase says of each finding, in all its regions; what is uncertain is said to be there."""
-    return tuple(
-        Condition(name, polarity != Polarity.NEGATIVE, phrase.regions) for name, polarity in phrase.findings.items()
-    )
+    """Return what a phrase says of each finding; what is uncertain is said to be there.
+
+    The places are those of its label: all its regions and those that contain them (`with_containing`).
+    """
+    places = with_containing(phrase.regions)
+    return tuple(Condition(name, polarity != Polarity.NEGATIVE, places) for name, polarity in phrase.findings.items())
 
 
 def synthetic_sentence(conditions: Iterable[Condition]) -> str | None:

@@ -7,9 +7,40 @@ lung for a target. Where exact masks are known, both can be scored side by side.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
-from rightlung.core import Box, Phrase, Study
+from rightlung.core import Box, InputError, Phrase, Study
+from rightlung.lexicon import ancestors, region
+from rightlung.probes.exchange import Owner, exchanged, exchanged_outside
+
+LUNGS = ("left lung", "right lung")
+
+
+def with_containing(regions: Iterable[str]) -> tuple[str, ...]:
+    """Return regions with the lungs that contain them, those given first; a paired region counts as its two parts.
+
+    Chest ImaGenome's labels do so as a rule: what is told of a zone, hilum or costophrenic angle is told of the lung
+    as well ("That's the Wrong Lung!", figure 10 and table 5, where two rows do not). The lung is the only container
+    that is brought along there: an apical zone does not bring the upper zone, nor the heart the mediastinum. A name
+    that the lexicon does not know stays as it is.
+
+    >>> with_containing(["left lower lung zone", "cardiac silhouette"])
+    ('left lower lung zone', 'cardiac silhouette', 'left lung')
+    """
+    names = tuple(dict.fromkeys(part for name in regions for part in _containment(name)[0]))
+    return tuple(dict.fromkeys([*names, *(lung for name in names for lung in _containment(name)[1])]))
+
+
+@lru_cache(maxsize=4096)
+def _containment(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the regions that a name stands for, and the lungs that they lie in."""
+    try:
+        found = region(name)
+    except InputError:
+        return (name,), ()
+    parts = found.parts or (name,)
+    return parts, tuple(lung for part in parts for lung in LUNGS if lung in ancestors(part))
 
 
 def trimmed_regions(regions: Iterable[str]) -> tuple[str, ...]:
@@ -22,17 +53,22 @@ def trimmed_regions(regions: Iterable[str]) -> tuple[str, ...]:
     return tuple(
         name
         for name in names
-        if not (
-            name in ("left lung", "right lung")
-            and any(other != name and name.split()[0] in other.split() for other in names)
-        )
+        if not (name in LUNGS and any(other != name and name.split()[0] in other.split() for other in names))
     )
 
 
 def region_target(study: Study, phrase: Phrase, trimmed: bool = False) -> tuple[Box, ...]:
-    """Return the boxes of the regions that a phrase is about; those that the study does not have are passed over."""
-    names = trimmed_regions(phrase.regions) if trimmed else tuple(dict.fromkeys(phrase.regions))
-    return tuple(study.regions[name] for name in names if name in study.regions)
+    """Return the boxes of the regions that a phrase is about and of those that contain them (`with_containing`).
+
+    Regions that the study does not have are passed over; where none is left there is no target.
+    """
+    return boxes_named(study.regions, phrase.regions, trimmed)
+
+
+def boxes_named(boxes: Mapping[str, Box], regions: Iterable[str], trimmed: bool = False) -> tuple[Box, ...]:
+    """Return those of an image's region boxes that regions name, the lungs that contain them included or trimmed."""
+    names = with_containing(regions)
+    return tuple(boxes[name] for name in (trimmed_regions(names) if trimmed else names) if name in boxes)
 
 
 def derangement(count: int, chance: random.Random) -> list[int] | None:
@@ -67,3 +103,12 @@ def shuffled_in_report(targets: Sequence[object], chance: random.Random) -> list
     for place, other in zip(taking_part, order, strict=True):
         result[place] = taking_part[other]
     return result
+
+
+def exchanged_targets(owners: Sequence[Owner], seed: int) -> dict[str, str] | None:
+    """Return for each instance the instance of another patient whose target it gets (Random BBoxes, appendix A.5).
+
+    ``owners`` are the instances with a target (``Owner.study`` names the instance). Every target is used once where no
+    patient has more than half of them; where one has, some are used more than once. None where all are of one patient.
+    """
+    return exchanged(owners, seed) or exchanged_outside(owners, (), seed) or None

@@ -15,6 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
+MOVING = ("rotation", "scale", "shift", "shear")
+"""The changes after which things lie elsewhere in the picture (mirroring left aside)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Augmentation:

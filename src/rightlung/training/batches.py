@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rightlung.core import InputError
 from rightlung.lexicon.side_changes import mirrored
@@ -19,12 +20,17 @@ from rightlung.models.base import TrainingBatch
 from rightlung.phantom.streams import Stream, key_number
 from rightlung.training.augmentation import Augmentation, apply_changes, draw_changes_alike, move_masks, on_device
 from rightlung.training.facts import Facts
-from rightlung.training.phrases import Asked, draw_phrases, draw_text
+from rightlung.training.masking import hide_entities, hide_words
+from rightlung.training.phrases import Asked, draw_phrases, draw_texts
 from rightlung.training.pools import Pictures, Studies
 from rightlung.training.recipe import DataEntry
 
 SHUFFLED = 2_000_000
 """Studies up to which a source is shuffled; more of them (phantoms, which are alike everywhere) come in their order."""
+
+
+LEAST_EXTENT = 0.01
+"""Of a region's box, either way; what is narrower has been cut off by the picture's border."""
 
 
 def step_seed(*key: object) -> int:
@@ -92,10 +98,19 @@ class Batches:
         rank: int = 0,
         world: int = 1,
         name: str = "train",
+        boxes: bool = False,
     ) -> None:
+        """``boxes`` says whether the batches hold those of the regions."""
         self.entries, self.size, self.seed, self.device = entries, size, seed, device
-        self.augmentation, self.rank, self.world, self.name = augmentation, rank, world, name
+        self.augmentation, self.rank, self.world, self.name, self.boxes = augmentation, rank, world, name, boxes
         self.counts = divided(size, [entry for entry, _ in entries])
+        for number, (count, (entry, _)) in enumerate(zip(self.counts, entries, strict=True)):
+            if entry.mirrored and count % 2:
+                raise InputError(f"data.train[{number}].mirrored needs an even number of images a batch; got {count}")
+        # How many studies an entry gives to a batch of one process; with their mirror images they are twice as many.
+        self.drawn = [
+            count // 2 if entry.mirrored else count for count, (entry, _) in zip(self.counts, entries, strict=True)
+        ]
         self.decks = [Deck(len(studies), seed, name, number) for number, (_, studies) in enumerate(entries)]
 
     def from_number(self, first: int, last: int | None = None) -> Generator[TrainingBatch, None, None]:
@@ -110,12 +125,13 @@ class Batches:
 
     def _range(self, place: int, number: int) -> range:
         """Where the joint batch of an entry lies in its deck."""
-        together = self.counts[place] * self.world
+        together = self.drawn[place] * self.world
         return range(number * together, (number + 1) * together)
 
     def _own(self, place: int, number: int) -> list[int]:
-        begin = self._range(place, number).start + self.rank * self.counts[place]
-        return self.decks[place].numbers(begin, begin + self.counts[place])
+        begin = self._range(place, number).start + self.rank * self.drawn[place]
+        own = self.decks[place].numbers(begin, begin + self.drawn[place])
+        return own * (self.counts[place] // self.drawn[place])
 
     def _all_own(self, place: int, first: int, last: int | None) -> Iterator[list[int]]:
         for number in _counting(first, last):
@@ -133,13 +149,18 @@ class Batches:
             count = self.counts[place]
             rows = torch.arange(self.rank * count, (self.rank + 1) * count)
             generator = torch.Generator().manual_seed(step_seed(self.seed, self.name, place, number, "augmentation"))
-            changes = draw_changes_alike(images.shape, self.augmentation, generator, rows, len(joint), self.device)
+            total = count * self.world
+            changes = draw_changes_alike(images.shape, self.augmentation, generator, rows, total, self.device)
             if any(words.flipped):
                 flipped = on_device(torch.tensor(words.flipped), self.device)
                 changes = replace(changes, mirrored=flipped)
             images = apply_changes(images, changes)
             if len(asked):
                 masks = move_masks(masks[:, None], changes, of)[:, 0].clamp(0.0, 1.0)
+        boxes: dict[str, Tensor] = {}
+        if self.boxes:
+            mirrored_too = self.augmentation is not None and any(words.flipped)
+            boxes = _boxes(pictures.boxes, words.flipped if mirrored_too else None)
         facts = self.entries[place][1].facts
         present = on_device(torch.tensor([float(one.present) for one in asked]), self.device)
         placed = on_device(torch.tensor([bool(one.targets) for one in asked], dtype=torch.bool), self.device)
@@ -148,6 +169,7 @@ class Batches:
         return TrainingBatch(
             images=images,
             texts=words.texts,
+            text_of=self._text_of(place),
             ids=[facts(study).id for study in self._own(place, number)],
             phrases=[one.text for one in asked],
             asked_of=of,
@@ -155,41 +177,78 @@ class Batches:
             located=located,
             masks=masks,
             most_asked=max(self.entries[place][0].phrases, 1),
+            **boxes,
         )
 
     def _words(self, place: int, joint: range) -> _Words:
         """Draw the words of this process's images. Each image has a stream of its own, whoever draws it."""
-        entry, studies = self.entries[place]
-        count = self.counts[place]
-        begin = joint.start + self.rank * count
+        entry = self.entries[place][0]
+        begin = joint.start + self.rank * self.drawn[place]
+        told = [self._told(place, at, joint) for at in range(begin, begin + self.drawn[place])]
+        share = 0.0 if self.augmentation is None else self.augmentation.mirror
         texts: list[str] = []
         asked: list[tuple[int, Asked]] = []
         flipped: list[bool] = []
-        share = 0.0 if self.augmentation is None else self.augmentation.mirror
-        deck = self.decks[place]
-        for image, at in enumerate(range(begin, begin + count)):
-            stream = Stream(self.seed, self.name, place, at, "words")
-            facts = studies.facts(deck.numbers(at, at + 1)[0])
-
-            def other(stream: Stream = stream) -> Facts:
-                beside = stream.integer(joint.start, joint.stop - 1)
-                return studies.facts(deck.numbers(beside, beside + 1)[0])
-
-            text = draw_text(facts, entry, stream)
-            phrases = draw_phrases(facts, entry, stream, other, studies.universe) if entry.phrases else []
-            flip = stream.chance(share)
+        for image in range(self.counts[place]):
+            own_texts, phrases, stream = told[image % len(told)]
+            flip = image >= len(told) if entry.mirrored else stream.chance(share)
             if flip:
-                # Words that cannot be mirrored (the lingula has no partner) keep their image as it is.
-                other_side = [mirrored(one) for one in (text, *(phrase.text for phrase in phrases))]
-                flip = None not in other_side
+                # Texts that cannot be mirrored (the lingula has no partner) are left out; where all are such, or any
+                # phrase is, the image stays as it is.
+                turned = [other for text in own_texts if (other := mirrored(text)) is not None]
+                others = [mirrored(phrase.text) for phrase in phrases]
+                flip = bool(turned) and None not in others
                 if flip:
-                    text = str(other_side[0])
-                    pairs = zip(phrases, other_side[1:], strict=True)
-                    phrases = [replace(phrase, text=str(other_text)) for phrase, other_text in pairs]
-            texts.append(text)
+                    own_texts = [turned[number % len(turned)] for number in range(len(own_texts))]
+                    pairs = zip(phrases, others, strict=True)
+                    phrases = [replace(phrase, text=str(other)) for phrase, other in pairs]
+            for text in own_texts:
+                if entry.masked_words:
+                    text = hide_words(text, entry.masked_words, stream)
+                if entry.masked_entities:
+                    text = hide_entities(text, entry.masked_entities, stream)
+                texts.append(text)
             asked.extend((image, phrase) for phrase in phrases)
             flipped.append(flip)
         return _Words(texts, asked, flipped)
+
+    def _text_of(self, place: int) -> Tensor:
+        """The image of each text."""
+        images = torch.arange(self.counts[place]).repeat_interleave(self.entries[place][0].texts)
+        return on_device(images, self.device)
+
+    def _told(self, place: int, at: int, joint: range) -> tuple[list[str], list[Asked], Stream]:
+        """Draw the texts and the phrases of the study at a place of the deck, and return the stream they come from."""
+        entry, studies = self.entries[place]
+        deck = self.decks[place]
+        number = deck.numbers(at, at + 1)[0]
+        stream = Stream(self.seed, self.name, place, *((at,) if entry.examples is None else ("study", number)), "words")
+        facts = studies.facts(number)
+
+        def other() -> Facts:
+            beside = stream.integer(joint.start, joint.stop - 1)
+            return studies.facts(deck.numbers(beside, beside + 1)[0])
+
+        paired = facts
+        if entry.text_of == "another":  # of all studies: a batch's own would come as negatives of their images, too
+            if len(studies) < 2:
+                raise InputError(f"data.train[{place}].text_of 'another' needs at least two studies")
+            paired = studies.facts((number + stream.integer(1, len(studies) - 1)) % len(studies))
+        texts = draw_texts(paired, entry, stream)
+        phrases = draw_phrases(facts, entry, stream, other, studies.universe) if entry.phrases else []
+        return texts, phrases, stream
+
+
+def _boxes(boxes: Tensor, flipped: list[bool] | None) -> dict[str, Tensor]:
+    """Return the boxes of regions and which are there: known, within the picture, and of some extent."""
+    if flipped is not None:
+        x0, y0, x1, y1 = boxes.unbind(-1)
+        turned = on_device(torch.tensor(flipped), boxes.device)
+        boxes = torch.where(turned[:, None, None], torch.stack([1 - x1, y0, 1 - x0, y1], dim=-1), boxes)
+    within = boxes.clamp(0.0, 1.0)
+    extent = within[..., 2:] - within[..., :2]
+    there = (extent > LEAST_EXTENT).all(-1)  # what is not known is NaN, and no greater than anything
+    return {"boxes": torch.where(there[..., None], within, 0.0), "boxed": there}
 
 
 def _counting(first: int, last: int | None) -> Iterator[int]:
@@ -202,13 +261,15 @@ def _counting(first: int, last: int | None) -> Iterator[int]:
 def _together(parts: Sequence[TrainingBatch]) -> TrainingBatch:
     if len(parts) == 1:
         return parts[0]
-    asked_of, before = [], 0
+    asked_of, text_of, before = [], [], 0
     for part in parts:
         asked_of.append(part.asked_of + before)
+        text_of.append(part.paired + before)
         before += len(part)
     return TrainingBatch(
         images=torch.cat([part.images for part in parts]),
         texts=[text for part in parts for text in part.texts],
+        text_of=torch.cat(text_of),
         ids=[name for part in parts for name in part.ids],
         phrases=[phrase for part in parts for phrase in part.phrases],
         asked_of=torch.cat(asked_of),
@@ -216,4 +277,6 @@ def _together(parts: Sequence[TrainingBatch]) -> TrainingBatch:
         located=torch.cat([part.located for part in parts]),
         masks=torch.cat([part.masks for part in parts]),
         most_asked=max(part.most_asked or 1 for part in parts),
+        boxes=torch.cat([part.boxes for part in parts]),
+        boxed=torch.cat([part.boxed for part in parts]),
     )

@@ -9,14 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any, Literal
 
-from rightlung.core import Phrase, Polarity, Study
+from rightlung.core import Box, Mask, Phrase, Polarity, Study
 from rightlung.lexicon import find, split_sentences
 from rightlung.lexicon.findings import broader_findings
 from rightlung.phantom.report import Statement
 from rightlung.phantom.scene import Scene
 from rightlung.phantom.study import study_id
 from rightlung.phantom.truth import known_findings, lesion_findings, present_findings
+from rightlung.probes.subsets import NO_CONDITION
+from rightlung.probes.targets import region_target
 
 NO_FINDING = "no finding"
 DEVICES = "support devices"
@@ -32,6 +35,11 @@ class Told:
     side: str | None = None  # the one side on which all findings of its kinds lie in this study; None if not so
     seen: bool | None = None  # whether it tells of something that is to be seen in the image; None where unknown
 
+    @property
+    def abnormal(self) -> bool:
+        """Whether it says that a condition is, or may be, there; tubes and lines are none."""
+        return not self.positive <= NO_CONDITION
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:
@@ -46,6 +54,38 @@ class Facts:
     """The targets of each finding that is there."""
     labels: tuple[str, ...] = ()
     """The findings as the source names them, without what they imply."""
+
+
+def plain_facts(facts: Facts) -> dict[str, Any]:
+    """Return facts as JSON values."""
+    told = [
+        [one.text, list(one.targets), sorted(one.positive), one.side, one.seen] for one in facts.told
+    ]  # fmt: skip
+    return {
+        "id": facts.id,
+        "told": told,
+        "report": facts.report,
+        "present": sorted(facts.present),
+        "absent": sorted(facts.absent),
+        "targets_of": {name: list(numbers) for name, numbers in facts.targets_of.items()},
+        "labels": list(facts.labels),
+    }
+
+
+def facts_from_plain(given: Mapping[str, Any]) -> Facts:
+    """Return the facts that `plain_facts` has written."""
+    return Facts(
+        id=given["id"],
+        told=tuple(
+            Told(text, tuple(targets), frozenset(positive), side, seen)
+            for text, targets, positive, side, seen in given["told"]
+        ),
+        report=given["report"],
+        present=frozenset(given["present"]),
+        absent=frozenset(given["absent"]),
+        targets_of={name: tuple(numbers) for name, numbers in given["targets_of"].items()},
+        labels=tuple(given["labels"]),
+    )
 
 
 def facts_of_scene(scene: Scene, statements: Sequence[Statement]) -> Facts:
@@ -86,9 +126,22 @@ def _only_side(scene: Scene, statement: Statement, positive: frozenset[str]) -> 
     return next(iter(alike)) if statement.lesions and alike in ({"left"}, {"right"}) else None
 
 
-def facts_of_study(study: Study, with_targets: bool = True) -> tuple[Facts, list[Phrase]]:
-    """Return what is known of any study, and the phrases that its targets are the places of, in their order."""
-    placed: list[Phrase] = []
+TargetKind = Literal["exact", "regions", "none"]
+Place = tuple[Box, ...] | Mask
+
+
+def place_of(study: Study, phrase: Phrase, targets: TargetKind) -> Place | None:
+    """Return where a phrase is seen: its mask, else its boxes; or the boxes of its regions. None where not known."""
+    if targets == "none":
+        return None
+    if targets == "regions":
+        return region_target(study, phrase) or None
+    return phrase.mask if phrase.mask is not None else phrase.boxes or None
+
+
+def facts_of_study(study: Study, kind: TargetKind = "exact") -> tuple[Facts, list[Place]]:
+    """Return what is known of any study, and the places of its targets, in their order."""
+    placed: list[Place] = []
     told: list[Told] = []
     targets_of: dict[str, list[int]] = {}
     for phrase in study.phrases:
@@ -96,9 +149,9 @@ def facts_of_study(study: Study, with_targets: bool = True) -> tuple[Facts, list
             _canonical(name) for name, polarity in phrase.findings.items() if polarity is not Polarity.NEGATIVE
         )
         targets: tuple[int, ...] = ()
-        if with_targets and (phrase.boxes or phrase.mask is not None):
+        if (place := place_of(study, phrase, kind)) is not None:
             targets = (len(placed),)
-            placed.append(phrase)
+            placed.append(place)
             for name in positive:
                 for meant in (name, *_broader(name)):
                     targets_of.setdefault(meant, []).append(targets[0])

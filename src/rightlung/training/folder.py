@@ -23,7 +23,7 @@ from rightlung.core import InputError, OutputError
 from rightlung.training.checkpoint import write_whole
 from rightlung.training.recipe import Recipe, differing_fields, read_recipe, recipe_text
 
-FREE = ("checkpoint_every", "log_every", "card", "data.workers")
+FREE = ("checkpoint_every", "log_every", "card", "data.workers", "data.keep")
 """Fields that may differ when a run goes on, as the weights do not depend on them."""
 
 

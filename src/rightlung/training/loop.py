@@ -43,7 +43,7 @@ from rightlung.training.record import Interruption, Record
 from rightlung.training.sharding import named_parameters
 from rightlung.training.trouble import enough_memory, is_out_of_memory, out_of_memory
 from rightlung.training.validation import validate
-from rightlung.training.watching import Board, Log, Progress, Row
+from rightlung.training.watching import Board, Log, Progress, Row, out_of_patience
 from rightlung.training.weights import Weights, build_optimiser, copied, move, rate_at, set_rate
 
 __all__ = ["Machine", "Outcome", "train"]
@@ -66,6 +66,7 @@ class Outcome:
     images_per_second: float
     device: str
     left_out: Sequence[str] = ()  # what is wrong with the studies that could not be used
+    stopped_early: bool = False  # because the validation loss fell no further
 
 
 def train(
@@ -128,7 +129,14 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
 
     steps, parts = recipe.schedule.steps, recipe.batch.accumulate
     batches = Batches(
-        entries, recipe.batch.size, recipe.seed, fabric.device, recipe.augmentation, rank=rank, world=world
+        entries,
+        recipe.batch.size,
+        recipe.seed,
+        fabric.device,
+        recipe.augmentation,
+        rank=rank,
+        world=world,
+        boxes=recipe.data.boxes,
     )
     drawn = batches.from_number(start * parts, steps * parts)
     joint: Gather | None = gather if world > 1 else None
@@ -139,8 +147,11 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
     step, where = start, str(fabric.device)
     images_a_step = recipe.batch.size * parts * world
     batch: TrainingBatch | None = None
+    ended = log is not None and out_of_patience(log.rows, recipe.schedule.patience)
+    if world > 1:
+        ended = _anywhere(fabric, ended)
     with contextlib.closing(drawn), shown.begin(start, steps, images_a_step), Interruption() as interrupted:
-        while step < steps:
+        while step < steps and not ended:
             set_rate(plain_optimiser, rate_at(step, recipe.optimiser.rate, recipe.schedule))
             torch.manual_seed(step_seed(recipe.seed, step, rank, "dropout"))
             try:
@@ -181,9 +192,7 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
                 continue
             row = record.row(step)  # waits for the device; a loss that is no number ends the run here
             if world > 1:  # all of them stop at the same step
-                stop = bool(
-                    fabric.all_reduce(torch.tensor(float(interrupted.now), device=fabric.device), reduce_op="max")
-                )
+                stop = _anywhere(fabric, interrupted.now)
                 at_checkpoint = at_checkpoint or stop
             if (at_checkpoint or at_validation) and batch is not None:
                 # What this step has made of the weights shows only now, and what is spoilt is neither judged nor kept.
@@ -204,7 +213,11 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
                 board.add(row)
                 shown.show(step, row["loss"])
             last |= row
-            if at_checkpoint:
+            if at_validation and recipe.schedule.patience is not None:
+                ended = log is not None and out_of_patience(log.rows, recipe.schedule.patience)
+                if world > 1:
+                    ended = _anywhere(fabric, ended)
+            if at_checkpoint or ended:
                 tensors = weights.tensors()
                 if rank == 0:
                     facts = {
@@ -214,7 +227,7 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
                     }
                     save_checkpoint(folder.checkpoints, Checkpoint(step, tensors, facts))
                 fabric.barrier()
-            if stop and step < steps:
+            if stop and step < steps and not ended:
                 if rank == 0:
                     draw_curve(folder.log, folder.curve)
                 raise KeyboardInterrupt(f"stopped after step {step} of {steps}; --resume goes on from there")
@@ -224,7 +237,7 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
     trained = weights.averaged_model()
     outcome = Outcome(
         model=str(folder.model),
-        steps=steps,
+        steps=step,
         resumed_from=start,
         loss=last.get("loss", math.nan),
         validation={name.removeprefix(SHOWN): value for name, value in last.items() if name.startswith(SHOWN)},
@@ -233,6 +246,7 @@ def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: P
         images_per_second=last.get("images per second", math.nan),
         device=where,
         left_out=(*left_out(entries), *unjudged),
+        stopped_early=step < steps,
     )
     if rank == 0:
         if board is not None:
@@ -250,6 +264,11 @@ def _best(rows: Sequence[Row]) -> dict[str, float]:
         return {}
     row = min(judged, key=lambda row: row["validation loss"])
     return {"step": row["step"], "loss": row["validation loss"]}
+
+
+def _anywhere(fabric: Any, here: bool) -> bool:
+    """Whether something is so in any process. All of them must ask."""
+    return bool(fabric.all_reduce(torch.tensor(float(here), device=fabric.device), reduce_op="max"))
 
 
 class _Held:
@@ -294,7 +313,9 @@ def _attempt(recipe: Recipe, entries: Entries, fabric: Any, model: nn.Module, st
     """Return a function that runs forward and backward once with batches of another size."""
 
     def attempt(size: int) -> None:
-        batch = Batches(entries, size, recipe.seed, fabric.device, recipe.augmentation).one(step)
+        batch = Batches(entries, size, recipe.seed, fabric.device, recipe.augmentation, boxes=recipe.data.boxes).one(
+            step
+        )
         try:
             with fabric.autocast():
                 loss = _weighted(model(batch, None), recipe.losses)

@@ -38,16 +38,19 @@ def finding_prompts(name: str) -> tuple[str, ...]:
     return positive_prompts(name) if find(name) is not None else (prompt(name),)
 
 
-def draw_text(facts: Facts, entry: DataEntry, stream: Stream) -> str:
-    """Draw the text that an image is paired with; never an empty one."""
+def draw_texts(facts: Facts, entry: DataEntry, stream: Stream) -> list[str]:
+    """Draw ``entry.texts`` texts that an image is paired with, none twice before all have come; never an empty one."""
     if entry.prompts == "labels" or not facts.told:
-        return _label_text(facts, entry, stream)
+        return [_label_text(facts, entry, stream) for _ in range(entry.texts)]
     if entry.text == "report" and facts.report.strip():
-        return facts.report
+        return [facts.report] * entry.texts
     told = facts.told
     if entry.text == "abnormal":
-        told = tuple(sentence for sentence in told if sentence.seen) or told
-    return stream.choice(told).text
+        told = tuple(sentence for sentence in told if sentence.abnormal) or told
+    if entry.texts == 1:
+        return [stream.choice(told).text]
+    order = stream.shuffled(told)
+    return [order[number % len(order)].text for number in range(entry.texts)]
 
 
 def _label_text(facts: Facts, entry: DataEntry, stream: Stream) -> str:
@@ -65,7 +68,7 @@ def draw_phrases(
     """Draw up to ``entry.phrases`` phrases. ``universe`` are all findings that the source's labels name."""
     if entry.prompts == "labels":
         return _label_prompts(facts, entry, stream, universe)
-    seen = stream.shuffled(told for told in facts.told if told.seen)
+    seen = stream.shuffled(told for told in facts.told if (told.seen if entry.examples is None else told.targets))
     nowhere = stream.shuffled(told for told in facts.told if told.seen is False)
     asked: list[Asked] = []
     for _ in range(entry.phrases):

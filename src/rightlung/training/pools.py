@@ -42,6 +42,7 @@ class Pictures:
     images: Tensor  # (n, size, size) uint8
     shares: Tensor  # (m + 1, grid, grid) uint8: of each cell, in 255ths; the last row is empty
     first: Sequence[int]  # (n,) the row of each study's first target
+    boxes: Tensor  # (n, k, 4) float32: of the regions `IMAGENOME_REGIONS`, in fractions; NaN where one is not known
 
     def take(self, targets: Sequence[tuple[int, tuple[int, ...]]]) -> Tensor:
         """Return the united targets of (study, targets) pairs: (p, grid, grid) float in 0–1, zeros where none is."""
@@ -83,10 +84,16 @@ class Pool:
     """Studies whose pictures and masks are all on the device."""
 
     def __init__(
-        self, images: Tensor, shares: Tensor, first: list[int], facts: list[Facts], problems: Sequence[str] = ()
+        self,
+        images: Tensor,
+        shares: Tensor,
+        first: list[int],
+        boxes: Tensor,
+        facts: list[Facts],
+        problems: Sequence[str] = (),
     ) -> None:
         self.images, self.first, self._facts, self.problems = images, first, facts, problems
-        self.shares = shares
+        self.shares, self.boxes = shares, boxes
         self.universe = frozenset(name for one in facts for name in (*one.labels, *one.absent))
 
     def __len__(self) -> int:
@@ -96,11 +103,18 @@ class Pool:
         """Return what is known of a study."""
         return self._facts[number]
 
+    def only(self, numbers: Sequence[int]) -> Pool:
+        """Return a pool of some of the studies."""
+        chosen = on_device(torch.tensor(list(numbers), dtype=torch.long), self.images.device)
+        first, facts = [self.first[number] for number in numbers], [self._facts[number] for number in numbers]
+        return Pool(self.images[chosen], self.shares, first, self.boxes[chosen], facts, self.problems)
+
     def deal(self, wanted: Iterable[Sequence[int]]) -> Iterator[Pictures]:
         """Yield the pictures of each sequence of studies, in order."""
         for numbers in wanted:
             chosen = on_device(torch.tensor(list(numbers), dtype=torch.long), self.images.device)
-            yield Pictures(self.images[chosen], self.shares, [self.first[number] for number in numbers])
+            first = [self.first[number] for number in numbers]
+            yield Pictures(self.images[chosen], self.shares, first, self.boxes[chosen])
 
     @classmethod
     def filled(
@@ -114,6 +128,7 @@ class Pool:
         """Gather studies that come in parts; ``problems`` may grow meanwhile."""
         images: Tensor | None = None
         shares: list[Tensor] = []
+        boxes: list[Tensor] = []
         first: list[int] = []
         facts: list[Facts] = []
         row = 0
@@ -122,6 +137,7 @@ class Pool:
                 images = torch.empty(count, *pictures.images.shape[1:], dtype=torch.uint8, device=device)
             images[len(facts) : len(facts) + len(known)] = pictures.images.to(device)
             shares.append(pictures.shares[:-1].to(device))
+            boxes.append(pictures.boxes.to(device))
             first.extend(row + begin for begin in pictures.first)
             facts.extend(known)
             row += len(pictures.shares) - 1
@@ -129,7 +145,7 @@ class Pool:
         if images is None or not facts:
             raise InputError("there is no study that could be trained on")
         empty = torch.zeros(1, *shares[0].shape[1:], dtype=torch.uint8, device=device)
-        return cls(images[: len(facts)], torch.cat([*shares, empty]), first, facts, problems)
+        return cls(images[: len(facts)], torch.cat([*shares, empty]), first, torch.cat(boxes), facts, problems)
 
 
 def chunks_of(count: int, device: torch.device) -> list[range]:
@@ -148,6 +164,7 @@ def phantom_pictures(batch: PhantomBatch, grid: int) -> Pictures:
         images=(rendering.images * 255).round_().to(torch.uint8),
         shares=with_empty_row(in_255ths(cell_shares(torch.cat(masks), grid))),
         first=first_rows(counts),
+        boxes=rendering.regions.float(),
     )
 
 

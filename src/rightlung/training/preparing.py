@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,7 +22,8 @@ from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.batches import Batches
 from rightlung.training.checkpoint import Checkpoint
 from rightlung.training.folder import RunFolder
-from rightlung.training.pools import Advance, PhantomFlow, Studies
+from rightlung.training.keeping import KeptPool
+from rightlung.training.pools import Advance, PhantomFlow, Pool, Studies
 from rightlung.training.reading import ReadFlow
 from rightlung.training.recipe import Data, DataEntry, Recipe
 from rightlung.training.trouble import enough_memory
@@ -104,7 +105,7 @@ def open_studies(
 ) -> Studies:
     """Open the studies of an entry, filling its pool where it has one. ``advance(what, count)`` shows the progress."""
     source = open_source(entry.source)
-    if isinstance(source, PhantomSource) and not source.faults:
+    if isinstance(source, PhantomSource) and not source.faults and entry.targets != "regions":
         if "size" in parse_address(entry.source).parameters and source.size != data.size:
             raise InputError(f"{place}.source says size={source.size}, but data.size is {data.size}")
         try:
@@ -119,12 +120,39 @@ def open_studies(
     if not len(flow):
         raise InputError(f"{place}.source: {entry.source} has no studies")
     if pool is None:
+        for name, wants in (("text 'abnormal'", entry.text == "abnormal"), ("examples", entry.examples is not None)):
+            if wants:
+                raise InputError(f"{place}.{name} needs a pool, of which some studies are left out")
         return flow
     if pool > len(flow):
         raise InputError(f"{place}.pool: {pool} is more than the {len(flow)} studies of {entry.source}")
     what = f"to hold the {pool:,} studies of {place}, {data.size} pixels a side"
+    kept = None if data.keep is None else KeptPool(data.keep, source, pool, data.size, data.grid, entry.targets)
     with enough_memory(str(device), what, f"try a smaller pool, such as --set {place}.pool={max(1, pool // 2)}"):
-        return flow.pool(pool, advance(f"filling the pool of {entry.source.partition('?')[0]}", pool))
+        filled = None if kept is None else kept.read(device)
+        if filled is None:
+            filled = flow.pool(pool, advance(f"filling the pool of {entry.source.partition('?')[0]}", pool))
+            if kept is not None:
+                kept.write(filled)
+        return _chosen(filled, entry, place)
+
+
+def _chosen(pool: Pool, entry: DataEntry, place: str) -> Pool:
+    """Return the studies of a pool that an entry wants: those with an abnormal sentence, or the first with a target."""
+    if entry.text == "abnormal":
+        telling = [number for number in range(len(pool)) if any(told.abnormal for told in pool.facts(number).told)]
+        if not telling:
+            raise InputError(f"{place}.text 'abnormal': no study of {entry.source} has an abnormal sentence")
+        pool = pool.only(telling)
+    if entry.examples is not None:
+        placed = [number for number in range(len(pool)) if any(told.targets for told in pool.facts(number).told)]
+        if len(placed) < entry.examples:
+            raise InputError(
+                f"{place}.examples asks for {entry.examples}, but only {len(placed)} of the {len(pool)} studies of "
+                f"{entry.source} have a phrase with a target"
+            )
+        pool = pool.only(placed[: entry.examples])
+    return pool
 
 
 def validation_batches(
@@ -140,7 +168,7 @@ def validation_batches(
     entry = settings.entry()
     studies = _open(entry, recipe, device, shown, "data.validation")
     size = min(recipe.batch.size, len(studies))
-    batches = Batches([(entry, studies)], size, recipe.seed, device, name="validation")
+    batches = Batches([(entry, studies)], size, recipe.seed, device, name="validation", boxes=recipe.data.boxes)
     what = f"to hold the {len(studies):,} studies of data.validation as batches"
     advice = f"try a smaller pool, such as --set data.validation.pool={max(1, len(studies) // 2)}"
     with enough_memory(str(device), what, advice):
@@ -156,6 +184,8 @@ def keep_start(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) 
                 f"model.start must be a model folder or the name of a shipped model; got {recipe.model.start!r}"
             )
         model = load_folder(found.path, links_within=found.links_within)
+        if recipe.model.config:
+            model = _reconfigured(model, recipe.model.config)
     else:
         try:
             model = maker.create(recipe.model.config, _sample_texts(entries), recipe.seed)
@@ -164,6 +194,23 @@ def keep_start(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) 
     if not isinstance(model, Trainable) or not isinstance(model, nn.Module):
         raise InputError(f"a {type(model).__name__} cannot be trained: it is no torch.nn.Module that returns losses")
     save_model(model, folder.start)  # type: ignore[arg-type]  # which says what a model lacks that cannot be saved
+
+
+def _reconfigured(model: Any, changes: Mapping[str, Any]) -> Any:
+    """Return a model with some fields of its configuration changed and the weights that it has."""
+    config = _merged(model.to_config(), changes)
+    try:
+        return type(model).from_parts(config, model.tensors(), model.extra_files())
+    except InputError as error:
+        raise InputError(f"model.config: {error}") from None
+
+
+def _merged(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(config)
+    for name, value in changes.items():
+        inner = merged.get(name)
+        merged[name] = _merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return merged
 
 
 def model_class(kind: str) -> Any:

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
-from rightlung.core import InputError, Mask, Phrase, Study
+from rightlung.core import Extent, InputError, Mask, Study
+from rightlung.lexicon import IMAGENOME_REGIONS
 from rightlung.models.preprocessing import letterbox
 from rightlung.studies.sources import Source
 from rightlung.training.augmentation import on_device
-from rightlung.training.facts import Facts, facts_of_study
+from rightlung.training.facts import Facts, Place, TargetKind, facts_of_study
 from rightlung.training.pools import Advance, Pictures, Pool, chunks_of, first_rows, in_255ths, with_empty_row
 
 READ_SOON = 20_000
@@ -25,12 +26,12 @@ class ReadFlow:
     """Studies of any source, read by worker processes as they are asked for."""
 
     def __init__(
-        self, source: Source, size: int, grid: int, device: torch.device, workers: int, with_targets: bool
+        self, source: Source, size: int, grid: int, device: torch.device, workers: int, targets: TargetKind
     ) -> None:
-        self.reader = _Reader(source, size, grid, with_targets)
+        self.reader = _Reader(source, size, grid, targets)
         self.device, self.workers = device, workers
         self.problems = [str(problem) for problem in source.problems]  # rows that the source has left out itself
-        self._facts = [facts_of_study(study, with_targets)[0] for study in source]
+        self._facts = [facts_of_study(study, targets)[0] for study in source]
         if len(self._facts) != len(source):
             raise InputError(f"source {source.address}: {source.problems[0]}")
         self.universe = frozenset(name for one in self._facts for name in (*one.labels, *one.absent))
@@ -80,15 +81,15 @@ class ReadFlow:
         return Pool.filled(parts(), count, self.device, advance, self.problems)
 
 
-Part = tuple[Tensor, Tensor]
-"""One study: its picture (size, size) uint8 and its targets' shares (k, grid, grid) uint8."""
+Part = tuple[Tensor, Tensor, Tensor]
+"""One study: picture (size, size) uint8, targets' shares (k, grid, grid) uint8, boxes of regions as in `Pictures`."""
 
 
 class _Reader(torch.utils.data.Dataset[Part | str]):
     """Reads one study as a square, or says what is wrong with it; what a data loader's workers run."""
 
-    def __init__(self, source: Source, size: int, grid: int, with_targets: bool) -> None:
-        self.source, self.size, self.grid, self.with_targets = source, size, grid, with_targets
+    def __init__(self, source: Source, size: int, grid: int, targets: TargetKind) -> None:
+        self.source, self.size, self.grid, self.targets = source, size, grid, targets
 
     def __len__(self) -> int:
         return len(self.source)
@@ -96,22 +97,33 @@ class _Reader(torch.utils.data.Dataset[Part | str]):
     def __getitem__(self, number: int) -> Part | str:
         try:
             study = self.source[number]
-            square, _ = letterbox(np.asarray(study.image), self.size)
-            placed = facts_of_study(study, self.with_targets)[1]
-            masks = [letterbox(_mask(phrase, study).astype(np.float32), self.size)[0] for phrase in placed]
+            square, extent = letterbox(np.asarray(study.image), self.size)
+            placed = facts_of_study(study, self.targets)[1]
+            masks = [letterbox(_pixels(place, study).astype(np.float32), self.size)[0] for place in placed]
         except InputError as error:
             return str(error)
         shares = torch.zeros(0, self.grid, self.grid)
         if masks:
             shares = adaptive_avg_pool2d(torch.stack(masks)[:, None], self.grid)[:, 0].clamp(0.0, 1.0)
-        return (square * 255).round_().to(torch.uint8), in_255ths(shares)
+        return (square * 255).round_().to(torch.uint8), in_255ths(shares), _boxes(study, extent)
 
 
-def _mask(phrase: Phrase, study: Study) -> NDArray[np.bool_]:
-    if phrase.mask is not None:
-        return phrase.mask.pixels
+def _pixels(place: Place, study: Study) -> NDArray[np.bool_]:
+    if isinstance(place, Mask):
+        return place.pixels
     height, width = study.image.shape
-    return Mask.from_boxes(phrase.boxes, (height, width)).pixels
+    return Mask.from_boxes(place, (height, width)).pixels
+
+
+def _boxes(study: Study, extent: Extent) -> Tensor:
+    """Return the boxes of the regions in fractions of the square, (k, 4), NaN where one is not known."""
+    boxes = torch.full((len(IMAGENOME_REGIONS), 4), torch.nan)
+    start, width, height = (extent.x0, extent.y0), extent.x1 - extent.x0, extent.y1 - extent.y0
+    for number, name in enumerate(IMAGENOME_REGIONS):
+        if (box := study.regions.get(name)) is not None:
+            corners = torch.tensor(box.as_tuple()) - torch.tensor(start * 2)
+            boxes[number] = corners / torch.tensor([width, height, width, height])
+    return boxes
 
 
 def _loader(reader: _Reader, wanted: Iterable[Sequence[int]], workers: int) -> Iterable[list[Part | str]]:
@@ -142,7 +154,8 @@ def _as_they_are(parts: list[Part | str]) -> list[Part | str]:
 
 def _joined(parts: Sequence[Part], device: torch.device) -> Pictures:
     return Pictures(
-        images=on_device(torch.stack([image for image, _ in parts]), device),
-        shares=on_device(with_empty_row(torch.cat([shares for _, shares in parts])), device),
-        first=first_rows([len(shares) for _, shares in parts]),
+        images=on_device(torch.stack([image for image, _, _ in parts]), device),
+        shares=on_device(with_empty_row(torch.cat([shares for _, shares, _ in parts])), device),
+        first=first_rows([len(shares) for _, shares, _ in parts]),
+        boxes=on_device(torch.stack([boxes for _, _, boxes in parts]), device),
     )

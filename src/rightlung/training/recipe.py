@@ -12,7 +12,7 @@ import yaml
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.settings import plain_settings, read_settings
-from rightlung.training.augmentation import Augmentation
+from rightlung.training.augmentation import MOVING, Augmentation
 
 SHIPPED = Path(__file__).parent / "recipes"
 
@@ -36,6 +36,12 @@ class DataEntry:
     share: float = 1.0  # of every batch, relative to the other entries'
     pool: int | None = None  # studies held on the device; without it, drawn or read as they come
     text: Literal["sentence", "report", "abnormal"] = "sentence"
+    texts: int = 1  # paired with every image
+    text_of: Literal["own", "another"] = "own"  # of which study: another's teaches nothing, and shows what chance is
+    masked_words: float = 0.0  # share of a text's words that are hidden
+    masked_entities: float = 0.0  # share of a text's clinical entities (findings, regions, devices) that are hidden
+    mirrored: bool = False  # half of the images are the others' mirror images, with mirrored words
+    examples: int | None = None  # only the first studies with a target, so many, with the same phrases every time
     phrases: int = 0  # asked of every image
     positive: float = 0.6  # share of the study's own phrases that are to have a place
     foreign: float = 0.0  # share of phrases taken from another study, false here
@@ -43,7 +49,7 @@ class DataEntry:
     stripped: float = 0.0  # share of the phrases with a place that lose the words for their side
     prompts: Any = 0.0  # share of phrases that are plain prompts, or "labels": all of them, from the labels
     absent: Literal["negative", "unknown"] = "unknown"  # what a label that is not named means
-    targets: bool = True  # whether boxes and masks may be used
+    targets: Literal["exact", "regions", "none"] = "exact"  # masks and boxes, or boxes of the regions, or neither
 
     def __post_init__(self) -> None:
         if self.prompts == "labels":
@@ -63,6 +69,8 @@ class Validation:
     phrases: int = 4
     prompts: Any = 0.0
     absent: Literal["negative", "unknown"] = "unknown"
+    targets: Literal["exact", "regions", "none"] = "exact"
+    examples: int | None = None
     grounded: int = 100  # phrases that a model which points is asked for
 
     def entry(self) -> DataEntry:
@@ -74,6 +82,9 @@ class Validation:
             phrases=self.phrases,
             prompts=self.prompts,
             absent=self.absent,
+            targets=self.targets,
+            examples=self.examples,
+            positive=0.6 if self.examples is None else 1.0,
         )
 
 
@@ -86,6 +97,8 @@ class Data:
     size: int = 224  # pixels a side that the model sees
     grid: int = 56  # cells a side of the masks
     workers: int = 2  # processes that read, or make up, studies ahead
+    boxes: bool = False  # whether the model is shown the boxes of the regions
+    keep: str | None = None  # a folder in which filled pools are kept, for the next run on the same studies
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +115,15 @@ class Optimiser:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The learning rate rises for ``warm_up`` steps, then falls along a cosine to ``last`` of its height."""
+    """The learning rate rises for ``warm_up`` steps, then falls along a cosine to ``last`` of its height.
+
+    With ``patience`` the run ends earlier: after so many validations in a row without a lower loss.
+    """
 
     steps: int
     warm_up: int = 0
     last: float = 0.0
+    patience: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +159,13 @@ class Recipe:
             raise InputError("data.train must name at least one source")
         if not self.losses or not any(weight > 0 for weight in self.losses.values()):
             raise InputError("losses must give at least one term of the model's loss a weight above 0")
+        if self.schedule.patience is not None and self.data.validation is None:
+            raise InputError("schedule.patience needs data.validation: without it nobody knows when to stop")
+        moved = [name for name in MOVING if getattr(self.augmentation, name) > 0] if self.data.boxes else []
+        if moved:
+            raise InputError(
+                f"data.boxes needs augmentation.{moved[0]} 0: pictures would be moved, and their regions' boxes not"
+            )
         for path, low, high in _LIMITS:
             for place, value in _values(self, path):
                 _check_range(value, low, high, place)
@@ -157,13 +181,17 @@ class Recipe:
 
 _MOST = float("inf")
 _ENTRY = "data.train.*."
+_SHARES = ("positive", "foreign", "swapped", "stripped", "prompts", "masked_words", "masked_entities")
 # Field, least and most. A star stands for every entry.
 _LIMITS: tuple[tuple[str, float, float], ...] = (
     ("data.size", 16, 4096),
     ("data.grid", 1, 4096),
     ("data.workers", 0, 1024),
-    *((_ENTRY + name, 0, 1) for name in ("positive", "foreign", "swapped", "stripped", "prompts")),
+    *((_ENTRY + name, 0, 1) for name in _SHARES),
     (_ENTRY + "phrases", 0, 1000),
+    (_ENTRY + "texts", 1, 1000),
+    (_ENTRY + "examples", 1, _MOST),
+    ("data.validation.examples", 1, _MOST),
     (_ENTRY + "pool", 1, _MOST),
     ("data.validation.every", 1, _MOST),
     ("data.validation.pool", 1, _MOST),
@@ -179,6 +207,7 @@ _LIMITS: tuple[tuple[str, float, float], ...] = (
     ("schedule.steps", 1, _MOST),
     ("schedule.warm_up", 0, _MOST),
     ("schedule.last", 0, 1),
+    ("schedule.patience", 1, _MOST),
     ("batch.size", 1, _MOST),
     ("batch.accumulate", 1, _MOST),
     ("averaging", 0, 1),
@@ -222,7 +251,39 @@ def shipped_recipes() -> list[str]:
 
 def read_recipe(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe:
     """Read a recipe from a YAML file, or by the name of a shipped one, with fields changed by ``field=value``."""
-    path = _find(str(name_or_path))
+    path, given = _read_table(str(name_or_path))
+    if "base" in given:
+        given = _derived(path, given)
+    for change in changes:
+        _set(given, change)
+    try:
+        return read_settings(Recipe, given)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _derived(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recipe that a file describes as another one (``base``) with ``changes``, a list of field=value."""
+    for name in given:
+        if name not in ("base", "changes"):
+            raise InputError(f"{path}: beside base there may only be changes, a list of field=value; got {name!r}")
+    base, changes = given["base"], given.get("changes") or []
+    if not isinstance(base, str) or not isinstance(changes, list) or not all(isinstance(one, str) for one in changes):
+        raise InputError(f"{path}: base must name a recipe, and changes be a list of field=value")
+    beside = path.parent / base
+    of, table = _read_table(str(beside) if beside.is_file() else base)
+    if "base" in table:
+        raise InputError(f"{path}: {of} is itself derived from another recipe; name that one")
+    for change in changes:
+        try:
+            _set(table, change)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from None
+    return table
+
+
+def _read_table(name: str) -> tuple[Path, dict[str, Any]]:
+    path = _find(name)
     try:
         given = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)
     except UnicodeDecodeError:
@@ -233,12 +294,7 @@ def read_recipe(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe
         raise InputError(f"{path}: the recipe is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(given, dict):
         raise InputError(f"{path}: a recipe must be a table of fields; got {type(given).__name__}")
-    for change in changes:
-        _set(given, change)
-    try:
-        return read_settings(Recipe, given)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+    return path, given
 
 
 def recipe_text(recipe: Recipe) -> str:

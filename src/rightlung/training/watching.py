@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
@@ -74,6 +74,17 @@ def read_log(path: Path) -> list[Row]:
         if "step" in row:
             rows.append(row)
     return rows
+
+
+def out_of_patience(rows: Sequence[Row], patience: int | None) -> bool:
+    """Whether the last ``patience`` validations were none lower than the lowest before them.
+
+    Losses are compared as the log has them, so that a run that goes on decides as one that was never interrupted.
+    """
+    losses = [float(_figure(row["validation loss"])) for row in rows if "validation loss" in row]
+    if patience is None or len(losses) <= patience:
+        return False
+    return min(losses[-patience:]) >= min(losses[:-patience])
 
 
 def _figure(value: float | None) -> str:

@@ -5,7 +5,7 @@ import torch
 
 from rightlung.models.gloria import attention
 from rightlung.models.gloria.attention import AttentionRule, attend, local_similarity
-from rightlung.models.gloria.losses import contrastive_loss
+from rightlung.models.gloria.losses import Pairs, contrastive_loss
 from tests.models.gloria.plain import looped_similarity
 
 
@@ -48,7 +48,8 @@ def test_the_similarity_and_its_gradients_equal_a_plain_loop(
 def test_the_local_loss_equals_a_plain_loop(softmaxes: int) -> None:
     words, real, regions = given(texts=5, images=5)
     logits = 10 * local_similarity(words, real, regions, AttentionRule(softmaxes, 4.0))  # type: ignore[arg-type]
-    ours = contrastive_loss(logits.T, logits, 0)
+    own = torch.arange(5)
+    ours = contrastive_loss(logits.T, logits, Pairs(own, own, 0, 0, None))
     plain = 10 * looped_similarity(words, real, regions, softmaxes, 4.0, 5.0)
     expected = torch.zeros(())
     for row in range(5):  # minus the logarithm of the right one's share, both ways

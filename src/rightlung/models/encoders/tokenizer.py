@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor
 
 from rightlung.core.errors import InputError
@@ -71,6 +71,8 @@ class WordTokenizer:
             self._tokenizer = Tokenizer.from_str(definition)
         except Exception as error:  # the library raises a bare Exception
             raise InputError(f"the tokenizer's file cannot be read: {error}") from None
+        if self._tokenizer.token_to_id(MASK) is not None:  # a word of its own wherever it stands in a text
+            self._tokenizer.add_special_tokens([AddedToken(MASK, normalized=False, special=True)])
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.definition = definition
@@ -85,6 +87,11 @@ class WordTokenizer:
 
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size())
+
+    def number_of(self, piece: str) -> int | None:
+        """Return the number of a piece such as ``[MASK]``, None where there is none."""
+        number: int | None = self._tokenizer.token_to_id(piece)
+        return number
 
     def encode(self, texts: Sequence[str]) -> Tokens:
         """Take texts apart. A long one is cut off after ``most_pieces``; one without any word is one unknown word."""

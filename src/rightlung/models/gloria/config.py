@@ -10,7 +10,7 @@ from rightlung.core.errors import InputError
 from rightlung.core.settings import read_settings
 from rightlung.models.encoders import ImageEncoderConfig, TextEncoderConfig
 
-LossName = Literal["local", "global", "supervised"]
+LossName = Literal["local", "global", "sentence", "supervised"]
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,15 @@ class GloriaConfig:
 
     ``map_of`` says whose attention is a phrase's map: the mean over its ``words`` ("That's the Wrong Lung!"), or that
     of the ``sentence``, the mean of its words, as if it were one word. ``losses`` are those computed in training; their
-    weights are the recipe's. ``duplicates`` says what a text is to an image that has the very same text beside it: a
-    ``negative`` (both papers), or one to ``ignore``. ``supervision`` compares attention with masks: ``spread`` wants it
-    even over the target (cross-entropy), ``inside`` only wants it somewhere in it (minus the logarithm of the sum, as
-    the few-shot variant of "That's the Wrong Lung!" is coded). ``compiled`` is for speed on a
-    GPU and changes nothing else. ``storage`` is the precision in which matrices are saved; vectors stay as they are.
+    weights are the recipe's: ``local`` and ``global`` are GLoRIA's; ``sentence`` compares a sentence, as if it were one
+    word, with the region that fits it best (a soft maximum), so that what is compared is what the map shows;
+    ``supervised`` compares attention with masks. ``contrary`` makes of a text with its sides exchanged ("left" for
+    "right") a wrong text of its image, in every loss that learns from pairs. ``duplicates`` says what a text is to an
+    image that has the very same text beside it: a ``negative`` (both papers), or one to ``ignore``. ``supervision``
+    compares attention with masks: ``spread`` wants it even over the target (cross-entropy), ``inside`` only wants it
+    somewhere in it (minus the logarithm of the sum, as the few-shot variant of "That's the Wrong Lung!" is coded).
+    ``compiled`` is for speed on a GPU and changes nothing else. ``storage`` is the precision in which matrices are
+    saved; vectors stay as they are.
     """
 
     image: ImageEncoderConfig = field(default_factory=ImageEncoderConfig)
@@ -56,6 +60,7 @@ class GloriaConfig:
     global_temperature: float = 10.0
     map_of: Literal["words", "sentence"] = "words"
     losses: tuple[LossName, ...] = ("local", "global")
+    contrary: bool = False
     duplicates: Literal["negative", "ignore"] = "negative"
     supervision: Literal["spread", "inside"] = "spread"
     compiled: bool = False

@@ -6,6 +6,8 @@ own rows, so that the mean over processes is the loss of the joint batch.
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -13,18 +15,46 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 
-def contrastive_loss(own_images: Tensor, own_texts: Tensor, first: int, ignored: Tensor | None = None) -> Tensor:
-    """Cross-entropy both ways, added up as in both papers.
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Which texts of the joint batch belong to which images, as this process sees it.
 
-    ``own_images`` (n, m) holds the logits of this process's images against all texts, ``own_texts`` (n, m) those of its
-    texts against all images; row k belongs to column ``first + k``. ``ignored`` (n, m) bool are pairs that are neither
-    right nor wrong.
+    ``of`` (m,) are the images of its own texts, numbered in the joint batch, ``all_of`` (M,) those of all texts;
+    ``first`` and ``first_image`` are the numbers of its own first text and image. ``same`` (m, M) bool says which texts
+    are the very same, which are then neither right nor wrong; None where all are wrong.
     """
-    right = torch.arange(first, first + len(own_images), device=own_images.device)
-    if ignored is not None:
-        lowest = torch.finfo(own_images.dtype).min
-        own_images, own_texts = own_images.masked_fill(ignored, lowest), own_texts.masked_fill(ignored, lowest)
-    return cross_entropy(own_images, right) + cross_entropy(own_texts, right)
+
+    of: Tensor
+    all_of: Tensor
+    first: int
+    first_image: int
+    same: Tensor | None
+
+
+def contrastive_loss(own_images: Tensor, own_texts: Tensor, pairs: Pairs, contrary: Tensor | None = None) -> Tensor:
+    """Cross-entropy both ways, added up as in both papers: a mean over this process's texts.
+
+    ``own_images`` (n, M) holds the logits of this process's images against all texts, ``own_texts`` (m, N) those of its
+    texts against all images. Other texts of an image are neither right nor wrong beside the one that is asked about.
+    ``contrary`` (m,) are the logits of each text's image with the contrary of the text, -inf where there is none: one
+    more text that is wrong.
+    """
+    lowest = torch.finfo(own_images.dtype).min
+    rows = torch.arange(len(pairs.of), device=own_images.device)
+    beside = pairs.all_of[None] == pairs.of[:, None]
+    if pairs.same is not None:
+        beside = beside | pairs.same
+        # An image that has the same text is neither right nor wrong for it.
+        too = torch.zeros_like(own_texts, dtype=torch.bool)
+        text, other = torch.nonzero(pairs.same, as_tuple=True)
+        too[text, pairs.all_of[other]] = True
+        too[rows, pairs.of] = False
+        own_texts = own_texts.masked_fill(too, lowest)
+    beside[rows, pairs.first + rows] = False
+    of_images = own_images[pairs.of - pairs.first_image].masked_fill(beside, lowest)
+    if contrary is not None:
+        of_images = torch.cat([of_images, contrary[:, None].to(of_images.dtype)], dim=1)
+    return cross_entropy(of_images, pairs.first + rows) + cross_entropy(own_texts, pairs.of)
 
 
 def global_logits(whole: Tensor, others: Tensor, temperature: float) -> Tensor:
@@ -33,12 +63,14 @@ def global_logits(whole: Tensor, others: Tensor, temperature: float) -> Tensor:
         return temperature * normalize(whole.float(), dim=-1) @ normalize(others.float(), dim=-1).T
 
 
-def same_texts(marks: Tensor, all_marks: Tensor, first: int) -> Tensor:
-    """Which texts are the same text as a row's own, (n, m) bool, the row's own pair (column ``first + k``) left out."""
-    same = marks[:, None] == all_marks[None]
-    rows = torch.arange(len(marks), device=marks.device)
-    same[rows, first + rows] = False
-    return same
+def sentence_similarity(sentences: Tensor, regions: Tensor, temperature: Tensor | float) -> Tensor:
+    """Similarity (t, i) of sentences (t, d) with the regions (i, r, d) that fit them best, in single precision.
+
+    A soft maximum over the regions: the logarithm of the mean of exp(temperature times score), over the temperature.
+    """
+    with torch.autocast(sentences.device.type, enabled=False):
+        scores = torch.einsum("td,ird->tir", sentences.float(), regions.float())
+        return (torch.logsumexp(temperature * scores, dim=-1) - math.log(regions.shape[1])) / temperature
 
 
 def supervised_loss(

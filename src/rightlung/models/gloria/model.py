@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from rightlung.core.checks import check_text
 from rightlung.core.settings import plain_settings
 from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
+from rightlung.lexicon.side_changes import with_sides_exchanged
 from rightlung.models.base import Gather, Reading, Similarities, TrainingBatch
 from rightlung.models.encoders import ImageEncoder, TextEncoder, WordTokenizer, train_tokenizer
 from rightlung.models.encoders.image import ImageEmbeddings
@@ -30,7 +31,13 @@ from rightlung.models.encoders.pretrained import load_tokenizer_file
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import AttentionRule, attend, local_similarity
 from rightlung.models.gloria.config import GloriaConfig
-from rightlung.models.gloria.losses import contrastive_loss, global_logits, same_texts, supervised_loss
+from rightlung.models.gloria.losses import (
+    Pairs,
+    contrastive_loss,
+    global_logits,
+    sentence_similarity,
+    supervised_loss,
+)
 from rightlung.models.preprocessing import letterbox_all
 
 TOKENIZER_FILE = "tokenizer.json"
@@ -151,35 +158,65 @@ class Gloria(nn.Module):
         """Return the losses of the configuration by name."""
         names = self.config.losses
         images: ImageEmbeddings = self.image_encoder(batch.images)
-        everything = self.encode_texts([*batch.texts, *batch.phrases])
+        contrary = _contrary(batch.texts) if self.config.contrary else None
+        asked = [*batch.texts, *(contrary.texts if contrary is not None else ()), *batch.phrases]
+        everything = self.encode_texts(asked)
         count = len(batch.texts)
-        whole = torch.arange(len(batch.texts), device=self.device)
-        texts = everything[whole] if batch.phrases else everything
-        regions = self.region_vectors(images.regions) if "local" in names or "supervised" in names else None
+        texts = everything[_numbers(0, count, self.device)] if len(asked) > count else everything
+        others = None
+        if contrary is not None:
+            others = everything[_numbers(count, len(contrary.texts), self.device)]
+        regions = self.region_vectors(images.regions) if any(name != "global" for name in names) else None
+        pairs = None
+        if any(name != "supervised" for name in names):
+            pairs = _pairs(batch, gather, self.config.duplicates == "ignore")
         losses: dict[str, Tensor] = {}
-        if "local" in names or "global" in names:
-            marks = torch.tensor([_mark(text) for text in batch.texts], device=self.device)
-            first, all_marks = _others(marks, gather)
-            ignored = same_texts(marks, all_marks, first) if self.config.duplicates == "ignore" else None
-        if "global" in names:
-            temperature = self.config.global_temperature
-            others = (images.whole, texts.whole) if gather is None else (gather(images.whole), gather(texts.whole))
-            losses["global"] = contrastive_loss(
-                global_logits(images.whole, others[1], temperature),
-                global_logits(texts.whole, others[0], temperature),
-                first,
-                ignored,
-            )
-        if "local" in names:
-            assert regions is not None
-            own_images, own_texts = self._local_logits(regions, texts, gather)
-            losses["local"] = contrastive_loss(own_images, own_texts, first, ignored)
-        if "supervised" in names:
-            assert regions is not None
-            losses["supervised"] = self._supervised(regions, everything, count, batch)
+        for name in names:
+            if name == "supervised":
+                assert regions is not None
+                losses[name] = self._supervised(regions, everything, len(asked) - len(batch.phrases), batch)
+                continue
+            assert pairs is not None
+            compare = {"global": self._global_logits, "local": self._local_logits, "sentence": self._sentence_logits}
+            own_images, own_texts = compare[name](images, regions, texts, gather)
+            wrong = None
+            if contrary is not None and others is not None:
+                wrong = own_images.new_full((count,), -torch.inf)
+                if contrary.of:
+                    to = torch.tensor(contrary.of, device=self.device)
+                    wrong = wrong.index_put(
+                        (to,),
+                        compare[name](images, regions, others, None)[1].gather(1, batch.paired[to][:, None])[:, 0],
+                    )
+            losses[name] = contrastive_loss(own_images, own_texts, pairs, wrong)
         return losses
 
-    def _local_logits(self, regions: Tensor, texts: TextEmbeddings, gather: Gather | None) -> tuple[Tensor, Tensor]:
+    def _global_logits(
+        self, images: ImageEmbeddings, regions: Tensor | None, texts: TextEmbeddings, gather: Gather | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the logits of own images with all texts, and of own texts with all images; so do the next two."""
+        temperature = self.config.global_temperature
+        others = (images.whole, texts.whole) if gather is None else (gather(images.whole), gather(texts.whole))
+        return (
+            global_logits(images.whole, others[1], temperature),
+            global_logits(texts.whole, others[0], temperature),
+        )
+
+    def _sentence_logits(
+        self, images: ImageEmbeddings, regions: Tensor | None, texts: TextEmbeddings, gather: Gather | None
+    ) -> tuple[Tensor, Tensor]:
+        assert regions is not None
+        sentences, scale = self.word_vectors(texts.whole), self.config.local_temperature
+        if gather is None:
+            logits = scale * sentence_similarity(sentences, regions, self.rule.temperature)
+            return logits.T, logits
+        own_images = sentence_similarity(gather(sentences), regions, self.rule.temperature).T
+        return scale * own_images, scale * sentence_similarity(sentences, gather(regions), self.rule.temperature)
+
+    def _local_logits(
+        self, images: ImageEmbeddings, regions: Tensor | None, texts: TextEmbeddings, gather: Gather | None
+    ) -> tuple[Tensor, Tensor]:
+        assert regions is not None
         words, real = self.word_vectors(texts.words), texts.real
         scale = self.config.local_temperature
         how = self.rule, self.config.word_temperature, self.config.compiled
@@ -194,19 +231,19 @@ class Gloria(nn.Module):
         own_texts = local_similarity(words, real, gather(regions), *how)
         return scale * own_images, scale * own_texts
 
-    def _supervised(self, regions: Tensor, everything: TextEmbeddings, count: int, batch: TrainingBatch) -> Tensor:
+    def _supervised(self, regions: Tensor, everything: TextEmbeddings, before: int, batch: TrainingBatch) -> Tensor:
         phrases = len(batch.phrases)
         if not phrases:
             return regions.sum() * 0.0
-        chosen = torch.arange(count, count + phrases, device=self.device)
-        attention = self.log_attention(everything[chosen], regions, batch.asked_of, batch.most_asked).float()
+        asked = everything[_numbers(before, phrases, self.device)]
+        attention = self.log_attention(asked, regions, batch.asked_of, batch.most_asked).float()
         masks = adaptive_avg_pool2d(batch.masks[:, None], self.image_encoder.grid).flatten(1)
         return supervised_loss(
             attention,
             masks,
             batch.located,
             batch.present,
-            count,
+            len(batch),
             self.config.supervision,
             self.nothing is not None,
         )
@@ -235,7 +272,8 @@ class Gloria(nn.Module):
         """Compare every image with every text: the cosine of the wholes, and the local similarity.
 
         The local one is the logarithm of the mean over words of exp(5 cosine), divided by 5: between -1 and 1, so that
-        long and short texts can be compared. (In training, as in the released code, words are summed.)
+        long and short texts can be compared. (In training, as in the released code, words are summed.) Where the map is
+        the sentence's, it is the soft maximum over regions that the ``sentence`` loss compares.
         """
         words = [check_text(text, "a text") for text in texts]
         whole = np.zeros((len(images), len(words)), dtype=np.float32)
@@ -310,6 +348,8 @@ class Gloria(nn.Module):
                 )
 
     def _mean_local(self, texts: TextEmbeddings, regions: Tensor) -> Tensor:
+        if self.config.map_of == "sentence":
+            return sentence_similarity(self.word_vectors(texts.whole), regions, self.rule.temperature)
         temperature = self.config.word_temperature
         summed = local_similarity(self.word_vectors(texts.words), texts.real, regions, self.rule, temperature)
         return (summed - texts.real.sum(1, keepdim=True).float().log()) / temperature
@@ -354,13 +394,41 @@ def _with_built(config: GloriaConfig, images: ImageEncoder, texts: TextEncoder) 
     return replace(config, image=images.config, text=texts.config)
 
 
+class _Contrary(NamedTuple):
+    """Texts with their sides exchanged, and the number of the text that each was."""
+
+    texts: list[str]
+    of: list[int]
+
+
+def _contrary(texts: Sequence[str]) -> _Contrary:
+    found = [(number, changed) for number, text in enumerate(texts) if (changed := with_sides_exchanged(text))]
+    return _Contrary([changed for _, changed in found], [number for number, _ in found])
+
+
+def _numbers(first: int, count: int, device: torch.device) -> Tensor:
+    return torch.arange(first, first + count, device=device)
+
+
 def _mark(text: str) -> int:
     """Return a number that stands for a text in every process (``hash`` differs between them)."""
     return int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=7).digest(), "big")
 
 
-def _others(marks: Tensor, gather: Gather | None) -> tuple[int, Tensor]:
-    """Return where this process's rows begin in the joint batch, and all texts' marks."""
-    if gather is None:
-        return 0, marks
-    return torch.distributed.get_rank() * len(marks), gather(marks)
+def _pairs(batch: TrainingBatch, gather: Gather | None, ignores_same: bool) -> Pairs:
+    """Return which texts of the joint batch belong to which images."""
+    of, device = batch.paired, batch.images.device
+    marks = torch.tensor([_mark(text) for text in batch.texts], device=device)
+    first = first_image = 0
+    all_of, all_marks = of, marks
+    if gather is not None:
+        rank = torch.distributed.get_rank()
+        first, first_image = rank * len(of), rank * len(batch)
+        of = of + first_image
+        all_of, all_marks = gather(of), gather(marks)
+    same = None
+    if ignores_same:
+        same = marks[:, None] == all_marks[None]
+        rows = torch.arange(len(of), device=device)
+        same[rows, first + rows] = False
+    return Pairs(of, all_of, first, first_image, same)

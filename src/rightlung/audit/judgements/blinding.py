@@ -1,0 +1,132 @@
+"""Codes instead of models' names, the key that leads back, and the check that no name stands in a table.
+
+The instructions of "That's the Wrong Lung!" (section A.7) promise that annotators are not told which model drew a
+heatmap; a table with a name in it shows that they could know. A model keeps its code through the whole study, so that
+an analysis does not need the key; what is drawn by chance for every annotator and prompt is the order.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rightlung.audit.judgements.writing import write_new
+from rightlung.core import InputError
+from rightlung.core.frozen import FrozenMapping
+from rightlung.studies.sources import Problem
+from rightlung.studies.tables import Table
+
+CODE = re.compile(r"[A-Z]{1,2}[0-9]{1,3}")
+"""What a code looks like: short and without meaning, so that hardly any model's name can pass for one."""
+
+_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"  # I and O look like digits
+_DIGITS = "23456789"
+
+
+@dataclass(frozen=True)
+class Key:
+    """Which code stands for which model. Annotators must not see it."""
+
+    models: Mapping[str, str]
+    """From code to model's name, one code a model."""
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise InputError("a key needs at least one model")
+        seen: dict[str, str] = {}
+        for code, name in self.models.items():
+            if not CODE.fullmatch(code):
+                raise InputError(f"key: the code {code!r} must be a letter or two and up to three digits, such as 'A7'")
+            if not name.strip():
+                raise InputError(f"key: the code {code!r} stands for no model")
+            if name in seen:
+                raise InputError(f"key: the model {name!r} has two codes, {seen[name]!r} and {code!r}")
+            if any(alike(code, other) for other in self.models.values()):
+                raise InputError(f"key: {code!r} is a code and a model's name as well, so that it hides nothing")
+            seen[name] = code
+        object.__setattr__(self, "models", FrozenMapping(self.models))
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """All codes in their alphabetical order, which says nothing about the models."""
+        return tuple(sorted(self.models))
+
+
+def alike(first: str, second: str) -> bool:
+    """Whether two names are the same but for case and punctuation.
+
+    >>> alike("gloria no-attn", "GLoRIA No Attn")
+    True
+    """
+    return _bare(first) == _bare(second)
+
+
+def _bare(name: str) -> str:
+    return "".join(character for character in name.casefold() if character.isalnum())
+
+
+def blind(models: Sequence[str], seed: int) -> Key:
+    """Draw a code for every model; the same models (in any order) and seed give the same key."""
+    names = sorted(models)
+    for name in names:
+        if not name.strip():
+            raise InputError("a model's name is blank")
+        if names.count(name) > 1:
+            raise InputError(f"the model {name!r} is named twice")
+    possible = [
+        code
+        for code in (letter + digit for letter in _LETTERS for digit in _DIGITS)
+        if not any(alike(code, name) for name in names)
+    ]
+    if len(names) > len(possible):
+        raise InputError(f"there are codes for {len(possible)} models, not for {len(names)}")
+    # A stream of its own: the order in a plan of the same seed must not follow from the codes.
+    generator = np.random.default_rng((seed, 0))
+    drawn = generator.choice(len(possible), size=len(names), replace=False)
+    return Key({possible[place]: name for place, name in zip(drawn.tolist(), names, strict=True)})
+
+
+def blinding_fault(model: str, key: Key | None, names: Iterable[str] = ()) -> str | None:
+    """Say how a table's ``model`` gives the model away, ``None`` where it is a proper code."""
+    known = {*names, *(key.models.values() if key is not None else ())}
+    if any(alike(model, name) for name in known):
+        return f"is a model's name, {model!r}: judgements must be blinded, with a code such as 'A7' here"
+    if not CODE.fullmatch(model):
+        return (
+            f"must be a blinded code, a letter or two and up to three digits such as 'A7'; got {model!r}, which may be "
+            "a model's name"
+        )
+    return None
+
+
+def read_key(path: str | Path) -> Key:
+    """Read a key, a CSV table of the columns ``code`` and ``model``."""
+    problems: list[Problem] = []
+    table = Table(path, ("code", "model"), problems=problems)
+    models: dict[str, str] = {}
+    for row in table:
+        code = row.required("code")
+        if code in models:
+            raise row.error("code", f"the code {code!r} stands here twice")
+        models[code] = row.required("model")
+    if problems:
+        raise InputError(str(problems[0]))
+    try:
+        return Key(models)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def write_key(key: Key, path: str | Path) -> None:
+    """Write a key; a file that is there already is refused."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["code", "model"])
+    writer.writerows((code, key.models[code]) for code in key.codes)
+    write_new(Path(path), text.getvalue(), "key")

@@ -1,0 +1,84 @@
+"""One judgement: what a person says of the heatmap that a model, whose name is hidden, draws for a prompt.
+
+The three questions and their five answers are those of "That's the Wrong Lung!", section A.7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VERSION = 1
+"""Version of the table's format; it goes up when a column changes its meaning or becomes required."""
+
+RATINGS = ("recall", "precision", "intuitiveness")
+SCALE = (1, 5)
+
+CUSTOM = ""
+"""The phrase of a prompt that the annotator wrote: none of the source's."""
+
+REQUIRED = ("annotator", "study", "phrase", "prompt", "model", *RATINGS)
+OPTIONAL = ("comment", "judged_at", "order", "version")
+COLUMNS = ("version", "annotator", "order", *REQUIRED[1:], "comment", "judged_at")
+"""As a planned table lays them out; a table may have them in any order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A row of the table. ``phrase`` is the query as in a predictions file, such as ``phrase:3``, or `CUSTOM`.
+
+    ``recall`` and ``precision`` are 1 to 5 for 0–20, 20–40, … 80–100 %; ``intuitiveness`` is 1 (worst) to 5 (best).
+    """
+
+    annotator: str
+    study: str
+    phrase: str
+    prompt: str
+    model: str
+    recall: int
+    precision: int
+    intuitiveness: int
+    comment: str = ""
+    judged_at: str = ""
+    order: int | None = None
+
+    @property
+    def custom(self) -> bool:
+        """Whether the annotator wrote the prompt."""
+        return self.phrase == CUSTOM
+
+    @property
+    def question(self) -> tuple[str, str]:
+        """What was asked, whatever the model: study and query, or study and the words of a custom prompt."""
+        return self.study, self.phrase or same_words(self.prompt)
+
+    def rating(self, name: str) -> int:
+        """Return one of the three ratings by its name."""
+        value: int = getattr(self, name)
+        return value
+
+
+def same_words(text: str) -> str:
+    """Return a text without what does not make it another: case, blanks, the full stop at its end.
+
+    >>> same_words(" Opacity in the  left base. ")
+    'opacity in the left base'
+    """
+    return " ".join(text.casefold().split()).rstrip(" .")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with one row. ``place`` is ``line 7`` of a CSV file, ``row 5`` (from 0) of a Parquet file.
+
+    >>> print(Problem("judgements.csv", "line 7", "recall", "must be a whole number from 1 to 5; got '6'"))
+    judgements.csv, line 7, field recall: must be a whole number from 1 to 5; got '6'
+    """
+
+    file: str
+    place: str | None
+    field: str | None
+    message: str
+
+    def __str__(self) -> str:
+        parts = [self.file, self.place, f"field {self.field}" if self.field else None]
+        return f"{', '.join(part for part in parts if part)}: {self.message}"

@@ -1,0 +1,140 @@
+"""``rightlung judgements``: plan, check and analyse people's judgements of heatmaps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.audit import Sureness
+from rightlung.audit.judgements import (
+    RATINGS,
+    VERSION,
+    analyse_table,
+    blind,
+    plan,
+    read_instances,
+    read_judgements,
+    read_key,
+    write_key,
+    write_table,
+)
+from rightlung.audit.judgements.writing import refuse_existing
+from rightlung.audit.run import plain
+from rightlung.audit.summary import span
+from rightlung.cli.exits import Exit
+from rightlung.cli.output import print_json, say, say_problems, say_table
+from rightlung.cli.stages import stages
+from rightlung.core import InputError
+
+
+def make_plan(
+    instances: Path,
+    models: list[str],
+    annotators: list[str],
+    per_annotator: int,
+    overlap: int,
+    seed: int,
+    abnormal: bool,
+    out: Path,
+    key: Path,
+    json: bool,
+) -> None:
+    """Write an empty table and its key."""
+    if out.resolve() == key.resolve():
+        raise InputError(f"the table and its key must be two files, and both are {out}")
+    known = list(read_instances(instances).values())
+    chosen = [instance for instance in known if instance.abnormal or not abnormal]
+    names = models or sorted(path.parent.name for path in instances.glob("measures/*/about.json"))
+    if not names:
+        raise InputError(f"{instances} holds no measured models; name those to judge with --model")
+    hidden = blind(names, seed)
+    planned = plan(chosen, hidden.codes, annotators, seed, per_annotator, overlap)
+    for path, what in ((out, "table"), (key, "key")):
+        refuse_existing(path, what)
+    write_table(planned, out)
+    write_key(hidden, key)
+    prompts = len({row.instance.key for row in planned})
+    summary = {
+        "table": str(out),
+        "key": str(key),
+        "version": VERSION,
+        "rows": len(planned),
+        "prompts": prompts,
+        "shared": overlap,
+        "annotators": sorted(annotators),
+        "models": len(names),
+        "seed": seed,
+        "note": NOT_A_MEDICAL_DEVICE,
+    }
+    if json:
+        print_json(summary)
+        return
+    say(f"{out}: {len(planned):,} judgements to make, of {len(names)} models on {prompts:,} prompts")
+    say(f"  {len(annotators)} annotators with {per_annotator:,} prompts each, {overlap:,} of them the same for all")
+    say(f"  {key}: which code is which model. Keep it, and the seed, from the annotators.")
+
+
+def check(path: Path, key: Path | None, instances: Path | None, json: bool) -> None:
+    """List every problem of a table, and say what it holds."""
+    read = read_judgements(
+        path,
+        key=None if key is None else read_key(key),
+        instances=None if instances is None else read_instances(instances),
+    )
+    rows = read.judgements
+    summary = {
+        "path": str(path),
+        "valid": not read.problems,
+        "version": VERSION,
+        "judgements": len(rows),
+        "open": read.open,
+        "bad_rows": read.bad_rows,
+        "annotators": sorted({one.annotator for one in rows}),
+        "models": sorted({one.model for one in rows}),
+        "prompts": len({one.question for one in rows}),
+        "custom_prompts": len({one.question for one in rows if one.custom}),
+        "problems": [str(problem) for problem in read.problems],
+    }
+    if json:
+        print_json(summary)
+    else:
+        valid = "problems" if read.problems else "valid"
+        say(f"{path}: {valid}, {len(rows):,} judgements, {read.open:,} still to be made")
+        say(f"  {summary['prompts']} prompts, {summary['custom_prompts']} of them custom")
+        for name in ("annotators", "models"):
+            say(f"  {name}: {', '.join(summary[name]) or 'none'}")  # type: ignore[arg-type]
+        say_problems(summary["problems"], f"problems in {path}")  # type: ignore[arg-type]
+    if read.problems:
+        raise typer.Exit(Exit.BAD_INPUT)
+
+
+def analyse(
+    table: Path,
+    key: Path | None,
+    measures: list[Path],
+    instances: Path | None,
+    out: Path,
+    sureness: Sureness,
+    json: bool,
+) -> None:
+    """Work out what the judgements say; write numbers, Markdown and a page."""
+    with stages() as tell:
+        done = analyse_table(
+            table, out, key=key, measures=measures, instances=instances, sureness=sureness, progress=tell
+        )  # fmt: skip
+    result = done.result
+    if json:
+        print_json(plain({**result, "page": str(done.page)}))
+    else:
+        for sentence in result["summary"]:
+            say(sentence)
+        if result["means"]:
+            say()
+            rows = [[row["model"], *(span(row["ratings"][name]) for name in RATINGS)] for row in result["means"]]
+            say_table(["model", *RATINGS], rows)
+        say_problems(done.problems, "rows left out")
+        say(f"\npage: {done.page}\n\n{result['note']}")
+    if done.problems:
+        raise typer.Exit(Exit.SOME_LEFT_OUT)

@@ -1,0 +1,289 @@
+"""UNITER (Chen et al., ECCV 2020) as "That's the Wrong Lung!" modifies it (2.2, A.1, A.2): asked with regions.
+
+The regions are those that the ground truth names, not a detector's, and a region's vector is its pixels. Of UNITER's
+tasks, words are told from regions (``language``), regions from words (``regions``), and whether a text belongs to an
+image (``matching``). Word-region alignment by optimal transport is left out: the paper does not read its plan, which
+makes every region equally important (A.1), and takes the saliency from attention instead.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear, pad
+
+from rightlung.core import Box, Extent, Grounding, Heatmap, Image, InputError, Phrase
+from rightlung.core.checks import check_text
+from rightlung.core.settings import plain_settings
+from rightlung.explain import as_heatmaps
+from rightlung.models.base import Gather, Reading, TrainingBatch
+from rightlung.models.encoders import WordTokenizer, train_tokenizer
+from rightlung.models.encoders.pretrained import load_tokenizer_file
+from rightlung.models.encoders.tokenizer import MASK, Tokens
+from rightlung.models.preprocessing import letterbox_all, standardise
+from rightlung.models.uniter.config import UniterConfig
+from rightlung.models.uniter.hiding import choose, exchange, hide_pieces
+from rightlung.models.uniter.regions import crop_regions, locations, paint, region_saliency
+from rightlung.models.uniter.stream import Head, Stream, Streamed, spread_weights
+
+TOKENIZER_FILE = "tokenizer.json"
+PAIRS_AT_ONCE = 32
+
+
+class Uniter(nn.Module):
+    """Words and ground-truth regions in one BERT; says which of the regions it is given a phrase is about."""
+
+    kind: ClassVar[str] = "uniter"
+
+    def __init__(self, config: UniterConfig, tokenizer: str) -> None:
+        super().__init__()
+        self.tokenizer = WordTokenizer(tokenizer, config.most_pieces)
+        mask = self.tokenizer.number_of(MASK)
+        if mask is None:
+            raise InputError(f"a UNITER's tokenizer must have {MASK}")
+        self._mask = mask
+        self.stream = Stream(config, len(self.tokenizer))
+        self.config = self.stream.config
+        width, spread = self.stream.width, self.stream.spread
+        self.language_head, self.region_head = Head(width, spread), Head(width, spread)
+        # Both read their answers off the matrices that embed, as in UNITER.
+        self.language_bias = nn.Parameter(torch.zeros(self.stream.words.word_embeddings.num_embeddings))
+        self.region_bias = nn.Parameter(torch.zeros(config.feature))
+        self.pooler, self.matching_head = nn.Linear(width, width), nn.Linear(width, 1)
+        spread_weights(spread, self.pooler, self.matching_head)
+
+    @classmethod
+    def create(cls, config: Mapping[str, Any], texts: Iterable[str], seed: int) -> Self:
+        """Return an untrained model; the vocabulary is trained on ``texts`` unless a pretrained BERT brings one."""
+        read = UniterConfig.from_mapping(config)
+        if read.pretrained is not None:
+            tokenizer = load_tokenizer_file(read.pretrained)
+        else:
+            tokenizer = train_tokenizer(texts, read.vocabulary)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return cls(read, tokenizer)
+
+    # ------------------------------------------------------------------ saving
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the configuration as JSON values; a pretrained folder is no longer needed."""
+        plain: dict[str, Any] = plain_settings(self.config)
+        return plain
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all weights, matrices in the precision of ``storage``."""
+        kind = {"float32": torch.float32, "float16": torch.float16}[self.config.storage]
+        return {name: weight.to(kind) if weight.ndim > 1 else weight for name, weight in self.state_dict().items()}
+
+    def extra_files(self) -> dict[str, bytes]:
+        """Return the tokenizer's file."""
+        return {TOKENIZER_FILE: json.dumps(json.loads(self.tokenizer.definition), indent=0).encode()}
+
+    @classmethod
+    def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], files: Mapping[str, bytes]) -> Self:
+        """Build the model that `to_config`, `tensors` and `extra_files` describe."""
+        if TOKENIZER_FILE not in files:
+            raise InputError(f"a UNITER needs the file {TOKENIZER_FILE}")
+        model = cls(UniterConfig.from_mapping(config), files[TOKENIZER_FILE].decode())
+        try:
+            model.load_state_dict(dict(tensors))
+        except RuntimeError as error:
+            raise InputError(f"the weights do not fit the configuration: {' '.join(str(error).split())}") from None
+        return model.eval()
+
+    # ---------------------------------------------------------------- learning
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return self.region_bias.device
+
+    def features(self, images: Tensor, boxes: Tensor) -> Tensor:
+        """Return the vectors (n, k, feature) of boxes (n, k, 4) in pictures (n, 1, size, size): pixels, then zeros."""
+        pixels = crop_regions(standardise(images), boxes, self.config.side).flatten(2)
+        return pad(pixels, (0, self.config.feature - pixels.shape[2]))
+
+    def forward(self, batch: TrainingBatch, gather: Gather | None = None) -> dict[str, Tensor]:
+        """Return the losses of the configuration by name.
+
+        ``gather`` is not used: texts are exchanged within a process's own batch. In training, what is hidden and
+        exchanged follows torch's seed; otherwise it is always the same, so that validations can be compared.
+        """
+        self._check(batch)
+        chance = None if self.training else torch.Generator().manual_seed(0)
+        tokens = self.tokenizer.encode(batch.texts)  # on the CPU, where chance is drawn
+        features, places = self.features(batch.images, batch.boxes), locations(batch.boxes)
+        losses: dict[str, Tensor] = {}
+        if "language" in self.config.losses:
+            losses["language"] = self._language(tokens, features, places, batch.boxed, chance)
+        if "regions" in self.config.losses:
+            losses["regions"] = self._regions(tokens, features, places, batch.boxed, chance)
+        if "matching" in self.config.losses:
+            losses["matching"] = self._matching(batch.texts, tokens, features, places, batch.boxed, chance)
+        return losses
+
+    def _check(self, batch: TrainingBatch) -> None:
+        if len(batch.boxes) != len(batch) or not bool(batch.boxed.any()):
+            raise InputError(
+                "a UNITER learns from the boxes of regions, and the batch has none; the recipe needs data.boxes: true, "
+                "and sources whose studies have regions"
+            )
+        if batch.images.shape[-1] != self.config.size:
+            raise InputError(
+                f"the model is made for pictures of {self.config.size} pixels a side (model.config.size), but the "
+                f"recipe's data.size is {batch.images.shape[-1]}"
+            )
+
+    def _language(
+        self, tokens: Tokens, features: Tensor, places: Tensor, there: Tensor, chance: torch.Generator | None
+    ) -> Tensor:
+        """Cross-entropy of hidden pieces, given all regions."""
+        chosen = choose((tokens.word > 0) & (tokens.ids != self._mask), self.config.masked, chance)
+        hidden = hide_pieces(tokens.ids, chosen, self._mask, len(self.tokenizer), chance)
+        rows, columns = (part.to(self.device) for part in chosen.nonzero(as_tuple=True))
+        attended = tokens.attended.to(self.device)
+        found: Streamed = self.stream(hidden.to(self.device), attended, features, places, there)
+        table = self.stream.words.word_embeddings.weight
+        logits = linear(self.language_head(found.pieces[rows, columns]), table, self.language_bias)
+        right = tokens.ids[chosen].to(self.device)
+        return cross_entropy(logits.float(), right, reduction="sum") / max(len(right), 1)
+
+    def _regions(
+        self, tokens: Tokens, features: Tensor, places: Tensor, there: Tensor, chance: torch.Generator | None
+    ) -> Tensor:
+        """Mean squared difference of hidden regions' vectors, given all words.
+
+        As in UNITER, a region that overlaps a hidden one is still to be seen.
+        """
+        chosen = choose(there, self.config.masked, chance)
+        ids, attended = tokens.ids.to(self.device), tokens.attended.to(self.device)
+        found: Streamed = self.stream(ids, attended, features * ~chosen[..., None], places, there)
+        predicted = linear(self.region_head(found.regions), self.stream.pixels.weight.T, self.region_bias)
+        difference = (predicted.float() - features).square().mean(dim=-1)
+        return (difference * chosen).sum() / chosen.sum().clamp_min(1)
+
+    def _matching(
+        self,
+        texts: Sequence[str],
+        tokens: Tokens,
+        features: Tensor,
+        places: Tensor,
+        there: Tensor,
+        chance: torch.Generator | None,
+    ) -> Tensor:
+        """Binary cross-entropy of whether a text is the image's own; images without regions do not count."""
+        whose, right = exchange(texts, chance)
+        ids, attended = (part[whose].to(self.device) for part in (tokens.ids, tokens.attended))
+        logits = self._logits(self.stream(ids, attended, features, places, there))
+        counted = there.any(dim=1).float()
+        losses = binary_cross_entropy_with_logits(logits, right.to(self.device), reduction="none")
+        return (losses * counted).sum() / counted.sum().clamp_min(1)
+
+    def _logits(self, found: Streamed) -> Tensor:
+        logits: Tensor = self.matching_head(self.pooler(found.pieces[:, 0]).tanh())[:, 0]
+        return logits.float()
+
+    # ------------------------------------------------------------------ asking
+
+    def reads(self, text: str) -> Reading:
+        """Return what is read of a text: at most ``most_pieces`` pieces of it."""
+        return self.tokenizer.reading(check_text(text, "a text"))
+
+    def ground_regions(
+        self, images: Sequence[Image], phrases: Sequence[Phrase | str], regions: Sequence[Mapping[str, Box]]
+    ) -> list[Grounding]:
+        """Return each phrase's saliency, painted on the regions of its image; see `region_saliency` and `paint`.
+
+        An image without regions gets an empty map with an abstention of 1.
+        """
+        texts = [phrase.text if isinstance(phrase, Phrase) else phrase for phrase in phrases]
+        side = self.config.map_size
+        nothing = Grounding(Heatmap(np.zeros((side, side), dtype=np.float32), abstention=1.0))
+        answers = [nothing] * len(texts)
+        with self._asking():
+            for pairs, tokens, found, there in self._asked(images, texts, regions, "a phrase", attentions=True):
+                scores = region_saliency(found.attentions, tokens.word > 0, there)
+                boxes, _ = _padded([[box.as_tuple() for box in regions[pair].values()] for pair in pairs])
+                maps = paint(boxes.to(self.device), there, scores, side)
+                for pair, heatmap in zip(pairs, as_heatmaps(maps), strict=True):
+                    answers[pair] = Grounding(heatmap)
+        return answers
+
+    def similarity_regions(
+        self, images: Sequence[Image], texts: Sequence[str], regions: Sequence[Mapping[str, Box]]
+    ) -> NDArray[np.float32]:
+        """Return the logit of each text belonging to its image, (pairs,); NaN for an image without regions."""
+        similar = np.full(len(texts), np.nan, dtype=np.float32)
+        with self._asking():
+            for pairs, _, found, _ in self._asked(images, texts, regions, "a text"):
+                similar[pairs] = self._logits(found).cpu().numpy()
+        return similar
+
+    def _asked(
+        self,
+        images: Sequence[Image],
+        texts: Sequence[str],
+        regions: Sequence[Mapping[str, Box]],
+        what: str,
+        attentions: bool = False,
+    ) -> Iterator[tuple[list[int], Tokens, Streamed, Tensor]]:
+        """Yield some pairs at a time: their numbers, their tokens, what comes of them, and which regions are there.
+
+        Pairs without regions are left out. An image that comes several times in a row is cut up once.
+        """
+        if not len(images) == len(texts) == len(regions):
+            raise InputError(
+                f"{len(images)} images, {len(texts)} texts and the regions of {len(regions)} images do not go together"
+            )
+        for text in texts:
+            check_text(text, what)
+        for given in regions:
+            if not isinstance(given, Mapping) or not all(isinstance(box, Box) for box in given.values()):
+                raise InputError(f"regions must map names to Box values, for each image; got {given!r}")
+        asked = [pair for pair in range(len(texts)) if regions[pair]]
+        for begin in range(0, len(asked), PAIRS_AT_ONCE):
+            pairs = asked[begin : begin + PAIRS_AT_ONCE]
+            first = {(id(images[pair]), id(regions[pair])): pair for pair in reversed(pairs)}
+            order = {key: number for number, key in enumerate(first)}
+            chosen = torch.tensor([order[id(images[pair]), id(regions[pair])] for pair in pairs], device=self.device)
+            squares, extents = letterbox_all([images[pair] for pair in first.values()], self.config.size)
+            distinct = zip(first.values(), extents, strict=True)
+            boxes, real = _padded([_in_square(regions[pair], extent) for pair, extent in distinct])
+            boxes, there = boxes.to(self.device), real.to(self.device)[chosen]
+            features = self.features(squares[:, None].to(self.device), boxes)[chosen]
+            tokens = self.tokenizer.encode([texts[pair] for pair in pairs]).to(self.device)
+            found = self.stream(tokens.ids, tokens.attended, features, locations(boxes)[chosen], there, attentions)
+            yield pairs, tokens, found, there
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """No gradients and no dropout; undone on leaving."""
+        training = self.training
+        self.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.train(training)
+
+
+def _in_square(regions: Mapping[str, Box], extent: Extent) -> list[tuple[float, float, float, float]]:
+    """Return boxes, which are fractions of an image, in fractions of the square that it was brought to."""
+    return [Extent.crop(box).seen_from(extent).as_tuple() for box in regions.values()]
+
+
+def _padded(boxes: Sequence[Sequence[tuple[float, float, float, float]]]) -> tuple[Tensor, Tensor]:
+    """Return boxes as one tensor (n, k, 4), zeros where there are fewer, and which of them are there (n, k)."""
+    most = max(map(len, boxes), default=0)
+    padded, there = torch.zeros(len(boxes), most, 4), torch.zeros(len(boxes), most, dtype=torch.bool)
+    for row, given in enumerate(boxes):
+        padded[row, : len(given)], there[row, : len(given)] = torch.tensor(given), True
+    return padded, there

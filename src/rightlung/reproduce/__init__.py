@@ -1,0 +1,1 @@
+"""Papers of the field measured again, each in a folder of its own."""

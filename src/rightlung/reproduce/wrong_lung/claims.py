@@ -1,0 +1,321 @@
+"""Each claim of "That's the Wrong Lung!" as a small function of the results, and our own aims for +Sided.
+
+The paper's claims are about other data, so what is judged is their direction: against region boxes, as in the paper,
+and against exact masks, which tells how much is owed to the labels. How, is in `judges`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from rightlung.reproduce.wrong_lung import judges
+from rightlung.reproduce.wrong_lung.judges import OTHERS, UNSUPERVISED
+from rightlung.reproduce.wrong_lung.judging import FAILS, HOLDS, Judgement, Verdict, View
+from rightlung.reproduce.wrong_lung.published import published
+from rightlung.reproduce.wrong_lung.tables import SUBSET_TITLES, Measured
+from rightlung.scoring.statistics import holm
+
+Judge = Callable[[View, str], Judgement]
+
+ALPHA = 0.05
+BOTH = ("regions", "exact")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something that the paper says, or that we set out to reach."""
+
+    name: str
+    where: str
+    text: str
+    judge: Judge
+    targets: tuple[str, ...] = BOTH
+    """What it can be judged against; a claim that needs no target has ``("regions",)`` and is judged once."""
+    paper: str = ""
+    """The paper's own figures."""
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with what came of it against each kind of target."""
+
+    claim: Claim
+    judgements: dict[str, Judgement]
+    other_seeds: dict[str, tuple[Verdict, ...]]
+    """The verdicts with the other seeds, where there are any."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it."""
+        return {
+            "name": self.claim.name,
+            "where": self.claim.where,
+            "claim": self.claim.text,
+            "paper": self.claim.paper,
+            "ours": self.claim.ours,
+            "judgements": {
+                target: {
+                    "verdict": judgement.verdict,
+                    "sentence": judgement.sentence,
+                    "after_holm": after_holm(judgement),
+                    "other_seeds": list(self.other_seeds.get(target, ())),
+                    "evidence": [
+                        {"label": one.label, "verdict": one.verdict, "unit": one.unit, **one.found}
+                        for one in judgement.evidence
+                    ],
+                }
+                for target, judgement in self.judgements.items()
+            },
+        }
+
+
+def judge_all(measured: Measured) -> list[Judged]:
+    """Judge every claim, with the first seeds and, where there are others, with those."""
+    listed = claims()
+    first = View(measured)
+    made = {claim.name: {target: claim.judge(first, target) for target in claim.targets} for claim in listed}
+    _test(first)
+    views = [View(measured, chosen) for chosen in _other_seeds(measured)]
+    return [
+        Judged(
+            claim,
+            made[claim.name],
+            {target: tuple(claim.judge(view, target).verdict for view in views) for target in claim.targets}
+            if views
+            else {},
+        )
+        for claim in listed
+    ]
+
+
+def after_holm(judgement: Judgement) -> bool | None:
+    """Return whether all that decides a verdict survives Holm's adjustment; ``None`` where nothing was tested."""
+    tested = [one.found.get("p_holm", math.nan) for one in judgement.evidence if one.verdict == judgement.verdict]
+    p = [value for value in tested if not math.isnan(value)]
+    if judgement.verdict not in (HOLDS, FAILS) or not p:
+        return None
+    return bool(max(p) < ALPHA) if judgement.verdict == HOLDS else bool(min(p) < ALPHA)
+
+
+def _test(view: View) -> None:
+    """Give every paired difference its p-value, by itself and after Holm's adjustment for all of them."""
+    if not view.tested:
+        return
+    p = view.measured.estimator.p_values([values for _, values in view.tested])
+    for (found, _), alone, adjusted in zip(view.tested, p, holm(p).tolist(), strict=True):
+        found |= {"p": alone, "p_holm": adjusted}
+
+
+def _other_seeds(measured: Measured) -> list[dict[str, str]]:
+    """Return, for the second seed and on, which model stands for each variant that has it."""
+    results = measured.results
+    others = {row.variant: results.seeds(row.variant)[1:] for row in results.rows}
+    most = max((len(models) for models in others.values()), default=0)
+    return [
+        {variant: models[place].slug for variant, models in others.items() if len(models) > place}
+        for place in range(most)
+    ]
+
+
+def claims() -> tuple[Claim, ...]:
+    """Return all claims, the paper's in its order, then ours."""
+    return (*_paper_claims(), *_aims())
+
+
+def _printed(*figures: tuple[str, str, str], target: str = "regions") -> str:
+    """Return figures of the paper as text: model, measure, subset."""
+    book = published()
+    said = []
+    for model, measure, subset in figures:
+        found = book.find(model, measure, subset, target)
+        if found is not None:
+            said.append(f"{book.models[model]} {found.printed} ({SUBSET_TITLES[subset]}, Table {found.table})")
+    return "; ".join(said)
+
+
+def _paper_claims() -> tuple[Claim, ...]:
+    chosen = "+30-shot, +Abnormal and +No Attn, in that order, are most affected by"
+    return (
+        Claim(
+            "above-chance", "section 3", "AUROC is well over 50 %, suggesting reasonable localisation.",
+            judges.above_chance, paper=_auroc("gloria", "retrained"),
+        ),
+        Claim(
+            "harder-subsets", "section 3.4", "The model does worse on One Lung and on MDRB.", judges.harder_subsets,
+            paper=_printed(*(("gloria", "auroc", subset) for subset in ("all", "one-lung", "mdrb"))),
+        ),
+        Claim(
+            "random-boxes", "section 3.4, Figure 3", "Random BBoxes really decreases performance.",
+            partial(judges.loses, perturbation="random-boxes"),
+        ),
+        Claim(
+            "barely-swap-sides", "section 3.4, Figure 3", "Swapping left and right barely changes performance.",
+            partial(judges.barely_changes, perturbation="swap-sides"),
+        ),
+        Claim(
+            "barely-shuffle", "section 3.4, Figure 3", "Shuffling the boxes in a report barely changes performance.",
+            partial(judges.barely_changes, perturbation="shuffle"),
+        ),
+        Claim(
+            "barely-random-sentence", "section 3.4, Figure 3", "A random sentence barely changes performance.",
+            partial(judges.barely_changes, perturbation="random-sentence"),
+        ),
+        Claim(
+            "thirty-shot-best", "section 4.2.1, Table 3", "+30-shot improves most.",
+            partial(judges.beats, better="thirty-shot", worse=OTHERS),
+            paper=_auroc("thirty-shot", "word-masking", "retrained"),
+        ),
+        Claim(
+            "word-masking-best", "section 4.2.1, Table 3", "+Word Masking is best of those without supervision.",
+            partial(judges.beats, better="word-masking", worse=UNSUPERVISED),
+            paper=_auroc("word-masking", "no-attn"),
+        ),
+        Claim(
+            "clinical-masking-worse", "section 4.2.1, Table 3", "+Clinical Masking is slightly worse than Retrained.",
+            partial(judges.beats, better="retrained", worse=("clinical-masking",)),
+            paper=_auroc("clinical-masking", "retrained"),
+        ),
+        Claim(
+            "no-attn-better", "section 4.2.1, Table 3", "+No Attn is better than Retrained.",
+            partial(judges.beats, better="no-attn", worse=("retrained",)), paper=_auroc("no-attn", "retrained"),
+        ),
+        Claim(
+            "rand-sents-worst", "section 4.1, Table 3",
+            "Trained on random sentences, a model localises worse than Retrained.",
+            partial(judges.beats, better="retrained", worse=("rand-sents",)), paper=_auroc("rand-sents", "retrained"),
+        ),
+        Claim(
+            "uniter-inflated", "sections 2.2 and 4.2.1",
+            "UNITER's AUROC is above all others, since it is given the boxes.",
+            partial(judges.beats, better="uniter", worse=("thirty-shot", *OTHERS)), paper=_auroc("uniter"),
+        ),
+        Claim(
+            "trimmed-drops", "section 4.2.1, Table 6", "Without the large boxes precision drops.", judges.trimmed_drops,
+            targets=("regions",),
+            paper=_printed(("retrained", "average_precision", "all"))
+            + "; trimmed "
+            + _printed(("retrained", "average_precision", "all"), target="trimmed"),
+        ),
+        Claim(
+            "trimmed-same-trend", "section 4.2.1, Table 6", "Without the large boxes the models keep their order.",
+            judges.trimmed_trend, targets=("regions",),
+        ),
+        Claim(
+            "swap-order", "section 4.2.3, Figure 5",
+            "+30-shot, +No Attn and +Abnormal, in that order, are most affected by swapping left and right.",
+            partial(judges.loses_in_order, perturbation="swap-sides", order=("thirty-shot", "no-attn", "abnormal")),
+        ),
+        Claim(
+            "shuffle-order", "section 4.2.3, Figure 5", f"{chosen} shuffling the boxes.",
+            partial(judges.loses_in_order, perturbation="shuffle", order=("thirty-shot", "abnormal", "no-attn")),
+        ),
+        Claim(
+            "random-sentence-order", "section 4.2.3, Figure 5", f"{chosen} a random sentence.",
+            partial(
+                judges.loses_in_order, perturbation="random-sentence", order=("thirty-shot", "abnormal", "no-attn")
+            ),
+        ),
+        Claim(
+            "random-boxes-order", "section 4.2.3, Figure 5",
+            "+30-shot, +Word Masking, +Abnormal and +No Attn, in that order, lose most to random boxes.",
+            partial(
+                judges.loses_in_order, perturbation="random-boxes",
+                order=("thirty-shot", "word-masking", "abnormal", "no-attn"),
+            ),
+        ),
+        Claim(
+            "selection-word-masking", "section 4.2.4, Table 4",
+            "+Word Masking selects the right sentence most often (local).",
+            judges.selects_best, targets=("regions",),
+            paper=_printed(("word-masking", "selection_local", "all"), ("retrained", "selection_local", "all")),
+        ),
+        Claim(
+            "selection-unrelated-localisation", "section 4.2.4",
+            "Selecting the right sentence does not go with localising it.", judges.selection_and_localisation,
+        ),
+        Claim(
+            "selection-unrelated-sensitivity", "section 4.2.4",
+            "Selecting the right sentence does not go with being sensitive to the words.",
+            judges.selection_and_sensitivity,
+        ),
+        Claim(
+            "no-attn-selection", "section 4.2.6, Table 4", "+No Attn slightly harms selection (global).",
+            judges.selection_less, targets=("regions",),
+            paper=_printed(("no-attn", "selection_global", "all"), ("retrained", "selection_global", "all")),
+        ),
+        Claim(
+            "abstention-abnormal", "section 4.2.5", "The No-Attn score goes with there being nothing abnormal.",
+            judges.abstains_without_abnormality, targets=("regions",),
+            paper=_quoted("correlation of abstention and abnormal"),
+        ),
+        Claim(
+            "abstention-iou", "section 4.2.5", "The No-Attn score goes with a low IoU@10 %.",
+            judges.abstains_where_wrong, paper=_quoted("correlation of abstention and iou@10"),
+        ),
+        Claim(
+            "synthetic-like-real", "B.3, Table 7", "Synthetic sentences do as well as real ones.",
+            judges.synthetic_like_real,
+        ),
+        Claim(
+            "synthetic-thirty-shot", "B.3, Table 7", "+30-shot does better on synthetic sentences.",
+            judges.synthetic_jump,
+        ),
+        Claim(
+            "random-boxes-mdrb", "B.5, Figure 15", "On MDRB random boxes raise the average precision of all models.",
+            judges.random_boxes_mdrb,
+        ),
+        Claim(
+            "kl-order", "B.6, Table 8",
+            "A random sentence moves the maps of +30-shot and +Abnormal most, those of +Rand Sents not at all.",
+            judges.divergence_order, targets=("regions",),
+            paper=_printed(*((model, "kl_random", "all") for model in ("thirty-shot", "abnormal", "rand-sents"))),
+        ),
+        Claim(
+            "entropy-uniform", "B.8, Table 10", "The maps' entropy is near its ceiling, ln(cells).",
+            judges.near_uniform, targets=("regions",),
+            paper=_printed(("retrained", "entropy", "all")) + "; ln(19 × 19) = 5.889",
+        ),
+        Claim(
+            "two-softmaxes", "Eq. 1 and the released code",
+            "The released code's two softmaxes flatten the maps: no cell has more than e⁴ ≈ 55 times another's weight.",
+            judges.two_softmaxes, targets=("regions",),
+        ),
+        Claim(
+            "abnormal-entropy", "B.10, Figure 23", "For +Abnormal, a high entropy goes with poor localisation.",
+            judges.entropy_localisation,
+        ),
+    )  # fmt: skip
+
+
+def _auroc(*models: str) -> str:
+    return _printed(*((model, "auroc", "all") for model in models))
+
+
+def _quoted(what: str) -> str:
+    return f"correlation {published().quote(what).value:.2f}".replace("-", "−")
+
+
+def _aims() -> tuple[Claim, ...]:
+    return (
+        Claim(
+            "sided-pointing", "our aim",
+            "+Sided points at least twice as often as Retrained into the exact mask (One Lung).",
+            judges.sided_pointing, targets=("exact",), ours=True,
+        ),
+        Claim(
+            "sided-prior", "our aim", "+Sided points better than the image-blind prior (One Lung).", judges.sided_prior,
+            targets=("exact",), ours=True,
+        ),
+        Claim(
+            "sided-swap", "our aim", "Swapping left and right costs +Sided at least 40 points of AUROC (One Lung).",
+            judges.sided_swap, targets=("exact",), ours=True,
+        ),
+        Claim(
+            "sided-selection", "our aim", "+Sided selects sentences (global) within two points of the best variant.",
+            judges.sided_selection, targets=("regions",), ours=True,
+        ),
+    )  # fmt: skip

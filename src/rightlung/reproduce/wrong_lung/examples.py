@@ -1,0 +1,128 @@
+"""Figure 7's counterpart: what every model makes of the same few sentences, as they are and with their sides swapped.
+
+The maps are kept on their own grid beside a model's measures, so that pictures can be drawn without the model.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rightlung.core import Extent, Heatmap, Mask, Phrase
+from rightlung.drawing import Tile, draw
+from rightlung.models.base import Grounder, RegionGrounder
+from rightlung.reproduce.wrong_lung.files import read_json, write_json
+from rightlung.reproduce.wrong_lung.instances import Instance, Instances
+
+COUNT = 3
+CONDITIONS = ("none", "swap-sides")
+_SIDE = 176
+
+
+def chosen_examples(instances: Instances, count: int = COUNT) -> list[Instance]:
+    """Return the first instances that name a side, one of each finding, of different studies.
+
+    Nothing about any model goes into the choice.
+    """
+    found: list[Instance] = []
+    findings: set[tuple[str, ...]] = set()
+    images: set[int] = set()
+    for instance in instances:
+        asked = instance.asked.get("none")
+        if asked is None or "swap-sides" not in instance.asked or not asked.findings:
+            continue
+        if "exact" not in instance.targets and "regions" not in instance.targets:
+            continue
+        if asked.findings in findings or asked.findings == ("support devices",) or instance.image in images:
+            continue
+        found.append(instance)
+        findings.add(asked.findings)
+        images.add(instance.image)
+        if len(found) == count:
+            break
+    return found
+
+
+def keep_examples(model: object, instances: Instances, folder: Path) -> None:
+    """Ask a model the examples and keep its maps in ``folder``."""
+    kept: list[dict[str, Any]] = []
+    for instance in chosen_examples(instances):
+        for condition in CONDITIONS:
+            asked = instance.asked[condition]
+            image = instances.image(asked.image)
+            if isinstance(model, Grounder):
+                grounding = model.ground([image], [Phrase(asked.text)])[0]
+            elif isinstance(model, RegionGrounder):
+                grounding = model.ground_regions([image], [Phrase(asked.text)], [instances.shown[asked.image].regions])[
+                    0
+                ]
+            else:
+                return
+            heatmap = grounding.heatmap
+            if heatmap is None:
+                continue
+            kept.append({
+                "instance": instance.number,
+                "condition": condition,
+                "values": [[round(float(value), 8) for value in row] for row in heatmap.values],
+                "extent": list(heatmap.extent.as_tuple()),
+                "abstention": round(float(heatmap.abstention), 6),
+            })  # fmt: skip
+    write_json(folder / "examples.json", {"maps": kept})
+
+
+def draw_examples(instances: Instances, models: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return a sheet for each example as a PNG data URI with its caption: a column a model, asked and swapped below."""
+    folders = sorted((instances.folder / "measures").glob("*/examples.json"))
+    shown = [(read_json(path.parent / "about.json"), read_json(path)) for path in folders if _is_whole(path.parent)]
+    shown = [pair for pair in shown if pair[0].get("seed") in (None, 1) and "without" not in pair[0]["slug"]]
+    shown.sort(key=lambda pair: pair[0]["order"])
+    sheets = []
+    for instance in chosen_examples(instances):
+        tiles = [
+            [_tile(instances, instance, condition, about["name"], kept["maps"]) for about, kept in shown]
+            for condition in CONDITIONS
+        ]
+        if shown:
+            words = " / ".join(instance.asked[condition].text for condition in CONDITIONS)
+            sheets.append((_sheet(tiles), f"Asked above, with its sides swapped below: {words}"))
+    return sheets
+
+
+def _is_whole(folder: Path) -> bool:
+    return (folder / "about.json").is_file()
+
+
+def _tile(instances: Instances, instance: Instance, condition: str, name: str, maps: Sequence[Any]) -> Tile:
+    heatmap = None
+    for kept in maps:
+        if kept["instance"] == instance.number and kept["condition"] == condition:
+            values = np.array(kept["values"], dtype=np.float32)
+            heatmap = Heatmap(values, Extent(*kept["extent"]), kept["abstention"])
+    row = instance.targets.get("exact", instance.targets.get("regions"))
+    mask = None if row is None else Mask(instances.mask(row))
+    return Tile(instances.image(instance.asked[condition].image), name, heatmap, mask=mask)
+
+
+def _sheet(rows: Sequence[Sequence[Tile]]) -> str:
+    import PIL.Image
+
+    pictures = [[draw(tile, _SIDE) for tile in row] for row in rows]
+    width = max(sum(picture.width + 2 for picture in row) for row in pictures)
+    height = sum(max(picture.height for picture in row) + 2 for row in pictures)
+    sheet = PIL.Image.new("RGB", (width, height))
+    top = 0
+    for row in pictures:
+        left = 0
+        for picture in row:
+            sheet.paste(picture, (left, top))
+            left += picture.width + 2
+        top += max(picture.height for picture in row) + 2
+    content = io.BytesIO()
+    sheet.save(content, format="PNG")
+    return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()

@@ -1,0 +1,81 @@
+"""Files written as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from rightlung.core import InputError, OutputError
+
+DECIMALS = 5
+"""Decimals that measures are kept with: less than any interval is wide, and small on the disk."""
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON file."""
+    text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+    _write(path, lambda beside: beside.write_text(text + "\n", encoding="utf-8"))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON file that holds names with values."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read as JSON ({error})") from None
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: must hold names with values; got {type(content).__name__}")
+    return content
+
+
+def write_table(path: Path, columns: Mapping[str, Sequence[Any] | NDArray[Any]], schema: Any) -> None:
+    """Write a Parquet file with these columns; floats come rounded from `rounded`."""
+    arrays = [pa.array(columns[field.name], field.type) for field in schema]
+    table = pa.Table.from_arrays(arrays, schema=schema)
+    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+    plain = [field.name for field in schema if field.name not in floats]
+
+    def write(beside: Path) -> None:
+        pq.write_table(
+            table, beside, compression="zstd", compression_level=12, use_dictionary=plain, use_byte_stream_split=floats
+        )
+
+    _write(path, write)
+
+
+def read_table(path: Path) -> dict[str, list[Any]]:
+    """Read a Parquet file as columns."""
+    try:
+        columns: dict[str, list[Any]] = pq.read_table(path).to_pydict()
+    except FileNotFoundError:
+        raise InputError(f"{path}: there is no such file") from None
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{path}: cannot be read as Parquet ({error})") from None
+    return columns
+
+
+def rounded(values: NDArray[Any] | Sequence[float]) -> NDArray[np.float32]:
+    """Return numbers as they are kept."""
+    return np.round(np.asarray(values, dtype=np.float64), DECIMALS).astype(np.float32)
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    beside = path.with_name(f".{path.name}.writing")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(beside)
+        beside.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            beside.unlink(missing_ok=True)
+        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from error

@@ -1,0 +1,384 @@
+"""How each claim is judged: small functions of the results, by the kind of target.
+
+A claim that compares variants goes by those that were measured, and says which were not.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rightlung.reproduce.wrong_lung.estimates import Estimate
+from rightlung.reproduce.wrong_lung.judging import (
+    FAILS,
+    HOLDS,
+    NOT_SHOWN,
+    UNKNOWN,
+    Evidence,
+    Judgement,
+    View,
+    missing,
+    side,
+    small,
+    together,
+)
+from rightlung.reproduce.wrong_lung.results import Floats
+from rightlung.reproduce.wrong_lung.tables import SUBSET_TITLES
+from rightlung.scoring.statistics import pearson
+
+WELL_ABOVE = 0.55
+"""AUROC "well over 50 %" is taken as above 55 %."""
+NEAR_UNIFORM = 0.95
+"""An entropy of at least 95 % of its ceiling, ln(cells), is called near it."""
+SIDED_TIMES, SIDED_SWAP, SIDED_SELECTION = 2.0, -0.40, 0.02
+"""Our aims for +Sided: pointing at least twice Retrained's, the change of AUROC when sides are swapped, how far its
+selection may stay behind the best."""
+
+UNSUPERVISED = ("retrained", "clinical-masking", "no-attn", "abnormal")
+OTHERS = ("retrained", "word-masking", "clinical-masking", "no-attn", "abnormal", "rand-sents")
+
+
+def above_chance(view: View, target: str) -> Judgement:
+    """Judge whether Retrained's AUROC is well over one half."""
+    if (absent := missing(view, "retrained")) is not None:
+        return absent
+    found = view.mean(view.score("retrained", "auroc", target))
+    label = f"{view.name('retrained')}, AUROC"
+    remark = f"Well over 50 % is taken as above {100 * WELL_ABOVE:.0f} %."
+    return together([Evidence(label, found, side(found, above=WELL_ABOVE), "percent")], remark)
+
+
+def harder_subsets(view: View, target: str) -> Judgement:
+    """Judge whether Retrained does worse on One Lung and MDRB than on the rest."""
+    if (absent := missing(view, "retrained")) is not None:
+        return absent
+    evidence = []
+    inside = view.measured.results.instances.subset
+    for measure, said in (("auroc", "AUROC"), ("average_precision", "average precision")):
+        whole = view.score("retrained", measure, target)
+        for subset in ("one-lung", "mdrb"):
+            part, rest = (np.where(flags, whole, np.nan) for flags in (inside(subset), ~inside(subset)))
+            found = view.measured.estimator.contrast(part, rest)
+            evidence.append(Evidence(f"{said}, {SUBSET_TITLES[subset]} minus the rest", found, side(found, below=0.0)))
+    return together(evidence)
+
+
+def loses(view: View, target: str, perturbation: str) -> Judgement:
+    """Judge whether a perturbation costs Retrained AUROC."""
+    if (absent := missing(view, "retrained")) is not None:
+        return absent
+    found = view.mean(view.change("retrained", perturbation, target))
+    return together([Evidence(f"{view.name('retrained')}, change of AUROC", found, side(found, below=0.0))])
+
+
+def barely_changes(view: View, target: str, perturbation: str) -> Judgement:
+    """Judge whether a perturbation leaves Retrained's AUROC about where it is."""
+    if (absent := missing(view, "retrained")) is not None:
+        return absent
+    found = view.mean(view.change("retrained", perturbation, target))
+    evidence = Evidence(f"{view.name('retrained')}, change of AUROC", found, small(found))
+    return together([evidence], "Up to two points either way is taken as barely.")
+
+
+def beats(view: View, target: str, better: str, worse: Sequence[str]) -> Judgement:
+    """Judge whether a variant's AUROC over all instances is above that of each of the others that are there."""
+    there = [variant for variant in worse if variant != better and view.has(variant)]
+    if (absent := missing(view, better, *(() if there else worse[:1]))) is not None:
+        return absent
+    evidence = []
+    for variant in there:
+        found = view.difference(view.score(better, "auroc", target), view.score(variant, "auroc", target))
+        evidence.append(Evidence(f"{view.name(better)} minus {view.name(variant)}", found, side(found, above=0.0)))
+    return together(evidence, _not_there(view, worse))
+
+
+def _not_there(view: View, variants: Sequence[str]) -> str:
+    absent = [variant for variant in variants if not view.has(variant)]
+    return f"Not measured: {', '.join(absent)}." if absent else ""
+
+
+def _comparable(view: View) -> list[str]:
+    """Return the variants that the paper compares with each other and that were measured."""
+    return [variant for variant in ("thirty-shot", *OTHERS) if view.has(variant)]
+
+
+def trimmed_drops(view: View, target: str) -> Judgement:
+    """Judge whether the average precision of all variants drops with trimmed labels."""
+    evidence = []
+    for variant in _comparable(view):
+        whole, trimmed = (view.score(variant, "average_precision", kind) for kind in ("regions", "trimmed"))
+        found = view.mean(trimmed - whole)
+        evidence.append(Evidence(view.name(variant), found, side(found, below=0.0)))
+    return together(evidence)
+
+
+def trimmed_trend(view: View, target: str) -> Judgement:
+    """Judge whether the AUROCs of the variants correlate with those against trimmed labels."""
+    means = [
+        [float(view.mean(view.score(variant, "auroc", kind))["estimate"]) for variant in _comparable(view)]
+        for kind in ("regions", "trimmed")
+    ]
+    return _over_variants(np.array(means[0]), np.array(means[1]), "AUROC with all boxes and trimmed", expected=True)
+
+
+def loses_in_order(view: View, target: str, perturbation: str, order: Sequence[str]) -> Judgement:
+    """Judge whether the first loses more than the second, and so on, and the last more than all that are not named."""
+    if (absent := missing(view, *order)) is not None:
+        return absent
+    rest = [variant for variant in OTHERS if variant not in order and view.has(variant)]
+    pairs = [*itertools.pairwise(order), *((order[-1], variant) for variant in rest)]
+    evidence = []
+    for more, less in pairs:
+        found = view.difference(view.change(more, perturbation, target), view.change(less, perturbation, target))
+        label = f"change of {view.name(more)} minus that of {view.name(less)}"
+        evidence.append(Evidence(label, found, side(found, below=0.0)))
+    return together(evidence, _not_there(view, OTHERS))
+
+
+def selects_best(view: View, target: str) -> Judgement:
+    """Judge whether +Word Masking selects the right sentence more often than each other variant."""
+    if (absent := missing(view, "word-masking")) is not None:
+        return absent
+    evidence = []
+    for variant in _comparable(view):
+        if variant == "word-masking":
+            continue
+        found = view.difference(view.selection("word-masking", "local"), view.selection(variant, "local"))
+        evidence.append(
+            Evidence(f"{view.name('word-masking')} minus {view.name(variant)}", found, side(found, above=0.0))
+        )
+    return together(evidence)
+
+
+def selection_less(view: View, target: str) -> Judgement:
+    """Judge whether +No Attn selects the right sentence less often than Retrained."""
+    if (absent := missing(view, "no-attn", "retrained")) is not None:
+        return absent
+    found = view.difference(view.selection("no-attn", "global"), view.selection("retrained", "global"))
+    return together([Evidence(f"{view.name('no-attn')} minus {view.name('retrained')}", found, side(found, below=0.0))])
+
+
+def selection_and_localisation(view: View, target: str) -> Judgement:
+    """Judge whether, over variants, selecting the right sentence goes with a high AUROC: it is said not to."""
+    return _with_selection(view, lambda variant: view.score(variant, "auroc", target), "AUROC")
+
+
+def selection_and_sensitivity(view: View, target: str) -> Judgement:
+    """Judge whether, over variants, selecting the right sentence goes with minding the sides: it is said not to."""
+    said = "loss of AUROC when sides are swapped"
+    return _with_selection(view, lambda variant: -view.change(variant, "swap-sides", target), said)
+
+
+def _with_selection(view: View, values: Callable[[str], Floats], said: str) -> Judgement:
+    variants = _comparable(view)
+    selection = [float(view.mean(view.selection(variant, "global"))["estimate"]) for variant in variants]
+    other = [float(view.mean(values(variant))["estimate"]) for variant in variants]
+    return _over_variants(np.array(selection), np.array(other), f"selection (global) and {said}", expected=False)
+
+
+def _over_variants(first: Floats, second: Floats, label: str, expected: bool) -> Judgement:
+    """Judge a correlation over variants: one that is expected, or one that is said not to be there."""
+    defined = int((~(np.isnan(first) | np.isnan(second))).sum())
+    if defined < 4:
+        return Judgement(UNKNOWN, remark=f"{defined} variants are too few for a correlation.")
+    interval = pearson(first, second)
+    found: Estimate = {
+        "estimate": interval.estimate,
+        "low": interval.low,
+        "high": interval.high,
+        "phrases": defined,
+        "patients": 0,
+    }
+    verdict = side(found, above=0.0)
+    remark = f"Over {defined} variants, each counted once."
+    if not expected:
+        verdict = {HOLDS: FAILS, FAILS: HOLDS, NOT_SHOWN: NOT_SHOWN, UNKNOWN: UNKNOWN}[verdict]
+        if verdict == NOT_SHOWN:
+            remark += " No correlation is shown, which agrees with the paper and proves little with so few."
+    return together([Evidence(f"correlation of {label}", found, verdict, "correlation")], remark)
+
+
+def abstains_without_abnormality(view: View, target: str) -> Judgement:
+    """Judge whether the No-Attn score correlates negatively with there being something abnormal."""
+    return _abstains(view, "abnormal", view.measured.results.instances.flags["abnormal"].astype(np.float64))
+
+
+def abstains_where_wrong(view: View, target: str) -> Judgement:
+    """Judge whether the No-Attn score correlates negatively with IoU@10 %."""
+    return _abstains(view, "IoU@10 %", view.score("no-attn", "iou@10", target))
+
+
+def _abstains(view: View, label: str, values: Floats) -> Judgement:
+    if (absent := missing(view, "no-attn")) is not None:
+        return absent
+    pair = {"abstention": view.answer("no-attn", "abstention"), label: values}
+    found = view.measured.estimator.correlations(pair)["abstention", label]
+    return together([Evidence(f"correlation with {label}", found, side(found, below=0.0), "correlation")])
+
+
+def synthetic_like_real(view: View, target: str) -> Judgement:
+    """Judge whether synthetic sentences leave the AUROC of the variants about where it is."""
+    evidence = []
+    for variant in _comparable(view):
+        if variant in ("rand-sents", "thirty-shot"):
+            continue
+        found = _real_to_synthetic(view, variant, target)
+        evidence.append(Evidence(view.name(variant), found, small(found)))
+    return together(
+        evidence, "AUROC with synthetic minus real sentences; up to two points either way counts as the same."
+    )
+
+
+def _real_to_synthetic(view: View, variant: str, target: str) -> Estimate:
+    synthetic, real = (view.score(variant, "auroc", target, condition=name) for name in ("synthetic", "none"))
+    return view.mean(synthetic - real)
+
+
+def synthetic_jump(view: View, target: str) -> Judgement:
+    """Judge whether synthetic sentences raise the AUROC of +30-shot."""
+    if (absent := missing(view, "thirty-shot")) is not None:
+        return absent
+    found = _real_to_synthetic(view, "thirty-shot", target)
+    return together([Evidence(f"{view.name('thirty-shot')}, synthetic minus real", found, side(found, above=0.0))])
+
+
+def random_boxes_mdrb(view: View, target: str) -> Judgement:
+    """Judge whether random boxes raise the average precision of all variants on MDRB."""
+    evidence = []
+    for variant in _comparable(view):
+        found = view.mean(view.change(variant, "random-boxes", target, "mdrb", "average_precision"))
+        evidence.append(Evidence(view.name(variant), found, side(found, above=0.0)))
+    return together(evidence)
+
+
+def divergence_order(view: View, target: str) -> Judgement:
+    """Judge whom a random sentence moves most, and whom not at all."""
+    if (absent := missing(view, "thirty-shot", "abnormal")) is not None:
+        return absent
+    rest = [variant for variant in OTHERS if variant != "abnormal" and view.has(variant)]
+    pairs = [("thirty-shot", "abnormal"), *(("abnormal", variant) for variant in rest)]
+    evidence = []
+    for more, less in pairs:
+        found = view.difference(view.answer(more, "kl_random"), view.answer(less, "kl_random"))
+        evidence.append(Evidence(f"{view.name(more)} minus {view.name(less)}", found, side(found, above=0.0), "nats"))
+    if view.has("rand-sents"):
+        found = view.mean(view.answer("rand-sents", "kl_random"))
+        evidence.append(Evidence(view.name("rand-sents"), found, small(found, 0.005), "nats"))
+    return together(evidence)
+
+
+def cells(view: View, variant: str) -> int | None:
+    """Return how many cells a model's own map has, as its ``sees`` says: ``cells``, or ``grid`` as rows and columns."""
+    model = view.model(variant)
+    sees = (model.about.get("sees") or {}) if model is not None else {}
+    if isinstance(sees.get("cells"), int):
+        return int(sees["cells"])
+    grid = sees.get("grid")
+    return int(grid[0]) * int(grid[1]) if isinstance(grid, list | tuple) and len(grid) == 2 else None
+
+
+def near_uniform(view: View, target: str) -> Judgement:
+    """Judge whether the entropy is near ln(cells): of the released code's two softmaxes, else of Retrained."""
+    variants = [variant for variant in ("retrained-two-softmaxes", "retrained") if view.has(variant)]
+    if not variants:
+        return Judgement(UNKNOWN, remark="Not measured: retrained.")
+    shares = {variant: _entropy_share(view, variant) for variant in variants}
+    known = {variant: found for variant, found in shares.items() if found is not None}
+    if variants[0] not in known:
+        return Judgement(UNKNOWN, remark=f"The number of cells of {view.name(variants[0])}'s map is not given.")
+    found = known[variants[0]]
+    first = Evidence(
+        f"{view.name(variants[0])}, share of the ceiling", found, side(found, above=NEAR_UNIFORM), "percent"
+    )
+    remark = f"Near is taken as above {100 * NEAR_UNIFORM:.0f} % of the ceiling."
+    if len(known) > 1:
+        beside = Evidence(view.name("retrained"), known["retrained"], UNKNOWN, "percent")
+        remark += f" With one softmax: {beside.said}."
+    return together([first], remark)
+
+
+def _entropy_share(view: View, variant: str) -> Estimate | None:
+    count = cells(view, variant)
+    return None if count is None or count < 2 else view.mean(view.answer(variant, "entropy") / math.log(count))
+
+
+def two_softmaxes(view: View, target: str) -> Judgement:
+    """Judge whether a second softmax raises the entropy of the maps."""
+    if (absent := missing(view, "retrained", "retrained-two-softmaxes")) is not None:
+        return absent
+    found = view.difference(view.answer("retrained-two-softmaxes", "entropy"), view.answer("retrained", "entropy"))
+    label = f"entropy of {view.name('retrained-two-softmaxes')} minus {view.name('retrained')}"
+    return together([Evidence(label, found, side(found, above=0.0), "nats")])
+
+
+def entropy_localisation(view: View, target: str) -> Judgement:
+    """Judge whether +Abnormal's entropy correlates negatively with how well it localises."""
+    if (absent := missing(view, "abnormal")) is not None:
+        return absent
+    names = {"auroc": "AUROC", "average_precision": "average precision", "iou@10": "IoU@10 %"}
+    values = {"entropy": view.answer("abnormal", "entropy")}
+    values |= {said: view.score("abnormal", measure, target) for measure, said in names.items()}
+    found = view.measured.estimator.correlations(values)
+    return together(
+        [
+            Evidence(
+                f"correlation with {said}",
+                found["entropy", said],
+                side(found["entropy", said], below=0.0),
+                "correlation",
+            )
+            for said in names.values()
+        ]
+    )
+
+
+def sided_pointing(view: View, target: str) -> Judgement:
+    """Judge whether +Sided points at least twice as often into the target as Retrained."""
+    if (absent := missing(view, "sided", "retrained")) is not None:
+        return absent
+    sided, retrained = (view.score(variant, "pointing", target, "one-lung") for variant in ("sided", "retrained"))
+    both = ~(np.isnan(sided) | np.isnan(retrained))
+    if not both.any():
+        return Judgement(UNKNOWN, remark="No One Lung phrase has an exact mask and both answers.")
+    found = view.mean(sided - SIDED_TIMES * retrained)
+    ours, theirs = float(sided[both].mean()), float(retrained[both].mean())
+    times = f", {ours / theirs:.1f} times as often" if theirs else ""
+    remark = f"{100 * ours:.1f} % against {100 * theirs:.1f} %{times}."
+    return together([Evidence("pointing minus twice Retrained's", found, side(found, above=0.0))], remark)
+
+
+def sided_prior(view: View, target: str) -> Judgement:
+    """Judge whether +Sided points better than the image-blind prior."""
+    if (absent := missing(view, "sided", "prior")) is not None:
+        return absent
+    sided, prior = (view.score(variant, "pointing", target, "one-lung") for variant in ("sided", "prior"))
+    found = view.difference(sided, prior)
+    return together([Evidence("pointing minus the prior's", found, side(found, above=0.0))])
+
+
+def sided_swap(view: View, target: str) -> Judgement:
+    """Judge whether swapping the sides costs +Sided as much AUROC as it should."""
+    if (absent := missing(view, "sided")) is not None:
+        return absent
+    found = view.mean(view.change("sided", "swap-sides", target))
+    return together([Evidence("change of AUROC", found, side(found, below=SIDED_SWAP))])
+
+
+def sided_selection(view: View, target: str) -> Judgement:
+    """Judge whether +Sided selects sentences nearly as well as the best other variant."""
+    if (absent := missing(view, "sided")) is not None:
+        return absent
+    rivals = {
+        model.variant: float(view.mean(view.selection(model.variant, "global"))["estimate"])
+        for model in view.measured.results.rows
+        if model.variant != "sided" and model.comparable and model.group != "reference"
+    }
+    known = {variant: value for variant, value in rivals.items() if not math.isnan(value)}
+    if not known:
+        return Judgement(UNKNOWN, remark="No other variant's selection was measured.")
+    best = max(known, key=lambda variant: known[variant])
+    found = view.mean(view.selection("sided", "global") - view.selection(best, "global"))
+    return together([Evidence(f"minus {view.name(best)}, the best other", found, side(found, above=-SIDED_SELECTION))])

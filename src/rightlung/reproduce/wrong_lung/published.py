@@ -1,0 +1,134 @@
+"""The figures that "That's the Wrong Lung!" prints, to stand beside ours: other data, so only directions compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from rightlung.core import InputError
+
+SUBSETS = ("all", "abnormal", "one-lung", "mdrb")
+PAPER_COLUMN = "paper (MIMIC-CXR/ImaGenome: other data)"
+"""What a column of the paper's figures is headed with, wherever one stands beside ours."""
+
+_SENTENCES = ("real", "synthetic")
+_FIELDS = ("title", "section", "target", "unit", "digits", "columns", "rows")
+_UNITS = {"percent": 100.0, "nats": 1.0}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One printed figure: a share as a fraction, entropies and divergences in nats."""
+
+    value: float
+    printed: str
+    table: str
+
+
+@dataclass(frozen=True)
+class Quote:
+    """A figure that stands in the running text."""
+
+    what: str
+    model: str
+    value: float
+    unit: str
+    section: str
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a figure is about."""
+
+    model: str
+    measure: str
+    subset: str = "all"
+    target: str = "regions"
+    synthetic: bool = False
+
+
+@dataclass(frozen=True)
+class Published:
+    """All figures of the paper."""
+
+    paper: str
+    data: str
+    models: Mapping[str, str]
+    not_comparable: frozenset[str]
+    figures: Mapping[Key, Figure]
+    quotes: Sequence[Quote]
+
+    def find(
+        self, model: str, measure: str, subset: str = "all", target: str = "regions", synthetic: bool = False
+    ) -> Figure | None:
+        """Return the figure that the paper gives, ``None`` where it gives none."""
+        return self.figures.get(Key(model, measure, subset, target, synthetic))
+
+    def quote(self, what: str) -> Quote:
+        """Return a figure of the running text by its name."""
+        return next(quote for quote in self.quotes if quote.what == what)
+
+
+@lru_cache(maxsize=1)
+def published() -> Published:
+    """Return the paper's figures."""
+    import yaml
+
+    text = files("rightlung.reproduce.wrong_lung").joinpath("published.yaml").read_text(encoding="utf-8")
+    return parse(yaml.safe_load(text))
+
+
+def parse(given: Mapping[str, Any], name: str = "published.yaml") -> Published:
+    """Check the file's content and index it; a figure printed in two tables must be the same in both."""
+    models: Mapping[str, str] = given["models"]
+    figures: dict[Key, Figure] = {}
+    for number, table in given["tables"].items():
+        place = f"{name}, table {number}"
+        if missing := [field for field in _FIELDS if field not in table]:
+            raise InputError(f"{place}: {missing[0]} is missing")
+        if table["unit"] not in _UNITS:
+            raise InputError(f"{place}: unit is {table['unit']!r}, neither percent nor nats")
+        for position, row in enumerate(table["rows"], start=1):
+            for key, figure in _row(row, table, number, models, f"{place}, row {position}"):
+                before = figures.setdefault(key, figure)
+                if before.value != figure.value:
+                    raise InputError(
+                        f"{place}, row {position}: {key.measure} is {figure.printed}, but {before.printed} in table "
+                        f"{before.table}"
+                    )
+    return Published(
+        given["paper"],
+        given["data"],
+        models,
+        frozenset(given["not_comparable"]),
+        figures,
+        tuple(Quote(**quote) for quote in given["quoted"]),
+    )
+
+
+def _row(
+    row: Sequence[Any], table: Mapping[str, Any], number: str, models: Mapping[str, str], place: str
+) -> list[tuple[Key, Figure]]:
+    columns = table["columns"]
+    if len(row) != 3 + len(columns):
+        raise InputError(f"{place}: {len(row)} entries, and {3 + len(columns)} are needed")
+    model, sentences, subset, *values = row
+    for field, value, known in (
+        ("model", model, models),
+        ("sentences", sentences, _SENTENCES),
+        ("subset", subset, SUBSETS),
+    ):
+        if value not in known:
+            raise InputError(f"{place}: {field} is {value!r}, not one of {', '.join(known)}")
+    found = []
+    for measure, value in zip(columns, values, strict=True):
+        if value == "-":
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
+            raise InputError(f"{place}: {measure} is {value!r}, not a number from 0 to 100")
+        figure = Figure(value / _UNITS[table["unit"]], f"{value:.{table['digits']}f}", str(number))
+        found.append((Key(model, measure, subset, table["target"], sentences == "synthetic"), figure))
+    return found

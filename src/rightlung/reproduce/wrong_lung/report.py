@@ -1,0 +1,301 @@
+"""What the page and the Markdown both say, in their order: the facts, the claims, the tables and the figures."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rightlung import __version__
+from rightlung.reproduce.wrong_lung.claims import Judged, after_holm, judge_all
+from rightlung.reproduce.wrong_lung.figures import Drawing, change_figures, correlation_figures
+from rightlung.reproduce.wrong_lung.judging import FAILS, HOLDS, NOT_SHOWN, UNKNOWN
+from rightlung.reproduce.wrong_lung.published import published
+from rightlung.reproduce.wrong_lung.results import CONDITIONS, MOVED_TARGETS, TARGETS, Results, variants_missing
+from rightlung.reproduce.wrong_lung.tables import (
+    Measured,
+    Table,
+    change_tables,
+    own_tables,
+    paper_tables,
+    training_table,
+)
+
+TITLE = "“That’s the Wrong Lung!” again"
+EXPECTED = {
+    "retrained": "Retrained (one softmax)",
+    "retrained-two-softmaxes": "Retrained, two softmaxes",
+    "word-masking": "+Word Masking",
+    "clinical-masking": "+Clinical Masking",
+    "no-attn": "+No Attn",
+    "abnormal": "+Abnormal",
+    "thirty-shot": "+30-shot",
+    "thirty-shot-exact": "+30-shot, exact masks",
+    "rand-sents": "+Rand Sents",
+    "uniter": "UNITER",
+    "sided": "+Sided",
+    "prior": "image-blind prior",
+}
+"""The variants that a whole experiment has, in their order."""
+
+VERDICTS = (HOLDS, FAILS, NOT_SHOWN, UNKNOWN)
+_TARGET_WORDS = {"regions": "region boxes", "exact": "exact masks"}
+OTHER_DATA = (
+    "The paper's figures come from other data (MIMIC-CXR with Chest ImaGenome) and are printed so that directions can "
+    "be compared; the numbers themselves cannot."
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: a heading, an introduction, and its tables and figures."""
+
+    name: str
+    title: str
+    introduction: str
+    parts: tuple[Table | Drawing, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything that is written down."""
+
+    facts: Mapping[str, str]
+    left_out: Mapping[str, int]
+    commands: Sequence[str]
+    absent: Sequence[str]
+    found: Sequence[str]
+    judged: Sequence[Judged]
+    labels_matter: Sequence[str]
+    sections: Sequence[Section]
+    models: Sequence[Mapping[str, Any]]
+    sureness: Mapping[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return every number, and what it rests on."""
+        drawings = [part for section in self.sections for part in section.parts if isinstance(part, Drawing)]
+        return {
+            "version": __version__,
+            "paper": published().paper,
+            "facts": dict(self.facts),
+            "intervals": dict(self.sureness),
+            "left_out": dict(self.left_out),
+            "commands": list(self.commands),
+            "missing": list(self.absent),
+            "found": list(self.found),
+            "models": [dict(model) for model in self.models],
+            "claims": [judged.as_json() for judged in self.judged],
+            "tables": {
+                part.name: part.as_json()
+                for section in self.sections
+                for part in section.parts
+                if isinstance(part, Table)
+            },
+            "figures": {drawing.name: drawing.numbers for drawing in drawings if drawing.numbers is not None},
+        }
+
+
+def make_report(measured: Measured, commands: Sequence[str] = ()) -> Report:
+    """Estimate everything."""
+    results, sure = measured.results, measured.estimator.sureness
+    judged = judge_all(measured)
+    about = results.instances.about
+    return Report(
+        _facts(measured),
+        _left_out(about),
+        [*commands] or [str(command) for command in about.get("commands") or ()],
+        list(_absent(results)),
+        list(_found(judged)),
+        judged,
+        list(_labels_matter(judged)),
+        _sections(measured),
+        [_model(model) for model in results.models],
+        {"resamples": sure.resamples, "level": sure.level, "seed": sure.seed, "resampled": "patients", "method": "BCa"},
+    )
+
+
+def _left_out(about: Mapping[str, Any]) -> dict[str, int]:
+    """Return what was left out and why, and how many instances are without each condition or target."""
+    found = {str(reason): int(count) for reason, count in (about.get("left_out") or {}).items()}
+    found |= {f"instances without {name}": int(count) for name, count in (about.get("without") or {}).items()}
+    return found
+
+
+def _model(model: Any) -> dict[str, Any]:
+    return {**model.about, "errors": model.errors, "undefined": dict(model.left_out)}
+
+
+def _facts(measured: Measured) -> dict[str, str]:
+    results, sure = measured.results, measured.estimator.sureness
+    about, instances = results.instances.about, results.instances
+    subsets = ", ".join(f"{name} {int(instances.subset(name).sum()):,}" for name in ("abnormal", "one-lung", "mdrb"))
+    return {
+        "source": str(about.get("source") or "not given"),
+        "protocol": str(about.get("protocol") or "not given"),
+        "seed of the instances": str(about.get("seed", "not given")),
+        "size of the images": _size(about.get("size")),
+        "studies": f"{len(set(instances.texts['study'])):,}",
+        "patients": f"{len(set(instances.clusters.tolist())):,}",
+        "instances (a study and one of its phrases)": f"{len(instances):,}",
+        "subsets": subsets,
+        "with an exact mask": f"{int(instances.flags['has_exact'].sum()):,}",
+        "models": f"{len(results.rows)} variants, {len(results.models)} with all seeds",
+        "seeds of the models": ", ".join(
+            f"{model.slug} {model.seed}" for model in results.models if model.seed is not None
+        )
+        or "not given",
+        "intervals": f"{100 * sure.level:g} %, patients resampled {sure.resamples:,} times (BCa), seed {sure.seed}; "
+        "each for its own comparison",
+        "rightlung": __version__,
+    }
+
+
+def _size(size: Any) -> str:
+    if isinstance(size, list | tuple):
+        return " × ".join(str(part) for part in size)
+    return "not given" if size is None else str(size)
+
+
+def _absent(results: Results) -> list[str]:
+    """Say what a whole experiment has and this one has not."""
+    said = [f"Not measured: {name}." for name in variants_missing(results, EXPECTED)]
+    said += [f"measures/{name}: not finished, and left out." for name in results.unfinished]
+    wanted = [
+        *((condition, target) for condition in CONDITIONS for target in TARGETS),
+        *(("none", target) for target in MOVED_TARGETS),
+    ]
+    for model in results.models:
+        lacking = [f"{condition}/{target}" for condition, target in wanted if (condition, target) not in model.scores]
+        if lacking:
+            shown = ", ".join(lacking[:6]) + (f" and {len(lacking) - 6} more" if len(lacking) > 6 else "")
+            said.append(f"{model.slug}: no scores under {shown}.")
+        if model.errors:
+            said.append(f"{model.slug}: {model.errors:,} answers could not be had.")
+        similarities = [name for name in ("similarity_local", "similarity_global") if _never(model, name)]
+        if similarities:
+            said.append(f"{model.slug}: gives no {' and no '.join(name.replace('_', ' ') for name in similarities)}.")
+    return said
+
+
+def _never(model: Any, name: str) -> bool:
+    return all(math.isnan(value) for value in model.answers["none"][name].tolist())
+
+
+def _found(judged: Sequence[Judged]) -> list[str]:
+    """Say how many claims hold, and what became of our aims."""
+    said = []
+    for target, words in _TARGET_WORDS.items():
+        counts = Counter(
+            one.judgements[target].verdict for one in judged if not one.claim.ours and target in one.judgements
+        )
+        listed = ", ".join(
+            f"{counts[verdict]} {words_of(verdict, counts[verdict])}" for verdict in VERDICTS if counts[verdict]
+        )
+        if listed:
+            said.append(f"Of the paper's {sum(counts.values())} claims judged against {words}: {listed}.")
+    for one in judged:
+        if one.claim.ours:
+            for judgement in one.judgements.values():
+                said.append(
+                    f"Our aim: {one.claim.text} It {_it(judgement.verdict)}. {_capital(judgement.sentence)}".strip()
+                )
+    return said
+
+
+def _it(verdict: str) -> str:
+    return {NOT_SHOWN: "is not shown", UNKNOWN: "cannot be told"}.get(verdict, verdict)  # type: ignore[call-overload, no-any-return]
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def words_of(verdict: str, count: int) -> str:
+    """Return a verdict as it goes with a count."""
+    if count == 1:
+        return {NOT_SHOWN: "shows no difference"}.get(verdict, verdict)  # type: ignore[call-overload, no-any-return]
+    return {HOLDS: "hold", FAILS: "do not hold", NOT_SHOWN: "show no difference", UNKNOWN: "cannot be told"}[verdict]  # type: ignore[index]
+
+
+def _labels_matter(judged: Sequence[Judged]) -> list[str]:
+    """Name the claims that come out differently against exact masks."""
+    said = []
+    for one in judged:
+        verdicts = {target: judgement.verdict for target, judgement in one.judgements.items()}
+        if len(set(verdicts.values())) > 1:
+            said.append(f"{one.claim.text} Region boxes: {verdicts['regions']}. Exact masks: {verdicts['exact']}.")
+    return said
+
+
+def holm_words(judged: Judged, target: str) -> str:
+    """Say whether a verdict survives the adjustment for all comparisons, and what the other seeds say."""
+    said = []
+    judgement = judged.judgements[target]
+    if (after := after_holm(judgement)) is not None:
+        said.append("Also after Holm's adjustment." if after else "Not after Holm's adjustment.")
+    if seeds := judged.other_seeds.get(target):
+        agree = sum(verdict == judgement.verdict for verdict in seeds)
+        said.append(f"Other seeds: {agree} of {len(seeds)} agree.")
+    return " ".join(said)
+
+
+def _sections(measured: Measured) -> list[Section]:
+    tables = {table.name: table for table in paper_tables(measured)}
+    own = {table.name: table for table in own_tables(measured)}
+    seeds = own.pop("seeds", None)
+    changes: list[Table | Drawing] = []
+    for target in ("regions", "exact"):
+        changes += [*change_figures(measured, target), *change_tables(measured, target)]
+    training = training_table(measured.results)
+    quotes = {quote.what: quote.value for quote in published().quotes}
+    radiologist = (
+        "The paper's radiologist gave GLoRIA's maps "
+        f"{quotes['recall']} of 5 for recall, {quotes['precision']} for precision and {quotes['intuitiveness']} for "
+        "intuitiveness (section 3.4): no measure here stands for that judgement."
+    )
+    localisation = [name for name in tables if name not in ("t4", "t8", "t9", "t10")]
+    return [
+        section
+        for section in (
+            Section(
+                "own", "What the paper does not measure", "Exact masks, and what the image adds.", tuple(own.values())
+            ),
+            Section(
+                "localisation",
+                "Localisation",
+                f"The paper's Tables 1 to 3, 6, 7, 11 and 12. {radiologist}",
+                tuple(tables[name] for name in localisation),
+            ),
+            Section(
+                "changes",
+                "When words, image or target are changed",
+                "The paper's Figures 3, 5 and 14. Discs are models; diamonds are references and models that are not "
+                "comparable. Random BBoxes and Shuffle in Report change the target, the others what is asked.",
+                tuple(changes),
+            ),
+            Section(
+                "selection",
+                "Selecting the sentence",
+                "The paper's Tables 4 and 9.",
+                tuple(tables[name] for name in ("t4", "t9")),
+            ),
+            Section(
+                "maps",
+                "The maps themselves",
+                "The paper's Tables 8 and 10.",
+                tuple(tables[name] for name in ("t8", "t10")),
+            ),
+            Section(
+                "correlations",
+                "Correlations between instances' values",
+                "The paper's Figures 6 and 18 to 24, without the radiologist's judgements.",
+                tuple(correlation_figures(measured)),
+            ),
+            Section(
+                "training", "Training and seeds", "", tuple(part for part in (training, seeds) if part is not None)
+            ),
+        )
+        if section.parts
+    ]

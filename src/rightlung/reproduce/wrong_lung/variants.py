@@ -1,0 +1,102 @@
+"""The variants of "That's the Wrong Lung!", each a shipped recipe, and ours beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rightlung.core.errors import unknown_name
+
+Group = Literal["paper", "ours", "reference"]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A row of the tables: ``recipe`` is trained, from the model of the variant ``start`` where there is one."""
+
+    slug: str
+    name: str
+    group: Group
+    note: str
+    start: str | None = None
+    comparable: bool = True
+    telling: bool = False  # whether it is trained with more than one seed
+    ablation: bool = False
+
+    @property
+    def recipe(self) -> str:
+        """The recipe's name."""
+        return "wrong-lung-" + self.slug.removeprefix("retrained-")
+
+
+VARIANTS: tuple[Variant, ...] = (
+    Variant("retrained", "GLoRIA Retrained", "paper", "one softmax, the paper's Eq. 1", telling=True),
+    Variant(
+        "retrained-two-softmaxes", "Retrained, two softmaxes", "paper", "as the released code attends", telling=True
+    ),
+    Variant("word-masking", "+Word Masking", "paper", "30 % of the words hidden"),
+    Variant("clinical-masking", "+Clinical Masking", "paper", "50 % of the clinical entities hidden, by the lexicon"),
+    Variant("no-attn", '+"No Attn" Token', "paper", "may attend to nothing", telling=True),
+    Variant("abnormal", "+Abnormal", "paper", "abnormal sentences only"),
+    Variant("thirty-shot", "+30-shot Finetuned", "paper", "attention shown 30 sentences' region boxes", "retrained"),
+    Variant("thirty-shot-exact", "+30-shot, exact masks", "ours", "the same with their exact masks", "retrained"),
+    Variant("rand-sents", "+Rand Sents", "paper", "other studies' sentences: nothing to learn"),
+    Variant("uniter", "UNITER", "paper", "shown the true region boxes", comparable=False),
+    Variant("sided", "+Sided", "ours", "sentence with its best region, or none; beside its mirror image", telling=True),
+    Variant("sided-without-mirror", "+Sided without mirror images", "ours", "an ablation", ablation=True),
+    Variant("sided-without-no-attn", "+Sided without No Attn", "ours", "an ablation", ablation=True),
+    Variant("sided-without-positions", "+Sided without positions", "ours", "an ablation", ablation=True),
+    Variant(
+        "sided-without-sentence", "+Sided, word by word", "ours", "an ablation: GLoRIA's local loss", ablation=True
+    ),
+)
+
+BY_SLUG = {variant.slug: variant for variant in VARIANTS}
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training run: a variant with a seed."""
+
+    variant: Variant
+    seed: int
+
+    @property
+    def slug(self) -> str:
+        """The name of its folders."""
+        return self.variant.slug if self.seed == 1 else f"{self.variant.slug}-seed{self.seed}"
+
+    def about(self) -> dict[str, Any]:
+        """What its ``about.json`` says of it, the training left out."""
+        variant = self.variant
+        return {
+            "slug": self.slug,
+            "variant": variant.slug,
+            "name": variant.name,
+            "group": variant.group,
+            "comparable": variant.comparable,
+            "seed": self.seed,
+            "order": 10 * VARIANTS.index(variant) + self.seed,
+            "note": variant.note,
+        }
+
+
+def jobs(only: Sequence[str] = (), seeds: int = 3) -> list[Job]:
+    """Return all runs, those with the first seed first.
+
+    ``only`` names variants (``retrained``) or runs (``retrained-seed2``); ``none`` alone stands for none at all.
+    """
+    found = [
+        Job(variant, seed)
+        for seed in range(1, max(1, seeds) + 1)
+        for variant in VARIANTS
+        if seed == 1 or variant.telling
+    ]
+    if tuple(only) == ("none",):
+        return []
+    known = {*BY_SLUG, *(job.slug for job in found)}
+    for name in only:
+        if name not in known:
+            raise unknown_name("variant", name, sorted(known))
+    return [job for job in found if not only or job.slug in only or job.variant.slug in only]

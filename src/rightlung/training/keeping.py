@@ -1,0 +1,81 @@
+"""Filled pools kept on disk, so that several runs on the same studies fill theirs once.
+
+A pool is known by its source, its length and how it was made. A source whose files have changed under the same ids is
+not noticed: then the folder must go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from rightlung import __version__
+from rightlung.core import InputError, OutputError
+from rightlung.studies.sources import Source
+from rightlung.training.facts import TargetKind, facts_from_plain, plain_facts
+from rightlung.training.pools import Pool
+
+_TENSORS, _FACTS = "pictures.safetensors", "facts.json"
+
+
+class KeptPool:
+    """The place of one pool in a folder of pools."""
+
+    def __init__(
+        self, folder: str | Path, source: Source, count: int, size: int, grid: int, targets: TargetKind
+    ) -> None:
+        ids = hashlib.blake2b("\n".join(source.ids[:count]).encode("utf-8", "surrogatepass")).hexdigest()
+        made = json.dumps([__version__, source.address, ids, count, size, grid, targets])
+        self.path = Path(folder) / hashlib.blake2b(made.encode(), digest_size=10).hexdigest()
+
+    def read(self, device: torch.device) -> Pool | None:
+        """Return the pool if it is there."""
+        if not self.path.is_dir():
+            return None
+        try:
+            tensors = load_file(self.path / _TENSORS, device=str(device))
+            known = json.loads((self.path / _FACTS).read_text(encoding="utf-8"))
+            facts = [facts_from_plain(one) for one in known["facts"]]
+            pool = Pool(
+                tensors["images"],
+                tensors["shares"],
+                tensors["first"].tolist(),
+                tensors["boxes"],
+                facts,
+                known["problems"],
+            )
+        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            raise InputError(f"{self.path}: the pool that was kept here cannot be read ({error}); remove it") from None
+        return pool
+
+    def write(self, pool: Pool) -> None:
+        """Keep a pool. Whoever comes second finds the same there and leaves it."""
+        partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
+        try:
+            partial.mkdir(parents=True)
+            tensors = {
+                "images": pool.images.cpu().contiguous(),
+                "shares": pool.shares.cpu().contiguous(),
+                "first": torch.tensor(pool.first, dtype=torch.long),
+                "boxes": pool.boxes.cpu().contiguous(),
+            }
+            save_file(tensors, partial / _TENSORS)
+            facts = [plain_facts(pool.facts(number)) for number in range(len(pool))]
+            known = {"facts": facts, "problems": list(pool.problems)}
+            (partial / _FACTS).write_text(json.dumps(known), encoding="utf-8")
+            try:
+                partial.rename(self.path)
+            except OSError:
+                if not self.path.is_dir():
+                    raise
+                shutil.rmtree(partial)
+        except OSError as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise OutputError(f"{self.path}: the pool cannot be kept ({error.strerror or error})") from None

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rightlung.audit.judgements import Key, blind, read_key, write_key
+from rightlung.audit.judgements.blinding import CODE
+from rightlung.core import InputError
+
+MODELS = ["GLoRIA", "retrained", "no-attn", "abnormal", "few-shot"]
+
+
+def test_every_model_gets_a_code_of_its_own_that_says_nothing() -> None:
+    key = blind(MODELS, 3)
+    assert sorted(key.models.values()) == sorted(MODELS)
+    assert len(set(key.models)) == len(MODELS)
+    assert all(CODE.fullmatch(code) for code in key.models)
+
+
+def test_codes_follow_from_the_seed_and_not_from_the_order_of_the_models() -> None:
+    assert blind(MODELS, 3) == blind(MODELS[::-1], 3)
+    assert blind(MODELS, 3) != blind(MODELS, 4)
+    ranks = {tuple(key.models[code] for code in key.codes) for key in (blind(MODELS, seed) for seed in range(30))}
+    assert len(ranks) > 20  # the alphabetical order of the codes does not give the models away
+
+
+def test_a_code_is_never_a_models_name() -> None:
+    for seed in range(50):
+        assert not {"A2", "A3"} & set(blind(["A2", "a3", "B4", "c5"], seed).models)
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        ({}, "at least one model"),
+        ({"no-attn": "no-attn"}, "must be a letter or two"),
+        ({"A7": "x", "B7": "x"}, "has two codes"),
+        ({"A7": " "}, "stands for no model"),
+        ({"A7": "R50", "R50": "x"}, "hides nothing"),
+    ],
+)
+def test_a_key_that_is_none_is_refused(models: dict[str, str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Key(models)
+
+
+def test_a_key_is_written_once_and_read_back(tmp_path: Path) -> None:
+    key = blind([*MODELS, 'with, "quotes"'], 1)
+    write_key(key, tmp_path / "key.csv")
+    assert read_key(tmp_path / "key.csv") == key
+    with pytest.raises(InputError, match="not written over"):
+        write_key(key, tmp_path / "key.csv")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("code,model\nA7,x\nA7,y\n", "line 3, field code: the code 'A7' stands here twice"),
+        ("code,model\nA7,\n", "line 2, field model: is empty"),
+        ("code,name\nA7,x\n", "has no column 'model'"),
+        ("code,model\nA7\n", "line 2: the row has 1 cells"),
+        ("code,model\n", "at least one model"),
+    ],
+)
+def test_a_bad_key_file_is_refused_in_a_sentence(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "key.csv").write_text(text)
+    with pytest.raises(InputError, match=said) as caught:
+        read_key(tmp_path / "key.csv")
+    assert "key.csv" in str(caught.value)
+
+
+def test_doubled_and_blank_models_are_refused() -> None:
+    with pytest.raises(InputError, match="named twice"):
+        blind(["a", "a"], 0)
+    with pytest.raises(InputError, match="blank"):
+        blind(["a", " "], 0)
+    with pytest.raises(InputError, match="there are codes for 192 models"):
+        blind([f"model {number}" for number in range(193)], 0)

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from rightlung.audit.judgements import Judgements, Key, read_instances, read_judgements
+from rightlung.core import InputError
+from tests.audit.judgements.made_up import row, text_of, write_experiment, write_rows
+
+KEY = Key({"A7": "GLoRIA", "K2": "no-attn"})
+
+
+def read(tmp_path: Path, *rows: dict[str, Any], **options: Any) -> Judgements:
+    return read_judgements(write_rows(tmp_path / "judged.csv", rows), **options)
+
+
+def test_a_row_becomes_a_judgement(tmp_path: Path) -> None:
+    found = read(tmp_path, row(comment="spills, over", judged_at="2024-05-17T09:30:00", order=4)).judgements[0]
+    assert (found.annotator, found.study, found.phrase, found.model) == ("ann", "s0", "phrase:0", "A7")
+    assert (found.recall, found.precision, found.intuitiveness, found.order) == (3, 2, 4, 4)
+    assert found.comment == "spills, over"
+    assert not found.custom
+
+
+@pytest.mark.parametrize(("given", "query"), [("3", "phrase:3"), ("phrase:3", "phrase:3"), ("", "")])
+def test_a_phrase_is_an_index_a_query_or_nothing_for_a_custom_prompt(tmp_path: Path, given: str, query: str) -> None:
+    found = read(tmp_path, row(phrase=given)).judgements[0]
+    assert found.phrase == query
+    assert found.custom == (query == "")
+
+
+def test_csv_and_parquet_say_the_same(tmp_path: Path) -> None:
+    rows = [row(), row(model="K2", recall=None, precision=None, intuitiveness=None), row(study="s1", phrase="")]
+    csv = read(tmp_path, *[{name: "" if value is None else value for name, value in one.items()} for one in rows])
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "judged.parquet")
+    parquet = read_judgements(tmp_path / "judged.parquet")
+    assert parquet.judgements == csv.judgements
+    assert parquet.open == csv.open == 1
+
+
+def test_what_pandas_and_spreadsheets_make_of_whole_numbers_is_understood(tmp_path: Path) -> None:
+    table = pa.table({name: [value] for name, value in row(recall=3.0, precision=2.0, order=float("nan")).items()})
+    pq.write_table(table, tmp_path / "judged.parquet")
+    assert read_judgements(tmp_path / "judged.parquet").judgements[0].recall == 3
+    assert read(tmp_path, row(recall="3.0")).judgements[0].recall == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "said"),
+    [
+        ({"recall": 0}, "recall", "must be a whole number from 1 to 5; got '0'"),
+        ({"precision": 6}, "precision", "must be a whole number from 1 to 5; got '6'"),
+        ({"intuitiveness": "2.5"}, "intuitiveness", "must be a whole number from 1 to 5; got '2.5'"),
+        ({"intuitiveness": "good"}, "intuitiveness", "must be a whole number from 1 to 5"),
+        ({"recall": "²"}, "recall", "must be a whole number from 1 to 5"),
+        ({"precision": ""}, "precision", "is empty although recall, intuitiveness is given: half a judgement"),
+        ({"annotator": " "}, "annotator", "is empty"),
+        ({"study": ""}, "study", "is empty"),
+        ({"prompt": ""}, "prompt", "is empty"),
+        ({"model": ""}, "model", "is empty"),
+        ({"phrase": "-1"}, "phrase", "must be an index"),
+        ({"phrase": "phrase:01"}, "phrase", "must be an index"),
+        ({"phrase": "01"}, "phrase", "must be an index"),
+        ({"order": "first"}, "order", "must be a whole number"),
+        ({"judged_at": "yesterday"}, "judged_at", "must be a date and time"),
+    ],
+)
+def test_a_bad_row_is_named_by_file_row_and_field_and_the_rest_is_read(
+    tmp_path: Path, changes: dict[str, Any], field: str, said: str
+) -> None:
+    extra: dict[str, Any] = {"order": 0, "judged_at": ""}
+    found = read(tmp_path, row(**extra), row(**({"study": "s9"} | extra | changes)), row(study="s2", **extra))
+    assert [one.study for one in found.judgements] == ["s0", "s2"]
+    assert found.bad_rows == 1
+    (problem,) = found.problems
+    assert (problem.file, problem.place, problem.field) == ("judged.csv", "line 3", field)
+    assert str(problem).startswith(f"judged.csv, line 3, field {field}: ")
+    assert said in problem.message
+
+
+def test_a_parquet_row_is_counted_from_zero(tmp_path: Path) -> None:
+    pq.write_table(pa.Table.from_pylist([row(), row(study="s1", recall=9)]), tmp_path / "judged.parquet")
+    (problem,) = read_judgements(tmp_path / "judged.parquet").problems
+    assert str(problem).startswith("judged.parquet, row 1, field recall: ")
+
+
+def test_a_row_cut_short_is_listed(tmp_path: Path) -> None:
+    path = write_rows(tmp_path / "judged.csv", [row(), row(study="s1")])
+    path.write_text(path.read_text() + "1,ann,s2\n")
+    found = read_judgements(path)
+    assert len(found) == 2
+    assert "line 4" in str(found.problems[0])
+    assert "3 cells" in found.problems[0].message
+
+
+def test_the_same_heatmap_judged_twice_by_one_person_counts_once_and_is_listed(tmp_path: Path) -> None:
+    found = read(tmp_path, row(), row(phrase="0", recall=5), row(annotator="bea"), row(model="K2"))
+    assert [one.recall for one in found.judgements] == [3, 3, 3]
+    assert str(found.problems[0]).startswith("judged.csv, line 3: 'ann' judges 'A7' on the same prompt on line 2")
+    custom = read(tmp_path, row(phrase="", prompt="Left effusion?"), row(phrase="", prompt="left  EFFUSION?"))
+    assert len(custom) == 1
+    assert len(custom.problems) == 1
+
+
+def test_rows_without_ratings_are_still_to_be_judged_and_no_problem(tmp_path: Path) -> None:
+    found = read(tmp_path, row(recall="", precision="", intuitiveness=""), row(model="K2"))
+    assert (len(found), found.open, found.problems) == (1, 1, ())
+
+
+@pytest.mark.parametrize("name", ["GLoRIA", "gloria", "NO ATTN", "No-Attn"])
+def test_a_table_with_a_models_name_is_refused_as_not_blinded(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"judged\.csv, line 3, field model: is a model's name.*must be blinded"):
+        read(tmp_path, row(), row(study="s1", model=name), key=KEY)
+    with pytest.raises(InputError, match="line 2, field model"):
+        read(tmp_path, row(model=name))
+    with pytest.raises(InputError, match="is a model's name"):
+        read(tmp_path, row(model="R50"), names=["r-50"])
+
+
+def test_a_code_that_the_key_does_not_have_is_a_bad_row(tmp_path: Path) -> None:
+    found = read(tmp_path, row(), row(model="Z9"), key=KEY)
+    assert len(found) == 1
+    assert "which the key does not have. It has: A7, K2" in str(found.problems[0])
+
+
+def test_versions_are_checked(tmp_path: Path) -> None:
+    without = {name: value for name, value in row().items() if name != "version"}
+    assert len(read(tmp_path, without)) == 1
+    with pytest.raises(InputError, match=r"versions are mixed: 1 \(line 2\), 2 \(line 3\)"):
+        read(tmp_path, row(), row(study="s1", version=2))
+    with pytest.raises(InputError, match=r"line 2, field version: .*version 2, and this program reads version 1"):
+        read(tmp_path, row(version=2))
+
+
+def test_a_table_without_a_column_or_with_one_misspelt_is_refused(tmp_path: Path) -> None:
+    without = {name: value for name, value in row().items() if name != "recall"}
+    with pytest.raises(InputError, match="recall"):
+        read(tmp_path, without)
+    with pytest.raises(InputError, match="did you mean 'comment'"):
+        read(tmp_path, row(coment="x"))
+    with pytest.raises(InputError, match="missing"):
+        read_judgements(tmp_path / "missing.csv")
+    (tmp_path / "not.parquet").write_text("no")
+    with pytest.raises(InputError, match="cannot be read as Parquet"):
+        read_judgements(tmp_path / "not.parquet")
+
+
+def test_studies_phrases_and_words_must_be_those_of_the_instances(tmp_path: Path) -> None:
+    instances = read_instances(write_experiment(tmp_path / "out", 6))
+    found = read(
+        tmp_path,
+        row(),
+        row(prompt=text_of(0).upper(), annotator="bea"),
+        row(study="s99"),
+        row(phrase="7"),
+        row(phrase="1"),
+        row(phrase="", prompt="My own words"),
+        instances=instances,
+    )
+    assert [one.place for one in found.problems] == ["line 4", "line 5", "line 6"]
+    assert [one.field for one in found.problems] == ["study", "phrase", "prompt"]
+    assert text_of(1) in found.problems[2].message
+    assert len(found) == 3

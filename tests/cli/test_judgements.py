@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from rightlung.audit.judgements import read_key, read_measures
+from tests.audit.judgements.made_up import fill_in, row, write_experiment, write_rows
+from tests.cli.conftest import Run
+
+PLAN = ("judgements", "plan", "exp", "--out", "table.csv", "--key", "private/key.csv", "--annotator", "ann",
+        "--annotator", "bea", "--per-annotator", "8", "--overlap", "4", "--seed", "3")  # fmt: skip
+FAST = ("--resamples", "200")
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    return write_experiment(tmp_path / "exp", 30)
+
+
+def test_a_study_from_plan_to_page(call: Run, experiment: Path, tmp_path: Path) -> None:
+    planned = call(*PLAN, "--json")
+    assert planned.returncode == 0, planned.stderr
+    summary = json.loads(planned.stdout)
+    assert (summary["rows"], summary["prompts"], summary["models"]) == (32, 12, 2)
+    assert "no-attn" not in (tmp_path / "table.csv").read_text()
+    key = read_key(tmp_path / "private" / "key.csv")
+    assert sorted(key.models.values()) == ["no-attn", "plain"]
+
+    checked = call("judgements", "check", "table.csv", "--key", "private/key.csv", "--instances", "exp", "--json")
+    assert checked.returncode == 0, checked.stderr
+    assert json.loads(checked.stdout)["open"] == 32
+
+    fill_in(tmp_path / "table.csv", key.models, read_measures([experiment]).values)
+    found = call("judgements", "analyse", "table.csv", "--key", "private/key.csv", "--measures", "exp", "--out", "out",
+                 "--json", *FAST)  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    result = json.loads(found.stdout)
+    assert result["counts"]["judgements"] == 32
+    assert result["models"] == ["no-attn", "plain"]
+    assert result["agreement"]["units"] == 8
+    assert result["clusters"] == "patients"
+    assert len(result["correlations"]) == 3
+    for name in ("judgements.json", "judgements.md", "judgements.html"):
+        assert (tmp_path / "out" / name).exists()
+    shown = call("judgements", "analyse", "table.csv", "--instances", "exp", "--out", "out", *FAST)
+    assert shown.returncode == 0
+    assert shown.stdout == ""
+    assert "judged 2 models on 12 prompts" in shown.stderr
+    assert "judgements.html" in shown.stderr
+
+
+def test_a_plan_is_reproducible_and_never_written_over(call: Run, experiment: Path, tmp_path: Path) -> None:
+    assert call(*PLAN).returncode == 0
+    first = (tmp_path / "table.csv").read_bytes()
+    again = call(*PLAN)
+    assert again.returncode == 2
+    assert "table.csv: the table is there already" in again.stderr
+    (tmp_path / "table.csv").unlink()
+    beside = call(*PLAN)  # the key is still there: then nothing at all is written
+    assert beside.returncode == 2
+    assert not (tmp_path / "table.csv").exists()
+    (tmp_path / "private" / "key.csv").unlink()
+    assert call(*PLAN).returncode == 0
+    assert (tmp_path / "table.csv").read_bytes() == first
+
+
+def test_only_abnormal_phrases_of_named_models_can_be_planned(call: Run, experiment: Path, tmp_path: Path) -> None:
+    result = call(*PLAN, "--abnormal", "--model", "mine", "--model", "yours")
+    assert result.returncode == 0, result.stderr
+    with (tmp_path / "table.csv").open(newline="") as file:
+        numbers = {int(one["prompt"].split()[2]) for one in csv.DictReader(file)}
+    assert len(numbers) == 12
+    assert all(number % 4 != 3 for number in numbers)
+    assert sorted(read_key(tmp_path / "private" / "key.csv").models.values()) == ["mine", "yours"]
+
+
+def test_bad_rows_are_listed_and_the_exit_says_so(call: Run, tmp_path: Path) -> None:
+    write_rows(tmp_path / "judged.csv", [row(), row(study="s1"), row(study="s2", recall=7)])
+    checked = call("judgements", "check", "judged.csv", "--json")
+    assert checked.returncode == 2
+    summary = json.loads(checked.stdout)
+    assert not summary["valid"]
+    assert summary["judgements"] == 2
+    assert summary["problems"] == ["judged.csv, line 4, field recall: must be a whole number from 1 to 5; got '7'"]
+    assert "line 4, field recall" in call("judgements", "check", "judged.csv").stderr
+    analysed = call("judgements", "analyse", "judged.csv", "--out", "out", *FAST)
+    assert analysed.returncode == 3
+    assert "1 rows left out" in analysed.stderr
+    assert "line 4, field recall" in (tmp_path / "out" / "judgements.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("check", "missing.csv"), "missing.csv"),
+        (("check", "named.csv"), "line 2, field model: must be a blinded code"),
+        (("analyse", "good.csv", "--out", "out", "--measures", "exp"), "give the key as well"),
+        (("plan", "exp", "--out", "t.csv", "--key", "t.csv", "--annotator", "ann"), "must be two files"),
+        (
+            ("plan", "exp", "--out", "t.csv", "--key", "k.csv", "--annotator", "ann"),
+            "need 50 prompts",
+        ),
+        (("plan", "exp/instances.parquet", "--out", "t.csv", "--key", "k.csv", "--annotator", "ann"), "--model"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    call: Run, experiment: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    write_rows(tmp_path / "good.csv", [row()])
+    write_rows(tmp_path / "named.csv", [row(model="GLoRIA")])
+    result = call("judgements", *arguments)
+    assert result.returncode == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_an_output_that_cannot_be_written_exits_4(call: Run, tmp_path: Path) -> None:
+    write_rows(tmp_path / "good.csv", [row()])
+    result = call("judgements", "analyse", "good.csv", "--out", "/dev/null/out", *FAST)
+    assert result.returncode == 4
+    assert "/dev/null/out" in result.stderr
+
+
+def test_the_commands_of_the_documentation_run_as_they_stand(call: Run, tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "judgements.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    commands = [shlex.split(line) for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    assert {command[2] for command in commands} == {"plan", "check", "analyse"}
+    measures = read_measures([write_experiment(tmp_path / "runs" / "wrong-lung", 120)])
+    for command in commands:
+        assert command[0] == "rightlung"
+        fast = FAST if command[2] == "analyse" else ()
+        result = call(*command[1:], *fast)
+        assert result.returncode == 0, result.stderr
+        if command[2] == "plan":
+            table, key = (tmp_path / command[command.index(name) + 1] for name in ("--out", "--key"))
+            fill_in(table, read_key(key).models, measures.values)

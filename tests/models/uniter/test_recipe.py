@@ -1,0 +1,44 @@
+"""The recipe that comes with the package, made small, trains a model that can be asked."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+import rightlung
+from rightlung.core import InputError
+from rightlung.training.loop import train
+from rightlung.training.preparing import Machine
+from rightlung.training.recipe import read_recipe
+from rightlung.training.watching import read_log
+from tests.models.uniter.tiny import BERT
+from tests.training.recipes import final_weights, quiet, same
+
+SMALLER = [
+    "data.size=64", "data.workers=0", "data.train=[{source: 'phantom?count=8&seed=11', pool: 8}]",
+    "data.validation={source: 'phantom?count=4&seed=12', pool: 4, every: 2, phrases: 0, grounded: 0}",
+    f"model.config={{size: 64, side: 8, feature: 64, options: {BERT}, vocabulary: 300, map_size: 16}}",
+    "schedule={steps: 4}", "batch.size=4", "checkpoint_every=2", "log_every=1",
+]  # fmt: skip
+
+
+def test_it_trains_and_the_same_recipe_gives_the_same_weights(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        train(read_recipe("wrong-lung-uniter", SMALLER), tmp_path / name, machine=Machine("cpu"), progress=quiet())
+    assert same(final_weights(tmp_path / "one"), final_weights(tmp_path / "two"))
+    rows = read_log(tmp_path / "one" / "log.csv")
+    for name in ("language", "regions", "matching"):
+        assert all(math.isfinite(row[name]) for row in rows)
+        assert math.isfinite(rows[-1][f"validation {name}"])
+    model = rightlung.load(tmp_path / "one" / "model")
+    study = rightlung.open_source("phantom?count=1&seed=7&size=64")[0]
+    (grounding,) = model.ground_regions([study.image], ["left effusion"], [study.regions])
+    assert grounding.heatmap.values.max() > 0
+
+
+def test_without_boxes_the_field_is_named(tmp_path: Path) -> None:
+    recipe = read_recipe("wrong-lung-uniter", [*SMALLER, "data.boxes=false"])
+    with pytest.raises(InputError, match=r"the recipe needs data\.boxes: true"):
+        train(recipe, tmp_path / "run", machine=Machine("cpu"), progress=quiet())

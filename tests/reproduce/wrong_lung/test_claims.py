@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rightlung.reproduce.wrong_lung import judges
+from rightlung.reproduce.wrong_lung.claims import Judged, after_holm, claims, judge_all
+from rightlung.reproduce.wrong_lung.estimates import Estimator, Sureness
+from rightlung.reproduce.wrong_lung.judging import Evidence, Judgement, View, side, small, together
+from rightlung.reproduce.wrong_lung.results import read_results
+from rightlung.reproduce.wrong_lung.tables import Measured
+from tests.reproduce.wrong_lung.folders import answer_rows, instance_rows, score_rows, write_instances, write_model
+
+ROWS = instance_rows(80)
+WOBBLE = np.random.default_rng(0).normal(0, 0.02, size=(80, 50))
+DRAWN = np.random.default_rng(1).random(80)
+Levels = Mapping[str, Any]
+
+
+def wobble(slug: str, condition: str, instance: int) -> float:
+    return float(WOBBLE[instance, (3 * len(slug) + 5 * len(condition) + ord(slug[0])) % 50])
+
+
+def write_one(folder: Path, slug: str, levels: Levels, order: int, **about: Any) -> None:
+    """A model with the levels that are given: ``level`` for all, or by target or by condition."""
+    noise = levels.get("noise", slug)
+
+    def level(condition: str, target: str, measure: str, instance: int) -> float:
+        if measure == "pointing":
+            return float(DRAWN[instance] < levels.get("points", 0.5))
+        found = levels.get(condition, levels.get(target, levels.get("level", 0.6)))
+        return float(found + wobble(noise, condition, instance))
+
+    def answer(condition: str, instance: int) -> dict[str, Any]:
+        given: Callable[[str, int], dict[str, Any]] = levels.get("answer", lambda *_: {})
+        own = 1.0 if DRAWN[instance] < levels.get("selects", 0.8) else 0.0
+        return {
+            "entropy": levels.get("entropy", 5.8) + wobble(noise, condition, instance),
+            "similarity_global": 0.5 if condition == "random-sentence" else own,
+            **given(condition, instance),
+        }
+
+    said = {"comparable": slug != "uniter", **levels.get("about", {}), **about}
+    write_model(folder, slug, score_rows(ROWS, level), answer_rows(ROWS, answer), order=order, **said)
+
+
+def make(folder: Path, models: Mapping[str, Levels], **about: Any) -> Measured:
+    write_instances(folder, ROWS)
+    for order, (slug, levels) in enumerate(models.items()):
+        write_one(folder, slug, levels, order, **about)
+    results = read_results(folder)
+    return Measured(results, Estimator(results.instances.clusters, Sureness(resamples=300)))
+
+
+def judged(measured: Measured) -> dict[str, Judged]:
+    return {one.claim.name: one for one in judge_all(measured)}
+
+
+def test_every_claim_has_its_own_name_and_where_it_stands() -> None:
+    names = [claim.name for claim in claims()]
+    assert len(set(names)) == len(names) >= 30
+    assert all(claim.where and claim.text.endswith(".") for claim in claims())
+    assert sum(claim.ours for claim in claims()) == 4
+
+
+def test_with_nothing_measured_no_claim_can_be_told(tmp_path: Path) -> None:
+    found = judged(make(tmp_path, {"other": {}}))
+    assert {j.verdict for one in found.values() for j in one.judgements.values()} == {"cannot be told"}
+
+
+@pytest.mark.parametrize(
+    ("claim", "better", "worse"),
+    [
+        ("no-attn-better", "no-attn", "retrained"),
+        ("clinical-masking-worse", "retrained", "clinical-masking"),
+        ("rand-sents-worst", "retrained", "rand-sents"),
+        ("word-masking-best", "word-masking", "abnormal"),
+        ("thirty-shot-best", "thirty-shot", "retrained"),
+    ],
+)
+def test_a_comparison_of_variants_flips_with_the_data(tmp_path: Path, claim: str, better: str, worse: str) -> None:
+    def verdict(name: str, first: float, second: float) -> str:
+        noises = ("a", "a") if name == "same" else ("a", "b")
+        levels = [{"level": level, "noise": noise} for level, noise in zip((first, second), noises, strict=True)]
+        measured = make(tmp_path / name, dict(zip((better, worse), levels, strict=True)))
+        return judged(measured)[claim].judgements["regions"].verdict
+
+    assert verdict("as claimed", 0.7, 0.6) == "holds"
+    assert verdict("flipped", 0.6, 0.7) == "does not hold"
+    assert verdict("same", 0.6, 0.6) == "no difference shown"
+
+
+def test_the_verdict_rests_on_the_difference_it_prints(tmp_path: Path) -> None:
+    measured = make(tmp_path, {"no-attn": {"level": 0.7}, "retrained": {"level": 0.6}})
+    judgement = judged(measured)["no-attn-better"].judgements["regions"]
+    results = measured.results
+    by_hand = (results.score("no-attn", "auroc") - results.score("retrained", "auroc")).mean()
+    (evidence,) = judgement.evidence
+    assert evidence.found["estimate"] == pytest.approx(by_hand)
+    assert judgement.sentence.startswith(f"+no-attn minus +retrained: +{100 * by_hand:.1f} points (+")
+    assert evidence.found["p"] == pytest.approx(1 / 10_001)
+    assert after_holm(judgement) is True
+
+
+def test_labels_can_decide_a_claim(tmp_path: Path) -> None:
+    measured = make(tmp_path, {"retrained": {"exact": 0.52, "regions": 0.7}})
+    found = judged(measured)["above-chance"].judgements
+    assert (found["regions"].verdict, found["exact"].verdict) == ("holds", "does not hold")
+
+
+@pytest.mark.parametrize(("level", "verdict"), [(0.6, "holds"), (0.5, "does not hold"), (0.68, "does not hold")])
+def test_barely_is_within_two_points_either_way(tmp_path: Path, level: float, verdict: str) -> None:
+    measured = make(tmp_path, {"retrained": {"level": 0.6, "swap-sides": level}})
+    assert judged(measured)["barely-swap-sides"].judgements["regions"].verdict == verdict
+
+
+def test_one_lung_and_mdrb_must_both_be_harder(tmp_path: Path) -> None:
+    hard = [row["one_lung"] or row["mdrb"] for row in ROWS]
+
+    def write(name: str, lowered: list[bool]) -> str:
+        write_instances(tmp_path / name, ROWS)
+        scores = score_rows(ROWS, lambda c, t, m, i: 0.7 - 0.2 * lowered[i] + wobble("a", c, i))
+        write_model(tmp_path / name, "retrained", scores, answer_rows(ROWS, lambda *_: {}))
+        results = read_results(tmp_path / name)
+        view = View(Measured(results, Estimator(results.instances.clusters, Sureness(resamples=300))))
+        return judges.harder_subsets(view, "regions").verdict
+
+    both = [row["one_lung"] and row["mdrb"] for row in ROWS]
+    assert write("both", both) == "holds"
+    assert write("easier", [not each for each in hard]) == "does not hold"
+    assert write("one", [row["one_lung"] and not row["mdrb"] for row in ROWS]) == "does not hold"
+
+
+def test_the_order_of_losses_counts(tmp_path: Path) -> None:
+    def models(losses: Mapping[str, float]) -> dict[str, Levels]:
+        return {slug: {"level": 0.8, "swap-sides": 0.8 - loss} for slug, loss in losses.items()}
+
+    losses = {"thirty-shot": 0.3, "no-attn": 0.2, "abnormal": 0.1, "retrained": 0.0}
+    assert judged(make(tmp_path / "a", models(losses)))["swap-order"].judgements["exact"].verdict == "holds"
+    turned = {**losses, "no-attn": 0.1, "abnormal": 0.2}
+    assert judged(make(tmp_path / "b", models(turned)))["swap-order"].judgements["exact"].verdict == "does not hold"
+    del losses["no-attn"]
+    found = judged(make(tmp_path / "c", models(losses)))["swap-order"].judgements["exact"]
+    assert (found.verdict, found.remark) == ("cannot be told", "Not measured: no-attn.")
+
+
+def test_abstention_that_follows_normality(tmp_path: Path) -> None:
+    def answers(sign: float) -> Levels:
+        def answer(condition: str, instance: int) -> dict[str, Any]:
+            return {"abstention": 0.5 - sign * 0.3 * ROWS[instance]["abnormal"] + wobble("x", condition, instance)}
+
+        return {"answer": answer}
+
+    held = judged(make(tmp_path / "a", {"no-attn": answers(1)}))["abstention-abnormal"].judgements["regions"]
+    assert held.verdict == "holds"
+    flipped = judged(make(tmp_path / "b", {"no-attn": answers(-1)}))["abstention-abnormal"].judgements["regions"]
+    assert flipped.verdict == "does not hold"
+    assert flipped.evidence[0].found["estimate"] == pytest.approx(-held.evidence[0].found["estimate"], abs=0.01)
+
+
+@pytest.mark.parametrize(("entropy", "verdict"), [(5.85, "holds"), (4.0, "does not hold")])
+def test_entropy_is_held_against_the_grid(tmp_path: Path, entropy: float, verdict: str) -> None:
+    found = judged(make(tmp_path, {"retrained": {"entropy": entropy}}))["entropy-uniform"].judgements["regions"]
+    assert found.verdict == verdict
+    share = found.evidence[0].found["estimate"]
+    assert share == pytest.approx(entropy / math.log(361), abs=0.01)
+
+
+def test_without_the_grid_entropy_cannot_be_told(tmp_path: Path) -> None:
+    found = judged(make(tmp_path, {"retrained": {}}, sees={}))["entropy-uniform"].judgements["regions"]
+    assert (found.verdict, found.remark) == ("cannot be told", "The number of cells of +retrained's map is not given.")
+
+
+def test_a_second_softmax_flattens(tmp_path: Path) -> None:
+    models = {"retrained": {"entropy": 5.0}, "retrained-two-softmaxes": {"entropy": 5.8}}
+    assert judged(make(tmp_path, models))["two-softmaxes"].judgements["regions"].verdict == "holds"
+
+
+def test_selection_that_goes_with_localisation_contradicts_the_paper(tmp_path: Path) -> None:
+    variants = ("retrained", "word-masking", "clinical-masking", "no-attn", "abnormal", "thirty-shot")
+    together_up = {
+        slug: {"level": 0.5 + 0.05 * place, "selects": 0.3 + 0.1 * place} for place, slug in enumerate(variants)
+    }
+    found = judged(make(tmp_path / "a", together_up))["selection-unrelated-localisation"].judgements["regions"]
+    assert found.verdict == "does not hold"
+    against = {slug: {"level": 0.8 - 0.05 * place, "selects": 0.3 + 0.1 * place} for place, slug in enumerate(variants)}
+    found = judged(make(tmp_path / "b", against))["selection-unrelated-localisation"].judgements["regions"]
+    assert found.verdict == "holds"
+    few = {slug: together_up[slug] for slug in variants[:3]}
+    found = judged(make(tmp_path / "c", few))["selection-unrelated-localisation"].judgements["regions"]
+    assert (found.verdict, found.remark) == ("cannot be told", "3 variants are too few for a correlation.")
+
+
+def test_our_aims(tmp_path: Path) -> None:
+    reached: dict[str, Levels] = {
+        "sided": {"points": 0.9, "level": 0.9, "swap-sides": 0.3, "selects": 0.8},
+        "retrained": {"points": 0.3, "selects": 0.8},
+        "prior": {"points": 0.6, "about": {"group": "reference"}},
+    }
+    found = judged(make(tmp_path / "a", reached))
+    aims = {name: one for name, one in found.items() if one.claim.ours}
+    assert [j.verdict for one in aims.values() for j in one.judgements.values()] == ["holds"] * 4
+    inside = np.array([row["one_lung"] and row["has_exact"] for row in ROWS])
+    shares = [100 * (DRAWN[inside] < share).mean() for share in (0.9, 0.3)]
+    assert aims["sided-pointing"].judgements["exact"].remark == (
+        f"{shares[0]:.1f} % against {shares[1]:.1f} %, {shares[0] / shares[1]:.1f} times as often."
+    )
+    missed: dict[str, Levels] = {
+        "sided": {"points": 0.4, "level": 0.9, "swap-sides": 0.7, "selects": 0.3},
+        "retrained": {"points": 0.3, "selects": 0.8},
+        "prior": {"points": 0.6, "about": {"group": "reference"}},
+    }
+    found = judged(make(tmp_path / "b", missed))
+    assert {name: next(iter(one.judgements.values())).verdict for name, one in found.items() if one.claim.ours} == {
+        "sided-pointing": "does not hold",
+        "sided-prior": "does not hold",
+        "sided-swap": "does not hold",
+        "sided-selection": "does not hold",
+    }
+
+
+def test_what_is_not_comparable_is_no_rival(tmp_path: Path) -> None:
+    models = {"sided": {"selects": 0.8}, "retrained": {"selects": 0.8}, "uniter": {"selects": 1.0}}
+    found = judged(make(tmp_path, models))["sided-selection"].judgements["regions"]
+    assert found.verdict == "holds"
+    assert "retrained" in found.sentence
+
+
+def test_other_seeds_are_judged_too(tmp_path: Path) -> None:
+    models: dict[str, Levels] = {
+        "no-attn": {"level": 0.7},
+        "no-attn-seed2": {"level": 0.5, "about": {"variant": "no-attn"}},
+        "no-attn-seed3": {"level": 0.75, "about": {"variant": "no-attn"}},
+        "retrained": {"level": 0.6},
+    }
+    one = judged(make(tmp_path, models))["no-attn-better"]
+    assert one.judgements["regions"].verdict == "holds"
+    assert one.other_seeds["regions"] == ("does not hold", "holds")
+
+
+def test_sides_and_margins() -> None:
+    def interval(low: float, high: float) -> dict[str, Any]:
+        return {"estimate": (low + high) / 2, "low": low, "high": high}
+
+    assert side(interval(0.1, 0.3), above=0.0) == "holds"
+    assert side(interval(-0.1, 0.3), above=0.0) == "no difference shown"
+    assert side(interval(-0.5, -0.3), below=-0.4) == "no difference shown"
+    assert side(interval(-0.6, -0.5), below=-0.4) == "holds"
+    assert side(interval(math.nan, math.nan), above=0.0) == "cannot be told"
+    assert small(interval(-0.01, 0.015)) == "holds"
+    assert small(interval(0.01, 0.03)) == "cannot be told"
+    assert small(interval(0.03, 0.05)) == "does not hold"
+
+
+def test_a_claim_of_parts_is_as_weak_as_its_weakest() -> None:
+    def part(verdict: Any) -> Evidence:
+        return Evidence("part", {"estimate": 0.1, "low": 0.0, "high": 0.2}, verdict)
+
+    assert together([]) == Judgement("cannot be told")
+    assert together([part("holds"), part("no difference shown")]).verdict == "no difference shown"
+    assert together([part("no difference shown"), part("does not hold")]).verdict == "does not hold"
+    assert together([part("holds"), part("cannot be told")]).verdict == "cannot be told"

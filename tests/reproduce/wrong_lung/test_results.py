@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rightlung.core import InputError
+from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, read_results
+from tests.reproduce.wrong_lung.folders import (
+    Row,
+    answer_rows,
+    instance_rows,
+    plain_model,
+    score_rows,
+    write_instances,
+    write_model,
+)
+
+SWAP = PERTURBATIONS[0]
+
+
+def flat(condition: str, target: str, measure: str, instance: int) -> float:
+    return 0.5
+
+
+def nothing(condition: str, instance: int) -> dict[str, Any]:
+    return {}
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> list[Row]:
+    found = instance_rows(8)
+    write_instances(tmp_path, found)
+    return found
+
+
+def write(folder: Path, rows: list[Row], change: Callable[[list[Row], list[Row]], None]) -> None:
+    scores, answers = score_rows(rows, flat), answer_rows(rows, nothing)
+    change(scores, answers)
+    write_model(folder, "mine", scores, answers)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            lambda scores, answers: scores.pop(0),
+            "scores.parquet: no row for instance 0 under condition none, target regions",
+        ),
+        (lambda scores, answers: answers.pop(0), "answers.parquet: no row for instance 0 under condition none"),
+        (lambda scores, answers: scores.append(dict(scores[3])), "stands twice under none"),
+        (lambda scores, answers: answers.append(dict(answers[1])), "instance 0 stands twice under random-sentence"),
+        (lambda scores, answers: scores[5].update(instance=99), "row 5: instance 99 is unknown; there are 8"),
+        (
+            lambda scores, answers: answers[2].update(condition="upside-down"),
+            "row 2: condition 'upside-down' is unknown",
+        ),
+        (lambda scores, answers: scores[2].update(target="box"), "row 2: target 'box' is unknown"),
+        (lambda scores, answers: scores[4].update(auroc=float("inf")), "row 4: auroc is inf"),
+        (lambda scores, answers: answers[0].update(peak_side="top"), "row 0: peak_side is 'top'"),
+        (
+            lambda scores, answers: answers.__delitem__(slice(None)),
+            "no row has the condition 'none', the question as it stands",
+        ),
+    ],
+)
+def test_rows_that_do_not_fit_are_named(
+    tmp_path: Path, rows: list[Row], change: Callable[[list[Row], list[Row]], None], said: str
+) -> None:
+    write(tmp_path, rows, change)
+    with pytest.raises(InputError) as raised:
+        read_results(tmp_path)
+    assert said in str(raised.value)
+    assert str(tmp_path / "measures" / "mine") in str(raised.value)
+
+
+def test_an_answer_that_failed_needs_no_score(tmp_path: Path, rows: list[Row]) -> None:
+    def fail(scores: list[Row], answers: list[Row]) -> None:
+        answers[0]["error"] = "out of memory"
+        scores[:] = [row for row in scores if (row["instance"], row["condition"]) != (0, "none")]
+
+    write(tmp_path, rows, fail)
+    model = read_results(tmp_path).models[0]
+    assert model.errors == 1
+    assert np.isnan(model.scores["none", "regions"]["auroc"]).tolist() == [True] + 7 * [False]
+
+
+def test_a_target_that_was_not_moved_is_no_error(tmp_path: Path, rows: list[Row]) -> None:
+    def drop(scores: list[Row], answers: list[Row]) -> None:
+        scores[:] = [row for row in scores if (row["instance"], row["target"]) != (1, "regions-shuffled")]
+
+    write(tmp_path, rows, drop)
+    assert np.isnan(read_results(tmp_path).score("mine", "auroc", "regions-shuffled")).sum() == 1
+
+
+def test_measures_of_other_instances_are_refused(tmp_path: Path, rows: list[Row]) -> None:
+    write_model(tmp_path, "mine", score_rows(rows, flat), answer_rows(rows, nothing), protocol="other")
+    with pytest.raises(InputError, match="measured under protocol other, and the instances are those of abc1234567"):
+        read_results(tmp_path)
+
+
+def test_unfinished_measures_are_left_out_and_named(tmp_path: Path, rows: list[Row]) -> None:
+    plain_model(tmp_path, rows, "mine", 0.1)
+    plain_model(tmp_path, rows, "half", 0.1).joinpath("about.json").unlink()
+    results = read_results(tmp_path)
+    assert [model.slug for model in results.models] == ["mine"]
+    assert results.unfinished == ("half",)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("comparable", "yes", "comparable is 'yes'"),
+        ("group", "theirs", "group is 'theirs'"),
+        ("order", None, "order is None"),
+    ],
+)
+def test_what_is_said_of_a_model_is_checked(tmp_path: Path, rows: list[Row], field: str, value: Any, said: str) -> None:
+    place = plain_model(tmp_path, rows, "mine", 0.1) / "about.json"
+    about = json.loads(place.read_text(encoding="utf-8"))
+    place.write_text(json.dumps({**about, field: value}), encoding="utf-8")
+    with pytest.raises(InputError, match=r"about\.json") as raised:
+        read_results(tmp_path)
+    assert said in str(raised.value)
+
+
+def test_an_instance_out_of_its_place_is_refused(tmp_path: Path) -> None:
+    found = instance_rows(4)
+    found[2]["instance"] = 7
+    write_instances(tmp_path, found)
+    with pytest.raises(InputError, match=r"instances\.parquet, row 2: instance is 7, and must be 2"):
+        read_results(tmp_path)
+
+
+def test_without_a_patient_the_study_is_the_cluster(tmp_path: Path) -> None:
+    found = instance_rows(6)
+    for row in found[:4]:
+        row["patient"] = None
+    write_instances(tmp_path, found)
+    clusters = read_results(tmp_path).instances.clusters
+    assert clusters[0] == clusters[1]
+    assert clusters[2] == clusters[3]
+    assert len({int(clusters[0]), int(clusters[2]), int(clusters[4])}) == 3
+
+
+def test_selection_counts_a_tie_half(tmp_path: Path, rows: list[Row]) -> None:
+    own = [0.9, 0.2, 0.5, 0.5, 0.8, 0.1, 0.3, 0.6]
+    other = [0.1, 0.4, 0.5, 0.5, 0.7, 0.2, None, 0.5]
+
+    def answer(condition: str, instance: int) -> dict[str, Any]:
+        near = other[instance] if condition == "random-sentence" else own[instance]
+        return {"similarity_global": near, "similarity_local": None}
+
+    write_model(tmp_path, "mine", score_rows(rows, flat), answer_rows(rows, answer))
+    results = read_results(tmp_path)
+    chosen = results.selection("mine", "global")
+    assert chosen[:6].tolist() == [1.0, 0.0, 0.5, 0.5, 1.0, 0.0]
+    assert np.isnan(chosen[6])
+    assert np.nanmean(chosen) == pytest.approx((1 + 0 + 0.5 + 0.5 + 1 + 0 + 1) / 7)
+    assert np.isnan(results.selection("mine", "local")).all()
+
+
+def test_the_change_counts_changed_phrases_or_all_of_them_as_the_paper_does(tmp_path: Path, rows: list[Row]) -> None:
+    def level(condition: str, target: str, measure: str, instance: int) -> float:
+        return 0.8 - 0.1 * instance / 8 - (0.4 if condition == "swap-sides" else 0.0)
+
+    write_model(tmp_path, "mine", score_rows(rows, level), answer_rows(rows, nothing))
+    results = read_results(tmp_path)
+    told = [row["asked_swap_sides"] is not None for row in rows]
+    assert told == [False, True, True, False, True, True, False, True]
+    changed = results.change("mine", SWAP, "auroc")
+    assert np.isnan(changed).tolist() == [not each for each in told]
+    assert np.nanmean(changed) == pytest.approx(-0.4, abs=1e-6)
+    assert results.change("mine", SWAP, "auroc", how="as in the paper").mean() == pytest.approx(-0.4 * 5 / 8, abs=1e-6)
+
+
+def test_swapped_conditions_are_counted_from_the_synthetic_sentence(tmp_path: Path, rows: list[Row]) -> None:
+    levels = {"none": 0.9, "synthetic": 0.7, "synthetic-swapped": 0.6}
+    write_model(
+        tmp_path, "mine", score_rows(rows, lambda condition, *_: levels.get(condition, 0.5)), answer_rows(rows, nothing)
+    )
+    swapped = next(one for one in PERTURBATIONS if one.name == "synthetic-swapped")
+    assert np.nanmean(read_results(tmp_path).change("mine", swapped, "auroc")) == pytest.approx(-0.1, abs=1e-6)
+
+
+def test_a_moved_target_is_counted_from_its_own_kind(tmp_path: Path, rows: list[Row]) -> None:
+    levels = {"regions": 0.6, "regions-random": 0.5, "exact": 0.9, "exact-random": 0.4}
+    write_model(
+        tmp_path, "mine", score_rows(rows, lambda c, target, *_: levels.get(target, 0.5)), answer_rows(rows, nothing)
+    )
+    results = read_results(tmp_path)
+    boxes = next(one for one in PERTURBATIONS if one.name == "random-boxes")
+    assert np.nanmean(results.change("mine", boxes, "auroc")) == pytest.approx(-0.1, abs=1e-6)
+    assert np.nanmean(results.change("mine", boxes, "auroc", "exact")) == pytest.approx(-0.5, abs=1e-6)
+
+
+def test_the_peaks_side_is_held_against_the_exact_targets(tmp_path: Path, rows: list[Row]) -> None:
+    write_model(tmp_path, "mine", score_rows(rows, flat), answer_rows(rows, nothing))  # every peak lies on the left
+    found = read_results(tmp_path).peak_on_side("mine")
+    assert [row["exact_side"] for row in rows[:4]] == ["left", "right", "left", "none"]
+    assert found[:3].tolist() == [1.0, 0.0, 1.0]
+    assert np.isnan(found[3])
+
+
+def test_tables_show_the_first_seed_of_each_variant(tmp_path: Path, rows: list[Row]) -> None:
+    for slug, variant, order in (("b-seed2", "b", 3), ("b", "b", 4), ("a", "a", 1), ("c-seed2", "c", 5)):
+        plain_model(tmp_path, rows, slug, 0.1, variant=variant, order=order)
+    results = read_results(tmp_path)
+    assert [model.slug for model in results.rows] == ["a", "b", "c-seed2"]
+    assert [model.slug for model in results.seeds("b")] == ["b", "b-seed2"]

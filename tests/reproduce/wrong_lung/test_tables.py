@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rightlung.reproduce.wrong_lung.estimates import Estimator, Sureness
+from rightlung.reproduce.wrong_lung.published import PAPER_COLUMN
+from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, read_results
+from rightlung.reproduce.wrong_lung.tables import (
+    NOT_COMPARABLE,
+    Measured,
+    Table,
+    change_tables,
+    own_tables,
+    paper_tables,
+    training_table,
+)
+from rightlung.scoring.statistics import bootstrap
+from tests.reproduce.wrong_lung.folders import Row, instance_rows, plain_model, write_instances
+
+CURVE = [[0, 4.0, None], [100, 2.0, 0.3], [200, float("nan"), 0.4], [300, 1.0, 0.5]]
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return instance_rows(60)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> Measured:
+    folder = tmp_path_factory.mktemp("tables")
+    write_instances(folder, rows)
+    training = {
+        "steps": 2000, "stopped_early": False, "plateau": False, "images": 64_000, "seconds": 12.4, "device": "cpu",
+        "curve": CURVE,
+    }  # fmt: skip
+    plain_model(folder, rows, "retrained", 0.08, name="Retrained", order=1, training=training)
+    plain_model(folder, rows, "retrained-seed2", 0.10, 2, variant="retrained", name="Retrained", seed=2, order=2)
+    plain_model(folder, rows, "thirty-shot", 0.2, name="+30-shot", order=3)
+    plain_model(folder, rows, "uniter", 0.4, name="UNITER", comparable=False, order=4)
+    plain_model(folder, rows, "prior", 0.3, name="prior", group="reference", order=9)
+    results = read_results(folder)
+    return Measured(results, Estimator(results.instances.clusters, Sureness(resamples=300)))
+
+
+@pytest.fixture(scope="module")
+def tables(measured: Measured) -> dict[str, Table]:
+    made = [*paper_tables(measured), *own_tables(measured)]
+    made += [table for target in ("regions", "exact") for table in change_tables(measured, target)]
+    assert len({table.name for table in made}) == len(made)
+    return {table.name: table for table in made}
+
+
+def test_every_row_has_a_cell_for_every_heading(tables: dict[str, Table]) -> None:
+    for table in tables.values():
+        assert {len(row) for row in table.rows} == {len(table.header)}
+
+
+def test_all_tables_of_the_paper_are_there(tables: dict[str, Table]) -> None:
+    wanted = {"t1", "t2", "t3", "t4", "t6", "t7-auroc", "t7-average_precision", "t8", "t9", "t10"}
+    wanted |= {f"{name}-{share}" for name in ("t11", "t12") for share in (5, 10, 30)}
+    assert wanted <= set(tables)
+
+
+def test_a_number_is_the_mean_with_the_bootstraps_interval(measured: Measured, tables: dict[str, Table]) -> None:
+    results = measured.results
+    values = results.within(results.score("thirty-shot", "auroc", "exact"), "one-lung")
+    expected = bootstrap(values, clusters=results.instances.clusters, resamples=300)
+    line = next(row for row in tables["t7-exact-auroc"].rows if row[0].text == "+30-shot, real")
+    heading = [heading.text for heading in tables["t7-exact-auroc"].header].index("One Lung")
+    cell = line[heading]
+    assert cell.text == f"{100 * float(np.nanmean(values)):.1f}"
+    assert cell.detail == f"{100 * expected.low:.1f} to {100 * expected.high:.1f}"
+
+
+def test_the_papers_figure_stands_beside_ours_under_its_own_heading(tables: dict[str, Table]) -> None:
+    table = tables["t4"]
+    at = [heading.text for heading in table.header].index("Abnormal, global") + 1
+    assert table.header[at].text == PAPER_COLUMN == "paper (MIMIC-CXR/ImaGenome: other data)"
+    assert {row[0].text: row[at].text for row in table.rows} == {
+        "Retrained": "86.4", "+30-shot": "83.6", "UNITER *": "70.7", "prior": "–"
+    }  # fmt: skip
+
+
+def test_synthetic_rows_stand_beside_the_papers_synthetic_figures(tables: dict[str, Table]) -> None:
+    line = next(row for row in tables["t7-auroc"].rows if row[0].text == "+30-shot, synthetic")
+    assert [cell.text for cell in line if cell.kind == "paper"] == ["68.38", "73.14", "67.92", "66.26"]
+
+
+def test_table_1_is_set_beside_gloria(tables: dict[str, Table]) -> None:
+    (line,) = tables["t1"].rows
+    assert [cell.text for cell in line if cell.kind == "paper"] == ["69.07", "51.68", "3.79", "6.69", "20.10"]
+
+
+def test_what_is_not_comparable_is_marked_and_never_best(tables: dict[str, Table]) -> None:
+    best: set[str] = set()
+    for table in tables.values():
+        labels = [row[0].text for row in table.rows if "UNITER" in row[0].text]
+        assert all(label.startswith("UNITER *") for label in labels)
+        if labels:
+            assert NOT_COMPARABLE in table.notes
+        best |= {row[0].text for row in table.rows for cell in row if cell.best}
+    assert best
+    assert all("30-shot" in label or "Retrained" in label for label in best)
+    scores = {row[0].text: float(row[1].text) for row in tables["t3"].rows}
+    assert scores["UNITER *"] == max(scores.values())  # it is highest, and yet not bold
+
+
+def test_only_the_first_seed_stands_in_a_table(tables: dict[str, Table]) -> None:
+    assert [row[0].text for row in tables["t3"].rows] == ["Retrained", "+30-shot", "UNITER *", "prior"]
+    ((variant, seeds, auroc, *_),) = tables["seeds"].rows
+    assert (variant.text, seeds.text) == ("Retrained", "2")
+    each = auroc.value["seeds"]
+    assert auroc.value["mean"] == pytest.approx(sum(each.values()) / 2)
+    assert auroc.value["spread"] == pytest.approx(abs(each["retrained"] - each["retrained-seed2"]) / 2**0.5)
+
+
+def test_changes_say_how_many_phrases_were_changed(tables: dict[str, Table], rows: list[Row]) -> None:
+    inside = [row for row in rows if row["one_lung"]]
+    changed = sum(row["asked_swap_sides"] is not None for row in inside)
+    assert f"Swap Left Right {changed} of {len(inside)}" in tables["changes-regions"].caption
+    headings = [heading.text for heading in tables["changes-regions"].header]
+    line = tables["changes-regions"].rows[0]
+    ours, papers = (
+        line[headings.index(f"Swap Left Right, One Lung{end}")].value["estimate"] for end in ("", ": as in the paper")
+    )
+    assert papers == pytest.approx(ours * changed / len(inside))
+
+
+def test_the_difference_to_the_prior_is_paired(measured: Measured, tables: dict[str, Table]) -> None:
+    results = measured.results
+    ours, prior = (
+        results.within(results.score(slug, "pointing", "exact"), "one-lung") for slug in ("thirty-shot", "prior")
+    )
+    line = next(row for row in tables["one-lung-exact"].rows if row[0].text == "+30-shot")
+    assert line[2].value["estimate"] == pytest.approx(np.nanmean(ours - prior))
+    itself = next(row for row in tables["one-lung-exact"].rows if row[0].text == "prior")
+    assert itself[2].text == "–"
+
+
+def test_the_untold_side_is_that_of_phrases_without_a_side_word(measured: Measured, tables: dict[str, Table]) -> None:
+    wanted = [not row["names_side"] and row["exact_side"] in ("left", "right") for row in instance_rows(60)]
+    line = next(row for row in tables["side-untold"].rows if row[0].text == "Retrained")
+    assert line[1].value["phrases"] == sum(wanted)
+
+
+def test_how_training_ended_is_said(measured: Measured) -> None:
+    table = training_table(measured.results)
+    assert table is not None
+    (line,) = table.rows
+    assert [cell.text for cell in line[:7]] == [
+        "Retrained", "1", "2,000", "64,000", "12", "cpu", "stopped before a plateau"
+    ]  # fmt: skip
+    assert line[7].value == [(0.0, 4.0), (100.0, 2.0), (300.0, 1.0)]
+
+
+def test_each_perturbation_has_the_subset_of_the_paper() -> None:
+    assert {one.name: one.subset for one in PERTURBATIONS[:5]} == {
+        "swap-sides": "one-lung", "shuffle": "mdrb", "random-sentence": "abnormal", "random-boxes": "abnormal",
+        "synthetic-swapped": "abnormal",
+    }  # fmt: skip
+
+
+def test_a_finding_of_few_patients_is_not_shown(tmp_path: Path) -> None:
+    found = instance_rows(60)
+    found[0]["findings"] = ["nodule"]
+    write_instances(tmp_path, found)
+    plain_model(tmp_path, found, "retrained", 0.1)
+    results = read_results(tmp_path)
+    made = {table.name: table for table in own_tables(Measured(results, Estimator(results.instances.clusters)))}
+    labels = [row[0].text for row in made["findings-pointing"].rows]
+    assert [label.split(" (")[0] for label in labels] == ["consolidation", "pleural effusion"]
+    assert "1 rarer findings are not shown." in made["findings-pointing"].notes
