@@ -26,7 +26,7 @@ def run(paper: str, plan: Plan, at_once: int, page: bool, json: bool) -> None:
 
     command = shlex.join(["rightlung", *sys.argv[1:]])
     with stages() as tell:
-        files = reproduce(plan, at_once=at_once, page=page, commands=(command,), tell=tell)
+        files = reproduce(plan, at_once=at_once, page=page, commands=(command,), tell=tell, say=say)
     if json:
         print_json({"files": [str(path) for path in files], "note": NOT_A_MEDICAL_DEVICE})
         return

@@ -6,17 +6,11 @@ import numpy as np
 import pytest
 
 from rightlung.reproduce.wrong_lung.estimates import Estimator, Sureness
+from rightlung.reproduce.wrong_lung.own_tables import models_table, own_tables, training_table
+from rightlung.reproduce.wrong_lung.paper_tables import change_tables, paper_tables
 from rightlung.reproduce.wrong_lung.published import PAPER_COLUMN
 from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, read_results
-from rightlung.reproduce.wrong_lung.tables import (
-    NOT_COMPARABLE,
-    Measured,
-    Table,
-    change_tables,
-    own_tables,
-    paper_tables,
-    training_table,
-)
+from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Measured, Table
 from rightlung.scoring.statistics import bootstrap
 from tests.reproduce.wrong_lung.folders import Row, instance_rows, plain_model, write_instances
 
@@ -154,6 +148,15 @@ def test_how_training_ended_is_said(measured: Measured) -> None:
         "Retrained", "1", "2,000", "64,000", "12", "cpu", "stopped before a plateau"
     ]  # fmt: skip
     assert line[7].value == [(0.0, 4.0), (100.0, 2.0), (300.0, 1.0)]
+
+
+def test_every_variant_is_described_once_with_its_seeds(measured: Measured) -> None:
+    table = models_table(measured.results)
+    assert table is not None
+    assert [(row[0].text, row[3].text) for row in table.rows] == [
+        ("Retrained", "1, 2"), ("+30-shot", "1"), ("UNITER *", "1"), ("prior", "1")
+    ]  # fmt: skip
+    assert NOT_COMPARABLE in table.notes
 
 
 def test_each_perturbation_has_the_subset_of_the_paper() -> None:

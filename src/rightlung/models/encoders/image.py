@@ -6,6 +6,7 @@ several added up on the finest of them, so that small findings keep their place 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -87,7 +88,7 @@ class ImageEncoder(nn.Module):
         self.grid = (int(chosen[0][2]), int(chosen[0][3]))
         self.region_projections = nn.ModuleList(nn.Conv2d(int(shape[1]), dimension, 1) for shape in chosen)
         self.whole_projection = nn.Linear(int(pooled.shape[1]), dimension)
-        self.position = nn.Parameter(0.02 * torch.randn(dimension, *self.grid)) if config.positions else None
+        self.position = nn.Parameter(_smooth_positions(dimension, self.grid)) if config.positions else None
 
     def forward(self, images: Tensor) -> ImageEmbeddings:
         """Encode images (n, 1, size, size) in 0 to 1."""
@@ -116,6 +117,16 @@ class ImageEncoder(nn.Module):
         maps = answer.reshaped_hidden_states if self.config.kind == "swin" else answer.hidden_states
         by_resolution: dict[int, Tensor] = {features.shape[2]: features for features in maps}
         return list(by_resolution.values()), answer.pooler_output.flatten(1)
+
+
+def _smooth_positions(dimension: int, grid: tuple[int, int], waves: int = 4, size: float = 0.1) -> Tensor:
+    """Return a vector for each cell, (d, rows, cols), by chance but alike for neighbours: slow waves across the image."""
+    rows, columns = (
+        torch.cos(torch.arange(waves)[:, None] * math.pi * (torch.arange(length) + 0.5) / length) for length in grid
+    )
+    weights = torch.randn(dimension, waves, waves)
+    weights[:, 0, 0] = 0.0  # the same everywhere says nothing about where
+    return size * torch.einsum("dij,ir,jc->drc", weights, rows, columns)
 
 
 def _backbone(config: ImageEncoderConfig) -> tuple[PreTrainedModel, int]:

@@ -48,8 +48,8 @@ def chosen_examples(instances: Instances, count: int = COUNT) -> list[Instance]:
     return found
 
 
-def keep_examples(model: object, instances: Instances, folder: Path) -> None:
-    """Ask a model the examples and keep its maps in ``folder``."""
+def keep_examples(model: object, instances: Instances, folder: Path) -> dict[str, Any]:
+    """Ask a model the examples, keep its maps in ``folder``, and return how large they are, for ``about.json``."""
     kept: list[dict[str, Any]] = []
     for instance in chosen_examples(instances):
         for condition in CONDITIONS:
@@ -62,7 +62,7 @@ def keep_examples(model: object, instances: Instances, folder: Path) -> None:
                     0
                 ]
             else:
-                return
+                return {}
             heatmap = grounding.heatmap
             if heatmap is None:
                 continue
@@ -74,6 +74,7 @@ def keep_examples(model: object, instances: Instances, folder: Path) -> None:
                 "abstention": round(float(heatmap.abstention), 6),
             })  # fmt: skip
     write_json(folder / "examples.json", {"maps": kept})
+    return {"grid": [len(kept[0]["values"]), len(kept[0]["values"][0])]} if kept else {}
 
 
 def draw_examples(instances: Instances, models: Sequence[str] = ()) -> list[tuple[str, str]]:

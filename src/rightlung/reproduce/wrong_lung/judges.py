@@ -271,7 +271,7 @@ def divergence_order(view: View, target: str) -> Judgement:
 
 
 def cells(view: View, variant: str) -> int | None:
-    """Return how many cells a model's own map has, as its ``sees`` says: ``cells``, or ``grid`` as rows and columns."""
+    """Return how many cells a model's own map has, as its ``sees`` says: ``cells``, or ``grid`` (rows, columns)."""
     model = view.model(variant)
     sees = (model.about.get("sees") or {}) if model is not None else {}
     if isinstance(sees.get("cells"), int):

@@ -12,34 +12,18 @@ from rightlung import __version__
 from rightlung.reproduce.wrong_lung.claims import Judged, after_holm, judge_all
 from rightlung.reproduce.wrong_lung.figures import Drawing, change_figures, correlation_figures
 from rightlung.reproduce.wrong_lung.judging import FAILS, HOLDS, NOT_SHOWN, UNKNOWN
+from rightlung.reproduce.wrong_lung.own_tables import models_table, own_tables, training_table
+from rightlung.reproduce.wrong_lung.paper_tables import change_tables, paper_tables
 from rightlung.reproduce.wrong_lung.published import published
 from rightlung.reproduce.wrong_lung.results import CONDITIONS, MOVED_TARGETS, TARGETS, Results, variants_missing
-from rightlung.reproduce.wrong_lung.tables import (
-    Measured,
-    Table,
-    change_tables,
-    own_tables,
-    paper_tables,
-    training_table,
-)
+from rightlung.reproduce.wrong_lung.tables import Measured, Table
+from rightlung.reproduce.wrong_lung.variants import VARIANTS
 
 TITLE = "“That’s the Wrong Lung!” again"
-EXPECTED = {
-    "retrained": "Retrained (one softmax)",
-    "retrained-two-softmaxes": "Retrained, two softmaxes",
-    "word-masking": "+Word Masking",
-    "clinical-masking": "+Clinical Masking",
-    "no-attn": "+No Attn",
-    "abnormal": "+Abnormal",
-    "thirty-shot": "+30-shot",
-    "thirty-shot-exact": "+30-shot, exact masks",
-    "rand-sents": "+Rand Sents",
-    "uniter": "UNITER",
-    "sided": "+Sided",
-    "prior": "image-blind prior",
-}
+EXPECTED = {**{variant.slug: variant.name for variant in VARIANTS}, "prior": "the image-blind location prior"}
 """The variants that a whole experiment has, in their order."""
 
+MOST_PROBLEMS = 20
 VERDICTS = (HOLDS, FAILS, NOT_SHOWN, UNKNOWN)
 _TARGET_WORDS = {"regions": "region boxes", "exact": "exact masks"}
 OTHER_DATA = (
@@ -140,16 +124,22 @@ def _facts(measured: Measured) -> dict[str, str]:
         "patients": f"{len(set(instances.clusters.tolist())):,}",
         "instances (a study and one of its phrases)": f"{len(instances):,}",
         "subsets": subsets,
-        "with an exact mask": f"{int(instances.flags['has_exact'].sum()):,}",
+        "with an exact target": f"{int(instances.flags['has_exact'].sum()):,}",
         "models": f"{len(results.rows)} variants, {len(results.models)} with all seeds",
-        "seeds of the models": ", ".join(
-            f"{model.slug} {model.seed}" for model in results.models if model.seed is not None
-        )
-        or "not given",
+        "seeds of the models": _seeds(results),
         "intervals": f"{100 * sure.level:g} %, patients resampled {sure.resamples:,} times (BCa), seed {sure.seed}; "
         "each for its own comparison",
         "rightlung": __version__,
     }
+
+
+def _seeds(results: Results) -> str:
+    """Return the seeds of each variant, those of the same seeds together."""
+    variants: dict[str, list[str]] = {}
+    for row in results.rows:
+        seeds = " ".join(str(model.seed) for model in results.seeds(row.variant) if model.seed is not None)
+        variants.setdefault(seeds or "none given", []).append(row.variant)
+    return "; ".join(f"{seeds}: {', '.join(names)}" for seeds, names in variants.items()) or "no model is there"
 
 
 def _size(size: Any) -> str:
@@ -166,6 +156,10 @@ def _absent(results: Results) -> list[str]:
         *((condition, target) for condition in CONDITIONS for target in TARGETS),
         *(("none", target) for target in MOVED_TARGETS),
     ]
+    problems = [str(problem) for problem in results.instances.about.get("problems") or ()]
+    said += [f"While preparing: {problem}" for problem in problems[:MOST_PROBLEMS]]
+    if len(problems) > MOST_PROBLEMS:
+        said.append(f"… and {len(problems) - MOST_PROBLEMS} more problems, in instances.json.")
     for model in results.models:
         lacking = [f"{condition}/{target}" for condition, target in wanted if (condition, target) not in model.scores]
         if lacking:
@@ -242,13 +236,15 @@ def holm_words(judged: Judged, target: str) -> str:
 
 
 def _sections(measured: Measured) -> list[Section]:
+    if not measured.results.models:
+        return []
     tables = {table.name: table for table in paper_tables(measured)}
     own = {table.name: table for table in own_tables(measured)}
     seeds = own.pop("seeds", None)
     changes: list[Table | Drawing] = []
     for target in ("regions", "exact"):
         changes += [*change_figures(measured, target), *change_tables(measured, target)]
-    training = training_table(measured.results)
+    models, training = models_table(measured.results), training_table(measured.results)
     quotes = {quote.what: quote.value for quote in published().quotes}
     radiologist = (
         "The paper's radiologist gave GLoRIA's maps "
@@ -294,7 +290,7 @@ def _sections(measured: Measured) -> list[Section]:
                 tuple(correlation_figures(measured)),
             ),
             Section(
-                "training", "Training and seeds", "", tuple(part for part in (training, seeds) if part is not None)
+                "training", "Models, training and seeds", "", tuple(part for part in (models, training, seeds) if part)
             ),
         )
         if section.parts

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core import InputError
-from rightlung.reproduce.wrong_lung.published import SUBSETS
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -453,6 +452,3 @@ def variants_missing(results: Results, expected: Mapping[str, str]) -> Iterator[
     for slug, name in expected.items():
         if slug not in there:
             yield name
-
-
-__all__ = ["SUBSETS", "Instances", "Model", "Perturbation", "Results", "read_results", "variants_missing"]

@@ -28,15 +28,15 @@ import torch
 
 from rightlung.core import InputError
 from rightlung.models.registry import load
-from rightlung.phantom.source import PhantomSource
 from rightlung.reproduce.wrong_lung.examples import draw_examples, keep_examples
 from rightlung.reproduce.wrong_lung.files import read_json, write_json
 from rightlung.reproduce.wrong_lung.instances import Instances, prepare
 from rightlung.reproduce.wrong_lung.measuring import is_measured, measure
 from rightlung.reproduce.wrong_lung.page import write_page
 from rightlung.reproduce.wrong_lung.prior_row import measure_prior
+from rightlung.reproduce.wrong_lung.rehearsal import check_known, measure_known
 from rightlung.reproduce.wrong_lung.variants import BY_SLUG, Job, jobs
-from rightlung.studies import open_source
+from rightlung.studies.sources import parse_address
 from rightlung.training.loop import Machine, train
 from rightlung.training.recipe import Recipe, read_recipe
 from rightlung.training.watching import Progress, Row, read_log
@@ -82,7 +82,13 @@ class Plan:
 
 
 def reproduce(
-    plan: Plan, *, at_once: int = 1, page: bool = True, commands: Sequence[str] = (), tell: Tell = lambda *_: None
+    plan: Plan,
+    *,
+    at_once: int = 1,
+    page: bool = True,
+    commands: Sequence[str] = (),
+    tell: Tell = lambda *_: None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> list[Path]:
     """Do all that is not done yet, and return the files of the page (none without ``page``).
 
@@ -98,6 +104,10 @@ def reproduce(
         progress=lambda done, total: tell("preparing instances", done, total),
     )
     _measure_priors(plan, instances, tell)
+    if plan.quick:
+        measure_known(instances, plan.out, plan.device)
+        for sentence in check_known(plan.out):
+            say(sentence)
     for name in plan.models:
         _measure_own(plan, instances, name, tell)
     if at_once > 1 and len(wanted) > 1:
@@ -126,7 +136,7 @@ def work_off(plan: Plan, job: Job, instances: Instances, tell: Tell) -> None:
     outcome = train(recipe, run, resume=True, machine=plan.machine, progress=Progress())
     about = job.about() | {"training": _training(asdict(outcome), read_log(run / "log.csv"), recipe)}
     model = load(outcome.model, plan.device)
-    keep_examples(model, instances, folder)
+    about["sees"] = keep_examples(model, instances, folder)
     measure(
         model,
         instances,
@@ -178,14 +188,14 @@ def _quick_changes(few_shots: bool, boxes: bool) -> list[str]:
 
 
 def _check_sources(plan: Plan) -> None:
-    """Refuse to mix made-up and one's own studies by an oversight, and say what is missing before anything is done."""
-    own = [name for name in ("source", "train", "validation") if getattr(plan, name) is not None]
-    if own and not plan.quick:
-        for name in ("train", "validation"):
-            if getattr(plan, name) is None and not isinstance(open_source(plan.measured_on), PhantomSource):
-                raise InputError(
-                    f"--source {plan.source} is not made up, so --{name} must name what the variants learn from, too"
-                )
+    """Say before anything is done that variants cannot learn from made-up studies what is asked of others."""
+    if plan.source is None or parse_address(plan.source).scheme == "phantom" or plan.only == ("none",):
+        return
+    for name in ("train", "validation"):
+        if getattr(plan, name) is None:
+            raise InputError(
+                f"--source {plan.source} is not made up, so --{name} must name what the variants learn from, too"
+            )
 
 
 def _measure_priors(plan: Plan, instances: Instances, tell: Tell) -> None:
@@ -218,11 +228,11 @@ def _measure_own(plan: Plan, instances: Instances, name: str, tell: Tell) -> Non
     if is_measured(folder, instances):
         return
     model = load(name, plan.device)
-    about = {
+    about: dict[str, Any] = {
         "slug": slug, "variant": slug, "name": name, "group": "reference", "comparable": True, "seed": None,
         "order": 2000, "note": "a model of one's own", "training": None,
     }  # fmt: skip
-    keep_examples(model, instances, folder)
+    about["sees"] = keep_examples(model, instances, folder)
     measure(
         model,
         instances,

@@ -1,0 +1,253 @@
+"""The tables that the paper does not have: exact targets beside the prior, another image, findings, seeds, training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from rightlung.audit.summary import metric_name
+from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, Floats, Model, Results
+from rightlung.reproduce.wrong_lung.tables import (
+    NOT_COMPARABLE,
+    SUBSET_TITLES,
+    Cell,
+    Column,
+    Heading,
+    Measured,
+    Row,
+    Table,
+    cell,
+    changes,
+    grid,
+    model_row,
+    signed_number,
+    text_cell,
+)
+
+FEW_PATIENTS = 5
+FINDINGS_SHOWN = 14
+CHOSEN = ("retrained", "word-masking", "no-attn", "abnormal", "thirty-shot", "sided", "prior")
+"""The models whose results by finding are shown."""
+
+
+def own_tables(measured: Measured) -> Iterator[Table]:
+    """Make the tables that the paper does not have."""
+    results = measured.results
+    rows = [model_row(model) for model in results.rows]
+    one_lung = partial(_pointing, results)
+    yield _beside(
+        measured, "one-lung-exact", "Pointing on One Lung, against exact masks",
+        "Share of phrases about one lung whose peak lies inside the exact mask, in percent, beside the image-blind "
+        "prior and Retrained on the same phrases.",
+        rows, one_lung,
+    )  # fmt: skip
+    without = ~results.instances.flags["names_side"]
+    yield _beside(
+        measured, "side-untold", "The side that no word gives away",
+        "Share of peaks on the finding's side, in percent, over phrases about a finding on one side whose words do not "
+        "name it: only the image can tell.",
+        rows, lambda slug: results.within(results.peak_on_side(slug), without),
+    )  # fmt: skip
+    yield _beside(
+        measured, "side-told", "The side that the words name",
+        "Share of peaks on the finding's side, in percent, over phrases whose words name the side.",
+        rows, lambda slug: results.within(results.peak_on_side(slug), ~without), folded=True,
+    )  # fmt: skip
+    exchange = next(found for found in PERTURBATIONS if found.name == "exchange-image")
+    yield grid(
+        measured, "exchange", "Another patient's image shown",
+        "Change against the target of the phrase's own image, in percentage points. A model that looks loses; one that "
+        "only reads keeps what it has.",
+        rows, [
+            Column(
+                f"{metric_name(measure)}, {target}, {SUBSET_TITLES[subset]}",
+                partial(changes, results, exchange, subset, target, "changed", measure), signed=True,
+            )
+            for measure, target, subset in (
+                ("auroc", "regions", "abnormal"), ("auroc", "exact", "abnormal"),
+                ("average_precision", "exact", "abnormal"), ("pointing", "exact", "abnormal"),
+                ("pointing", "exact", "one-lung"),
+            )
+        ],
+    )  # fmt: skip
+    for measure, target in (("auroc", "regions"), ("pointing", "exact")):
+        found = _by_finding(measured, measure, target)
+        if found is not None:
+            yield found
+    if (seeds := _seeds(measured)) is not None:
+        yield seeds
+
+
+def _pointing(results: Results, slug: str) -> Floats:
+    return results.within(results.score(slug, "pointing", "exact"), "one-lung")
+
+
+def _beside(
+    measured: Measured,
+    name: str,
+    title: str,
+    caption: str,
+    rows: Sequence[Row],
+    values: Callable[[str], Floats],
+    folded: bool = False,
+) -> Table:
+    """Make a table of one quantity with its paired differences to the prior and to Retrained."""
+    results = measured.results
+    made = grid(measured, name, title, caption, rows, [Column("share", lambda row: values(row.model), ranked=True)])
+    header, lines = list(made.header), [list(line) for line in made.rows]
+    for slug, said in (("prior", "minus the prior's"), ("retrained", "minus Retrained's")):
+        if results.model(slug) is None:
+            continue
+        header.append(Heading(said))
+        differences = measured.estimator.means([values(row.model) - values(slug) for row in rows])
+        for row, line, found in zip(rows, lines, differences, strict=True):
+            line.append(Cell("–") if row.model == slug else cell(found, signed=True))
+    return Table(name, title, caption, tuple(header), tuple(map(tuple, lines)), made.notes, folded)
+
+
+def _by_finding(measured: Measured, measure: str, target: str) -> Table | None:
+    results = measured.results
+    models = [model for model in results.rows if model.variant in CHOSEN] or list(results.rows[: len(CHOSEN)])
+    flags: dict[str, Any] = {}
+    for place, findings in enumerate(results.instances.findings):
+        for finding in findings:
+            flags.setdefault(finding, np.zeros(len(results.instances), dtype=bool))[place] = True
+    patients = {name: len(set(results.instances.clusters[inside].tolist())) for name, inside in flags.items()}
+    enough = [name for name in flags if patients[name] >= FEW_PATIENTS]
+    listed = sorted(enough, key=lambda name: (-patients[name], name))
+    if not listed or not models:
+        return None
+    shown = listed[:FINDINGS_SHOWN]
+    rows = [Row(f"{name} ({patients[name]:,} patients)", name) for name in shown]
+
+    def column(model: Model) -> Column:
+        values = results.score(model.slug, measure, target)
+        return Column(model.label, lambda row: results.within(values, flags[row.model]))
+
+    rest = len(flags) - len(shown)
+    note = [f"{rest} rarer findings are not shown."] if rest else []
+    if any(not model.comparable for model in models):
+        note.append(NOT_COMPARABLE)
+    against = "region boxes" if target == "regions" else "exact masks"
+    return grid(
+        measured, f"findings-{measure}", f"By finding: {metric_name(measure)} against {against}",
+        "In percent; a phrase counts for each finding it says is there.",
+        rows, [column(model) for model in models], first="finding", notes=note, folded=measure != "pointing",
+    )  # fmt: skip
+
+
+def _seeds(measured: Measured) -> Table | None:
+    results = measured.results
+    swap = PERTURBATIONS[0]
+    quantities: tuple[tuple[str, Callable[[str], Floats], bool], ...] = (
+        ("AUROC, regions, All", lambda slug: results.score(slug, "auroc"), False),
+        ("pointing, exact, One Lung", partial(_pointing, results), False),
+        (
+            "change of AUROC, exact, One Lung, sides swapped",
+            lambda slug: results.within(results.change(slug, swap, "auroc", "exact"), "one-lung"),
+            True,
+        ),
+        ("selection, global, All", lambda slug: results.selection(slug, "global"), False),
+    )
+    lines = []
+    for row in results.rows:
+        models = results.seeds(row.variant)
+        if len(models) < 2:
+            continue
+        line = [text_cell(row.label), text_cell(f"{len(models)}")]
+        for _, values, signed in quantities:
+            means = np.array([_plain_mean(values(model.slug)) for model in models])
+            if np.isnan(means).any():
+                line.append(Cell("–"))
+                continue
+            spread = float(means.std(ddof=1))
+            each = {model.slug: float(mean) for model, mean in zip(models, means, strict=True)}
+            mean = float(means.mean())
+            low, high = (signed_number(100 * float(end), 1, signed) for end in (means.min(), means.max()))
+            value = {"mean": mean, "spread": spread, "seeds": each}
+            line.append(Cell(signed_number(100 * mean, 1, signed), f"±{100 * spread:.1f}; {low} to {high}", value))
+        lines.append(tuple(line))
+    if not lines:
+        return None
+    header = (Heading("variant", "text"), Heading("seeds", "text"), *(Heading(name) for name, _, _ in quantities))
+    caption = "Mean over the seeds, its standard deviation, and the lowest and highest seed; percent or points."
+    return Table("seeds", "Seeds", caption, header, tuple(lines))
+
+
+def _plain_mean(values: Floats) -> float:
+    there = values[~np.isnan(values)]
+    return float(there.mean()) if len(there) else math.nan
+
+
+def training_table(results: Results) -> Table | None:
+    """Make the table of how each model was trained; ``None`` where no model says."""
+    lines = []
+    for model in results.models:
+        training = model.training
+        if not training:
+            continue
+        plateau = training.get("plateau")
+        ended = {True: "plateau", False: "stopped before a plateau", None: "not known"}[plateau]
+        if training.get("stopped_early"):
+            ended += ", stopped early"
+        seed = "–" if model.seed is None else str(model.seed)
+        lines.append(
+            (
+                text_cell(model.label),
+                Cell(seed, value=model.seed, kind="text"),
+                *(_count(training.get(name)) for name in ("steps", "images", "seconds")),
+                text_cell(str(training.get("device") or "–")),
+                text_cell(ended),
+                Cell("", value=curve(training), kind="curve"),
+            )
+        )
+    if not lines:
+        return None
+    header = (
+        Heading("model", "text"), Heading("seed", "text"), Heading("steps"), Heading("images"), Heading("seconds"),
+        Heading("device", "text"), Heading("how it ended", "text"), Heading("validation loss over steps", "curve"),
+    )  # fmt: skip
+    caption = "A run that stopped before a plateau says less about its recipe than about its budget."
+    return Table("training", "Training", caption, header, tuple(lines))
+
+
+def _count(value: Any) -> Cell:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        return Cell("–")
+    return Cell(f"{value:,.0f}", value=value)
+
+
+def curve(training: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Return the steps and losses of a validation curve, without what is no number."""
+    points = []
+    for entry in training.get("curve") or ():
+        step, loss = entry[0], entry[1]
+        if isinstance(step, int | float) and isinstance(loss, int | float) and math.isfinite(loss):
+            points.append((float(step), float(loss)))
+    return points
+
+
+def models_table(results: Results) -> Table | None:
+    """Make the table of what each model is; ``None`` where there is none."""
+    groups = {"paper": "of the paper", "ours": "ours", "reference": "for reference"}
+    lines = [
+        (
+            text_cell(model.label),
+            text_cell(groups[model.group]),
+            text_cell(model.note or "–"),
+            text_cell(", ".join(str(one.seed) for one in results.seeds(model.variant) if one.seed is not None) or "–"),
+            text_cell(str(model.about.get("weights") or "–")[:12]),
+        )
+        for model in results.rows
+    ]
+    if not lines:
+        return None
+    header = tuple(Heading(text, "text") for text in ("model", "whose", "what it is", "seeds", "weights"))
+    notes = (NOT_COMPARABLE,) if any(not model.comparable for model in results.rows) else ()
+    return Table(
+        "models", "Models", "The rows of the tables, each with its first seed there.", header, tuple(lines), notes
+    )
