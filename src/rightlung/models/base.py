@@ -108,11 +108,11 @@ class TrainingBatch:
     """``n`` images with ``m`` texts about them, and ``p`` phrases asked of them, all on the training device.
 
     ``texts`` make the pairs that contrastive losses learn from: ``text_of`` is the image of each, in their order where
-    it is not given. ``phrases`` are what supervised losses learn from, and
-    may be none: each is asked of one image (``asked_of``), is to be seen there or not (``present``: 1, 0, or NaN where
-    unknown), and may have a place: ``masks`` holds the share of each cell that is the target, and ``located`` says for
-    which phrases that is known. ``boxes`` are those of the regions of each image, in fractions of the square picture, for
-    models that are shown them.
+    it is not given. ``phrases`` are what supervised losses learn from, and may be none: each is asked of one image
+    (``asked_of``), is to be seen there or not (``present``: 1, 0, or NaN where unknown), and may have a place:
+    ``masks`` holds the share of each cell that is the target, and ``located`` says for which phrases that is known.
+    ``boxes`` are those of the regions of each image, in fractions of the square picture, for models that are shown
+    them.
     """
 
     images: Tensor  # (n, 1, size, size) float32 in 0 to 1
@@ -125,7 +125,7 @@ class TrainingBatch:
     located: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))  # (p,)
     masks: Tensor = field(default_factory=lambda: torch.zeros(0, 1, 1))  # (p, rows, cols) float in 0 to 1
     most_asked: int | None = None  # at most so many phrases of one image; knowing it saves waiting for the device
-    boxes: Tensor = field(default_factory=lambda: torch.zeros(0, 0, 4))  # (n, k, 4) of regions, as `Box`; else (0, 0, 4)
+    boxes: Tensor = field(default_factory=lambda: torch.zeros(0, 0, 4))  # (n, k, 4) of regions, or (0, 0, 4)
     boxed: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.bool))  # (n, k) which of them are there
 
     def __len__(self) -> int:

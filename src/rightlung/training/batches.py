@@ -27,8 +27,6 @@ from rightlung.training.recipe import DataEntry
 
 SHUFFLED = 2_000_000
 """Studies up to which a source is shuffled; more of them (phantoms, which are alike everywhere) come in their order."""
-
-
 LEAST_EXTENT = 0.01
 """Of a region's box, either way; what is narrower has been cut off by the picture's border."""
 
@@ -144,23 +142,21 @@ class Batches:
         images = pictures.images[:, None].float() / 255
         asked = [one for _, one in words.asked]
         of = on_device(torch.tensor([image for image, _ in words.asked], dtype=torch.long), self.device)
+        flipped = on_device(torch.tensor(words.flipped), self.device)
         masks = pictures.take([(image, one.targets) for image, one in words.asked])
         if self.augmentation is not None:
-            count = self.counts[place]
-            rows = torch.arange(self.rank * count, (self.rank + 1) * count)
             generator = torch.Generator().manual_seed(step_seed(self.seed, self.name, place, number, "augmentation"))
-            total = count * self.world
+            rows, total = self._rows(place), self.counts[place] * self.world
             changes = draw_changes_alike(images.shape, self.augmentation, generator, rows, total, self.device)
             if any(words.flipped):
-                flipped = on_device(torch.tensor(words.flipped), self.device)
                 changes = replace(changes, mirrored=flipped)
             images = apply_changes(images, changes)
             if len(asked):
                 masks = move_masks(masks[:, None], changes, of)[:, 0].clamp(0.0, 1.0)
-        boxes: dict[str, Tensor] = {}
-        if self.boxes:
-            mirrored_too = self.augmentation is not None and any(words.flipped)
-            boxes = _boxes(pictures.boxes, words.flipped if mirrored_too else None)
+        elif any(words.flipped):
+            images = torch.where(flipped[:, None, None, None], images.flip(-1), images)
+            masks = torch.where(flipped[of][:, None, None], masks.flip(-1), masks)
+        boxes = _boxes(pictures.boxes, flipped) if self.boxes else {}
         facts = self.entries[place][1].facts
         present = on_device(torch.tensor([float(one.present) for one in asked]), self.device)
         placed = on_device(torch.tensor([bool(one.targets) for one in asked], dtype=torch.bool), self.device)
@@ -179,6 +175,12 @@ class Batches:
             most_asked=max(self.entries[place][0].phrases, 1),
             **boxes,
         )
+
+    def _rows(self, place: int) -> Tensor:
+        """Where this process's images lie in the joint batch, in which all mirror images come after all images."""
+        drawn = self.drawn[place]
+        first = torch.arange(self.rank * drawn, (self.rank + 1) * drawn)
+        return torch.cat([first + turn * drawn * self.world for turn in range(self.counts[place] // drawn)])
 
     def _words(self, place: int, joint: range) -> _Words:
         """Draw the words of this process's images. Each image has a stream of its own, whoever draws it."""
@@ -226,6 +228,8 @@ class Batches:
         facts = studies.facts(number)
 
         def other() -> Facts:
+            if entry.examples is not None:  # whatever else is in the batch
+                return studies.facts(stream.integer(0, len(studies) - 1))
             beside = stream.integer(joint.start, joint.stop - 1)
             return studies.facts(deck.numbers(beside, beside + 1)[0])
 
@@ -239,12 +243,10 @@ class Batches:
         return texts, phrases, stream
 
 
-def _boxes(boxes: Tensor, flipped: list[bool] | None) -> dict[str, Tensor]:
+def _boxes(boxes: Tensor, flipped: Tensor) -> dict[str, Tensor]:
     """Return the boxes of regions and which are there: known, within the picture, and of some extent."""
-    if flipped is not None:
-        x0, y0, x1, y1 = boxes.unbind(-1)
-        turned = on_device(torch.tensor(flipped), boxes.device)
-        boxes = torch.where(turned[:, None, None], torch.stack([1 - x1, y0, 1 - x0, y1], dim=-1), boxes)
+    x0, y0, x1, y1 = boxes.unbind(-1)
+    boxes = torch.where(flipped[:, None, None], torch.stack([1 - x1, y0, 1 - x0, y1], dim=-1), boxes)
     within = boxes.clamp(0.0, 1.0)
     extent = within[..., 2:] - within[..., :2]
     there = (extent > LEAST_EXTENT).all(-1)  # what is not known is NaN, and no greater than anything

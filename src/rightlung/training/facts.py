@@ -7,7 +7,7 @@ study; their masks lie elsewhere, on the training device.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -58,9 +58,7 @@ class Facts:
 
 def plain_facts(facts: Facts) -> dict[str, Any]:
     """Return facts as JSON values."""
-    told = [
-        [one.text, list(one.targets), sorted(one.positive), one.side, one.seen] for one in facts.told
-    ]  # fmt: skip
+    told = [[one.text, list(one.targets), sorted(one.positive), one.side, one.seen] for one in facts.told]
     return {
         "id": facts.id,
         "told": told,
@@ -116,6 +114,11 @@ def facts_of_scene(scene: Scene, statements: Sequence[Statement]) -> Facts:
     )
 
 
+def without_targets(facts: Facts) -> Facts:
+    """Return facts of which nobody knows where anything is."""
+    return replace(facts, told=tuple(replace(told, targets=()) for told in facts.told), targets_of={})
+
+
 def _only_side(scene: Scene, statement: Statement, positive: frozenset[str]) -> str | None:
     """Return the side on which all lesions lie that this sentence could be about, named or not."""
     alike = {
@@ -155,8 +158,11 @@ def facts_of_study(study: Study, kind: TargetKind = "exact") -> tuple[Facts, lis
             for name in positive:
                 for meant in (name, *_broader(name)):
                     targets_of.setdefault(meant, []).append(targets[0])
-        # Of a sentence whose findings nobody has noted down, nobody knows whether it tells of something.
-        seen = _tells(targets, positive) if targets or phrase.findings else None
+        # Of a sentence whose findings nobody has noted down, nobody knows whether it tells of something; the regions of
+        # a negation are where it looks, and not where something is.
+        seen = None
+        if targets or phrase.findings:
+            seen = _tells(() if kind == "regions" and phrase.findings else targets, positive)
         told.append(Told(phrase.text, targets, positive, seen=seen))
     report = "" if study.report is None else study.report.text
     if not told and report.strip():

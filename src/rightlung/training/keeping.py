@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 from pathlib import Path
 
@@ -51,14 +52,17 @@ class KeptPool:
                 facts,
                 known["problems"],
             )
-        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            if not len(pool.images) == len(pool.first) == len(pool.boxes) == len(facts):
+                raise ValueError(f"{len(pool.images)} pictures do not go with {len(facts)} studies")
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{self.path}: the pool that was kept here cannot be read ({error}); remove it") from None
         return pool
 
     def write(self, pool: Pool) -> None:
         """Keep a pool. Whoever comes second finds the same there and leaves it."""
-        partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
+        partial = self.path.with_name(f"{self.path.name}.{platform.node()}-{os.getpid()}.partial")
         try:
+            shutil.rmtree(partial, ignore_errors=True)  # of a process that had this number and was killed
             partial.mkdir(parents=True)
             tensors = {
                 "images": pool.images.cpu().contiguous(),

@@ -96,7 +96,7 @@ def _own(facts: Facts, entry: DataEntry, stream: Stream, seen: list[Told], nowhe
     if seen and (wants_seen or not nowhere):
         told = seen.pop()
         stripped = without_side(told.text) if wants_strip and told.side is not None else None
-        return Asked(stripped or told.text, True, told.targets)
+        return Asked(stripped or told.text, told.seen is not False, told.targets)
     return Asked(nowhere.pop().text, False) if nowhere else None
 
 

@@ -19,13 +19,14 @@ import torch
 from torch import Tensor
 
 from rightlung.core import InputError
-from rightlung.phantom.report import write_report
+from rightlung.phantom.report import Statement, write_report
+from rightlung.phantom.scene import Scene
 from rightlung.phantom.source import PhantomSource
 from rightlung.phantom.stream import PhantomBatch, PhantomStream, cell_shares
 from rightlung.phantom.study import study_scene
 from rightlung.phantom.truth import known_findings
 from rightlung.training.augmentation import on_device
-from rightlung.training.facts import NO_FINDING, Facts, facts_of_scene
+from rightlung.training.facts import NO_FINDING, Facts, TargetKind, facts_of_scene, without_targets
 
 CHUNK = {"cpu": 64, "cuda": 256}
 """Studies that a pool is filled with at a time."""
@@ -186,8 +187,18 @@ def in_255ths(shares: Tensor) -> Tensor:
 class PhantomFlow:
     """Phantom studies, made by ``workers`` processes and painted on the device as they are asked for."""
 
-    def __init__(self, source: PhantomSource, size: int, grid: int, device: torch.device, workers: int) -> None:
+    def __init__(
+        self,
+        source: PhantomSource,
+        size: int,
+        grid: int,
+        device: torch.device,
+        workers: int,
+        targets: TargetKind = "exact",
+    ) -> None:
+        """``targets`` are the exact masks or none."""
         self.source, self.size, self.grid, self.device, self.workers = source, size, grid, device, workers
+        self.targets = targets
         self.universe = frozenset(known_findings()) - {NO_FINDING}
         self.problems: Sequence[str] = ()  # what is made up can be made
         self._facts = lru_cache(maxsize=1 << 14)(self._tell)
@@ -200,7 +211,11 @@ class PhantomFlow:
 
     def _tell(self, number: int) -> Facts:
         scene = study_scene(self.source.config, self.source.seed, self.source.indices[number])
-        return facts_of_scene(scene, write_report(scene, self.source.config, self.source.seed))
+        return self._known(scene, write_report(scene, self.source.config, self.source.seed))
+
+    def _known(self, scene: Scene, told: Sequence[Statement]) -> Facts:
+        facts = facts_of_scene(scene, told)
+        return without_targets(facts) if self.targets == "none" else facts
 
     def facts(self, number: int) -> Facts:
         """Return what is known of a study."""
@@ -219,7 +234,7 @@ class PhantomFlow:
         parts = (
             (
                 phantom_pictures(batch, self.grid),
-                [facts_of_scene(scene, told) for scene, told in zip(batch.scenes, batch.statements, strict=True)],
+                [self._known(scene, told) for scene, told in zip(batch.scenes, batch.statements, strict=True)],
             )
             for batch in stream.batches([self.source.indices[number] for number in chunk] for chunk in chunks)
         )

@@ -105,16 +105,21 @@ def open_studies(
 ) -> Studies:
     """Open the studies of an entry, filling its pool where it has one. ``advance(what, count)`` shows the progress."""
     source = open_source(entry.source)
-    if isinstance(source, PhantomSource) and not source.faults and entry.targets != "regions":
-        if "size" in parse_address(entry.source).parameters and source.size != data.size:
-            raise InputError(f"{place}.source says size={source.size}, but data.size is {data.size}")
+    phantom = source if isinstance(source, PhantomSource) and not source.faults else None
+    sized = "size" in parse_address(entry.source).parameters
+    if phantom is not None:
+        if sized and phantom.size != data.size:
+            raise InputError(f"{place}.source says size={phantom.size}, but data.size is {data.size}")
         try:
             check_picture_size(data.size)
         except InputError as error:
             raise InputError(f"data.size: the phantom's {error}") from None
-        flow: PhantomFlow | ReadFlow = PhantomFlow(source, data.size, data.grid, device, data.workers)
+    if phantom is not None and entry.targets != "regions":
+        flow: PhantomFlow | ReadFlow = PhantomFlow(phantom, data.size, data.grid, device, data.workers, entry.targets)
         pool = entry.pool
     else:
+        if phantom is not None and not sized:  # the very pictures that other targets come with
+            source = open_source(f"{entry.source}&size={data.size}")
         flow = ReadFlow(source, data.size, data.grid, device, data.workers, entry.targets)
         pool = min(len(flow), entry.pool or len(flow)) if entry.pool or len(flow) < MOST_HELD else None
     if not len(flow):

@@ -271,14 +271,14 @@ def _derived(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(base, str) or not isinstance(changes, list) or not all(isinstance(one, str) for one in changes):
         raise InputError(f"{path}: base must name a recipe, and changes be a list of field=value")
     beside = path.parent / base
-    of, table = _read_table(str(beside) if beside.is_file() else base)
-    if "base" in table:
-        raise InputError(f"{path}: {of} is itself derived from another recipe; name that one")
-    for change in changes:
-        try:
-            _set(table, change)
-        except InputError as error:
-            raise InputError(f"{path}: {error}") from None
+    try:
+        of, table = _read_table(str(beside) if _is_file(beside) else base)
+        if "base" in table:
+            raise InputError(f"{of} is itself derived from another recipe; name that one")
+        for change in changes:
+            _set(table, change, "changes:")
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     return table
 
 
@@ -320,38 +320,41 @@ def _find(name: str) -> Path:
     if name in shipped_recipes():
         return SHIPPED / f"{name}.yaml"
     path = Path(name)
-    try:
-        there = path.is_file()
-    except (OSError, ValueError):
-        there = False
-    if there:
+    if _is_file(path):
         return path
     if path.suffix in (".yaml", ".yml") or len(path.parts) > 1:
         raise InputError(f"recipe {name} is not there")
     raise unknown_name("recipe", name, shipped_recipes())
 
 
-def _set(given: dict[str, Any], change: str) -> None:
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _set(given: dict[str, Any], change: str, by: str = "--set") -> None:
     """Change one field of a recipe: ``optimiser.rate=1e-3``, ``data.train[0].share=0.5``."""
     path, equals, text = change.partition("=")
     steps = [part for part in re.split(r"[.\[\]]+", path.strip()) if part]
     if not equals or not steps:
-        raise InputError(f"--set takes field=value, such as optimiser.rate=1e-3; got {change!r}")
+        raise InputError(f"{by} takes field=value, such as optimiser.rate=1e-3; got {change!r}")
     try:
         value = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError:
-        raise InputError(f"--set {path}: the value {text!r} is not YAML") from None
+        raise InputError(f"{by} {path}: the value {text!r} is not YAML") from None
     place: Any = given
     for number, step in enumerate(steps):
         last = number == len(steps) - 1
         if isinstance(place, list):
             if not step.isdigit() or int(step) >= len(place):
-                raise InputError(f"--set {path}: there are {len(place)} entries, numbered from 0; got {step!r}")
+                raise InputError(f"{by} {path}: there are {len(place)} entries, numbered from 0; got {step!r}")
             key: Any = int(step)
         elif isinstance(place, dict):
             key = step
         else:
-            raise InputError(f"--set {path}: {'.'.join(steps[:number])} has no fields")
+            raise InputError(f"{by} {path}: {'.'.join(steps[:number])} has no fields")
         if last:
             place[key] = value
         else:

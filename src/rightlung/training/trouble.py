@@ -17,7 +17,7 @@ from rightlung.core import InputError
 from rightlung.models.base import TrainingBatch
 from rightlung.training.checkpoint import write_whole
 
-_TENSORS = ("images", "asked_of", "present", "located", "masks")
+_TENSORS = ("images", "text_of", "asked_of", "present", "located", "masks", "boxes", "boxed")
 _TEXTS = ("texts", "ids", "phrases")
 
 
@@ -100,18 +100,23 @@ def out_of_memory(size: int, accumulate: int, where: str, attempt: Callable[[int
     fits = size // 2
     if attempt is None:
         return InputError(f"{where} has too little memory for batch.size {size}; try --set batch.size={max(1, fits)}")
+    smallest = size
     while fits >= 1:
         release()
         try:
             attempt(fits)
             break
+        except InputError:  # no batch of that size: an odd number of images has no mirror images
+            pass
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
+            smallest = fits
         fits //= 2
     release()
     if not fits:
-        return InputError(f"{where} has too little memory for a batch of {size}, and even for a batch of 1")
+        even = "" if smallest == size else f", and even for a batch of {smallest}"
+        return InputError(f"{where} has too little memory for a batch of {size}{even}")
     advice = f"--set batch.size={fits}"
     if size % fits == 0:
         advice += f" --set batch.accumulate={accumulate * size // fits} (as many images a step)"

@@ -109,3 +109,33 @@ def test_a_reading_says_how_far_and_how_much_is_known() -> None:
     assert tokenizer.reading("片側胸水").known == 0.0
     assert tokenizer.reading("zyzzyva left").known == 0.5
     assert tokenizer.reading("☃").known == 0.0
+
+
+@pytest.mark.parametrize("text", ["left [MASK] effusion", "left[MASK]effusion", "LEFT [MASK], effusion"])
+def test_a_hidden_word_is_one_special_piece_and_one_word_wherever_it_stands(text: str) -> None:
+    tokenizer = WordTokenizer(train_tokenizer(TEXTS))
+    tokens = tokenizer.encode([text])
+    vocabulary = json.loads(tokenizer.definition)["model"]["vocab"]
+    ids = [vocabulary[piece] for piece in ("[CLS]", "left", "[MASK]", *((",",) if "," in text else ()), "effusion")]
+    assert tokens.ids.tolist() == [ids]
+    assert tokens.word.tolist() == [list(range(len(ids)))]
+    assert tokenizer.words(text)[1] == "[MASK]"
+
+
+def test_the_piece_for_a_hidden_word_changes_neither_the_vocabulary_nor_its_file() -> None:
+    definition = train_tokenizer(TEXTS)
+    tokenizer = WordTokenizer(definition)
+    assert tokenizer.definition == definition
+    assert len(tokenizer) == len(json.loads(definition)["model"]["vocab"])
+    assert tokenizer.number_of("[MASK]") == 3
+    again = WordTokenizer(tokenizer.definition)
+    assert torch.equal(tokenizer.encode(TEXTS).ids, again.encode(TEXTS).ids)
+
+
+def test_a_tokenizer_without_that_piece_takes_it_for_ordinary_characters() -> None:
+    definition = json.loads(train_tokenizer(TEXTS))
+    pieces = [piece for piece in definition["model"]["vocab"] if piece != "[MASK]"]
+    definition["model"]["vocab"] = {piece: number for number, piece in enumerate(pieces)}
+    tokenizer = WordTokenizer(json.dumps(definition))
+    assert tokenizer.number_of("[MASK]") is None
+    assert len(tokenizer.words("left [MASK] effusion")) == 5

@@ -193,7 +193,7 @@ def test_selection_that_goes_with_localisation_contradicts_the_paper(tmp_path: P
     assert found.verdict == "holds"
     few = {slug: together_up[slug] for slug in variants[:3]}
     found = judged(make(tmp_path / "c", few))["selection-unrelated-localisation"].judgements["regions"]
-    assert (found.verdict, found.remark) == ("cannot be told", "3 variants are too few for a correlation.")
+    assert (found.verdict, found.remark) == ("cannot be told", "Too few variants for a correlation: 3.")
 
 
 def test_our_aims(tmp_path: Path) -> None:
@@ -265,3 +265,22 @@ def test_a_claim_of_parts_is_as_weak_as_its_weakest() -> None:
     assert together([part("holds"), part("no difference shown")]).verdict == "no difference shown"
     assert together([part("no difference shown"), part("does not hold")]).verdict == "does not hold"
     assert together([part("holds"), part("cannot be told")]).verdict == "cannot be told"
+
+
+def test_a_verdict_survives_where_what_decides_it_does() -> None:
+    def part(verdict: Any, p: float) -> Evidence:
+        return Evidence("part", {"estimate": 0.1, "low": 0.0, "high": 0.2, "p_holm": p}, verdict)
+
+    both = (part("does not hold", 0.01), part("does not hold", 0.3), part("holds", 0.9))
+    assert after_holm(Judgement("does not hold", both)) is True
+    assert after_holm(Judgement("holds", (part("holds", 0.01), part("holds", 0.3)))) is False
+    assert after_holm(Judgement("no difference shown", both)) is None
+    untested = Evidence("part", {"estimate": 0.1, "low": 0.0, "high": 0.2}, "holds")
+    assert after_holm(Judgement("holds", (untested,))) is None
+
+
+def test_a_claim_about_all_models_names_those_that_are_not_there(tmp_path: Path) -> None:
+    found = judged(make(tmp_path, {"retrained": {"regions": 0.6, "trimmed": 0.5}}))["trimmed-drops"]
+    judgement = found.judgements["regions"]
+    assert judgement.verdict == "holds"
+    assert judgement.remark.startswith("Not measured: thirty-shot, word-masking")

@@ -120,7 +120,7 @@ class ImageEncoder(nn.Module):
 
 
 def _smooth_positions(dimension: int, grid: tuple[int, int], waves: int = 4, size: float = 0.1) -> Tensor:
-    """Return a vector for each cell, (d, rows, cols), by chance but alike for neighbours: slow waves across the image."""
+    """Return a vector for each cell, (d, rows, cols), by chance but alike for neighbours: slow waves."""
     rows, columns = (
         torch.cos(torch.arange(waves)[:, None] * math.pi * (torch.arange(length) + 0.5) / length) for length in grid
     )

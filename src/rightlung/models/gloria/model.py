@@ -158,7 +158,7 @@ class Gloria(nn.Module):
         """Return the losses of the configuration by name."""
         names = self.config.losses
         images: ImageEmbeddings = self.image_encoder(batch.images)
-        contrary = _contrary(batch.texts) if self.config.contrary else None
+        contrary = _contrary(batch) if self.config.contrary else None
         asked = [*batch.texts, *(contrary.texts if contrary is not None else ()), *batch.phrases]
         everything = self.encode_texts(asked)
         count = len(batch.texts)
@@ -401,8 +401,14 @@ class _Contrary(NamedTuple):
     of: list[int]
 
 
-def _contrary(texts: Sequence[str]) -> _Contrary:
-    found = [(number, changed) for number, text in enumerate(texts) if (changed := with_sides_exchanged(text))]
+def _contrary(batch: TrainingBatch) -> _Contrary:
+    """Exchange the sides of every text that names one, unless its image has the exchanged text as well."""
+    said = set(zip(batch.paired.tolist(), batch.texts, strict=True))
+    found = [
+        (number, changed)
+        for number, (image, text) in enumerate(zip(batch.paired.tolist(), batch.texts, strict=True))
+        if (changed := with_sides_exchanged(text)) is not None and (image, changed) not in said
+    ]
     return _Contrary([changed for _, changed in found], [number for number, _ in found])
 
 

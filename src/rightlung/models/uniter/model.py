@@ -131,6 +131,11 @@ class Uniter(nn.Module):
         return losses
 
     def _check(self, batch: TrainingBatch) -> None:
+        if len(batch.texts) != len(batch):
+            raise InputError(
+                f"a UNITER takes one text an image, and the batch has {len(batch.texts)} texts for {len(batch)} "
+                "images; the recipe needs data.train[...].texts: 1"
+            )
         if len(batch.boxes) != len(batch) or not bool(batch.boxed.any()):
             raise InputError(
                 "a UNITER learns from the boxes of regions, and the batch has none; the recipe needs data.boxes: true, "

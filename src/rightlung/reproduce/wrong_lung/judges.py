@@ -39,6 +39,7 @@ selection may stay behind the best."""
 
 UNSUPERVISED = ("retrained", "clinical-masking", "no-attn", "abnormal")
 OTHERS = ("retrained", "word-masking", "clinical-masking", "no-attn", "abnormal", "rand-sents")
+COMPARED = ("thirty-shot", *OTHERS)
 
 
 def above_chance(view: View, target: str) -> Judgement:
@@ -102,7 +103,7 @@ def _not_there(view: View, variants: Sequence[str]) -> str:
 
 def _comparable(view: View) -> list[str]:
     """Return the variants that the paper compares with each other and that were measured."""
-    return [variant for variant in ("thirty-shot", *OTHERS) if view.has(variant)]
+    return [variant for variant in COMPARED if view.has(variant)]
 
 
 def trimmed_drops(view: View, target: str) -> Judgement:
@@ -112,7 +113,7 @@ def trimmed_drops(view: View, target: str) -> Judgement:
         whole, trimmed = (view.score(variant, "average_precision", kind) for kind in ("regions", "trimmed"))
         found = view.mean(trimmed - whole)
         evidence.append(Evidence(view.name(variant), found, side(found, below=0.0)))
-    return together(evidence)
+    return together(evidence, _not_there(view, COMPARED))
 
 
 def trimmed_trend(view: View, target: str) -> Judgement:
@@ -150,7 +151,7 @@ def selects_best(view: View, target: str) -> Judgement:
         evidence.append(
             Evidence(f"{view.name('word-masking')} minus {view.name(variant)}", found, side(found, above=0.0))
         )
-    return together(evidence)
+    return together(evidence, _not_there(view, COMPARED))
 
 
 def selection_less(view: View, target: str) -> Judgement:
@@ -183,7 +184,7 @@ def _over_variants(first: Floats, second: Floats, label: str, expected: bool) ->
     """Judge a correlation over variants: one that is expected, or one that is said not to be there."""
     defined = int((~(np.isnan(first) | np.isnan(second))).sum())
     if defined < 4:
-        return Judgement(UNKNOWN, remark=f"{defined} variants are too few for a correlation.")
+        return Judgement(UNKNOWN, remark=f"Too few variants for a correlation: {defined}.")
     interval = pearson(first, second)
     found: Estimate = {
         "estimate": interval.estimate,
@@ -251,7 +252,7 @@ def random_boxes_mdrb(view: View, target: str) -> Judgement:
     for variant in _comparable(view):
         found = view.mean(view.change(variant, "random-boxes", target, "mdrb", "average_precision"))
         evidence.append(Evidence(view.name(variant), found, side(found, above=0.0)))
-    return together(evidence)
+    return together(evidence, _not_there(view, COMPARED))
 
 
 def divergence_order(view: View, target: str) -> Judgement:

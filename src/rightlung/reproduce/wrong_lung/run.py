@@ -229,7 +229,7 @@ def _measure_own(plan: Plan, instances: Instances, name: str, tell: Tell) -> Non
         return
     model = load(name, plan.device)
     about: dict[str, Any] = {
-        "slug": slug, "variant": slug, "name": name, "group": "reference", "comparable": True, "seed": None,
+        "slug": slug, "variant": slug, "name": name, "group": "ours", "comparable": True, "seed": None,
         "order": 2000, "note": "a model of one's own", "training": None,
     }  # fmt: skip
     about["sees"] = keep_examples(model, instances, folder)

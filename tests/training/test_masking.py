@@ -1,0 +1,72 @@
+"""Words that are hidden in training, and the piece that stands for them."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rightlung.lexicon.entities import entity_spans
+from rightlung.models.encoders import WordTokenizer, train_tokenizer
+from rightlung.phantom.streams import Stream
+from rightlung.training.masking import hide_entities, hide_words
+
+TEXT = "Small right-sided pleural effusion, and a nodule in the left upper lobe."
+WORDS = ["Small", "right-sided", "pleural", "effusion", "and", "a", "nodule", "in", "the", "left", "upper", "lobe"]
+
+
+def shown(hidden: str, parts: list[str], text: str = TEXT) -> list[bool]:
+    """Which parts of a text are still to be read; everything else must be as it was."""
+    pattern = re.escape(text)
+    for part in parts:
+        pattern = pattern.replace(re.escape(part), rf"({re.escape(part)}|\[MASK\])", 1)
+    match = re.fullmatch(pattern, hidden)
+    assert match is not None, hidden
+    return [group != "[MASK]" for group in match.groups()]
+
+
+def test_words_are_hidden_by_their_share_and_the_rest_stays() -> None:
+    kept = [shown(hide_words(TEXT, 0.3, Stream(number)), WORDS) for number in range(500)]
+    by_word = [sum(column) / 500 for column in zip(*kept, strict=True)]
+    assert by_word == pytest.approx([0.7] * len(WORDS), abs=0.08)  # four deviations of 500 draws
+
+
+def test_only_entities_are_hidden_and_each_as_a_whole() -> None:
+    entities = [TEXT[begin:end] for begin, end in entity_spans(TEXT)]
+    assert entities == ["pleural effusion", "nodule", "left upper lobe"]
+    kept = [shown(hide_entities(TEXT, 0.5, Stream(number)), entities) for number in range(400)]
+    assert {tuple(row) for row in kept} == {
+        (a, b, c) for a in (True, False) for b in (True, False) for c in (True, False)
+    } - {(False, False, False)}
+    # Each by 1/2, less the one draw in eight in which all are and one of three comes back: 1/2 + 1/24 stay.
+    by_entity = [sum(column) / 400 for column in zip(*kept, strict=True)]
+    assert by_entity == pytest.approx([1 / 2 + 1 / 24] * 3, abs=0.1)
+
+
+@pytest.mark.parametrize("hide", [hide_words, hide_entities])
+def test_one_always_stays(hide: type[hide_words]) -> None:  # type: ignore[valid-type]
+    for number in range(30):
+        parts = WORDS if hide is hide_words else ["pleural effusion", "nodule", "left upper lobe"]
+        assert sum(shown(hide(TEXT, 1.0, Stream(number)), parts)) == 1
+        assert hide("Effusion.", 1.0, Stream(number)) == "Effusion."
+
+
+def test_nothing_is_hidden_where_there_is_nothing_to_hide() -> None:
+    assert hide_words(TEXT, 0.0, Stream(1)) == hide_entities(TEXT, 0.0, Stream(1)) == TEXT
+    assert hide_words("…", 1.0, Stream(1)) == "…"
+    assert hide_entities("Comparison: none.", 1.0, Stream(1)) == "Comparison: none."
+
+
+def test_the_same_stream_hides_the_same() -> None:
+    assert hide_words(TEXT, 0.5, Stream(7, "a")) == hide_words(TEXT, 0.5, Stream(7, "a"))
+    assert len({hide_words(TEXT, 0.5, Stream(number)) for number in range(20)}) > 10
+
+
+def test_every_hidden_word_is_one_word_for_the_encoder() -> None:
+    tokenizer = WordTokenizer(train_tokenizer([TEXT] * 3))
+    for number in range(20):
+        hidden = hide_words(TEXT, 0.5, Stream(number))
+        tokens = tokenizer.encode([hidden])
+        mask = tokenizer.number_of("[MASK]")
+        assert int((tokens.ids == mask).sum()) == hidden.count("[MASK]")
+        assert tokenizer.words(hidden).count("[MASK]") == hidden.count("[MASK]")
