@@ -42,6 +42,18 @@ def test_every_shipped_recipe_can_be_read() -> None:
         ("losses.global=-1", r"losses\.global must be at least 0"),
         ("augmentation.mirror=2", r"augmentation\.mirror must be from 0 to 1"),
         ("model.start=starter", "either kind .* or start"),
+        ("data.train[0].texts=0", r"data\.train\[0\]\.texts must be from 1 to 1000; got 0"),
+        ("data.train[0].text_of=anothers", r"text_of 'anothers'; did you mean 'another'"),
+        ("data.train[0].masked_words=1.2", r"data\.train\[0\]\.masked_words must be from 0 to 1; got 1.2"),
+        ("data.train[0].masked_entities=-1", r"data\.train\[0\]\.masked_entities must be from 0 to 1"),
+        ("data.train[0].mirrored=1", r"data\.train\[0\]\.mirrored must be .*; got 1"),
+        ("data.train[0].examples=0", r"data\.train\[0\]\.examples must be at least 1; got 0"),
+        ("data.train[0].targets=false", r"data\.train\[0\]\.targets must be .*; got False"),
+        ("data.train[0].targets=region", r"targets 'region'; did you mean 'regions'"),
+        ("data.validation={source: x, examples: 0}", r"data\.validation\.examples must be at least 1"),
+        ("data.validation={source: x, targets: masks}", r"data\.validation\.targets 'masks'"),
+        ("data.boxes=true", r"data\.boxes needs augmentation\.rotation 0: .*moved"),
+        ("schedule.patience=3", r"schedule\.patience needs data\.validation"),
         ("seed", "field=value"),
         ("seed.sub=1", "seed has no fields"),
     ],
@@ -87,3 +99,68 @@ def test_the_fields_in_which_two_recipes_differ_are_named(tmp_path: Path) -> Non
     recipe, other = small(tmp_path), small(tmp_path, "data.train[0].phrases=1", "seed=4", "losses.global=2")
     assert differing_fields(recipe, other) == ["data.train[0].phrases", "losses", "seed"]
     assert differing_fields(recipe, small(tmp_path)) == []
+
+
+def derived(folder: Path, content: str) -> Path:
+    written(folder)
+    path = folder / "derived.yaml"
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def test_a_derived_recipe_is_its_base_with_the_changes(tmp_path: Path) -> None:
+    path = derived(tmp_path, "base: small.yaml\nchanges: ['seed=4', 'data.train[0].texts=2', 'losses={global: 1}']\n")
+    assert read_recipe(path) == small(tmp_path, "seed=4", "data.train[0].texts=2", "losses={global: 1}")
+    assert read_recipe(path, ["seed=5"]).seed == 5  # the command line has the last word
+    assert read_recipe(derived(tmp_path, "base: small.yaml\n")) == small(tmp_path)
+    again = tmp_path / "again.yaml"
+    again.write_text(recipe_text(read_recipe(path)), encoding="utf-8")
+    assert read_recipe(again) == read_recipe(path)
+
+
+def test_a_recipe_can_be_derived_from_a_shipped_one(tmp_path: Path) -> None:
+    path = derived(tmp_path, "base: wrong-lung-retrained\nchanges: ['seed=4']\n")
+    assert differing_fields(read_recipe("wrong-lung-retrained"), read_recipe(path)) == ["seed"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("base: small.yaml\nseed: 4\n", "beside base there may only be changes, a list of field=value; got 'seed'"),
+        ("base: small.yaml\nchanges: {seed: 4}\n", "base must name a recipe, and changes be a list of field=value"),
+        ("base: small.yaml\nchanges: [1]\n", "base must name a recipe, and changes be a list"),
+        ("base: [small.yaml]\n", "base must name a recipe"),
+        ("base: derived.yaml\n", r"derived\.yaml is itself derived from another recipe; name that one"),
+        ("base: wrong-lung-sided\n", "is itself derived from another recipe"),
+        ("base: none.yaml\n", r"recipe none\.yaml is not there"),
+        ("base: wrong-lung-retrain\n", "unknown recipe 'wrong-lung-retrain'; did you mean 'wrong-lung-retrained'"),
+        ('base: "a\\0b"\n', "unknown recipe"),
+        ("base: small.yaml\nchanges: [seed]\n", "changes: takes field=value, .*; got 'seed'"),
+        ("base: small.yaml\nchanges: ['data.train[3].texts=1']\n", r"changes: data\.train\[3\]\.texts: there are 1 ent"),
+        ("base: small.yaml\nchanges: ['sed=4']\n", "unknown field of Recipe 'sed'; did you mean 'seed'"),
+    ],
+)
+def test_what_is_wrong_with_a_derived_recipe_is_said_with_its_file(tmp_path: Path, content: str, said: str) -> None:
+    path = derived(tmp_path, content)
+    with pytest.raises(InputError, match=said) as caught:
+        read_recipe(path)
+    assert str(path) in str(caught.value)
+
+
+def test_patience_must_be_positive_and_boxes_allow_what_moves_nothing(tmp_path: Path) -> None:
+    judged = "data.validation={source: 'phantom?count=4&seed=1'}"
+    assert small(tmp_path, judged, "schedule.patience=1").schedule.patience == 1
+    with pytest.raises(InputError, match=r"schedule\.patience must be at least 1; got 0"):
+        small(tmp_path, judged, "schedule.patience=0")
+    still = "augmentation={rotation: 0, scale: 0, shift: 0, shear: 0, mirror: 0.5}"
+    assert small(tmp_path, "data.boxes=true", still).data.boxes
+    with pytest.raises(InputError, match=r"augmentation\.shear 0"):
+        small(tmp_path, "data.boxes=true", still, "augmentation.shear=0.1")
+
+
+def test_validation_passes_its_fields_on_and_asks_examples_for_their_place(tmp_path: Path) -> None:
+    given = "data.validation={source: x, targets: regions, examples: 3, phrases: 1, pool: 9}"
+    validation = small(tmp_path, given).data.validation
+    assert validation is not None
+    entry = validation.entry()
+    assert (entry.targets, entry.examples, entry.phrases, entry.pool, entry.positive) == ("regions", 3, 1, 9, 1.0)

@@ -44,7 +44,7 @@ def contrastive_loss(own_images: Tensor, own_texts: Tensor, pairs: Pairs, contra
     beside = pairs.all_of[None] == pairs.of[:, None]
     if pairs.same is not None:
         beside = beside | pairs.same
-        # An image that has the same text is neither right nor wrong for it. (A list of such would have to be waited for.)
+        # An image that has the same text is neither right nor wrong for it.
         of_each = pairs.all_of.expand(len(pairs.of), -1)
         too = torch.zeros_like(own_texts).scatter_reduce(1, of_each, pairs.same.to(own_texts.dtype), "amax") > 0
         too[rows, pairs.of] = False
