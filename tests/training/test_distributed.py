@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.multiprocessing.spawn import start_processes
 
+from rightlung.lexicon import sides_in
 from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.folder import load_folder
 from rightlung.models.gloria import Gloria
@@ -55,15 +57,28 @@ GLORIA = {
     "dimension": 8,
     "losses": ["local", "global", "supervised"],
 }
+SIDED = GLORIA | {
+    "attention": {"softmaxes": 1, "scores": "cosine", "learn_temperature": True, "no_attention": True},
+    "losses": ["local", "global", "sentence", "supervised"],
+    "map_of": "sentence",
+    "contrary": True,
+    "duplicates": "ignore",
+}
+SEVERAL = ("data.train[0].texts=3", "data.train[0].mirrored=true", "data.train[0].text=abnormal")
+"""Texts an image, mirror images: for a GLoRIA, which can learn from them."""
 
 
 def _models() -> dict[str, nn.Module]:
     texts = ["left pleural effusion", "no pneumothorax", "right lung opacity, unchanged"] * 20
-    return {"tiny": Tiny.create({}, texts, 1), "gloria": Gloria.create(GLORIA, texts, 1)}
+    return {
+        "tiny": Tiny.create({}, texts, 1),
+        "gloria": Gloria.create(GLORIA, texts, 1),
+        "sided": Gloria.create(SIDED, texts, 1),
+    }
 
 
-def _batches(folder: Path, size: int, rank: int, world: int) -> TrainingBatch:
-    entries = open_all(small(folder), CPU, quiet())
+def _batches(folder: Path, size: int, rank: int, world: int, *changes: str) -> TrainingBatch:
+    entries = open_all(small(folder, *changes), CPU, quiet())
     return Batches(entries, size, 5, CPU, Augmentation(mirror=0.2), rank=rank, world=world).one(0)
 
 
@@ -79,10 +94,10 @@ def _one_of_two(rank: int, folder: Path, port: int) -> None:
     torch.set_num_threads(1)
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    batch = _batches(folder, 4, rank, 2)
+    batch, several = _batches(folder, 4, rank, 2), _batches(folder, 4, rank, 2, *SEVERAL)
     for name, model in _models().items():
         wrapped = nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
-        found = _learn(wrapped, batch, gather)
+        found = _learn(wrapped, several if name == "sided" else batch, gather)
         for key in [key for key in found if key.startswith("loss ")]:
             dist.all_reduce(found[key])
             found[key] /= 2
@@ -143,9 +158,10 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["tiny", "gloria"])
+@pytest.mark.parametrize("name", ["tiny", "gloria", "sided"])
 def test_two_processes_have_the_loss_and_the_gradients_of_one_with_the_joint_batch(together: Path, name: str) -> None:
-    alone = _learn(_models()[name].train(), _batches(together, 8, 0, 1), None)
+    changes = SEVERAL if name == "sided" else ()
+    alone = _learn(_models()[name].train(), _batches(together, 8, 0, 1, *changes), None)
     found = load_file(together / f"{name}.safetensors")
     assert {key for key in alone if key.startswith("loss ")} >= {"loss global", "loss supervised"}
     assert alone.keys() == found.keys()
@@ -153,6 +169,14 @@ def test_two_processes_have_the_loss_and_the_gradients_of_one_with_the_joint_bat
         largest = float(value.abs().max())
         assert float((found[key] - value).abs().max()) <= 1e-5 * max(1.0, largest), key  # rounding of single precision
     assert sum(bool(value.abs().max() > 1e-4) for value in alone.values()) > 5
+
+
+def test_a_batch_of_several_texts_has_texts_of_one_side_in_both_processes(together: Path) -> None:
+    """Else the losses above would agree without contrary texts."""
+    for rank in (0, 1):
+        batch = _batches(together, 4, rank, 2, *SEVERAL)
+        assert len(batch.texts) == 3 * len(batch)
+        assert any(len(sides_in(text)) == 1 for text in batch.texts)
 
 
 def test_without_the_others_negatives_the_loss_would_be_another(together: Path) -> None:
@@ -189,8 +213,12 @@ def test_alone_gathering_changes_nothing() -> None:
 
 
 def test_a_recipe_runs_in_two_processes_by_a_flag_alone(tmp_path: Path) -> None:
-    changes = ["optimiser={name: sgd, rate: 0.05, weight_decay: 0, betas: [0.9, 0]}", "schedule={steps: 3}"]
+    changes = [
+        "optimiser={name: sgd, rate: 0.05, weight_decay: 0, betas: [0.9, 0]}",
+        "schedule={steps: 9, patience: 2}",
+    ]
     changes += ["model.config.dropout=0", "data.train[0].phrases=2", "log_every=1"]
+    changes += ["data.validation={source: 'phantom?count=8&seed=12', every: 1, pool: 8, phrases: 2, grounded: 0}"]
     train(small(tmp_path, *changes, "batch.size=8"), tmp_path / "one", machine=Machine("cpu"), progress=quiet())
     options = [part for change in [*changes, "batch.size=4"] for part in ("--set", change)]
     command = [sys.executable, "-m", "rightlung", "train", str(written(tmp_path)), "--out", str(tmp_path / "two")]
@@ -208,3 +236,7 @@ def test_a_recipe_runs_in_two_processes_by_a_flag_alone(tmp_path: Path) -> None:
         torch.testing.assert_close(two[name], value, atol=1e-5, rtol=1e-4)
     rows = [read_log(tmp_path / name / "log.csv") for name in ("one", "two")]
     assert [row["loss"] for row in rows[1]] == pytest.approx([row["loss"] for row in rows[0]], rel=1e-4)
+    done = [json.loads((tmp_path / name / "finished.json").read_text()) for name in ("one", "two")]
+    assert done[0]["stopped_early"]  # only the first of the processes knows the validation loss
+    assert done[1]["stopped_early"]
+    assert done[0]["steps"] == done[1]["steps"] < 9

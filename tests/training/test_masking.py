@@ -70,5 +70,5 @@ def test_every_hidden_word_is_one_word_for_the_encoder() -> None:
         hidden = hide_words(TEXT, 0.5, Stream(number))
         tokens = tokenizer.encode([hidden])
         mask = tokenizer.number_of("[MASK]")
-        assert int((tokens.ids == mask).sum()) == hidden.count("[MASK]")
+        assert tokens.ids[0].tolist().count(mask) == hidden.count("[MASK]")
         assert tokenizer.words(hidden).count("[MASK]") == hidden.count("[MASK]")

@@ -136,7 +136,10 @@ def test_a_recipe_can_be_derived_from_a_shipped_one(tmp_path: Path) -> None:
         ("base: wrong-lung-retrain\n", "unknown recipe 'wrong-lung-retrain'; did you mean 'wrong-lung-retrained'"),
         ('base: "a\\0b"\n', "unknown recipe"),
         ("base: small.yaml\nchanges: [seed]\n", "changes: takes field=value, .*; got 'seed'"),
-        ("base: small.yaml\nchanges: ['data.train[3].texts=1']\n", r"changes: data\.train\[3\]\.texts: there are 1 ent"),
+        (
+            "base: small.yaml\nchanges: ['data.train[3].texts=1']\n",
+            r"changes: data\.train\[3\]\.texts: there are 1 ent",
+        ),
         ("base: small.yaml\nchanges: ['sed=4']\n", "unknown field of Recipe 'sed'; did you mean 'seed'"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from rightlung.core import InputError
+from rightlung.models.base import TrainingBatch
 from rightlung.training import loop
 from rightlung.training.checkpoint import last_checkpoint, save_checkpoint
 from rightlung.training.loop import Machine, train
 from rightlung.training.pools import Pool
-from rightlung.training.trouble import load_batch
+from rightlung.training.trouble import load_batch, save_batch
 from tests.training.recipes import quiet, small
 from tests.training.tiny import Tiny
 
@@ -132,3 +133,26 @@ def test_too_little_memory_after_a_batch_is_said_to_be_so(
     with pytest.raises(InputError, match=said):
         run(tmp_path, VALIDATION)
     assert nothing_kept(tmp_path / "run")
+
+
+def test_a_batch_that_failed_is_kept_with_all_that_it_has(tmp_path: Path) -> None:
+    given = TrainingBatch(
+        torch.rand(2, 1, 8, 8), ["a", "b", "c"], ["one", "two"], torch.tensor([0, 0, 1]), ["p"], torch.tensor([1]),
+        torch.tensor([1.0]), torch.tensor([True]), torch.rand(1, 4, 4), 1, torch.rand(2, 3, 4), torch.rand(2, 3) > 0.5,
+    )  # fmt: skip
+    for number, batch in enumerate((given, TrainingBatch(given.images, ["a", "b"]))):
+        save_batch(batch, tmp_path / str(number), {})
+        again = load_batch(tmp_path / str(number))
+        for entry in fields(TrainingBatch):
+            one, other = getattr(batch, entry.name), getattr(again, entry.name)
+            if isinstance(one, torch.Tensor):
+                assert torch.equal(one, other), entry.name
+            elif entry.name != "most_asked":  # which saves time, and nothing else
+                assert list(one) == list(other), entry.name
+
+
+def test_sizes_that_no_batch_can_have_are_passed_over_when_one_that_fits_is_looked_for(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"batch.size 12; 6 would fit"):
+        run(tmp_path, "model.config.breaks_above=7", "batch.size=12", "data.train[0].mirrored=true")
+    with pytest.raises(InputError, match=r"too little memory for a batch of 12, and even for a batch of 6$"):
+        run(tmp_path, "model.config.breaks_above=3", "batch.size=12", "data.train[0].mirrored=true", name="less")

@@ -69,7 +69,9 @@ def draw_phrases(
     if entry.prompts == "labels":
         return _label_prompts(facts, entry, stream, universe)
     seen = stream.shuffled(told for told in facts.told if (told.seen if entry.examples is None else told.targets))
-    nowhere = stream.shuffled(told for told in facts.told if told.seen is False)
+    nowhere = stream.shuffled(
+        told for told in facts.told if told.seen is False and (entry.examples is None or not told.targets)
+    )
     asked: list[Asked] = []
     for _ in range(entry.phrases):
         drawn = None

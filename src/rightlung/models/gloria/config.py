@@ -10,7 +10,7 @@ from rightlung.core.errors import InputError
 from rightlung.core.settings import read_settings
 from rightlung.models.encoders import ImageEncoderConfig, TextEncoderConfig
 
-LossName = Literal["local", "global", "sentence", "supervised"]
+LossName = Literal["local", "global", "sentence", "sides", "supervised"]
 
 
 @dataclass(frozen=True)

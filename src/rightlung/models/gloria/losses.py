@@ -68,8 +68,17 @@ def sentence_similarity(sentences: Tensor, regions: Tensor, temperature: Tensor 
     A soft maximum over the regions: the logarithm of the mean of exp(temperature times score), over the temperature.
     """
     with torch.autocast(sentences.device.type, enabled=False):
-        scores = torch.einsum("td,ird->tir", sentences.float(), regions.float())
-        return (torch.logsumexp(temperature * scores, dim=-1) - math.log(regions.shape[1])) / temperature
+        return _soft_maximum(torch.einsum("td,ird->tir", sentences.float(), regions.float()), temperature)
+
+
+def paired_similarity(sentences: Tensor, regions: Tensor, temperature: Tensor | float) -> Tensor:
+    """The same pair by pair, (n,), for sentences (n, d) and regions (n, r, d)."""
+    with torch.autocast(sentences.device.type, enabled=False):
+        return _soft_maximum(torch.einsum("nd,nrd->nr", sentences.float(), regions.float()), temperature)
+
+
+def _soft_maximum(scores: Tensor, temperature: Tensor | float) -> Tensor:
+    return (torch.logsumexp(temperature * scores, dim=-1) - math.log(scores.shape[-1])) / temperature
 
 
 def supervised_loss(

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import adaptive_avg_pool2d, normalize
+from torch.nn.functional import adaptive_avg_pool2d, normalize, softplus
 
 from rightlung.core import Extent, Grounding, Image, InputError, Phrase
 from rightlung.core.checks import check_text
@@ -35,6 +35,7 @@ from rightlung.models.gloria.losses import (
     Pairs,
     contrastive_loss,
     global_logits,
+    paired_similarity,
     sentence_similarity,
     supervised_loss,
 )
@@ -158,7 +159,7 @@ class Gloria(nn.Module):
         """Return the losses of the configuration by name."""
         names = self.config.losses
         images: ImageEmbeddings = self.image_encoder(batch.images)
-        contrary = _contrary(batch) if self.config.contrary else None
+        contrary = _contrary(batch) if self.config.contrary or "sides" in names else None
         asked = [*batch.texts, *(contrary.texts if contrary is not None else ()), *batch.phrases]
         everything = self.encode_texts(asked)
         count = len(batch.texts)
@@ -177,10 +178,16 @@ class Gloria(nn.Module):
                 losses[name] = self._supervised(regions, everything, len(asked) - len(batch.phrases), batch)
                 continue
             assert pairs is not None
+            if name == "sides":
+                assert regions is not None
+                assert contrary is not None
+                assert others is not None
+                losses[name] = self._sides(regions, texts, batch.paired, contrary, others)
+                continue
             compare = {"global": self._global_logits, "local": self._local_logits, "sentence": self._sentence_logits}
             own_images, own_texts = compare[name](images, regions, texts, gather)
             wrong = None
-            if contrary is not None and others is not None:
+            if self.config.contrary and contrary is not None and others is not None:
                 wrong = own_images.new_full((count,), -torch.inf)
                 if contrary.of:
                     to = torch.tensor(contrary.of, device=self.device)
@@ -212,6 +219,20 @@ class Gloria(nn.Module):
             return logits.T, logits
         own_images = sentence_similarity(gather(sentences), regions, self.rule.temperature).T
         return scale * own_images, scale * sentence_similarity(sentences, gather(regions), self.rule.temperature)
+
+    def _sides(
+        self, regions: Tensor, texts: TextEmbeddings, of: Tensor, contrary: _Contrary, others: TextEmbeddings
+    ) -> Tensor:
+        """How much less a text fits its image than it does with its sides exchanged; the mean over those that can."""
+        if not contrary.of:
+            return regions.sum() * 0.0
+        own = torch.tensor(contrary.of, device=self.device)
+        chosen, temperature = regions[of[own]], self.rule.temperature
+        both = [
+            paired_similarity(self.word_vectors(whole), chosen, temperature)
+            for whole in (texts.whole[own], others.whole)
+        ]
+        return softplus(self.config.local_temperature * (both[1] - both[0])).mean()
 
     def _local_logits(
         self, images: ImageEmbeddings, regions: Tensor | None, texts: TextEmbeddings, gather: Gather | None

@@ -1,0 +1,227 @@
+"""Losses over pairs with several texts an image, each against a plain loop."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from rightlung.models.base import TrainingBatch
+from rightlung.models.gloria import Gloria
+from rightlung.models.gloria.losses import Pairs, contrastive_loss, sentence_similarity
+from rightlung.models.gloria.model import _contrary, _pairs
+from tests.models.gloria.plain import looped_similarity
+from tests.models.gloria.test_model import create, picture
+
+TEXTS = [
+    "left pleural effusion.", "no pneumothorax is seen.", "right lower lobe opacity", "the heart is enlarged.",
+    "no pneumothorax is seen.", "right pleural effusion.", "left and right opacity", "left pleural effusion.",
+]  # fmt: skip
+OF = [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def looped_loss(
+    table: Tensor, of: Sequence[int], texts: Sequence[str] | None = None, contrary: Sequence[float | None] | None = None
+) -> float:
+    """The loss of a table of logits (images, texts), one text and one term at a time.
+
+    Of an image's texts one is asked about, and the others are passed over; so is the very same text of another image
+    where ``texts`` are given.
+    """
+    total = 0.0
+    for text, image in enumerate(of):
+        wrong = [
+            float(table[image, other])
+            for other in range(len(of))
+            if of[other] != image and not (texts and texts[other] == texts[text])
+        ]
+        if contrary is not None and (logit := contrary[text]) is not None:
+            wrong.append(logit)
+        right = float(table[image, text])
+        total += math.log(sum(math.exp(value) for value in [right, *wrong])) - right
+        images = {
+            other for other in range(len(table))
+            if other != image and not (texts and texts[text] in [texts[n] for n in range(len(of)) if of[n] == other])
+        }  # fmt: skip
+        shares = [right, *(float(table[other, text]) for other in images)]
+        total += math.log(sum(math.exp(value) for value in shares)) - right
+    return total / len(of)
+
+
+def pairs_of(of: Sequence[int], texts: Sequence[str] | None = None) -> Pairs:
+    numbers = torch.tensor(of)
+    same = None
+    if texts is not None:
+        same = torch.tensor([[one == other for other in texts] for one in texts]) & ~torch.eye(
+            len(of), dtype=torch.bool
+        )
+    return Pairs(numbers, numbers, 0, 0, same)
+
+
+def table(seed: int = 0, images: int = 4, texts: int = 8) -> Tensor:
+    return 3 * torch.randn(images, texts, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("of", [OF, [0, 1, 2, 3, 0, 1, 2, 3], [0, 0, 1, 1, 1, 2, 3, 0]])  # the last: one text twice
+@pytest.mark.parametrize("ignores", [False, True])
+def test_the_loss_with_several_texts_an_image_equals_a_plain_loop(of: list[int], ignores: bool) -> None:
+    texts = TEXTS if ignores else None
+    loss = contrastive_loss(table(), table().T, pairs_of(of, texts))
+    assert float(loss) == pytest.approx(looped_loss(table(), of, texts), abs=1e-5)
+
+
+def test_with_one_text_an_image_it_is_the_papers_sum_of_both_cross_entropies() -> None:
+    logits = table(1, 5, 5)
+    loss = contrastive_loss(logits, logits.T, pairs_of(range(5)))
+    both = sum(-torch.log_softmax(way, dim=1).diagonal().mean() for way in (logits, logits.T))
+    assert float(loss) == pytest.approx(float(both), abs=1e-5)
+
+
+def test_contrary_texts_are_one_more_wrong_text_of_their_image_and_none_where_there_is_none() -> None:
+    contrary = [0.5, None, 2.0, None, None, -1.0, None, 3.0]
+    logits = torch.tensor([-math.inf if value is None else value for value in contrary], requires_grad=True)
+    given = table().requires_grad_()
+    loss = contrastive_loss(given, given.T, pairs_of(OF, TEXTS), logits)
+    assert loss.item() == pytest.approx(looped_loss(table(), OF, TEXTS, contrary), abs=1e-5)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert given.grad is not None
+    assert logits.grad is not None
+    assert given.grad.isfinite().all()
+    assert [bool(value > 0) for value in logits.grad] == [value is not None for value in contrary]
+    none = contrastive_loss(table(), table().T, pairs_of(OF, TEXTS), torch.full((8,), -math.inf))
+    assert float(none) == pytest.approx(looped_loss(table(), OF, TEXTS), abs=1e-5)
+
+
+def test_the_parts_of_two_processes_have_the_mean_of_the_whole() -> None:
+    of = torch.tensor(OF)
+    same = pairs_of(OF, TEXTS).same
+    assert same is not None
+    contrary = torch.tensor([0.5, -math.inf, 2.0, 1.0, -math.inf, -1.0, 0.0, 3.0])
+    parts = [
+        contrastive_loss(
+            table()[2 * rank : 2 * rank + 2],
+            table().T[4 * rank : 4 * rank + 4],
+            Pairs(of[4 * rank : 4 * rank + 4], of, 4 * rank, 2 * rank, same[4 * rank : 4 * rank + 4]),
+            contrary[4 * rank : 4 * rank + 4],
+        )
+        for rank in (0, 1)
+    ]
+    whole = contrastive_loss(table(), table().T, pairs_of(OF, TEXTS), contrary)
+    assert float(sum(parts)) / 2 == pytest.approx(float(whole), abs=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 4.0, 60.0])
+def test_a_sentence_is_as_similar_as_its_best_region_softly(temperature: float) -> None:
+    generator = torch.Generator().manual_seed(2)
+    sentences, regions = torch.randn(3, 5, generator=generator), torch.randn(4, 6, 5, generator=generator)
+    found = sentence_similarity(sentences, regions, temperature)
+    for text in range(3):
+        for image in range(4):
+            scores = [sum(float(a) * float(b) for a, b in zip(sentences[text], region, strict=True))
+                      for region in regions[image]]  # fmt: skip
+            mean = sum(math.exp(temperature * (score - max(scores))) for score in scores) / 6
+            assert float(found[text, image]) == pytest.approx(math.log(mean) / temperature + max(scores), abs=1e-4)
+            assert max(scores) - math.log(6) / temperature - 1e-4 <= float(found[text, image]) <= max(scores) + 1e-4
+
+
+SENTENCE: dict[str, Any] = {
+    "attention": {"softmaxes": 1, "scores": "cosine", "temperature": 8.0, "learn_temperature": True,
+                  "no_attention": True},
+    "map_of": "sentence", "losses": ["local", "global", "sentence"], "duplicates": "ignore",
+}  # fmt: skip
+
+
+def batch(texts: Sequence[str] = TEXTS, of: Sequence[int] = OF) -> TrainingBatch:
+    images = torch.rand(4, 1, 64, 64, generator=torch.Generator().manual_seed(1))
+    return TrainingBatch(images, list(texts), ids=list("abcd"), text_of=torch.tensor(of))
+
+
+@torch.no_grad()
+def tables(model: Gloria, given: TrainingBatch, texts: Sequence[str]) -> dict[str, Tensor]:
+    """Logits (images, texts) of every loss by plain loops, one pair at a time."""
+    images, read = model.image_encoder(given.images), model.encode_texts(texts)
+    assert model.nothing is not None
+    cells = torch.cat([model.nothing.expand(4, 1, -1), images.regions.flatten(2).transpose(1, 2)], dim=1)
+    regions = torch.nn.functional.normalize(cells, dim=-1)
+    words = torch.nn.functional.normalize(read.words, dim=-1)
+    sentences = torch.nn.functional.normalize(read.whole, dim=-1)
+    whole = torch.stack([torch.cosine_similarity(image[None], read.whole) for image in images.whole])
+    soft = torch.tensor([[float((8.0 * regions[image] @ sentence).exp().mean().log()) / 8.0 for sentence in sentences]
+                         for image in range(4)])  # fmt: skip
+    return {
+        "local": 10 * looped_similarity(words, read.real, regions, 1, 8.0, 5.0).T,
+        "global": 10 * whole,
+        "sentence": 10 * soft,
+    }
+
+
+@pytest.mark.parametrize("contrary", [False, True])
+def test_the_models_losses_with_several_texts_an_image_equal_plain_loops(contrary: bool) -> None:
+    model = create(**SENTENCE, contrary=contrary)
+    losses = model(batch())
+    exchanged: list[str | None] = ["right pleural effusion.", None, "left lower lobe opacity", None, None,
+                                   "left pleural effusion.", None, "right pleural effusion."]  # fmt: skip
+    logits, others = tables(model, batch(), TEXTS), tables(model, batch(), [text or "none" for text in exchanged])
+    for name in ("local", "global", "sentence"):
+        wrong = [float(others[name][image, number]) if exchanged[number] else None for number, image in enumerate(OF)]
+        expected = looped_loss(logits[name], OF, TEXTS, wrong if contrary else None)
+        assert losses[name].item() == pytest.approx(expected, abs=2e-4), name
+    sum(losses.values()).backward()
+    assert all(weight.grad is None or weight.grad.isfinite().all() for weight in model.parameters())
+    assert model.log_temperature is not None
+    assert model.log_temperature.grad is not None
+
+
+@torch.no_grad()
+def test_the_order_of_an_images_texts_does_not_matter() -> None:
+    model = create(**SENTENCE, contrary=True)
+    order = [5, 0, 7, 2, 4, 1, 6, 3]
+    losses = [model(given) for given in (batch(), batch([TEXTS[n] for n in order], [OF[n] for n in order]))]
+    for name in losses[0]:
+        assert float(losses[0][name]) == pytest.approx(float(losses[1][name]), abs=1e-4)
+
+
+def test_a_text_of_one_side_has_a_contrary_and_no_other_has() -> None:
+    texts = ["Left effusion.", "Opacity of both lungs, left more than right.", "No pneumothorax.", "Lingular opacity.",
+             "RLL nodule.", "Left effusion.", "Right effusion."]  # fmt: skip
+    found = _contrary(batch(texts, [0, 0, 1, 1, 2, 3, 3]))
+    assert dict(zip(found.of, found.texts, strict=True)) == {0: "Right effusion.", 4: "LLL nodule."}
+
+
+@torch.no_grad()
+def test_without_contraries_nothing_is_added() -> None:
+    texts = ["no pneumothorax", "the heart is enlarged", "clear lungs", "left and right opacity"]
+    given = batch(texts, [0, 1, 2, 3])
+    plain, added = (create(**SENTENCE, contrary=contrary)(given) for contrary in (False, True))
+    assert {name: float(loss) for name, loss in plain.items()} == pytest.approx(
+        {name: float(loss) for name, loss in added.items()}, abs=1e-6
+    )
+
+
+def test_pairs_number_the_texts_of_a_batch_as_they_come_where_nothing_is_said() -> None:
+    given = TrainingBatch(torch.zeros(3, 1, 8, 8), ["a", "b", "a"])
+    pairs = _pairs(given, None, ignores_same=True)
+    assert pairs.of.tolist() == pairs.all_of.tolist() == [0, 1, 2]
+    assert pairs.same is not None
+    assert pairs.same.nonzero().tolist() == [[0, 2], [2, 0]]
+    assert _pairs(given, None, ignores_same=False).same is None
+
+
+def test_the_local_similarity_of_a_sentence_map_is_the_soft_maximum() -> None:
+    model = create(**SENTENCE)
+    images, texts = [picture(seed, (64, 64)) for seed in range(2)], TEXTS[:3]
+    found = model.similarity(images, texts).local
+    assert found is not None
+    with torch.no_grad():
+        regions = model.region_vectors(model.image_encoder(torch.from_numpy(np.stack(images))[:, None]).regions)
+        sentences = torch.nn.functional.normalize(model.encode_texts(texts).whole, dim=-1)
+    for image in range(2):
+        for text in range(3):
+            scores = regions[image] @ sentences[text]
+            assert found[image, text] == pytest.approx(float((8 * scores).exp().mean().log()) / 8, abs=1e-5)
+    assert np.abs(found).max() <= 1.0 + 1e-5

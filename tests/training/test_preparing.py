@@ -1,0 +1,127 @@
+"""What a run is prepared from: some studies of a pool, and a model with a changed configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rightlung.core import InputError, Polarity, Study
+from rightlung.models.folder import load_folder, save_model
+from rightlung.models.gloria import Gloria
+from rightlung.phantom.config import default_config
+from rightlung.phantom.study import make_studies
+from rightlung.training.batches import Batches
+from rightlung.training.folder import RunFolder
+from rightlung.training.preparing import keep_start
+from rightlung.training.recipe import DataEntry
+from tests.models.gloria.test_model import create
+from tests.training.recipes import small
+from tests.training.test_batches import opened
+
+CPU = torch.device("cpu")
+ENTRY = DataEntry(source="phantom?count=24&seed=11", pool=24)
+NOTHING = {"no finding", "support devices"}
+
+
+def abnormal(study: Study) -> set[str]:
+    """The sentences of a study that say, or say that it may be, that a condition is there."""
+    found = set()
+    for phrase in study.phrases:
+        said = {name for name, polarity in phrase.findings.items() if polarity is not Polarity.NEGATIVE}
+        if said - NOTHING:
+            found.add(phrase.text)
+    return found
+
+
+def test_only_studies_with_an_abnormal_sentence_are_left_and_only_such_sentences_come() -> None:
+    entry = replace(ENTRY, text="abnormal", texts=2)
+    studies = opened(entry)[1]
+    known = make_studies(default_config(), 11, range(24), 64)
+    telling = {study.id: texts for study in known if (texts := abnormal(study))}
+    assert 0 < len(telling) < 24
+    assert {studies.facts(number).id for number in range(len(studies))} == set(telling)
+    batch = Batches([(entry, studies)], len(studies), 1, CPU).one(0)
+    for image, text in zip(batch.paired.tolist(), batch.texts, strict=True):
+        assert text in telling[batch.ids[image]]
+
+
+def test_examples_are_the_first_studies_with_a_target() -> None:
+    entry = replace(ENTRY, phrases=1, examples=3, positive=1.0)
+    studies = opened(entry)[1]
+    placed = [study.id for study in make_studies(default_config(), 11, range(24), 64)
+              if any(phrase.mask is not None for phrase in study.phrases)]  # fmt: skip
+    assert [studies.facts(number).id for number in range(len(studies))] == placed[:3]
+    batch = Batches([(entry, studies)], 3, 1, CPU).one(0)
+    assert batch.asked_of.tolist() == [0, 1, 2]
+    assert batch.located.all()
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        (replace(ENTRY, examples=25), r"train\[0\]\.examples asks for 25, but only \d+ of the 24 studies of phantom"),
+        (replace(ENTRY, examples=1, targets="none"), r"\.examples asks for 1, but only 0 of the 24 studies"),
+        (replace(ENTRY, pool=None, examples=2), r"data\.train\[0\]\.examples needs a pool"),
+        (replace(ENTRY, pool=None, text="abnormal"), r"data\.train\[0\]\.text 'abnormal' needs a pool"),
+        (replace(ENTRY, targets="regions", source="phantom?count=24&seed=11&size=96"), "says size=96, but data.size"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_chosen_is_said(entry: DataEntry, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        opened(entry)
+
+
+def test_a_source_without_an_abnormal_sentence_is_refused() -> None:
+    known = make_studies(default_config(), 11, range(24), 64)
+    normal = next(number for number, study in enumerate(known) if not abnormal(study))
+    entry = DataEntry(source=f"phantom?count=1&seed=11&start={normal}", pool=1, text="abnormal")
+    with pytest.raises(InputError, match=r"text 'abnormal': no study of phantom\?count=1&seed=11&start=\d+ has an abn"):
+        opened(entry)
+
+
+@pytest.fixture(scope="module", params=["float32", "float16"])
+def start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("start") / "model"
+    save_model(create(attention={"softmaxes": 1, "temperature": 3.0}, storage=request.param), folder)
+    return folder
+
+
+def kept(folder: Path, start: Path, config: str) -> Any:
+    recipe = small(folder, f"model={{start: {start}, config: {config}}}")
+    run = RunFolder(folder / "run")
+    run.path.mkdir()
+    keep_start(recipe, None, run, [])
+    return load_folder(run.start)
+
+
+def test_a_model_goes_on_with_another_configuration_and_the_weights_it_had(tmp_path: Path, start: Path) -> None:
+    before = load_folder(start)
+    after = kept(tmp_path, start, "{losses: [supervised], supervision: inside, attention: {temperature: 7.0}}")
+    assert isinstance(after, Gloria)
+    wanted = before.to_config()
+    wanted |= {"losses": ["supervised"], "supervision": "inside"}
+    wanted["attention"] = wanted["attention"] | {"temperature": 7.0}  # what is beside it stays
+    assert after.to_config() == wanted
+    one, other = before.state_dict(), after.state_dict()
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert after.extra_files() == before.extra_files()
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("{supervison: inside}", r"model\.config: unknown field of .* 'supervison'; did you mean 'supervision'"),
+        ("{attention: {softmaxes: 3}}", r"model\.config: attention\.softmaxes must be one of 1, 2; got 3"),
+        ("{attention: {no_attention: true}}", r"model\.config: the weights do not fit the configuration: .*nothing"),
+    ],
+)  # fmt: skip
+def test_a_configuration_that_does_not_go_with_the_weights_is_refused(
+    tmp_path: Path, start: Path, config: str, said: str
+) -> None:
+    with pytest.raises(InputError, match=said):
+        kept(tmp_path, start, config)

@@ -1,0 +1,118 @@
+"""The variants of "That's the Wrong Lung!" differ from the recipe they are derived from in what they are named for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rightlung.core.settings import plain_settings
+from rightlung.models.gloria import GloriaConfig
+from rightlung.reproduce.wrong_lung.variants import VARIANTS
+from rightlung.training.recipe import Recipe, differing_fields, read_recipe, shipped_recipes
+
+BASE = "wrong-lung-retrained"
+ENTRY = "data.train[0]"
+SIDED = {
+    "model.config.attention.scores": "cosine",
+    "model.config.attention.temperature": 10.0,
+    "model.config.attention.learn_temperature": True,
+    "model.config.attention.no_attention": True,
+    "model.config.image.positions": True,
+    "model.config.map_of": "sentence",
+    "model.config.losses": ["sentence", "global"],
+    "losses": {"sentence": 1.0, "global": 1.0},
+    f"{ENTRY}.mirrored": True,
+}
+CHANGED: dict[str, dict[str, Any]] = {
+    "abnormal": {f"{ENTRY}.text": "abnormal"},
+    "clinical-masking": {f"{ENTRY}.masked_entities": 0.5},
+    "word-masking": {f"{ENTRY}.masked_words": 0.3},
+    "no-attn": {"model.config.attention.no_attention": True},
+    "rand-sents": {f"{ENTRY}.text_of": "another"},
+    "two-softmaxes": {"model.config.attention.softmaxes": 2},
+    "sided": SIDED,
+    "sided-without-mirror": SIDED | {f"{ENTRY}.mirrored": False},
+    "sided-without-no-attn": SIDED | {"model.config.attention.no_attention": False},
+    "sided-without-positions": SIDED | {"model.config.image.positions": False},
+    "sided-without-sentence": SIDED
+    | {
+        "model.config.map_of": "words",
+        "model.config.losses": ["local", "global"],
+        "losses": {"local": 1.0, "global": 1.0},
+    },
+}
+FEW_SHOT = {
+    "model.kind", "model.config", "model.start", "losses", "optimiser.rate", "schedule.steps",
+    "schedule.warm_up", "schedule.last", "schedule.patience", "batch.size", "averaging",
+    f"{ENTRY}.source", f"{ENTRY}.pool", f"{ENTRY}.texts", f"{ENTRY}.phrases", f"{ENTRY}.examples", f"{ENTRY}.positive",
+}  # fmt: skip
+
+
+def differences(one: Recipe, other: Recipe) -> set[str]:
+    """The fields that differ; within the model's configuration, with its defaults written out, one by one."""
+    found = set(differing_fields(one, other)) - {"model.config"}
+    configs = [plain_settings(GloriaConfig.from_mapping(recipe.model.config)) for recipe in (one, other)]
+    return found | set(_unlike(configs[0], configs[1], "model.config"))
+
+
+def _unlike(one: Any, other: Any, place: str) -> list[str]:
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return [path for name in {*one, *other} for path in _unlike(one.get(name), other.get(name), f"{place}.{name}")]
+    return [] if one == other else [place]
+
+
+def value_at(recipe: Recipe, path: str) -> Any:
+    value: Any = plain_settings(recipe)
+    if path.startswith("model.config."):
+        value, path = plain_settings(GloriaConfig.from_mapping(recipe.model.config)), path.removeprefix("model.config.")
+    for step in path.replace("[0]", ".0").split("."):
+        value = value[int(step)] if isinstance(value, list) else value[step]
+    return value
+
+
+@pytest.mark.parametrize("name", sorted(CHANGED))
+def test_a_variant_differs_from_its_base_in_what_it_is_named_for_and_in_nothing_else(name: str) -> None:
+    base, recipe = read_recipe(BASE), read_recipe(f"wrong-lung-{name}")
+    wanted = {path: value for path, value in CHANGED[name].items() if value_at(base, path) != value}
+    assert differences(base, recipe) == set(wanted)
+    for path, value in wanted.items():
+        assert value_at(recipe, path) == value, path
+
+
+def test_few_shots_differ_from_each_other_in_the_targets_alone_and_from_the_base_in_how_they_go_on() -> None:
+    base, regions, exact = (
+        read_recipe(name) for name in (BASE, "wrong-lung-thirty-shot", "wrong-lung-thirty-shot-exact")
+    )
+    assert differing_fields(regions, exact) == [f"{ENTRY}.targets", "data.validation.targets"]
+    found = {
+        path for path in differing_fields(base, exact) if not path.startswith(("augmentation.", "data.validation."))
+    }
+    assert found == FEW_SHOT
+    (entry,), judged = regions.data.train, regions.data.validation
+    assert judged is not None
+    assert (entry.examples, entry.phrases, entry.targets) == (30, 1, "regions")
+    assert (judged.examples, judged.phrases, judged.targets, judged.every) == (30, 1, "regions", 1)
+    assert entry.source != judged.source  # 30 others
+    assert (regions.schedule.steps, regions.schedule.patience) == (500, 25)
+    assert dict(regions.losses) == {"supervised": 1.0}
+    assert all(value == 0 for value in plain_settings(regions.augmentation).values())
+    assert (regions.model.kind, regions.model.start) == (None, BASE)
+
+
+def test_uniter_sees_the_same_studies_as_often_with_one_text_an_image() -> None:
+    base, uniter = read_recipe(BASE), read_recipe("wrong-lung-uniter")
+    alike = {"data.size", "data.grid", "schedule.steps", "batch.size", "batch.accumulate", "seed", f"{ENTRY}.source"}
+    alike |= {f"{ENTRY}.pool", "data.validation.source", "data.validation.every", "optimiser.name"}
+    assert not alike & set(differing_fields(base, uniter))
+    assert uniter.data.train[0].texts == 1
+    assert uniter.data.boxes
+
+
+def test_every_variant_has_a_recipe_and_every_such_recipe_is_a_variant() -> None:
+    shipped = {name for name in shipped_recipes() if name.startswith("wrong-lung-")}
+    assert {variant.recipe for variant in VARIANTS} == shipped
+    assert {name.removeprefix("wrong-lung-") for name in shipped} == {
+        *CHANGED, "retrained", "thirty-shot", "thirty-shot-exact", "uniter",
+    }  # fmt: skip
