@@ -53,7 +53,7 @@ def pool_of(told: list[list[str]], boxes: torch.Tensor | None = None) -> Pool:
         Facts(f"study-{number}", tuple(Told(text) for text in texts), "", frozenset(), frozenset())
         for number, texts in enumerate(told)
     ]
-    given = torch.full((count, 2, 4), torch.nan) if boxes is None else boxes
+    given = torch.full((count, len(IMAGENOME_REGIONS), 4), torch.nan) if boxes is None else boxes
     return Pool(images, torch.zeros(1, 4, 4, dtype=torch.uint8), [0] * count, given, facts)
 
 
@@ -214,23 +214,27 @@ def test_boxes_are_those_of_the_studies_regions_in_their_order(studies: Studies)
 
 @pytest.mark.parametrize("augmentation", [STILL, None])
 def test_boxes_are_mirrored_with_the_picture(augmentation: Augmentation | None) -> None:
-    boxes = torch.tensor([[[0.1, 0.2, 0.3, 0.9], [0.5, 0.1, 0.8, 0.4]]]).repeat(2, 1, 1)
+    boxes = torch.full((2, len(IMAGENOME_REGIONS), 4), torch.nan)
+    left, right, heart = (IMAGENOME_REGIONS.index(name) for name in ("left lung", "right lung", "cardiac silhouette"))
+    boxes[:, left], boxes[:, heart] = torch.tensor([0.1, 0.2, 0.3, 0.9]), torch.tensor([0.5, 0.1, 0.8, 0.4])
     entry = DataEntry(source="x", mirrored=True)
     batch = drawn(pool_of([["Left effusion."], ["Gastric tube."]], boxes), entry, size=4, augmentation=augmentation,
                   boxes=True)  # fmt: skip
     for image, name in enumerate(batch.ids):
         turned = image >= 2 and name == "study-0"
-        wanted = [[0.7, 0.2, 0.9, 0.9], [0.2, 0.1, 0.5, 0.4]] if turned else boxes[0].tolist()
-        np.testing.assert_allclose(batch.boxes[image].numpy(), wanted, atol=1e-6)
-    assert batch.boxed.all()
+        lung = right if turned else left  # its box and its name change sides
+        assert batch.boxed[image].nonzero().flatten().tolist() == sorted([lung, heart])
+        wanted = [[0.7, 0.2, 0.9, 0.9], [0.2, 0.1, 0.5, 0.4]] if turned else boxes[0, [left, heart]].tolist()
+        np.testing.assert_allclose(batch.boxes[image, [lung, heart]].numpy(), wanted, atol=1e-6)
 
 
 def test_boxes_that_are_unknown_or_too_narrow_are_not_there_and_others_end_at_the_border() -> None:
     nan = float("nan")
-    boxes = torch.tensor([[[nan] * 4, [0.2, 0.2, 0.205, 0.9], [0.2, 0.5, 0.9, 0.505], [-0.3, 0.1, 0.005, 0.9],
-                           [1.1, 0.1, 1.4, 0.9], [-0.2, 0.3, 0.5, 1.2], [0.2, 0.2, 0.22, 0.22]]])  # fmt: skip
+    boxes = torch.full((1, len(IMAGENOME_REGIONS), 4), nan)
+    boxes[0, 1:7] = torch.tensor([[0.2, 0.2, 0.205, 0.9], [0.2, 0.5, 0.9, 0.505], [-0.3, 0.1, 0.005, 0.9],
+                                  [1.1, 0.1, 1.4, 0.9], [-0.2, 0.3, 0.5, 1.2], [0.2, 0.2, 0.22, 0.22]])  # fmt: skip
     batch = drawn(pool_of([["a"]], boxes), DataEntry(source="x"), size=1, boxes=True)
-    assert batch.boxed[0].tolist() == [False, False, False, False, False, True, True]
+    assert batch.boxed[0].nonzero().flatten().tolist() == [5, 6]
     np.testing.assert_allclose(batch.boxes[0, 5].numpy(), [0.0, 0.3, 0.5, 1.0], atol=1e-6)
     assert not batch.boxes[0, :5].any()
 

@@ -137,7 +137,7 @@ def test_too_little_memory_after_a_batch_is_said_to_be_so(
 
 def test_a_batch_that_failed_is_kept_with_all_that_it_has(tmp_path: Path) -> None:
     given = TrainingBatch(
-        torch.rand(2, 1, 8, 8), ["a", "b", "c"], ["one", "two"], torch.tensor([0, 0, 1]), ["p"], torch.tensor([1]),
+        torch.rand(2, 1, 8, 8), ["a", "b", "c"], ["one", "two"], [0, 0, 1], ["p"], torch.tensor([1]),
         torch.tensor([1.0]), torch.tensor([True]), torch.rand(1, 4, 4), 1, torch.rand(2, 3, 4), torch.rand(2, 3) > 0.5,
     )  # fmt: skip
     for number, batch in enumerate((given, TrainingBatch(given.images, ["a", "b"]))):

@@ -118,7 +118,7 @@ class TrainingBatch:
     images: Tensor  # (n, 1, size, size) float32 in 0 to 1
     texts: Sequence[str]  # m
     ids: Sequence[str] = ()  # n, to name what went wrong
-    text_of: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # (m,), or none: as they come
+    text_of: Sequence[int] = ()  # m, or none: as they come
     phrases: Sequence[str] = ()  # p
     asked_of: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # (p,)
     present: Tensor = field(default_factory=lambda: torch.zeros(0))  # (p,)
@@ -132,15 +132,18 @@ class TrainingBatch:
         return len(self.images)
 
     @property
+    def images_of_texts(self) -> Sequence[int]:
+        """The image of each text."""
+        return self.text_of or range(len(self.texts))
+
+    @property
     def paired(self) -> Tensor:
-        """The image of each text, (m,)."""
-        if len(self.text_of):
-            return self.text_of
-        return torch.arange(len(self.texts), device=self.images.device)
+        """The image of each text, (m,), on the device."""
+        return torch.tensor(self.images_of_texts, device=self.images.device)
 
     def to(self, device: torch.device | str) -> TrainingBatch:
         """Return the batch on another device."""
-        names = ("images", "text_of", "asked_of", "present", "located", "masks", "boxes", "boxed")
+        names = ("images", "asked_of", "present", "located", "masks", "boxes", "boxed")
         return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rightlung.core import InputError
+from rightlung.lexicon import IMAGENOME_REGIONS, mirror_region
 from rightlung.lexicon.side_changes import mirrored
 from rightlung.models.base import TrainingBatch
 from rightlung.phantom.streams import Stream, key_number
@@ -27,6 +28,7 @@ from rightlung.training.recipe import DataEntry
 
 SHUFFLED = 2_000_000
 """Studies up to which a source is shuffled; more of them (phantoms, which are alike everywhere) come in their order."""
+_OTHER_SIDE = [IMAGENOME_REGIONS.index(mirror_region(name)) for name in IMAGENOME_REGIONS]
 LEAST_EXTENT = 0.01
 """Of a region's box, either way; what is narrower has been cut off by the picture's border."""
 
@@ -165,7 +167,7 @@ class Batches:
         return TrainingBatch(
             images=images,
             texts=words.texts,
-            text_of=self._text_of(place),
+            text_of=[image for image in range(self.counts[place]) for _ in range(self.entries[place][0].texts)],
             ids=[facts(study).id for study in self._own(place, number)],
             phrases=[one.text for one in asked],
             asked_of=of,
@@ -214,11 +216,6 @@ class Batches:
             flipped.append(flip)
         return _Words(texts, asked, flipped)
 
-    def _text_of(self, place: int) -> Tensor:
-        """The image of each text."""
-        images = torch.arange(self.counts[place]).repeat_interleave(self.entries[place][0].texts)
-        return on_device(images, self.device)
-
     def _told(self, place: int, at: int, joint: range) -> tuple[list[str], list[Asked], Stream]:
         """Draw the texts and the phrases of the study at a place of the deck, and return the stream they come from."""
         entry, studies = self.entries[place]
@@ -246,7 +243,8 @@ class Batches:
 def _boxes(boxes: Tensor, flipped: Tensor) -> dict[str, Tensor]:
     """Return the boxes of regions and which are there: known, within the picture, and of some extent."""
     x0, y0, x1, y1 = boxes.unbind(-1)
-    boxes = torch.where(flipped[:, None, None], torch.stack([1 - x1, y0, 1 - x0, y1], dim=-1), boxes)
+    turned = torch.stack([1 - x1, y0, 1 - x0, y1], dim=-1)[:, _OTHER_SIDE]  # what was the left lung is the right one
+    boxes = torch.where(flipped[:, None, None], turned, boxes)
     within = boxes.clamp(0.0, 1.0)
     extent = within[..., 2:] - within[..., :2]
     there = (extent > LEAST_EXTENT).all(-1)  # what is not known is NaN, and no greater than anything
@@ -263,15 +261,17 @@ def _counting(first: int, last: int | None) -> Iterator[int]:
 def _together(parts: Sequence[TrainingBatch]) -> TrainingBatch:
     if len(parts) == 1:
         return parts[0]
-    asked_of, text_of, before = [], [], 0
+    asked_of: list[Tensor] = []
+    text_of: list[int] = []
+    before = 0
     for part in parts:
         asked_of.append(part.asked_of + before)
-        text_of.append(part.paired + before)
+        text_of.extend(before + image for image in part.images_of_texts)
         before += len(part)
     return TrainingBatch(
         images=torch.cat([part.images for part in parts]),
         texts=[text for part in parts for text in part.texts],
-        text_of=torch.cat(text_of),
+        text_of=text_of,
         ids=[name for part in parts for name in part.ids],
         phrases=[phrase for part in parts for phrase in part.phrases],
         asked_of=torch.cat(asked_of),

@@ -17,8 +17,8 @@ from rightlung.core import InputError
 from rightlung.models.base import TrainingBatch
 from rightlung.training.checkpoint import write_whole
 
-_TENSORS = ("images", "text_of", "asked_of", "present", "located", "masks", "boxes", "boxed")
-_TEXTS = ("texts", "ids", "phrases")
+_TENSORS = ("images", "asked_of", "present", "located", "masks", "boxes", "boxed")
+_LISTS = ("texts", "text_of", "ids", "phrases")
 
 
 def save_batch(batch: TrainingBatch, folder: Path, about: Mapping[str, object]) -> None:
@@ -26,8 +26,8 @@ def save_batch(batch: TrainingBatch, folder: Path, about: Mapping[str, object]) 
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: getattr(batch, name).detach().cpu().contiguous() for name in _TENSORS}
     save_file(tensors, folder / "batch.safetensors")
-    texts = {name: list(getattr(batch, name)) for name in _TEXTS}
-    write_whole(folder / "batch.json", json.dumps({**about, **texts}, indent=2, ensure_ascii=False) + "\n")
+    lists = {name: list(getattr(batch, name)) for name in _LISTS}
+    write_whole(folder / "batch.json", json.dumps({**about, **lists}, indent=2, ensure_ascii=False) + "\n")
 
 
 def load_batch(folder: str | Path) -> TrainingBatch:
@@ -35,8 +35,8 @@ def load_batch(folder: str | Path) -> TrainingBatch:
     place = Path(folder)
     try:
         tensors = load_file(place / "batch.safetensors")
-        texts = json.loads((place / "batch.json").read_text(encoding="utf-8"))
-        parts: dict[str, Any] = {name: tensors[name] for name in _TENSORS} | {name: texts[name] for name in _TEXTS}
+        lists = json.loads((place / "batch.json").read_text(encoding="utf-8"))
+        parts: dict[str, Any] = {name: tensors[name] for name in _TENSORS} | {name: lists[name] for name in _LISTS}
         return TrainingBatch(**parts)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{place} does not hold a batch: {error}") from None

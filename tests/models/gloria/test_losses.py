@@ -138,7 +138,7 @@ SENTENCE: dict[str, Any] = {
 
 def batch(texts: Sequence[str] = TEXTS, of: Sequence[int] = OF) -> TrainingBatch:
     images = torch.rand(4, 1, 64, 64, generator=torch.Generator().manual_seed(1))
-    return TrainingBatch(images, list(texts), ids=list("abcd"), text_of=torch.tensor(of))
+    return TrainingBatch(images, list(texts), ids=list("abcd"), text_of=list(of))
 
 
 @torch.no_grad()

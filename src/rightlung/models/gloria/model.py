@@ -223,7 +223,7 @@ class Gloria(nn.Module):
     def _sides(
         self, regions: Tensor, texts: TextEmbeddings, of: Tensor, contrary: _Contrary, others: TextEmbeddings
     ) -> Tensor:
-        """How much less a text fits its image than it does with its sides exchanged; the mean over those that can."""
+        """How much better a text fits its image with its sides exchanged: summed over texts that name one, over all."""
         if not contrary.of:
             return regions.sum() * 0.0
         own = torch.tensor(contrary.of, device=self.device)
@@ -232,7 +232,7 @@ class Gloria(nn.Module):
             paired_similarity(self.word_vectors(whole), chosen, temperature)
             for whole in (texts.whole[own], others.whole)
         ]
-        return softplus(self.config.local_temperature * (both[1] - both[0])).mean()
+        return softplus(self.config.local_temperature * (both[1] - both[0])).sum() / len(of)
 
     def _local_logits(
         self, images: ImageEmbeddings, regions: Tensor | None, texts: TextEmbeddings, gather: Gather | None
@@ -424,10 +424,10 @@ class _Contrary(NamedTuple):
 
 def _contrary(batch: TrainingBatch) -> _Contrary:
     """Exchange the sides of every text that names one, unless its image has the exchanged text as well."""
-    said = set(zip(batch.paired.tolist(), batch.texts, strict=True))
+    said = set(zip(batch.images_of_texts, batch.texts, strict=True))
     found = [
         (number, changed)
-        for number, (image, text) in enumerate(zip(batch.paired.tolist(), batch.texts, strict=True))
+        for number, (image, text) in enumerate(zip(batch.images_of_texts, batch.texts, strict=True))
         if (changed := with_sides_exchanged(text)) is not None and (image, changed) not in said
     ]
     return _Contrary([changed for _, changed in found], [number for number, _ in found])
