@@ -96,21 +96,25 @@ class _LocalSimilarity(torch.autograd.Function):
         word_temperature: float,
         compiled: bool,
     ) -> Tensor:
-        ctx.save_for_backward(words, norms, regions, gram, temperature, real)
-        ctx.settings = outside, softmaxes, word_temperature, compiled
         forward_block, _ = _blocks(compiled)
+        walk = list(_walk(words, regions))
+        kept: tuple[Tensor, ...] = ()
         similarity = norms.new_empty(len(words), len(regions))
-        for texts, images in _walk(words, regions):
-            similarity[texts, images] = forward_block(
+        for texts, images in walk:
+            similarity[texts, images], *parts = forward_block(
                 words[texts], norms[texts], regions[images], gram[images], temperature, real[texts], outside,
                 softmaxes, word_temperature,
             )  # fmt: skip
+            if len(walk) == 1 and any(ctx.needs_input_grad):
+                kept = tuple(parts)
+        ctx.save_for_backward(words, norms, regions, gram, temperature, real, *kept)
+        ctx.settings = outside, softmaxes, word_temperature, compiled
         return similarity
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        words, norms, regions, gram, temperature, real = ctx.saved_tensors
+        words, norms, regions, gram, temperature, real, *kept = ctx.saved_tensors
         outside, softmaxes, word_temperature, compiled = ctx.settings
         _, backward_block = _blocks(compiled)
         of_words, of_regions = (torch.zeros_like(given, dtype=torch.float32) for given in (words, regions))
@@ -119,7 +123,7 @@ class _LocalSimilarity(torch.autograd.Function):
         for texts, images in _walk(words, regions):
             parts = backward_block(
                 gradient[texts, images], words[texts], norms[texts], regions[images], gram[images], temperature,
-                real[texts], outside, softmaxes, word_temperature,
+                real[texts], outside, softmaxes, word_temperature, *kept,
             )  # fmt: skip
             of_words[texts] += parts[0]
             of_norms[texts] += parts[1]
@@ -185,11 +189,13 @@ def _forward_block(
     outside: int,
     softmaxes: int,
     word_temperature: float,
-) -> Tensor:
-    scores, _, attention, lengthened = _attend_block(words, regions, gram, temperature, real, outside, softmaxes)
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Similarity (t, i), and what it was made of, which the gradient wants again."""
+    parts = _attend_block(words, regions, gram, temperature, real, outside, softmaxes)
+    scores, _, attention, lengthened = parts
     cosine, _, _, _ = _cosines(scores, attention, lengthened, norms)
     logits = (word_temperature * cosine).reshape(*real.shape, len(regions))
-    return logits.masked_fill(~real[..., None], -math.inf).logsumexp(dim=1)
+    return logits.masked_fill(~real[..., None], -math.inf).logsumexp(dim=1), *parts
 
 
 def _backward_block(
@@ -203,11 +209,17 @@ def _backward_block(
     outside: int,
     softmaxes: int,
     word_temperature: float,
+    *kept: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of words, norms, regions, Gram matrices and the temperature, given that of the similarity (t, i)."""
+    """Gradients of words, norms, regions, Gram matrices and the temperature, given that of the similarity (t, i).
+
+    ``kept`` is what `_attend_block` gave, where it was kept.
+    """
     count, most, width = words.shape
     images, cells, _ = regions.shape
-    scores, shares, attention, lengthened = _attend_block(words, regions, gram, temperature, real, outside, softmaxes)
+    scores, shares, attention, lengthened = kept or _attend_block(
+        words, regions, gram, temperature, real, outside, softmaxes
+    )
     cosine, along, length, own = _cosines(scores, attention, lengthened, norms)
 
     logits = (word_temperature * cosine).reshape(count, most, images).masked_fill(~real[..., None], -math.inf)
