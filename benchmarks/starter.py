@@ -1,7 +1,7 @@
 """The starter's figures as tables, from the folders that `rightlung audit` wrote, nothing computed twice.
 
     rightlung audit starter 'phantom?count=2000&seed=13' --out audits/starter-phantom
-    rightlung audit runs/starter-weak/model 'phantom?count=2000&seed=13' --out audits/weak-phantom
+    rightlung audit wrong-lung/runs/no-attn/model 'phantom?count=2000&seed=13' --out audits/weak-phantom
     rightlung audit starter 'manifest:/data/nih.tar?split=boxes' --out audits/starter-nih
     python benchmarks/starter.py audits/starter-phantom audits/weak-phantom audits/starter-nih > tables.md
 

@@ -138,6 +138,9 @@ def test_texts_are_sentences_reports_or_abnormal_sentences() -> None:
         abnormal = draw_texts(facts, replace(OWN, text="abnormal"), Stream(number))[0]
         telling = [told.text for told in facts.told if told.positive - {"no finding", "support devices"}]
         assert abnormal in (telling or [told.text for told in facts.told])
+        first = draw_texts(facts, replace(OWN, text="abnormal-first", texts=len(facts.told)), Stream(number))
+        assert sorted(first) == sorted(told.text for told in facts.told)
+        assert sorted(first[: len(telling)]) == sorted(telling)
 
 
 def _study(**known: object) -> Study:

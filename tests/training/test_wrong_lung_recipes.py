@@ -21,9 +21,11 @@ SIDED = {
     "model.config.attention.no_attention": True,
     "model.config.image.positions": True,
     "model.config.map_of": "sentence",
-    "model.config.losses": ["sentence", "global"],
-    "losses": {"sentence": 1.0, "global": 1.0},
+    "model.config.image.options.depths": [1, 1, 2, 2],
+    "model.config.losses": ["sentence", "global", "sides"],
+    "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0},
     f"{ENTRY}.mirrored": True,
+    f"{ENTRY}.text": "abnormal-first",
 }
 CHANGED: dict[str, dict[str, Any]] = {
     "abnormal": {f"{ENTRY}.text": "abnormal"},
@@ -36,8 +38,13 @@ CHANGED: dict[str, dict[str, Any]] = {
     "sided-without-mirror": SIDED | {f"{ENTRY}.mirrored": False},
     "sided-without-no-attn": SIDED | {"model.config.attention.no_attention": False},
     "sided-without-positions": SIDED | {"model.config.image.positions": False},
+    "sided-without-small-regions": SIDED | {"model.config.image.options.depths": [2, 2, 2, 2]},
+    "sided-without-abnormal-first": SIDED | {f"{ENTRY}.text": "sentence"},
+    "sided-without-sides": SIDED
+    | {"model.config.losses": ["sentence", "global"], "losses": {"sentence": 1.0, "global": 1.0}},
     "sided-without-sentence": SIDED
     | {
+        "model.config.contrary": True,
         "model.config.map_of": "words",
         "model.config.losses": ["local", "global"],
         "losses": {"local": 1.0, "global": 1.0},

@@ -48,7 +48,8 @@ class RegionGrounder(Protocol):
     """Says which of an image's regions a phrase is about. It must be told where they are, and points nowhere else.
 
     Such a model is shown boxes of the kind that its maps are then scored against, so its scores do not compare with a
-    `Grounder`'s. An image without regions is answered with an empty map, an abstention of 1, and a similarity of NaN.
+    `Grounder`'s. The boxes of an answer are the regions with their shares. An image without regions is answered with an
+    empty map, an abstention of 1, and a similarity of NaN.
     """
 
     def ground_regions(

@@ -47,6 +47,10 @@ def draw_texts(facts: Facts, entry: DataEntry, stream: Stream) -> list[str]:
     told = facts.told
     if entry.text == "abnormal":
         told = tuple(sentence for sentence in told if sentence.abnormal) or told
+    if entry.text == "abnormal-first":
+        first, rest = (stream.shuffled(one for one in told if one.abnormal is kind) for kind in (True, False))
+        order = [*first, *rest]
+        return [order[number % len(order)].text for number in range(entry.texts)]
     if entry.texts == 1:
         return [stream.choice(told).text]
     order = stream.shuffled(told)

@@ -16,6 +16,7 @@ from rightlung.training.augmentation import MOVING, Augmentation
 
 SHIPPED = Path(__file__).parent / "recipes"
 
+TextChoice = Literal["sentence", "report", "abnormal", "abnormal-first"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
 
 
@@ -35,7 +36,7 @@ class DataEntry:
     source: str
     share: float = 1.0  # of every batch, relative to the other entries'
     pool: int | None = None  # studies held on the device; without it, drawn or read as they come
-    text: Literal["sentence", "report", "abnormal"] = "sentence"
+    text: TextChoice = "sentence"
     texts: int = 1  # paired with every image
     text_of: Literal["own", "another"] = "own"  # of which study: another's teaches nothing, and shows what chance is
     masked_words: float = 0.0  # share of a text's words that are hidden
@@ -65,7 +66,7 @@ class Validation:
     source: str
     every: int = 1000
     pool: int | None = None
-    text: Literal["sentence", "report", "abnormal"] = "sentence"
+    text: TextChoice = "sentence"
     phrases: int = 4
     prompts: Any = 0.0
     absent: Literal["negative", "unknown"] = "unknown"

@@ -222,6 +222,8 @@ def test_a_map_is_the_attention_between_words_and_regions_painted_on_the_boxes()
     np.testing.assert_allclose(answer.heatmap.values, paint(own, there, scores, 20)[0].numpy(), rtol=1e-5, atol=1e-7)
     values = sorted(set(np.round(answer.heatmap.values.ravel(), 6)))
     assert values == sorted({0.0, *np.round(scores[0].numpy(), 6)})
+    assert {scored.label: scored.box for scored in answer.boxes} == REGIONS
+    assert [scored.score for scored in answer.boxes] == pytest.approx(scores[0].tolist(), rel=1e-5)
 
 
 def test_a_regions_vector_is_its_standardised_pixels_and_then_zeros() -> None:
@@ -246,6 +248,9 @@ def test_no_answer_depends_on_the_other_images_or_phrases() -> None:
         assert alone.heatmap is not None
         assert other.heatmap is not None
         np.testing.assert_allclose(alone.heatmap.values, other.heatmap.values, rtol=1e-4, atol=1e-7)
+        assert {scored.label: scored.box for scored in other.boxes} == regions[number]
+        assert sum(scored.score for scored in other.boxes) == pytest.approx(1.0, abs=1e-5)
+        assert [one.score for one in alone.boxes] == pytest.approx([one.score for one in other.boxes], rel=1e-4)
         one = model.similarity_regions([images[number]], [PHRASES[number]], [regions[number]])
         assert float(one[0]) == pytest.approx(float(similar[number]), abs=1e-5)
     assert model.training
@@ -277,6 +282,7 @@ def test_an_image_without_regions_is_abstained_from() -> None:
     assert seen.abstention == 0.0
     assert unseen.heatmap is not None
     assert (unseen.abstention, unseen.heatmap.mass) == (1.0, 0.0)
+    assert (unseen.has_boxes, unseen.boxes) == (True, ())
     similar = model.similarity_regions(images, ["opacity", "opacity"], places)
     assert np.isnan(similar).tolist() == [False, True]
     assert model.ground_regions([], [], []) == []

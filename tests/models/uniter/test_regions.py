@@ -51,21 +51,26 @@ def test_saliency_equals_a_mean_written_out() -> None:
     there = torch.tensor([[True] * 4, [True, True, True, False], [False, True, False, False]])
     found = region_saliency(attentions, said, there)
     for pair in range(pairs):
-        ways: list[list[float]] = [[], []]
-        for region in range(most):
-            spent = [0.0, 0.0]
-            for layer in attentions:
-                for head in range(heads):
-                    for word in range(words):
-                        if said[pair, word] and there[pair, region]:
-                            spent[0] += float(layer[pair, head, word, words + region])
-                            spent[1] += float(layer[pair, head, words + region, word])
-            ways[0].append(spent[0])
-            ways[1].append(spent[1])
-        expected = [(a / sum(ways[0]) + b / sum(ways[1])) / 2 for a, b in zip(*ways, strict=True)]
+        of_words = []
+        for word in [word for word in range(words) if said[pair, word]]:
+            spent = [0.0] * most
+            for region in [region for region in range(most) if there[pair, region]]:
+                for layer in attentions:
+                    for head in range(heads):
+                        spent[region] += float(layer[pair, head, word, words + region])
+                        spent[region] += float(layer[pair, head, words + region, word])
+            of_words.append([value / sum(spent) for value in spent])
+        expected = np.mean(of_words, axis=0)
         np.testing.assert_allclose(found[pair].numpy(), expected, rtol=1e-5, atol=1e-7)
         assert float(found[pair].sum()) == pytest.approx(1.0, abs=1e-5)
     assert float(found[2, 1]) == pytest.approx(1.0)  # the only region has it all
+
+
+def test_both_directions_of_attention_count_by_their_size_in_the_saliency() -> None:
+    """One word, two regions: it spends 0.1 and 0.3 on them, they spend 0.6 and 0.2 on it."""
+    attention = torch.tensor([[[[0.6, 0.1, 0.3], [0.6, 0.2, 0.2], [0.2, 0.4, 0.4]]]])
+    found = region_saliency((attention,), torch.tensor([[True]]), torch.tensor([[True, True]]))
+    assert found[0].tolist() == pytest.approx([0.7 / 1.2, 0.5 / 1.2])  # not (0.25 + 0.75) / 2 each
 
 
 def test_a_pixel_has_the_greatest_score_of_the_boxes_around_it() -> None:

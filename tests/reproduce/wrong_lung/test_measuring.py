@@ -254,6 +254,62 @@ def test_a_region_grounder_is_told_the_regions_of_the_image_shown(prepared: Inst
             assert row["kl_random"] == 0
 
 
+def shares_of(shown: Mapping[str, Box], text: str) -> list[float]:
+    return [1.0 + (3 * len(name) + len(text)) % 7 for name in shown]
+
+
+class Painted(Regional):
+    """Spreads attention over the regions by their names and the words, and gives a map of it, too."""
+
+    def ground_regions(
+        self, images: Sequence[Image], phrases: Sequence[Phrase | str], regions: Sequence[Mapping[str, Box]]
+    ) -> list[Grounding]:
+        return [
+            Grounding(
+                Heatmap(np.ones((4, 4))),
+                [ScoredBox(box, share, name)
+                 for (name, box), share in zip(shown.items(), shares_of(shown, str(phrase)), strict=True)],
+            )
+            for phrase, shown in zip(phrases, regions, strict=True)
+        ]  # fmt: skip
+
+
+def test_the_entropy_and_divergence_of_a_region_grounder_are_over_its_regions(
+    prepared: Instances, tmp_path: Path
+) -> None:
+    measure(Painted(), prepared, tmp_path, about=ABOUT)
+    divergences = []
+    for row in table(tmp_path, "answers"):
+        instance = prepared.rows[row["instance"]]
+        asked = instance.asked[row["condition"]]
+        shown = prepared.shown[asked.image].regions
+        own = shares_of(shown, asked.text)
+        assert row["entropy"] == pytest.approx(stats.entropy(own), abs=6e-6)
+        assert row["peak_x"] == 0.5  # the map is still what is scored
+        if row["condition"] == "none":
+            other = shares_of(shown, instance.asked["random-sentence"].text)
+            divergences.append((stats.entropy(own, other) + stats.entropy(other, own)) / 2)
+            assert row["kl_random"] == pytest.approx(divergences[-1], abs=6e-6)
+    assert max(divergences) > 0.1
+
+
+class Boxed(Hashed):
+    """Has boxes beside its map."""
+
+    def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
+        return [
+            Grounding(grounding.heatmap, [ScoredBox(Box(0.0, 0.0, 0.5, 0.5), 1.0)])
+            for grounding in super().ground(images, phrases)
+        ]
+
+
+def test_boxes_beside_the_map_of_another_grounder_change_nothing(
+    prepared: Instances, folder: Path, tmp_path: Path
+) -> None:
+    measure(Boxed(), prepared, tmp_path, about=ABOUT, batch_size=60)
+    assert table(tmp_path, "answers") == table(folder, "answers")
+
+
 def test_a_folder_is_whole_only_with_its_about(prepared: Instances, tmp_path: Path, monkeypatch: Any) -> None:
     measure(Hashed(), prepared, tmp_path, about=ABOUT)
     assert is_measured(tmp_path, prepared)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear, pad
 
-from rightlung.core import Box, Extent, Grounding, Heatmap, Image, InputError, Phrase
+from rightlung.core import Box, Extent, Grounding, Heatmap, Image, InputError, Phrase, ScoredBox
 from rightlung.core.checks import check_text
 from rightlung.core.settings import plain_settings
 from rightlung.explain import as_heatmaps
@@ -205,21 +205,22 @@ class Uniter(nn.Module):
     def ground_regions(
         self, images: Sequence[Image], phrases: Sequence[Phrase | str], regions: Sequence[Mapping[str, Box]]
     ) -> list[Grounding]:
-        """Return each phrase's saliency, painted on the regions of its image; see `region_saliency` and `paint`.
+        """Return each phrase's saliency: every region with its share, and the map that they are painted on.
 
-        An image without regions gets an empty map with an abstention of 1.
+        See `region_saliency` and `paint`. An image without regions gets an empty map with an abstention of 1.
         """
         texts = [phrase.text if isinstance(phrase, Phrase) else phrase for phrase in phrases]
         side = self.config.map_size
-        nothing = Grounding(Heatmap(np.zeros((side, side), dtype=np.float32), abstention=1.0))
+        nothing = Grounding(Heatmap(np.zeros((side, side), dtype=np.float32), abstention=1.0), [])
         answers = [nothing] * len(texts)
         with self._asking():
             for pairs, tokens, found, there in self._asked(images, texts, regions, "a phrase", attentions=True):
                 scores = region_saliency(found.attentions, tokens.word > 0, there)
                 boxes, _ = _padded([[box.as_tuple() for box in regions[pair].values()] for pair in pairs])
                 maps = paint(boxes.to(self.device), there, scores, side)
-                for pair, heatmap in zip(pairs, as_heatmaps(maps), strict=True):
-                    answers[pair] = Grounding(heatmap)
+                for pair, heatmap, shares in zip(pairs, as_heatmaps(maps), scores.tolist(), strict=True):
+                    named = zip(regions[pair].items(), shares, strict=False)  # behind the last region is padding
+                    answers[pair] = Grounding(heatmap, [ScoredBox(box, share, name) for (name, box), share in named])
         return answers
 
     def similarity_regions(

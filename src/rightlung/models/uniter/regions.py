@@ -43,16 +43,16 @@ def region_saliency(attentions: tuple[Tensor, ...], words: Tensor, there: Tensor
     """How much each region has to do with the words, (n, k), adding up to 1 ("That's the Wrong Lung!", A.2).
 
     ``attentions`` are those of all layers (n, heads, w + k, w + k), ``words`` (n, w) says which of the first tokens
-    belong to words, ``there`` (n, k) which of the regions are no padding. Their mean is taken over layers and heads.
-    What the words spend on a region and what a region spends on the words are each divided by their sum over the
-    regions; the saliency is the mean of the two.
+    belong to words, ``there`` (n, k) which of the regions are no padding. Their mean is taken over layers and heads,
+    then over what a word spends on a region and what the region spends on the word. A word's scores are divided by
+    their sum over the regions, and the saliency is their mean over the words, as that of GLoRIA is.
     """
     mean = torch.stack([layer.float().mean(dim=1) for layer in attentions]).mean(dim=0)
     count = words.shape[1]
-    said = words.to(mean.dtype)
-    from_words = torch.einsum("nw,nwk->nk", said, mean[:, :count, count:])
-    from_regions = torch.einsum("nw,nkw->nk", said, mean[:, count:, :count])
-    return (_shares(from_words * there) + _shares(from_regions * there)) / 2
+    both = (mean[:, :count, count:] + mean[:, count:, :count].transpose(1, 2)) / 2 * there[:, None]
+    shares = both / both.sum(dim=2, keepdim=True).clamp_min(torch.finfo(both.dtype).tiny)
+    said = words.to(shares.dtype)
+    return torch.einsum("nw,nwk->nk", said, shares) / said.sum(dim=1, keepdim=True).clamp_min(1)
 
 
 def paint(boxes: Tensor, there: Tensor, scores: Tensor, map_size: int) -> Tensor:
@@ -79,7 +79,3 @@ def _resampling(low: Tensor, high: Tensor, size: int, side: int) -> Tensor:
     pixels = torch.arange(size, device=low.device) + 0.5
     weights = (1 - (pixels - centres).abs() / scale.clamp_min(1.0)).clamp_min(0.0) * ((pixels > low) & (pixels < high))
     return weights / weights.sum(-1, keepdim=True)
-
-
-def _shares(values: Tensor) -> Tensor:
-    return values / values.sum(1, keepdim=True).clamp_min(torch.finfo(values.dtype).tiny)

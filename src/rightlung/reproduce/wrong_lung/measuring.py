@@ -80,6 +80,7 @@ class Answer:
     similarity_global: float | None = None
     similarity_local: float | None = None
     error: str | None = None
+    by_region: bool = False  # whether attention is spread over the boxes of regions, of which the map is painted
 
 
 class Pointer(Protocol):
@@ -113,7 +114,8 @@ class ModelPointer:
         at_hand = {number: self.instances.image(number) for number in numbers}
         images = [at_hand[question.asked.image] for question in questions]
         texts = [question.asked.text for question in questions]
-        if isinstance(self.model, Grounder):
+        by_region = not isinstance(self.model, Grounder)
+        if not by_region:
             groundings = self.model.ground(images, texts)
         else:
             regions = [self.instances.shown[question.asked.image].regions for question in questions]
@@ -124,7 +126,10 @@ class ModelPointer:
             if not isinstance(grounding, Grounding):
                 raise InputError(f"a model must return Grounding values; got {type(grounding).__name__}")
         similar = self._similarities(images, texts, questions)
-        return [Answer(grounding, whole, local) for grounding, (whole, local) in zip(groundings, similar, strict=True)]
+        return [
+            Answer(grounding, whole, local, by_region=by_region)
+            for grounding, (whole, local) in zip(groundings, similar, strict=True)
+        ]
 
     def _similarities(
         self, images: list[Image], texts: list[str], questions: Sequence[Question]
@@ -306,7 +311,7 @@ class _Rows:
             if place in row_of:
                 middles[row_of[place]] = self.instances.shown[question.asked.image].midline
         x, y, sides = peaks(maps, middles) if groundings else (np.zeros(0), np.zeros(0), [])
-        shares = [distribution(grounding) for grounding in groundings]
+        shares = [distribution(groundings[row], answers[place].by_region) for place, row in row_of.items()]
         random_of = {
             question.instance.number: row_of.get(place)
             for question, place in zip(questions, places, strict=True)

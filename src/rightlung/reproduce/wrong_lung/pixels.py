@@ -80,13 +80,14 @@ def peaks(maps: Tensor, midlines: Sequence[float]) -> tuple[NDArray[Any], NDArra
     return x.cpu().numpy(), y.cpu().numpy(), sides
 
 
-def distribution(grounding: Grounding) -> tuple[Hashable, NDArray[np.float64] | None]:
+def distribution(grounding: Grounding, by_region: bool = False) -> tuple[Hashable, NDArray[np.float64] | None]:
     """Return an answer on its own cells (the map's, else the boxes) with a mass of one, and which cells those are.
 
-    None where there is no mass.
+    ``by_region`` takes the boxes where there is a map as well, because it is painted of them. None where there is no
+    mass.
     """
     cells: Hashable
-    if grounding.heatmap is not None:
+    if grounding.heatmap is not None and not (by_region and grounding.has_boxes):
         cells = grounding.heatmap.grid, grounding.heatmap.extent
         values = grounding.heatmap.values.astype(np.float64).ravel()
     else:

@@ -45,11 +45,12 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("uniter", "UNITER", "paper", "shown the true region boxes", comparable=False),
     Variant("sided", "+Sided", "ours", "sentence with its best region, or none; beside its mirror image", telling=True),
     Variant("sided-without-mirror", "+Sided without mirror images", "ours", "an ablation", ablation=True),
+    Variant("sided-without-sides", "+Sided without exchanged sides", "ours", "an ablation", ablation=True),
     Variant("sided-without-no-attn", "+Sided without No Attn", "ours", "an ablation", ablation=True),
     Variant("sided-without-positions", "+Sided without positions", "ours", "an ablation", ablation=True),
-    Variant(
-        "sided-without-sentence", "+Sided, word by word", "ours", "an ablation: GLoRIA's local loss", ablation=True
-    ),
+    Variant("sided-without-small-regions", "+Sided without small regions", "ours", "an ablation", ablation=True),
+    Variant("sided-without-abnormal-first", "+Sided without abnormal first", "ours", "an ablation", ablation=True),
+    Variant("sided-without-sentence", "+Sided, word by word", "ours", "GLoRIA's local loss instead", ablation=True),
 )
 
 BY_SLUG = {variant.slug: variant for variant in VARIANTS}
