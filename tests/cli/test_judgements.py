@@ -79,6 +79,51 @@ def test_only_abnormal_phrases_of_named_models_can_be_planned(call: Run, experim
     assert sorted(read_key(tmp_path / "private" / "key.csv").models.values()) == ["mine", "yours"]
 
 
+ABOUTS: dict[str, dict[str, object]] = {
+    "no-attn": {"variant": "no-attn", "group": "paper", "comparable": True, "seed": 1},
+    "no-attn-seed2": {"variant": "no-attn", "group": "paper", "comparable": True, "seed": 2},
+    "own-model-seed2": {"variant": "own-model-seed2", "group": "ours", "comparable": True, "seed": None},
+    "prior": {"variant": "prior", "group": "reference", "comparable": True, "seed": None},
+    "sided": {"variant": "sided", "group": "ours", "comparable": True, "seed": 1},
+    "sided-without-mirror": {"variant": "sided-without-mirror", "group": "ours", "comparable": True, "seed": 1},
+    "uniter": {"variant": "uniter", "group": "paper", "comparable": False, "seed": 1},
+}
+
+
+def write_abouts(folder: Path, slugs: list[str]) -> None:
+    for slug in slugs:
+        (folder / "measures" / slug / "about.json").write_text(json.dumps({"slug": slug, "name": slug, **ABOUTS[slug]}))
+
+
+def test_references_ablations_other_seeds_and_what_does_not_compare_are_not_planned_unless_named(
+    call: Run, tmp_path: Path
+) -> None:
+    write_abouts(write_experiment(tmp_path / "exp", 30, slugs=ABOUTS), [*ABOUTS])
+    planned = call(*PLAN, "--json")
+    assert planned.returncode == 0, planned.stderr
+    summary = json.loads(planned.stdout)
+    assert (summary["models"], summary["rows"]) == (3, 48)
+    assert summary["models_left_out"] == ["no-attn-seed2", "prior", "sided-without-mirror", "uniter"]
+    key = tmp_path / "private" / "key.csv"
+    assert sorted(read_key(key).models.values()) == ["no-attn", "own-model-seed2", "sided"]
+    key.unlink()
+    (tmp_path / "table.csv").unlink()
+    said = call(*PLAN).stderr
+    assert "not comparable: no-attn-seed2, prior, sided-without-mirror, uniter; see --model" in said
+    key.unlink()
+    (tmp_path / "table.csv").unlink()
+    named = call(*PLAN, "--model", "uniter", "--model", "prior", "--json")
+    assert json.loads(named.stdout)["models_left_out"] == []
+    assert sorted(read_key(key).models.values()) == ["prior", "uniter"]
+
+
+def test_an_experiment_with_nothing_to_judge_by_itself_names_what_it_has(call: Run, tmp_path: Path) -> None:
+    write_abouts(write_experiment(tmp_path / "exp", 30, slugs=["prior", "uniter"]), ["prior", "uniter"])
+    result = call(*PLAN)
+    assert result.returncode == 2
+    assert "exp holds no measured models but prior, uniter; name those to judge with --model" in result.stderr
+
+
 def test_bad_rows_are_listed_and_the_exit_says_so(call: Run, tmp_path: Path) -> None:
     write_rows(tmp_path / "judged.csv", [row(), row(study="s1"), row(study="s2", recall=7)])
     checked = call("judgements", "check", "judged.csv", "--json")

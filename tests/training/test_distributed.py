@@ -59,7 +59,7 @@ GLORIA = {
 }
 SIDED = GLORIA | {
     "attention": {"softmaxes": 1, "scores": "cosine", "learn_temperature": True, "no_attention": True},
-    "losses": ["local", "global", "sentence", "supervised"],
+    "losses": ["local", "global", "sentence", "sides", "supervised"],
     "map_of": "sentence",
     "contrary": True,
     "duplicates": "ignore",

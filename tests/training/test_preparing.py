@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def start(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return folder
 
 
-def kept(folder: Path, start: Path, config: str) -> Any:
+def kept(folder: Path, start: Path | str, config: str) -> Any:
     recipe = small(folder, f"model={{start: {start}, config: {config}}}")
     run = RunFolder(folder / "run")
     run.path.mkdir()
@@ -110,6 +111,23 @@ def test_a_model_goes_on_with_another_configuration_and_the_weights_it_had(tmp_p
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert after.extra_files() == before.extra_files()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "wrong-lung-retrained",
+            "model.start: 'wrong-lung-retrained' is no model here, but a recipe; train it first (rightlung train "
+            "wrong-lung-retrained --out RUN) and give --set model.start=RUN/model",
+        ),
+        ("./runs/none/model", "model.start: there is no model folder ./runs/none/model"),
+        ("startr", "model.start: unknown model 'startr'"),
+    ],
+)
+def test_a_model_to_start_from_that_is_not_there_is_said_with_what_to_do(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(InputError, match=re.escape(said)):
+        kept(tmp_path, name, "{}")
 
 
 @pytest.mark.parametrize(

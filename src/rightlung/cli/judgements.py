@@ -13,6 +13,7 @@ from rightlung.audit.judgements import (
     VERSION,
     analyse_table,
     blind,
+    models_to_judge,
     plan,
     read_instances,
     read_judgements,
@@ -46,9 +47,10 @@ def make_plan(
         raise InputError(f"the table and its key must be two files, and both are {out}")
     known = list(read_instances(instances).values())
     chosen = [instance for instance in known if instance.abnormal or not abnormal]
-    names = models or sorted(path.parent.name for path in instances.glob("measures/*/about.json"))
+    names, others = (models, []) if models else models_to_judge(instances)
     if not names:
-        raise InputError(f"{instances} holds no measured models; name those to judge with --model")
+        which = "no measured models" if not others else f"no measured models but {', '.join(others)}"
+        raise InputError(f"{instances} holds {which}; name those to judge with --model")
     hidden = blind(names, seed)
     planned = plan(chosen, hidden.codes, annotators, seed, per_annotator, overlap)
     for path, what in ((out, "table"), (key, "key")):
@@ -65,6 +67,7 @@ def make_plan(
         "shared": overlap,
         "annotators": sorted(annotators),
         "models": len(names),
+        "models_left_out": others,
         "seed": seed,
         "note": NOT_A_MEDICAL_DEVICE,
     }
@@ -73,6 +76,9 @@ def make_plan(
         return
     say(f"{out}: {len(planned):,} judgements to make, of {len(names)} models on {prompts:,} prompts")
     say(f"  {len(annotators)} annotators with {per_annotator:,} prompts each, {overlap:,} of them the same for all")
+    if others:
+        names_left = ", ".join(others)
+        say(f"  left out, being references, ablations, other seeds, or not comparable: {names_left}; see --model")
     say(f"  {key}: which code is which model. Keep it, and the seed, from the annotators.")
 
 

@@ -166,7 +166,11 @@ def judgements_plan(
     annotator: Annotated[list[str], typer.Option(help="Who judges. Repeatable.", metavar="NAME")],
     model: Annotated[
         list[str] | None,
-        typer.Option(help="A model to judge; all of an experiment's if left out. Repeatable.", metavar="NAME"),
+        typer.Option(
+            help="A model to judge; if left out, an experiment's comparable variants without references, ablations "
+            "and other seeds. Repeatable.",
+            metavar="NAME",
+        ),
     ] = None,
     per_annotator: Annotated[int, typer.Option(min=1, help="Prompts for each annotator.", metavar="N")] = 50,
     overlap: Annotated[int, typer.Option(min=0, help="Of those, prompts that all annotators judge.", metavar="N")] = 10,
@@ -310,7 +314,13 @@ def reproduce(
     limit: Annotated[int | None, typer.Option(min=2, help="Measure on the first N studies only.", metavar="N")] = None,
     change: Annotated[
         list[str] | None,
-        typer.Option("--set", help="Change a field of every recipe. Repeatable.", metavar="FIELD=VALUE"),
+        typer.Option(
+            "--set",
+            help="Change a field of every recipe, or of one: sided:optimiser.rate=1e-3. What is for all leaves the "
+            "few-shot variants their steps, batches and numbers of examples (schedule, batch, data…examples). "
+            "Repeatable.",
+            metavar="[VARIANT:]FIELD=VALUE",
+        ),
     ] = None,
     at_once: Annotated[int, typer.Option(min=1, help="Variants at a time, a process each.", metavar="N")] = 1,
     accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",

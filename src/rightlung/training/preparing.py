@@ -15,7 +15,7 @@ from rightlung.lexicon import FINDINGS, positive_prompts
 from rightlung.models.base import Trainable, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.kinds import TARGET, class_of, import_target, kinds, register
-from rightlung.models.registry import find_folder
+from rightlung.models.registry import ModelFolder, find_folder
 from rightlung.phantom.source import PhantomSource
 from rightlung.phantom.study import check_picture_size
 from rightlung.studies.sources import open_source, parse_address
@@ -25,7 +25,7 @@ from rightlung.training.folder import RunFolder
 from rightlung.training.keeping import KeptPool
 from rightlung.training.pools import Advance, PhantomFlow, Pool, Studies
 from rightlung.training.reading import ReadFlow
-from rightlung.training.recipe import Data, DataEntry, Recipe
+from rightlung.training.recipe import Data, DataEntry, Recipe, shipped_recipes
 from rightlung.training.trouble import enough_memory
 from rightlung.training.watching import Progress
 
@@ -183,7 +183,7 @@ def validation_batches(
 def keep_start(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) -> None:
     """Write the model before the first step."""
     if recipe.model.start is not None:
-        found = find_folder(recipe.model.start)
+        found = _find_start(recipe.model.start)
         if found is None:
             raise InputError(
                 f"model.start must be a model folder or the name of a shipped model; got {recipe.model.start!r}"
@@ -199,6 +199,19 @@ def keep_start(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) 
     if not isinstance(model, Trainable) or not isinstance(model, nn.Module):
         raise InputError(f"a {type(model).__name__} cannot be trained: it is no torch.nn.Module that returns losses")
     save_model(model, folder.start)  # type: ignore[arg-type]  # which says what a model lacks that cannot be saved
+
+
+def _find_start(start: str) -> ModelFolder | None:
+    """Find the model that a run goes on from; where there is none, say what to do."""
+    try:
+        return find_folder(start)
+    except InputError as error:
+        if start in shipped_recipes():
+            raise InputError(
+                f"model.start: {start!r} is no model here, but a recipe; train it first (rightlung train {start} "
+                "--out RUN) and give --set model.start=RUN/model"
+            ) from None
+        raise InputError(f"model.start: {error}") from None
 
 
 def _reconfigured(model: Any, changes: Mapping[str, Any]) -> Any:

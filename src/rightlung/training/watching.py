@@ -118,12 +118,15 @@ class Board:
 
 
 class Progress:
-    """A progress bar with throughput and time left; without a terminal, a line now and then. Standard error only."""
+    """A progress bar with throughput and time left; without a terminal, a line now and then. Standard error only.
 
-    def __init__(self, shown: bool = True, say: Callable[[str], None] | None = None) -> None:
+    ``prefix`` says which of several runs it is. Such a run does not tell its last step: what comes next is told.
+    """
+
+    def __init__(self, shown: bool = True, say: Callable[[str], None] | None = None, prefix: str = "") -> None:
         from rich.console import Console
 
-        self.shown = shown
+        self.shown, self.prefix = shown, prefix
         self.console = Console(stderr=True)
         self.bar: Any = None
         self.task: Any = None
@@ -133,7 +136,7 @@ class Progress:
     def tell(self, text: str) -> None:
         """Say something that somebody should know before the first step."""
         if self.shown:
-            self._say(text)
+            self._say(self.prefix + text)
 
     @contextmanager
     def filling(self, what: str, count: int) -> Iterator[Callable[[int], None]]:
@@ -141,12 +144,13 @@ class Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
         from rich.progress import Progress as Bar
 
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        described = TextColumn("{task.description}", markup=False)
+        columns = (described, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         visible = self.shown and self.console.is_terminal
         if self.shown and not visible and count > 1000:
-            self._say(f"{what}: {count:,} studies")
+            self._say(f"{self.prefix}{what}: {count:,} studies")
         with Bar(*columns, console=self.console, transient=True, disable=not visible) as bar:
-            task = bar.add_task(what, total=count)
+            task = bar.add_task(self.prefix + what, total=count)
             yield lambda done: bar.update(task, advance=done)
 
     def begin(self, step: int, steps: int, images_a_step: int) -> Self:
@@ -157,7 +161,7 @@ class Progress:
         self.steps, self.images_a_step = steps, images_a_step
         self.first, self.started = step, monotonic()
         columns = (
-            TextColumn("training"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
@@ -165,7 +169,7 @@ class Progress:
         )
         visible = self.shown and self.console.is_terminal
         self.bar = Bar(*columns, console=self.console, transient=True, disable=not visible)
-        self.task = self.bar.add_task("", total=steps, completed=step, figures="")
+        self.task = self.bar.add_task(f"{self.prefix}training", total=steps, completed=step, figures="")
         self.visible = visible
         return self
 
@@ -188,10 +192,10 @@ class Progress:
         left = (self.steps - step) * self.images_a_step / rate if rate > 0 else math.inf
         figures = f"loss {loss:.4g}  {rate:,.0f} images/s  {_duration(left)} left"
         self.bar.update(self.task, completed=step, figures=figures)
-        now = monotonic()
-        if self.shown and not self.visible and (now - self._spoken > PAUSE or step == self.steps):
+        now, last = monotonic(), step == self.steps and not self.prefix
+        if self.shown and not self.visible and (now - self._spoken > PAUSE or last):
             self._spoken = now
-            self._say(f"step {step:,} of {self.steps:,}: {figures}")
+            self._say(f"{self.prefix}step {step:,} of {self.steps:,}: {figures}")
 
 
 def _duration(seconds: float) -> str:

@@ -203,6 +203,85 @@ def test_without_contraries_nothing_is_added() -> None:
     )
 
 
+EXCHANGED: list[str | None] = [
+    "right pleural effusion.", None, "left lower lobe opacity", None, None, "left pleural effusion.", None,
+    "right pleural effusion.",
+]  # fmt: skip
+
+
+def sides(**changed: Any) -> Gloria:
+    return create(**{**SENTENCE, "losses": ["sides"], **changed})
+
+
+def test_the_loss_of_sides_equals_a_plain_loop() -> None:
+    model = sides()
+    found = model(batch())["sides"]
+    own = tables(model, batch(), TEXTS)["sentence"]
+    other = tables(model, batch(), [text or "none" for text in EXCHANGED])["sentence"]
+    total = 0.0
+    for number, image in enumerate(OF):
+        if EXCHANGED[number] is not None:  # right and wrong text of one image, a softmax over these two
+            right, wrong = float(own[image, number]), float(other[image, number])
+            total -= math.log(math.exp(right) / (math.exp(right) + math.exp(wrong)))
+    assert found.item() == pytest.approx(total / len(OF), abs=2e-5)
+    found.backward()
+    assert model.log_temperature is not None
+    assert model.log_temperature.grad is not None
+    assert float(model.log_temperature.grad) != 0
+
+
+def test_a_text_that_its_image_has_with_either_side_is_not_compared() -> None:
+    """The image of both effusions says nothing about sides, so only the other one counts."""
+    texts = ["left pleural effusion.", "right pleural effusion.", "right lower lobe opacity"]
+    found, alone = (
+        sides()(batch(some, of))["sides"].item() for some, of in ((texts, [0, 0, 1]), (texts[2:], [1]))
+    )  # fmt: skip
+    assert found == pytest.approx(alone / 3, abs=1e-6)
+
+
+def test_the_loss_of_sides_has_no_gradient_where_no_text_names_one() -> None:
+    model = sides()
+    loss = model(batch(["no pneumothorax is seen.", "the heart is enlarged.", "left and right opacity"], [0, 1, 2]))
+    assert loss["sides"].item() == 0
+    loss["sides"].backward()
+    assert all(weight.grad is None or not weight.grad.any() for weight in model.parameters())
+
+
+def test_the_images_of_texts_without_a_side_are_not_learned_from_by_sides() -> None:
+    given = batch(TEXTS[:4], [0, 1, 2, 3])
+    given.images.requires_grad_()
+    sides()(given)["sides"].backward()
+    assert given.images.grad is not None
+    assert [bool(image.any()) for image in given.images.grad] == [True, False, True, False]
+
+
+def test_learning_sides_makes_the_right_side_fit_better() -> None:
+    model = sides().train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    history = []
+    for _ in range(15):
+        loss = model(batch())["sides"]
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        history.append(loss.item())
+    assert history[0] == pytest.approx(math.log(2) * 4 / 8, rel=0.2)  # four of eight texts, nothing known yet
+    assert history[-1] < 0.5 * history[0]
+
+
+def test_the_loss_of_sides_of_two_processes_has_the_mean_of_the_whole() -> None:
+    """Each has its own images and as many texts; those that name a side lie with the first alone."""
+    model, images, texts = sides(), batch().images, [TEXTS[number] for number in (0, 2, 5, 3, 1, 3, 4, 6)]
+    with torch.no_grad():
+        whole = model(batch(texts))["sides"]
+        parts = [
+            model(TrainingBatch(images[2 * rank : 2 * rank + 2], texts[4 * rank : 4 * rank + 4], text_of=[0, 0, 1, 1]))
+            for rank in (0, 1)
+        ]
+    assert float(parts[1]["sides"]) == 0 < float(parts[0]["sides"])
+    assert float(sum(part["sides"] for part in parts)) / 2 == pytest.approx(float(whole), abs=1e-6)
+
+
 def test_pairs_number_the_texts_of_a_batch_as_they_come_where_nothing_is_said() -> None:
     given = TrainingBatch(torch.zeros(3, 1, 8, 8), ["a", "b", "a"])
     pairs = _pairs(given, None, ignores_same=True)

@@ -54,6 +54,8 @@ def instance_rows(count: int, each: int = 2) -> list[Row]:
                 "asked_synthetic": "There is opacity.",
                 "asked_synthetic_swapped": "There is edema." if abnormal else None,
                 "partner": f"s{study + 1}",
+                "regions_shuffled_differs": True,
+                "exact_shuffled_differs": True if abnormal else None,
             }
         )
     return rows
@@ -76,6 +78,7 @@ def write_instances(folder: Path, rows: Sequence[Row], **about: Any) -> None:
             *((name, pa.bool_()) for name in ("abnormal", "one_lung", "mdrb", "has_exact", "names_side", "focal")),
             ("exact_side", pa.string()), ("findings", pa.list_(pa.string())), ("regions", pa.list_(pa.string())),
             *((name, pa.string()) for name in (*ASKED, "partner")),
+            *((name, pa.bool_()) for name in ("regions_shuffled_differs", "exact_shuffled_differs")),
         ]
     )  # fmt: skip
     pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), folder / "instances.parquet")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from rightlung.reproduce.wrong_lung import judges
 from rightlung.reproduce.wrong_lung.claims import Judged, after_holm, claims, judge_all
 from rightlung.reproduce.wrong_lung.estimates import Estimator, Sureness
-from rightlung.reproduce.wrong_lung.judging import Evidence, Judgement, View, side, small, together
+from rightlung.reproduce.wrong_lung.judging import Evidence, Judgement, View, mostly, side, small, together
 from rightlung.reproduce.wrong_lung.results import read_results
 from rightlung.reproduce.wrong_lung.tables import Measured
 from tests.reproduce.wrong_lung.folders import answer_rows, instance_rows, score_rows, write_instances, write_model
@@ -229,6 +230,172 @@ def test_what_is_not_comparable_is_no_rival(tmp_path: Path) -> None:
     found = judged(make(tmp_path, models))["sided-selection"].judgements["regions"]
     assert found.verdict == "holds"
     assert "retrained" in found.sentence
+
+
+def test_rivals_of_sided_are_variants_and_not_its_ablations(tmp_path: Path) -> None:
+    others: dict[str, Levels] = {
+        "sided-without-mirror": {"selects": 1.0, "about": {"group": "ours"}},
+        "own-mine": {"selects": 1.0, "about": {"group": "ours"}},
+        "oracle": {"selects": 1.0, "about": {"group": "reference"}},
+    }
+    models: dict[str, Levels] = {"sided": {"selects": 0.8}, "retrained": {"selects": 0.8}}
+    one = judged(make(tmp_path / "a", {**models, **others}))["sided-selection"]
+    assert one.judgements["regions"].verdict == "holds"
+    assert "minus +retrained, the best other" in one.judgements["regions"].sentence
+    assert "not of anybody's own models nor of its own ablations" in one.claim.text
+    better: dict[str, Levels] = {**models, "thirty-shot-exact": {"selects": 1.0, "about": {"group": "ours"}}}
+    assert judged(make(tmp_path / "b", better))["sided-selection"].judgements["regions"].verdict == "does not hold"
+
+
+def test_a_variant_that_is_not_comparable_is_no_rival_of_any_claim(tmp_path: Path) -> None:
+    models: dict[str, Levels] = {
+        "thirty-shot": {"level": 0.7},
+        "retrained": {"level": 0.6},
+        "word-masking": {"level": 0.9, "about": {"comparable": False}},
+    }
+    found = judged(make(tmp_path, models))
+    assert found["thirty-shot-best"].judgements["regions"].verdict == "holds"
+    assert "word-masking *" not in found["trimmed-drops"].judgements["regions"].sentence
+
+
+@pytest.mark.parametrize(("level", "verdict"), [(0.6, "does not hold"), (0.5, "holds"), (0.68, "holds")])
+def test_swapped_conditions_that_move_rand_sents(tmp_path: Path, level: float, verdict: str) -> None:
+    measured = make(tmp_path, {"rand-sents": {"level": 0.6, "synthetic-swapped": level}})
+    judgement = judged(measured)["swapped-rand-sents"].judgements["regions"]
+    assert judgement.verdict == verdict
+    results = measured.results
+    inside = [row["abnormal"] for row in ROWS]
+    difference = results.score("rand-sents", "auroc", condition="synthetic-swapped")
+    difference = difference - results.score("rand-sents", "auroc", condition="synthetic")
+    assert judgement.evidence[0].found["estimate"] == pytest.approx(np.mean(difference[inside]))
+
+
+def test_uniter_must_lose_more_to_random_boxes_than_everybody(tmp_path: Path) -> None:
+    def verdict(name: str, uniter: float) -> str:
+        losses = {"uniter": uniter, "thirty-shot": 0.2, "retrained": 0.1}
+        models = {slug: {"level": 0.8, "regions-random": 0.8 - loss} for slug, loss in losses.items()}
+        return judged(make(tmp_path / name, models))["uniter-random-boxes"].judgements["regions"].verdict
+
+    assert verdict("most", 0.3) == "holds"
+    assert verdict("less than one", 0.15) == "does not hold"
+
+
+def correlated(kind: str, sign: float) -> Callable[[str, int], dict[str, Any]]:
+    """Entropies that go with a similarity, or against it."""
+
+    def answer(condition: str, instance: int) -> dict[str, Any]:
+        return {"entropy": 5.0 + DRAWN[instance], f"similarity_{kind}": sign * DRAWN[instance] + WOBBLE[instance, 0]}
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("claim", "kind", "claimed"), [("entropy-global", "global", 1.0), ("entropy-local", "local", -1.0)]
+)
+def test_entropy_and_similarity_in_most_variants(tmp_path: Path, claim: str, kind: str, claimed: float) -> None:
+    slugs = ("retrained", "no-attn", "abnormal")
+
+    def verdict(name: str, signs: tuple[float, ...]) -> Judgement:
+        models = {slug: {"answer": correlated(kind, sign)} for slug, sign in zip(slugs, signs, strict=True)}
+        return judged(make(tmp_path / name, models))[claim].judgements["regions"]
+
+    most = verdict("most", (claimed, claimed, -claimed))
+    assert most.verdict == "holds"
+    assert "more than half" in most.remark
+    assert verdict("few", (claimed, -claimed, -claimed)).verdict == "does not hold"
+    by_hand = np.corrcoef(DRAWN, claimed * DRAWN + WOBBLE[:, 0])[0, 1]
+    first = next(one for one in most.evidence if one.label == "+retrained")
+    assert first.found["estimate"] == pytest.approx(by_hand, abs=1e-4)
+
+
+@pytest.mark.parametrize(("near", "verdict"), [("auroc", "holds"), ("average_precision", "does not hold")])
+def test_what_iou_is_nearer_to(tmp_path: Path, near: str, verdict: str) -> None:
+    def level(condition: str, target: str, measure: str, instance: int) -> float:
+        if measure in ("iou@10", near):
+            return float(0.3 + 0.4 * DRAWN[instance] + wobble(measure, condition, instance))
+        return float(0.5 + 5 * WOBBLE[instance, 7])
+
+    write_instances(tmp_path, ROWS)
+    write_model(tmp_path, "retrained", score_rows(ROWS, level), answer_rows(ROWS, lambda *_: {}))
+    results = read_results(tmp_path)
+    measured = Measured(results, Estimator(results.instances.clusters, Sureness(resamples=300)))
+    judgement = judged(measured)["iou-auroc"].judgements["regions"]
+    assert judgement.verdict == verdict
+    iou, auroc, precision = (results.score("retrained", name) for name in ("iou@10", "auroc", "average_precision"))
+    by_hand = np.corrcoef(iou, auroc)[0, 1] - np.corrcoef(iou, precision)[0, 1]
+    assert judgement.evidence[0].found["estimate"] == pytest.approx(by_hand)
+
+
+def _threshold(
+    slug: str, given: Mapping[str, float], condition: str, target: str, measure: str, instance: int
+) -> float:
+    return given.get(measure, 0.3) + wobble(slug, condition, instance)
+
+
+def write_thresholds(folder: Path, levels: Mapping[str, Mapping[str, float]]) -> dict[str, Judged]:
+    """Models with levels by measure."""
+    write_instances(folder, ROWS)
+    for order, (slug, given) in enumerate(levels.items()):
+        scores = score_rows(ROWS, partial(_threshold, slug, given))
+        write_model(folder, slug, scores, answer_rows(ROWS, lambda *_: {}), order=order)
+    results = read_results(folder)
+    return judged(Measured(results, Estimator(results.instances.clusters, Sureness(resamples=300))))
+
+
+def test_who_is_best_at_the_top_shares(tmp_path: Path) -> None:
+    strict = dict.fromkeys(("precision@5", "precision@10", "iou@5", "iou@10"), 0.7)
+    found = write_thresholds(
+        tmp_path / "a",
+        {
+            "thirty-shot": {**strict, "precision@30": 0.4, "iou@30": 0.4},
+            "word-masking": {**strict, "iou@5": 0.5, "precision@5": 0.5, "precision@10": 0.5, "iou@10": 0.5},
+            "retrained": {"precision@30": 0.5, "iou@30": 0.45},
+        },
+    )
+    assert found["strict-thirty-shot"].judgements["regions"].verdict == "holds"
+    assert len(found["strict-thirty-shot"].judgements["regions"].evidence) == 4 * 2
+    assert found["strict-word-masking"].judgements["regions"].verdict == "does not hold"
+    assert found["lenient-gloria"].judgements["regions"].verdict == "holds"
+    found = write_thresholds(
+        tmp_path / "b",
+        {"thirty-shot": {"iou@5": 0.1, "iou@30": 0.5}, "retrained": {"iou@5": 0.3, "precision@30": 0.9}},
+    )
+    assert found["strict-thirty-shot"].judgements["regions"].verdict == "does not hold"
+    assert found["lenient-gloria"].judgements["regions"].verdict == "does not hold"
+    assert "+30-shot Finetuned 69.35 (Table 11)" in found["strict-thirty-shot"].claim.paper
+
+
+def test_what_only_a_radiologist_can_say_is_listed_and_not_judged(tmp_path: Path) -> None:
+    found = judged(make(tmp_path, {"retrained": {}, "no-attn": {}}))
+    listed = [one for one in found.values() if one.claim.name.startswith("judged-")]
+    assert [one.claim.where.split(",")[0] for one in listed] == ["section 4.2.2"] * 2 + ["section 4.2.5"]
+    for one in listed:
+        judgement = one.judgements["regions"]
+        assert (judgement.verdict, judgement.evidence) == ("cannot be told", ())
+        assert "needs a radiologist's judgements" in judgement.remark
+
+
+def test_of_many_comparisons_those_that_decide_are_told() -> None:
+    parts = [Evidence(f"part {place}", {"estimate": 0.1, "low": 0.0, "high": 0.2}, "holds") for place in range(13)]
+    parts[12] = Evidence("the one", {"estimate": -0.1, "low": -0.2, "high": -0.05}, "does not hold")
+    judgement = together(parts)
+    assert judgement.told[0].startswith("the one: −10.0 points")
+    assert judgement.told[-1] == "and 3 more comparisons, in results.json"
+    assert together(parts[:3]).told == [one.said for one in parts[:3]]
+
+
+def test_usually_is_more_than_half() -> None:
+    def verdict(*given: Any) -> str:
+        found = {"estimate": 0.1, "low": 0.0, "high": 0.2}
+        return mostly([Evidence("part", found, one) for one in given]).verdict
+
+    yes, no, neither, unknown = "holds", "does not hold", "no difference shown", "cannot be told"
+    assert verdict(yes, yes, no) == yes
+    assert verdict(yes, no) == neither
+    assert verdict(no, no, neither) == no
+    assert verdict(unknown, unknown, yes) == unknown
+    assert verdict(yes, neither, neither) == neither
+    assert verdict() == unknown
 
 
 def test_other_seeds_are_judged_too(tmp_path: Path) -> None:

@@ -93,3 +93,40 @@ def test_p_values_of_many_patients_are_near_those_of_the_paired_test() -> None:
     (found,) = Estimator(CLUSTERS).p_values([first - second])
     assert 0.05 < alone.p < 0.95
     assert found == pytest.approx(alone.p, abs=0.02)
+
+
+def test_a_contrast_of_correlations_is_their_difference_in_every_resample() -> None:
+    first, second, _, fourth = columns()
+    values = first + 0.3 * fourth
+    both = ~np.isnan(second)
+    found = Estimator(CLUSTERS, Sureness(resamples=3000)).correlation_contrast(values, first, second)
+
+    def difference(rows: NDArray[np.intp]) -> float:
+        return float(np.corrcoef(values[rows], first[rows])[0, 1] - np.corrcoef(values[rows], second[rows])[0, 1])
+
+    assert found["estimate"] == pytest.approx(difference(np.flatnonzero(both)))
+    generator = np.random.default_rng(0)
+    drawn = []
+    for _ in range(3000):
+        rows = np.concatenate([np.flatnonzero((one == CLUSTERS) & both) for one in generator.integers(0, 30, size=30)])
+        drawn.append(difference(rows))
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    assert (found["low"], found["high"]) == pytest.approx((low, high), abs=0.15 * (high - low))
+    constant = Estimator(CLUSTERS, SURE).correlation_contrast(values, first, np.ones(90))
+    assert math.isnan(constant["estimate"])
+
+
+def test_a_rank_correlation_of_means_is_spearmans() -> None:
+    from scipy.stats import spearmanr
+
+    generator = np.random.default_rng(8)
+    first = [generator.normal(0.02 * place, 0.2, size=90) for place in range(6)]
+    second = [0.3 * column + generator.normal(0.02 * place, 0.2, size=90) for place, column in enumerate(first)]
+    second[3] = second[2].copy()  # a tie
+    second[1][:20] = np.nan
+    found = Estimator(CLUSTERS, SURE).rank_correlation(first, second)
+    means = [[np.nanmean(column) for column in part] for part in (first, second)]
+    assert found["estimate"] == pytest.approx(spearmanr(*means).statistic)
+    assert -1 <= found["low"] < found["high"] <= 1
+    same = Estimator(CLUSTERS, SURE).rank_correlation([first[0]] * 3, [second[0]] * 3)
+    assert math.isnan(same["estimate"])

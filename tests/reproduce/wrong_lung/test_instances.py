@@ -17,7 +17,7 @@ from rightlung.core import Box, Image, InputError, Mask, Phrase, Polarity, Study
 from rightlung.reproduce.wrong_lung.gathering import exact_target, reduced, resized
 from rightlung.reproduce.wrong_lung.instances import CONDITIONS, Instances, open_instances, prepare
 from rightlung.studies import open_source
-from rightlung.studies.sources import Source
+from rightlung.studies.sources import Problem, Source
 from tests.reproduce.wrong_lung.conftest import PHANTOMS
 
 POSITIVE, NEGATIVE = Polarity.POSITIVE, Polarity.NEGATIVE
@@ -113,6 +113,20 @@ def test_whatever_is_not_measured_is_counted_by_its_reason(few: Instances) -> No
     assert counts["in no subset"] == sum(
         not (row["abnormal"] or row["one_lung"] or row["mdrb"]) for row in rows_of(few)
     )
+
+
+def test_rows_that_the_source_refused_are_counted_with_what_cannot_be_read(few: Instances, tmp_path: Path) -> None:
+    source = small()
+    source.problems += [Problem("list", row, None, "no study") for row in (8, 9)]
+    prepared = prepare(source, tmp_path, seed=1, size=40)
+    assert prepared.unread == {
+        "rows that the source refused": 2,
+        "studies that cannot be read": 1,
+        "studies whose image, masks or words cannot be read": 2,
+    }
+    assert prepared.about["left_out"] == {**few.about["left_out"], "rows that the source refused": 2}
+    assert prepared.about["problems"][0] == "list, line 8: no study"
+    assert prepared.about["protocol"] == few.about["protocol"]
 
 
 def test_each_row_says_what_the_phrase_is(few: Instances) -> None:

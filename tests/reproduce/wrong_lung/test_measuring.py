@@ -319,3 +319,18 @@ def test_a_folder_is_whole_only_with_its_about(prepared: Instances, tmp_path: Pa
     with pytest.raises(KeyboardInterrupt):
         measure(Hashed(), prepared, tmp_path, about=ABOUT)
     assert not is_measured(tmp_path, prepared)
+
+
+def test_no_more_threads_score_than_the_process_may_use(
+    prepared: Instances, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set()
+
+    def noted(*given: Any, workers: int | None = None, **rest: Any) -> Any:
+        seen.add(workers)
+        return score(*given, workers=workers, **rest)
+
+    monkeypatch.setattr("rightlung.reproduce.wrong_lung.measuring.score", noted)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    measure(Hashed(), prepared, tmp_path, about=ABOUT)
+    assert seen == {3}

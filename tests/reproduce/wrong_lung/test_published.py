@@ -55,6 +55,13 @@ def test_every_table_has_all_its_figures(content: dict[str, Any]) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize(("asked", "cited"), [(None, "3"), ("7", "7"), ("3", "3"), ("11", "3")])
+def test_a_figure_printed_twice_can_be_cited_from_either_table(asked: str | None, cited: str) -> None:
+    found = published().find("no-attn", "auroc", table=asked)
+    assert found is not None
+    assert (found.printed, found.table, found.tables) == ("57.00", cited, ("3", "7"))
+
+
 def test_what_the_paper_does_not_give_is_nothing() -> None:
     assert published().find("uniter", "selection_local") is None
     assert published().find("sided", "auroc") is None

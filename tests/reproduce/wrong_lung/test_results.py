@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from rightlung.core import InputError
+from rightlung.reproduce.wrong_lung.instances import Instances
 from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, read_results
 from tests.reproduce.wrong_lung.folders import (
     Row,
@@ -204,6 +206,64 @@ def test_the_peaks_side_is_held_against_the_exact_targets(tmp_path: Path, rows: 
     assert [row["exact_side"] for row in rows[:4]] == ["left", "right", "left", "none"]
     assert found[:3].tolist() == [1.0, 0.0, 1.0]
     assert np.isnan(found[3])
+
+
+def test_a_map_without_sides_gets_what_chance_gets(tmp_path: Path, rows: list[Row]) -> None:
+    write_model(tmp_path, "flat", score_rows(rows, flat), answer_rows(rows, lambda *_: {"peak_side": "middle"}))
+    found = read_results(tmp_path).peak_on_side("flat")
+    assert found[~np.isnan(found)].tolist() == [0.5] * sum(row["exact_side"] in ("left", "right") for row in rows)
+
+
+def test_a_shuffled_target_that_is_the_same_mask_or_missing_changes_nothing(tmp_path: Path) -> None:
+    found = instance_rows(8)
+    states: list[bool | None] = [True, True, True, False, False, None, None, True]
+    for row, state in zip(found, states, strict=True):
+        row["regions_shuffled_differs"] = state
+    write_instances(tmp_path, found)
+    scores = [
+        row
+        for row in score_rows(found, lambda c, target, *_: 0.5 if target == "regions-shuffled" else 0.9)
+        if row["target"] != "regions-shuffled" or states[row["instance"]] is not None
+    ]
+    for row in scores:
+        if row["target"] == "regions-shuffled" and states[row["instance"]] is False:
+            row["auroc"] = 0.9
+    write_model(tmp_path, "mine", scores, answer_rows(found, nothing))
+    results = read_results(tmp_path)
+    shuffle = next(one for one in PERTURBATIONS if one.name == "shuffle")
+    assert results.changed(shuffle).tolist() == [state is True for state in states]
+    changed = results.change("mine", shuffle, "auroc")
+    assert np.isnan(changed).tolist() == [state is not True for state in states]
+    assert np.nanmean(changed) == pytest.approx(-0.4, abs=1e-6)
+    papers = results.change("mine", shuffle, "auroc", how="as in the paper")
+    assert not np.isnan(papers).any()
+    assert papers.mean() == pytest.approx(-0.4 * 4 / 8, abs=1e-6)
+
+
+def test_where_it_is_not_said_every_shuffled_target_counts(tmp_path: Path, rows: list[Row]) -> None:
+    path = tmp_path / "instances.parquet"
+    pq.write_table(pq.read_table(path).drop_columns(["regions_shuffled_differs"]), path)
+    write_model(tmp_path, "mine", score_rows(rows, flat), answer_rows(rows, nothing))
+    results = read_results(tmp_path)
+    shuffle = next(one for one in PERTURBATIONS if one.name == "shuffle")
+    assert results.changed(shuffle).all()
+    assert results.changed(shuffle, "exact").tolist() == [row["has_exact"] for row in rows]
+
+
+def test_the_prepared_set_says_which_shuffled_targets_are_other_masks(prepared: Instances) -> None:
+    columns = pq.read_table(prepared.folder / "instances.parquet").to_pydict()
+    for kind in ("regions", "exact"):
+        wanted: list[bool | None] = []
+        for instance in prepared:
+            own, moved = (instance.targets.get(name) for name in (kind, f"{kind}-shuffled"))
+            if moved is None:
+                wanted.append(None)
+            else:
+                assert own is not None
+                wanted.append(bool((prepared.mask(own) != prepared.mask(moved)).any()))
+        assert columns[f"{kind}_shuffled_differs"] == wanted
+        assert True in wanted
+    assert False in columns["regions_shuffled_differs"]
 
 
 def test_tables_show_the_first_seed_of_each_variant(tmp_path: Path, rows: list[Row]) -> None:

@@ -33,7 +33,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> Measu
     plain_model(folder, rows, "retrained", 0.08, name="Retrained", order=1, training=training)
     plain_model(folder, rows, "retrained-seed2", 0.10, 2, variant="retrained", name="Retrained", seed=2, order=2)
     plain_model(folder, rows, "thirty-shot", 0.2, name="+30-shot", order=3)
-    plain_model(folder, rows, "uniter", 0.4, name="UNITER", comparable=False, order=4)
+    plain_model(folder, rows, "uniter", 0.4, name="UNITER", comparable=False, order=4, training=training)
     plain_model(folder, rows, "prior", 0.3, name="prior", group="reference", order=9)
     results = read_results(folder)
     return Measured(results, Estimator(results.instances.clusters, Sureness(resamples=300)))
@@ -83,6 +83,14 @@ def test_synthetic_rows_stand_beside_the_papers_synthetic_figures(tables: dict[s
     assert [cell.text for cell in line if cell.kind == "paper"] == ["68.38", "73.14", "67.92", "66.26"]
 
 
+@pytest.mark.parametrize(("name", "cited"), [("t3", "3"), ("t7-auroc", "7"), ("t11-10", "11"), ("t12-10", "12")])
+def test_a_figure_is_cited_from_the_table_it_stands_in(tables: dict[str, Table], name: str, cited: str) -> None:
+    cells = [cell for row in tables[name].rows for cell in row if cell.kind == "paper" and cell.value is not None]
+    assert cells
+    assert {cell.detail for cell in cells} == {f"Table {cited}"}
+    assert {cell.value["table"] for cell in cells} == {cited}
+
+
 def test_table_1_is_set_beside_gloria(tables: dict[str, Table]) -> None:
     (line,) = tables["t1"].rows
     assert [cell.text for cell in line if cell.kind == "paper"] == ["69.07", "51.68", "3.79", "6.69", "20.10"]
@@ -123,6 +131,29 @@ def test_changes_say_how_many_phrases_were_changed(tables: dict[str, Table], row
     assert papers == pytest.approx(ours * changed / len(inside))
 
 
+def test_shuffled_and_random_boxes_say_how_many_are_changed_too(tmp_path: Path) -> None:
+    found = instance_rows(40)
+    for row in found[::2]:
+        row["regions_shuffled_differs"] = False
+    write_instances(tmp_path, found)
+    plain_model(tmp_path, found, "retrained", 0.1)
+    results = read_results(tmp_path)
+    made = {one.name: one for one in change_tables(Measured(results, Estimator(results.instances.clusters)), "regions")}
+    table = made["changes-regions"]
+    inside = [row for row in found if row["mdrb"]]
+    changed = sum(row["regions_shuffled_differs"] for row in inside)
+    assert 0 < changed < len(inside)
+    abnormal = sum(row["abnormal"] for row in found)
+    assert f"Shuffle in Report {changed} of {len(inside)}; " in table.caption
+    assert f"Random BBoxes {abnormal} of {abnormal}; " in table.caption
+    headings = [heading.text for heading in table.header]
+    ours, papers = (
+        table.rows[0][headings.index(f"Shuffle in Report, MDRB{end}")].value for end in ("", ": as in the paper")
+    )
+    assert (ours["phrases"], papers["phrases"]) == (changed, len(inside))
+    assert papers["estimate"] == pytest.approx(ours["estimate"] * changed / len(inside))
+
+
 def test_the_difference_to_the_prior_is_paired(measured: Measured, tables: dict[str, Table]) -> None:
     results = measured.results
     ours, prior = (
@@ -143,10 +174,13 @@ def test_the_untold_side_is_that_of_phrases_without_a_side_word(measured: Measur
 def test_how_training_ended_is_said(measured: Measured) -> None:
     table = training_table(measured.results)
     assert table is not None
-    (line,) = table.rows
+    line, other = table.rows
     assert [cell.text for cell in line[:7]] == [
         "Retrained", "1", "2,000", "64,000", "12", "cpu", "stopped before a plateau"
     ]  # fmt: skip
+    assert other[0].text == "UNITER *"
+    assert NOT_COMPARABLE in table.notes
+    assert "along a cosine nearly every curve ends flat" in table.caption
     assert line[7].value == [(0.0, 4.0), (100.0, 2.0), (300.0, 1.0)]
 
 

@@ -97,6 +97,21 @@ def read_measures(paths: Iterable[str | Path]) -> Measures:
     return Measures(values, names, instances)
 
 
+def models_to_judge(folder: str | Path) -> tuple[list[str], list[str]]:
+    """Return the measured models of an experiment that are worth judging, and those that are not, unless asked for.
+
+    The latter are references, ablations, the same variant with another seed, and what does not compare.
+    """
+    chosen: list[str] = []
+    others: list[str] = []
+    for path in sorted(Path(folder).glob("measures/*/about.json")):
+        about, slug = _about(path), path.parent.name
+        telling = about.get("group") != "reference" and about.get("comparable") is not False
+        first = about.get("variant", slug) == slug and "-without-" not in slug
+        (chosen if telling and first else others).append(slug)
+    return chosen, others
+
+
 def _of_experiment(folder: Path, instances: Instances) -> Iterator[tuple[str, str, Values]]:
     keys = {instance.number: key for key, instance in instances.items()}
     for part in sorted(path for path in (folder / "measures").iterdir() if (path / "about.json").is_file()):

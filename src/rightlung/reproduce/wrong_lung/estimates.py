@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +27,7 @@ Estimate = dict[str, Any]
 """``estimate``, ``low``, ``high``, ``phrases``, ``patients``, and a ``reason`` where the interval needs one."""
 
 FLIPS = 10_000
-"""Patterns of a sign-flip test: enough for a small p-value to survive an adjustment for a hundred comparisons."""
+"""Patterns of a sign-flip test: enough for a small p-value to survive an adjustment for some hundred comparisons."""
 
 _FLIPS_AT_ONCE = 500
 _KEPT_DRAWS = 4
@@ -100,6 +100,47 @@ class Estimator:
             with np.errstate(divide="ignore", invalid="ignore"):
                 return total_first / first_count - total_second / second_count
 
+        return self._counted(statistic, used, count)
+
+    def correlation_contrast(self, values: Floats, first: Floats, second: Floats) -> Estimate:
+        """Return Pearson's correlation of ``values`` with ``first`` less that with ``second``, of the same patients."""
+        used = ~(np.isnan(values) | np.isnan(first) | np.isnan(second))
+        index, count = self._renumbered(used)
+        own, one, other = (_standardised(column[used]) for column in (values, first, second))
+        if own is None or one is None or other is None:
+            return self._counted(lambda counts: np.full(len(counts), np.nan), used, count)
+        moments = [
+            np.array(
+                [
+                    np.bincount(index, part, minlength=count)
+                    for part in (np.ones(len(own)), own, column, own * own, column * column, own * column)
+                ]
+            ).T
+            for column in (one, other)
+        ]
+        return self._counted(
+            lambda counts: _of_moments(counts @ moments[0]) - _of_moments(counts @ moments[1]), used, count
+        )
+
+    def rank_correlation(self, first: Sequence[Floats], second: Sequence[Floats]) -> Estimate:
+        """Return Spearman's correlation of the means of two lists of columns, e.g. of models by two measures.
+
+        Patients are resampled; the columns stay.
+        """
+        used = ~np.isnan(np.array([*first, *second])).all(axis=0)
+        index, count = self._renumbered(used)
+        sums = [np.array([np.bincount(index, np.nan_to_num(c[used]), count) for c in part]) for part in (first, second)]
+        sizes = [np.array([np.bincount(index, ~np.isnan(c[used]), count) for c in part]) for part in (first, second)]
+
+        def statistic(counts: Floats) -> Floats:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                means = [(counts @ total.T) / (counts @ size.T) for total, size in zip(sums, sizes, strict=True)]
+            return _rank_correlation(means[0].round(12), means[1].round(12))  # the last bits would break ties
+
+        return self._counted(statistic, used, count)
+
+    def _counted(self, statistic: Callable[[Floats], Floats], used: NDArray[np.bool_], count: int) -> Estimate:
+        """Return the interval of a function of how often each patient is drawn, (rows, patients) to (rows,)."""
         sure = self.sureness
         return of_interval(
             interval_of_counts(
@@ -277,6 +318,22 @@ def _standardised(values: Floats) -> Floats | None:
     centred = values - values.mean()
     length = math.sqrt(float((centred * centred).sum()))
     return centred / length if length else None
+
+
+def _rank_correlation(first: Floats, second: Floats) -> Floats:
+    """Spearman's correlation of each row of two (rows, n); NaN where a value is missing or one does not vary."""
+
+    def ranks(values: Floats) -> Floats:
+        one, other = values[:, :, None], values[:, None, :]
+        below = (one > other).sum(axis=2) + 0.5 * (one == other).sum(axis=2)
+        centred: Floats = below - below.mean(axis=1, keepdims=True)
+        return centred
+
+    x, y = ranks(first), ranks(second)
+    spread = np.sqrt((x * x).sum(axis=1) * (y * y).sum(axis=1))
+    defined = (spread > 0) & ~np.isnan(first).any(axis=1) & ~np.isnan(second).any(axis=1)
+    found: Floats = np.where(defined, (x * y).sum(axis=1) / np.where(spread > 0, spread, 1.0), np.nan)
+    return found
 
 
 def _of_moments(moments: Floats) -> Floats:

@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rightlung.core import Extent, Heatmap, Mask, Phrase
+from rightlung.core import Extent, Heatmap, Mask
 from rightlung.drawing import Tile, draw
 from rightlung.models.base import Grounder, RegionGrounder
+from rightlung.probes.targets import boxes_named
 from rightlung.reproduce.wrong_lung.files import read_json, write_json
-from rightlung.reproduce.wrong_lung.instances import Instance, Instances
+from rightlung.reproduce.wrong_lung.instances import Asked, Instance, Instances
 
 COUNT = 3
 CONDITIONS = ("none", "swap-sides")
 _SIDE = 176
+_LONGEST = 28
 
 
 def chosen_examples(instances: Instances, count: int = COUNT) -> list[Instance]:
@@ -49,21 +51,15 @@ def chosen_examples(instances: Instances, count: int = COUNT) -> list[Instance]:
 
 
 def keep_examples(model: object, instances: Instances, folder: Path) -> dict[str, Any]:
-    """Ask a model the examples, keep its maps in ``folder``, and return how large they are, for ``about.json``."""
+    """Ask a model the examples, keep its maps in ``folder``, and return how large they are, for ``about.json``.
+
+    An example that the model fails at has no map.
+    """
     kept: list[dict[str, Any]] = []
     for instance in chosen_examples(instances):
         for condition in CONDITIONS:
             asked = instance.asked[condition]
-            image = instances.image(asked.image)
-            if isinstance(model, Grounder):
-                grounding = model.ground([image], [Phrase(asked.text)])[0]
-            elif isinstance(model, RegionGrounder):
-                grounding = model.ground_regions([image], [Phrase(asked.text)], [instances.shown[asked.image].regions])[
-                    0
-                ]
-            else:
-                return {}
-            heatmap = grounding.heatmap
+            heatmap = _heatmap(model, instances, asked)
             if heatmap is None:
                 continue
             kept.append({
@@ -77,37 +73,76 @@ def keep_examples(model: object, instances: Instances, folder: Path) -> dict[str
     return {"grid": [len(kept[0]["values"]), len(kept[0]["values"][0])]} if kept else {}
 
 
-def draw_examples(instances: Instances, models: Sequence[str] = ()) -> list[tuple[str, str]]:
+def _heatmap(model: object, instances: Instances, asked: Asked) -> Heatmap | None:
+    image = instances.image(asked.image)
+    try:
+        if isinstance(model, Grounder):
+            return model.ground([image], [asked.text])[0].heatmap
+        if isinstance(model, RegionGrounder):
+            return model.ground_regions([image], [asked.text], [instances.shown[asked.image].regions])[0].heatmap
+    except Exception:  # a model may be anybody's; why it fails is told where all questions are asked
+        return None
+    return None
+
+
+def draw_examples(instances: Instances) -> list[tuple[str, str]]:
     """Return a sheet for each example as a PNG data URI with its caption: a column a model, asked and swapped below."""
     folders = sorted((instances.folder / "measures").glob("*/examples.json"))
     shown = [(read_json(path.parent / "about.json"), read_json(path)) for path in folders if _is_whole(path.parent)]
     shown = [pair for pair in shown if pair[0].get("seed") in (None, 1) and "without" not in pair[0]["slug"]]
-    shown.sort(key=lambda pair: pair[0]["order"])
+    shown.sort(key=lambda pair: (pair[0]["order"], pair[0]["slug"]))
     sheets = []
     for instance in chosen_examples(instances):
         tiles = [
-            [_tile(instances, instance, condition, about["name"], kept["maps"]) for about, kept in shown]
+            [example_tile(instances, instance, condition, about, kept["maps"]) for about, kept in shown]
             for condition in CONDITIONS
         ]
         if shown:
-            words = " / ".join(instance.asked[condition].text for condition in CONDITIONS)
-            sheets.append((_sheet(tiles), f"Asked above, with its sides swapped below: {words}"))
+            sheets.append((_sheet(tiles), _caption(instance, all(about.get("comparable", True) for about, _ in shown))))
     return sheets
+
+
+def _caption(instance: Instance, all_comparable: bool) -> str:
+    above, below = (instance.asked[condition].text for condition in CONDITIONS)
+    outlined = " The outline is the finding itself." if "exact" in instance.targets else ""
+    starred = "" if all_comparable else " * is shown the true region boxes, so it does not compare."
+    return (
+        f"Above: {above} Below, with its sides swapped: {below} Boxes are the regions of the sentence as it was "
+        f"written, with those that contain them.{outlined} No Attn is the share of attention on nothing.{starred}"
+    )
 
 
 def _is_whole(folder: Path) -> bool:
     return (folder / "about.json").is_file()
 
 
-def _tile(instances: Instances, instance: Instance, condition: str, name: str, maps: Sequence[Any]) -> Tile:
+def example_tile(
+    instances: Instances, instance: Instance, condition: str, about: Mapping[str, Any], maps: Sequence[Any]
+) -> Tile:
+    """Return a model's map of one question over the image, with the boxes and the outline of what was to be found.
+
+    Below stand the model's name, starred where it does not compare, and the No Attn score of models that have one.
+    """
     heatmap = None
     for kept in maps:
         if kept["instance"] == instance.number and kept["condition"] == condition:
             values = np.array(kept["values"], dtype=np.float32)
             heatmap = Heatmap(values, Extent(*kept["extent"]), kept["abstention"])
-    row = instance.targets.get("exact", instance.targets.get("regions"))
-    mask = None if row is None else Mask(instances.mask(row))
-    return Tile(instances.image(instance.asked[condition].image), name, heatmap, mask=mask)
+    row = instance.targets.get("exact")
+    regions = instances.shown[instance.image].regions
+    name = about["name"] if len(about["name"]) <= _LONGEST else f"…{about['name'][1 - _LONGEST :]}"
+    name += "" if about.get("comparable", True) else " *"
+    if heatmap is None:
+        name += ", no map"
+    elif any(kept["abstention"] > 0 for kept in maps):
+        name += f", No Attn {heatmap.abstention:.2f}"
+    return Tile(
+        instances.image(instance.asked[condition].image),
+        name,
+        heatmap,
+        targets=boxes_named(regions, instance.asked["none"].regions),
+        mask=None if row is None else Mask(instances.mask(row)),
+    )
 
 
 def _sheet(rows: Sequence[Sequence[Tile]]) -> str:

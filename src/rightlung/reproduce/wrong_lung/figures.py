@@ -22,7 +22,16 @@ from rightlung.core import OutputError
 from rightlung.reproduce.wrong_lung.estimates import Estimate
 from rightlung.reproduce.wrong_lung.published import SUBSETS
 from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, Floats, Model
-from rightlung.reproduce.wrong_lung.tables import SUBSET_TITLES, Measured, signed_number
+from rightlung.reproduce.wrong_lung.tables import (
+    SUBSET_TITLES,
+    Cell,
+    Heading,
+    Measured,
+    Table,
+    cell,
+    signed_number,
+    text_cell,
+)
 
 INKS = {
     "ink": (27, 31, 36),
@@ -33,7 +42,10 @@ INKS = {
 }
 """Colours by what they are for; on the page they follow the reader's light or dark setting."""
 
-LONGEST, PANEL, GAP, LINE, HEAD, FOOT = 38, 132, 14, 20, 46, 24
+LONGEST, PANEL, GAP, LINE, HEAD, FOOT = 42, 132, 14, 20, 46, 42
+AXIS = "change of AUROC, percentage points"
+UNDERLINED = "Underlined: the interval, of each correlation by itself, does not reach zero."
+BOLD_CORRELATION = "Bold: the interval, of each correlation by itself, does not reach zero."
 _REACHES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 2.0)
 _SCALE = 2
 _PLAIN = str.maketrans({"−": "-", "–": "-", "…": "..", "“": '"', "”": '"', "’": "'"})
@@ -42,7 +54,8 @@ _PLAIN = str.maketrans({"−": "-", "–": "-", "…": "..", "“": '"', "”": 
 
 @dataclass(frozen=True)
 class Mark:
-    """A line (x0, y0, x1, y1), a disc (x, y, radius), a diamond (x, y, radius), a box or a text (x, y)."""
+    """A line (x0, y0, x1, y1), a disc or diamond (x, y, radius), an arrow (tip x, y, length to the right), a box or a
+    text (x, y)."""
 
     kind: str
     at: tuple[float, ...]
@@ -93,6 +106,9 @@ def _svg_mark(mark: Mark) -> Markup:
         x, y, r = at
         points = f"{x},{y - r} {x + r},{y} {x},{y + r} {x - r},{y}"
         return element("polygon", points=points, style=f"fill:var(--paper);stroke:{colour};stroke-width:1.5")
+    if mark.kind == "arrow":
+        points = " ".join(f"{round(x, 1)},{round(y, 1)}" for x, y in _arrow(mark.at))
+        return element("polygon", points=points, style=f"fill:{colour}")
     if mark.kind == "box":
         return element("rect", x=at[0], y=at[1], width=at[2] - at[0], height=at[3] - at[1], style=f"fill:{colour}")
     return element(
@@ -129,12 +145,19 @@ def _png_mark(pen: Any, mark: Mark) -> None:
     elif mark.kind == "diamond":
         x, y, r = at
         pen.polygon([(x, y - r), (x + r, y), (x, y + r), (x - r, y)], fill="white", outline=colour, width=3)
+    elif mark.kind == "arrow":
+        pen.polygon(_arrow(at), fill=colour)
     elif mark.kind == "box":
         pen.rectangle((at[0], at[1], at[2] - 1, at[3] - 1), fill=colour)
     else:
         anchor = {"start": "ls", "middle": "ms", "end": "rs"}[mark.anchor]
         text = mark.text.translate(_PLAIN)
         pen.text((at[0], at[1]), text, fill=colour, font=_font(mark.size * _SCALE), anchor=anchor)
+
+
+def _arrow(at: Sequence[float]) -> list[tuple[float, float]]:
+    x, y, length = at
+    return [(x, y), (x - length, y - abs(length) / 2), (x - length, y + abs(length) / 2)]
 
 
 @lru_cache(maxsize=16)
@@ -204,11 +227,17 @@ def dots(
     folded: bool = False,
     wide: int = PANEL,
 ) -> Drawing:
-    """Draw panels side by side about zero, on one scale in percentage points; a label comes with its kind of mark."""
+    """Draw panels side by side about zero, on one scale in percentage points; a label comes with its kind of mark.
+
+    The scale is that of the discs, if there are any: what stands beside the models for reference is cut off, and an
+    arrow says so.
+    """
+    kinds = {kind for _, kind in labels}
     ends = [
         abs(end)
         for panel in panels
-        for found in panel.estimates
+        for found, (_, kind) in zip(panel.estimates, labels, strict=True)
+        if kind == "disc" or "disc" not in kinds
         for end in (found["estimate"], found["low"], found["high"])
         if not math.isnan(end)
     ]
@@ -235,23 +264,40 @@ def dots(
             said = number(100 * tick, 0, signed=bool(tick))
             marks.append(Mark("text", (across(tick), height - FOOT + 14), "soft", said, anchor, 10))
         for place, found in enumerate(panel.estimates):
-            marks += _whisker(found, across, HEAD + LINE * (place + 0.5), labels[place][1])
-    described = "Percentage points with intervals; left of zero is a loss. The numbers are in the table below."
+            marks += _whisker(found, across, HEAD + LINE * (place + 0.5), labels[place][1], reach)
+    middle = beside + (len(panels) * (wide + GAP) - GAP) / 2
+    marks.append(Mark("text", (middle, height - 8), "soft", AXIS, "middle", 10))
+    described = f"{AXIS[0].upper()}{AXIS[1:]}, with intervals; left of zero is a loss."
+    if any(mark.kind == "arrow" for mark in marks):
+        described += " The scale is that of the comparable models: an arrow stands for what lies beyond it."
+    described += " The numbers are in the table below."
     return Drawing(name, title, beside + len(panels) * (wide + GAP), height, tuple(marks), described, folded)
 
 
 def _short(label: str) -> str:
-    return label if len(label) <= LONGEST else f"{label[: LONGEST - 1]}…"
+    if len(label) <= LONGEST:
+        return label
+    star = " *" if label.endswith(" *") else ""
+    return f"{label[: LONGEST - 1 - len(star)]}…{star}"
 
 
-def _whisker(found: Estimate, across: Callable[[float], float], y: float, kind: str) -> Iterator[Mark]:
-    if math.isnan(found["estimate"]):
+def _whisker(found: Estimate, across: Callable[[float], float], y: float, kind: str, reach: float) -> Iterator[Mark]:
+    """Draw an estimate, over it the ends of its interval, which may lie inside the mark."""
+    value, low, high = found["estimate"], found["low"], found["high"]
+    if math.isnan(value):
         yield Mark("text", (across(0.0), y + 4), "soft", "not measured", "middle", 9)
         return
     ink = "prior" if kind == "diamond" else "model"
-    if not math.isnan(found["low"]):
-        yield Mark("line", (across(found["low"]), y, across(found["high"]), y), ink, width=2)
-    yield Mark(kind, (across(found["estimate"]), y, 4.0 if kind == "disc" else 4.5), ink)
+    known = not math.isnan(low)
+    if known:
+        yield Mark("line", (across(low), y, across(high), y), ink, width=2)
+    if abs(value) > reach:
+        yield Mark("arrow", (across(value), y, math.copysign(9.0, value)), ink)
+    else:
+        yield Mark(kind, (across(value), y, 3.0 if kind == "disc" else 4.0), ink)
+    for end in (low, high) if known else ():
+        if abs(end) <= reach:
+            yield Mark("line", (across(end), y - 6, across(end), y + 6), ink, width=1.5)
 
 
 def change_figures(measured: Measured, target: str) -> Iterator[Drawing]:
@@ -268,7 +314,9 @@ def change_figures(measured: Measured, target: str) -> Iterator[Drawing]:
         cache[slug, p.name, where] = found
     if (retrained := results.model("retrained")) is not None:
         labels = [(f"{p.title}, {SUBSET_TITLES[p.subset]}", "disc") for p in PERTURBATIONS]
-        panel = Dots(("change of AUROC", "points"), [cache[retrained.slug, p.name, p.subset] for p in PERTURBATIONS])
+        panel = Dots(
+            (retrained.label, "each on its subset"), [cache[retrained.slug, p.name, p.subset] for p in PERTURBATIONS]
+        )
         title = f"Figure 3: what each perturbation does to Retrained ({against})"
         yield dots(f"figure-3-{target}", title, labels, [panel], wide=420)
     labels = [(model.label, _kind(model)) for model in models]
@@ -320,20 +368,49 @@ def instance_values(measured: Measured, model: Model) -> dict[str, Floats]:
     return {name: column for name, column in values.items() if not np.isnan(column).all()}
 
 
-def correlation_figures(measured: Measured) -> Iterator[Drawing]:
-    """Draw Figure 6 and Figures 18 to 24: the correlations of all per-instance values, for each model."""
-    for model in measured.results.rows:
+def correlation_figures(measured: Measured) -> Iterator[Drawing | Table]:
+    """Draw Figure 6 and Figures 18 to 24: the correlations of all per-instance values, for each model.
+
+    Figure 6, of +No Attn, has a table with the intervals below it; without that model the first has.
+    """
+    rows = measured.results.rows
+    first = next((model for model in rows if model.variant == "no-attn"), rows[0] if rows else None)
+    for model in rows:
         values = instance_values(measured, model)
         found = measured.estimator.correlations(values)
         opened = model.variant == "no-attn"
         title = f"{'Figure 6' if opened else 'Figures 18 to 24'}: correlations between instances' values, {model.label}"
         yield heat_grid(f"correlations-{model.slug}", title, list(values), found, folded=not opened)
+        if model is first:
+            yield correlation_table(f"correlations-table-{model.slug}", f"{title}, with intervals", list(values), found)
+
+
+def correlation_table(name: str, title: str, names: Sequence[str], found: Mapping[tuple[str, str], Estimate]) -> Table:
+    """Make the table of a triangle of correlations, each with its interval; bold where that does not reach zero."""
+    rows = []
+    for row, label in enumerate(names[1:], start=1):
+        cells = [
+            cell(found[other, label], scale=1.0, digits=2, best=_excludes_zero(found[other, label]))
+            for other in names[:row]
+        ]
+        rows.append((text_cell(label), *cells, *(Cell("") for _ in names[row:-1])))
+    header = (Heading("value", "text"), *(Heading(label) for label in names[:-1]))
+    caption = f"Pearson correlations over instances. {BOLD_CORRELATION}"
+    return Table(name, title, caption, header, tuple(rows))
+
+
+def _excludes_zero(found: Estimate) -> bool:
+    """Return whether an interval lies wholly on one side of zero."""
+    return bool(found["low"] > 0 or found["high"] < 0)
 
 
 def heat_grid(
     name: str, title: str, names: Sequence[str], found: Mapping[tuple[str, str], Estimate], folded: bool = False
 ) -> Drawing:
-    """Draw a triangle of correlations, blue above zero and orange below, with the numbers inside."""
+    """Draw a triangle of correlations, blue above zero and orange below, with the numbers inside.
+
+    A number is underlined where its interval does not reach zero.
+    """
     side, left, top = 38, 190, 26
     marks: list[Mark] = []
     for row, label in enumerate(names):
@@ -354,8 +431,10 @@ def heat_grid(
                 Mark("box", at, colour),
                 Mark("text", (x + side / 2 - 0.5, y + 17), ink, signed_number(estimate, 2), "middle", 10),
             ]
+            if _excludes_zero(found[names[column], names[row]]):
+                marks.append(Mark("line", (x + 8, y + 21, x + side - 9, y + 21), ink, width=1.5))
     numbers = [{"first": a, "second": b, **estimate} for (a, b), estimate in found.items()]
-    described = "Pearson correlations over instances; intervals are in results.json."
+    described = f"Pearson correlations over instances. {UNDERLINED} All intervals are in results.json."
     height = round(top + len(names) * side * 0.7 + 6)
     return Drawing(name, title, left + len(names) * side, height, tuple(marks), described, folded, numbers)
 

@@ -33,6 +33,12 @@ LONGEST_SIDE = 1024
 FOCAL = 0.1
 """A target is focal if it covers less than this share of the image."""
 
+REFUSED = "rows that the source refused"
+UNBUILT = "studies that cannot be read"
+UNREADABLE = "studies whose image, masks or words cannot be read"
+UNREAD = (REFUSED, UNBUILT, UNREADABLE)
+"""Why something is left out that was to be there."""
+
 _AT_ONCE = 16
 
 
@@ -78,13 +84,14 @@ class Gathered:
 def gather(source: Source, total: int, size: int, images: Path, masks: Path, progress: Progress) -> Gathered:
     """Go through the first ``total`` studies; write their images, and the masks of their targets, (size, size) each."""
     found = Gathered()
+    found.left_out[REFUSED] += len(source.problems)
     with images.open("wb") as image_file, masks.open("wb") as mask_file:
         for begin in range(0, total, _AT_ONCE):
             positions = range(begin, min(begin + _AT_ONCE, total))
             trouble: dict[str, str] = {}
             for study in build_studies(source, positions, trouble).values():
                 _take(study, size, image_file, mask_file, found)
-            found.left_out["studies that cannot be read"] += len(trouble)
+            found.left_out[UNBUILT] += len(trouble)
             found.problems += trouble.values()
             progress(positions.stop, total)
     found.left_out = +found.left_out
@@ -109,7 +116,7 @@ def _take(study: Study, size: int, image_file: BinaryIO, mask_file: BinaryIO, fo
         image = reduced(check_image(study.load(), f"study {study.id!r}"))
         taken = [_candidate(study, index, phrase, size, len(found.shown)) for index, phrase in fitting]
     except Exception as error:  # a loader may be anybody's
-        found.left_out["studies whose image, masks or words cannot be read"] += 1
+        found.left_out[UNREADABLE] += 1
         found.problems.append(f"study {study.id!r}: {error}")
         return
     rows: dict[bytes, int] = {}

@@ -33,7 +33,7 @@ from rightlung.probes.sentences import random_sentence, swapped_sentence, synthe
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
 from rightlung.probes.targets import exchanged_targets, shuffled_in_report, with_containing
 from rightlung.reproduce.wrong_lung.files import read_json, read_table, write_json, write_table
-from rightlung.reproduce.wrong_lung.gathering import Candidate, Gathered, Progress, Shown, gather
+from rightlung.reproduce.wrong_lung.gathering import UNREAD, Candidate, Gathered, Progress, Shown, gather
 from rightlung.studies import Source, open_source
 
 CONDITIONS = ("none", "swap-sides", "random-sentence", "synthetic", "synthetic-swapped", "exchange-image")
@@ -63,6 +63,7 @@ _INSTANCES = pa.schema(
         ("focal", pa.bool_()),
         *((name, pa.string()) for name in _ASKED.values()),
         ("partner", pa.string()),
+        *((f"{kind}_shuffled_differs", pa.bool_()) for kind in ("regions", "exact")),
     ]
 )
 _STUDIES = pa.schema(
@@ -131,6 +132,12 @@ class Instances:
     def size(self) -> int:
         """Pixels a side of a target."""
         return int(self.about["size"])
+
+    @property
+    def unread(self) -> dict[str, int]:
+        """How many rows and studies of the source could not be had, by the reason."""
+        left_out = self.about["left_out"]
+        return {reason: int(left_out[reason]) for reason in UNREAD if reason in left_out}
 
     def image(self, number: int) -> Image:
         """Return an image as `Study.image` gives it, from its bytes; a new array every time."""
@@ -429,6 +436,13 @@ def _columns(
             for name, column in _ASKED.items()
         },
         "partner": [None if partner is None else gathered.shown[partner].study for partner in partners],
+        **{
+            f"{kind}_shuffled_differs": [
+                None if moved is None else moved != row
+                for row, moved in zip(places[kind], places[f"{kind}-shuffled"], strict=True)
+            ]
+            for kind in ("regions", "exact")
+        },
     }
 
 

@@ -8,25 +8,30 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
+from rightlung.audit.summary import metric_name
 from rightlung.reproduce.wrong_lung.estimates import Estimate
 from rightlung.reproduce.wrong_lung.judging import (
     FAILS,
     HOLDS,
     NOT_SHOWN,
+    SMALL,
     UNKNOWN,
     Evidence,
     Judgement,
     View,
     missing,
+    mostly,
     side,
     small,
     together,
 )
 from rightlung.reproduce.wrong_lung.results import Floats
 from rightlung.reproduce.wrong_lung.tables import SUBSET_TITLES
+from rightlung.reproduce.wrong_lung.variants import BY_SLUG
 from rightlung.scoring.statistics import pearson
 
 WELL_ABOVE = 0.55
@@ -40,6 +45,7 @@ selection may stay behind the best."""
 UNSUPERVISED = ("retrained", "clinical-masking", "no-attn", "abnormal")
 OTHERS = ("retrained", "word-masking", "clinical-masking", "no-attn", "abnormal", "rand-sents")
 COMPARED = ("thirty-shot", *OTHERS)
+USUALLY = "Usually is taken as for more than half of the variants."
 
 
 def above_chance(view: View, target: str) -> Judgement:
@@ -84,16 +90,33 @@ def barely_changes(view: View, target: str, perturbation: str) -> Judgement:
     return together([evidence], "Up to two points either way is taken as barely.")
 
 
-def beats(view: View, target: str, better: str, worse: Sequence[str]) -> Judgement:
-    """Judge whether a variant's AUROC over all instances is above that of each of the others that are there."""
-    there = [variant for variant in worse if variant != better and view.has(variant)]
+def beats(
+    view: View, target: str, better: str, worse: Sequence[str], measures: Sequence[str] = ("auroc",)
+) -> Judgement:
+    """Judge whether a variant's measures over all instances are above those of each of the others that are there."""
+    there = [variant for variant in _rivals(view, worse) if variant != better]
     if (absent := missing(view, better, *(() if there else worse[:1]))) is not None:
         return absent
     evidence = []
-    for variant in there:
-        found = view.difference(view.score(better, "auroc", target), view.score(variant, "auroc", target))
-        evidence.append(Evidence(f"{view.name(better)} minus {view.name(variant)}", found, side(found, above=0.0)))
+    for measure, variant in itertools.product(measures, there):
+        found = view.difference(view.score(better, measure, target), view.score(variant, measure, target))
+        said = f"{metric_name(measure)}, " if len(measures) > 1 else ""
+        label = f"{said}{view.name(better)} minus {view.name(variant)}"
+        evidence.append(Evidence(label, found, side(found, above=0.0)))
     return together(evidence, _not_there(view, worse))
+
+
+def similar_or_better(view: View, target: str, measures: Sequence[str]) -> Judgement:
+    """Judge whether Retrained's measures are no more than two points below those of +30-shot."""
+    if (absent := missing(view, "retrained", "thirty-shot")) is not None:
+        return absent
+    evidence = []
+    for measure in measures:
+        found = view.mean(view.score("retrained", measure, target) - view.score("thirty-shot", measure, target))
+        label = f"{metric_name(measure)}, {view.name('retrained')} minus {view.name('thirty-shot')}"
+        evidence.append(Evidence(label, found, side(found, above=-SMALL)))
+    remark = "Beside +30-shot, the paper's best at 5 and 10 %. Similar is taken as at most two points below."
+    return together(evidence, remark)
 
 
 def _not_there(view: View, variants: Sequence[str]) -> str:
@@ -101,9 +124,15 @@ def _not_there(view: View, variants: Sequence[str]) -> str:
     return f"Not measured: {', '.join(absent)}." if absent else ""
 
 
+def _rivals(view: View, variants: Sequence[str]) -> list[str]:
+    """Return those of the variants that were measured and are comparable."""
+    models = {variant: view.model(variant) for variant in variants}
+    return [variant for variant, model in models.items() if model is not None and model.comparable]
+
+
 def _comparable(view: View) -> list[str]:
     """Return the variants that the paper compares with each other and that were measured."""
-    return [variant for variant in COMPARED if view.has(variant)]
+    return _rivals(view, COMPARED)
 
 
 def trimmed_drops(view: View, target: str) -> Judgement:
@@ -125,18 +154,35 @@ def trimmed_trend(view: View, target: str) -> Judgement:
     return _over_variants(np.array(means[0]), np.array(means[1]), "AUROC with all boxes and trimmed", expected=True)
 
 
-def loses_in_order(view: View, target: str, perturbation: str, order: Sequence[str]) -> Judgement:
+def loses_in_order(
+    view: View, target: str, perturbation: str, order: Sequence[str], others: Sequence[str] = OTHERS
+) -> Judgement:
     """Judge whether the first loses more than the second, and so on, and the last more than all that are not named."""
     if (absent := missing(view, *order)) is not None:
         return absent
-    rest = [variant for variant in OTHERS if variant not in order and view.has(variant)]
+    rest = [variant for variant in _rivals(view, others) if variant not in order]
     pairs = [*itertools.pairwise(order), *((order[-1], variant) for variant in rest)]
     evidence = []
     for more, less in pairs:
         found = view.difference(view.change(more, perturbation, target), view.change(less, perturbation, target))
         label = f"change of {view.name(more)} minus that of {view.name(less)}"
         evidence.append(Evidence(label, found, side(found, below=0.0)))
-    return together(evidence, _not_there(view, OTHERS))
+    return together(evidence, _not_there(view, others))
+
+
+def considerably_changes(view: View, target: str, variant: str, perturbation: str) -> Judgement:
+    """Judge whether a perturbation changes a variant's AUROC by more than two points, either way."""
+    if (absent := missing(view, variant)) is not None:
+        return absent
+    found = view.mean(view.change(variant, perturbation, target))
+    verdict = {HOLDS: FAILS, FAILS: HOLDS}.get(within := small(found), within)
+    evidence = Evidence(f"{view.name(variant)}, change of AUROC", found, verdict)
+    return together([evidence], "More than two points either way is taken as considerably.")
+
+
+def needs_judgements(view: View, target: str) -> Judgement:
+    """Say that people would have to look at the maps."""
+    return Judgement(UNKNOWN, remark="It needs a radiologist's judgements of the maps, which are no part of this run.")
 
 
 def selects_best(view: View, target: str) -> Judgement:
@@ -259,7 +305,7 @@ def divergence_order(view: View, target: str) -> Judgement:
     """Judge whom a random sentence moves most, and whom not at all."""
     if (absent := missing(view, "thirty-shot", "abnormal")) is not None:
         return absent
-    rest = [variant for variant in OTHERS if variant != "abnormal" and view.has(variant)]
+    rest = [variant for variant in _rivals(view, OTHERS) if variant != "abnormal"]
     pairs = [("thirty-shot", "abnormal"), *(("abnormal", variant) for variant in rest)]
     evidence = []
     for more, less in pairs:
@@ -336,6 +382,32 @@ def entropy_localisation(view: View, target: str) -> Judgement:
     )
 
 
+def iou_nearer_auroc(view: View, target: str) -> Judgement:
+    """Judge whether IoU@10 % correlates more with AUROC than with average precision, for most variants."""
+    evidence = []
+    for variant in _comparable(view):
+        iou, auroc, precision = (view.score(variant, name, target) for name in ("iou@10", "auroc", "average_precision"))
+        found = view.measured.estimator.correlation_contrast(iou, auroc, precision)
+        evidence.append(Evidence(view.name(variant), found, side(found, above=0.0), "correlation"))
+    remark = (
+        "Of IoU@10 %: its correlation with AUROC minus that with average precision. Generally is taken as for more "
+    )
+    return (
+        mostly(evidence, f"{remark}than half of the variants.") if evidence else mostly([], _not_there(view, COMPARED))
+    )
+
+
+def entropy_similarity(view: View, target: str, kind: Literal["local", "global"], positive: bool) -> Judgement:
+    """Judge whether, for most variants, entropy correlates with a similarity: positively, or negatively."""
+    evidence = []
+    for variant in _comparable(view):
+        pair = {"entropy": view.answer(variant, "entropy"), kind: view.answer(variant, f"similarity_{kind}")}
+        found = view.measured.estimator.correlations(pair)["entropy", kind]
+        verdict = side(found, above=0.0) if positive else side(found, below=0.0)
+        evidence.append(Evidence(view.name(variant), found, verdict, "correlation"))
+    return mostly(evidence, USUALLY if evidence else _not_there(view, COMPARED))
+
+
 def sided_pointing(view: View, target: str) -> Judgement:
     """Judge whether +Sided points at least twice as often into the target as Retrained."""
     if (absent := missing(view, "sided", "retrained")) is not None:
@@ -369,13 +441,17 @@ def sided_swap(view: View, target: str) -> Judgement:
 
 
 def sided_selection(view: View, target: str) -> Judgement:
-    """Judge whether +Sided selects sentences nearly as well as the best other variant."""
+    """Judge whether +Sided selects sentences nearly as well as the best other variant.
+
+    Its rivals are the paper's variants and ours: no model of somebody's own, no reference, none of its own ablations.
+    """
     if (absent := missing(view, "sided")) is not None:
         return absent
     rivals = {
         model.variant: float(view.mean(view.selection(model.variant, "global"))["estimate"])
         for model in view.measured.results.rows
-        if model.variant != "sided" and model.comparable and model.group != "reference"
+        if model.variant != "sided" and model.comparable
+        if model.variant in BY_SLUG and not BY_SLUG[model.variant].ablation
     }
     known = {variant: value for variant, value in rivals.items() if not math.isnan(value)}
     if not known:

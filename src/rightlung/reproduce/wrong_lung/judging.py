@@ -24,6 +24,8 @@ UNKNOWN: Verdict = "cannot be told"
 
 SMALL = 0.02
 """A change of AUROC up to two points either way is called small."""
+MOST_TOLD = 10
+"""Comparisons that are told of one claim."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,17 @@ class Judgement:
     remark: str = ""
 
     @property
+    def told(self) -> list[str]:
+        """The figures it was decided by, those that decide first; of many only some, the rest being in the JSON."""
+        ordered = sorted(self.evidence, key=lambda one: one.verdict != self.verdict)
+        shown = [one.said for one in (ordered if len(ordered) > MOST_TOLD else self.evidence)[:MOST_TOLD]]
+        rest = len(self.evidence) - len(shown)
+        return [*shown, f"and {rest} more comparisons, in results.json"] if rest else shown
+
+    @property
     def sentence(self) -> str:
         """The figures it was decided by, in plain words."""
-        said = "; ".join(evidence.said for evidence in self.evidence)
+        said = "; ".join(self.told)
         return " ".join(part for part in (f"{said}." if said else "", self.remark) if part)
 
 
@@ -162,6 +172,15 @@ def together(evidence: Sequence[Evidence], remark: str = "") -> Judgement:
         if verdict in verdicts:
             return Judgement(verdict, tuple(evidence), remark)
     return Judgement(HOLDS if verdicts else UNKNOWN, tuple(evidence), remark)
+
+
+def mostly(evidence: Sequence[Evidence], remark: str = "") -> Judgement:
+    """Return the judgement of a claim that needs more than half of its parts; "usually", "generally"."""
+    verdicts = [one.verdict for one in evidence]
+    for verdict in (HOLDS, FAILS, UNKNOWN):
+        if 2 * verdicts.count(verdict) > len(verdicts):
+            return Judgement(verdict, tuple(evidence), remark)
+    return Judgement(NOT_SHOWN if verdicts else UNKNOWN, tuple(evidence), remark)
 
 
 def missing(view: View, *variants: str) -> Judgement | None:

@@ -8,8 +8,18 @@ from collections.abc import Iterator, Sequence
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.reproduce.wrong_lung.figures import Drawing, bars
-from rightlung.reproduce.wrong_lung.report import OTHER_DATA, TITLE, Report, holm_words
-from rightlung.reproduce.wrong_lung.tables import Cell, Table
+from rightlung.reproduce.wrong_lung.report import (
+    EXAMPLES,
+    LEFT_OUT,
+    OTHER_DATA,
+    SAME_VERDICTS,
+    TITLE,
+    TURNED_VERDICTS,
+    WITHOUT,
+    Report,
+    holm_words,
+)
+from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Cell, Table
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#])")
 
@@ -29,11 +39,14 @@ def render_markdown(report: Report, examples: Sequence[tuple[str, str]] = ()) ->
 
 
 def _lines(report: Report, examples: Sequence[tuple[str, str]]) -> Iterator[str]:
-    yield from (f"# {TITLE}", "", f"**{NOT_A_MEDICAL_DEVICE}**", "")
+    yield from (f"# {TITLE}", "")
+    if report.warning:
+        yield from (f"> **{escaped(report.warning)}**", "")
+    yield from (f"**{NOT_A_MEDICAL_DEVICE}**", "")
     yield from (f"- {escaped(name)}: {_code(value)}" for name, value in report.facts.items())
-    if report.left_out:
-        yield from ("", "Left out:", "")
-        yield from (f"- {escaped(reason)}: {count:,}" for reason, count in report.left_out.items())
+    for title, counts in ((LEFT_OUT, report.left_out), (WITHOUT, report.without)):
+        if counts:
+            yield from ("", title, "", *(f"- {escaped(reason)}: {count:,}" for reason, count in counts.items()))
     if report.commands:
         yield from (
             "",
@@ -46,9 +59,13 @@ def _lines(report: Report, examples: Sequence[tuple[str, str]]) -> Iterator[str]
         yield from ("", "## What is missing", "", *(f"- {escaped(sentence)}" for sentence in report.absent))
     yield from ("", "## The claims", "", f"{OTHER_DATA} Intervals are per comparison.", "")
     yield from _claims(report)
-    if report.labels_matter:
-        yield from ("", "### How much of the story is its labels", "")
+    if any(not model.get("comparable", True) for model in report.models):
+        yield from ("", escaped(NOT_COMPARABLE))
+    if report.labels_table is not None:
+        yield from ("", "## How much of the story is its labels", "", escaped(report.labels_figures), "")
+        yield from (escaped(TURNED_VERDICTS if report.labels_matter else SAME_VERDICTS), "")
         yield from (f"- {escaped(sentence)}" for sentence in report.labels_matter)
+        yield from ("", *_table(report.labels_table))
     for section in report.sections:
         yield from ("", f"## {escaped(section.title)}", "")
         if section.introduction:
@@ -56,7 +73,7 @@ def _lines(report: Report, examples: Sequence[tuple[str, str]]) -> Iterator[str]
         for part in section.parts:
             yield from _drawing(part) if isinstance(part, Drawing) else _table(part)
     if examples:
-        yield from ("", "## Example maps", "")
+        yield from ("", f"## {EXAMPLES}", "")
         for file, caption in examples:
             yield from (f"![{escaped(caption)}]({file})", "", escaped(caption), "")
     yield from ("", NOT_A_MEDICAL_DEVICE)
@@ -77,13 +94,15 @@ def _claims(report: Report) -> Iterator[str]:
                 parts.append("–")
                 continue
             parts.append(f"**{judgement.verdict}**. {escaped(' '.join((judgement.sentence, holm_words(one, target))))}")
-        said = [escaped(text) or "–" for text in (one.claim.text, one.claim.where, one.claim.paper)]
+        claim = one.claim
+        texts = (" ".join(part for part in (claim.text, claim.stands_in) if part), claim.where, claim.paper)
+        said = [escaped(text) or "–" for text in texts]
         yield f"| {' | '.join((*said, *parts))} |"
 
 
 def _drawing(drawing: Drawing) -> Iterator[str]:
     picture = f"![{escaped(drawing.title)}](figures/{drawing.name}.png)"
-    yield from _maybe_folded(drawing.title, [picture], drawing.folded)
+    yield from _maybe_folded(drawing.title, [picture, "", escaped(drawing.described)], drawing.folded)
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -363,7 +363,7 @@ class _Rows:
             chosen = maps[torch.tensor([row for row, _ in some], device=self.device)]
             masks = unpacked(self.instances.packed([mask for _, mask in some]), size, self.device)
             if self.device.type == "cpu":  # the arrays' path sorts faster there
-                found = score(chosen.numpy(), masks.numpy(), metrics=METRICS)
+                found = score(chosen.numpy(), masks.numpy(), metrics=METRICS, workers=torch.get_num_threads())
                 parts.append(np.stack([found[name] for name in METRICS], axis=1))
             else:
                 tensors = score(chosen, masks, metrics=METRICS)

@@ -49,12 +49,13 @@ def own_tables(measured: Measured) -> Iterator[Table]:
     yield _beside(
         measured, "side-untold", "The side that no word gives away",
         "Share of peaks on the finding's side, in percent, over phrases about a finding on one side whose words do not "
-        "name it: only the image can tell.",
+        "name it: only the image can tell. A peak in the middle counts half, so that chance is 50.",
         rows, lambda slug: results.within(results.peak_on_side(slug), without),
     )  # fmt: skip
     yield _beside(
         measured, "side-told", "The side that the words name",
-        "Share of peaks on the finding's side, in percent, over phrases whose words name the side.",
+        "Share of peaks on the finding's side, in percent, over phrases whose words name the side; a peak in the "
+        "middle counts half.",
         rows, lambda slug: results.within(results.peak_on_side(slug), ~without), folded=True,
     )  # fmt: skip
     exchange = next(found for found in PERTURBATIONS if found.name == "exchange-image")
@@ -122,16 +123,14 @@ def _by_finding(measured: Measured, measure: str, target: str) -> Table | None:
     if not listed or not models:
         return None
     shown = listed[:FINDINGS_SHOWN]
-    rows = [Row(f"{name} ({patients[name]:,} patients)", name) for name in shown]
+    rows = [Row(f"{name} ({patients[name]:,} {results.instances.resampled})", name) for name in shown]
 
     def column(model: Model) -> Column:
         values = results.score(model.slug, measure, target)
         return Column(model.label, lambda row: results.within(values, flags[row.model]))
 
     rest = len(flags) - len(shown)
-    note = [f"{rest} rarer findings are not shown."] if rest else []
-    if any(not model.comparable for model in models):
-        note.append(NOT_COMPARABLE)
+    note = [*([f"{rest} rarer findings are not shown."] if rest else []), *_stars(models)]
     against = "region boxes" if target == "regions" else "exact masks"
     return grid(
         measured, f"findings-{measure}", f"By finding: {metric_name(measure)} against {against}",
@@ -175,7 +174,8 @@ def _seeds(measured: Measured) -> Table | None:
         return None
     header = (Heading("variant", "text"), Heading("seeds", "text"), *(Heading(name) for name, _, _ in quantities))
     caption = "Mean over the seeds, its standard deviation, and the lowest and highest seed; percent or points."
-    return Table("seeds", "Seeds", caption, header, tuple(lines))
+    shown = [row for row in results.rows if len(results.seeds(row.variant)) > 1]
+    return Table("seeds", "Seeds", caption, header, tuple(lines), _stars(shown))
 
 
 def _plain_mean(values: Floats) -> float:
@@ -191,7 +191,7 @@ def training_table(results: Results) -> Table | None:
         if not training:
             continue
         plateau = training.get("plateau")
-        ended = {True: "plateau", False: "stopped before a plateau", None: "not known"}[plateau]
+        ended = {True: "flat at its end", False: "stopped before a plateau", None: "not known"}[plateau]
         if training.get("stopped_early"):
             ended += ", stopped early"
         seed = "–" if model.seed is None else str(model.seed)
@@ -211,8 +211,17 @@ def training_table(results: Results) -> Table | None:
         Heading("model", "text"), Heading("seed", "text"), Heading("steps"), Heading("images"), Heading("seconds"),
         Heading("device", "text"), Heading("how it ended", "text"), Heading("validation loss over steps", "curve"),
     )  # fmt: skip
-    caption = "A run that stopped before a plateau says less about its recipe than about its budget."
-    return Table("training", "Training", caption, header, tuple(lines))
+    caption = (
+        "A run that stopped before a plateau says less about its recipe than about its budget. Being flat at the end "
+        "says little: where the learning rate falls to near zero along a cosine nearly every curve ends flat, and a "
+        "longer schedule might still gain."
+    )
+    return Table("training", "Training", caption, header, tuple(lines), _stars(results.models))
+
+
+def _stars(models: Sequence[Model]) -> tuple[str, ...]:
+    """Return the note that explains the asterisk, where there is one."""
+    return (NOT_COMPARABLE,) if any(not model.comparable for model in models) else ()
 
 
 def _count(value: Any) -> Cell:
@@ -247,7 +256,5 @@ def models_table(results: Results) -> Table | None:
     if not lines:
         return None
     header = tuple(Heading(text, "text") for text in ("model", "whose", "what it is", "seeds", "weights"))
-    notes = (NOT_COMPARABLE,) if any(not model.comparable for model in results.rows) else ()
-    return Table(
-        "models", "Models", "The rows of the tables, each with its first seed there.", header, tuple(lines), notes
-    )
+    caption = "The rows of the tables, each with its first seed there."
+    return Table("models", "Models", caption, header, tuple(lines), _stars(results.rows))

@@ -23,9 +23,21 @@ from rightlung.reproduce.wrong_lung.figures import Drawing, save_png, sparkline,
 from rightlung.reproduce.wrong_lung.judging import Judgement
 from rightlung.reproduce.wrong_lung.markdown import render_markdown
 from rightlung.reproduce.wrong_lung.published import published
-from rightlung.reproduce.wrong_lung.report import OTHER_DATA, TITLE, Report, Section, holm_words, make_report
+from rightlung.reproduce.wrong_lung.report import (
+    EXAMPLES,
+    LEFT_OUT,
+    OTHER_DATA,
+    SAME_VERDICTS,
+    TITLE,
+    TURNED_VERDICTS,
+    WITHOUT,
+    Report,
+    Section,
+    holm_words,
+    make_report,
+)
 from rightlung.reproduce.wrong_lung.results import read_results
-from rightlung.reproduce.wrong_lung.tables import Cell, Heading, Measured, Table
+from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Cell, Heading, Measured, Table
 
 _PNG = "data:image/png;base64,"
 _SIGNS = {"holds": "✓", "does not hold": "✗", "no difference shown": "≈", "cannot be told": "?"}
@@ -99,7 +111,7 @@ def render_page(report: Report, examples: Sequence[Example] = ()) -> str:
         ("claims", "The claims", _claims(report)),
         ("labels", "How much of the story is its labels", _labels(report)),
         *((section.name, section.title, _section(section)) for section in report.sections),
-        ("examples", "Example maps", _examples(examples)),
+        ("examples", EXAMPLES, _examples(examples)),
     ]
     shown = [(name, title, content) for name, title, content in sections if content]
     body = [
@@ -134,15 +146,15 @@ def _header(report: Report) -> list[Markup]:
     pairs = [joined(element("dt", name), element("dd", value)) for name, value in report.facts.items()]
     content = [
         element("h1", TITLE),
+        *([element("p", report.warning, class_="warning", role="note")] if report.warning else []),
         element("p", NOT_A_MEDICAL_DEVICE, class_="note"),
         element("p", f"The tables and figures of {published().paper}, measured anew. {OTHER_DATA}"),
         element("dl", pairs),
     ]
-    if report.left_out:
-        content += [
-            element("p", "Left out, and why:"),
-            element("ul", [element("li", f"{reason}: {count:,}") for reason, count in report.left_out.items()]),
-        ]
+    for title, counts in ((LEFT_OUT, report.left_out), (WITHOUT, report.without)):
+        if counts:
+            listed = element("ul", [element("li", f"{reason}: {count:,}") for reason, count in counts.items()])
+            content += [element("p", title), listed]
     if report.commands:
         content.append(element("pre", element("code", "\n".join(report.commands))))
     return content
@@ -164,6 +176,8 @@ def _claims(report: Report) -> list[Markup]:
         f"{tested:,} comparisons were also tested; whether a verdict survives Holm's adjustment for all of them is "
         "said with it."
     )
+    if any(not model.get("comparable", True) for model in report.models):
+        said += f" {NOT_COMPARABLE}"
     header = [
         element("th", text, scope="col") for text in ("claim", "the paper's figures", "region boxes", "exact masks")
     ]
@@ -185,7 +199,16 @@ def _claims(report: Report) -> list[Markup]:
         rows.append(
             element(
                 "tr",
-                element("th", judged.claim.text, element("span", judged.claim.where, class_="meta"), scope="row"),
+                element(
+                    "th",
+                    judged.claim.text,
+                    [
+                        element("span", text, class_="meta")
+                        for text in (judged.claim.where, judged.claim.stands_in)
+                        if text
+                    ],
+                    scope="row",
+                ),
                 element("td", judged.claim.paper or "–", class_="why"),
                 cells,
             )
@@ -204,7 +227,7 @@ def _claims(report: Report) -> list[Markup]:
 
 
 def _why(judgement: Judgement, after: str) -> Markup:
-    said = [evidence.said for evidence in judgement.evidence]
+    said = judgement.told
     listed = (
         element("ul", [element("li", text) for text in said])
         if len(said) > 1
@@ -214,12 +237,16 @@ def _why(judgement: Judgement, after: str) -> Markup:
 
 
 def _labels(report: Report) -> list[Markup] | None:
-    if not any("exact" in judged.judgements for judged in report.judged):
+    if report.labels_table is None:
         return None
-    introduction = "A region's box is larger than what is seen in it. These claims come out differently on exact masks:"
-    if not report.labels_matter:
-        return [element("p", "No claim comes out differently on exact masks.")]
-    return [element("p", introduction), element("ul", [element("li", sentence) for sentence in report.labels_matter])]
+    turned = element("ul", [element("li", sentence) for sentence in report.labels_matter])
+    return [
+        element("p", f"A region's box is larger than what is seen in it. {report.labels_figures}"),
+        element("p", TURNED_VERDICTS if report.labels_matter else SAME_VERDICTS),
+        *([turned] if report.labels_matter else []),
+        element("h3", report.labels_table.title),
+        _table(report.labels_table),
+    ]
 
 
 def _section(section: Section) -> list[Markup]:
@@ -288,9 +315,23 @@ def _curve_words(points: Sequence[Sequence[float]]) -> str:
 def _examples(examples: Sequence[Example]) -> list[Markup] | None:
     if not examples:
         return None
-    note = "The patient's right (R) is on the image's left."
+    note = (
+        "The paper's Figure 7, of other sentences: each model's map of the sentence as it stands and with its sides "
+        "swapped. The patient's right (R) is on the image's left."
+    )
     figures = [
-        element("figure", element("img", src=picture, alt=caption), element("figcaption", caption))
-        for picture, caption in examples
+        element(
+            "figure",
+            element(
+                "div",
+                element("img", src=picture, alt=caption),
+                class_="scroll",
+                role="region",
+                tabindex="0",
+                aria_label=f"Example {place}",
+            ),
+            element("figcaption", caption),
+        )
+        for place, (picture, caption) in enumerate(examples, start=1)
     ]
     return [element("p", note, class_="small"), element("div", figures, class_="examples")]

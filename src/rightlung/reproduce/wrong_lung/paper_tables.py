@@ -107,10 +107,11 @@ def paper_tables(measured: Measured) -> Iterator[Table]:
         ],
     )  # fmt: skip
     for name in ("auroc", "average_precision"):
-        yield _by_subset(measured, f"t7-{name}", f"Table 7: {metric_name(name)} on the subsets", name, both)
+        title = f"Table 7: {metric_name(name)} on the subsets"
+        yield _by_subset(measured, f"t7-{name}", title, name, both, "7")
     for name in ("auroc", "average_precision", "pointing"):
         title = f"Table 7 with exact masks: {metric_name(name)} on the subsets"
-        yield _by_subset(measured, f"t7-exact-{name}", title, name, both, target="exact", folded=True)
+        yield _by_subset(measured, f"t7-exact-{name}", title, name, both, "7", target="exact", folded=True)
     for name, measure, title, digits in (
         ("t8", "kl_random", "Table 8: random attention KL divergence", 3),
         ("t10", "entropy", "Table 10: attention entropy", 3),
@@ -135,7 +136,7 @@ def paper_tables(measured: Measured) -> Iterator[Table]:
             measure = f"{kind}@{share}"
             yield _by_subset(
                 measured, f"{table}-{share}", f"Table {table[1:]}: {metric_name(measure)} on the subsets", measure,
-                both, folded=share != 10, notes=[slip] if kind == "precision" and share != 30 else [],
+                both, table[1:], folded=share != 10, notes=[slip] if kind == "precision" and share != 30 else [],
             )  # fmt: skip
 
 
@@ -145,6 +146,7 @@ def _by_subset(
     title: str,
     measure: str,
     rows: Sequence[Row],
+    table: str,
     target: str = "regions",
     folded: bool = False,
     notes: Sequence[str] = (),
@@ -154,7 +156,7 @@ def _by_subset(
         Column(
             SUBSET_TITLES[subset],
             scores(results, measure, target, subset),
-            printed(measure, subset) if target == "regions" else None,
+            printed(measure, subset, table=table) if target == "regions" else None,
             ranked=True,
         )
         for subset in SUBSETS
@@ -174,8 +176,6 @@ def change_tables(measured: Measured, target: str) -> Iterator[Table]:
         for perturbation in PERTURBATIONS:
             where = subset or perturbation.subset
             for how in ("changed", "as in the paper"):
-                if how == "as in the paper" and perturbation.condition is None:
-                    continue
                 said = f"{perturbation.title}, {SUBSET_TITLES[where]}"
                 columns.append(
                     Column(
@@ -194,7 +194,7 @@ def change_tables(measured: Measured, target: str) -> Iterator[Table]:
             measured, name, f"{title} ({against})",
             "Perturbed minus plain in percentage points: over the phrases that the perturbation changes and, as in the "
             "paper, over all phrases of the subset, of which those left as they are count 0. "
-            + _changed_counts(results, subset),
+            + _changed_counts(results, subset, target),
             rows, columns, folded=subset is not None,
         )  # fmt: skip
     if target == "regions":
@@ -216,12 +216,13 @@ def change_tables(measured: Measured, target: str) -> Iterator[Table]:
         )  # fmt: skip
 
 
-def _changed_counts(results: Results, subset: str | None) -> str:
+def _changed_counts(results: Results, subset: str | None, target: str) -> str:
     said = []
     for perturbation in PERTURBATIONS:
-        if perturbation.condition is None:
-            continue
-        inside = results.instances.subset(subset or perturbation.subset)
-        changed = int((inside & results.instances.changed(perturbation.condition)).sum())
+        inside = results.instances.subset(subset or perturbation.subset) & results.has(target)
+        changed = int((inside & results.changed(perturbation, target)).sum())
         said.append(f"{perturbation.title} {changed:,} of {int(inside.sum()):,}")
-    return f"Phrases changed: {'; '.join(said)}."
+    return (
+        f"Phrases changed: {'; '.join(said)}. Shuffle in Report leaves a phrase as it is where its report has no other "
+        "target, or the same one again."
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any
@@ -26,6 +26,8 @@ class Figure:
     value: float
     printed: str
     table: str
+    tables: tuple[str, ...] = ()
+    """All tables that print it; ``table`` is the first, or the one that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +64,21 @@ class Published:
     quotes: Sequence[Quote]
 
     def find(
-        self, model: str, measure: str, subset: str = "all", target: str = "regions", synthetic: bool = False
+        self,
+        model: str,
+        measure: str,
+        subset: str = "all",
+        target: str = "regions",
+        synthetic: bool = False,
+        table: str | None = None,
     ) -> Figure | None:
-        """Return the figure that the paper gives, ``None`` where it gives none."""
-        return self.figures.get(Key(model, measure, subset, target, synthetic))
+        """Return the figure that the paper gives, ``None`` where it gives none; as of ``table`` if that has it."""
+        found = self.figures.get(Key(model, measure, subset, target, synthetic))
+        return replace(found, table=table) if found is not None and table in found.tables and table else found
+
+    def label(self, model: str) -> str:
+        """Return a model's name, with an asterisk where it is not comparable, as in the paper's tables."""
+        return f"{self.models[model]} *" if model in self.not_comparable else self.models[model]
 
     def quote(self, what: str) -> Quote:
         """Return a figure of the running text by its name."""
@@ -99,6 +112,7 @@ def parse(given: Mapping[str, Any], name: str = "published.yaml") -> Published:
                         f"{place}, row {position}: {key.measure} is {figure.printed}, but {before.printed} in table "
                         f"{before.table}"
                     )
+                figures[key] = replace(before, tables=(*before.tables, figure.table))
     return Published(
         given["paper"],
         given["data"],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,22 +9,23 @@ from typing import Any
 
 from rightlung import __version__
 from rightlung.reproduce.wrong_lung.claims import Judged, after_holm, judge_all
+from rightlung.reproduce.wrong_lung.facts import absent_from, facts_of, warning_of, without_of
 from rightlung.reproduce.wrong_lung.figures import Drawing, change_figures, correlation_figures
 from rightlung.reproduce.wrong_lung.judging import FAILS, HOLDS, NOT_SHOWN, UNKNOWN
+from rightlung.reproduce.wrong_lung.labels import compare_labels, turned_by_labels
 from rightlung.reproduce.wrong_lung.own_tables import models_table, own_tables, training_table
 from rightlung.reproduce.wrong_lung.paper_tables import change_tables, paper_tables
 from rightlung.reproduce.wrong_lung.published import published
-from rightlung.reproduce.wrong_lung.results import CONDITIONS, MOVED_TARGETS, TARGETS, Results, variants_missing
-from rightlung.reproduce.wrong_lung.tables import Measured, Table
-from rightlung.reproduce.wrong_lung.variants import VARIANTS
+from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Measured, Table
 
 TITLE = "“That’s the Wrong Lung!” again"
-EXPECTED = {**{variant.slug: variant.name for variant in VARIANTS}, "prior": "the image-blind location prior"}
-"""The variants that a whole experiment has, in their order."""
-
-MOST_PROBLEMS = 20
 VERDICTS = (HOLDS, FAILS, NOT_SHOWN, UNKNOWN)
 _TARGET_WORDS = {"regions": "region boxes", "exact": "exact masks"}
+LEFT_OUT = "Left out, and why:"
+WITHOUT = "Not every phrase can be put to every test:"
+EXAMPLES = "Figure 7: example maps"
+TURNED_VERDICTS = "These claims hold against the one and do not hold against the other:"
+SAME_VERDICTS = "No claim holds against the one and does not hold against the other."
 OTHER_DATA = (
     "The paper's figures come from other data (MIMIC-CXR with Chest ImaGenome) and are printed so that directions can "
     "be compared; the numbers themselves cannot."
@@ -46,13 +46,20 @@ class Section:
 class Report:
     """Everything that is written down."""
 
+    warning: str
+    """What has to be read before anything else, or nothing."""
     facts: Mapping[str, str]
     left_out: Mapping[str, int]
+    without: Mapping[str, int]
+    """Phrases that a condition or a target does not apply to."""
     commands: Sequence[str]
     absent: Sequence[str]
     found: Sequence[str]
     judged: Sequence[Judged]
     labels_matter: Sequence[str]
+    """Claims that hold on region boxes and do not on exact masks, or the other way round."""
+    labels_figures: str
+    labels_table: Table | None
     sections: Sequence[Section]
     models: Sequence[Mapping[str, Any]]
     sureness: Mapping[str, Any]
@@ -63,9 +70,11 @@ class Report:
         return {
             "version": __version__,
             "paper": published().paper,
+            "warning": self.warning,
             "facts": dict(self.facts),
             "intervals": dict(self.sureness),
             "left_out": dict(self.left_out),
+            "without": dict(self.without),
             "commands": list(self.commands),
             "missing": list(self.absent),
             "found": list(self.found),
@@ -73,8 +82,7 @@ class Report:
             "claims": [judged.as_json() for judged in self.judged],
             "tables": {
                 part.name: part.as_json()
-                for section in self.sections
-                for part in section.parts
+                for part in (self.labels_table, *(part for section in self.sections for part in section.parts))
                 if isinstance(part, Table)
             },
             "figures": {drawing.name: drawing.numbers for drawing in drawings if drawing.numbers is not None},
@@ -86,95 +94,33 @@ def make_report(measured: Measured, commands: Sequence[str] = ()) -> Report:
     results, sure = measured.results, measured.estimator.sureness
     judged = judge_all(measured)
     about = results.instances.about
+    labels_figures, labels_table = compare_labels(measured)
     return Report(
-        _facts(measured),
-        _left_out(about),
+        warning_of(results),
+        facts_of(measured),
+        {str(reason): int(count) for reason, count in (about.get("left_out") or {}).items()},
+        without_of(about),
         [*commands] or [str(command) for command in about.get("commands") or ()],
-        list(_absent(results)),
+        absent_from(results),
         list(_found(judged)),
         judged,
-        list(_labels_matter(judged)),
+        turned_by_labels(judged),
+        labels_figures,
+        labels_table,
         _sections(measured),
         [_model(model) for model in results.models],
-        {"resamples": sure.resamples, "level": sure.level, "seed": sure.seed, "resampled": "patients", "method": "BCa"},
+        {
+            "resamples": sure.resamples,
+            "level": sure.level,
+            "seed": sure.seed,
+            "resampled": results.instances.resampled,
+            "method": "BCa",
+        },
     )
-
-
-def _left_out(about: Mapping[str, Any]) -> dict[str, int]:
-    """Return what was left out and why, and how many instances are without each condition or target."""
-    found = {str(reason): int(count) for reason, count in (about.get("left_out") or {}).items()}
-    found |= {f"instances without {name}": int(count) for name, count in (about.get("without") or {}).items()}
-    return found
 
 
 def _model(model: Any) -> dict[str, Any]:
     return {**model.about, "errors": model.errors, "undefined": dict(model.left_out)}
-
-
-def _facts(measured: Measured) -> dict[str, str]:
-    results, sure = measured.results, measured.estimator.sureness
-    about, instances = results.instances.about, results.instances
-    subsets = ", ".join(f"{name} {int(instances.subset(name).sum()):,}" for name in ("abnormal", "one-lung", "mdrb"))
-    return {
-        "source": str(about.get("source") or "not given"),
-        "protocol": str(about.get("protocol") or "not given"),
-        "seed of the instances": str(about.get("seed", "not given")),
-        "size of the images": _size(about.get("size")),
-        "studies": f"{len(set(instances.texts['study'])):,}",
-        "patients": f"{len(set(instances.clusters.tolist())):,}",
-        "instances (a study and one of its phrases)": f"{len(instances):,}",
-        "subsets": subsets,
-        "with an exact target": f"{int(instances.flags['has_exact'].sum()):,}",
-        "models": f"{len(results.rows)} variants, {len(results.models)} with all seeds",
-        "seeds of the models": _seeds(results),
-        "intervals": f"{100 * sure.level:g} %, patients resampled {sure.resamples:,} times (BCa), seed {sure.seed}; "
-        "each for its own comparison",
-        "rightlung": __version__,
-    }
-
-
-def _seeds(results: Results) -> str:
-    """Return the seeds of each variant, those of the same seeds together."""
-    variants: dict[str, list[str]] = {}
-    for row in results.rows:
-        seeds = " ".join(str(model.seed) for model in results.seeds(row.variant) if model.seed is not None)
-        variants.setdefault(seeds or "none given", []).append(row.variant)
-    return "; ".join(f"{seeds}: {', '.join(names)}" for seeds, names in variants.items()) or "no model is there"
-
-
-def _size(size: Any) -> str:
-    if isinstance(size, list | tuple):
-        return " × ".join(str(part) for part in size)
-    return "not given" if size is None else str(size)
-
-
-def _absent(results: Results) -> list[str]:
-    """Say what a whole experiment has and this one has not."""
-    said = [f"Not measured: {name}." for name in variants_missing(results, EXPECTED)]
-    said += [f"measures/{name}: not finished, and left out." for name in results.unfinished]
-    wanted = [
-        *((condition, target) for condition in CONDITIONS for target in TARGETS),
-        *(("none", target) for target in MOVED_TARGETS),
-    ]
-    problems = [str(problem) for problem in results.instances.about.get("problems") or ()]
-    said += [f"While preparing: {problem}" for problem in problems[:MOST_PROBLEMS]]
-    if len(problems) > MOST_PROBLEMS:
-        said.append(f"… and {len(problems) - MOST_PROBLEMS} more problems, in instances.json.")
-    for model in results.models:
-        lacking = [f"{condition}/{target}" for condition, target in wanted if (condition, target) not in model.scores]
-        if lacking:
-            shown = ", ".join(lacking[:6]) + (f" and {len(lacking) - 6} more" if len(lacking) > 6 else "")
-            said.append(f"{model.slug}: no scores under {shown}.")
-        if model.errors:
-            said.append(f"{model.slug}: {model.errors:,} answers could not be had.")
-        similarities = [name for name in ("similarity_local", "similarity_global") if _never(model, name)]
-        if similarities:
-            said.append(f"{model.slug}: gives no {' and no '.join(name.replace('_', ' ') for name in similarities)}.")
-    return said
-
-
-def _never(model: Any, name: str) -> bool:
-    return all(math.isnan(value) for value in model.answers["none"][name].tolist())
 
 
 def _found(judged: Sequence[Judged]) -> list[str]:
@@ -211,16 +157,6 @@ def words_of(verdict: str, count: int) -> str:
     if count == 1:
         return {NOT_SHOWN: "shows no difference"}.get(verdict, verdict)  # type: ignore[call-overload, no-any-return]
     return {HOLDS: "hold", FAILS: "do not hold", NOT_SHOWN: "show no difference", UNKNOWN: "cannot be told"}[verdict]  # type: ignore[index]
-
-
-def _labels_matter(judged: Sequence[Judged]) -> list[str]:
-    """Name the claims that come out differently against exact masks."""
-    said = []
-    for one in judged:
-        verdicts = {target: judgement.verdict for target, judgement in one.judgements.items()}
-        if len(set(verdicts.values())) > 1:
-            said.append(f"{one.claim.text} Region boxes: {verdicts['regions']}. Exact masks: {verdicts['exact']}.")
-    return said
 
 
 def holm_words(judged: Judged, target: str) -> str:
@@ -268,7 +204,7 @@ def _sections(measured: Measured) -> list[Section]:
                 "changes",
                 "When words, image or target are changed",
                 "The paper's Figures 3, 5 and 14. Discs are models; diamonds are references and models that are not "
-                "comparable. Random BBoxes and Shuffle in Report change the target, the others what is asked.",
+                "comparable (*). Random BBoxes and Shuffle in Report change the target, the others what is asked.",
                 tuple(changes),
             ),
             Section(
@@ -286,7 +222,8 @@ def _sections(measured: Measured) -> list[Section]:
             Section(
                 "correlations",
                 "Correlations between instances' values",
-                "The paper's Figures 6 and 18 to 24, without the radiologist's judgements.",
+                "The paper's Figures 6 and 18 to 24, without the radiologist's judgements."
+                + (f" {NOT_COMPARABLE}" if any(not model.comparable for model in measured.results.rows) else ""),
                 tuple(correlation_figures(measured)),
             ),
             Section(

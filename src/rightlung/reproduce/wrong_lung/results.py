@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -44,6 +44,9 @@ ASKED = {
 }
 """The column of the instances that says what a condition asks; nothing there, and the condition changes nothing."""
 
+SHUFFLED = {f"{kind}-shuffled": f"{kind}_shuffled_differs" for kind in ("regions", "exact")}
+"""The column of the instances that says whether a shuffled target is another mask than the phrase's own."""
+
 _TEXTS = ("study", "patient", "text", "exact_side", *ASKED.values())
 _FLAGS = ("abnormal", "one_lung", "mdrb", "has_exact", "names_side", "focal")
 _SIDES = ("left", "right", "both", "none")
@@ -64,6 +67,10 @@ class Perturbation:
     """What is put behind the target's name, ``None`` where the target stays."""
     plain: str = "none"
     """The condition that the change is counted from."""
+
+    def aim(self, target: str) -> str:
+        """Return the target that the perturbed answer is scored against."""
+        return target if self.target is None else f"{target}-{self.target}"
 
 
 PERTURBATIONS = (
@@ -89,9 +96,17 @@ class Instances:
     clusters: NDArray[np.intp]
     """The patient's number; where the patient is not known, the study's."""
     about: Mapping[str, Any]
+    differs: Mapping[str, Flags] = field(default_factory=dict)
+    """Where a shuffled target is another mask, by its name; nothing where the file does not say."""
 
     def __len__(self) -> int:
         return len(self.clusters)
+
+    @property
+    def resampled(self) -> str:
+        """What the clusters are: ``patients``, ``studies`` where no patient is known, or both."""
+        known = {patient is not None and patient != "" for patient in self.texts["patient"]}
+        return "studies" if known == {False} else "patients and studies" if len(known) > 1 else "patients"
 
     def subset(self, name: str) -> Flags:
         """Return which instances belong to a subset."""
@@ -131,7 +146,11 @@ class Model:
     @property
     def label(self) -> str:
         """The name as tables print it, with an asterisk where it is not comparable."""
-        return self.name if self.comparable else f"{self.name} *"
+        return self.marked(self.name)
+
+    def marked(self, name: str) -> str:
+        """Return a name of the model with an asterisk where it is not comparable."""
+        return name if self.comparable else f"{name} *"
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,6 +162,8 @@ class Results:
     models: tuple[Model, ...]
     unfinished: tuple[str, ...] = ()
     """Folders of measures without ``about.json``, which is written last."""
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """What ``run.json`` says: whether it was a rehearsal, and why variants are missing."""
 
     @property
     def rows(self) -> tuple[Model, ...]:
@@ -202,18 +223,36 @@ class Results:
         ``changed`` counts the instances that the perturbation changes; ``as in the paper`` counts all, and where
         nothing was changed the difference is 0.
         """
-        plain = self.score(slug, measure, target, perturbation.plain)
-        if perturbation.condition is None:
-            return self.score(slug, measure, f"{target}-{perturbation.target}") - plain
-        if (model := self.model(slug)) is None or (perturbation.condition, target) not in model.scores:
+        condition, aim = perturbation.condition or perturbation.plain, perturbation.aim(target)
+        if (model := self.model(slug)) is None or (condition, aim) not in model.scores:
             return self.nothing()
-        changed = self.instances.changed(perturbation.condition)
-        difference = self.score(slug, measure, target, perturbation.condition) - plain
+        plain = self.score(slug, measure, target, perturbation.plain)
+        difference = self.score(slug, measure, aim, condition) - plain
         unchanged = np.where(np.isnan(plain), np.nan, 0.0) if how == "as in the paper" else self.nothing()
-        return np.where(changed, difference, unchanged)
+        return np.where(self.changed(perturbation, target), difference, unchanged)
+
+    def changed(self, perturbation: Perturbation, target: str = "regions") -> Flags:
+        """Return where a perturbation changes what is asked, or puts another mask in the place of the target."""
+        if perturbation.condition is not None:
+            return self.instances.changed(perturbation.condition) & self.has(target)
+        aim = perturbation.aim(target)
+        if aim in self.instances.differs:
+            return self.instances.differs[aim]
+        found = np.zeros(len(self.instances), dtype=bool)
+        for model in self.models:
+            for values in model.scores.get(("none", aim), {}).values():
+                found |= ~np.isnan(values)
+        return found
+
+    def has(self, target: str) -> Flags:
+        """Return which instances have a target."""
+        return self.instances.flags["has_exact"] if target == "exact" else self.instances.subset("all")
 
     def peak_on_side(self, slug: str, condition: str = "none") -> Floats:
-        """Return whether the peak lies on the side of the exact target, NaN where that is not on one side."""
+        """Return whether the peak lies on the side of the exact target, NaN where that is not on one side.
+
+        A peak in the middle counts half, so that a map without sides gets what chance gets.
+        """
         model = self.model(slug)
         peaks = None if model is None else model.peak_sides.get(condition)
         if peaks is None:
@@ -221,7 +260,9 @@ class Results:
         sides = self.instances.texts["exact_side"]
         return np.array(
             [
-                float(peak == side) if side in ("left", "right") and peak is not None else math.nan
+                (0.5 if peak == "middle" else float(peak == side))
+                if side in ("left", "right") and peak is not None
+                else math.nan
                 for peak, side in zip(peaks, sides, strict=True)
             ]
         )
@@ -236,7 +277,9 @@ def read_results(folder: str | Path) -> Results:
     models = [_read_model(path, instances) for path in found if path.name not in unfinished]
     if twice := _twice(model.slug for model in models):
         raise InputError(f"{folder / 'measures'}: two folders say that their slug is {twice!r}")
-    return Results(folder, instances, tuple(sorted(models, key=lambda model: (model.order, model.slug))), unfinished)
+    run = _json(folder / "run.json") if (folder / "run.json").exists() else {}
+    ordered = tuple(sorted(models, key=lambda model: (model.order, model.slug)))
+    return Results(folder, instances, ordered, unfinished, run)
 
 
 def _twice(names: Iterable[str]) -> str | None:
@@ -265,12 +308,18 @@ def _read_instances(folder: Path) -> Instances:
         for patient, study in zip(columns["patient"], columns["study"], strict=True)
     ]
     numbers = {name: number for number, name in enumerate(sorted(set(whose)))}
+    moved = _columns(path, (), optional=tuple(SHUFFLED.values()))
     return Instances(
         {name: columns[name] for name in _TEXTS},
         flags,
         [found or [] for found in columns["findings"]],
         np.array([numbers[name] for name in whose], dtype=np.intp),
         _json(folder / "instances.json"),
+        {
+            target: np.array([value is True for value in moved[column]], dtype=bool)
+            for target, column in SHUFFLED.items()
+            if column in moved
+        },
     )
 
 
@@ -401,8 +450,13 @@ def _places(
     return found
 
 
-def _columns(path: Path, names: Sequence[str], numeric: Sequence[str] = ()) -> dict[str, Any]:
-    """Read columns: ``numeric`` ones as floats with NaN for null, ``instance`` as whole numbers, the rest as lists."""
+def _columns(
+    path: Path, names: Sequence[str], numeric: Sequence[str] = (), optional: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Read columns: ``numeric`` ones as floats with NaN for null, ``instance`` as whole numbers, the rest as lists.
+
+    Those that are ``optional`` may be missing.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -410,6 +464,7 @@ def _columns(path: Path, names: Sequence[str], numeric: Sequence[str] = ()) -> d
         there = pq.read_schema(path).names
         if missing := [name for name in (*names, *numeric) if name not in there]:
             raise InputError(f"{path}: the column {missing[0]!r} is missing")
+        names = (*names, *(name for name in optional if name in there))
         table = pq.read_table(path, columns=[*names, *numeric])
     except FileNotFoundError:
         raise InputError(f"{path}: there is no such file") from None
@@ -446,9 +501,7 @@ def _json(path: Path) -> dict[str, Any]:
     return found
 
 
-def variants_missing(results: Results, expected: Mapping[str, str]) -> Iterator[str]:
-    """Name the expected variants that were not measured."""
+def variants_missing(results: Results, expected: Mapping[str, str]) -> dict[str, str]:
+    """Return the expected variants that were not measured, with their names."""
     there = {model.variant for model in results.models}
-    for slug, name in expected.items():
-        if slug not in there:
-            yield name
+    return {slug: name for slug, name in expected.items() if slug not in there}

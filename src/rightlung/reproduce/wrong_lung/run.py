@@ -6,79 +6,71 @@
     pools/                                       the training studies, filled once for all runs
     runs/<slug>/                                 training runs
     measures/<slug>/                             what came of asking each model (`measuring`)
+    run.json, commands.json                      what is missing and why; what was typed
     page.html, results.md, results.json          what it says
 
-Each part that is whole is not done again. Several variants can be worked on at once, each in a process of its own.
+Each part that is whole is not done again. Several variants can be worked on at once, each in a process of its own. A
+variant that cannot be trained is left out, and said to be.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import subprocess
+import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from rightlung.core import InputError
+from rightlung.core import InputError, OutputError
+from rightlung.models.base import Grounder, RegionGrounder
 from rightlung.models.registry import load
+from rightlung.predictions.asking import weights_digest
 from rightlung.reproduce.wrong_lung.examples import draw_examples, keep_examples
 from rightlung.reproduce.wrong_lung.files import read_json, write_json
-from rightlung.reproduce.wrong_lung.instances import Instances, prepare
+from rightlung.reproduce.wrong_lung.instances import Instances, open_instances, prepare
 from rightlung.reproduce.wrong_lung.measuring import is_measured, measure
 from rightlung.reproduce.wrong_lung.page import write_page
+from rightlung.reproduce.wrong_lung.plan import (
+    Plan,
+    check_plan,
+    check_same_recipe,
+    kept_back,
+    plain_plan,
+    plan_from,
+    recipe_digest,
+    recipe_of,
+)
 from rightlung.reproduce.wrong_lung.prior_row import measure_prior
+from rightlung.reproduce.wrong_lung.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Task, in_processes, interrupt
 from rightlung.reproduce.wrong_lung.rehearsal import check_known, measure_known
-from rightlung.reproduce.wrong_lung.variants import BY_SLUG, Job, jobs
-from rightlung.studies.sources import parse_address
-from rightlung.training.loop import Machine, train
-from rightlung.training.recipe import Recipe, read_recipe
+from rightlung.reproduce.wrong_lung.variants import Job, jobs, with_starts
+from rightlung.scoring.threads import usable_cores
+from rightlung.training.loop import train
+from rightlung.training.pools import Advance
+from rightlung.training.preparing import open_studies
+from rightlung.training.recipe import Data, DataEntry, Recipe
+from rightlung.training.trouble import release
 from rightlung.training.watching import Progress, Row, read_log
 
-SOURCE = "phantom?count=600&seed=13"
-QUICK_SOURCE = "phantom?count=24&seed=13&size=96"
-FEW_SHOTS = 500
-"""Studies of one's own among which those are looked for that attention is shown."""
+MOST_WORKERS = 16
+"""Processes that fill a pool, at most."""
+
+_LONGEST_SLUG = 100
 
 Tell = Callable[[str, float, float], None]
 """Called with what is being done, how much of it is done and how much there is."""
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be reproduced, and on what. Without sources of one's own everything is made up."""
+class Outcome:
+    """The files of the page (none where it was not wanted), and what was left out, a sentence each."""
 
-    out: Path
-    source: str | None = None
-    train: str | None = None
-    validation: str | None = None
-    only: tuple[str, ...] = ()
-    models: tuple[str, ...] = ()
-    seeds: int = 3
-    size: int = 224
-    limit: int | None = None
-    changes: tuple[str, ...] = ()
-    machine: Machine = field(default_factory=Machine)
-    quick: bool = False
-
-    @property
-    def measured_on(self) -> str:
-        """The source of the instances."""
-        return self.source or (QUICK_SOURCE if self.quick else SOURCE)
-
-    @property
-    def device(self) -> str:
-        """Where models are asked, and maps scored."""
-        accelerator = self.machine.accelerator
-        if accelerator == "auto":
-            return "cuda" if torch.cuda.is_available() else "cpu"
-        return accelerator
+    files: tuple[Path, ...]
+    left_out: tuple[str, ...]
 
 
 def reproduce(
@@ -88,159 +80,191 @@ def reproduce(
     page: bool = True,
     commands: Sequence[str] = (),
     tell: Tell = lambda *_: None,
-    say: Callable[[str], None] = lambda _: None,
-) -> list[Path]:
-    """Do all that is not done yet, and return the files of the page (none without ``page``).
+    say: Say = lambda _: None,
+) -> Outcome:
+    """Do all that is not done yet.
 
-    ``at_once`` variants are trained and measured at a time, each in a process of its own.
+    ``at_once`` variants are trained and measured at a time, each in a process of its own. ``commands`` are what was
+    typed, and are kept with those before.
     """
-    wanted = jobs(plan.only, 1 if plan.quick else plan.seeds)
-    _check_sources(plan)
+    check_plan(plan)
+    asked = plan.wanted()
+    wanted = with_starts(asked)
+    recipes = {job: recipe_of(plan, job) for job in wanted}
+    for job, recipe in recipes.items():
+        check_same_recipe(plan, job, recipe)
+    own = _own_models(plan)
+    for change in kept_back(plan.changes, wanted):
+        say(f"note: the few-shot variants do not follow --set {change}; name one to change it: thirty-shot:{change}")
+
     instances = prepare(
         plan.measured_on,
         plan.out,
         limit=plan.limit,
-        size=64 if plan.quick else plan.size,
+        size=plan.pixels,
         progress=lambda done, total: tell("preparing instances", done, total),
     )
+    typed = _keep_commands(plan.out, commands)
     _measure_priors(plan, instances, tell)
     if plan.quick:
         measure_known(instances, plan.out, plan.device)
-        for sentence in check_known(plan.out):
+        for sentence in check_known(plan.out, ours=plan.source is None):
             say(sentence)
-    for name in plan.models:
-        _measure_own(plan, instances, name, tell)
-    if at_once > 1 and len(wanted) > 1:
-        _in_processes(plan, wanted, at_once, tell)
+
+    missing = _measure_own(plan, instances, own, tell, say)
+    left = _left_to_do(plan, wanted, instances)
+    if 0 < len(left) < len(wanted):
+        say(f"{len(wanted) - len(left)} of {len(wanted)} variants are done already")
+    titles = {job: f"[{number}/{len(wanted)}] {job.slug}" for number, job in enumerate(wanted, start=1)}
+    untrained = {job: recipes[job] for job in left if not plan.run(job).finished.is_file()}
+    lacking = _fill_pools(plan, untrained, tell)
+    if lacking and not own and all(job.slug in lacking for job in asked):
+        raise InputError(next(iter(lacking.values())))
+    for slug, reason in lacking.items():
+        say(f"{slug} cannot be trained and is left out: {reason}")
+    missing |= lacking
+    left = _worth_doing(left, asked, lacking)
+    if at_once > 1 and len(left) > 1:
+        missing |= _in_processes(plan, left, titles, at_once, tell, say)
     else:
-        for number, job in enumerate(wanted):
-            tell(job.slug, number, len(wanted))
-            work_off(plan, job, instances, tell)
-    if not page:
-        return []
-    tell("writing the page", 0, 1)
-    return write_page(plan.out, draw_examples(instances), commands=commands)
+        missing |= _one_by_one(plan, left, titles, instances, tell, say)
+    _keep_missing(plan, missing, instances)
+
+    files: Sequence[Path] = ()
+    if page:
+        tell("writing the page", 0, 1)
+        files = write_page(plan.out, draw_examples(instances), commands=typed)
+        tell("writing the page", 1, 1)
+    slugs = [*(job.slug for job in wanted), *own.values()]
+    return Outcome(tuple(files), tuple(_left_out(plan, instances, slugs, missing)))
 
 
-def work_off(plan: Plan, job: Job, instances: Instances, tell: Tell) -> None:
+def work_off(plan: Plan, job: Job, instances: Instances, title: str, tell: Tell, say: Say) -> None:
     """Train one variant and measure it, as far as that is not done."""
-    if job.variant.start is not None:
-        start = replace(job, variant=BY_SLUG[job.variant.start])
-        if not (plan.out / "runs" / start.slug / "finished.json").is_file():
-            work_off(plan, start, instances, tell)
-    folder = plan.out / "measures" / job.slug
+    run, folder, recipe = plan.run(job), plan.measures(job.slug), recipe_of(plan, job)
+    if not run.finished.is_file():
+        say(f"{title}: training")
+    outcome = train(
+        recipe, run.path, resume=True, machine=plan.machine, progress=Progress(say=say, prefix=f"{title}: ")
+    )
     if is_measured(folder, instances):
         return
-    run = plan.out / "runs" / job.slug
-    recipe = recipe_of(plan, job)
-    outcome = train(recipe, run, resume=True, machine=plan.machine, progress=Progress())
-    about = job.about() | {"training": _training(asdict(outcome), read_log(run / "log.csv"), recipe)}
+    say(f"{title}: measuring")
     model = load(outcome.model, plan.device)
-    about["sees"] = keep_examples(model, instances, folder)
+    about = job.about()
+    about |= {
+        "comparable": about["comparable"] and is_comparable(model),
+        "recipe": recipe_digest(plan, job),
+        "training": _training(asdict(outcome), read_log(run.log), recipe) | {"quick": plan.quick},
+        "sees": keep_examples(model, instances, folder),
+    }
     measure(
         model,
         instances,
         folder,
         about=about,
         device=plan.device,
-        progress=lambda done, total: tell(f"measuring {job.slug}", done, total),
+        progress=lambda done, total: tell(f"{title}: measuring", done, total),
     )
 
 
-def recipe_of(plan: Plan, job: Job) -> Recipe:
-    """Return the recipe of a run on the plan's studies."""
-    variant = job.variant
-    changes = [f"seed={job.seed}", f"data.keep={json.dumps(str(plan.out / 'pools'))}"]
-    if variant.start is not None:
-        start = replace(job, variant=BY_SLUG[variant.start])
-        changes.append(f"model.start={json.dumps(str(plan.out / 'runs' / start.slug / 'model'))}")
-    for place, source in (("data.train[0]", plan.train), ("data.validation", plan.validation)):
-        if source is not None:
-            held = "null" if variant.start is None else str(FEW_SHOTS)
-            changes += [f"{place}.source={json.dumps(source)}", f"{place}.pool={held}"]
-    if plan.quick:
-        changes += _quick_changes(variant.start is not None, variant.slug == "uniter")
-    return read_recipe(variant.recipe, [*changes, *plan.changes])
+def is_comparable(model: object) -> bool:
+    """Whether a model is asked as the others are: one that must be shown the regions' boxes is not."""
+    return isinstance(model, Grounder)
 
 
-def _quick_changes(few_shots: bool, boxes: bool) -> list[str]:
-    """Return what makes a run take a second: a tiny model, few studies, a few steps. It learns nothing."""
-    if few_shots:
-        return [
-            "data.size=64", "data.grid=16", "data.workers=0", "schedule={steps: 4, patience: 3}", "batch.size=8",
-            "data.train[0].source=phantom?count=24&seed=21", "data.train[0].pool=24", "data.train[0].examples=8",
-            "data.validation.source=phantom?count=24&seed=22", "data.validation.pool=24", "data.validation.examples=8",
-        ]  # fmt: skip
-    tiny = "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32}"
-    model = [
-        "model.config.size=64", f"model.config.options={tiny}", "model.config.vocabulary=300",
-    ] if boxes else [
-        "model.config.image.size=64", f"model.config.text.options={tiny}", "model.config.text.vocabulary=300",
-        "model.config.image.options={embedding_size: 8, hidden_sizes: [8, 8, 16, 16], depths: [1, 1, 1, 1], "
-        "layer_type: basic}", "model.config.dimension=16",
-    ]  # fmt: skip
-    return [
-        *model, "data.size=64", "data.grid=16", "data.workers=0", "schedule.steps=4", "schedule.warm_up=1",
-        "batch.size=16", "data.train[0].source=phantom?count=48&seed=11", "data.train[0].pool=48",
-        "data.validation.source=phantom?count=16&seed=12", "data.validation.pool=16", "data.validation.every=2",
-        "data.validation.grounded=8",
-    ]  # fmt: skip
+# ------------------------------------------------------------------ variants
 
 
-def _check_sources(plan: Plan) -> None:
-    """Say before anything is done that variants cannot learn from made-up studies what is asked of others."""
-    if plan.source is None or parse_address(plan.source).scheme == "phantom" or plan.only == ("none",):
-        return
-    for name in ("train", "validation"):
-        if getattr(plan, name) is None:
-            raise InputError(
-                f"--source {plan.source} is not made up, so --{name} must name what the variants learn from, too"
-            )
+def _left_to_do(plan: Plan, wanted: Sequence[Job], instances: Instances) -> list[Job]:
+    """Return the runs that are not measured yet, and those that they start from and are not there (any more)."""
+    left = [job for job in wanted if not is_measured(plan.measures(job.slug), instances)]
+    starts = {job.start for job in left if job.start is not None}
+    return [job for job in wanted if job in left or (job in starts and not plan.run(job).finished.is_file())]
 
 
-def _measure_priors(plan: Plan, instances: Instances, tell: Tell) -> None:
-    """Measure the priors that never look at an image: what a map owes to the words alone."""
-    has_exact = any("exact" in instance.targets for instance in instances)
-    for order, (slug, name, target) in enumerate(
-        (("prior", "Location prior", "exact"), ("prior-regions", "Location prior, of region boxes", "regions"))
-    ):
-        folder = plan.out / "measures" / slug
-        if is_measured(folder, instances) or (target == "exact" and not has_exact):
-            continue
-        about = {
-            "slug": slug, "variant": slug, "name": name, "group": "reference", "comparable": True, "seed": None,
-            "order": 1000 + order, "note": "finding, side and zone of the words; never sees an image",
-        }  # fmt: skip
-        measure_prior(
-            instances,
-            folder,
-            about=about,
-            fitted_on=target,  # type: ignore[arg-type]  # one of the two
-            device=plan.device,
-            progress=lambda done, total, slug=slug: tell(f"measuring {slug}", done, total),  # type: ignore[misc]
+def _worth_doing(left: Sequence[Job], asked: Sequence[Job], lacking: Mapping[str, str]) -> list[Job]:
+    """Return the runs that can be trained, without those that were only to be started from and now are not."""
+    possible = [job for job in left if job.slug not in lacking]
+    return [job for job in possible if job in asked or any(other.start == job for other in possible)]
+
+
+def _fill_pools(plan: Plan, recipes: Mapping[Job, Recipe], tell: Tell) -> dict[str, str]:
+    """Fill the pools that runs share, once, and return why some cannot be trained: known before any of them is.
+
+    Those that start from such a one cannot be, either.
+    """
+    device, workers = torch.device(plan.device), min(usable_cores(), MOST_WORKERS)
+    seen: dict[object, str | None] = {}
+    lacking: dict[str, str] = {}
+    for job, recipe in recipes.items():
+        data = replace(recipe.data, workers=workers)
+        entries = [(f"data.train[{number}]", entry) for number, entry in enumerate(data.train)]
+        if data.validation is not None:
+            entries.append(("data.validation", data.validation.entry()))
+        for place, entry in entries:
+            key = (place, entry.source, entry.pool, entry.targets, entry.text, entry.examples, data.size, data.grid)
+            if key not in seen:
+                seen[key] = _why_not(entry, data, device, place, tell)
+                release()
+            if (reason := seen[key]) is not None:
+                lacking.setdefault(job.slug, reason)
+        if job.start is not None and job.start.slug in lacking:
+            lacking.setdefault(job.slug, f"it starts from {job.start.slug}, which cannot be trained")
+    return lacking
+
+
+def _why_not(entry: DataEntry, data: Data, device: torch.device, place: str, tell: Tell) -> str | None:
+    def advance(what: str, count: int) -> Advance:
+        done = 0
+
+        def more(number: int) -> None:
+            nonlocal done
+            done += number
+            tell(what, done, count)
+
+        return more
+
+    try:
+        open_studies(entry, data, device, advance, place)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _one_by_one(
+    plan: Plan, left: Sequence[Job], titles: Mapping[Job, str], instances: Instances, tell: Tell, say: Say
+) -> dict[str, str]:
+    """Work runs off in this process, and return why those failed that did."""
+    failed: dict[str, str] = {}
+    for job in left:
+        try:
+            if job.start is not None and job.start.slug in failed:
+                raise InputError(f"it starts from {job.start.slug}, which failed")
+            work_off(plan, job, instances, titles[job], tell, say)
+        except InputError as error:
+            failed[job.slug] = str(error)
+            say(f"{titles[job]}: {error}")
+    return failed
+
+
+def _in_processes(
+    plan: Plan, left: Sequence[Job], titles: Mapping[Job, str], at_once: int, tell: Tell, say: Say
+) -> dict[str, str]:
+    """Work runs off in processes of their own, and return why those failed that did."""
+    plan_file = plan.out / "plan.json"
+    write_json(plan_file, plain_plan(plan))
+    tasks = [
+        Task(
+            job.slug,
+            titles[job],
+            [sys.executable, "-m", "rightlung.reproduce.wrong_lung.run", str(plan_file), job.slug, titles[job]],
+            None if job.start is None else job.start.slug,
         )
-
-
-def _measure_own(plan: Plan, instances: Instances, name: str, tell: Tell) -> None:
-    """Measure somebody's model as one more row."""
-    slug = "".join(letter if letter.isalnum() else "-" for letter in name).strip("-").lower()
-    folder = plan.out / "measures" / slug
-    if is_measured(folder, instances):
-        return
-    model = load(name, plan.device)
-    about: dict[str, Any] = {
-        "slug": slug, "variant": slug, "name": name, "group": "ours", "comparable": True, "seed": None,
-        "order": 2000, "note": "a model of one's own", "training": None,
-    }  # fmt: skip
-    about["sees"] = keep_examples(model, instances, folder)
-    measure(
-        model,
-        instances,
-        folder,
-        about=about,
-        device=plan.device,
-        progress=lambda done, total: tell(f"measuring {slug}", done, total),
-    )
+        for job in left
+    ]
+    threads = max(1, usable_cores() // at_once)
+    return in_processes(tasks, at_once, plan.out / "logs", threads=threads, tell=tell, say=say)
 
 
 def _training(outcome: Mapping[str, Any], rows: Sequence[Row], recipe: Recipe) -> dict[str, Any]:
@@ -254,6 +278,7 @@ def _training(outcome: Mapping[str, Any], rows: Sequence[Row], recipe: Recipe) -
         "pairs": images * recipe.data.train[0].texts,
         "seconds": round(float(outcome["seconds"]), 1),
         "device": outcome["device"],
+        "left_out": len(outcome["left_out"]),
         "curve": [[int(row["step"]), row["validation loss"], row.get("validation pointing")] for row in judged],
     }
 
@@ -272,63 +297,161 @@ def has_plateau(losses: Sequence[float], stopped: bool) -> bool | None:
     return min(losses[:last]) - min(losses[last:]) <= 0.02 * max(gained, 0.0)
 
 
-def _in_processes(plan: Plan, wanted: Sequence[Job], at_once: int, tell: Tell) -> None:
-    """Work jobs off in processes of their own, those that others start from first."""
-    done = {job.slug: threading.Event() for job in wanted}
-    finished = threading.Semaphore(0)
-    failed: list[str] = []
-    plan_file = plan.out / "plan.json"
-    write_json(plan_file, plain_plan(plan))
+# ------------------------------------------------------------------ other rows
 
-    def work(job: Job) -> None:
+
+def _measure_priors(plan: Plan, instances: Instances, tell: Tell) -> None:
+    """Measure the priors that never look at an image: what a map owes to the words alone."""
+    has_exact = any("exact" in instance.targets for instance in instances)
+    for order, (slug, name, target) in enumerate(
+        (("prior", "Location prior", "exact"), ("prior-regions", "Location prior, of region boxes", "regions"))
+    ):
+        folder = plan.measures(slug)
+        if is_measured(folder, instances) or (target == "exact" and not has_exact):
+            continue
+        about = {
+            "slug": slug, "variant": slug, "name": name, "group": "reference", "comparable": True, "seed": None,
+            "order": 1000 + order, "note": "finding, side and zone of the words; never sees an image",
+        }  # fmt: skip
+        measure_prior(
+            instances,
+            folder,
+            about=about,
+            fitted_on=target,  # type: ignore[arg-type]  # one of the two
+            device=plan.device,
+            progress=lambda done, total, slug=slug: tell(f"measuring {slug}", done, total),  # type: ignore[misc]
+        )
+
+
+def own_slug(name: str) -> str:
+    """Return what the folder of somebody's model is called, apart from all variants."""
+    plain = "".join(letter if letter.isalnum() else "-" for letter in name).strip("-").lower()
+    return f"own-{plain[-_LONGEST_SLUG:]}"
+
+
+def _own_models(plan: Plan) -> dict[str, str]:
+    """Return the folders of somebody's models by their names; what cannot be loaded or told apart is refused now."""
+    found: dict[str, str] = {}
+    for name in plan.models:
+        slug = own_slug(name)
+        if twin := next((other for other, taken in found.items() if taken == slug), None):
+            raise InputError(f"--model {twin} and --model {name} would be the same row, {slug}; rename one of them")
+        mark = plan.measures(slug) / "about.json"
+        if mark.exists() and (kept := read_json(mark).get("name")) != name:
+            raise InputError(
+                f"{mark.parent}: is the row of --model {kept}, and --model {name} would be, too; rename it"
+            )
+        model = load(name, plan.device)
+        if not isinstance(model, Grounder | RegionGrounder):
+            raise InputError(f"--model {name}: a {type(model).__name__} cannot ground phrases: nothing to measure")
+        found[name] = slug
+    return found
+
+
+def _measure_own(plan: Plan, instances: Instances, own: Mapping[str, str], tell: Tell, say: Say) -> dict[str, str]:
+    """Measure somebody's models as more rows, and return why those failed that did.
+
+    One whose weights are not those that were measured is measured again, and so is one without weights to tell by.
+    """
+    failed: dict[str, str] = {}
+    for name, slug in own.items():
+        folder, model = plan.measures(slug), load(name, plan.device)
+        weights = weights_digest(model)
+        if is_measured(folder, instances) and weights == read_json(folder / "about.json").get("weights") is not None:
+            continue
+        say(f"{slug}: measuring")
+        (folder / "about.json").unlink(missing_ok=True)
+        about: dict[str, Any] = {
+            "slug": slug, "variant": slug, "name": name, "group": "ours", "comparable": is_comparable(model),
+            "seed": None, "order": 2000, "note": "a model of one's own", "training": None, "weights": weights,
+            "sees": keep_examples(model, instances, folder),
+        }  # fmt: skip
         try:
-            start = None if job.variant.start is None else replace(job, variant=BY_SLUG[job.variant.start]).slug
-            if start is not None and start in done:
-                done[start].wait()
-            if failed:
-                return
-            log = plan.out / "logs" / f"{job.slug}.txt"
-            log.parent.mkdir(parents=True, exist_ok=True)
-            command = [sys.executable, "-m", "rightlung.reproduce.wrong_lung.run", str(plan_file), job.slug]
-            with log.open("a", encoding="utf-8") as file:
-                code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, check=False).returncode
-            if code:
-                said = log.read_text(encoding="utf-8").strip().splitlines()
-                failed.append(f"{job.slug} failed (see {log}): {said[-1] if said else f'exit code {code}'}")
-        finally:
-            done[job.slug].set()
-            finished.release()
-
-    # A job that waits for another takes a place: those that others start from come first, so that none waits for ever.
-    ordered = sorted(wanted, key=lambda job: job.variant.start is not None)
-    with ThreadPoolExecutor(at_once) as pool, contextlib.suppress(KeyboardInterrupt):
-        for job in ordered:
-            pool.submit(work, job)
-        for number in range(len(ordered)):
-            tell("variants", number, len(ordered))
-            finished.acquire()
-    if failed:
-        raise InputError("; ".join(failed))
+            measure(
+                model,
+                instances,
+                folder,
+                about=about,
+                device=plan.device,
+                progress=lambda done, total, slug=slug: tell(f"measuring {slug}", done, total),  # type: ignore[misc]
+            )
+        except InputError as error:
+            failed[slug] = str(error)
+            say(f"{slug}: {error}")
+    return failed
 
 
-def plain_plan(plan: Plan) -> dict[str, Any]:
-    """Return a plan as JSON values."""
-    return asdict(plan) | {"out": str(plan.out)}
+# ------------------------------------------------------------------ what is kept of the run itself
 
 
-def plan_from(given: Mapping[str, Any]) -> Plan:
-    """Return the plan that `plain_plan` has written."""
-    listed = {name: tuple(given[name]) for name in ("only", "models", "changes")}
-    return Plan(**{**given, **listed, "out": Path(given["out"]), "machine": Machine(**given["machine"])})
+def _keep_commands(out: Path, commands: Sequence[str]) -> list[str]:
+    """Add commands to those that were typed before, and return all; one typed again at once is not listed twice."""
+    path = out / "commands.json"
+    typed = [str(command) for command in read_json(path).get("commands", [])] if path.exists() else []
+    for command in commands:
+        if typed[-1:] != [command]:
+            typed.append(command)
+    write_json(path, {"commands": typed})
+    return typed
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Work off one job of a plan: what the processes run."""
-    plan = plan_from(read_json(Path(arguments[0])))
-    job = next(job for job in jobs((arguments[1],), plan.seeds) if job.slug == arguments[1])
-    instances = prepare(plan.measured_on, plan.out, limit=plan.limit, size=64 if plan.quick else plan.size)
-    work_off(plan, job, instances, lambda *_: None)
+def _keep_missing(plan: Plan, missing: Mapping[str, str], instances: Instances) -> None:
+    """Write down what is missing and why, of this run and, where it still is, of those before."""
+    path = plan.out / "run.json"
+    earlier = read_json(path).get("missing", {}) if path.exists() else {}
+    known = {**earlier, **missing}
+    still = {
+        slug: reason
+        for slug, reason in known.items()
+        if slug in missing or not is_measured(plan.measures(slug), instances)
+    }
+    write_json(path, {"quick": plan.quick, "missing": still})
+
+
+def _left_out(plan: Plan, instances: Instances, slugs: Sequence[str], missing: Mapping[str, str]) -> list[str]:
+    """Say what was to be there and is not: rows and studies of the source, variants, answers."""
+    said = [f"{plan.measured_on}: {reason}: {count:,}" for reason, count in instances.unread.items()]
+    said += [f"{plan.measured_on}: the first of them: {problem}" for problem in instances.about["problems"][:1]]
+    said += [f"{slug}: {reason}" for slug, reason in missing.items()]
+    for slug in slugs:
+        mark = plan.measures(slug) / "about.json"
+        if slug in missing or not mark.exists():
+            continue
+        about = read_json(mark)
+        if errors := about["measured"]["errors"]:
+            said.append(f"{slug}: {errors:,} of {about['measured']['questions']:,} questions have no answer")
+        if unread := (about.get("training") or {}).get("left_out"):
+            said.append(f"{slug}: {unread:,} studies could not be learned from")
+    return said
+
+
+# ------------------------------------------------------------------ a process of its own
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Work off one run of a plan in whose folder all is prepared: what the processes of `in_processes` do."""
+    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGTERM, interrupt)
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    plan_file, slug, title = arguments
+    try:
+        plan = plan_from(read_json(Path(plan_file)))
+        job = next(job for job in jobs((slug,), plan.seeds) if job.slug == slug)
+        work_off(plan, job, open_instances(plan.out), title, lambda *_: None, say)
+    except InputError as error:
+        say(f"error: {error}")
+        return REFUSED
+    except OutputError as error:
+        say(f"error: {error}")
+        return NOT_WRITTEN
+    except KeyboardInterrupt as error:
+        say(f"interrupted{f': {error}' if str(error) else ''}")
+        return INTERRUPTED
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(main(sys.argv[1:]))

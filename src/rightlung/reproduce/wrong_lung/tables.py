@@ -195,12 +195,18 @@ def model_row(model: Model, **changes: Any) -> Row:
     )
 
 
-def printed(measure: str, subset: str | None = None, target: str = "regions", model: str | None = None) -> Find:
-    """Return the function that finds the paper's figure for a row."""
+def printed(
+    measure: str,
+    subset: str | None = None,
+    target: str = "regions",
+    model: str | None = None,
+    table: str | None = None,
+) -> Find:
+    """Return the function that finds the paper's figure for a row, cited from ``table`` where that prints it."""
 
     def find(row: Row) -> Figure | None:
         return published().find(
-            model or row.variant, measure, subset or row.subset, target, row.condition == "synthetic"
+            model or row.variant, measure, subset or row.subset, target, row.condition == "synthetic", table
         )
 
     return find

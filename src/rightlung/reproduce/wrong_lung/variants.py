@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rightlung.core.errors import unknown_name
@@ -68,6 +68,11 @@ class Job:
         """The name of its folders."""
         return self.variant.slug if self.seed == 1 else f"{self.variant.slug}-seed{self.seed}"
 
+    @property
+    def start(self) -> Job | None:
+        """The run whose model it starts from."""
+        return None if self.variant.start is None else replace(self, variant=BY_SLUG[self.variant.start])
+
     def about(self) -> dict[str, Any]:
         """What its ``about.json`` says of it, the training left out."""
         variant = self.variant
@@ -101,3 +106,13 @@ def jobs(only: Sequence[str] = (), seeds: int = 3) -> list[Job]:
         if name not in known:
             raise unknown_name("variant", name, sorted(known))
     return [job for job in found if not only or job.slug in only or job.variant.slug in only]
+
+
+def with_starts(wanted: Sequence[Job]) -> list[Job]:
+    """Return runs and those that they start from, none twice, each after the one that it starts from."""
+    found: dict[Job, None] = {}
+    for job in wanted:
+        if (start := job.start) is not None:
+            found.setdefault(start)
+        found.setdefault(job)
+    return list(found)

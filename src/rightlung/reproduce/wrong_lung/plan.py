@@ -1,0 +1,253 @@
+"""What is to be reproduced and on what, and the recipe of every run that follows from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rightlung.core import InputError
+from rightlung.core.errors import unknown_name
+from rightlung.core.settings import plain_settings
+from rightlung.reproduce.wrong_lung.files import read_json
+from rightlung.reproduce.wrong_lung.variants import BY_SLUG, Job, jobs, with_starts
+from rightlung.studies.sources import open_source, parse_address
+from rightlung.training.folder import FREE, RunFolder
+from rightlung.training.loop import Machine
+from rightlung.training.preparing import MOST_HELD
+from rightlung.training.recipe import Recipe, differing_fields, read_recipe
+
+SOURCE = "phantom?count=600&seed=13"
+QUICK_SOURCE = "phantom?count=24&seed=13&size=96"
+FEW_SHOTS = 500
+"""Studies of one's own among which those are looked for that attention is shown."""
+QUICK_POOLS = {"train": 48, "validation": 16}
+QUICK_FEW_SHOTS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be reproduced, and on what. Without sources of one's own everything is made up."""
+
+    out: Path
+    source: str | None = None
+    train: str | None = None
+    validation: str | None = None
+    only: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    seeds: int = 3
+    size: int = 224
+    limit: int | None = None
+    changes: tuple[str, ...] = ()
+    machine: Machine = field(default_factory=Machine)
+    quick: bool = False
+
+    @property
+    def measured_on(self) -> str:
+        """The source of the instances."""
+        return self.source or (QUICK_SOURCE if self.quick else SOURCE)
+
+    @property
+    def pixels(self) -> int:
+        """Pixels a side of the targets."""
+        return 64 if self.quick else self.size
+
+    @property
+    def device(self) -> str:
+        """Where models are asked, and maps scored."""
+        accelerator = self.machine.accelerator
+        if accelerator == "auto":
+            return "cuda" if torch.cuda.is_available() else "cpu"
+        return accelerator
+
+    def wanted(self) -> list[Job]:
+        """The runs that are asked for."""
+        return jobs(self.only, 1 if self.quick else self.seeds)
+
+    def measures(self, slug: str) -> Path:
+        """Where the measures of a row are."""
+        return self.out / "measures" / slug
+
+    def run(self, job: Job) -> RunFolder:
+        """Where a run is."""
+        return RunFolder(self.out / "runs" / job.slug)
+
+
+def plain_plan(plan: Plan) -> dict[str, Any]:
+    """Return a plan as JSON values."""
+    return asdict(plan) | {"out": str(plan.out)}
+
+
+def plan_from(given: Mapping[str, Any]) -> Plan:
+    """Return the plan that `plain_plan` has written."""
+    listed = {name: tuple(given[name]) for name in ("only", "models", "changes")}
+    return Plan(**{**given, **listed, "out": Path(given["out"]), "machine": Machine(**given["machine"])})
+
+
+# ------------------------------------------------------------------ what cannot be
+
+
+def check_plan(plan: Plan) -> None:
+    """Say before anything is done what cannot be."""
+    accelerator = plan.machine.accelerator
+    usable = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if not usable.get(accelerator, True):
+        raise InputError(f"--accelerator {accelerator}: there is none here that can be used; cpu works everywhere")
+    wanted = plan.wanted()
+    if plan.source is not None and parse_address(plan.source).scheme != "phantom" and wanted:
+        for name in ("train", "validation"):
+            if getattr(plan, name) is None:
+                raise InputError(
+                    f"--source {plan.source} is not made up, so --{name} must name what the variants learn from, too"
+                )
+    named = {name for job in with_starts(wanted) for name in _names(job)}
+    for change in plan.changes:
+        of, _ = _split(change)
+        if not wanted:
+            raise InputError(f"--set {change}: changes recipes, and no variant is wanted")
+        if of is not None and of not in named:
+            known = {*BY_SLUG, *(job.slug for job in jobs((), plan.seeds))}
+            if of not in known:
+                raise unknown_name("variant", of, known)
+            raise InputError(f"--set {change}: the variant {of} is not among those wanted")
+
+
+def check_same_recipe(plan: Plan, job: Job, recipe: Recipe) -> None:
+    """Refuse a folder in which a run followed another recipe than it would now."""
+    mark, run = plan.measures(job.slug) / "about.json", plan.run(job)
+    if not mark.exists():
+        run.check(recipe, resume=True)
+        return
+    if read_json(mark).get("recipe") == recipe_digest(plan, job):
+        return
+    fields = differing_fields(read_recipe(run.recipe), recipe) if run.recipe.is_file() else []
+    which = [name for name in fields if name not in FREE]
+    differs = f", which differs in {', '.join(which[:5])}" if which else ""
+    raise InputError(
+        f"{mark}: {job.slug} was trained by another recipe{differs}; give the command as it was, or another --out"
+    )
+
+
+# ------------------------------------------------------------------ recipes
+
+
+def recipe_of(plan: Plan, job: Job) -> Recipe:
+    """Return the recipe of a run on the plan's studies."""
+    variant = job.variant
+    changes = [f"seed={job.seed}", f"data.keep={json.dumps(str(plan.out / 'pools'))}"]
+    if plan.quick:
+        changes += _quick_changes(variant.start is not None, variant.slug == "uniter")
+    if (start := job.start) is not None:
+        model = plan.run(start).model.absolute()
+        changes.append(f"model.start={json.dumps(str(model))}")
+    return read_recipe(variant.recipe, [*changes, *_own_sources(plan, job), *changes_of(plan.changes, job)])
+
+
+def recipe_digest(plan: Plan, job: Job) -> str:
+    """Return a short hash of all that the weights of a run follow from, wherever its folder lies."""
+    plain = plain_settings(recipe_of(plan, job))
+    for path in FREE:
+        *above, name = path.split(".")
+        place = plain
+        for step in above:
+            place = place[step]
+        place.pop(name, None)
+    if (start := job.start) is not None:
+        plain["model"]["start"] = recipe_digest(plan, start)
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def changes_of(changes: Sequence[str], job: Job) -> list[str]:
+    """Return those of the changes (``--set``) that are meant for a run: for all first, then for it alone.
+
+    What is meant for all leaves what makes the few-shot variants what they are: their steps, their batch, their
+    examples.
+    """
+    split = [_split(change) for change in changes]
+    few = job.variant.start is not None
+    for_all = [change for name, change in split if name is None and not (few and _defines_few_shots(change))]
+    return for_all + [change for name, change in split if name in _names(job)]
+
+
+def kept_back(changes: Sequence[str], wanted: Sequence[Job]) -> list[str]:
+    """Return the changes for all that the few-shot variants among the wanted do not follow."""
+    if all(job.variant.start is None for job in wanted):
+        return []
+    return [change for name, change in map(_split, changes) if name is None and _defines_few_shots(change)]
+
+
+def _names(job: Job) -> tuple[str, str]:
+    return job.slug, job.variant.slug
+
+
+def _split(change: str) -> tuple[str | None, str]:
+    """Return the variant that a change is meant for, None for all, and the change itself."""
+    path = change.partition("=")[0]
+    name, colon, _ = path.partition(":")
+    return (name.strip(), change[len(name) + 1 :]) if colon else (None, change)
+
+
+def _defines_few_shots(change: str) -> bool:
+    steps = [part for part in re.split(r"[.\[\]]+", change.partition("=")[0].strip()) if part]
+    whole = (["data"], ["data", "train"], ["data", "train", "0"], ["data", "validation"])
+    return steps[:1] in (["schedule"], ["batch"]) or steps in whole or (steps[:1] == ["data"] and "examples" in steps)
+
+
+@lru_cache(maxsize=8)
+def _count(address: str) -> int:
+    count = len(open_source(address))
+    if not count:
+        raise InputError(f"{address} has no studies")
+    return count
+
+
+def _own_sources(plan: Plan, job: Job) -> list[str]:
+    """Return the changes for studies of one's own; a variant that picks some of them holds as many as it can."""
+    found = []
+    for name, place in (("train", "data.train[0]"), ("validation", "data.validation")):
+        source = getattr(plan, name)
+        if source is None:
+            continue
+        count = _count(source)
+        if job.variant.start is not None:
+            pool: int | None = min(count, QUICK_FEW_SHOTS if plan.quick else FEW_SHOTS)
+        elif plan.quick:
+            pool = min(count, QUICK_POOLS[name])
+        else:
+            pool = min(count, MOST_HELD) if job.variant.slug == "abnormal" or count <= MOST_HELD else None
+        found += [f"{place}.source={json.dumps(source)}", f"{place}.pool={'null' if pool is None else pool}"]
+    return found
+
+
+def _quick_changes(few_shots: bool, boxes: bool) -> list[str]:
+    """Return what makes a run take a second: a tiny model, few studies, a few steps. It learns nothing."""
+    if few_shots:
+        pool = QUICK_FEW_SHOTS
+        return [
+            "data.size=64", "data.grid=16", "data.workers=0", "schedule={steps: 4, patience: 3}", "batch.size=8",
+            f"data.train[0].source=phantom?count={pool}&seed=21", f"data.train[0].pool={pool}",
+            f"data.validation.source=phantom?count={pool}&seed=22", f"data.validation.pool={pool}",
+            "data.train[0].examples=8", "data.validation.examples=8",
+        ]  # fmt: skip
+    tiny = "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32}"
+    model = [
+        "model.config.size=64", f"model.config.options={tiny}", "model.config.vocabulary=300",
+    ] if boxes else [
+        "model.config.image.size=64", f"model.config.text.options={tiny}", "model.config.text.vocabulary=300",
+        "model.config.image.options={embedding_size: 8, hidden_sizes: [8, 8, 16, 16], depths: [1, 1, 1, 1], "
+        "layer_type: basic}", "model.config.dimension=16",
+    ]  # fmt: skip
+    pools = QUICK_POOLS
+    return [
+        *model, "data.size=64", "data.grid=16", "data.workers=0", "schedule.steps=4", "schedule.warm_up=1",
+        "batch.size=16", f"data.train[0].source=phantom?count={pools['train']}&seed=11",
+        f"data.train[0].pool={pools['train']}", f"data.validation.source=phantom?count={pools['validation']}&seed=12",
+        f"data.validation.pool={pools['validation']}", "data.validation.every=2", "data.validation.grounded=8",
+    ]  # fmt: skip

@@ -1,0 +1,151 @@
+"""Several runs at once, each in a process of its own, of which an interruption leaves none behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from rightlung.core.errors import OutputError
+
+REFUSED, NOT_WRITTEN, INTERRUPTED = 2, 4, 130
+"""How a process ends that has said in a last line ("error: …") what is wrong with its input or output."""
+
+_PAUSE = 0.2
+_LONGEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One process: what it is called, its command, and the task that must be done before it."""
+
+    name: str
+    title: str
+    command: Sequence[str]
+    after: str | None = None
+
+
+def in_processes(
+    tasks: Sequence[Task],
+    at_once: int,
+    logs: Path,
+    *,
+    threads: int = 1,
+    tell: Callable[[str, float, float], None] = lambda *_: None,
+    say: Callable[[str], None] = lambda _: None,
+) -> dict[str, str]:
+    """Run tasks, ``at_once`` at a time, and return why those failed that did; the others go on.
+
+    What a process says goes to ``logs``. Each uses ``threads`` threads, unless the environment says how many. Ctrl-C,
+    or SIGTERM, is handed on to every process once, which are then waited for; the second time they are to hurry.
+    """
+    environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
+    waiting, running, failed = list(tasks), dict[str, tuple[Task, subprocess.Popen[bytes]]](), dict[str, str]()
+    logs.mkdir(parents=True, exist_ok=True)
+    with _terminated():
+        try:
+            while waiting or running:
+                for name, (task, process) in list(running.items()):
+                    if (code := process.poll()) is not None:
+                        del running[name]
+                        if code:
+                            failed[name] = _reason(task, code, logs)
+                            say(f"{task.title}: {failed[name]}")
+                        else:
+                            say(f"{task.title}: done")
+                for task in _ready(waiting, running, failed):
+                    if task.after in failed:
+                        failed[task.name] = f"it starts from {task.after}, which failed"
+                        say(f"{task.title}: {failed[task.name]}")
+                    elif len(running) < at_once:
+                        running[task.name] = task, _started(task, logs, environment)
+                        say(f"{task.title}: started, says more in {_log(task, logs)}")
+                    else:
+                        continue
+                    waiting.remove(task)
+                if running:
+                    at_work = ", ".join(_told(task, logs) for task, _ in running.values())
+                    tell(f"at work: {at_work}; done", len(tasks) - len(waiting) - len(running), len(tasks))
+                    time.sleep(_PAUSE)
+        except BaseException:
+            _end([process for _, process in running.values()])
+            raise
+    return failed
+
+
+def _ready(waiting: Sequence[Task], running: Mapping[str, object], failed: Mapping[str, str]) -> list[Task]:
+    """Return the tasks that wait for no other any more."""
+    unfinished = {task.name for task in waiting if task.name not in failed} | set(running)
+    return [task for task in waiting if task.after not in unfinished]
+
+
+def _started(task: Task, logs: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    with _log(task, logs).open("wb") as file:
+        # A session of its own: the terminal's Ctrl-C reaches it through us only, once.
+        return subprocess.Popen(
+            task.command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=environment,
+            start_new_session=True,
+        )  # fmt: skip
+
+
+def _log(task: Task, logs: Path) -> Path:
+    return logs / f"{task.name}.txt"
+
+
+def _last_line(task: Task, logs: Path) -> str:
+    with contextlib.suppress(OSError):
+        lines = _log(task, logs).read_text(encoding="utf-8", errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+    return ""
+
+
+def _told(task: Task, logs: Path) -> str:
+    """Return what a task is at, by the last that it said."""
+    said = _last_line(task, logs).removeprefix(f"{task.title}: ")
+    at = said.partition(":")[0][:_LONGEST]
+    return f"{task.name} ({at})" if at else task.name
+
+
+def _reason(task: Task, code: int, logs: Path) -> str:
+    said = _last_line(task, logs)
+    if code == NOT_WRITTEN:
+        raise OutputError(said.removeprefix("error: "))
+    if code == REFUSED and said.startswith("error: "):
+        return said.removeprefix("error: ")
+    ended = "was interrupted" if code in (INTERRUPTED, -signal.SIGINT) else f"ended with exit code {code}"
+    return f"the process {ended} (see {_log(task, logs)}){f': {said}' if said else ''}"
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Interrupt processes and wait for them; every further Ctrl-C interrupts them again."""
+    while alive := [process for process in processes if process.poll() is None]:
+        for process in alive:
+            process.send_signal(signal.SIGINT)
+        with contextlib.suppress(KeyboardInterrupt):
+            for process in alive:
+                process.wait()
+
+
+@contextlib.contextmanager
+def _terminated() -> Iterator[None]:
+    """Take SIGTERM for Ctrl-C meanwhile."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    """Interrupt this process as Ctrl-C does."""
+    raise KeyboardInterrupt

@@ -1,0 +1,122 @@
+"""``rightlung reproduce`` as a person calls it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rightlung.cli import reproduce as shown_by
+from tests.cli.conftest import FLAT_MODEL, Run
+
+PAPER = ("reproduce", "wrong-lung")
+FEW = ("--source", "phantom?count=6&seed=4&size=64", "--only", "none")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["reproduce", "right-lung"], "unknown paper 'right-lung'; did you mean 'wrong-lung'"),
+        ([*PAPER, "--only", "sidd"], "unknown variant 'sidd'; did you mean 'sided'"),
+        ([*PAPER, "--accelerator", "gpu"], "unknown accelerator 'gpu'"),
+        ([*PAPER, "--set", "schedule.step=3"], "did you mean 'steps'"),
+        ([*PAPER, "--set", "schedule.steps"], "--set takes field=value"),
+        ([*PAPER, "--set", "schedule.steps=0"], "schedule.steps must be at least 1"),
+        ([*PAPER, "--set", "sidet:schedule.steps=3"], "unknown variant 'sidet'; did you mean 'sided'"),
+        ([*PAPER, "--only", "sided", "--set", "uniter:seed=3"], "uniter is not among those wanted"),
+        ([*PAPER, "--only", "none", "--set", "seed=3"], "no variant is wanted"),
+        ([*PAPER, "--only", "none", "--model", "startr"], "unknown model 'startr'; did you mean 'starter'"),
+        ([*PAPER, "--only", "none", "--source", "phantm?count=3"], "phantm"),
+        ([*PAPER, "--only", "none", "--source", "manifest:nowhere"], "nowhere"),
+        ([*PAPER, "--source", "manifest:nowhere"], "--train must name what the variants learn from"),
+        ([*PAPER, "--train", "manifest:nowhere"], "nowhere"),
+        ([*PAPER, "--seeds", "0"], "--seeds"),
+        ([*PAPER, "--limit", "1"], "--limit"),
+        ([*PAPER, "--at-once", "0"], "--at-once"),
+    ],
+)
+def test_slips_are_answered_in_a_sentence_before_anything_is_done(call: Run, arguments: list[str], said: str) -> None:
+    result = call(*arguments, "--out", "out")
+    assert result.returncode == 2, result.stderr
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not Path("out/instances.json").exists()
+    assert not Path("out/runs").exists()
+
+
+def test_json_alone_goes_to_standard_output_and_whole_work_ends_with_0(call: Run) -> None:
+    result = call(*PAPER, "--out", "out", *FEW, "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["files"][0] == "out/page.html"
+    assert found["left_out"] == []
+    assert all(Path(name).is_file() for name in found["files"])
+    (command,) = json.loads(Path("out/commands.json").read_text())["commands"]
+    assert command.startswith("rightlung reproduce wrong-lung --out out --source 'phantom?count=6&seed=4&size=64'")
+    refused = call(*PAPER, "--out", "out", *FEW, "--limit", "3")
+    assert refused.returncode == 2
+    assert "limit" in refused.stderr
+
+
+def test_rows_that_are_refused_make_the_exit_code_3_and_are_said(call: Run) -> None:
+    assert call("phantom", "made", "--count", "6", "--seed", "4", "--size", "64").returncode == 0
+    with Path("made/manifest.jsonl").open("a") as file:
+        file.write('{"id": "odd", "file": 3}\nno JSON\n')
+    result = call(*PAPER, "--out", "out", "--source", "manifest:made", "--only", "none", "--no-page")
+    assert result.returncode == 3, result.stderr
+    assert "left out, and why:\n  manifest:made: rows that the source refused: 2\n" in result.stderr
+    assert "the first of them: manifest.jsonl, line 7, field file" in result.stderr
+    assert json.loads(Path("out/instances.json").read_text())["left_out"]["rows that the source refused"] == 2
+    again = call(*PAPER, "--out", "out", "--source", "manifest:made", "--only", "none", "--no-page", "--json")
+    assert again.returncode == 3
+    assert len(json.loads(again.stdout)["left_out"]) == 2
+
+
+def test_a_model_that_fails_at_everything_makes_the_exit_code_3(
+    call: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flat_model.py").write_text(
+        f"{FLAT_MODEL}\nclass Silent:\n    def ground(self, images, phrases):\n        raise ValueError('nothing')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    models = ["--model", "flat_model:Flat", "--model", "flat_model:Silent"]
+    result = call(*PAPER, "--out", "out", *FEW, *models, "--no-page", "--accelerator", "cpu")
+    assert result.returncode == 3, result.stderr
+    assert "own-flat-model-silent: the model answered none of" in result.stderr
+    assert Path("out/measures/own-flat-model-flat/about.json").is_file()
+
+
+def test_without_a_terminal_a_line_comes_at_most_every_twenty_seconds(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr(shown_by, "monotonic", lambda: now[0])
+    with shown_by.Shown() as shown:
+        for at in (101.0, 119.0, 121.0, 125.0, 142.0):
+            now[0] = at
+            shown.tell("[3/23] no-attn: measuring", at - 100, 50)
+    assert capfd.readouterr().err.splitlines() == [
+        "[3/23] no-attn: measuring: 21 of 50",
+        "[3/23] no-attn: measuring: 42 of 50",
+    ]
+
+
+def test_on_a_terminal_one_bar_is_shown_at_a_time_and_none_is_left() -> None:
+    import io
+
+    from rich.console import Console
+
+    shown = shown_by.Shown()
+    shown.console = Console(file=io.StringIO(), force_terminal=True)
+    shown.tell("preparing", 1, 4)
+    first = shown.bar
+    shown.tell("preparing", 2, 4)
+    assert shown.bar is first
+    shown.tell("measuring", 1, 4)
+    assert shown.bar is not first
+    assert not first.live.is_started
+    shown.say("training")
+    assert shown.bar is None
+    shown.tell("measuring", 4, 4)
+    assert shown.bar is None

@@ -1,0 +1,124 @@
+"""Several processes at once: their order, failures and threads, and that an interruption leaves none behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rightlung.core import OutputError
+from rightlung.reproduce.wrong_lung.processes import Task, in_processes
+
+ROOT = Path(__file__).parents[3]
+
+
+def python(name: str, code: str, after: str | None = None) -> Task:
+    return Task(name, f"[1/1] {name}", [sys.executable, "-c", code], after)
+
+
+def note(path: Path, word: str) -> str:
+    return f"open({str(path)!r}, 'a').write({word!r})"
+
+
+def test_one_that_starts_from_another_waits_for_it_and_takes_no_place_meanwhile(tmp_path: Path) -> None:
+    order = tmp_path / "order"
+    tasks = [
+        python("later", note(order, "l"), "first"),
+        python("first", f"import time; time.sleep(0.6); {note(order, 'f')}"),
+        python("beside", note(order, "b")),
+    ]
+    said: list[str] = []
+    assert in_processes(tasks, 2, tmp_path / "logs", say=said.append) == {}
+    assert order.read_text() == "bfl"
+    assert said[-1] == "[1/1] later: done"
+
+
+def test_the_others_go_on_where_one_fails_and_its_reason_is_told(tmp_path: Path) -> None:
+    tasks = [
+        python("refused", "import sys; print('error: no such field'); sys.exit(2)"),
+        python("broken", "1 / 0"),
+        python("of-it", note(tmp_path / "never", "x"), "refused"),
+        python("good", note(tmp_path / "done", "x")),
+    ]
+    failed = in_processes(tasks, 1, tmp_path / "logs")
+    assert failed["refused"] == "no such field"
+    assert failed["of-it"] == "it starts from refused, which failed"
+    assert "exit code 1" in failed["broken"]
+    assert "broken.txt" in failed["broken"]
+    assert "ZeroDivisionError" in failed["broken"]
+    assert list(failed) == ["refused", "of-it", "broken"]
+    assert (tmp_path / "done").exists()
+    assert not (tmp_path / "never").exists()
+
+
+def test_a_full_disk_ends_all_of_them(tmp_path: Path) -> None:
+    tasks = [
+        python("full", "import sys, time; time.sleep(0.5); print('error: no space left'); sys.exit(4)"),
+        python("long", f"import time; time.sleep(60); {note(tmp_path / 'never', 'x')}"),
+    ]
+    began = time.monotonic()
+    with pytest.raises(OutputError, match="no space left"):
+        in_processes(tasks, 2, tmp_path / "logs")
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(("set_to", "expected"), [(None, "3"), ("7", "7")])
+def test_each_gets_its_share_of_threads_unless_the_user_has_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_to: str | None, expected: str
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if set_to is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", set_to)
+    code = f"import os; open({str(tmp_path / 'threads')!r}, 'w').write(os.environ['OMP_NUM_THREADS'])"
+    assert in_processes([python("one", code)], 2, tmp_path / "logs", threads=3) == {}
+    assert (tmp_path / "threads").read_text() == expected
+
+
+def test_what_they_are_at_is_told_by_the_last_that_each_said(tmp_path: Path) -> None:
+    told: list[tuple[str, float, float]] = []
+    code = "import time; print('[1/1] one: step 3 of 9: loss 0.1', flush=True); time.sleep(1)"
+    in_processes([python("one", code)], 2, tmp_path / "logs", tell=lambda *what: told.append(what))
+    assert ("at work: one (step 3 of 9); done", 0, 1) in told
+
+
+CHILD = """
+import signal, sys, time
+asked = []
+signal.signal(signal.SIGINT, lambda *_: asked.append(1))
+open(sys.argv[1] + ".ready", "w").close()
+while not asked:
+    time.sleep(0.02)
+time.sleep(0.4)
+open(sys.argv[1], "w").write(str(len(asked)))
+"""
+DRIVER = """
+import sys
+from pathlib import Path
+from rightlung.reproduce.wrong_lung.processes import Task, in_processes
+home = Path(sys.argv[1])
+tasks = [Task(name, name, [sys.executable, str(home / "child.py"), str(home / name)]) for name in ("a", "b", "c")]
+try:
+    in_processes(tasks, 2, home / "logs")
+except KeyboardInterrupt:
+    sys.exit(130)
+"""
+
+
+@pytest.mark.parametrize(("whom", "kind"), [("parent", "SIGINT"), ("group", "SIGINT"), ("parent", "SIGTERM")])
+def test_ctrl_c_reaches_every_process_once_and_leaves_none(tmp_path: Path, whom: str, kind: str) -> None:
+    (tmp_path / "child.py").write_text(CHILD)
+    command = [sys.executable, "-c", DRIVER, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as process:
+        while not all((tmp_path / f"{name}.ready").exists() for name in "ab"):
+            time.sleep(0.02)
+            assert process.poll() is None
+        number = getattr(signal, kind)
+        (os.killpg if whom == "group" else os.kill)(process.pid, number)
+        assert process.wait(timeout=30) == 130
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["1", "1"]  # the driver has waited for both
+    assert not (tmp_path / "c.ready").exists()
