@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rightlung.models.base import TrainingBatch
 from rightlung.models.gloria import Gloria
-from rightlung.models.gloria.losses import Pairs, contrastive_loss, sentence_similarity
+from rightlung.models.gloria.losses import Pairs, apart_loss, contrastive_loss, sentence_similarity
 from rightlung.models.gloria.model import _contrary, _pairs
 from tests.models.gloria.plain import looped_similarity
 from tests.models.gloria.test_model import create, picture
@@ -280,6 +280,46 @@ def test_the_loss_of_sides_of_two_processes_has_the_mean_of_the_whole() -> None:
         ]
     assert float(parts[1]["sides"]) == 0 < float(parts[0]["sides"])
     assert float(sum(part["sides"] for part in parts)) / 2 == pytest.approx(float(whole), abs=1e-6)
+
+
+def test_a_contrary_text_is_to_attend_less_than_evenly_where_its_text_does() -> None:
+    own = torch.tensor([[0.7, 0.1, 0.1, 0.1], [0.25, 0.25, 0.25, 0.25]]).log()
+    other = torch.tensor([[0.4, 0.2, 0.2, 0.2], [0.97, 0.01, 0.01, 0.01]]).log().requires_grad_()
+    found = apart_loss(own, other, margin=0.5)
+    expected = []
+    for one, two in zip(own.exp().tolist(), other.exp().tolist(), strict=True):
+        excess = sum(share * math.log(4 * attended) for share, attended in zip(one, two, strict=True))
+        expected.append(math.log(1 + math.exp(excess + 0.5)))
+    assert found.tolist() == pytest.approx(expected, abs=1e-5)
+    found.sum().backward()  # type: ignore[no-untyped-call]
+    assert other.grad is not None
+    assert other.grad[0, 0] > 0  # less there
+    assert (other.grad[0, 1:] < 0).all()  # and more elsewhere
+
+
+@pytest.mark.parametrize("map_of", ["sentence", "words"])
+def test_the_loss_of_attending_apart_is_that_of_the_maps_and_learns_to_move_them(map_of: str) -> None:
+    model = sides(losses=["apart"], map_of=map_of)
+    given = batch()
+    sided = [number for number in range(len(OF)) if EXCHANGED[number] is not None]
+    with torch.no_grad():
+        regions = model.region_vectors(model.image_encoder(given.images).regions)
+        of = torch.tensor([OF[number] for number in sided])
+        maps = [
+            model.log_attention(model.encode_texts(texts), regions, of)[:, 0 if model.nothing is None else 1 :]
+            for texts in ([TEXTS[number] for number in sided], [str(EXCHANGED[number]) for number in sided])
+        ]
+        assert float(model(given)["apart"]) == pytest.approx(float(apart_loss(*maps).sum()) / len(OF), abs=1e-5)
+    model.train()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    history = []
+    for _ in range(20):
+        loss = model(given)["apart"]
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        history.append(loss.item())
+    assert history[-1] < 0.8 * history[0]
 
 
 def test_pairs_number_the_texts_of_a_batch_as_they_come_where_nothing_is_said() -> None:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy, normalize
+from torch.nn.functional import cross_entropy, normalize, softplus
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +79,16 @@ def paired_similarity(sentences: Tensor, regions: Tensor, temperature: Tensor | 
 
 def _soft_maximum(scores: Tensor, temperature: Tensor | float) -> Tensor:
     return (torch.logsumexp(temperature * scores, dim=-1) - math.log(scores.shape[-1])) / temperature
+
+
+def apart_loss(attention: Tensor, contrary: Tensor, margin: float = 1.0) -> Tensor:
+    """How much a contrary text attends where its text does, (p,), from the logarithms of both attentions (p, r).
+
+    Where the text attends, the contrary is to have less than an even share by a factor of e to the ``margin``. Only the
+    contrary is moved.
+    """
+    own, other = attention.detach().float().softmax(dim=-1), contrary.float().log_softmax(dim=-1)
+    return softplus((own * (other + math.log(other.shape[-1]))).sum(-1) + margin)
 
 
 def supervised_loss(

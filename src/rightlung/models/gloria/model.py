@@ -33,6 +33,7 @@ from rightlung.models.gloria.attention import AttentionRule, attend, local_simil
 from rightlung.models.gloria.config import GloriaConfig
 from rightlung.models.gloria.losses import (
     Pairs,
+    apart_loss,
     contrastive_loss,
     global_logits,
     paired_similarity,
@@ -159,7 +160,7 @@ class Gloria(nn.Module):
         """Return the losses of the configuration by name."""
         names = self.config.losses
         images: ImageEmbeddings = self.image_encoder(batch.images)
-        contrary = _contrary(batch) if self.config.contrary or "sides" in names else None
+        contrary = _contrary(batch) if self.config.contrary or {"sides", "apart"} & set(names) else None
         asked = [*batch.texts, *(contrary.texts if contrary is not None else ()), *batch.phrases]
         everything = self.encode_texts(asked)
         count = len(batch.texts)
@@ -178,11 +179,12 @@ class Gloria(nn.Module):
                 losses[name] = self._supervised(regions, everything, len(asked) - len(batch.phrases), batch)
                 continue
             assert pairs is not None
-            if name == "sides":
+            if name in ("sides", "apart"):
                 assert regions is not None
                 assert contrary is not None
                 assert others is not None
-                losses[name] = self._sides(regions, texts, batch.paired, contrary, others)
+                compared = self._sides if name == "sides" else self._apart
+                losses[name] = compared(regions, texts, batch.paired, contrary, others)
                 continue
             compare = {"global": self._global_logits, "local": self._local_logits, "sentence": self._sentence_logits}
             own_images, own_texts = compare[name](images, regions, texts, gather)
@@ -233,6 +235,17 @@ class Gloria(nn.Module):
             for whole in (texts.whole[own], others.whole)
         ]
         return softplus(self.config.local_temperature * (both[1] - both[0])).sum() / len(of)
+
+    def _apart(
+        self, regions: Tensor, texts: TextEmbeddings, of: Tensor, contrary: _Contrary, others: TextEmbeddings
+    ) -> Tensor:
+        """How much a text attends to the same cells with its sides exchanged: summed over such texts, over all."""
+        if not contrary.of:
+            return regions.sum() * 0.0
+        own = torch.tensor(contrary.of, device=self.device)
+        first = 0 if self.nothing is None else 1  # attending to nothing is no place
+        asked, exchanged = (self.log_attention(given, regions, of[own])[:, first:] for given in (texts[own], others))
+        return apart_loss(asked, exchanged).sum() / len(of)
 
     def _local_logits(
         self, images: ImageEmbeddings, regions: Tensor | None, texts: TextEmbeddings, gather: Gather | None
