@@ -22,8 +22,8 @@ SIDED = {
     "model.config.image.positions": True,
     "model.config.map_of": "sentence",
     "model.config.image.options.depths": [1, 1, 2, 2],
-    "model.config.losses": ["sentence", "global", "sides"],
-    "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0},
+    "model.config.losses": ["sentence", "global", "sides", "apart"],
+    "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0, "apart": 4.0},
     f"{ENTRY}.mirrored": True,
     f"{ENTRY}.text": "abnormal-first",
 }
@@ -41,7 +41,15 @@ CHANGED: dict[str, dict[str, Any]] = {
     "sided-without-small-regions": SIDED | {"model.config.image.options.depths": [2, 2, 2, 2]},
     "sided-without-abnormal-first": SIDED | {f"{ENTRY}.text": "sentence"},
     "sided-without-sides": SIDED
-    | {"model.config.losses": ["sentence", "global"], "losses": {"sentence": 1.0, "global": 1.0}},
+    | {
+        "model.config.losses": ["sentence", "global", "apart"],
+        "losses": {"sentence": 1.0, "global": 1.0, "apart": 4.0},
+    },
+    "sided-without-apart": SIDED
+    | {
+        "model.config.losses": ["sentence", "global", "sides"],
+        "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0},
+    },
     "sided-without-sentence": SIDED
     | {
         "model.config.contrary": True,

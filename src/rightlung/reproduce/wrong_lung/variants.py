@@ -46,6 +46,7 @@ VARIANTS: tuple[Variant, ...] = (
     Variant("sided", "+Sided", "ours", "sentence with its best region, or none; beside its mirror image", telling=True),
     Variant("sided-without-mirror", "+Sided without mirror images", "ours", "an ablation", ablation=True),
     Variant("sided-without-sides", "+Sided without exchanged sides", "ours", "an ablation", ablation=True),
+    Variant("sided-without-apart", "+Sided without maps apart", "ours", "an ablation", ablation=True),
     Variant("sided-without-no-attn", "+Sided without No Attn", "ours", "an ablation", ablation=True),
     Variant("sided-without-positions", "+Sided without positions", "ours", "an ablation", ablation=True),
     Variant("sided-without-small-regions", "+Sided without small regions", "ours", "an ablation", ablation=True),
