@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import shlex
@@ -37,6 +36,7 @@ from rightlung.audit.targets import (
     target_pixels,
 )
 from rightlung.core import InputError, OutputError, Phrase
+from rightlung.core.writing import write_whole
 from rightlung.predictions import Predictions, open_predictions, phrase_query
 from rightlung.predictions.prediction import PHRASE_QUERY
 from rightlung.studies import Source, open_source
@@ -140,11 +140,11 @@ def audit(
     result |= aggregate(Instances.read(folder / "instances.parquet"), sure)
     result["summary"] = sentences(result)
     tell("working out intervals", 1, 1)
-    _write(folder / "audit.json", json.dumps(plain(result), indent=1, allow_nan=False))
+    write_whole(folder / "audit.json", json.dumps(plain(result), indent=1, allow_nan=False))
     tell("drawing the page", 0, 1)
     gallery = make_gallery(folder / "instances.parquet", opened, studies, prior if len(prior) else None, cases)
     steps = next_steps or _next_steps(opened, studies, folder)
-    _write(folder / "audit.html", render_page(result, gallery, steps))
+    write_whole(folder / "audit.html", render_page(result, gallery, steps))
     tell("drawing the page", 1, 1)
     return Audit(folder, result, prior if len(prior) else None)
 
@@ -285,16 +285,3 @@ def plain(value: object) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return value
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all."""
-    beside = path.with_name(f".{path.name}.writing")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from error

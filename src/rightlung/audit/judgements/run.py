@@ -19,9 +19,9 @@ from rightlung.audit.judgements.markdown import render_markdown
 from rightlung.audit.judgements.measures import read_measures
 from rightlung.audit.judgements.page import render_page
 from rightlung.audit.judgements.reading import read_judgements
-from rightlung.audit.judgements.writing import write_text
 from rightlung.audit.run import plain
 from rightlung.core import InputError
+from rightlung.core.writing import write_whole
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def analyse_table(
     }
     result["summary"] = summary(result)
     folder = Path(out)
-    write_text(folder / "judgements.json", json.dumps(plain(result), indent=1, allow_nan=False))
-    write_text(folder / "judgements.md", render_markdown(result))
-    write_text(folder / "judgements.html", render_page(result))
+    write_whole(folder / "judgements.json", json.dumps(plain(result), indent=1, allow_nan=False))
+    write_whole(folder / "judgements.md", render_markdown(result))
+    write_whole(folder / "judgements.html", render_page(result))
     return Analysis(folder, result)

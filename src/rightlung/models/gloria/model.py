@@ -7,7 +7,6 @@ the same in training and in use; and no answer depends on the other images of a 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
@@ -20,7 +19,6 @@ from torch.nn.functional import adaptive_avg_pool2d, normalize, softplus
 
 from rightlung.core import Extent, Grounding, Image, InputError, Phrase
 from rightlung.core.checks import check_text
-from rightlung.core.settings import plain_settings
 from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.lexicon.side_changes import with_sides_exchanged
@@ -28,6 +26,7 @@ from rightlung.models.base import Gather, Reading, Similarities, TrainingBatch
 from rightlung.models.encoders import ImageEncoder, TextEncoder, WordTokenizer, train_tokenizer
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.pretrained import load_tokenizer_file
+from rightlung.models.encoders.stored import StoredModel
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import AttentionRule, attend, local_similarity
 from rightlung.models.gloria.config import GloriaConfig
@@ -42,15 +41,16 @@ from rightlung.models.gloria.losses import (
 )
 from rightlung.models.preprocessing import letterbox_all
 
-TOKENIZER_FILE = "tokenizer.json"
 IMAGES_AT_ONCE = 16
 PAIRS_AT_ONCE = 256
 
 
-class Gloria(nn.Module):
+class Gloria(StoredModel):
     """Image and text encoders, the attention between them, and what can be asked of it."""
 
     kind: ClassVar[str] = "gloria"
+    config_type = GloriaConfig
+    config: GloriaConfig
 
     def __init__(self, config: GloriaConfig, tokenizer: str) -> None:
         super().__init__()
@@ -75,37 +75,6 @@ class Gloria(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return cls(read, tokenizer)
-
-    # ------------------------------------------------------------------ saving
-
-    def to_config(self) -> dict[str, Any]:
-        """Return the configuration as JSON values; pretrained folders are no longer needed."""
-        plain: dict[str, Any] = plain_settings(self.config)
-        return plain
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return all weights, matrices in the precision of ``storage``."""
-        kind = {"float32": torch.float32, "float16": torch.float16}[self.config.storage]
-        return {
-            name: weight.to(kind) if weight.ndim > 1 and weight.is_floating_point() else weight
-            for name, weight in self.state_dict().items()
-        }
-
-    def extra_files(self) -> dict[str, bytes]:
-        """Return the tokenizer's file."""
-        return {TOKENIZER_FILE: json.dumps(json.loads(self.tokenizer.definition), indent=0).encode()}
-
-    @classmethod
-    def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], files: Mapping[str, bytes]) -> Self:
-        """Build the model that `to_config`, `tensors` and `extra_files` describe."""
-        if TOKENIZER_FILE not in files:
-            raise InputError(f"a GLoRIA needs the file {TOKENIZER_FILE}")
-        model = cls(GloriaConfig.from_mapping(config), files[TOKENIZER_FILE].decode())
-        try:
-            model.load_state_dict(dict(tensors))
-        except RuntimeError as error:
-            raise InputError(f"the weights do not fit the configuration: {' '.join(str(error).split())}") from None
-        return model.eval()
 
     # ---------------------------------------------------------------- encoding
 

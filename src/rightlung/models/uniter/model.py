@@ -8,7 +8,6 @@ makes every region equally important (A.1), and takes the saliency from attentio
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
@@ -21,11 +20,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from rightlung.core import Box, Extent, Grounding, Heatmap, Image, InputError, Phrase, ScoredBox
 from rightlung.core.checks import check_text
-from rightlung.core.settings import plain_settings
 from rightlung.explain import as_heatmaps
 from rightlung.models.base import Gather, Reading, TrainingBatch
 from rightlung.models.encoders import WordTokenizer, train_tokenizer
 from rightlung.models.encoders.pretrained import load_tokenizer_file
+from rightlung.models.encoders.stored import StoredModel
 from rightlung.models.encoders.tokenizer import MASK, Tokens
 from rightlung.models.preprocessing import letterbox_all, standardise
 from rightlung.models.uniter.config import UniterConfig
@@ -33,14 +32,15 @@ from rightlung.models.uniter.hiding import choose, exchange, hide_pieces
 from rightlung.models.uniter.regions import crop_regions, locations, paint, region_saliency
 from rightlung.models.uniter.stream import Head, Stream, Streamed, spread_weights
 
-TOKENIZER_FILE = "tokenizer.json"
 PAIRS_AT_ONCE = 32
 
 
-class Uniter(nn.Module):
+class Uniter(StoredModel):
     """Words and ground-truth regions in one BERT; says which of the regions it is given a phrase is about."""
 
     kind: ClassVar[str] = "uniter"
+    config_type = UniterConfig
+    config: UniterConfig
 
     def __init__(self, config: UniterConfig, tokenizer: str) -> None:
         super().__init__()
@@ -70,34 +70,6 @@ class Uniter(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             return cls(read, tokenizer)
-
-    # ------------------------------------------------------------------ saving
-
-    def to_config(self) -> dict[str, Any]:
-        """Return the configuration as JSON values; a pretrained folder is no longer needed."""
-        plain: dict[str, Any] = plain_settings(self.config)
-        return plain
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return all weights, matrices in the precision of ``storage``."""
-        kind = {"float32": torch.float32, "float16": torch.float16}[self.config.storage]
-        return {name: weight.to(kind) if weight.ndim > 1 else weight for name, weight in self.state_dict().items()}
-
-    def extra_files(self) -> dict[str, bytes]:
-        """Return the tokenizer's file."""
-        return {TOKENIZER_FILE: json.dumps(json.loads(self.tokenizer.definition), indent=0).encode()}
-
-    @classmethod
-    def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], files: Mapping[str, bytes]) -> Self:
-        """Build the model that `to_config`, `tensors` and `extra_files` describe."""
-        if TOKENIZER_FILE not in files:
-            raise InputError(f"a UNITER needs the file {TOKENIZER_FILE}")
-        model = cls(UniterConfig.from_mapping(config), files[TOKENIZER_FILE].decode())
-        try:
-            model.load_state_dict(dict(tensors))
-        except RuntimeError as error:
-            raise InputError(f"the weights do not fit the configuration: {' '.join(str(error).split())}") from None
-        return model.eval()
 
     # ---------------------------------------------------------------- learning
 

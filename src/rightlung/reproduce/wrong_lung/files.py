@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from rightlung.core import InputError, OutputError
+from rightlung.core import InputError
+from rightlung.core.writing import write_whole
 
 DECIMALS = 5
 """Decimals that measures are kept with: less than any interval is wide, and small on the disk."""
@@ -22,7 +22,7 @@ DECIMALS = 5
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write a JSON file."""
     text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
-    _write(path, lambda beside: beside.write_text(text + "\n", encoding="utf-8"))
+    write_whole(path, text + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def write_table(path: Path, columns: Mapping[str, Sequence[Any] | NDArray[Any]],
             table, beside, compression="zstd", compression_level=12, use_dictionary=plain, use_byte_stream_split=floats
         )
 
-    _write(path, write)
+    write_whole(path, write)
 
 
 def read_table(path: Path) -> dict[str, list[Any]]:
@@ -67,15 +67,3 @@ def read_table(path: Path) -> dict[str, list[Any]]:
 def rounded(values: NDArray[Any] | Sequence[float]) -> NDArray[np.float32]:
     """Return numbers as they are kept."""
     return np.round(np.asarray(values, dtype=np.float64), DECIMALS).astype(np.float32)
-
-
-def _write(path: Path, write: Callable[[Path], object]) -> None:
-    beside = path.with_name(f".{path.name}.writing")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write(beside)
-        beside.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from error

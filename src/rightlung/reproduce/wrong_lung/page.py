@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import contextlib
 import json
 from collections.abc import Sequence
 from importlib.resources import files
@@ -17,7 +16,8 @@ from pathlib import Path
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.audit.markup import Markup, element, joined
 from rightlung.audit.run import plain
-from rightlung.core import InputError, OutputError
+from rightlung.core import InputError
+from rightlung.core.writing import write_whole
 from rightlung.reproduce.wrong_lung.estimates import Estimator, Sureness
 from rightlung.reproduce.wrong_lung.figures import Drawing, save_png, sparkline, to_svg
 from rightlung.reproduce.wrong_lung.judging import Judgement
@@ -67,7 +67,7 @@ def write_page(
     shown = []
     for place, ((_, caption), content) in enumerate(zip(examples, pictures, strict=True), start=1):
         path = folder / "figures" / f"example-{place}.png"
-        _write(path, content)
+        write_whole(path, content)
         written.append(path)
         shown.append((f"figures/{path.name}", caption))
     texts = {
@@ -76,7 +76,7 @@ def write_page(
         "results.json": json.dumps(plain(report.as_json()), indent=1, allow_nan=False, ensure_ascii=False),
     }
     for name, text in texts.items():
-        _write(folder / name, text.encode())
+        write_whole(folder / name, text.encode())
     return [*(folder / name for name in texts), *written]
 
 
@@ -88,19 +88,6 @@ def _decoded(place: int, example: Example) -> bytes:
         return base64.b64decode(picture[len(_PNG) :], validate=True)
     except (ValueError, binascii.Error):
         raise InputError(f"example {place}: the picture must be a data URI that starts with {_PNG}") from None
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write a file as a whole or not at all."""
-    beside = path.with_name(f".{path.name}.writing")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(content)
-        beside.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink(missing_ok=True)
-        raise OutputError(f"{path}: cannot be written ({error.strerror or error})") from error
 
 
 def render_page(report: Report, examples: Sequence[Example] = ()) -> str:
