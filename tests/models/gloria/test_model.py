@@ -218,6 +218,12 @@ def test_a_wrong_configuration_is_named(changed: dict[str, Any], message: str, m
         create(**changed)
 
 
+def test_pictures_of_another_size_than_the_models_are_refused_in_training() -> None:
+    given = batch()
+    with pytest.raises(InputError, match=r"48 pixels a side, and the model sees 64: data\.size must be"):
+        create()(TrainingBatch(given.images[..., :48, :48], given.texts))
+
+
 @torch.no_grad()
 def test_duplicate_texts_are_no_negatives_where_they_are_to_be_ignored() -> None:
     same = batch()

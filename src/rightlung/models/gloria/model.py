@@ -127,6 +127,11 @@ class Gloria(StoredModel):
 
     def forward(self, batch: TrainingBatch, gather: Gather | None = None) -> dict[str, Tensor]:
         """Return the losses of the configuration by name."""
+        if batch.images.shape[-1] != self.config.image.size:
+            raise InputError(
+                f"the pictures have {batch.images.shape[-1]} pixels a side, and the model sees "
+                f"{self.config.image.size}: data.size must be that of model.config.image.size"
+            )
         names = self.config.losses
         images: ImageEmbeddings = self.image_encoder(batch.images)
         contrary = _contrary(batch) if self.config.contrary or {"sides", "apart"} & set(names) else None
