@@ -305,11 +305,12 @@ def test_the_loss_of_attending_apart_is_that_of_the_maps_and_learns_to_move_them
     with torch.no_grad():
         regions = model.region_vectors(model.image_encoder(given.images).regions)
         of = torch.tensor([OF[number] for number in sided])
-        maps = [
+        asked, exchanged = (
             model.log_attention(model.encode_texts(texts), regions, of)[:, 0 if model.nothing is None else 1 :]
             for texts in ([TEXTS[number] for number in sided], [str(EXCHANGED[number]) for number in sided])
-        ]
-        assert float(model(given)["apart"]) == pytest.approx(float(apart_loss(*maps).sum()) / len(OF), abs=1e-5)
+        )
+        expected = float(apart_loss(asked, exchanged).sum()) / len(OF)
+        assert float(model(given)["apart"]) == pytest.approx(expected, abs=1e-5)
     model.train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     history = []
