@@ -13,7 +13,7 @@ from rightlung.reproduce.wrong_lung import judges
 from rightlung.reproduce.wrong_lung.claims import Judged, after_holm, claims, judge_all
 from rightlung.reproduce.wrong_lung.estimates import Estimator, Sureness
 from rightlung.reproduce.wrong_lung.judging import Evidence, Judgement, View, mostly, side, small, together
-from rightlung.reproduce.wrong_lung.results import read_results
+from rightlung.reproduce.wrong_lung.reading import read_results
 from rightlung.reproduce.wrong_lung.tables import Measured
 from tests.reproduce.wrong_lung.folders import answer_rows, instance_rows, score_rows, write_instances, write_model
 

@@ -25,7 +25,7 @@ from rightlung.reproduce.wrong_lung.facts import EXPECTED
 from rightlung.reproduce.wrong_lung.markdown import escaped
 from rightlung.reproduce.wrong_lung.page import write_page
 from rightlung.reproduce.wrong_lung.plan import QUICK_SOURCE
-from rightlung.reproduce.wrong_lung.results import read_results
+from rightlung.reproduce.wrong_lung.reading import read_results
 from tests.reproduce.wrong_lung.folders import Row, instance_rows, plain_model, write_instances
 
 HOSTILE = 'mine <script>alert("x")</script> | *bold*'

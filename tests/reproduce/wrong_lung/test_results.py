@@ -11,7 +11,8 @@ import pytest
 
 from rightlung.core import InputError
 from rightlung.reproduce.wrong_lung.instances import Instances
-from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, read_results
+from rightlung.reproduce.wrong_lung.reading import read_results
+from rightlung.reproduce.wrong_lung.results import PERTURBATIONS
 from tests.reproduce.wrong_lung.folders import (
     Row,
     answer_rows,

@@ -9,7 +9,8 @@ from rightlung.reproduce.wrong_lung.estimates import Estimator, Sureness
 from rightlung.reproduce.wrong_lung.own_tables import models_table, own_tables, training_table
 from rightlung.reproduce.wrong_lung.paper_tables import change_tables, paper_tables
 from rightlung.reproduce.wrong_lung.published import PAPER_COLUMN
-from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, read_results
+from rightlung.reproduce.wrong_lung.reading import read_results
+from rightlung.reproduce.wrong_lung.results import PERTURBATIONS
 from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Measured, Table
 from rightlung.scoring.statistics import bootstrap
 from tests.reproduce.wrong_lung.folders import Row, instance_rows, plain_model, write_instances

@@ -23,6 +23,7 @@ from rightlung.reproduce.wrong_lung.figures import Drawing, save_png, sparkline,
 from rightlung.reproduce.wrong_lung.judging import Judgement
 from rightlung.reproduce.wrong_lung.markdown import render_markdown
 from rightlung.reproduce.wrong_lung.published import published
+from rightlung.reproduce.wrong_lung.reading import read_results
 from rightlung.reproduce.wrong_lung.report import (
     EXAMPLES,
     LEFT_OUT,
@@ -36,7 +37,6 @@ from rightlung.reproduce.wrong_lung.report import (
     holm_words,
     make_report,
 )
-from rightlung.reproduce.wrong_lung.results import read_results
 from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Cell, Heading, Measured, Table
 
 _PNG = "data:image/png;base64,"

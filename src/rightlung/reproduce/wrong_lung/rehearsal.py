@@ -17,7 +17,8 @@ from rightlung.core import InputError
 from rightlung.reproduce.wrong_lung.instances import Instances
 from rightlung.reproduce.wrong_lung.known import ImageBlind, Mirrored, Oracle, TextBlind
 from rightlung.reproduce.wrong_lung.measuring import is_measured, measure
-from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, Floats, Results, read_results
+from rightlung.reproduce.wrong_lung.reading import read_results
+from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, Floats, Results
 
 _BY_NAME = {perturbation.name: perturbation for perturbation in PERTURBATIONS}
 _WORDS = ("swap-sides", "random-sentence", "synthetic-swapped")

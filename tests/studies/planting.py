@@ -1,0 +1,404 @@
+"""A sound folder, copies of it to plant faults into, and the faults: where each must be found."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+
+from rightlung.phantom.config import default_config
+from rightlung.phantom.write import Job, write_phantom
+from rightlung.studies.check import CheckResult, check_source
+
+COUNT, SIZE = 36, 96
+Rows = list[dict[str, Any]]
+
+
+def write_sound(folder: Path) -> None:
+    """Write a folder as ``rightlung phantom`` does, with a split for each patient."""
+    write_phantom(Job(folder, default_config(), COUNT, 3, SIZE, (), False))
+    rows = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
+    patients = sorted({row["patient"] for row in rows})
+    for row in rows:
+        row["split"] = "train" if patients.index(row["patient"]) < len(patients) // 2 else "val"
+        row.pop("gaze")
+    for row in rows[6:]:  # masks take time, and a few tell all
+        row["masks"] = []
+        for phrase in row["phrases"]:
+            phrase["mask"] = None
+    used = {entry["file"] for row in rows[:6] for entry in row["masks"]}
+    used |= {phrase["mask"] for row in rows[:6] for phrase in row["phrases"]}
+    for path in (folder / "masks").iterdir():
+        if f"masks/{path.name}" not in used:
+            path.unlink()
+    write_rows(folder, rows)
+
+
+def write_rows(folder: Path, rows: Rows) -> None:
+    path = folder / "manifest.jsonl"
+    path.unlink(missing_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+class Planting:
+    """A copy of the sound folder to plant faults into; files are links until they are written to."""
+
+    def __init__(self, sound: Path, folder: Path) -> None:
+        self.folder = folder
+        for path in sound.rglob("*"):
+            if path.is_file() and path.name != "manifest.jsonl":
+                copied = folder / path.relative_to(sound)
+                copied.parent.mkdir(parents=True, exist_ok=True)
+                os.link(path, copied)
+        self.rows: Rows = [json.loads(line) for line in (sound / "manifest.jsonl").read_text().splitlines()]
+
+    right_lung: str = ""
+    """The file of row 5's mask of the right lung."""
+
+    def save(self, name: str, content: bytes) -> None:
+        path = self.folder / name
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+
+    def pixels(self, name: str) -> Any:
+        return np.asarray(PIL.Image.open(self.folder / name))
+
+    def save_pixels(self, name: str, pixels: Any) -> None:
+        file = io.BytesIO()
+        PIL.Image.fromarray(pixels).save(file, "PNG")
+        self.save(name, file.getvalue())
+
+    def check(self, query: str = "", **options: Any) -> CheckResult:
+        write_rows(self.folder, self.rows)
+        return check_source(f"manifest:{self.folder}{query}", **options)
+
+    def row_where(self, fits: Callable[[dict[str, Any]], bool]) -> int:
+        """Return the index of the first row that fits."""
+        return next(index for index, row in enumerate(self.rows) if fits(row))
+
+
+Plant = Callable[[Planting], object]
+
+
+def set_field(name: str, value: object) -> Plant:
+    def plant(planting: Planting) -> None:
+        planting.rows[4][name] = value
+
+    return plant
+
+
+def set_box(box: object) -> Plant:
+    """Give row 5 one more box."""
+
+    def plant(planting: Planting) -> None:
+        planting.rows[4]["boxes"] = [{"label": "atelectasis", "box": box}]
+        planting.rows[4]["findings"].pop("atelectasis", None)
+
+    return plant
+
+
+def damage(name: str, content: bytes | None) -> Plant:
+    def plant(planting: Planting) -> None:
+        path = planting.rows[4][name]
+        if content is None:
+            (planting.folder / path).unlink()
+        else:
+            planting.save(path, content)
+
+    return plant
+
+
+def cut_image(planting: Planting) -> None:
+    path = planting.rows[4]["file"]
+    planting.save(path, (planting.folder / path).read_bytes()[:-900])
+
+
+def blank_image(planting: Planting) -> None:
+    planting.save_pixels(planting.rows[4]["file"], np.full((SIZE, SIZE), 90, np.uint8))
+
+
+def half_grey_image(planting: Planting) -> None:
+    pixels = planting.pixels(planting.rows[4]["file"]).copy()
+    pixels[60:] = 128
+    planting.save_pixels(planting.rows[4]["file"], pixels)
+
+
+def set_mask(pixels: Any) -> Plant:
+    def plant(planting: Planting) -> None:
+        planting.save_pixels("masks/planted.png", pixels)
+        planting.rows[4]["masks"] = [{"label": "atelectasis", "file": "masks/planted.png"}]
+        planting.rows[4]["findings"].pop("atelectasis", None)
+
+    return plant
+
+
+def missing_mask(planting: Planting) -> None:
+    planting.rows[4]["masks"] = [{"label": "right lung", "file": "masks/none.png"}]
+
+
+def broken_mask(planting: Planting) -> None:
+    planting.save("masks/planted.png", b"no image")
+    planting.rows[4]["masks"] = [{"label": "right lung", "file": "masks/planted.png"}]
+
+
+def say(planting: Planting, *phrases: dict[str, Any]) -> None:
+    """Let row 5 say something else, in its phrases and in its report."""
+    planting.rows[4]["phrases"] = list(phrases)
+    planting.rows[4]["text"] = " ".join(phrase["text"] for phrase in phrases)
+
+
+def lung_mask(planting: Planting, change: Callable[[Any], Any]) -> None:
+    """Give row 5 its right lung's mask, changed."""
+    planting.save_pixels("masks/planted.png", change(planting.pixels(planting.right_lung)))
+    planting.rows[4]["masks"] = [{"label": "right lung", "file": "masks/planted.png"}]
+
+
+def mask_elsewhere(planting: Planting) -> None:
+    pixels = np.zeros((SIZE, SIZE), bool)
+    box = planting.rows[4]["regions"]["right lung"]
+    x, y = (round(SIZE * value) for value in box[2:])
+    pixels[y - 8 : y, x - 8 : x] = True  # a corner of it
+    planting.save_pixels("masks/planted.png", pixels)
+    planting.rows[4]["masks"] = [{"label": "right lung", "file": "masks/planted.png"}]
+
+
+def transposed_mask(planting: Planting) -> None:
+    pixels = np.zeros((SIZE, SIZE), bool)
+    pixels[50:58, 30:80] = True
+    planting.save_pixels("masks/planted.png", pixels.T.copy())
+    box = [30 / SIZE, 50 / SIZE, 80 / SIZE, 58 / SIZE]
+    say(planting, {"text": "A band.", "boxes": [box], "mask": "masks/planted.png"})
+
+
+def jpeg_of_another(planting: Planting) -> None:
+    file = io.BytesIO()
+    PIL.Image.fromarray(planting.pixels(planting.rows[2]["file"])).save(file, "JPEG", quality=80)
+    planting.save("images/again.jpg", file.getvalue())
+    planting.rows[4]["file"] = "images/again.jpg"
+
+
+def whole_boxes(planting: Planting) -> None:
+    planting.rows[4]["boxes"] = []
+    say(planting, *({"text": text, "boxes": [[0, 0, 1, 1]]} for text in ("An opacity.", "A haze.")))
+
+
+def noise_image(planting: Planting) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (SIZE, SIZE), dtype=np.uint8)
+    planting.save_pixels(planting.rows[4]["file"], noise)
+
+
+def half_black_image(planting: Planting) -> None:
+    pixels = planting.pixels(planting.rows[4]["file"]).copy()
+    pixels[:, SIZE // 2 :] = 0
+    planting.save_pixels(planting.rows[4]["file"], pixels)
+
+
+def half_an_image(planting: Planting) -> None:
+    for phrase in planting.rows[4]["phrases"]:
+        phrase["mask"] = None
+    planting.save_pixels(planting.rows[4]["file"], planting.pixels(planting.rows[4]["file"])[: SIZE // 2])
+
+
+def id_in_capitals(planting: Planting) -> None:
+    planting.rows[4]["id"] = planting.rows[2]["id"].upper()
+    assert planting.rows[4]["id"] != planting.rows[2]["id"]
+
+
+def id_with_blank(planting: Planting) -> None:
+    planting.rows[4]["id"] = planting.rows[2]["id"] + " "
+
+
+def exam_for_study(planting: Planting) -> None:
+    planting.rows[4].pop("study", None)
+    planting.rows[4]["exam"] = "e1"
+
+
+def phrase_of_another(planting: Planting) -> None:
+    planting.rows[4]["phrases"].append({"text": "The spleen is enlarged."})
+
+
+def double_blank(planting: Planting) -> None:
+    polarity = planting.rows[4]["findings"].pop("hiatal hernia")
+    planting.rows[4]["findings"]["hiatal  hernia"] = polarity
+
+
+def no_finding_besides_many(planting: Planting) -> None:
+    row = planting.rows[4]
+    row["findings"] = {"no finding": "positive", "mass": "positive"}
+    row["boxes"] = [{"label": "pleural effusion", "box": [0.6, 0.6, 0.9, 0.9]}] * 3
+    say(planting, {"text": "A mass.", "findings": {"no finding": "positive", "mass": "positive"}})
+
+
+def emptied_report(planting: Planting) -> None:
+    planting.rows[4]["text"] = ""
+    planting.rows[4]["sections"] = {"findings": "", "impression": " ", "comparison": ""}
+
+
+def mask_beside_box(planting: Planting) -> None:
+    pixels = np.zeros((SIZE, SIZE), bool)
+    pixels[10:20, 60:70] = True
+    planting.save_pixels("masks/planted.png", pixels)
+    say(planting, {"text": "A nodule.", "boxes": [[0.6, 0.7, 0.7, 0.8]], "mask": "masks/planted.png"})
+
+
+def wrong_side_phrase(planting: Planting) -> None:
+    say(planting, {"text": "Left lower lobe opacity.", "boxes": [[0.15, 0.6, 0.35, 0.8]]})
+
+
+def wrong_side_region(planting: Planting) -> None:
+    planting.rows[4]["regions"]["left apical zone"] = [0.2, 0.1, 0.35, 0.2]
+
+
+def wrong_side_mask(planting: Planting) -> None:
+    planting.rows[4]["masks"] = [
+        {**entry, "label": {"right lung": "left lung", "left lung": "right lung"}.get(entry["label"], entry["label"])}
+        for entry in planting.rows[4]["masks"]
+    ]
+
+
+def words_against_regions(planting: Planting) -> None:
+    say(planting, {"text": "Right basal opacity.", "regions": ["left lower lung zone"]})
+
+
+def region_at_the_top(planting: Planting) -> None:
+    planting.rows[4]["regions"]["left costophrenic angle"] = [0.75, 0.05, 0.85, 0.15]
+
+
+def second_id(planting: Planting) -> None:
+    planting.rows[4]["id"] = planting.rows[2]["id"]
+
+
+def two_splits(planting: Planting) -> None:
+    first = planting.rows[0]
+    planting.rows[4]["patient"] = first["patient"]
+    planting.rows[4]["split"] = "val" if first["split"] == "train" else "train"
+    for row in planting.rows[5:]:
+        assert row["patient"] != first["patient"]
+
+
+def twice_the_image(planting: Planting) -> None:
+    planting.save(planting.rows[4]["file"], (planting.folder / planting.rows[2]["file"]).read_bytes())
+
+
+def two_patients_of_an_exam(planting: Planting) -> None:
+    planting.rows[0]["study"] = planting.rows[4]["study"] = "e1"
+
+
+def no_finding_and_one(planting: Planting) -> None:
+    planting.rows[4]["findings"] = ["no finding", "pleural effusion"]
+
+
+def located_and_negative(planting: Planting) -> None:
+    planting.rows[4]["findings"] = {"pleural effusion": "negative"}
+    planting.rows[4]["boxes"] = [{"label": "pleural effusion", "box": [0.6, 0.6, 0.9, 0.9]}]
+    planting.rows[4]["phrases"] = []
+
+
+def yes_and_no(planting: Planting) -> None:
+    planting.rows[4]["findings"] = {"Pulmonary Oedema": "positive", "edema": "negative"}
+    planting.rows[4]["boxes"], planting.rows[4]["phrases"], planting.rows[4]["masks"] = [], [], []
+
+
+def misspelt_label(planting: Planting) -> None:
+    planting.rows[4]["findings"]["plural efusion"] = "negative"
+
+
+def misspelt_region(planting: Planting) -> None:
+    planting.rows[4]["regions"]["lft lung"] = [0.6, 0.2, 0.9, 0.8]
+
+
+def misspelt_field(planting: Planting) -> None:
+    planting.rows[4]["bboxes"] = planting.rows[4].pop("boxes")
+
+
+def half_pixel_box(planting: Planting) -> None:
+    set_box([0.5, 0.5, 0.5001, 0.6])(planting)
+
+
+SECTIONS = {"findings": "The lungs are clear.", "impression": "   "}
+PLANTED: dict[str, tuple[Plant, str, str | None]] = {
+    "no image": (damage("file", None), "missing-image", "file"),
+    "no image's name": (set_field("file", None), "missing-image", "file"),
+    "a text as image": (damage("file", b"<html>404</html>"), "unreadable-image", "file"),
+    "an empty image file": (damage("file", b""), "unreadable-image", "file"),
+    "a truncated image": (cut_image, "unreadable-image", "file"),
+    "a blank image": (blank_image, "blank-image", "file"),
+    "an image that was cut off": (half_grey_image, "blank-image", "file"),
+    "the same image twice": (twice_the_image, "duplicate-image", "file"),
+    "the same id twice": (second_id, "duplicate-id", "id"),
+    "a patient in two splits": (two_splits, "patient-splits", "patient"),
+    "an exam of two patients": (two_patients_of_an_exam, "exam-patients", "study"),
+    "a row without patient": (set_field("patient", None), "patient-missing", "patient"),
+    "nan as patient": (set_field("patient", "nan"), "placeholder", "patient"),
+    "a split in capitals": (set_field("split", "Train"), "split-name", "split"),
+    "a box in pixels": (set_box([10, 20, 60, 80]), "box-scale", "boxes[0].box"),
+    "a box in pixels of 1024": (set_box([512, 300, 700, 900]), "box-scale", "boxes[0].box"),
+    "a box beyond the edge": (set_box([0.5, 0.6, 1.01, 0.8]), "box-range", "boxes[0].box"),
+    "a box before the edge": (set_box([-0.2, 0.6, 0.4, 0.8]), "box-range", "boxes[0].box"),
+    "a box of no width": (set_box([0.5, 0.6, 0.5, 0.8]), "box-size", "boxes[0].box"),
+    "a box of no height": (set_box([0.5, 0.6, 0.6, 0.6]), "box-size", "boxes[0].box"),
+    "a box of half a pixel": (half_pixel_box, "box-size", "boxes[0].box"),
+    "x exchanged": (set_box([0.8, 0.2, 0.6, 0.4]), "box-order", "boxes[0].box"),
+    "y exchanged": (set_box([0.6, 0.9, 0.8, 0.4]), "box-order", "boxes[0].box"),
+    "width and height": (set_box([0.6, 0.5, 0.2, 0.3]), "box-order", "boxes[0].box"),
+    "three numbers": (set_box([0.6, 0.5, 0.2]), "box-form", "boxes[0].box"),
+    "numbers as texts": (set_box(["0.1", "0.2", "0.3", "0.4"]), "box-form", "boxes[0].box"),
+    "not a number": (set_box([0.1, 0.2, float("nan"), 0.4]), "box-form", "boxes[0].box"),
+    "an object as box": (set_box({"x": 1, "y": 2, "w": 3, "h": 4}), "box-form", "boxes[0].box"),
+    "two corners": (set_box([[0.1, 0.2], [0.3, 0.4]]), "box-form", "boxes[0].box"),
+    "a phrase on the other side": (wrong_side_phrase, "box-side", "phrases[0].boxes[0]"),
+    "a region on the other side": (wrong_side_region, "box-side", "regions.left apical zone"),
+    "words against regions": (words_against_regions, "box-side", "phrases[0].regions"),
+    "a region at the top": (region_at_the_top, "box-level", "regions.left costophrenic angle"),
+    "no mask": (missing_mask, "missing-mask", "masks[0].file"),
+    "a broken mask": (broken_mask, "unreadable-mask", "masks[0].file"),
+    "a mask of another shape": (set_mask(np.eye(50, 40) > 0), "mask-size", "masks[0].file"),
+    "a mask of half the size": (set_mask(np.eye(48, 48) > 0), "mask-size", "masks[0].file"),
+    "an empty mask": (set_mask(np.zeros((SIZE, SIZE), bool)), "mask-empty", "masks[0].file"),
+    "a full mask": (set_mask(np.ones((SIZE, SIZE), bool)), "mask-full", "masks[0].file"),
+    "a mask beside its box": (mask_beside_box, "mask-box", "phrases[0].mask"),
+    "an inverted mask": (lambda planting: lung_mask(planting, np.logical_not), "mask-full", "masks[0].file"),
+    "a mask that does not fit its region": (mask_elsewhere, "mask-box", "masks[0].file"),
+    "a transposed mask": (transposed_mask, "mask-box", "phrases[0].mask"),
+    "the same image encoded anew": (jpeg_of_another, "duplicate-image", "file"),
+    "boxes of the whole image": (whole_boxes, "box-size", "phrases[0].boxes[0]"),
+    "an image of noise": (noise_image, "odd-image", "file"),
+    "an image half black": (half_black_image, "odd-image", "file"),
+    "half an image": (half_an_image, "odd-image", "file"),
+    "a row without split": (set_field("split", None), "split-missing", "split"),
+    "an id in capitals": (id_in_capitals, "duplicate-id", "id"),
+    "an id with a blank": (id_with_blank, "duplicate-id", "id"),
+    "exam instead of study": (exam_for_study, "field-name", "exam"),
+    "a phrase of another report": (phrase_of_another, "phrase-text", "phrases[4].text"),
+    "two blanks in a label": (double_blank, "label-name", "findings"),
+    "no finding, and many": (no_finding_besides_many, "label-contradiction", "findings"),
+    "an emptied report": (emptied_report, "empty-report", "text"),
+    "an empty report": (set_field("text", "  "), "empty-report", "text"),
+    "an empty section": (set_field("sections", SECTIONS), "empty-section", "sections.impression"),
+    "an empty heading": (set_field("text", "FINDINGS:\n\nIMPRESSION: No change."), "empty-section", "text"),
+    "a number as polarity": (set_field("findings", {"edema": 1}), "label-value", "findings.edema"),
+    "a word as polarity": (set_field("findings", {"edema": "present"}), "label-value", "findings.edema"),
+    "a lateral view": (set_field("view", "LATERAL"), "label-value", "view"),
+    "an unknown view": (set_field("view", "PX"), "label-value", "view"),
+    "an unknown sex": (set_field("sex", "Y"), "label-value", "sex"),
+    "an age in days": (set_field("age", 20000), "label-value", "age"),
+    "DICOM's age": (set_field("age", "058Y"), "label-value", "age"),
+    "a patient's number": (set_field("patient", 17), "label-value", "patient"),
+    "labels in one text": (set_field("findings", "Effusion|Mass"), "label-value", "findings"),
+    "labels in one entry": (set_field("findings", ["Effusion|Mass"]), "label-name", "findings"),
+    "a misspelt label": (misspelt_label, "label-name", "findings"),
+    "a misspelt region": (misspelt_region, "label-name", "regions.lft lung"),
+    "a misspelt field": (misspelt_field, "field-name", "bboxes"),
+    "no finding, and one": (no_finding_and_one, "label-contradiction", "findings"),
+    "the same label yes and no": (yes_and_no, "label-contradiction", "findings"),
+    "a box of what is not there": (located_and_negative, "label-contradiction", "boxes[0].label"),
+    "a list as row": (lambda planting: planting.rows.insert(4, [1]), "row", None),  # type: ignore[arg-type]
+    "no id": (set_field("id", None), "row", "id"),
+    "a path out of the folder": (set_field("file", "../secret.png"), "row", "file"),
+}
