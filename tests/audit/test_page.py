@@ -7,7 +7,6 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +20,9 @@ from rightlung.core import Box, Grounding, Heatmap, Mask, Query, ScoredBox, Stud
 from rightlung.drawing import PREDICTED, draw
 from rightlung.predictions import Prediction, PredictionWriter, open_predictions, phrase_query
 from tests.audit.cards import Cards, true_map, write_answers
+from tests.pages import Outline
 
 HOSTILE = 'Opacity <script>alert("x")</script> in the left lower lobe & "more".'
-VOID = {"meta", "img", "br"}
 
 
 class Hostile(Cards):
@@ -32,30 +31,6 @@ class Hostile(Cards):
     def _build(self, position: int) -> Study:
         study = super()._build(position)
         return replace(study, phrases=(replace(study.phrases[0], text=HOSTILE), *study.phrases[1:]))
-
-
-class Outline(HTMLParser):
-    """What a page is made of; fails where elements are not closed in their order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str, str]] = []
-        self.headings: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.attributes += [(tag, name, value or "") for name, value in attrs]
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] in ("h1", "h2", "h3"):
-            self.headings.append(f"{self.open[-1]} {data}")
 
 
 @pytest.fixture(scope="module")

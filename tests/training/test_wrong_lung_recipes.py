@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+import torch
 
 from rightlung.core.settings import plain_settings
+from rightlung.models.encoders import ImageEncoder
 from rightlung.models.gloria import GloriaConfig
 from rightlung.reproduce.wrong_lung.variants import VARIANTS
 from rightlung.training.recipe import Recipe, differing_fields, read_recipe, shipped_recipes
@@ -123,6 +125,18 @@ def test_uniter_sees_the_same_studies_as_often_with_one_text_an_image() -> None:
     assert not alike & set(differing_fields(base, uniter))
     assert uniter.data.train[0].texts == 1
     assert uniter.data.boxes
+
+
+@pytest.mark.parametrize(("name", "pixels"), [("sided", 51), ("retrained", 99)])
+def test_regions_see_as_many_pixels_as_the_documentation_says(name: str, pixels: int) -> None:
+    config = GloriaConfig.from_mapping(read_recipe(f"wrong-lung-{name}").model.config)
+    encoder = ImageEncoder(config.image, config.dimension).eval()
+    picture = torch.rand(1, 1, config.image.size, config.image.size, requires_grad=True)
+    levels, _ = encoder._encode(picture)
+    levels[config.image.levels[0]][0, :, 9, 9].sum().backward()  # type: ignore[no-untyped-call]
+    assert picture.grad is not None
+    rows = picture.grad[0, 0].any(dim=1).nonzero()
+    assert int(rows.max() - rows.min()) + 1 == pixels
 
 
 def test_every_variant_has_a_recipe_and_every_such_recipe_is_a_variant() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -24,32 +23,10 @@ from rightlung.audit.judgements import (
 )
 from rightlung.core import InputError
 from tests.audit.judgements.made_up import fill_in, row, write_experiment, write_rows
+from tests.pages import Outline
 
 HOSTILE = '<script>alert("x")</script> | **left** effusion'
 FAST = Sureness(resamples=200)
-
-
-class Outline(HTMLParser):
-    """What a page is made of; fails where elements are not closed in their order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.ids: list[str] = []
-        self.links: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        given = dict(attrs)
-        self.ids += [value for name, value in attrs if name == "id" and value]
-        self.links += [value for name, value in attrs if name in ("href", "src", "aria-labelledby") and value]
-        assert given.get("src") is None
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +52,10 @@ def test_the_page_is_whole_and_needs_nothing_else(analysed: Analysis) -> None:
     outline.feed(text)
     assert outline.open == []
     assert "script" not in outline.tags
-    assert len(outline.ids) == len(set(outline.ids))
-    assert all(link.removeprefix("#") in outline.ids for link in outline.links)
+    ids = outline.values("id")
+    assert len(ids) == len(set(ids))
+    assert all(link.removeprefix("#") in ids for link in outline.values("href", "aria-labelledby"))
+    assert outline.values("src") == []
     assert "http" not in text
     assert NOT_A_MEDICAL_DEVICE in text
     for expected in ("Ratings of each model", "Models compared", "Ratings and automatic measures", "Annotators",
@@ -119,7 +98,8 @@ def test_a_fragment_can_stand_in_another_page(analysed: Analysis) -> None:
     assert outline.open == []
     assert "h2" not in outline.tags
     assert {"h3", "h4", "section"} <= set(outline.tags)
-    assert all(name.startswith(("judgements-", "caption-judgements-")) for name in outline.ids)
+    assert outline.values("src") == []
+    assert all(name.startswith(("judgements-", "caption-judgements-")) for name in outline.values("id"))
 
 
 def test_a_table_alone_is_analysed_by_codes(tmp_path: Path) -> None:

@@ -49,7 +49,6 @@ LIKELY_MIRROR = 1.0
 """The same for an image that is only counted."""
 
 _BLUR = 8.0
-POSITIONS = ("upright", "upside down", "on its side")
 Pixels = NDArray[np.float64]
 
 
