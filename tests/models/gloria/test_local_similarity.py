@@ -101,9 +101,26 @@ def test_regions_added_for_alignment_change_nothing(softmaxes: int) -> None:
         gram = mine[1] @ mine[1].transpose(1, 2)
         norms = mine[0].norm(dim=-1).clamp_min(1e-8)
         similarity = attention._LocalSimilarity.apply(  # type: ignore[no-untyped-call]
-            mine[0], norms, mine[1], gram, temperature, real, beyond, softmaxes, 5.0, False
+            mine[0], norms, mine[1], gram, temperature, real, [7] * 5, beyond, softmaxes, 5.0, False
         )
         similarity.square().sum().backward()
         results.append([similarity.detach(), mine[0].grad, mine[1].grad[:, :9]])  # type: ignore[index]
     for plain, more in zip(*results, strict=True):
         torch.testing.assert_close(plain, more, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("at_once", [1 << 20, 400, 1])
+def test_every_pair_is_in_one_block_and_short_texts_are_not_worked_off_at_the_length_of_long_ones(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(attention.CELLS_AT_ONCE, "cpu", at_once)
+    lengths = [1, 1, 2, 2, 3, 24]
+    seen = torch.zeros(6, 5, dtype=torch.long)
+    worked = torch.zeros(6, dtype=torch.long)
+    for (texts, words), images in attention._walk(lengths, torch.zeros(5, 9, 2)):
+        seen[texts, images] += 1
+        worked[texts] = words.stop
+        held = len(range(*texts.indices(6))) * words.stop * len(range(*images.indices(5))) * 9
+        assert held <= at_once or (at_once == 1 and held == words.stop * 9)
+    assert seen.eq(1).all()
+    assert worked.tolist() == ([24] * 6 if at_once == 1 << 20 else lengths if at_once == 1 else [1, 3, 3, 3, 3, 24])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -54,7 +54,8 @@ def local_similarity(
     The context is never formed. Its product with the word is the attention-weighted sum of the scores, and its length
     follows from the Gram matrix of the regions: r² numbers an image instead of w·d a pair. Pairs are worked off in
     blocks of a fixed size and, where there is more than one, computed again for the gradient, which is written out
-    below: memory grows with the batch and not with its square. ``compiled`` fuses what lies between the products.
+    below: memory grows with the batch and not with its square. Blocks hold texts of about the same length, so that
+    little is computed for padding. ``compiled`` fuses what lies between the products.
     """
     if torch.is_autocast_enabled(words.device.type):
         precision = torch.get_autocast_dtype(words.device.type)
@@ -64,13 +65,21 @@ def local_similarity(
         regions, outside = _aligned(regions)
     else:
         outside = 0
+    lengths, order = _lengths(real).sort(stable=True)
+    words, real = words[order], real[order]
     with torch.autocast(words.device.type, enabled=False):
         norms = words.float().norm(dim=-1).clamp_min(1e-8)
         gram = regions @ regions.transpose(1, 2)
         similarity: Tensor = _LocalSimilarity.apply(  # type: ignore[no-untyped-call]
-            words, norms, regions, gram, temperature, real, outside, rule.softmaxes, word_temperature, compiled
-        )
-    return similarity
+            words, norms, regions, gram, temperature, real, lengths.tolist(), outside, rule.softmaxes,
+            word_temperature, compiled,
+        )  # fmt: skip
+    return similarity[order.argsort()]
+
+
+def _lengths(real: Tensor) -> Tensor:
+    """Words of each text (t,) up to its last real one."""
+    return (torch.arange(1, real.shape[1] + 1, device=real.device) * real).amax(dim=1)
 
 
 def _aligned(regions: Tensor, multiple: int = 16) -> tuple[Tensor, int]:
@@ -91,38 +100,39 @@ class _LocalSimilarity(torch.autograd.Function):
         gram: Tensor,
         temperature: Tensor,
         real: Tensor,
+        lengths: list[int],
         outside: int,
         softmaxes: Literal[1, 2],
         word_temperature: float,
         compiled: bool,
     ) -> Tensor:
         forward_block, _ = _blocks(compiled)
-        walk = list(_walk(words, regions))
+        walk = list(_walk(lengths, regions))
         kept: tuple[Tensor, ...] = ()
         similarity = norms.new_empty(len(words), len(regions))
         for texts, images in walk:
-            similarity[texts, images], *parts = forward_block(
+            similarity[texts[0], images], *parts = forward_block(
                 words[texts], norms[texts], regions[images], gram[images], temperature, real[texts], outside,
                 softmaxes, word_temperature,
             )  # fmt: skip
             if len(walk) == 1 and any(ctx.needs_input_grad):
                 kept = tuple(parts)
         ctx.save_for_backward(words, norms, regions, gram, temperature, real, *kept)
-        ctx.settings = outside, softmaxes, word_temperature, compiled
+        ctx.settings = walk, outside, softmaxes, word_temperature, compiled
         return similarity
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         words, norms, regions, gram, temperature, real, *kept = ctx.saved_tensors
-        outside, softmaxes, word_temperature, compiled = ctx.settings
+        walk, outside, softmaxes, word_temperature, compiled = ctx.settings
         _, backward_block = _blocks(compiled)
         of_words, of_regions = (torch.zeros_like(given, dtype=torch.float32) for given in (words, regions))
         of_norms, of_gram = torch.zeros_like(norms), torch.zeros_like(gram, dtype=torch.float32)
         of_temperature = torch.zeros_like(temperature)
-        for texts, images in _walk(words, regions):
+        for texts, images in walk:
             parts = backward_block(
-                gradient[texts, images], words[texts], norms[texts], regions[images], gram[images], temperature,
+                gradient[texts[0], images], words[texts], norms[texts], regions[images], gram[images], temperature,
                 real[texts], outside, softmaxes, word_temperature, *kept,
             )  # fmt: skip
             of_words[texts] += parts[0]
@@ -132,19 +142,22 @@ class _LocalSimilarity(torch.autograd.Function):
             of_temperature += parts[4]
         return (
             of_words.to(words.dtype), of_norms, of_regions.to(regions.dtype), of_gram.to(gram.dtype), of_temperature,
-            None, None, None, None, None,
+            None, None, None, None, None, None,
         )  # fmt: skip
 
 
-def _walk(words: Tensor, regions: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Yield blocks of texts and images whose scores number about `CELLS_AT_ONCE`."""
-    device = words.device.type
-    budget = CELLS_AT_ONCE.get(device, CELLS_AT_ONCE["cpu"]) // (words.shape[1] * regions.shape[1])
-    step_texts = max(1, min(len(words), math.isqrt(budget)))
-    step_images = max(1, min(len(regions), budget // step_texts))
-    for begin in range(0, len(words), step_texts):
-        for first in range(0, len(regions), step_images):
-            yield slice(begin, begin + step_texts), slice(first, first + step_images)
+def _walk(lengths: Sequence[int], regions: Tensor) -> Iterator[tuple[tuple[slice, slice], slice]]:
+    """Yield blocks, texts and their words by images, whose scores number about `CELLS_AT_ONCE`; lengths are sorted."""
+    cells, images, end = CELLS_AT_ONCE.get(regions.device.type, CELLS_AT_ONCE["cpu"]), len(regions), len(lengths)
+    while end:
+        most = max(1, lengths[end - 1])
+        budget = max(1, cells // (most * regions.shape[1]))
+        parts = max(1, math.ceil(images / math.isqrt(budget)))  # about square, and alike
+        step_images = max(1, math.ceil(images / parts))
+        begin = max(0, end - budget // step_images)
+        for first in range(0, images, step_images):
+            yield (slice(begin, end), slice(most)), slice(first, first + step_images)
+        end = begin
 
 
 def _attend_block(
