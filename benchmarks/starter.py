@@ -1,9 +1,9 @@
 """The starter's figures as tables, from the folders that `rightlung audit` wrote, nothing computed twice.
 
     rightlung audit starter 'phantom?count=2000&seed=13' --out audits/starter-phantom
-    rightlung audit wrong-lung/runs/no-attn/model 'phantom?count=2000&seed=13' --out audits/weak-phantom
     rightlung audit starter 'manifest:/data/nih.tar?split=boxes' --out audits/starter-nih
-    python benchmarks/starter.py audits/starter-phantom audits/weak-phantom audits/starter-nih > tables.md
+    rightlung audit wrong-lung/runs/sided/model 'phantom?count=2000&seed=13' --out audits/sided-phantom
+    python benchmarks/starter.py audits/starter-phantom audits/starter-nih audits/sided-phantom > tables.md
 
 Focal findings are those that fill no space of their own: nodules, masses, granulomas, opacities. Their figures are
 means over phrases with intervals from resampled patients, as everywhere.
@@ -51,21 +51,32 @@ def header(first: str) -> str:
     return f"| {first} | phrases | {' | '.join(names)} |\n| --- | ---: |{' ---: |' * len(names)}"
 
 
-def focal(folder: Path) -> dict[str, Any]:
-    """Return the measures of phrases about one focal finding, from the rows of the audit."""
-    columns = ["condition", "patient", "findings", *MEASURES, *(f"prior_{name}" for name in MEASURES)]
+def focal(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the measures of phrases about a focal finding, and of those whose side only the image tells."""
+    measures = (*MEASURES, "peak_on_side")
+    columns = ["condition", "patient", "findings", "side_told", *measures, *(f"prior_{name}" for name in measures)]
     table = pq.read_table(folder / "instances.parquet", columns=columns).to_pydict()
-    chosen = [
-        index
-        for index, (condition, findings, value) in enumerate(
-            zip(table["condition"], table["findings"], table["pointing"], strict=True)
-        )
-        if condition == "none" and value is not None and np.isfinite(value) and set(findings) & set(FOCAL)
+    plain = [
+        number
+        for number, (condition, findings) in enumerate(zip(table["condition"], table["findings"], strict=True))
+        if condition == "none" and set(findings) & set(FOCAL)
     ]
-    patients = [table["patient"][index] for index in chosen]
+    placed = [number for number in plain if _known(table["pointing"][number])]
+    untold = [number for number in plain if table["side_told"][number] == "image"]
+    untold = [number for number in untold if _known(table["peak_on_side"][number])]
+    return _beside(table, placed, MEASURES), _beside(table, untold, ["peak_on_side"])
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and bool(np.isfinite(value))
+
+
+def _beside(table: dict[str, list[Any]], chosen: list[int], measures: Iterable[str]) -> dict[str, Any]:
+    """Return model, prior and their difference over the chosen rows."""
+    patients = [table["patient"][number] for number in chosen]
     found: dict[str, Any] = {"phrases": len(chosen)}
-    for name in MEASURES:
-        model, prior = (np.array([table[key][index] for index in chosen]) for key in (name, f"prior_{name}"))
+    for name in measures if chosen else ():
+        model, prior = (np.array([table[key][number] for number in chosen]) for key in (name, f"prior_{name}"))
         difference = paired_difference(model, prior, clusters=patients)
         found[name] = {
             "model": _plain(bootstrap(model, clusters=patients)),
@@ -90,9 +101,9 @@ def lines(folder: Path) -> Iterable[str]:
     )
     yield header("")
     yield row("all", audit["overall"], counts["phrases_with_target"])
-    focal_found = focal(folder)
-    if focal_found["phrases"]:
-        yield row("focal findings", focal_found, focal_found["phrases"])
+    of_focal, untold = focal(folder)
+    if of_focal["phrases"]:
+        yield row("focal findings", of_focal, of_focal["phrases"])
     for name, condition in audit["conditions"].items():
         beside = condition.get("beside_prior", {})
         yield row(name, beside, max((part["model"]["phrases"] for part in beside.values()), default=0))
@@ -101,6 +112,9 @@ def lines(folder: Path) -> Iterable[str]:
         side = audit["sides"].get(name)
         if side:
             yield f"| {label} | {side['model']['phrases']} | {cell(side['model'])} | {cell(side['prior'])} |"
+    if untold["phrases"]:
+        side = untold["peak_on_side"]
+        yield f"| … of focal findings | {untold['phrases']} | {cell(side['model'])} | {cell(side['prior'])} |"
     for group, label in (("finding", "finding"), ("size", "size of the target")):
         yield "\n" + header(label)
         for entry in audit["groups"][group]:

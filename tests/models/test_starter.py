@@ -17,6 +17,7 @@ from rightlung.models.gloria import Gloria
 from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
 from rightlung.scoring.localisation import score
+from rightlung.training.recipe import read_recipe
 
 FOLDER = Path(rightlung.__file__).parent / "models" / "shipped" / "starter"
 SEED = 991  # neither of training (11), nor of validation (12), nor of measuring (13), nor of the demonstration
@@ -36,7 +37,7 @@ def test_it_is_small_enough_and_brings_its_card_and_its_curve(starter: Gloria) -
         assert part in card
     with (FOLDER / "log.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert rows[-1]["step"] == "1250"
+    assert rows[-1]["step"] == str(read_recipe("starter").schedule.steps)
     assert (FOLDER / "curve.png").is_file()
 
 

@@ -65,16 +65,21 @@ def local_similarity(
         regions, outside = _aligned(regions)
     else:
         outside = 0
-    lengths, order = _lengths(real).sort(stable=True)
-    words, real = words[order], real[order]
+    lengths, order = [words.shape[1]] * len(words), None
+    if _cells_at_once(regions) < words.shape[0] * words.shape[1] * regions.shape[0] * regions.shape[1]:
+        sorted_lengths, order = _lengths(real).sort(stable=True)
+        lengths, words, real = sorted_lengths.tolist(), words[order], real[order]
     with torch.autocast(words.device.type, enabled=False):
         norms = words.float().norm(dim=-1).clamp_min(1e-8)
         gram = regions @ regions.transpose(1, 2)
         similarity: Tensor = _LocalSimilarity.apply(  # type: ignore[no-untyped-call]
-            words, norms, regions, gram, temperature, real, lengths.tolist(), outside, rule.softmaxes,
-            word_temperature, compiled,
-        )  # fmt: skip
-    return similarity[order.argsort()]
+            words, norms, regions, gram, temperature, real, lengths, outside, rule.softmaxes, word_temperature, compiled
+        )
+    return similarity if order is None else similarity[order.argsort()]
+
+
+def _cells_at_once(regions: Tensor) -> int:
+    return CELLS_AT_ONCE.get(regions.device.type, CELLS_AT_ONCE["cpu"])
 
 
 def _lengths(real: Tensor) -> Tensor:
@@ -148,10 +153,10 @@ class _LocalSimilarity(torch.autograd.Function):
 
 def _walk(lengths: Sequence[int], regions: Tensor) -> Iterator[tuple[tuple[slice, slice], slice]]:
     """Yield blocks, texts and their words by images, whose scores number about `CELLS_AT_ONCE`; lengths are sorted."""
-    cells, images, end = CELLS_AT_ONCE.get(regions.device.type, CELLS_AT_ONCE["cpu"]), len(regions), len(lengths)
+    images, end = len(regions), len(lengths)
     while end:
         most = max(1, lengths[end - 1])
-        budget = max(1, cells // (most * regions.shape[1]))
+        budget = max(1, _cells_at_once(regions) // (most * regions.shape[1]))
         parts = max(1, math.ceil(images / math.isqrt(budget)))  # about square, and alike
         step_images = max(1, math.ceil(images / parts))
         begin = max(0, end - budget // step_images)
