@@ -142,3 +142,20 @@ def test_the_order_of_rows_changes_nothing(tmp_path: Path) -> None:
     ]
     for name in ("overall", "sides", "groups", "conditions", "abstention", "protocol"):
         assert plain(results[0][name]) == plain(results[1][name])
+
+
+def test_a_model_that_notices_a_wrong_side_is_said_to_abstain_more(tmp_path: Path) -> None:
+    def doubting(study: Study, phrase: Phrase, text: str) -> Heatmap:
+        return Heatmap(true_map(study, phrase, phrase.text).values, abstention=0.2 if text == phrase.text else 0.9)
+
+    said = " ".join(audited(tmp_path, doubting)["summary"])
+    assert "Its abstention changes by +0.70 (0.70 to 0.70)." in said
+    assert said.count("Its abstention") == 2
+    assert "Its abstention shows no difference." in said  # with another image it asks in the same words
+
+
+def test_nothing_is_said_of_the_abstention_of_a_model_that_never_abstains(tmp_path: Path) -> None:
+    def sure(study: Study, phrase: Phrase, text: str) -> Heatmap:
+        return Heatmap(true_map(study, phrase, text).values)
+
+    assert "Its abstention" not in " ".join(audited(tmp_path, sure)["summary"])

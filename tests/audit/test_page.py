@@ -14,7 +14,7 @@ import pytest
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.audit import Audit, Sureness, audit
-from rightlung.audit.gallery import answers_of, case_tiles, remarks, spread
+from rightlung.audit.gallery import answers_of, case_tiles, maps_of, remarks, spread
 from rightlung.audit.markup import element
 from rightlung.core import Box, Grounding, Heatmap, Mask, Query, ScoredBox, Study
 from rightlung.drawing import PREDICTED, draw
@@ -229,3 +229,20 @@ def test_print_shows_what_is_folded_and_wraps_commands(done: Audit) -> None:
     assert "details::details-content { content-visibility: visible; block-size: auto;" in printed
     assert "pre { white-space: pre-wrap;" in printed
     assert printed.count("{") == printed.count("}")
+
+
+def test_cases_can_be_chosen_among_phrases_with_a_side_and_shown_as_asked_with_it_swapped(tmp_path: Path) -> None:
+    source = Cards(12)
+    folder = write_answers(source, tmp_path / "p", lambda *_: Heatmap(np.eye(4), abstention=0.25), ("none",))
+    with PredictionWriter(folder, source="cards", model="known") as writer:
+        for study in source:
+            answer = Grounding(Heatmap(np.ones((4, 4)), abstention=0.75))
+            writer.write(Prediction(study.id, "phrase:0", "swap-sides", Query("other words"), answer))
+    done = audit(folder, source, tmp_path / "out", sureness=QUICK, cases=0)
+    rows = spread(done.instances, [0.9, 0.5, 0.1], sided=True)
+    assert [row["query"] for row in rows] == ["phrase:0"] * 3  # the only one of four that names a side
+    assert len({row["study"] for row in rows}) == 3
+    place = rows[0]["study"], rows[0]["query"]
+    as_it_stands, swapped = (maps_of(open_predictions(folder), [place], name)[place] for name in ("none", "swap-sides"))
+    assert as_it_stands == Heatmap(np.eye(4), abstention=0.25)
+    assert swapped == Heatmap(np.ones((4, 4)), abstention=0.75)

@@ -59,9 +59,15 @@ def choose(path: Path, count: int) -> tuple[list[dict[str, Any]], list[dict[str,
     return best, _varied(table, order, count, {row["study"] for row in best})
 
 
-def spread(path: Path, shares: Sequence[float]) -> list[dict[str, Any]]:
-    """Return rows at these shares of the order by average precision, no study or finding twice where that can be."""
+def spread(path: Path, shares: Sequence[float], sided: bool = False) -> list[dict[str, Any]]:
+    """Return rows at these shares of the order by average precision, no study or finding twice where that can be.
+
+    With ``sided`` only phrases that name the side of what they are about are chosen from.
+    """
     table = pq.read_table(path, columns=list(_COLUMNS), filters=[("condition", "=", "none")])
+    if sided:
+        sides = zip(table.column("side_named").to_pylist(), table.column("target_side").to_pylist(), strict=True)
+        table = table.take([place for place, (named, on) in enumerate(sides) if named == on in ("left", "right")])
     values = table.column("average_precision").to_numpy()
     order = np.argsort(values, kind="stable")
     order = order[~np.isnan(values[order])]
@@ -112,19 +118,22 @@ def make_gallery(
     return Gallery(tuple(map(case, best)), tuple(map(case, worst)))
 
 
-def answers_of(predictions: Predictions, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Grounding]:
-    """Return the maps or boxes of these (study, query) as they were asked under no condition."""
+def answers_of(
+    predictions: Predictions, wanted: Sequence[tuple[str, str]], condition: str = "none"
+) -> dict[tuple[str, str], Grounding]:
+    """Return the maps or boxes of these (study, query) as they were asked under a condition, or under none."""
     missing, found = set(wanted), {}
     for batch in predictions.batches() if missing else ():
         boxes = batch.column("boxes")
         for index, key in enumerate(batch.keys):
             place = key.study, key.query
-            if place not in missing or key.condition != "none":
+            if place not in missing or key.condition != condition:
                 continue
             missing.discard(place)
             values = batch.maps[index]
             if values is not None:
-                found[place] = Grounding(Heatmap(values, Extent(*batch.extents[index].tolist())))
+                extent, abstention = Extent(*batch.extents[index].tolist()), float(batch.abstentions[index])
+                found[place] = Grounding(Heatmap(values, extent, abstention=abstention))
             elif boxes[index] is not None:
                 scored = [ScoredBox(Box(*(box[edge] for edge in _EDGES)), box["score"]) for box in boxes[index]]
                 found[place] = Grounding(boxes=scored)
@@ -133,9 +142,11 @@ def answers_of(predictions: Predictions, wanted: Sequence[tuple[str, str]]) -> d
     return found
 
 
-def maps_of(predictions: Predictions, wanted: Sequence[tuple[str, str]]) -> dict[tuple[str, str], Heatmap]:
-    """Return the maps of these (study, query) as they were asked under no condition."""
-    answers = answers_of(predictions, wanted)
+def maps_of(
+    predictions: Predictions, wanted: Sequence[tuple[str, str]], condition: str = "none"
+) -> dict[tuple[str, str], Heatmap]:
+    """Return the maps of these (study, query) as they were asked under a condition, or under none."""
+    answers = answers_of(predictions, wanted, condition)
     return {place: answer.heatmap for place, answer in answers.items() if answer.heatmap is not None}
 
 

@@ -86,8 +86,8 @@ def sentences(result: Mapping[str, Any]) -> list[str]:
         *_beside_prior(result),
         *_by_finding(result["groups"]["finding"]),
         *_sides(result["sides"]),
-        *_swapped(result["conditions"].get("swap-sides")),
-        *_exchanged(result["conditions"].get("exchange-image")),
+        *_swapped(result["conditions"].get("swap-sides"), result["abstention"]["ever"]),
+        *_exchanged(result["conditions"].get("exchange-image"), result["abstention"]["ever"]),
         *_abstention(result["abstention"]),
     ]
 
@@ -189,7 +189,7 @@ def movement(condition: Mapping[str, Any]) -> str | None:
     return f"moves {percent(mass)} of the maps' mass, and the peak by {span(peak)} of the image's size"
 
 
-def _swapped(condition: Mapping[str, Any] | None) -> Iterator[str]:
+def _swapped(condition: Mapping[str, Any] | None, abstains: bool) -> Iterator[str]:
     if condition is None or not condition["change"]:
         return
     moves = movement(condition)
@@ -200,10 +200,10 @@ def _swapped(condition: Mapping[str, Any] | None) -> Iterator[str]:
     if change is not None:
         said = f"average precision against the true side changes by {span(change, signed=True)}"
         said = said if change["shown"] else "no difference in average precision is shown"
-        yield f"With left and right swapped, {said}.{where}"
+        yield f"With left and right swapped, {said}.{where}{_abstention_then(condition) if abstains else ''}"
 
 
-def _exchanged(condition: Mapping[str, Any] | None) -> Iterator[str]:
+def _exchanged(condition: Mapping[str, Any] | None, abstains: bool) -> Iterator[str]:
     if condition is None or not condition["change"]:
         return
     moves = movement(condition)
@@ -216,13 +216,22 @@ def _exchanged(condition: Mapping[str, Any] | None) -> Iterator[str]:
     said = "With another patient's image, no difference in average precision is shown"
     if change["shown"]:
         said = f"With another patient's image, average precision changes by {span(change, signed=True)}"
-    if beside is None:
-        yield f"{said}."
-    elif not beside["shown"]:
-        yield f"{said}; no difference of what is left from the prior is shown."
-    else:
+    left = ""
+    if beside is not None and not beside["shown"]:
+        left = "; no difference of what is left from the prior is shown"
+    elif beside is not None:
         place = "above" if beside["estimate"] > 0 else "below"
-        yield f"{said}; what is left lies {place} the prior by {span(beside, signed=True)}."
+        left = f"; what is left lies {place} the prior by {span(beside, signed=True)}"
+    yield f"{said}{left}.{_abstention_then(condition) if abstains else ''}"
+
+
+def _abstention_then(condition: Mapping[str, Any]) -> str:
+    """Say whether the model notices, as far as its abstention tells."""
+    change = condition["change"].get("abstention")
+    if change is None:
+        return ""
+    said = f"changes by {span(change, signed=True)}" if change["shown"] else "shows no difference"
+    return f" Its abstention {said}."
 
 
 def _abstention(abstention: Mapping[str, Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import typer
@@ -24,14 +24,17 @@ from rightlung.cli.audit import CONDITIONS, say_audit
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say, say_problems
 from rightlung.cli.stages import stages
-from rightlung.core import InputError
+from rightlung.core import Heatmap, InputError
 from rightlung.drawing import Tile, save_sheet
+from rightlung.lexicon import swap_sides
 from rightlung.predictions import Predictions, open_predictions
 from rightlung.studies import Source, open_source
 from rightlung.studies.held import HeldSource
 
 SHOWN = (0.95, 0.75, 0.5, 0.1)
-"""Which cases the picture shows, by their place in the order of average precision: good ones, a middling, a bad one."""
+"""Which cases the picture shows, by their place in the order of average precision: good ones, a middling, a bad one.
+
+Where there are any, of phrases that name a side, so that it can be swapped."""
 
 
 def run(out: Path, model_name: str, count: int, seed: int, json: bool) -> None:
@@ -57,7 +60,7 @@ def run(out: Path, model_name: str, count: int, seed: int, json: bool) -> None:
         predictions = open_predictions(folder)
         steps = _next_steps(out, folder, source)
         done = audit(predictions, source, out, next_steps=steps, progress=tell)
-        picture = save_sheet(_tiles(done, predictions, source), out / "demo.png", columns=3, side=224)
+        picture = _picture(done, predictions, source, out / "demo.png")
     problems = [*map(str, summary.failed), *summary.problems, *done.problems]
     if json:
         print_json(plain({**done.result, "problems": problems, "page": str(done.page), "picture": str(picture)}))
@@ -98,17 +101,26 @@ def _next_steps(out: Path, predictions: Path, source: Source) -> tuple[str, ...]
     )
 
 
-def _tiles(done: Audit, predictions: Predictions, source: Source) -> Iterator[Tile]:
-    """Yield a row of pictures for each case: the image with the true outline, the model's map, the prior's."""
-    from dataclasses import replace
+def _picture(done: Audit, predictions: Predictions, source: Source, path: Path) -> Path:
+    """Draw a row for each case: the image with the true outline, the model's map, with sides swapped, the prior's."""
+    rows = spread(done.instances, SHOWN, sided=True) or spread(done.instances, SHOWN)
+    places = [(row["study"], row["query"]) for row in rows]
+    heatmaps, swapped = maps_of(predictions, places), maps_of(predictions, places, "swap-sides")
+    tiles: list[Tile] = []
+    for row, place in zip(rows, places, strict=True):
+        of_case = dict(case_tiles(row, source, heatmaps.get(place), done.prior))
+        truth = of_case["true outline"]
+        captions = {
+            "true outline": row["phrase"],
+            "the model's map": f"average precision {row['average_precision']:.2f}, {_abstains(heatmaps.get(place))}",
+            "swapped": f"{_abstains(swapped.get(place))} when asked: {swap_sides(row['phrase'])}",
+            "the prior's map": f"prior, never looks: {row['prior_average_precision']:.2f}",
+        }
+        if swapped:
+            of_case["swapped"] = replace(truth, heatmap=swapped.get(place))
+        tiles += [replace(of_case[label], caption=text) for label, text in captions.items() if label in of_case]
+    return save_sheet(tiles, path, columns=4 if swapped else 3, side=224)
 
-    rows = spread(done.instances, SHOWN)
-    heatmaps = maps_of(predictions, [(row["study"], row["query"]) for row in rows])
-    for row in rows:
-        for label, tile in case_tiles(row, source, heatmaps.get((row["study"], row["query"])), done.prior):
-            caption = {
-                "true outline": row["phrase"],
-                "the model's map": f"model: average precision {row['average_precision']:.2f}",
-                "the prior's map": f"prior, never looks: {row['prior_average_precision']:.2f}",
-            }[label]
-            yield replace(tile, caption=caption)
+
+def _abstains(heatmap: Heatmap | None) -> str:
+    return "no map" if heatmap is None else f"abstains {heatmap.abstention:.2f}"
