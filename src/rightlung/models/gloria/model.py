@@ -205,8 +205,8 @@ class Gloria(StoredModel):
     ) -> Tensor:
         """Compare texts that name a side with the same, side exchanged, in their own images; summed, over all texts.
 
-        ``sides``: how much better the exchanged one fits; ``apart``: how much it attends to the same cells; ``abstain``:
-        how much it attends to something, and the text itself to nothing.
+        ``sides``: how much better the exchanged one fits; ``apart``: how much it attends to the same cells;
+        ``abstain``: how much it attends to something, and the text itself to nothing.
         """
         if not contrary.of:
             return regions.sum() * 0.0
