@@ -135,10 +135,11 @@ def test_regions_that_cancel_leave_a_similarity_within_its_bounds(softmaxes: int
     half = torch.randn(2, 40, 16, generator=generator)
     regions = torch.cat([half, -half], dim=1).to(kind).requires_grad_()
     real = torch.ones(3, 4, dtype=torch.bool)
-    similarity = local_similarity(words, real, regions, AttentionRule(softmaxes, 4.0), 5.0)
+    rule = AttentionRule(softmaxes, 4.0)  # type: ignore[arg-type]
+    similarity = local_similarity(words, real, regions, rule, 5.0)
     bound = 5.0 + torch.log(torch.tensor(4.0))  # four words, each with a cosine of at most one
     assert float(similarity.detach().abs().max()) <= float(bound) + 1e-4
-    similarity.sum().backward()
+    similarity.sum().backward()  # type: ignore[no-untyped-call]
     assert words.grad is not None
     assert regions.grad is not None
     assert words.grad.isfinite().all()
