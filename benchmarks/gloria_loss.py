@@ -9,7 +9,8 @@ vectors formed, as GLoRIA is written down. "all at once" is the same without con
 
 The arithmetic floor counts the products that no implementation can leave out (scores and their two gradients,
 attention times Gram matrix and its gradient) at the device's peak rate for the precision. Settings: 19 x 19 regions, 25
-words, 768 numbers a vector, two softmaxes, all words real.
+words, 768 numbers a vector, two softmaxes, all words real; with --shortest texts differ in length and are padded, which
+the floor does not know.
 """
 
 from __future__ import annotations
@@ -86,7 +87,8 @@ def measure(way: Similarity, batch: int, precision: str, arguments: argparse.Nam
     words, regions = (
         (0.1 * torch.randn(*shape, generator=generator)).to(device, kind).requires_grad_() for shape in shapes
     )
-    real = torch.ones(batch, arguments.words, dtype=torch.bool, device=device)
+    lengths = torch.randint(arguments.shortest or arguments.words, arguments.words + 1, (batch,), generator=generator)
+    real = (torch.arange(arguments.words) < lengths[:, None]).to(device)
     right = torch.arange(batch, device=device)
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     on_gpu = device.type == "cuda"
@@ -129,6 +131,7 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", default=None)
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=None)
     parser.add_argument("--words", type=int, default=25)
+    parser.add_argument("--shortest", type=int, default=None, help="texts have from so many to --words words")
     parser.add_argument("--regions", type=int, default=361)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--repeats", type=int, default=5)

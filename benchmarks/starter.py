@@ -67,6 +67,29 @@ def focal(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return _beside(table, placed, MEASURES), _beside(table, untold, ["peak_on_side"])
 
 
+def asked_otherwise(folder: Path, audit: dict[str, Any]) -> Iterable[str]:
+    """Yield how much it abstains when asked otherwise, over phrases whose words name the side of what is there."""
+    columns = ["condition", "patient", "abstention", "side_named", "target_side"]
+    table = pq.read_table(folder / "instances.parquet", columns=columns).to_pydict()
+    sided = [
+        number
+        for number, (named, on) in enumerate(zip(table["side_named"], table["target_side"], strict=True))
+        if named == on in ("left", "right") and _known(table["abstention"][number])
+    ]
+    if not sided:
+        return
+    yield "\n| phrases that name their side | phrases | abstention | above one half | peak on the side now named |"
+    yield "| --- | ---: | ---: | ---: | ---: |"
+    for condition in ("none", *audit["conditions"]):
+        rows = [number for number in sided if table["condition"][number] == condition]
+        patients = [table["patient"][number] for number in rows]
+        values = np.array([table["abstention"][number] for number in rows])
+        mean, above = (_plain(bootstrap(of, clusters=patients)) for of in (values, (values > 0.5).astype(float)))
+        follows = audit["conditions"].get(condition, {}).get("follows_words")
+        named = "as they are" if condition == "none" else condition
+        yield f"| {named} | {len(rows)} | {cell(mean)} | {cell(above)} | {cell(follows)} |"
+
+
 def _known(value: float | None) -> bool:
     return value is not None and bool(np.isfinite(value))
 
@@ -115,6 +138,7 @@ def lines(folder: Path) -> Iterable[str]:
     if untold["phrases"]:
         side = untold["peak_on_side"]
         yield f"| … of focal findings | {untold['phrases']} | {cell(side['model'])} | {cell(side['prior'])} |"
+    yield from asked_otherwise(folder, audit)
     for group, label in (("finding", "finding"), ("size", "size of the target")):
         yield "\n" + header(label)
         for entry in audit["groups"][group]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 TARGET, PREDICTED, WORDS = (80, 220, 120), (255, 170, 60), (235, 235, 235)
 HEAT = np.array([(0, 0, 0), (90, 20, 110), (200, 50, 70), (250, 150, 30), (255, 250, 170)], dtype=np.float64)
 CAPTION, MARGIN = 30, 4
+FAINTEST = 0.1
+"""How strong a map is drawn, at the least, however much its model abstains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ def draw(tile: Tile, side: int = 224) -> Picture:
     grey = PIL.Image.fromarray((tile.image * 255).astype(np.uint8)).resize(shown[::-1], PIL.Image.Resampling.BILINEAR)
     colours = np.repeat(np.asarray(grey, dtype=np.float64)[:, :, None], 3, axis=2)
     if tile.heatmap is not None:
-        colours = _heated(colours, tile.heatmap.to_size(shown, keep_mass=False))
+        seen = max(FAINTEST, 1.0 - tile.heatmap.abstention)
+        colours = _heated(colours, tile.heatmap.to_size(shown, keep_mass=False), seen)
     if tile.mask is not None:
         colours[_outline(tile.mask.resized(shown).pixels)] = TARGET
     picture = PIL.Image.new("RGB", (side, side + (CAPTION if tile.caption else 0)))
@@ -88,12 +91,15 @@ def save_sheet(tiles: Iterable[Tile], path: str | Path, columns: int | None = No
     return path
 
 
-def _heated(colours: NDArray[np.float64], values: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Lay a map, scaled to its own maximum, over the picture: the hotter, the less of the picture shows."""
+def _heated(colours: NDArray[np.float64], values: NDArray[np.float32], seen: float) -> NDArray[np.float64]:
+    """Lay a map, scaled to its own maximum, over the picture: the hotter, the less of the picture shows.
+
+    ``seen`` is what is left beside the abstention: a map that is hardly meant is hardly to be seen.
+    """
     share = values.astype(np.float64) / (values.max() or 1.0)
     steps = np.linspace(0, 1, len(HEAT))
     heat = np.stack([np.interp(share, steps, HEAT[:, channel]) for channel in range(3)], axis=2)
-    weight = 0.65 * share[:, :, None]
+    weight = 0.65 * seen * share[:, :, None]
     blended: NDArray[np.float64] = (1 - weight) * colours + weight * heat
     return blended
 

@@ -10,6 +10,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from rightlung.audit import Audit, Sureness, audit
+from rightlung.audit.aggregate import HEADLINE, _adjust
 from rightlung.audit.summary import percent, sentences, span, verdict
 from rightlung.core import Heatmap, Phrase, Polarity, Study
 from rightlung.scoring.statistics import bootstrap, paired_difference
@@ -72,10 +73,27 @@ def test_small_groups_are_marked_and_many_tests_adjusted(tmp_path: Path, noisy: 
     folder = write_answers(source, tmp_path / "p", lambda *_: Heatmap(np.eye(3)), conditions=("none",))
     few = audit(folder, source, tmp_path / "out", sureness=SURE, cases=0).result["groups"]["finding"]
     assert all(group["few"] for group in few)
+    for group in few:
+        for metric in group["metrics"].values():
+            assert metric["difference"] is None or not metric["difference"]["shown"]
     for group in noisy.result["groups"]["finding"]:
         difference = group["metrics"]["average_precision"]["difference"]
         assert not group["few"]
         assert difference["p_adjusted"] >= difference["p"]
+
+
+def test_groups_of_few_patients_do_not_weaken_the_tests_of_the_others() -> None:
+    def group(few: bool, p: float) -> dict[str, Any]:
+        metrics = {name: {"difference": {"p": p, "shown": True}} for name in HEADLINE}
+        return {"few": few, "metrics": metrics}
+
+    groups = [group(False, 0.02), group(False, 0.04), *(group(True, 0.001) for _ in range(30))]
+    _adjust(groups, 0.95)
+    first, second, *others = (one["metrics"][HEADLINE[0]]["difference"] for one in groups)
+    assert first["p_adjusted"] == pytest.approx(0.04)  # twice, of two
+    assert first["shown"]
+    assert second["shown"]
+    assert not any(other["shown"] for other in others)
 
 
 def test_conditions_compare_the_same_questions(noisy: Audit, rows: list[dict[str, Any]]) -> None:

@@ -82,6 +82,9 @@ def test_an_unknown_model_and_a_missing_file_are_one_sentence(run: Run) -> None:
     assert "no-such-model" in result.stderr
     assert "Traceback" not in result.stderr
     assert run("audit", "missing.parquet", SOURCE).returncode == 2
+    alone = run("audit", "missing.parquet")
+    assert alone.returncode == 2
+    assert "missing.parquet: there is no such predictions file" in alone.stderr
 
 
 def test_an_output_that_cannot_be_written_exits_4(run: Run, written: Path) -> None:

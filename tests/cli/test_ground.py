@@ -104,7 +104,8 @@ def test_without_json_a_person_reads_where_and_whether_the_words_agree(call: Run
     result = call("ground", str(radiographs / "one.png"), "right effusion", "--model", MODEL, "--out", "found")
     assert result.returncode == 0
     assert result.stdout == ""
-    assert "peak at 0.75, 0.75 (left), but the words say right" in result.stderr
+    assert "peak at 0.75, 0.75 (left), but the words say right; abstention 0.25; 1 box: " in result.stderr
+    assert "groundings.json: 1 grounding of" in result.stderr
     assert NOT_A_MEDICAL_DEVICE in result.stderr
 
 

@@ -36,6 +36,15 @@ def test_every_command_explains_itself(run: Run, command: list[str]) -> None:
     assert "Usage:" in result.stdout
 
 
+@pytest.mark.parametrize(("given", "then"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
+def test_threads_wait_without_spinning_unless_the_user_wants_it_otherwise(given: dict[str, str], then: str) -> None:
+    code = "import os; from rightlung.cli.main import main\ntry: main()\nfinally: print(os.environ['OMP_WAIT_POLICY'])"
+    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"} | given
+    command = [sys.executable, "-c", code, "--version"]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.split()[-1] == then
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; from rightlung.cli import main; sys.argv = ['rightlung', '--help']\n"

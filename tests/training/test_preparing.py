@@ -15,10 +15,12 @@ from rightlung.models.folder import load_folder, save_model
 from rightlung.models.gloria import Gloria
 from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
+from rightlung.training import preparing
 from rightlung.training.batches import Batches
 from rightlung.training.folder import RunFolder
 from rightlung.training.preparing import keep_start
 from rightlung.training.recipe import DataEntry
+from rightlung.training.watching import Progress
 from tests.models.gloria.test_model import create
 from tests.training.recipes import small
 from tests.training.test_batches import opened
@@ -143,3 +145,19 @@ def test_a_configuration_that_does_not_go_with_the_weights_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=said):
         kept(tmp_path, start, config)
+
+
+def test_a_source_that_is_not_there_is_noticed_before_any_pool_is_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(*_: object) -> None:
+        raise AssertionError("a pool is filled")
+
+    monkeypatch.setattr(preparing, "open_studies", fill)
+    one = 'source: "phantom?count=16&seed=11", pool: 16'
+    for change in (
+        f"data.train=[{{{one}}}, {{source: 'manifest:{tmp_path}/nih.tar'}}]",
+        f"data.validation={{source: 'manifest:{tmp_path}/nih.tar', every: 4}}",
+    ):
+        with pytest.raises(InputError, match=r"nih\.tar"):
+            preparing.open_all(small(tmp_path, change), CPU, Progress())

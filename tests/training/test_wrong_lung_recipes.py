@@ -21,12 +21,11 @@ SIDED = {
     "model.config.attention.scores": "cosine",
     "model.config.attention.temperature": 10.0,
     "model.config.attention.learn_temperature": True,
-    "model.config.attention.no_attention": True,
     "model.config.image.positions": True,
     "model.config.map_of": "sentence",
     "model.config.image.options.depths": [1, 1, 2, 2],
-    "model.config.losses": ["sentence", "global", "sides", "apart", "abstain"],
-    "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0, "apart": 4.0, "abstain": 2.0},
+    "model.config.losses": ["sentence", "global", "sides", "apart"],
+    "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0, "apart": 4.0},
     f"{ENTRY}.mirrored": True,
     f"{ENTRY}.text": "abnormal-first",
 }
@@ -39,24 +38,24 @@ CHANGED: dict[str, dict[str, Any]] = {
     "one-softmax": {"model.config.attention.softmaxes": 1},
     "sided": SIDED,
     "sided-without-mirror": SIDED | {f"{ENTRY}.mirrored": False},
-    "sided-without-no-attn": SIDED
+    "sided-abstaining": SIDED
     | {
-        "model.config.attention.no_attention": False,
-        "model.config.losses": ["sentence", "global", "sides", "apart"],
-        "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0, "apart": 4.0},
+        "model.config.attention.no_attention": True,
+        "model.config.losses": ["sentence", "global", "sides", "apart", "abstain"],
+        "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0, "apart": 4.0, "abstain": 1.0},
     },
     "sided-without-positions": SIDED | {"model.config.image.positions": False},
     "sided-without-small-regions": SIDED | {"model.config.image.options.depths": [2, 2, 2, 2]},
     "sided-without-abnormal-first": SIDED | {f"{ENTRY}.text": "sentence"},
     "sided-without-sides": SIDED
     | {
-        "model.config.losses": ["sentence", "global", "apart", "abstain"],
-        "losses": {"sentence": 1.0, "global": 1.0, "apart": 4.0, "abstain": 2.0},
+        "model.config.losses": ["sentence", "global", "apart"],
+        "losses": {"sentence": 1.0, "global": 1.0, "apart": 4.0},
     },
     "sided-without-apart": SIDED
     | {
-        "model.config.losses": ["sentence", "global", "sides", "abstain"],
-        "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0, "abstain": 2.0},
+        "model.config.losses": ["sentence", "global", "sides"],
+        "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0},
     },
     "sided-without-sentence": SIDED
     | {

@@ -126,10 +126,16 @@ def _grouped(instances: Instances, grouping: str, sure: Sureness) -> list[dict[s
 
 
 def _adjust(groups: Iterable[dict[str, Any]], level: float) -> None:
-    """Adjust the tests of one table for being many (Holm): a difference is shown only if it survives that, too."""
+    """Adjust the tests of one table for being many (Holm): a difference is shown only if it survives that, too.
+
+    Groups of few patients are no tests: nothing is said to be shown of them, and they cost the others nothing.
+    """
     for metric in HEADLINE:
-        found = [group["metrics"][metric]["difference"] for group in groups if group["metrics"]]
-        found = [difference for difference in found if difference is not None]
+        given = [(group, group["metrics"][metric]["difference"]) for group in groups if group["metrics"]]
+        for group, difference in given:
+            if group["few"] and difference is not None:
+                difference["shown"] = False
+        found = [difference for group, difference in given if difference is not None and not group["few"]]
         for difference, p in zip(found, holm([one["p"] for one in found]) if found else (), strict=True):
             difference["p_adjusted"] = float(p)
             difference["shown"] = bool(difference["shown"] and p < 1 - level)

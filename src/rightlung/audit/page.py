@@ -214,8 +214,8 @@ def _groups(groups: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Marku
                 yield element("details", element("summary", f"{title}: {metric_name(metric)}"), found_table)
     yield element(
         "p",
-        f"* fewer than {FEW_PATIENTS} patients: the interval means little. Differences are shown only where they "
-        "survive Holm's adjustment for all the rows of their table.",
+        f"* fewer than {FEW_PATIENTS} patients: the interval means little, and no difference is called shown. "
+        "Elsewhere it is where it survives Holm's adjustment for all the other rows of its table.",
         class_="small",
     )
 

@@ -37,6 +37,8 @@ def run(
         if is_predictions(what):
             predictions = Path(what)
         else:
+            if source is None and what.endswith(".parquet"):
+                raise InputError(f"{what}: there is no such predictions file")
             if source is None:
                 raise InputError(f"to audit the model {what!r}, give the source of studies to ask it about as well")
             predictions, problems = _ask(what, source, out / "predictions", conditions, device, batch_size, tell)

@@ -110,11 +110,12 @@ def _picture(done: Audit, predictions: Predictions, source: Source, path: Path) 
     for row, place in zip(rows, places, strict=True):
         of_case = dict(case_tiles(row, source, heatmaps.get(place), done.prior))
         truth = of_case["true outline"]
+        other = swap_sides(row["side_named"])
         captions = {
             "true outline": row["phrase"],
-            "the model's map": f"average precision {row['average_precision']:.2f}, {_abstains(heatmaps.get(place))}",
-            "swapped": f"{_abstains(swapped.get(place))} when asked: {swap_sides(row['phrase'])}",
-            "the prior's map": f"prior, never looks: {row['prior_average_precision']:.2f}",
+            "the model's map": f"model: precision {row['average_precision']:.2f}, {_abstains(heatmaps.get(place))}",
+            "swapped": f"asked with “{other}” instead: {_abstains(swapped.get(place))}",
+            "the prior's map": f"prior, never looks: precision {row['prior_average_precision']:.2f}",
         }
         if swapped:
             of_case["swapped"] = replace(truth, heatmap=swapped.get(place))

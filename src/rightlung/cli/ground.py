@@ -323,18 +323,24 @@ def _say(session: Session, out: Path, notes: Sequence[str]) -> None:
         where = f"peak at {peak[0]:.2f}, {peak[1]:.2f} ({entry['side_of_peak']})" if peak else "no peak"
         verdict = {True: "", False: f", but the words say {entry['side_said']}", None: ""}[entry["side_agrees"]]
         say(f"{entry['image']}: {_cut(entry['phrase'])}")
-        say(
-            f"  {where}{verdict}; {len(entry['boxes'])} boxes, abstention {entry['abstention']:.2f}: {entry['overlay']}"
-        )
+        if entry["abstention"] >= 0.5:
+            where, verdict = f"seen nowhere, most likely (abstention {entry['abstention']:.2f}); else {where}", ""
+        else:
+            verdict += f"; abstention {entry['abstention']:.2f}"
+        say(f"  {where}{verdict}; {_counted(len(entry['boxes']), 'box', 'boxes')}: {entry['overlay']}")
         if (warning := _warning(entry)) is not None:
             say(f"  {warning}")
     if len(session.entries) > _SHOWN:
         say(f"… and {len(session.entries) - _SHOWN:,} more")
-    say(f"{out / RESULT}: {len(session.entries):,} groundings of {session.model_name}")
+    say(f"{out / RESULT}: {_counted(len(session.entries), 'grounding', 'groundings')} of {session.model_name}")
     for note in notes:
         say(f"note: {note}")
     say_problems(session.problems, "images, studies or phrases left out")
     say(f"\n{NOT_A_MEDICAL_DEVICE}")
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"
 
 
 def _warning(entry: dict[str, Any]) -> str | None:

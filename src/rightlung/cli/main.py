@@ -365,6 +365,8 @@ def train(
 
 def main() -> None:
     """Run the program: every error that a user can cause becomes one sentence and a documented exit code."""
+    # PyTorch, not loaded yet, lets its threads wait spinning: on a busy machine that takes many times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     sys.exit(_run())
 
 

@@ -75,7 +75,13 @@ def launched(recipe: Recipe, machine: Machine) -> Any:
 
 
 def open_all(recipe: Recipe, device: torch.device, shown: Progress) -> Entries:
-    """Open every source of the recipe's training data. What is left out of them is said at once."""
+    """Open every source of the recipe's training data. What is left out of them is said at once.
+
+    All are looked at before the first pool is filled: that one is not there should not take minutes to learn.
+    """
+    judged = recipe.data.validation
+    for source in (*(entry.source for entry in recipe.data.train), *([] if judged is None else [judged.source])):
+        open_source(source)
     return [
         (entry, _open(entry, recipe, device, shown, f"data.train[{number}]"))
         for number, entry in enumerate(recipe.data.train)

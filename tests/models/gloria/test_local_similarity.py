@@ -124,3 +124,23 @@ def test_every_pair_is_in_one_block_and_short_texts_are_not_worked_off_at_the_le
         assert held <= at_once or (at_once == 1 and held == words.stop * 9)
     assert seen.eq(1).all()
     assert worked.tolist() == ([24] * 6 if at_once == 1 << 20 else lengths if at_once == 1 else [1, 3, 3, 3, 3, 24])
+
+
+@pytest.mark.parametrize("softmaxes", [1, 2])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_regions_that_cancel_leave_a_similarity_within_its_bounds(softmaxes: int, kind: torch.dtype) -> None:
+    """Attention is nearly even and the regions' mean is zero, so that the context is all rounding."""
+    generator = torch.Generator().manual_seed(0)
+    words = (1e-6 * torch.randn(3, 4, 16, generator=generator)).to(kind).requires_grad_()
+    half = torch.randn(2, 40, 16, generator=generator)
+    regions = torch.cat([half, -half], dim=1).to(kind).requires_grad_()
+    real = torch.ones(3, 4, dtype=torch.bool)
+    rule = AttentionRule(softmaxes, 4.0)  # type: ignore[arg-type]
+    similarity = local_similarity(words, real, regions, rule, 5.0)
+    bound = 5.0 + torch.log(torch.tensor(4.0))  # four words, each with a cosine of at most one
+    assert float(similarity.detach().abs().max()) <= float(bound) + 1e-4
+    similarity.sum().backward()  # type: ignore[no-untyped-call]
+    assert words.grad is not None
+    assert regions.grad is not None
+    assert words.grad.isfinite().all()
+    assert regions.grad.isfinite().all()

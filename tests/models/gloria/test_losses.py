@@ -259,6 +259,7 @@ def test_the_images_of_texts_without_a_side_are_not_learned_from_by_sides() -> N
 
 
 def test_learning_sides_makes_the_right_side_fit_better() -> None:
+    torch.manual_seed(0)  # of dropout
     model = sides().train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     history = []
@@ -314,10 +315,11 @@ def test_the_loss_of_attending_apart_is_that_of_the_maps_and_learns_to_move_them
         )
         expected = float(apart_loss(asked, exchanged).sum()) / len(OF)
         assert float(model(given)["apart"]) == pytest.approx(expected, abs=1e-5)
+    torch.manual_seed(0)  # of dropout
     model.train()
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     history = []
-    for _ in range(20):
+    for _ in range(40):
         loss = model(given)["apart"]
         optimiser.zero_grad()
         loss.backward()

@@ -97,8 +97,9 @@ time.sleep(0.4)
 open(sys.argv[1], "w").write(str(len(asked)))
 """
 DRIVER = """
-import sys
+import signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs in its background ignore it
 from rightlung.reproduce.wrong_lung.processes import Task, in_processes
 home = Path(sys.argv[1])
 tasks = [Task(name, name, [sys.executable, str(home / "child.py"), str(home / name)]) for name in ("a", "b", "c")]
@@ -119,6 +120,9 @@ def test_ctrl_c_reaches_every_process_once_and_leaves_none(tmp_path: Path, whom:
             assert process.poll() is None
         number = getattr(signal, kind)
         (os.killpg if whom == "group" else os.kill)(process.pid, number)
-        assert process.wait(timeout=30) == 130
+        try:
+            assert process.wait(timeout=30) == 130
+        finally:
+            process.kill()
     assert [(tmp_path / name).read_text() for name in "ab"] == ["1", "1"]  # the driver has waited for both
     assert not (tmp_path / "c.ready").exists()

@@ -190,11 +190,15 @@ def _attend_block(
 def _cosines(
     scores: Tensor, attention: Tensor, lengthened: Tensor, norms: Tensor
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Cosine of word and context (q, i), and what it is made of: their product, the context's length, the word's."""
+    """Cosine of word and context (q, i), and what it is made of: their product, the context's length, the word's.
+
+    Where regions cancel, rounding can leave less of the length than the product shows it to have: then it is that, and
+    the cosine 1 or -1.
+    """
     along = (attention * scores).sum(-1)
-    length = (attention * lengthened.float()).sum(-1).clamp_min(1e-16).sqrt()
     own = norms.reshape(-1, 1)
-    return along / (length * own), along, length, own
+    length = (attention * lengthened.float()).sum(-1).clamp_min(1e-16).sqrt()
+    return (along / (length * own)).clamp(-1.0, 1.0), along, length, own
 
 
 def _forward_block(
@@ -242,6 +246,7 @@ def _backward_block(
 
     logits = (word_temperature * cosine).reshape(count, most, images).masked_fill(~real[..., None], -math.inf)
     of_cosine = (gradient[:, None] * word_temperature * logits.softmax(dim=1)).reshape(count * most, images)
+    of_cosine = of_cosine * (cosine.abs() < 1)  # where it was held back it does not move
     of_along = of_cosine / (length * own)
     of_square = -0.5 * of_cosine * along / (length**3 * own)  # of the squared length
     of_norms = (-of_cosine * cosine / own).sum(1).reshape(count, most)
