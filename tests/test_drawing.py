@@ -57,6 +57,16 @@ def test_a_hot_corner_of_the_map_reddens_that_corner_of_the_picture() -> None:
     assert warmth[20, 22] == 0
 
 
+def test_a_map_fades_with_the_abstention_and_never_quite() -> None:
+    def warmth(abstention: float) -> int:
+        heatmap = Heatmap([[0, 0], [0, 1]], abstention=abstention)
+        pixel = np.asarray(draw(Tile(GREY, heatmap=heatmap), 80)).astype(int)[75, 58]
+        return int(pixel[0] - pixel[2])
+
+    assert warmth(0.5) == pytest.approx(warmth(0.0) / 2, abs=2)
+    assert 0 < warmth(1.0) == warmth(0.9) < warmth(0.5)
+
+
 def test_a_map_without_mass_leaves_the_picture_grey() -> None:
     picture = np.asarray(draw(Tile(GREY, heatmap=Heatmap([[0.0]])), 80)).astype(int)
     assert (picture[20:, :, 0] == picture[20:, :, 2]).all()

@@ -109,6 +109,14 @@ def test_without_json_a_person_reads_where_and_whether_the_words_agree(call: Run
     assert NOT_A_MEDICAL_DEVICE in result.stderr
 
 
+def test_a_person_reads_that_something_is_most_likely_not_seen_at_all(call: Run, radiographs: Path) -> None:
+    doubting = "tests.predictions.grounders:Doubting"
+    result = call("ground", str(radiographs / "one.png"), "right effusion", "--model", doubting, "--out", "found")
+    assert result.returncode == 0
+    assert "seen nowhere, most likely (abstention 0.75); else peak at 0.75, 0.75 (left); 1 box: " in result.stderr
+    assert "the words say" not in result.stderr
+
+
 @pytest.mark.parametrize(
     "phrase", ["x" * 10_000, "Плевральный выпот слева", "左侧胸腔积液", "../../../etc/passwd", "a\nb\x1b[31m"]
 )

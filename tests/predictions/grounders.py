@@ -36,6 +36,15 @@ class Painter:
         return Similarities(whole, whole / np.float32(2))
 
 
+class Doubting(Painter):
+    """Paints the same and means hardly any of it."""
+
+    @staticmethod
+    def heatmap(image: Image, text: str) -> Heatmap:
+        painted = Painter.heatmap(image, text)
+        return Heatmap(painted.values, painted.extent, abstention=0.75)
+
+
 class Interrupted(Painter):
     """Presses Ctrl-C in the middle of its fifth call."""
 

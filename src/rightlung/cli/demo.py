@@ -113,9 +113,9 @@ def _picture(done: Audit, predictions: Predictions, source: Source, path: Path) 
         other = swap_sides(row["side_named"])
         captions = {
             "true outline": row["phrase"],
-            "the model's map": f"model: precision {row['average_precision']:.2f}, {_abstains(heatmaps.get(place))}",
-            "swapped": f"asked with “{other}” instead: {_abstains(swapped.get(place))}",
-            "the prior's map": f"prior, never looks: precision {row['prior_average_precision']:.2f}",
+            "the model's map": f"model: AP {row['average_precision']:.2f}, {_abstains(heatmaps.get(place))}",
+            "swapped": f"asked for “{other}”: {_abstains(swapped.get(place))}",
+            "the prior's map": f"prior, never looks: AP {row['prior_average_precision']:.2f}",
         }
         if swapped:
             of_case["swapped"] = replace(truth, heatmap=swapped.get(place))
