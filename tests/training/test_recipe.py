@@ -123,6 +123,16 @@ def test_a_recipe_can_be_derived_from_a_shipped_one(tmp_path: Path) -> None:
     assert differing_fields(read_recipe("wrong-lung-retrained"), read_recipe(path)) == ["seed"]
 
 
+def test_a_recipe_can_be_derived_from_a_derived_one(tmp_path: Path) -> None:
+    middle = derived(tmp_path, "base: small.yaml\nchanges: ['seed=4', 'data.train[0].texts=2']\n")
+    middle.rename(tmp_path / "middle.yaml")
+    path = derived(tmp_path, "base: middle.yaml\nchanges: ['seed=5']\n")
+    assert read_recipe(path) == small(tmp_path, "seed=5", "data.train[0].texts=2")
+    (tmp_path / "middle.yaml").write_text("base: derived.yaml\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"middle\.yaml: base derived\.yaml leads back to derived\.yaml"):
+        read_recipe(path)
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -130,8 +140,7 @@ def test_a_recipe_can_be_derived_from_a_shipped_one(tmp_path: Path) -> None:
         ("base: small.yaml\nchanges: {seed: 4}\n", "base must name a recipe, and changes be a list of field=value"),
         ("base: small.yaml\nchanges: [1]\n", "base must name a recipe, and changes be a list"),
         ("base: [small.yaml]\n", "base must name a recipe"),
-        ("base: derived.yaml\n", r"derived\.yaml is itself derived from another recipe; name that one"),
-        ("base: wrong-lung-sided\n", "is itself derived from another recipe"),
+        ("base: derived.yaml\n", r"base derived\.yaml leads back to derived\.yaml"),
         ("base: none.yaml\n", r"recipe none\.yaml is not there"),
         ("base: wrong-lung-retrain\n", "unknown recipe 'wrong-lung-retrain'; did you mean 'wrong-lung-retrained'"),
         ('base: "a\\0b"\n', "unknown recipe"),

@@ -17,10 +17,10 @@ from rightlung.training.recipe import Recipe, differing_fields, read_recipe, shi
 BASE = "wrong-lung-retrained"
 ENTRY = "data.train[0]"
 SIDED = {
+    "model.config.attention.softmaxes": 1,
     "model.config.attention.scores": "cosine",
     "model.config.attention.temperature": 10.0,
     "model.config.attention.learn_temperature": True,
-    "model.config.attention.no_attention": True,
     "model.config.image.positions": True,
     "model.config.map_of": "sentence",
     "model.config.image.options.depths": [1, 1, 2, 2],
@@ -35,10 +35,15 @@ CHANGED: dict[str, dict[str, Any]] = {
     "word-masking": {f"{ENTRY}.masked_words": 0.3},
     "no-attn": {"model.config.attention.no_attention": True},
     "rand-sents": {f"{ENTRY}.text_of": "another"},
-    "two-softmaxes": {"model.config.attention.softmaxes": 2},
+    "one-softmax": {"model.config.attention.softmaxes": 1},
     "sided": SIDED,
     "sided-without-mirror": SIDED | {f"{ENTRY}.mirrored": False},
-    "sided-without-no-attn": SIDED | {"model.config.attention.no_attention": False},
+    "sided-abstaining": SIDED
+    | {
+        "model.config.attention.no_attention": True,
+        "model.config.losses": ["sentence", "global", "sides", "apart", "abstain"],
+        "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0, "apart": 4.0, "abstain": 1.0},
+    },
     "sided-without-positions": SIDED | {"model.config.image.positions": False},
     "sided-without-small-regions": SIDED | {"model.config.image.options.depths": [2, 2, 2, 2]},
     "sided-without-abnormal-first": SIDED | {f"{ENTRY}.text": "sentence"},

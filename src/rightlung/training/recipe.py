@@ -263,8 +263,11 @@ def read_recipe(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe
         raise InputError(f"{path}: {error}") from None
 
 
-def _derived(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recipe that a file describes as another one (``base``) with ``changes``, a list of field=value."""
+def _derived(path: Path, given: Mapping[str, Any], above: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Return the recipe that a file describes as another one (``base``) with ``changes``, a list of field=value.
+
+    The base may be derived, too; ``above`` are those that are derived from this one.
+    """
     for name in given:
         if name not in ("base", "changes"):
             raise InputError(f"{path}: beside base there may only be changes, a list of field=value; got {name!r}")
@@ -274,8 +277,10 @@ def _derived(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     beside = path.parent / base
     try:
         of, table = _read_table(str(beside) if _is_file(beside) else base)
+        if of.resolve() in (path.resolve(), *above):
+            raise InputError(f"base {base} leads back to {of.name}, which is derived from this one")
         if "base" in table:
-            raise InputError(f"{of} is itself derived from another recipe; name that one")
+            table = _derived(of, table, (path.resolve(), *above))
         for change in changes:
             _set(table, change, "changes:")
     except InputError as error:

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from rightlung.core import InputError
 from rightlung.models.base import TrainingBatch
 from rightlung.models.gloria import Gloria
-from rightlung.models.gloria.losses import Pairs, apart_loss, contrastive_loss, sentence_similarity
+from rightlung.models.gloria.losses import Pairs, abstain_loss, apart_loss, contrastive_loss, sentence_similarity
 from rightlung.models.gloria.model import _contrary, _pairs
 from tests.models.gloria.plain import looped_similarity
 from tests.models.gloria.test_model import create, picture
@@ -151,8 +152,10 @@ def tables(model: Gloria, given: TrainingBatch, texts: Sequence[str]) -> dict[st
     words = torch.nn.functional.normalize(read.words, dim=-1)
     sentences = torch.nn.functional.normalize(read.whole, dim=-1)
     whole = torch.stack([torch.cosine_similarity(image[None], read.whole) for image in images.whole])
-    soft = torch.tensor([[float((8.0 * regions[image] @ sentence).exp().mean().log()) / 8.0 for sentence in sentences]
-                         for image in range(4)])  # fmt: skip
+    soft = torch.tensor([  # a sentence fits places; that it fits nothing is no likeness
+        [float((8.0 * regions[image, 1:] @ sentence).exp().mean().log()) / 8.0 for sentence in sentences]
+        for image in range(4)
+    ])  # fmt: skip
     return {
         "local": 10 * looped_similarity(words, read.real, regions, 1, 8.0, 5.0).T,
         "global": 10 * whole,
@@ -325,6 +328,41 @@ def test_the_loss_of_attending_apart_is_that_of_the_maps_and_learns_to_move_them
     assert history[-1] < 0.8 * history[0]
 
 
+def test_a_text_pays_for_attending_to_nothing_and_its_contrary_for_attending_to_something() -> None:
+    own, other = torch.tensor([[0.2, 0.5, 0.3]]).log(), torch.tensor([[0.1, 0.6, 0.3]]).log()
+    assert abstain_loss(own, other).tolist() == pytest.approx([-math.log(0.8) - math.log(0.1)], abs=1e-6)
+
+
+@pytest.mark.parametrize("map_of", ["sentence", "words"])
+def test_a_model_learns_to_abstain_from_the_wrong_side(map_of: str) -> None:
+    model = sides(losses=["abstain"], map_of=map_of)
+    sided = [number for number in range(len(OF)) if EXCHANGED[number] is not None]
+    images = [batch().images[OF[number], 0].numpy() for number in sided]
+
+    def abstentions(texts: list[str]) -> list[float]:
+        return [answer.abstention for answer in model.ground(images, texts)]
+
+    asked, exchanged = [TEXTS[number] for number in sided], [str(EXCHANGED[number]) for number in sided]
+    paid = [
+        -math.log(1 - own) - math.log(other)
+        for own, other in zip(abstentions(asked), abstentions(exchanged), strict=True)
+    ]
+    with torch.no_grad():
+        assert float(model.eval()(batch())["abstain"]) == pytest.approx(sum(paid) / len(OF), abs=1e-4)
+    optimiser = torch.optim.AdamW(model.train().parameters(), lr=3e-3)
+    for _ in range(40):
+        loss = model(batch())["abstain"]
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    assert min(abstentions(exchanged)) > max(abstentions(asked))
+
+
+def test_abstaining_needs_something_to_abstain_with() -> None:
+    with pytest.raises(InputError, match=r"'abstain' needs attention\.no_attention"):
+        sides(losses=["abstain"], attention={"no_attention": False})
+
+
 def test_pairs_number_the_texts_of_a_batch_as_they_come_where_nothing_is_said() -> None:
     given = TrainingBatch(torch.zeros(3, 1, 8, 8), ["a", "b", "a"])
     pairs = _pairs(given, None, ignores_same=True)
@@ -344,6 +382,6 @@ def test_the_local_similarity_of_a_sentence_map_is_the_soft_maximum() -> None:
         sentences = torch.nn.functional.normalize(model.encode_texts(texts).whole, dim=-1)
     for image in range(2):
         for text in range(3):
-            scores = regions[image] @ sentences[text]
+            scores = regions[image, 1:] @ sentences[text]
             assert found[image, text] == pytest.approx(float((8 * scores).exp().mean().log()) / 8, abs=1e-5)
     assert np.abs(found).max() <= 1.0 + 1e-5

@@ -178,7 +178,7 @@ def test_without_the_grid_entropy_cannot_be_told(tmp_path: Path) -> None:
 
 
 def test_a_second_softmax_flattens(tmp_path: Path) -> None:
-    models = {"retrained": {"entropy": 5.0}, "retrained-two-softmaxes": {"entropy": 5.8}}
+    models = {"retrained": {"entropy": 5.8}, "retrained-one-softmax": {"entropy": 5.0}}
     assert judged(make(tmp_path, models))["two-softmaxes"].judgements["regions"].verdict == "holds"
 
 

@@ -245,7 +245,7 @@ def test_labels_are_told_in_figures(out: Path, page: str, markdown: str) -> None
 
     results = read_results(out)
     left_out = {"uniter", "mine", "given", "prior"}
-    models = [m for m in results.rows if m.slug not in left_out and not m.slug.startswith("sided-without")]
+    models = [m for m in results.rows if m.slug not in left_out and not m.slug.startswith("sided-")]
     assert len(models) == 10
     exact = np.array([results.score(model.slug, "auroc", "exact") for model in models])
     regions = np.where(np.isnan(exact), np.nan, [results.score(model.slug, "auroc") for model in models])

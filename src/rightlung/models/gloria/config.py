@@ -10,7 +10,7 @@ from rightlung.core.errors import InputError
 from rightlung.core.settings import read_settings
 from rightlung.models.encoders import ImageEncoderConfig, TextEncoderConfig
 
-LossName = Literal["local", "global", "sentence", "sides", "apart", "supervised"]
+LossName = Literal["local", "global", "sentence", "sides", "apart", "abstain", "supervised"]
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class GloriaConfig:
     weights are the recipe's: ``local`` and ``global`` are GLoRIA's; ``sentence`` compares a sentence, as if it were one
     word, with the region that fits it best (a soft maximum), so that what is compared is what the map shows; ``sides``
     compares it, in its own image alone, with the same sentence whose side is exchanged ("left" for "right"), for
-    sentences that name one side, and ``apart`` wants their attentions apart; ``supervised`` compares attention with
-    masks. ``contrary`` makes of a text with its side exchanged a wrong text of its image in every loss that learns from
-    pairs, among all the others. None of these looks at an exchanged text that the batch has among the image's own.
-    ``duplicates`` says what a text is to an image that has the very same text beside it: a ``negative`` (both papers),
-    or one to ``ignore``. ``supervision`` compares
-    attention with masks: ``spread`` wants it even over the target (cross-entropy), ``inside`` only wants it somewhere
-    in it (minus the logarithm of the sum, as the few-shot variant of "That's the Wrong Lung!" is coded).
+    sentences that name one side, ``apart`` wants their attentions apart, and ``abstain`` wants the exchanged one's on
+    nothing, and its own anywhere else; ``supervised`` compares attention with masks. ``contrary`` makes of a text with
+    its side exchanged a wrong text of its image in every loss that learns from pairs, among all the others. None of
+    these looks at an exchanged text that the batch has among the image's own. ``duplicates`` says what a text is to an
+    image that has the very same text beside it: a ``negative`` (both papers), or one to ``ignore``. ``supervision``
+    compares attention with masks: ``spread`` wants it even over the target (cross-entropy), ``inside`` only wants it
+    somewhere in it (minus the logarithm of the sum, as the few-shot variant of "That's the Wrong Lung!" is coded).
     ``compiled`` is for speed on a GPU and changes nothing else. ``storage`` is the precision in which matrices are
     saved; vectors stay as they are.
     """
@@ -81,6 +81,10 @@ class GloriaConfig:
             )
         if not self.losses:
             raise InputError("losses must name at least one loss")
+        if "abstain" in self.losses and not self.attention.no_attention:
+            raise InputError(
+                "the loss 'abstain' needs attention.no_attention: without it there is nothing to attend to"
+            )
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any], where: str = "") -> GloriaConfig:

@@ -91,6 +91,14 @@ def apart_loss(attention: Tensor, contrary: Tensor, margin: float = 1.0) -> Tens
     return softplus((own * (other + math.log(other.shape[-1]))).sum(-1) + margin)
 
 
+def abstain_loss(attention: Tensor, contrary: Tensor) -> Tensor:
+    """What it costs, (p,), that a text attends to nothing and its contrary to something.
+
+    From the logarithms of both attentions (p, 1 + r), the first of each that on nothing.
+    """
+    return -torch.logsumexp(attention[:, 1:].float(), dim=-1) - contrary[:, 0].float()
+
+
 def supervised_loss(
     attention: Tensor,
     masks: Tensor,

@@ -32,6 +32,7 @@ from rightlung.models.gloria.attention import AttentionRule, attend, local_simil
 from rightlung.models.gloria.config import GloriaConfig
 from rightlung.models.gloria.losses import (
     Pairs,
+    abstain_loss,
     apart_loss,
     contrastive_loss,
     global_logits,
@@ -107,6 +108,10 @@ class Gloria(StoredModel):
             flat = torch.cat([self.nothing.to(flat.dtype).expand(len(flat), 1, -1), flat], dim=1)
         return normalize(flat, dim=-1) if self.config.attention.scores == "cosine" else flat
 
+    def _cells(self, regions: Tensor) -> Tensor:
+        """Return regions (n, [1 +] r, d) without the No-Attn vector: what a sentence can fit."""
+        return regions if self.nothing is None else regions[:, 1:]
+
     def word_vectors(self, words: Tensor) -> Tensor:
         """Return words (n, w, d) as attention compares them."""
         return normalize(words, dim=-1) if self.config.attention.scores == "cosine" else words
@@ -134,7 +139,7 @@ class Gloria(StoredModel):
             )
         names = self.config.losses
         images: ImageEmbeddings = self.image_encoder(batch.images)
-        contrary = _contrary(batch) if self.config.contrary or {"sides", "apart"} & set(names) else None
+        contrary = _contrary(batch) if self.config.contrary or {"sides", "apart", "abstain"} & set(names) else None
         asked = [*batch.texts, *(contrary.texts if contrary is not None else ()), *batch.phrases]
         everything = self.encode_texts(asked)
         count = len(batch.texts)
@@ -153,12 +158,11 @@ class Gloria(StoredModel):
                 losses[name] = self._supervised(regions, everything, len(asked) - len(batch.phrases), batch)
                 continue
             assert pairs is not None
-            if name in ("sides", "apart"):
+            if name in ("sides", "apart", "abstain"):
                 assert regions is not None
                 assert contrary is not None
                 assert others is not None
-                compared = self._sides if name == "sides" else self._apart
-                losses[name] = compared(regions, texts, batch.paired, contrary, others)
+                losses[name] = self._beside_contrary(name, regions, texts, batch.paired, contrary, others)
                 continue
             compare = {"global": self._global_logits, "local": self._local_logits, "sentence": self._sentence_logits}
             own_images, own_texts = compare[name](images, regions, texts, gather)
@@ -189,37 +193,39 @@ class Gloria(StoredModel):
         self, images: ImageEmbeddings, regions: Tensor | None, texts: TextEmbeddings, gather: Gather | None
     ) -> tuple[Tensor, Tensor]:
         assert regions is not None
-        sentences, scale = self.word_vectors(texts.whole), self.config.local_temperature
+        regions, sentences, scale = self._cells(regions), self.word_vectors(texts.whole), self.config.local_temperature
         if gather is None:
             logits = scale * sentence_similarity(sentences, regions, self.rule.temperature)
             return logits.T, logits
         own_images = sentence_similarity(gather(sentences), regions, self.rule.temperature).T
         return scale * own_images, scale * sentence_similarity(sentences, gather(regions), self.rule.temperature)
 
-    def _sides(
-        self, regions: Tensor, texts: TextEmbeddings, of: Tensor, contrary: _Contrary, others: TextEmbeddings
+    def _beside_contrary(
+        self, name: str, regions: Tensor, texts: TextEmbeddings, of: Tensor, contrary: _Contrary, others: TextEmbeddings
     ) -> Tensor:
-        """How much better a text fits its image with its sides exchanged: summed over texts that name one, over all."""
-        if not contrary.of:
-            return regions.sum() * 0.0
-        own = torch.tensor(contrary.of, device=self.device)
-        chosen, temperature = regions[of[own]], self.rule.temperature
-        both = [
-            paired_similarity(self.word_vectors(whole), chosen, temperature)
-            for whole in (texts.whole[own], others.whole)
-        ]
-        return softplus(self.config.local_temperature * (both[1] - both[0])).sum() / len(of)
+        """Compare texts that name a side with the same, side exchanged, in their own images; summed, over all texts.
 
-    def _apart(
-        self, regions: Tensor, texts: TextEmbeddings, of: Tensor, contrary: _Contrary, others: TextEmbeddings
-    ) -> Tensor:
-        """How much a text attends to the same cells with its sides exchanged: summed over such texts, over all."""
+        ``sides``: how much better the exchanged one fits; ``apart``: how much it attends to the same cells;
+        ``abstain``: how much it attends to something, and the text itself to nothing.
+        """
         if not contrary.of:
             return regions.sum() * 0.0
         own = torch.tensor(contrary.of, device=self.device)
-        first = 0 if self.nothing is None else 1  # attending to nothing is no place
-        asked, exchanged = (self.log_attention(given, regions, of[own])[:, first:] for given in (texts[own], others))
-        return apart_loss(asked, exchanged).sum() / len(of)
+        both = texts[own], others
+        if name == "sides":
+            cells = self._cells(regions)[of[own]]
+            fits, exchanged = (
+                paired_similarity(self.word_vectors(part.whole), cells, self.rule.temperature) for part in both
+            )
+            found = softplus(self.config.local_temperature * (exchanged - fits))
+        else:
+            attention, exchanged = (self.log_attention(part, regions, of[own]) for part in both)
+            if name == "abstain":
+                found = abstain_loss(attention, exchanged)
+            else:
+                first = 0 if self.nothing is None else 1  # attending to nothing is no place
+                found = apart_loss(attention[:, first:], exchanged[:, first:])
+        return found.sum() / len(of)
 
     def _local_logits(
         self, images: ImageEmbeddings, regions: Tensor | None, texts: TextEmbeddings, gather: Gather | None
@@ -357,7 +363,7 @@ class Gloria(StoredModel):
 
     def _mean_local(self, texts: TextEmbeddings, regions: Tensor) -> Tensor:
         if self.config.map_of == "sentence":
-            return sentence_similarity(self.word_vectors(texts.whole), regions, self.rule.temperature)
+            return sentence_similarity(self.word_vectors(texts.whole), self._cells(regions), self.rule.temperature)
         temperature = self.config.word_temperature
         summed = local_similarity(self.word_vectors(texts.words), texts.real, regions, self.rule, temperature)
         return (summed - texts.real.sum(1, keepdim=True).float().log()) / temperature

@@ -328,10 +328,10 @@ def cells(view: View, variant: str) -> int | None:
 
 
 def near_uniform(view: View, target: str) -> Judgement:
-    """Judge whether the entropy is near ln(cells): of the released code's two softmaxes, else of Retrained."""
-    variants = [variant for variant in ("retrained-two-softmaxes", "retrained") if view.has(variant)]
-    if not variants:
-        return Judgement(UNKNOWN, remark="Not measured: retrained.")
+    """Judge whether the entropy of Retrained is near ln(cells); with one softmax it is said beside."""
+    if (absent := missing(view, "retrained")) is not None:
+        return absent
+    variants = [variant for variant in ("retrained", "retrained-one-softmax") if view.has(variant)]
     shares = {variant: _entropy_share(view, variant) for variant in variants}
     known = {variant: found for variant, found in shares.items() if found is not None}
     if variants[0] not in known:
@@ -342,7 +342,7 @@ def near_uniform(view: View, target: str) -> Judgement:
     )
     remark = f"Near is taken as above {100 * NEAR_UNIFORM:.0f} % of the ceiling."
     if len(known) > 1:
-        beside = Evidence(view.name("retrained"), known["retrained"], UNKNOWN, "percent")
+        beside = Evidence(view.name(variants[1]), known[variants[1]], UNKNOWN, "percent")
         remark += f" With one softmax: {beside.said}."
     return together([first], remark)
 
@@ -354,10 +354,10 @@ def _entropy_share(view: View, variant: str) -> Estimate | None:
 
 def two_softmaxes(view: View, target: str) -> Judgement:
     """Judge whether a second softmax raises the entropy of the maps."""
-    if (absent := missing(view, "retrained", "retrained-two-softmaxes")) is not None:
+    if (absent := missing(view, "retrained", "retrained-one-softmax")) is not None:
         return absent
-    found = view.difference(view.answer("retrained-two-softmaxes", "entropy"), view.answer("retrained", "entropy"))
-    label = f"entropy of {view.name('retrained-two-softmaxes')} minus {view.name('retrained')}"
+    found = view.difference(view.answer("retrained", "entropy"), view.answer("retrained-one-softmax", "entropy"))
+    label = f"entropy of {view.name('retrained')} minus {view.name('retrained-one-softmax')}"
     return together([Evidence(label, found, side(found, above=0.0), "nats")])
 
 

@@ -82,7 +82,7 @@ def paper_tables(measured: Measured) -> Iterator[Table]:
                 for name in ("auroc", "average_precision", "pointing")
             ),
         ],
-        notes=[RELEASED_CODE] if results.model("retrained-two-softmaxes") is not None else [],
+        notes=[RELEASED_CODE] if results.model("retrained-one-softmax") is not None else [],
     )  # fmt: skip
     for name, subsets in (("t4", SUBSETS[:2]), ("t9", SUBSETS[2:])):
         yield make(
