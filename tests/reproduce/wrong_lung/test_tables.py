@@ -13,7 +13,15 @@ from rightlung.reproduce.wrong_lung.reading import read_results
 from rightlung.reproduce.wrong_lung.results import PERTURBATIONS
 from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Measured, Table
 from rightlung.scoring.statistics import bootstrap
-from tests.reproduce.wrong_lung.folders import Row, instance_rows, plain_model, write_instances
+from tests.reproduce.wrong_lung.folders import (
+    Row,
+    answer_rows,
+    instance_rows,
+    plain_model,
+    score_rows,
+    write_instances,
+    write_model,
+)
 
 CURVE = [[0, 4.0, None], [100, 2.0, 0.3], [200, float("nan"), 0.4], [300, 1.0, 0.5]]
 
@@ -211,3 +219,29 @@ def test_a_finding_of_few_patients_is_not_shown(tmp_path: Path) -> None:
     labels = [row[0].text for row in made["findings-pointing"].rows]
     assert [label.split(" (")[0] for label in labels] == ["consolidation", "pleural effusion"]
     assert "1 rarer findings are not shown." in made["findings-pointing"].notes
+
+
+def test_attention_on_nothing_rises_where_the_words_are_made_wrong(tmp_path: Path) -> None:
+    found = instance_rows(60)
+    write_instances(tmp_path, found)
+    share = {"none": 0.25, "swap-sides": 0.75, "synthetic": 0.5, "synthetic-swapped": 0.625}
+
+    def answers(condition: str, instance: int) -> dict[str, float]:
+        return {"abstention": share.get(condition, 0.25) + (0.125 if found[instance]["abnormal"] else 0.0)}
+
+    def never(condition: str, instance: int) -> dict[str, float]:
+        return {"abstention": 0.0}
+
+    scores = score_rows(found, lambda *_: 0.5)
+    write_model(tmp_path, "no-attn", scores, answer_rows(found, answers))
+    write_model(tmp_path, "retrained", scores, answer_rows(found, never))
+    results = read_results(tmp_path)
+    made = {table.name: table for table in own_tables(Measured(results, Estimator(results.instances.clusters)))}
+    table = made["no-attn-scores"]
+    line = dict(zip([heading.text for heading in table.header], table.rows[0], strict=True))
+    assert [row[0].text for row in table.rows] == ["+no-attn"]  # the other never attends to nothing
+    assert (line["Abnormal"].text, line["not Abnormal"].text) == ("37.5", "25.0")
+    assert line["Swap Left Right, One Lung"].text == "+50.0"
+    assert line["Random Sentences, Abnormal"].text == "+0.0"
+    assert line["Synth w/ Swapped Conditions, Abnormal"].text == "+12.5"  # from the synthetic sentence
+    assert not any("BBoxes" in name or "Shuffle" in name for name in line)  # targets are no part of what is asked

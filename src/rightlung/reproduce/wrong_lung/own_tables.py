@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rightlung.audit.summary import metric_name
-from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, Floats, Model, Results
+from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, Flags, Floats, Model, Perturbation, Results
 from rightlung.reproduce.wrong_lung.tables import (
     NOT_COMPARABLE,
     SUBSET_TITLES,
@@ -75,6 +75,8 @@ def own_tables(measured: Measured) -> Iterator[Table]:
             )
         ],
     )  # fmt: skip
+    if (nothing := _on_nothing(measured)) is not None:
+        yield nothing
     for measure, target in (("auroc", "regions"), ("pointing", "exact")):
         found = _by_finding(measured, measure, target)
         if found is not None:
@@ -108,6 +110,40 @@ def _beside(
         for row, line, found in zip(rows, lines, differences, strict=True):
             line.append(Cell("–") if row.model == slug else cell(found, signed=True))
     return Table(name, title, caption, tuple(header), tuple(map(tuple, lines)), made.notes, folded)
+
+
+def _on_nothing(measured: Measured) -> Table | None:
+    """Make the table of No-Attn scores; ``None`` where no model ever attends to nothing."""
+    results = measured.results
+    able = [model for model in results.rows if np.nansum(results.answer(model.slug, "abstention")) > 0]
+    if not able:
+        return None
+    abnormal = results.instances.flags["abnormal"]
+
+    def score(inside: Flags, row: Row) -> Floats:
+        return results.within(results.answer(row.model, "abstention"), inside)
+
+    def change(perturbation: Perturbation, row: Row) -> Floats:
+        condition = perturbation.condition or perturbation.plain
+        perturbed = results.answer(row.model, "abstention", condition)
+        inside = results.instances.changed(condition) & results.instances.subset(perturbation.subset)
+        return results.within(perturbed - results.answer(row.model, "abstention", perturbation.plain), inside)
+
+    return grid(
+        measured, "no-attn-scores", "The No-Attn score: attention on nothing",
+        "Share of attention that lies on nothing, in percent, and how many points it rises by when words or image are "
+        "changed so that what is asked for is most likely not there. Models that never attend to nothing are left out.",
+        [model_row(model) for model in able], [
+            Column("All", partial(score, results.instances.subset("all"))),
+            Column("Abnormal", partial(score, abnormal)),
+            Column("not Abnormal", partial(score, ~abnormal)),
+            *(
+                Column(f"{found.title}, {SUBSET_TITLES[found.subset]}", partial(change, found), signed=True)
+                for found in PERTURBATIONS
+                if found.condition is not None
+            ),
+        ],
+    )  # fmt: skip
 
 
 def _by_finding(measured: Measured, measure: str, target: str) -> Table | None:
