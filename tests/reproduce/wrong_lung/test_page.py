@@ -433,3 +433,19 @@ def test_the_page_is_made_without_what_is_not_a_dependency() -> None:
         "import rightlung.reproduce.wrong_lung.page\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_it_is_said_how_many_were_trained_once(tmp_path: Path) -> None:
+    rows = page_rows()
+    write_instances(tmp_path, rows)
+    plain_model(tmp_path, rows, "retrained", 0.1, order=1)
+    plain_model(tmp_path, rows, "retrained-seed2", 0.1, 2, variant="retrained", seed=2, order=2)
+    plain_model(tmp_path, rows, "sided", 0.2, order=3)
+    plain_model(tmp_path, rows, "prior", 0.3, seed=None, group="reference", order=9)
+    write_page(tmp_path, [], commands=[], sureness=FEW)
+    said = "Trained with one seed only: 1 of 2 variants."
+    for name in ("page.html", "results.md", "results.json"):
+        assert said in (tmp_path / name).read_text(encoding="utf-8")
+    plain_model(tmp_path, rows, "sided-seed2", 0.2, 2, variant="sided", seed=2, order=4)
+    write_page(tmp_path, [], commands=[], sureness=FEW)
+    assert "one seed only" not in (tmp_path / "results.md").read_text(encoding="utf-8")

@@ -12,6 +12,7 @@ from rightlung.reproduce.wrong_lung.report import (
     EXAMPLES,
     LEFT_OUT,
     OTHER_DATA,
+    OVER_PATIENTS,
     SAME_VERDICTS,
     TITLE,
     TURNED_VERDICTS,
@@ -57,7 +58,7 @@ def _lines(report: Report, examples: Sequence[tuple[str, str]]) -> Iterator[str]
     yield from ("", "## What was found", "", *(f"- {escaped(sentence)}" for sentence in report.found))
     if report.absent:
         yield from ("", "## What is missing", "", *(f"- {escaped(sentence)}" for sentence in report.absent))
-    yield from ("", "## The claims", "", f"{OTHER_DATA} Intervals are per comparison.", "")
+    yield from ("", "## The claims", "", f"{OTHER_DATA} {OVER_PATIENTS}", "")
     yield from _claims(report)
     if any(not model.get("comparable", True) for model in report.models):
         yield from ("", escaped(NOT_COMPARABLE))

@@ -28,6 +28,7 @@ from rightlung.reproduce.wrong_lung.report import (
     EXAMPLES,
     LEFT_OUT,
     OTHER_DATA,
+    OVER_PATIENTS,
     SAME_VERDICTS,
     TITLE,
     TURNED_VERDICTS,
@@ -159,7 +160,7 @@ def _claims(report: Report) -> list[Markup]:
     tested = sum("p" in one.found for judged in report.judged for j in judged.judgements.values() for one in j.evidence)
     said = (
         "A claim holds where the interval lies on the claimed side, and does not where it lies on the other; where it "
-        "reaches across, no difference is shown. Intervals are for each comparison by itself. "
+        f"reaches across, no difference is shown. {OVER_PATIENTS} "
         f"{tested:,} comparisons were also tested; whether a verdict survives Holm's adjustment for all of them is "
         "said with it."
     )

@@ -16,6 +16,7 @@ from rightlung.reproduce.wrong_lung.labels import compare_labels, turned_by_labe
 from rightlung.reproduce.wrong_lung.own_tables import models_table, own_tables, training_table
 from rightlung.reproduce.wrong_lung.paper_tables import change_tables, paper_tables
 from rightlung.reproduce.wrong_lung.published import published
+from rightlung.reproduce.wrong_lung.results import Results
 from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Measured, Table
 
 TITLE = "“That’s the Wrong Lung!” again"
@@ -29,6 +30,10 @@ SAME_VERDICTS = "No claim holds against the one and does not hold against the ot
 OTHER_DATA = (
     "The paper's figures come from other data (MIMIC-CXR with Chest ImaGenome) and are printed so that directions can "
     "be compared; the numbers themselves cannot."
+)
+OVER_PATIENTS = (
+    "Intervals are for each comparison by itself, and over patients: what another seed of training would change is in "
+    "none of them."
 )
 
 
@@ -102,7 +107,7 @@ def make_report(measured: Measured, commands: Sequence[str] = ()) -> Report:
         without_of(about),
         [*commands] or [str(command) for command in about.get("commands") or ()],
         absent_from(results),
-        list(_found(judged)),
+        [*_found(judged), *_once(results)],
         judged,
         turned_by_labels(judged),
         labels_figures,
@@ -121,6 +126,13 @@ def make_report(measured: Measured, commands: Sequence[str] = ()) -> Report:
 
 def _model(model: Any) -> dict[str, Any]:
     return {**model.about, "errors": model.errors, "undefined": dict(model.left_out)}
+
+
+def _once(results: Results) -> list[str]:
+    """Say how many variants were trained with one seed only."""
+    seeds = [len(results.seeds(row.variant)) for row in results.rows if row.seed is not None]
+    once = seeds.count(1)
+    return [f"Trained with one seed only: {once} of {len(seeds)} variants. {OVER_PATIENTS}"] if once else []
 
 
 def _found(judged: Sequence[Judged]) -> list[str]:
