@@ -10,6 +10,7 @@ from rightlung.core import InputError, Phrase
 from rightlung.models.base import FindingClassifier, Grounder, Matcher, Trainable, TrainingBatch
 from rightlung.models.gloria import Gloria
 from rightlung.models.gloria.losses import supervised_loss
+from rightlung.models.preprocessing import letterbox_all
 from tests.models.gloria.plain import looped_similarity
 
 TEXTS = ["left pleural effusion.", "no pneumothorax is seen.", "right lower lobe opacity", "the heart is enlarged."]
@@ -96,6 +97,20 @@ def test_the_losses_equal_the_papers_written_out(softmaxes: int) -> None:
             -float(torch.log_softmax(way, dim=1).diagonal().mean()) for way in (table.detach(), table.detach().T)
         )
         assert float(losses[name]) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("softmaxes", [1, 2])
+def test_images_and_texts_are_compared_as_in_training(softmaxes: int) -> None:
+    model = create(attention={"softmaxes": softmaxes})
+    images = [picture(seed) for seed in range(len(TEXTS))]
+    found = model.similarity(images, TEXTS).local
+    assert found is not None
+    squares, _ = letterbox_all(images, model.config.image.size)
+    with torch.no_grad():
+        regions = model.region_vectors(model.image_encoder(squares[:, None]).regions)
+        texts = model.encode_texts(TEXTS)
+        summed = looped_similarity(texts.words, texts.real, regions, softmaxes, 4.0, 5.0)
+    np.testing.assert_allclose(found, summed.T.numpy() / 5, rtol=1e-4)  # (texts, images), of log-sum-exp over words
 
 
 @pytest.mark.parametrize("changed", [{}, {"attention": {"softmaxes": 1, "no_attention": True}, "map_of": "sentence"}])

@@ -285,9 +285,9 @@ class Gloria(StoredModel):
     def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
         """Compare every image with every text: the cosine of the wholes, and the local similarity.
 
-        The local one is the logarithm of the mean over words of exp(5 cosine), divided by 5: between -1 and 1, so that
-        long and short texts can be compared. (In training, as in the released code, words are summed.) Where the map is
-        the sentence's, it is the soft maximum over regions that the ``sentence`` loss compares.
+        The local one is what training compares, without its scale: the logarithm of the sum over words of exp(5 cosine),
+        divided by 5; where the map is the sentence's, the soft maximum over regions of the ``sentence`` loss. More words
+        sum to more, and training has learned with that: divided by their number, long sentences would always lose.
         """
         words = [check_text(text, "a text") for text in texts]
         whole = np.zeros((len(images), len(words)), dtype=np.float32)
@@ -307,7 +307,7 @@ class Gloria(StoredModel):
                 for part in parts:
                     columns = slice(column, column + len(part.whole))
                     whole[rows, columns] = global_logits(found.whole, part.whole, 1.0).cpu().numpy()
-                    local[rows, columns] = self._mean_local(part, regions).T.cpu().numpy()
+                    local[rows, columns] = self._local(part, regions).T.cpu().numpy()
                     column += len(part.whole)
         return Similarities(whole, local)
 
@@ -361,12 +361,13 @@ class Gloria(StoredModel):
                     torch.tensor(places, device=self.device),
                 )
 
-    def _mean_local(self, texts: TextEmbeddings, regions: Tensor) -> Tensor:
+    def _local(self, texts: TextEmbeddings, regions: Tensor) -> Tensor:
         if self.config.map_of == "sentence":
             return sentence_similarity(self.word_vectors(texts.whole), self._cells(regions), self.rule.temperature)
         temperature = self.config.word_temperature
-        summed = local_similarity(self.word_vectors(texts.words), texts.real, regions, self.rule, temperature)
-        return (summed - texts.real.sum(1, keepdim=True).float().log()) / temperature
+        return (
+            local_similarity(self.word_vectors(texts.words), texts.real, regions, self.rule, temperature) / temperature
+        )
 
 
 class _Asking:
