@@ -70,13 +70,13 @@ def test_a_plan_is_reproducible_and_never_written_over(call: Run, experiment: Pa
 
 
 def test_only_abnormal_phrases_of_named_models_can_be_planned(call: Run, experiment: Path, tmp_path: Path) -> None:
-    result = call(*PLAN, "--abnormal", "--model", "mine", "--model", "yours")
+    result = call(*PLAN, "--abnormal", "--model", "no-attn", "--model", "GLoRIA Retrained")
     assert result.returncode == 0, result.stderr
     with (tmp_path / "table.csv").open(newline="") as file:
         numbers = {int(one["prompt"].split()[2]) for one in csv.DictReader(file)}
     assert len(numbers) == 12
     assert all(number % 4 != 3 for number in numbers)
-    assert sorted(read_key(tmp_path / "private" / "key.csv").models.values()) == ["mine", "yours"]
+    assert sorted(read_key(tmp_path / "private" / "key.csv").models.values()) == ["GLoRIA Retrained", "no-attn"]
 
 
 ABOUTS: dict[str, dict[str, object]] = {
@@ -85,7 +85,13 @@ ABOUTS: dict[str, dict[str, object]] = {
     "own-model-seed2": {"variant": "own-model-seed2", "group": "ours", "comparable": True, "seed": None},
     "prior": {"variant": "prior", "group": "reference", "comparable": True, "seed": None},
     "sided": {"variant": "sided", "group": "ours", "comparable": True, "seed": 1},
-    "sided-without-mirror": {"variant": "sided-without-mirror", "group": "ours", "comparable": True, "seed": 1},
+    "sided-without-mirror": {
+        "variant": "sided-without-mirror",
+        "group": "ours",
+        "comparable": True,
+        "ablation": True,
+        "seed": 1,
+    },
     "uniter": {"variant": "uniter", "group": "paper", "comparable": False, "seed": 1},
 }
 
@@ -115,6 +121,23 @@ def test_references_ablations_other_seeds_and_what_does_not_compare_are_not_plan
     named = call(*PLAN, "--model", "uniter", "--model", "prior", "--json")
     assert json.loads(named.stdout)["models_left_out"] == []
     assert sorted(read_key(key).models.values()) == ["prior", "uniter"]
+
+
+def test_a_model_that_was_not_measured_cannot_be_judged(call: Run, tmp_path: Path) -> None:
+    write_abouts(write_experiment(tmp_path / "exp", 30, slugs=ABOUTS), [*ABOUTS])
+    result = call(*PLAN, "--model", "sided", "--model", "sidde")
+    assert result.returncode == 2
+    assert "sidde" in result.stderr
+    assert "sided" in result.stderr
+    assert not (tmp_path / "table.csv").exists()
+
+
+def test_a_table_to_fill_in_is_csv(call: Run, tmp_path: Path) -> None:
+    write_abouts(write_experiment(tmp_path / "exp", 30, slugs=ABOUTS), [*ABOUTS])
+    result = call(*("table.xlsx" if part == "table.csv" else part for part in PLAN))
+    assert result.returncode == 2
+    assert "table.xlsx: the table to fill in is written as CSV, so its name must end in .csv" in result.stderr
+    assert not (tmp_path / "table.xlsx").exists()
 
 
 def test_an_experiment_with_nothing_to_judge_by_itself_names_what_it_has(call: Run, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ FEW = ("--source", "phantom?count=6&seed=4&size=64", "--only", "none")
     [
         (["reproduce", "right-lung"], "unknown paper 'right-lung'; did you mean 'wrong-lung'"),
         ([*PAPER, "--only", "sidd"], "unknown variant 'sidd'; did you mean 'sided'"),
+        ([*PAPER, "--only", ""], "--only names no variant"),
         ([*PAPER, "--accelerator", "gpu"], "unknown accelerator 'gpu'"),
         ([*PAPER, "--set", "schedule.step=3"], "did you mean 'steps'"),
         ([*PAPER, "--set", "schedule.steps"], "--set takes field=value"),

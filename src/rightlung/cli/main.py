@@ -310,7 +310,9 @@ def reproduce(
     model: Annotated[
         list[str] | None, typer.Option(help="One more row: a model's name or folder. Repeatable.", metavar="MODEL")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, max=10, help="Runs of each of the four most telling variants.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=10, help="Runs of each of the four most telling variants; --quick makes one.")
+    ] = 3,
     limit: Annotated[int | None, typer.Option(min=2, help="Measure on the first N studies only.", metavar="N")] = None,
     change: Annotated[
         list[str] | None,

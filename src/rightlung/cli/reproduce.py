@@ -14,6 +14,7 @@ import typer
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say
+from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -134,12 +135,15 @@ def plan_for(
 
     if accelerator not in ACCELERATORS:
         raise unknown_name("accelerator", accelerator, ACCELERATORS)
+    names = tuple(name for given in only for name in given.split(",") if name)
+    if only and not names:
+        raise InputError("--only names no variant; none trains none")
     return Plan(
         out=out,
         source=source,
         train=train,
         validation=validation,
-        only=tuple(name for names in only for name in names.split(",") if name),
+        only=names,
         models=tuple(model),
         seeds=seeds,
         limit=limit,

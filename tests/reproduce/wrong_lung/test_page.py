@@ -198,7 +198,7 @@ def test_why_a_variant_is_missing_is_said(tmp_path: Path) -> None:
     assert f"Not measured: {EXPECTED['thirty-shot']} (too few phrases)." in text
     assert f"Not measured: {EXPECTED['sided']}." in text
     assert "Not measured: own-x (cannot be loaded)." in text
-    assert "retrained: 7 studies could not be learned from." in text
+    assert "retrained: 7 studies could not be learned from, or validated on." in text
 
 
 def test_claims_of_the_released_model_say_who_stands_in(page: str, markdown: str) -> None:
@@ -449,3 +449,11 @@ def test_it_is_said_how_many_were_trained_once(tmp_path: Path) -> None:
     plain_model(tmp_path, rows, "sided-seed2", 0.2, 2, variant="sided", seed=2, order=4)
     write_page(tmp_path, [], commands=[], sureness=FEW)
     assert "one seed only" not in (tmp_path / "results.md").read_text(encoding="utf-8")
+
+
+def test_what_follows_from_the_code_is_not_counted_among_the_papers_claims(numbers: dict[str, Any]) -> None:
+    own = [one["name"] for one in numbers["claims"] if one["ours"]]
+    paper = [one["name"] for one in numbers["claims"] if not one["ours"] and "regions" in one["judgements"]]
+    assert "two-softmaxes" in paper
+    assert own
+    assert numbers["found"][0].startswith(f"Of the paper's {len(paper) - 1} claims judged against region boxes: ")

@@ -245,3 +245,31 @@ def test_attention_on_nothing_rises_where_the_words_are_made_wrong(tmp_path: Pat
     assert line["Random Sentences, Abnormal"].text == "+0.0"
     assert line["Synth w/ Swapped Conditions, Abnormal"].text == "+12.5"  # from the synthetic sentence
     assert not any("BBoxes" in name or "Shuffle" in name for name in line)  # targets are no part of what is asked
+
+
+@pytest.mark.parametrize(
+    ("losses", "plateau", "stopped", "said"),
+    [
+        ([4.0, 3.0, 2.0, 1.0], False, False, "stopped before a plateau"),
+        ([4.0, 2.0, 1.0, 1.01], True, False, "flat at its end"),
+        ([2.0, 1.0, 3.0, 4.0], True, False, "past its best"),
+        ([4.0, 1.0, 1.5, 1.5], True, True, "past its best, stopped early"),
+        ([4.0], None, False, "not known"),
+    ],
+)
+def test_a_run_that_got_worse_again_is_not_called_flat(
+    tmp_path: Path, losses: list[float], plateau: bool | None, stopped: bool, said: str
+) -> None:
+    rows = instance_rows(8)
+    write_instances(tmp_path, rows)
+    training = {
+        "steps": 4,
+        "plateau": plateau,
+        "stopped_early": stopped,
+        "curve": [[n, x] for n, x in enumerate(losses)],
+    }
+    plain_model(tmp_path, rows, "abnormal", 0.1, training=training)
+    table = training_table(read_results(tmp_path))
+    assert table is not None
+    line = dict(zip([heading.text for heading in table.header], table.rows[0], strict=True))
+    assert line["how it ended"].text == said

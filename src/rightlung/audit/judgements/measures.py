@@ -24,6 +24,7 @@ from rightlung.audit.judgements.instances import (
     read_parquet,
 )
 from rightlung.core import InputError
+from rightlung.core.errors import unknown_name
 from rightlung.predictions.prediction import PHRASE_QUERY
 from rightlung.scoring.localisation import METRICS
 
@@ -107,9 +108,19 @@ def models_to_judge(folder: str | Path) -> tuple[list[str], list[str]]:
     for path in sorted(Path(folder).glob("measures/*/about.json")):
         about, slug = _about(path), path.parent.name
         telling = about.get("group") != "reference" and about.get("comparable") is not False
-        first = about.get("variant", slug) == slug and "-without-" not in slug
+        first = about.get("variant", slug) == slug and not about.get("ablation")
         (chosen if telling and first else others).append(slug)
     return chosen, others
+
+
+def check_measured(folder: str | Path, models: Iterable[str]) -> None:
+    """Refuse a model that an experiment has not measured; what audits are of is not known before they are read."""
+    known: dict[str, None] = {}
+    for path in sorted(Path(folder).glob("measures/*/about.json")):
+        known |= dict.fromkeys((path.parent.name, str(_about(path).get("name") or path.parent.name)))
+    for model in models:
+        if known and not any(alike(model, name) for name in known):
+            raise unknown_name("model", model, known)
 
 
 def _of_experiment(folder: Path, instances: Instances) -> Iterator[tuple[str, str, Values]]:

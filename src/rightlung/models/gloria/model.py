@@ -285,9 +285,9 @@ class Gloria(StoredModel):
     def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
         """Compare every image with every text: the cosine of the wholes, and the local similarity.
 
-        The local one is what training compares, without its scale: the logarithm of the sum over words of exp(5 cosine),
-        divided by 5; where the map is the sentence's, the soft maximum over regions of the ``sentence`` loss. More words
-        sum to more, and training has learned with that: divided by their number, long sentences would always lose.
+        The local one is what training compares, but for its scale: the logarithm of the sum over words of
+        exp(5 cosine), divided by 5; where the map is the sentence's, the soft maximum over regions of the ``sentence``
+        loss. More words sum to more, and training has learned with that: with their mean long sentences always lose.
         """
         words = [check_text(text, "a text") for text in texts]
         whole = np.zeros((len(images), len(words)), dtype=np.float32)

@@ -41,6 +41,8 @@ class Claim:
     paper: str = ""
     """The paper's own figures."""
     ours: bool = False
+    reading: bool = False
+    """Whether it is not the paper's, but follows from its code."""
     stands_in: str = ""
     """Whom the paper says it of, where another model has to stand in for that."""
 
@@ -314,7 +316,7 @@ def _paper_claims() -> tuple[Claim, ...]:
         Claim(
             "two-softmaxes", "Eq. 1 and the released code",
             "The released code's two softmaxes flatten the maps: no cell has more than e⁴ ≈ 55 times another's weight.",
-            judges.two_softmaxes, targets=("regions",),
+            judges.two_softmaxes, targets=("regions",), reading=True,
         ),
         Claim(
             "iou-auroc", "B.10, Figures 18 to 24", "IoU generally goes more with AUROC than with average precision.",

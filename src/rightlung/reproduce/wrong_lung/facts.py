@@ -177,7 +177,7 @@ def absent_from(results: Results) -> list[str]:
             shown = ", ".join(lacking[:6]) + (f" and {len(lacking) - 6} more" if len(lacking) > 6 else "")
             said.append(f"{name}: no scores of {shown}.")
         if unread := (model.training or {}).get("left_out"):
-            said.append(f"{name}: {unread:,} studies could not be learned from.")
+            said.append(f"{name}: {unread:,} studies could not be learned from, or validated on.")
         if model.errors:
             said.append(f"{name}: {model.errors:,} answers could not be had.")
         similarities = [one for one in ("local", "global") if _never(model, f"similarity_{one}")]

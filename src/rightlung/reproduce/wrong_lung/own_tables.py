@@ -226,10 +226,6 @@ def training_table(results: Results) -> Table | None:
         training = model.training
         if not training:
             continue
-        plateau = training.get("plateau")
-        ended = {True: "flat at its end", False: "stopped before a plateau", None: "not known"}[plateau]
-        if training.get("stopped_early"):
-            ended += ", stopped early"
         seed = "–" if model.seed is None else str(model.seed)
         lines.append(
             (
@@ -237,7 +233,7 @@ def training_table(results: Results) -> Table | None:
                 Cell(seed, value=model.seed, kind="text"),
                 *(_count(training.get(name)) for name in ("steps", "images", "seconds")),
                 text_cell(str(training.get("device") or "–")),
-                text_cell(ended),
+                text_cell(_ended(training)),
                 Cell("", value=curve(training), kind="curve"),
             )
         )
@@ -253,6 +249,15 @@ def training_table(results: Results) -> Table | None:
         "longer schedule might still gain."
     )
     return Table("training", "Training", caption, header, tuple(lines), _stars(results.models))
+
+
+def _ended(training: Mapping[str, Any]) -> str:
+    """Say how a run ended; one whose validation loss rises again has gone past its best."""
+    ended = {True: "flat at its end", False: "stopped before a plateau", None: "not known"}[training.get("plateau")]
+    losses = [loss for _, loss in curve(training)]
+    if len(losses) > 1 and losses[-1] - min(losses) > 0.02 * (max(losses) - min(losses)):
+        ended = "past its best"
+    return ended + (", stopped early" if training.get("stopped_early") else "")
 
 
 def _stars(models: Sequence[Model]) -> tuple[str, ...]:

@@ -140,7 +140,9 @@ def _found(judged: Sequence[Judged]) -> list[str]:
     said = []
     for target, words in _TARGET_WORDS.items():
         counts = Counter(
-            one.judgements[target].verdict for one in judged if not one.claim.ours and target in one.judgements
+            one.judgements[target].verdict
+            for one in judged
+            if not (one.claim.ours or one.claim.reading) and target in one.judgements
         )
         listed = ", ".join(
             f"{counts[verdict]} {words_of(verdict, counts[verdict])}" for verdict in VERDICTS if counts[verdict]

@@ -421,7 +421,7 @@ def _left_out(plan: Plan, instances: Instances, slugs: Sequence[str], missing: M
         if errors := about["measured"]["errors"]:
             said.append(f"{slug}: {errors:,} of {about['measured']['questions']:,} questions have no answer")
         if unread := (about.get("training") or {}).get("left_out"):
-            said.append(f"{slug}: {unread:,} studies could not be learned from")
+            said.append(f"{slug}: {unread:,} studies could not be learned from, or validated on")
     return said
 
 

@@ -81,6 +81,7 @@ class Job:
             "name": variant.name,
             "group": variant.group,
             "comparable": variant.comparable,
+            "ablation": variant.ablation,
             "seed": self.seed,
             "order": 10 * VARIANTS.index(variant) + self.seed,
             "note": variant.note,
