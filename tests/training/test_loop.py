@@ -261,3 +261,11 @@ def test_kinds_that_cannot_be_trained_are_refused(tmp_path: Path) -> None:
         run(tmp_path, "model.kind=glora")
     with pytest.raises(InputError, match="has no create"):
         run(tmp_path, "model.kind=collections:Counter")
+
+
+def test_a_finished_run_that_was_moved_knows_where_its_model_is(tmp_path: Path) -> None:
+    first = run(tmp_path)
+    (tmp_path / "run").rename(tmp_path / "moved")
+    again = run(tmp_path, resume=True, name="moved")
+    assert again.model == str(tmp_path / "moved" / "model")
+    assert (again.steps, again.loss) == (first.steps, first.loss)

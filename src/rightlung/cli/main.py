@@ -311,7 +311,7 @@ def reproduce(
         list[str] | None, typer.Option(help="One more row: a model's name or folder. Repeatable.", metavar="MODEL")
     ] = None,
     seeds: Annotated[
-        int, typer.Option(min=1, max=10, help="Runs of each of the four most telling variants; --quick makes one.")
+        int, typer.Option(min=1, max=10, help="Seeds that each variant is trained with; --quick takes one.")
     ] = 3,
     limit: Annotated[int | None, typer.Option(min=2, help="Measure on the first N studies only.", metavar="N")] = None,
     change: Annotated[

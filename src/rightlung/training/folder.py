@@ -64,7 +64,7 @@ class RunFolder:
                     "give --out another folder to train again"
                 )
             done: dict[str, Any] = json.loads(self.finished.read_text(encoding="utf-8"))
-            return done
+            return done | {"model": str(self.model)}  # the folder may have been moved
         if self.has_checkpoint() and not resume:
             raise InputError(
                 f"{self.path} holds this run, not finished; add --resume to go on with it, or give --out another folder"

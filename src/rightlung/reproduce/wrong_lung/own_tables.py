@@ -177,15 +177,17 @@ def _by_finding(measured: Measured, measure: str, target: str) -> Table | None:
 
 def _seeds(measured: Measured) -> Table | None:
     results = measured.results
-    swap = PERTURBATIONS[0]
+    swap, untold = PERTURBATIONS[0], ~results.instances.flags["names_side"]
     quantities: tuple[tuple[str, Callable[[str], Floats], bool], ...] = (
         ("AUROC, regions, All", lambda slug: results.score(slug, "auroc"), False),
+        ("AUROC, exact, All", lambda slug: results.score(slug, "auroc", "exact"), False),
         ("pointing, exact, One Lung", partial(_pointing, results), False),
         (
             "change of AUROC, exact, One Lung, sides swapped",
             lambda slug: results.within(results.change(slug, swap, "auroc", "exact"), "one-lung"),
             True,
         ),
+        ("the side that no word gives away", lambda slug: results.within(results.peak_on_side(slug), untold), False),
         ("selection, global, All", lambda slug: results.selection(slug, "global"), False),
     )
     lines = []
