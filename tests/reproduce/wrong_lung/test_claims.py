@@ -398,16 +398,18 @@ def test_usually_is_more_than_half() -> None:
     assert verdict() == unknown
 
 
-def test_other_seeds_are_judged_too(tmp_path: Path) -> None:
+def test_means_over_seeds_are_judged_and_each_seed_too(tmp_path: Path) -> None:
     models: dict[str, Levels] = {
-        "no-attn": {"level": 0.7},
+        "no-attn": {"level": 0.65},
         "no-attn-seed2": {"level": 0.5, "about": {"variant": "no-attn"}},
         "no-attn-seed3": {"level": 0.75, "about": {"variant": "no-attn"}},
         "retrained": {"level": 0.6},
     }
     one = judged(make(tmp_path, models))["no-attn-better"]
     assert one.judgements["regions"].verdict == "holds"
-    assert one.other_seeds["regions"] == ("does not hold", "holds")
+    assert one.each_seed["regions"] == ("holds", "does not hold", "holds")
+    mean = one.judgements["regions"].evidence[0].found["estimate"]
+    assert mean == pytest.approx((0.65 + 0.5 + 0.75) / 3 - 0.6, abs=0.01)
 
 
 def test_sides_and_margins() -> None:

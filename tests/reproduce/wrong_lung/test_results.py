@@ -12,7 +12,7 @@ import pytest
 from rightlung.core import InputError
 from rightlung.reproduce.wrong_lung.instances import Instances
 from rightlung.reproduce.wrong_lung.reading import read_results
-from rightlung.reproduce.wrong_lung.results import PERTURBATIONS
+from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, Floats
 from tests.reproduce.wrong_lung.folders import (
     Row,
     answer_rows,
@@ -267,9 +267,29 @@ def test_the_prepared_set_says_which_shuffled_targets_are_other_masks(prepared: 
     assert False in columns["regions_shuffled_differs"]
 
 
-def test_tables_show_the_first_seed_of_each_variant(tmp_path: Path, rows: list[Row]) -> None:
-    for slug, variant, order in (("b-seed2", "b", 3), ("b", "b", 4), ("a", "a", 1), ("c-seed2", "c", 5)):
-        plain_model(tmp_path, rows, slug, 0.1, variant=variant, order=order)
+def test_a_variant_of_several_seeds_is_their_mean_instance_by_instance(tmp_path: Path, rows: list[Row]) -> None:
+    for number, (slug, variant, order) in enumerate(
+        (("b-seed2", "b", 4), ("b", "b", 3), ("a", "a", 1), ("c-seed2", "c", 5))
+    ):
+        seed = 2 if slug.endswith("seed2") else 1
+        plain_model(tmp_path, rows, slug, 0.05 + 0.1 * number, number, variant=variant, order=order, seed=seed)
     results = read_results(tmp_path)
     assert [model.slug for model in results.rows] == ["a", "b", "c-seed2"]
-    assert [model.slug for model in results.seeds("b")] == ["b", "b-seed2"]
+    assert [model.slug for model in results.seeds("b")] == ["b-seed1", "b-seed2"]
+    swap = PERTURBATIONS[0]
+    kinds: list[Callable[[str], Floats]] = [
+        lambda slug: results.score(slug, "auroc", "exact"),
+        lambda slug: results.answer(slug, "entropy"),
+        lambda slug: results.selection(slug, "global"),
+        lambda slug: results.change(slug, swap, "auroc", "exact", "as in the paper"),
+        results.peak_on_side,
+    ]
+    for values in kinds:
+        first, second = values("b-seed1"), values("b-seed2")
+        assert (np.nan_to_num(first) != np.nan_to_num(second)).any()
+        np.testing.assert_allclose(values("b"), (first + second) / 2)  # NaN where they are
+        np.testing.assert_array_equal(values("a"), values(results.seeds("a")[0].slug))
+    chosen = results.selection("b", "global")
+    assert (
+        {0.5, 1.0} <= set(chosen[~np.isnan(chosen)].tolist()) <= {0.0, 0.5, 1.0}
+    )  # the mean of choices, not the choice by means

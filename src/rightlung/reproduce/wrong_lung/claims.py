@@ -53,8 +53,8 @@ class Judged:
 
     claim: Claim
     judgements: dict[str, Judgement]
-    other_seeds: dict[str, tuple[Verdict, ...]]
-    """The verdicts with the other seeds, where there are any."""
+    each_seed: dict[str, tuple[Verdict, ...]]
+    """The verdicts with each seed by itself, where there are several."""
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it."""
@@ -70,7 +70,7 @@ class Judged:
                     "verdict": judgement.verdict,
                     "sentence": judgement.sentence,
                     "after_holm": after_holm(judgement),
-                    "other_seeds": list(self.other_seeds.get(target, ())),
+                    "each_seed": list(self.each_seed.get(target, ())),
                     "evidence": [
                         {"label": one.label, "verdict": one.verdict, "unit": one.unit, **one.found}
                         for one in judgement.evidence
@@ -82,12 +82,12 @@ class Judged:
 
 
 def judge_all(measured: Measured) -> list[Judged]:
-    """Judge every claim, with the first seeds and, where there are others, with those."""
+    """Judge every claim, with the means over seeds and, where there are several, with each."""
     listed = claims()
-    first = View(measured)
-    made = {claim.name: {target: claim.judge(first, target) for target in claim.targets} for claim in listed}
-    _test(first)
-    views = [View(measured, chosen) for chosen in _other_seeds(measured)]
+    whole = View(measured)
+    made = {claim.name: {target: claim.judge(whole, target) for target in claim.targets} for claim in listed}
+    _test(whole)
+    views = [View(measured, chosen) for chosen in _each_seed(measured)]
     return [
         Judged(
             claim,
@@ -118,14 +118,14 @@ def _test(view: View) -> None:
         found |= {"p": alone, "p_holm": adjusted}
 
 
-def _other_seeds(measured: Measured) -> list[dict[str, str]]:
-    """Return, for the second seed and on, which model stands for each variant that has it."""
+def _each_seed(measured: Measured) -> list[dict[str, str]]:
+    """Return, for each seed, which model stands for each variant that has it; nothing where no variant has several."""
     results = measured.results
-    others = {row.variant: results.seeds(row.variant)[1:] for row in results.rows}
-    most = max((len(models) for models in others.values()), default=0)
+    seeds = {row.variant: results.seeds(row.variant) for row in results.rows}
+    most = max((len(models) for models in seeds.values()), default=0)
     return [
-        {variant: models[place].slug for variant, models in others.items() if len(models) > place}
-        for place in range(most)
+        {variant: models[place].slug for variant, models in seeds.items() if len(models) > place}
+        for place in range(most if most > 1 else 0)
     ]
 
 

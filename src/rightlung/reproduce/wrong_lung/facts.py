@@ -92,7 +92,8 @@ def facts_of(measured: Measured) -> dict[str, str]:
         "pixels a side of the targets": _size(about.get("size")),
         **{_COUNT_WORDS.get(name, name): f"{count:,}" for name, count in _counts(instances).items()},
         "models": f"{len(results.rows)} variants, {len(results.models)} with all seeds",
-        "seeds of the models": _seeds(results),
+        "seeds of the models": _seeds(results)
+        + (". What has several is given by its mean over them" if len(results.models) > len(results.rows) else ""),
         "intervals": f"{100 * sure.level:g} %, {_resampled(instances)} resampled {sure.resamples:,} times (BCa), seed "
         f"{sure.seed}; each for its own comparison",
         "rightlung": __version__,

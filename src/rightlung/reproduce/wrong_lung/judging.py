@@ -82,7 +82,7 @@ class View:
 
     measured: Measured
     chosen: Mapping[str, str] = field(default_factory=dict)
-    """Variants for which another seed than the first stands in."""
+    """Variants for which one seed stands instead of the mean over all."""
     tested: list[tuple[Estimate, Floats]] = field(default_factory=list)
     """The paired differences made so far, each with its values: p-values are worked out for all together."""
 

@@ -299,5 +299,5 @@ def models_table(results: Results) -> Table | None:
     if not lines:
         return None
     header = tuple(Heading(text, "text") for text in ("model", "whose", "what it is", "seeds", "weights"))
-    caption = "The rows of the tables, each with its first seed there."
+    caption = "The rows of the tables; those of several seeds are means over them, the weights those of the first."
     return Table("models", "Models", caption, header, tuple(lines), _stars(results.rows))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +45,16 @@ def read_results(folder: str | Path) -> Results:
     if twice := _twice(model.slug for model in models):
         raise InputError(f"{folder / 'measures'}: two folders say that their slug is {twice!r}")
     run = _json(folder / "run.json") if (folder / "run.json").exists() else {}
-    ordered = tuple(sorted(models, key=lambda model: (model.order, model.slug)))
-    return Results(folder, instances, ordered, unfinished, run)
+    ordered = sorted(models, key=lambda model: (model.order, model.slug))
+    return Results(folder, instances, tuple(_seeds_named(ordered)), unfinished, run)
+
+
+def _seeds_named(models: Sequence[Model]) -> Iterator[Model]:
+    """Yield models, those called as their variant, of which there are more seeds, by their own seed."""
+    count = Counter(model.variant for model in models)
+    for model in models:
+        several = model.slug == model.variant and count[model.variant] > 1
+        yield replace(model, slug=f"{model.slug}-seed{model.seed}") if several else model
 
 
 def _twice(names: Iterable[str]) -> str | None:

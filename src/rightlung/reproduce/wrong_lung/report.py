@@ -174,14 +174,14 @@ def words_of(verdict: str, count: int) -> str:
 
 
 def holm_words(judged: Judged, target: str) -> str:
-    """Say whether a verdict survives the adjustment for all comparisons, and what the other seeds say."""
+    """Say whether a verdict survives the adjustment for all comparisons, and what each seed says."""
     said = []
     judgement = judged.judgements[target]
     if (after := after_holm(judgement)) is not None:
         said.append("Also after Holm's adjustment." if after else "Not after Holm's adjustment.")
-    if seeds := judged.other_seeds.get(target):
+    if seeds := judged.each_seed.get(target):
         agree = sum(verdict == judgement.verdict for verdict in seeds)
-        said.append(f"Other seeds: {agree} of {len(seeds)} agree.")
+        said.append(f"Of {len(seeds)} seeds by themselves {agree} agree.")
     return " ".join(said)
 
 

@@ -7,8 +7,9 @@ that any mean, change or comparison is arithmetic on such arrays; see `estimates
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -156,35 +157,41 @@ class Results:
     run: Mapping[str, Any] = field(default_factory=dict)
     """What ``run.json`` says: whether it was a rehearsal, and why variants are missing."""
 
-    @property
+    @cached_property
     def rows(self) -> tuple[Model, ...]:
-        """The models that stand in the tables: the first seed of each variant."""
-        first: dict[str, Model] = {}
+        """What stands in the tables: each variant, one of several seeds under its own name and as their mean.
+
+        All numbers of the latter are means over its seeds, instance by instance.
+        """
+        variants: dict[str, list[Model]] = {}
         for model in self.models:
-            if model.variant not in first or model.slug == model.variant:
-                first[model.variant] = model
-        return tuple(model for model in self.models if first[model.variant] is model)
+            variants.setdefault(model.variant, []).append(model)
+        return tuple(one[0] if len(one) == 1 else replace(one[0], slug=name) for name, one in variants.items())
 
     def seeds(self, variant: str) -> tuple[Model, ...]:
-        """The models of a variant, the one of the tables first."""
-        rows = self.rows
-        return tuple(sorted((m for m in self.models if m.variant == variant), key=lambda m: (m not in rows, m.slug)))
+        """The models of a variant."""
+        return tuple(model for model in self.models if model.variant == variant)
 
     def model(self, slug: str) -> Model | None:
-        """Return a model, ``None`` where it was not measured."""
-        return next((model for model in self.models if model.slug == slug), None)
+        """Return a variant or one of its seeds, ``None`` where it was not measured."""
+        return next((model for model in (*self.rows, *self.models) if model.slug == slug), None)
+
+    def _mean(self, slug: str, values: Callable[[Model], NDArray[np.floating[Any]] | None]) -> Floats:
+        """Return numbers of a model, or their mean over the seeds of a variant; NaN where one of them has none."""
+        row = self.model(slug)
+        if row is None:
+            return self.nothing()
+        found = [values(model) for model in (self.seeds(row.variant) if row in self.rows else (row,))]
+        together = np.array([self.nothing() if one is None else one for one in found], dtype=np.float64)
+        return np.asarray(together.mean(axis=0))
 
     def score(self, slug: str, measure: str, target: str = "regions", condition: str = "none") -> Floats:
         """Return a measure of all instances; NaN throughout where it was not measured."""
-        model = self.model(slug)
-        found = None if model is None else model.scores.get((condition, target), {}).get(measure)
-        return self.nothing() if found is None else found.astype(np.float64)
+        return self._mean(slug, lambda model: model.scores.get((condition, target), {}).get(measure))
 
     def answer(self, slug: str, measure: str, condition: str = "none") -> Floats:
         """Return a number of the answers to all instances; NaN throughout where it was not measured."""
-        model = self.model(slug)
-        found = None if model is None else model.answers.get(condition, {}).get(measure)
-        return self.nothing() if found is None else found
+        return self._mean(slug, lambda model: model.answers.get(condition, {}).get(measure))
 
     def nothing(self) -> Floats:
         """Return what stands for something not measured."""
@@ -197,14 +204,16 @@ class Results:
 
     def selection(self, slug: str, kind: Literal["local", "global"]) -> Floats:
         """Return whether the image's own sentence is the more similar: 1, 0, and a half where both are equally so."""
-        own = self.answer(slug, f"similarity_{kind}")
-        other = np.where(
-            self.instances.changed("random-sentence"),
-            self.answer(slug, f"similarity_{kind}", "random-sentence"),
-            np.nan,
-        )
-        chosen = np.where(own > other, 1.0, np.where(own == other, 0.5, 0.0))
-        return np.where(np.isnan(own) | np.isnan(other), np.nan, chosen)
+        asked, name = self.instances.changed("random-sentence"), f"similarity_{kind}"
+
+        def selected(model: Model) -> Floats | None:
+            own, other = (model.answers.get(condition, {}).get(name) for condition in ("none", "random-sentence"))
+            if own is None or other is None:
+                return None
+            chosen = np.where(own > other, 1.0, np.where(own == other, 0.5, 0.0))
+            return np.where(np.isnan(own) | np.isnan(other) | ~asked, np.nan, chosen)
+
+        return self._mean(slug, selected)
 
     def change(
         self, slug: str, perturbation: Perturbation, measure: str, target: str = "regions", how: Change = "changed"
@@ -244,19 +253,21 @@ class Results:
 
         A peak in the middle counts half, so that a map without sides gets what chance gets.
         """
-        model = self.model(slug)
-        peaks = None if model is None else model.peak_sides.get(condition)
-        if peaks is None:
-            return self.nothing()
         sides = self.instances.texts["exact_side"]
-        return np.array(
-            [
-                (0.5 if peak == "middle" else float(peak == side))
-                if side in ("left", "right") and peak is not None
-                else math.nan
-                for peak, side in zip(peaks, sides, strict=True)
-            ]
-        )
+
+        def on_side(model: Model) -> Floats | None:
+            if (peaks := model.peak_sides.get(condition)) is None:
+                return None
+            return np.array(
+                [
+                    (0.5 if peak == "middle" else float(peak == side))
+                    if side in ("left", "right") and peak is not None
+                    else math.nan
+                    for peak, side in zip(peaks, sides, strict=True)
+                ]
+            )
+
+        return self._mean(slug, on_side)
 
 
 def variants_missing(results: Results, expected: Mapping[str, str]) -> dict[str, str]:
