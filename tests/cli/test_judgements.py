@@ -76,7 +76,7 @@ def test_only_abnormal_phrases_of_named_models_can_be_planned(call: Run, experim
         numbers = {int(one["prompt"].split()[2]) for one in csv.DictReader(file)}
     assert len(numbers) == 12
     assert all(number % 4 != 3 for number in numbers)
-    assert sorted(read_key(tmp_path / "private" / "key.csv").models.values()) == ["GLoRIA Retrained", "no-attn"]
+    assert sorted(read_key(tmp_path / "private" / "key.csv").models.values()) == ["no-attn", "plain"]
 
 
 ABOUTS: dict[str, dict[str, object]] = {
@@ -129,6 +129,21 @@ def test_a_model_that_was_not_measured_cannot_be_judged(call: Run, tmp_path: Pat
     assert result.returncode == 2
     assert "sidde" in result.stderr
     assert "sided" in result.stderr
+    assert not (tmp_path / "table.csv").exists()
+
+
+def test_a_model_is_named_once_and_clearly(call: Run, tmp_path: Path) -> None:
+    folder = write_experiment(tmp_path / "exp", 30, slugs=ABOUTS)
+    write_abouts(folder, [*ABOUTS])
+    for slug in ("no-attn", "no-attn-seed2"):
+        about = folder / "measures" / slug / "about.json"
+        about.write_text(json.dumps({**json.loads(about.read_text()), "name": "No Attn"}))
+    several = call(*PLAN, "--model", "no attn")
+    assert several.returncode == 2
+    assert "several models called 'no attn': no-attn, no-attn-seed2" in several.stderr
+    twice = call(*PLAN, "--model", "sided", "--model", "SIDED")
+    assert twice.returncode == 2
+    assert "sided" in twice.stderr
     assert not (tmp_path / "table.csv").exists()
 
 

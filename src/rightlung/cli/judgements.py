@@ -13,7 +13,7 @@ from rightlung.audit.judgements import (
     VERSION,
     analyse_table,
     blind,
-    check_measured,
+    measured_models,
     models_to_judge,
     plan,
     read_instances,
@@ -48,8 +48,7 @@ def make_plan(
         raise InputError(f"the table and its key must be two files, and both are {out}")
     known = list(read_instances(instances).values())
     chosen = [instance for instance in known if instance.abnormal or not abnormal]
-    check_measured(instances, models)
-    names, others = (models, []) if models else models_to_judge(instances)
+    names, others = (measured_models(instances, models), []) if models else models_to_judge(instances)
     if not names:
         which = "no measured models" if not others else f"no measured models but {', '.join(others)}"
         raise InputError(f"{instances} holds {which}; name those to judge with --model")

@@ -401,8 +401,8 @@ def test_usually_is_more_than_half() -> None:
 def test_means_over_seeds_are_judged_and_each_seed_too(tmp_path: Path) -> None:
     models: dict[str, Levels] = {
         "no-attn": {"level": 0.65},
-        "no-attn-seed2": {"level": 0.5, "about": {"variant": "no-attn"}},
-        "no-attn-seed3": {"level": 0.75, "about": {"variant": "no-attn"}},
+        "no-attn-seed2": {"level": 0.5, "about": {"variant": "no-attn", "seed": 2}},
+        "no-attn-seed3": {"level": 0.75, "about": {"variant": "no-attn", "seed": 3}},
         "retrained": {"level": 0.6},
     }
     one = judged(make(tmp_path, models))["no-attn-better"]
@@ -410,6 +410,21 @@ def test_means_over_seeds_are_judged_and_each_seed_too(tmp_path: Path) -> None:
     assert one.each_seed["regions"] == ("holds", "does not hold", "holds")
     mean = one.judgements["regions"].evidence[0].found["estimate"]
     assert mean == pytest.approx((0.65 + 0.5 + 0.75) / 3 - 0.6, abs=0.01)
+
+
+def test_only_seeds_are_counted_that_all_variants_of_a_claim_have(tmp_path: Path) -> None:
+    models: dict[str, Levels] = {
+        "no-attn": {"level": 0.65},
+        "no-attn-seed3": {"level": 0.5, "about": {"variant": "no-attn", "seed": 3}},
+        "retrained": {"level": 0.6},
+        "retrained-seed2": {"level": 0.6, "about": {"variant": "retrained", "seed": 2}},
+        "retrained-seed3": {"level": 0.45, "about": {"variant": "retrained", "seed": 3}},
+        "rand-sents": {"level": 0.4},
+    }
+    found = judged(make(tmp_path, models))
+    assert found["no-attn-better"].each_seed["regions"] == ("holds", "holds")  # by number, and seed 2 is not of both
+    assert len(found["rand-sents-worst"].each_seed["regions"]) == 3  # what has one seed stands beside each
+    assert found["judged-no-attn"].each_seed["regions"] == ()  # which needs no model at all
 
 
 def test_sides_and_margins() -> None:

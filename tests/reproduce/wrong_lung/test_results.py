@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -289,7 +290,25 @@ def test_a_variant_of_several_seeds_is_their_mean_instance_by_instance(tmp_path:
         assert (np.nan_to_num(first) != np.nan_to_num(second)).any()
         np.testing.assert_allclose(values("b"), (first + second) / 2)  # NaN where they are
         np.testing.assert_array_equal(values("a"), values(results.seeds("a")[0].slug))
+    np.testing.assert_array_equal(results.score("b", "auroc", "never"), results.nothing())
     chosen = results.selection("b", "global")
     assert (
         {0.5, 1.0} <= set(chosen[~np.isnan(chosen)].tolist()) <= {0.0, 0.5, 1.0}
     )  # the mean of choices, not the choice by means
+
+
+def test_a_mean_over_seeds_is_defined_where_all_seeds_are(tmp_path: Path, rows: list[Row]) -> None:
+    def level(value: float, missing: bool) -> Callable[[str, str, str, int], float]:
+        return lambda condition, target, measure, instance: math.nan if missing and instance == 0 else value
+
+    for seed, (value, missing) in enumerate(((0.5, False), (0.75, True)), start=1):
+        conditions = ("none", "swap-sides") if seed == 1 else ("none",)
+        scores = score_rows(rows, level(value, missing), conditions)
+        answers = answer_rows(rows, lambda condition, instance: {})
+        write_model(tmp_path, f"b-seed{seed}", scores, answers, variant="b", seed=seed)
+    results = read_results(tmp_path)
+    found = results.score("b", "auroc")
+    assert np.isnan(found[0])
+    assert found[1:].tolist() == [0.625] * (len(rows) - 1)
+    change = results.change("b", PERTURBATIONS[0], "auroc", how="as in the paper")
+    assert np.isnan(change).all()  # one of its seeds was never asked

@@ -113,14 +113,25 @@ def models_to_judge(folder: str | Path) -> tuple[list[str], list[str]]:
     return chosen, others
 
 
-def check_measured(folder: str | Path, models: Iterable[str]) -> None:
-    """Refuse a model that an experiment has not measured; what audits are of is not known before they are read."""
-    known: dict[str, None] = {}
-    for path in sorted(Path(folder).glob("measures/*/about.json")):
-        known |= dict.fromkeys((path.parent.name, str(_about(path).get("name") or path.parent.name)))
+def measured_models(folder: str | Path, models: Iterable[str]) -> list[str]:
+    """Return models that are named by slug or name as an experiment calls them; one that it has not is refused.
+
+    What audits are of is not known before they are read: of those every name is taken as it is.
+    """
+    paths = sorted(Path(folder).glob("measures/*/about.json"))
+    known = {path.parent.name: str(_about(path).get("name") or path.parent.name) for path in paths}
+    found = []
     for model in models:
-        if known and not any(alike(model, name) for name in known):
+        if not known or model in known:
+            found.append(model)
+            continue
+        alikes = [slug for slug, name in known.items() if alike(slug, model) or alike(name, model)]
+        if not alikes:
             raise unknown_name("model", model, known)
+        if len(alikes) > 1:
+            raise InputError(f"{folder} has several models called {model!r}: {', '.join(alikes)}; name one of these")
+        found.append(alikes[0])
+    return found
 
 
 def _of_experiment(folder: Path, instances: Instances) -> Iterator[tuple[str, str, Values]]:

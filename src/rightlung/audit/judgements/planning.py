@@ -112,7 +112,7 @@ def _latin_rows(codes: Sequence[str], generator: np.random.Generator) -> Iterato
 
 def write_table(planned: Iterable[Planned], path: str | Path) -> None:
     """Write a plan as a table to fill in; one that is there already is never written over."""
-    if Path(path).suffix != ".csv":
+    if Path(path).suffix.lower() != ".csv":
         raise InputError(f"{path}: the table to fill in is written as CSV, so its name must end in .csv")
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")

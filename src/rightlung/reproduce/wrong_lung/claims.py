@@ -7,7 +7,7 @@ and against exact masks, which tells how much is owed to the labels. How, is in 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -65,6 +65,7 @@ class Judged:
             "paper": self.claim.paper,
             "stands_in": self.claim.stands_in,
             "ours": self.claim.ours,
+            "reading": self.claim.reading,
             "judgements": {
                 target: {
                     "verdict": judgement.verdict,
@@ -87,17 +88,27 @@ def judge_all(measured: Measured) -> list[Judged]:
     whole = View(measured)
     made = {claim.name: {target: claim.judge(whole, target) for target in claim.targets} for claim in listed}
     _test(whole)
-    views = [View(measured, chosen) for chosen in _each_seed(measured)]
+    seeds = _each_seed(measured)
     return [
         Judged(
             claim,
             made[claim.name],
-            {target: tuple(claim.judge(view, target).verdict for view in views) for target in claim.targets}
-            if views
-            else {},
+            {target: tuple(_by_seed(measured, claim, target, seeds)) for target in claim.targets} if seeds else {},
         )
         for claim in listed
     ]
+
+
+def _by_seed(
+    measured: Measured, claim: Claim, target: str, seeds: Sequence[Mapping[str, str | None]]
+) -> Iterator[Verdict]:
+    """Yield the verdicts of the seeds that all variants have which a claim looks at, of those that have several."""
+    for models in seeds:
+        view = View(measured, {variant: slug for variant, slug in models.items() if slug is not None})
+        verdict = claim.judge(view, target).verdict
+        looked_at = [models[variant] for variant in view.asked if variant in models]
+        if looked_at and None not in looked_at:
+            yield verdict
 
 
 def after_holm(judgement: Judgement) -> bool | None:
@@ -118,14 +129,18 @@ def _test(view: View) -> None:
         found |= {"p": alone, "p_holm": adjusted}
 
 
-def _each_seed(measured: Measured) -> list[dict[str, str]]:
-    """Return, for each seed, which model stands for each variant that has it; nothing where no variant has several."""
+def _each_seed(measured: Measured) -> list[dict[str, str | None]]:
+    """Return, for each seed, the model of each variant that has several, ``None`` where it has not this one."""
     results = measured.results
-    seeds = {row.variant: results.seeds(row.variant) for row in results.rows}
-    most = max((len(models) for models in seeds.values()), default=0)
+    several = {row.variant: results.seeds(row.variant) for row in results.rows}
+    several = {variant: models for variant, models in several.items() if len(models) > 1}
+    seeds = sorted({model.seed for models in several.values() for model in models if model.seed is not None})
     return [
-        {variant: models[place].slug for variant, models in seeds.items() if len(models) > place}
-        for place in range(most if most > 1 else 0)
+        {
+            variant: next((model.slug for model in models if model.seed == seed), None)
+            for variant, models in several.items()
+        }
+        for seed in seeds
     ]
 
 
@@ -317,6 +332,7 @@ def _paper_claims() -> tuple[Claim, ...]:
             "two-softmaxes", "Eq. 1 and the released code",
             "The released code's two softmaxes flatten the maps: no cell has more than e⁴ ≈ 55 times another's weight.",
             judges.two_softmaxes, targets=("regions",), reading=True,
+            stands_in="Not the paper's: it follows from its code, and is not counted among its claims.",
         ),
         Claim(
             "iou-auroc", "B.10, Figures 18 to 24", "IoU generally goes more with AUROC than with average precision.",

@@ -89,7 +89,7 @@ def draw_examples(instances: Instances) -> list[tuple[str, str]]:
     """Return a sheet for each example as a PNG data URI with its caption: a column a model, asked and swapped below."""
     folders = sorted((instances.folder / "measures").glob("*/examples.json"))
     shown = [(read_json(path.parent / "about.json"), read_json(path)) for path in folders if _is_whole(path.parent)]
-    shown = [pair for pair in shown if pair[0].get("seed") in (None, 1) and "without" not in pair[0]["slug"]]
+    shown = [pair for pair in shown if pair[0].get("seed") in (None, 1) and "-without-" not in pair[0]["slug"]]
     shown.sort(key=lambda pair: (pair[0]["order"], pair[0]["slug"]))
     sheets = []
     for instance in chosen_examples(instances):
@@ -108,7 +108,8 @@ def _caption(instance: Instance, all_comparable: bool) -> str:
     starred = "" if all_comparable else " * is shown the true region boxes, so it does not compare."
     return (
         f"Above: {above} Below, with its sides swapped: {below} Boxes are the regions of the sentence as it was "
-        f"written, with those that contain them.{outlined} No Attn is the share of attention on nothing.{starred}"
+        f"written, with those that contain them.{outlined} No Attn is the share of attention on nothing. Models are of "
+        f"seed 1.{starred}"
     )
 
 

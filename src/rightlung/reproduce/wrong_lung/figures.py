@@ -369,14 +369,14 @@ def instance_values(measured: Measured, model: Model) -> dict[str, Floats]:
 
 
 def correlation_figures(measured: Measured) -> Iterator[Drawing | Table]:
-    """Draw Figure 6 and Figures 18 to 24: the correlations of all per-instance values, for each model.
+    """Draw Figure 6 and Figures 18 to 24: the correlations of all per-instance values, of each variant's first seed.
 
     Figure 6, of +No Attn, has a table with the intervals below it; without that model the first has.
     """
     rows = measured.results.rows
     first = next((model for model in rows if model.variant == "no-attn"), rows[0] if rows else None)
     for model in rows:
-        values = instance_values(measured, model)
+        values = instance_values(measured, measured.results.seeds(model.variant)[0])
         found = measured.estimator.correlations(values)
         opened = model.variant == "no-attn"
         title = f"{'Figure 6' if opened else 'Figures 18 to 24'}: correlations between instances' values, {model.label}"

@@ -255,13 +255,14 @@ def abstains_without_abnormality(view: View, target: str) -> Judgement:
 
 def abstains_where_wrong(view: View, target: str) -> Judgement:
     """Judge whether the No-Attn score correlates negatively with IoU@10 %."""
+    view = view.of_one_seed()
     return _abstains(view, "IoU@10 %", view.score("no-attn", "iou@10", target))
 
 
 def _abstains(view: View, label: str, values: Floats) -> Judgement:
     if (absent := missing(view, "no-attn")) is not None:
         return absent
-    pair = {"abstention": view.answer("no-attn", "abstention"), label: values}
+    pair = {"abstention": view.of_one_seed().answer("no-attn", "abstention"), label: values}
     found = view.measured.estimator.correlations(pair)["abstention", label]
     return together([Evidence(f"correlation with {label}", found, side(found, below=0.0), "correlation")])
 
@@ -365,6 +366,7 @@ def entropy_localisation(view: View, target: str) -> Judgement:
     """Judge whether +Abnormal's entropy correlates negatively with how well it localises."""
     if (absent := missing(view, "abnormal")) is not None:
         return absent
+    view = view.of_one_seed()
     names = {"auroc": "AUROC", "average_precision": "average precision", "iou@10": "IoU@10 %"}
     values = {"entropy": view.answer("abnormal", "entropy")}
     values |= {said: view.score("abnormal", measure, target) for measure, said in names.items()}
@@ -384,7 +386,7 @@ def entropy_localisation(view: View, target: str) -> Judgement:
 
 def iou_nearer_auroc(view: View, target: str) -> Judgement:
     """Judge whether IoU@10 % correlates more with AUROC than with average precision, for most variants."""
-    evidence = []
+    view, evidence = view.of_one_seed(), []
     for variant in _comparable(view):
         iou, auroc, precision = (view.score(variant, name, target) for name in ("iou@10", "auroc", "average_precision"))
         found = view.measured.estimator.correlation_contrast(iou, auroc, precision)
@@ -399,7 +401,7 @@ def iou_nearer_auroc(view: View, target: str) -> Judgement:
 
 def entropy_similarity(view: View, target: str, kind: Literal["local", "global"], positive: bool) -> Judgement:
     """Judge whether, for most variants, entropy correlates with a similarity: positively, or negatively."""
-    evidence = []
+    view, evidence = view.of_one_seed(), []
     for variant in _comparable(view):
         pair = {"entropy": view.answer(variant, "entropy"), kind: view.answer(variant, f"similarity_{kind}")}
         found = view.measured.estimator.correlations(pair)["entropy", kind]

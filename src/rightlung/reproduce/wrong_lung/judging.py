@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rightlung.reproduce.wrong_lung.estimates import Estimate
@@ -85,13 +85,25 @@ class View:
     """Variants for which one seed stands instead of the mean over all."""
     tested: list[tuple[Estimate, Floats]] = field(default_factory=list)
     """The paired differences made so far, each with its values: p-values are worked out for all together."""
+    asked: set[str] = field(default_factory=set)
+    """The variants that were looked at."""
 
     def model(self, variant: str) -> Model | None:
         """Return the model that stands for a variant."""
+        self.asked.add(variant)
         slug = self.chosen.get(variant)
         if slug is not None:
             return self.measured.results.model(slug)
         return next((model for model in self.measured.results.rows if model.variant == variant), None)
+
+    def of_one_seed(self) -> View:
+        """Return the same with the first seed of each variant for which none was chosen.
+
+        Correlations over instances are asked of single models: means over seeds have less noise, and correlate more.
+        """
+        results = self.measured.results
+        first = {row.variant: results.seeds(row.variant)[0].slug for row in results.rows}
+        return replace(self, chosen={**first, **self.chosen})
 
     def has(self, variant: str) -> bool:
         """Return whether a variant was measured."""

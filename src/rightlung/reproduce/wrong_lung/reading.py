@@ -42,11 +42,11 @@ def read_results(folder: str | Path) -> Results:
     found = sorted(path for path in (folder / "measures").glob("*") if path.is_dir())
     unfinished = tuple(path.name for path in found if not (path / "about.json").exists())
     models = [_read_model(path, instances) for path in found if path.name not in unfinished]
+    models = list(_seeds_named(sorted(models, key=lambda model: (model.order, model.slug))))
     if twice := _twice(model.slug for model in models):
         raise InputError(f"{folder / 'measures'}: two folders say that their slug is {twice!r}")
     run = _json(folder / "run.json") if (folder / "run.json").exists() else {}
-    ordered = sorted(models, key=lambda model: (model.order, model.slug))
-    return Results(folder, instances, tuple(_seeds_named(ordered)), unfinished, run)
+    return Results(folder, instances, tuple(models), unfinished, run)
 
 
 def _seeds_named(models: Sequence[Model]) -> Iterator[Model]:

@@ -224,12 +224,18 @@ class Results:
         nothing was changed the difference is 0.
         """
         condition, aim = perturbation.condition or perturbation.plain, perturbation.aim(target)
-        if (model := self.model(slug)) is None or (condition, aim) not in model.scores:
-            return self.nothing()
-        plain = self.score(slug, measure, target, perturbation.plain)
-        difference = self.score(slug, measure, aim, condition) - plain
-        unchanged = np.where(np.isnan(plain), np.nan, 0.0) if how == "as in the paper" else self.nothing()
-        return np.where(self.changed(perturbation, target), difference, unchanged)
+        where = self.changed(perturbation, target)
+
+        def moved(model: Model) -> Floats | None:
+            plain, perturbed = (
+                model.scores.get(key, {}).get(measure) for key in ((perturbation.plain, target), (condition, aim))
+            )
+            if plain is None or perturbed is None:
+                return None
+            unchanged = np.where(np.isnan(plain), np.nan, 0.0) if how == "as in the paper" else self.nothing()
+            return np.where(where, perturbed.astype(np.float64) - plain.astype(np.float64), unchanged)
+
+        return self._mean(slug, moved)
 
     def changed(self, perturbation: Perturbation, target: str = "regions") -> Flags:
         """Return where a perturbation changes what is asked, or puts another mask in the place of the target."""
