@@ -285,7 +285,7 @@ class Gloria(StoredModel):
     def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
         """Compare every image with every text: the cosine of the wholes, and the local similarity.
 
-        The local one is what training compares, but for its scale: the logarithm of the sum over words of
+        The local one is what the ``local`` loss compares, but for its scale: the logarithm of the sum over words of
         exp(5 cosine), divided by 5; where the map is the sentence's, the soft maximum over regions of the ``sentence``
         loss. More words sum to more, and training has learned with that: with their mean long sentences always lose.
         """
