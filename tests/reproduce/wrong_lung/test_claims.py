@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -211,6 +212,12 @@ def test_our_aims(tmp_path: Path) -> None:
     assert aims["sided-pointing"].judgements["exact"].remark == (
         f"{shares[0]:.1f} % against {shares[1]:.1f} %, {shares[0] / shares[1]:.1f} times as often."
     )
+    lost = aims["sided-swap"].judgements["exact"]
+    named = np.array([row["asked_swap_sides"] is not None for row in ROWS])[inside].mean()
+    told = re.search(r"counting 0: −(\d+\.\d) points", lost.remark)
+    assert told is not None
+    assert float(told[1]) == pytest.approx(-100 * named * lost.evidence[0].found["estimate"], abs=0.1)
+    assert 0 < named < 1
     missed: dict[str, Levels] = {
         "sided": {"points": 0.4, "level": 0.9, "swap-sides": 0.7, "selects": 0.3},
         "retrained": {"points": 0.3, "selects": 0.8},

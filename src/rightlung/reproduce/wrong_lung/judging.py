@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rightlung.reproduce.wrong_lung.estimates import Estimate
-from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, Floats, Model
+from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, Change, Floats, Model
 from rightlung.reproduce.wrong_lung.tables import Measured, signed_number
 
 Verdict = Literal["holds", "does not hold", "no difference shown", "cannot be told"]
@@ -134,12 +134,18 @@ class View:
         return results.within(results.selection(self._slug(variant), kind), subset)
 
     def change(
-        self, variant: str, perturbation: str, target: str, subset: str | None = None, measure: str = "auroc"
+        self,
+        variant: str,
+        perturbation: str,
+        target: str,
+        subset: str | None = None,
+        measure: str = "auroc",
+        how: Change = "changed",
     ) -> Floats:
         """Return what a perturbation changes, on its own subset unless another is given."""
         results = self.measured.results
         found = next(one for one in PERTURBATIONS if one.name == perturbation)
-        change = results.change(self._slug(variant), found, measure, target)
+        change = results.change(self._slug(variant), found, measure, target, how)
         return results.within(change, subset or found.subset)
 
     def mean(self, values: Floats) -> Estimate:
