@@ -58,12 +58,8 @@ class Measures:
 
     def of(self, model: str) -> Values | None:
         """Return the measures of a model by slug or name, ``None`` where there are none."""
-        if model in self.values:
-            return self.values[model]
-        alikes = [slug for slug, name in self.names.items() if alike(slug, model) or alike(name, model)]
-        if len(alikes) > 1:
-            raise InputError(f"the measures have several models called {model!r}: {', '.join(alikes)}")
-        return self.values[alikes[0]] if alikes else None
+        slug = _slug_of(model, self.names)
+        return None if slug is None else self.values[slug]
 
     def listed(self) -> list[str]:
         """All measures that some instance has, in the order in which they were found."""
@@ -122,16 +118,21 @@ def measured_models(folder: str | Path, models: Iterable[str]) -> list[str]:
     known = {path.parent.name: str(_about(path).get("name") or path.parent.name) for path in paths}
     found = []
     for model in models:
-        if not known or model in known:
-            found.append(model)
-            continue
-        alikes = [slug for slug, name in known.items() if alike(slug, model) or alike(name, model)]
-        if not alikes:
+        slug = _slug_of(model, known) if known else model
+        if slug is None:
             raise unknown_name("model", model, known)
-        if len(alikes) > 1:
-            raise InputError(f"{folder} has several models called {model!r}: {', '.join(alikes)}; name one of these")
-        found.append(alikes[0])
+        found.append(slug)
     return found
+
+
+def _slug_of(model: str, names: Mapping[str, str]) -> str | None:
+    """Return the one model that is meant by a slug or a name, ``None`` where there is none."""
+    if model in names:
+        return model
+    alikes = [slug for slug, name in names.items() if alike(slug, model) or alike(name, model)]
+    if len(alikes) > 1:
+        raise InputError(f"the measures have several models called {model!r}: {', '.join(alikes)}; name one of these")
+    return alikes[0] if alikes else None
 
 
 def _of_experiment(folder: Path, instances: Instances) -> Iterator[tuple[str, str, Values]]:

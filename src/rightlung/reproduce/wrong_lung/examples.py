@@ -89,7 +89,7 @@ def draw_examples(instances: Instances) -> list[tuple[str, str]]:
     """Return a sheet for each example as a PNG data URI with its caption: a column a model, asked and swapped below."""
     folders = sorted((instances.folder / "measures").glob("*/examples.json"))
     shown = [(read_json(path.parent / "about.json"), read_json(path)) for path in folders if _is_whole(path.parent)]
-    shown = [pair for pair in shown if pair[0].get("seed") in (None, 1) and "-without-" not in pair[0]["slug"]]
+    shown = [pair for pair in shown if pair[0].get("seed") in (None, 1) and not pair[0].get("ablation")]
     shown.sort(key=lambda pair: (pair[0]["order"], pair[0]["slug"]))
     sheets = []
     for instance in chosen_examples(instances):

@@ -250,7 +250,8 @@ def _over_variants(first: Floats, second: Floats, label: str, expected: bool) ->
 
 def abstains_without_abnormality(view: View, target: str) -> Judgement:
     """Judge whether the No-Attn score correlates negatively with there being something abnormal."""
-    return _abstains(view, "abnormal", view.measured.results.instances.flags["abnormal"].astype(np.float64))
+    abnormal = view.measured.results.instances.flags["abnormal"].astype(np.float64)
+    return _abstains(view.of_one_seed(), "abnormal", abnormal)
 
 
 def abstains_where_wrong(view: View, target: str) -> Judgement:
@@ -262,7 +263,7 @@ def abstains_where_wrong(view: View, target: str) -> Judgement:
 def _abstains(view: View, label: str, values: Floats) -> Judgement:
     if (absent := missing(view, "no-attn")) is not None:
         return absent
-    pair = {"abstention": view.of_one_seed().answer("no-attn", "abstention"), label: values}
+    pair = {"abstention": view.answer("no-attn", "abstention"), label: values}
     found = view.measured.estimator.correlations(pair)["abstention", label]
     return together([Evidence(f"correlation with {label}", found, side(found, below=0.0), "correlation")])
 

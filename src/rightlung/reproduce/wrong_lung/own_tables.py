@@ -118,9 +118,8 @@ def _on_nothing(measured: Measured) -> Table | None:
     able = [model for model in results.rows if np.nansum(results.answer(model.slug, "abstention")) > 0]
     if not able:
         return None
-    abnormal = results.instances.flags["abnormal"]
 
-    def score(inside: Flags, row: Row) -> Floats:
+    def score(inside: str | Flags, row: Row) -> Floats:
         return results.within(results.answer(row.model, "abstention"), inside)
 
     def change(perturbation: Perturbation, row: Row) -> Floats:
@@ -134,9 +133,9 @@ def _on_nothing(measured: Measured) -> Table | None:
         "Share of attention that lies on nothing, in percent, and how many points it rises by when words or image are "
         "changed so that what is asked for is most likely not there. Models that never attend to nothing are left out.",
         [model_row(model) for model in able], [
-            Column("All", partial(score, results.instances.subset("all"))),
-            Column("Abnormal", partial(score, abnormal)),
-            Column("not Abnormal", partial(score, ~abnormal)),
+            Column("All", partial(score, "all")),
+            Column("Abnormal", partial(score, "abnormal")),
+            Column("not Abnormal", partial(score, ~results.instances.subset("abnormal"))),
             *(
                 Column(f"{found.title}, {SUBSET_TITLES[found.subset]}", partial(change, found), signed=True)
                 for found in PERTURBATIONS
