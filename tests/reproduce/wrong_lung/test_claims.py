@@ -15,6 +15,7 @@ from rightlung.reproduce.wrong_lung.claims import Judged, after_holm, claims, ju
 from rightlung.reproduce.wrong_lung.estimates import Estimator, Sureness
 from rightlung.reproduce.wrong_lung.judging import Evidence, Judgement, View, mostly, side, small, together
 from rightlung.reproduce.wrong_lung.reading import read_results
+from rightlung.reproduce.wrong_lung.report import sureness_words
 from rightlung.reproduce.wrong_lung.tables import Measured
 from tests.reproduce.wrong_lung.folders import answer_rows, instance_rows, score_rows, write_instances, write_model
 
@@ -412,11 +413,19 @@ def test_means_over_seeds_are_judged_and_each_seed_too(tmp_path: Path) -> None:
         "no-attn-seed3": {"level": 0.75, "about": {"variant": "no-attn", "seed": 3}},
         "retrained": {"level": 0.6},
     }
-    one = judged(make(tmp_path, models))["no-attn-better"]
+    one = judged(make(tmp_path / "turning", models))["no-attn-better"]
     assert one.judgements["regions"].verdict == "holds"
     assert one.each_seed["regions"] == ("holds", "does not hold", "holds")
     mean = one.judgements["regions"].evidence[0].found["estimate"]
     assert mean == pytest.approx((0.65 + 0.5 + 0.75) / 3 - 0.6, abs=0.01)
+    assert (one.verdict("regions"), one.after_holm("regions")) == ("turns on the seed", None)
+    written = one.as_json()["judgements"]["regions"]
+    assert (written["verdict"], written["verdict_of_means"]) == ("turns on the seed", "holds")
+    assert sureness_words(one, "regions") == "Seed by seed: holds, does not hold, holds."
+    models |= {"no-attn-seed2": {**models["no-attn-seed2"], "level": 0.7}}
+    one = judged(make(tmp_path / "agreeing", models))["no-attn-better"]
+    assert (one.verdict("regions"), one.after_holm("regions")) == ("holds", True)
+    assert sureness_words(one, "regions").endswith("Each of the 3 seeds by itself says the same.")
 
 
 def test_only_seeds_are_counted_that_all_variants_of_a_claim_have(tmp_path: Path) -> None:

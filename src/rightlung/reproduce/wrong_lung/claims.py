@@ -15,7 +15,7 @@ from typing import Any
 from rightlung.audit.summary import metric_name
 from rightlung.reproduce.wrong_lung import judges
 from rightlung.reproduce.wrong_lung.judges import COMPARED, OTHERS, UNSUPERVISED
-from rightlung.reproduce.wrong_lung.judging import FAILS, HOLDS, Judgement, Verdict, View
+from rightlung.reproduce.wrong_lung.judging import FAILS, HOLDS, TURNS, Judgement, Verdict, View
 from rightlung.reproduce.wrong_lung.published import published
 from rightlung.reproduce.wrong_lung.tables import SUBSET_TITLES, Measured
 from rightlung.scoring.statistics import holm
@@ -56,6 +56,15 @@ class Judged:
     each_seed: dict[str, tuple[Verdict, ...]]
     """The verdicts with each seed by itself, where there are several."""
 
+    def verdict(self, target: str) -> Verdict:
+        """Return what came of it: what the means over seeds say, unless seeds contradict each other."""
+        contradicted = {HOLDS, FAILS} <= set(self.each_seed.get(target, ()))
+        return TURNS if contradicted else self.judgements[target].verdict
+
+    def after_holm(self, target: str) -> bool | None:
+        """Return whether its verdict survives Holm's adjustment; ``None`` where it does not rest on a test."""
+        return None if self.verdict(target) == TURNS else after_holm(self.judgements[target])
+
     def as_json(self) -> dict[str, Any]:
         """Return all of it."""
         return {
@@ -68,9 +77,10 @@ class Judged:
             "reading": self.claim.reading,
             "judgements": {
                 target: {
-                    "verdict": judgement.verdict,
+                    "verdict": self.verdict(target),
+                    "verdict_of_means": judgement.verdict,
                     "sentence": judgement.sentence,
-                    "after_holm": after_holm(judgement),
+                    "after_holm": self.after_holm(target),
                     "each_seed": list(self.each_seed.get(target, ())),
                     "evidence": [
                         {"label": one.label, "verdict": one.verdict, "unit": one.unit, **one.found}

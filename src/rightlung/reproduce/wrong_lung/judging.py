@@ -1,8 +1,8 @@
-"""What a claim is judged by: comparisons with intervals, and the four things that can come of them.
+"""What a claim is judged by: comparisons with intervals, and the five things that can come of them.
 
 ``holds`` and ``does not hold`` need an interval on one side of what is claimed; ``no difference shown`` says that the
 interval reaches across it; ``cannot be told`` that something was not measured, or that the interval is too wide to call
-a change small.
+a change small. ``turns on the seed`` says that it holds with one seed of training and does not with another.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from rightlung.reproduce.wrong_lung.estimates import Estimate
 from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, Change, Floats, Model
 from rightlung.reproduce.wrong_lung.tables import Measured, signed_number
 
-Verdict = Literal["holds", "does not hold", "no difference shown", "cannot be told"]
+Verdict = Literal["holds", "does not hold", "no difference shown", "cannot be told", "turns on the seed"]
 HOLDS: Verdict = "holds"
 FAILS: Verdict = "does not hold"
 NOT_SHOWN: Verdict = "no difference shown"
 UNKNOWN: Verdict = "cannot be told"
+TURNS: Verdict = "turns on the seed"
 
 SMALL = 0.02
 """A change of AUROC up to two points either way is called small."""

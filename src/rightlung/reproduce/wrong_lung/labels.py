@@ -20,7 +20,7 @@ def turned_by_labels(judged: Sequence[Judged]) -> list[str]:
     """Name the claims that hold against the one kind of target and do not against the other."""
     said = []
     for one in judged:
-        verdicts = {target: judgement.verdict for target, judgement in one.judgements.items()}
+        verdicts = {target: one.verdict(target) for target in one.judgements}
         if set(verdicts.values()) == {HOLDS, FAILS}:
             said.append(f"{one.claim.text} Region boxes: {verdicts['regions']}. Exact masks: {verdicts['exact']}.")
     return said

@@ -14,11 +14,12 @@ from rightlung.reproduce.wrong_lung.report import (
     OTHER_DATA,
     OVER_PATIENTS,
     SAME_VERDICTS,
+    SEED_BY_SEED,
     TITLE,
     TURNED_VERDICTS,
     WITHOUT,
     Report,
-    holm_words,
+    sureness_words,
 )
 from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Cell, Table
 
@@ -58,7 +59,7 @@ def _lines(report: Report, examples: Sequence[tuple[str, str]]) -> Iterator[str]
     yield from ("", "## What was found", "", *(f"- {escaped(sentence)}" for sentence in report.found))
     if report.absent:
         yield from ("", "## What is missing", "", *(f"- {escaped(sentence)}" for sentence in report.absent))
-    yield from ("", "## The claims", "", f"{OTHER_DATA} {OVER_PATIENTS}", "")
+    yield from ("", "## The claims", "", f"{OTHER_DATA} {OVER_PATIENTS} {SEED_BY_SEED}", "")
     yield from _claims(report)
     if any(not model.get("comparable", True) for model in report.models):
         yield from ("", escaped(NOT_COMPARABLE))
@@ -94,7 +95,8 @@ def _claims(report: Report) -> Iterator[str]:
             if judgement is None:
                 parts.append("–")
                 continue
-            parts.append(f"**{judgement.verdict}**. {escaped(' '.join((judgement.sentence, holm_words(one, target))))}")
+            why = " ".join((judgement.sentence, sureness_words(one, target)))
+            parts.append(f"**{one.verdict(target)}**. {escaped(why)}")
         claim = one.claim
         texts = (" ".join(part for part in (claim.text, claim.stands_in) if part), claim.where, claim.paper)
         said = [escaped(text) or "–" for text in texts]

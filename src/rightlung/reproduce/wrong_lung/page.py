@@ -20,7 +20,7 @@ from rightlung.core import InputError
 from rightlung.core.writing import write_whole
 from rightlung.reproduce.wrong_lung.estimates import Estimator, Sureness
 from rightlung.reproduce.wrong_lung.figures import Drawing, save_png, sparkline, to_svg
-from rightlung.reproduce.wrong_lung.judging import Judgement
+from rightlung.reproduce.wrong_lung.judging import FAILS, HOLDS, NOT_SHOWN, TURNS, UNKNOWN, Judgement
 from rightlung.reproduce.wrong_lung.markdown import render_markdown
 from rightlung.reproduce.wrong_lung.published import published
 from rightlung.reproduce.wrong_lung.reading import read_results
@@ -30,18 +30,19 @@ from rightlung.reproduce.wrong_lung.report import (
     OTHER_DATA,
     OVER_PATIENTS,
     SAME_VERDICTS,
+    SEED_BY_SEED,
     TITLE,
     TURNED_VERDICTS,
     WITHOUT,
     Report,
     Section,
-    holm_words,
     make_report,
+    sureness_words,
 )
 from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Cell, Heading, Measured, Table
 
 _PNG = "data:image/png;base64,"
-_SIGNS = {"holds": "✓", "does not hold": "✗", "no difference shown": "≈", "cannot be told": "?"}
+_SIGNS = {HOLDS: "✓", FAILS: "✗", NOT_SHOWN: "≈", UNKNOWN: "?", TURNS: "±"}
 Example = tuple[str, str]
 """A picture as a PNG data URI, and its caption."""
 
@@ -160,7 +161,7 @@ def _claims(report: Report) -> list[Markup]:
     tested = sum("p" in one.found for judged in report.judged for j in judged.judgements.values() for one in j.evidence)
     said = (
         "A claim holds where the interval lies on the claimed side, and does not where it lies on the other; where it "
-        f"reaches across, no difference is shown. {OVER_PATIENTS} "
+        f"reaches across, no difference is shown. {OVER_PATIENTS} {SEED_BY_SEED} "
         f"{tested:,} comparisons were also tested; whether a verdict survives Holm's adjustment for all of them is "
         "said with it."
     )
@@ -177,11 +178,12 @@ def _claims(report: Report) -> list[Markup]:
             if judgement is None:
                 cells.append(element("td", "–"))
                 continue
+            verdict = judged.verdict(target)
             cells.append(
                 element(
                     "td",
-                    element("span", f"{_SIGNS[judgement.verdict]} {judgement.verdict}", class_="verdict"),
-                    _why(judgement, holm_words(judged, target)),
+                    element("span", f"{_SIGNS[verdict]} {verdict}", class_="verdict"),
+                    _why(judgement, sureness_words(judged, target)),
                 )
             )
         rows.append(

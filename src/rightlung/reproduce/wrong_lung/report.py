@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rightlung import __version__
-from rightlung.reproduce.wrong_lung.claims import Judged, after_holm, judge_all
+from rightlung.reproduce.wrong_lung.claims import Judged, judge_all
 from rightlung.reproduce.wrong_lung.facts import absent_from, facts_of, warning_of, without_of
 from rightlung.reproduce.wrong_lung.figures import Drawing, change_figures, correlation_figures
-from rightlung.reproduce.wrong_lung.judging import FAILS, HOLDS, NOT_SHOWN, UNKNOWN
+from rightlung.reproduce.wrong_lung.judging import FAILS, HOLDS, NOT_SHOWN, TURNS, UNKNOWN, Verdict
 from rightlung.reproduce.wrong_lung.labels import compare_labels, turned_by_labels
 from rightlung.reproduce.wrong_lung.own_tables import models_table, own_tables, training_table
 from rightlung.reproduce.wrong_lung.paper_tables import change_tables, paper_tables
@@ -20,7 +20,7 @@ from rightlung.reproduce.wrong_lung.results import Results
 from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Measured, Table
 
 TITLE = "“That’s the Wrong Lung!” again"
-VERDICTS = (HOLDS, FAILS, NOT_SHOWN, UNKNOWN)
+VERDICTS = (HOLDS, FAILS, TURNS, NOT_SHOWN, UNKNOWN)
 _TARGET_WORDS = {"regions": "region boxes", "exact": "exact masks"}
 LEFT_OUT = "Left out, and why:"
 WITHOUT = "Not every phrase can be put to every test:"
@@ -34,6 +34,10 @@ OTHER_DATA = (
 OVER_PATIENTS = (
     "Intervals are for each comparison by itself, and over patients: what another seed of training would change is in "
     "none of them."
+)
+SEED_BY_SEED = (
+    "Where a claim holds with one seed and does not with another, it turns on the seed, whatever the means over seeds "
+    "say."
 )
 
 
@@ -140,7 +144,7 @@ def _found(judged: Sequence[Judged]) -> list[str]:
     said = []
     for target, words in _TARGET_WORDS.items():
         counts = Counter(
-            one.judgements[target].verdict
+            one.verdict(target)
             for one in judged
             if not (one.claim.ours or one.claim.reading) and target in one.judgements
         )
@@ -151,38 +155,49 @@ def _found(judged: Sequence[Judged]) -> list[str]:
             said.append(f"Of the paper's {sum(counts.values())} claims judged against {words}: {listed}.")
     for one in judged:
         if one.claim.ours:
-            for judgement in one.judgements.values():
-                said.append(
-                    f"Our aim: {one.claim.text} It {_it(judgement.verdict)}. {_capital(judgement.sentence)}".strip()
-                )
+            for target, judgement in one.judgements.items():
+                aim = (f"Our aim: {one.claim.text} It {_it(one.verdict(target))}.", _capital(judgement.sentence))
+                said.append(" ".join(part for part in (*aim, *_by_seed(one, target)) if part))
     return said
 
 
-def _it(verdict: str) -> str:
-    return {NOT_SHOWN: "is not shown", UNKNOWN: "cannot be told"}.get(verdict, verdict)  # type: ignore[call-overload, no-any-return]
+def _it(verdict: Verdict) -> str:
+    return "is not shown" if verdict == NOT_SHOWN else verdict
 
 
 def _capital(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def words_of(verdict: str, count: int) -> str:
+def words_of(verdict: Verdict, count: int) -> str:
     """Return a verdict as it goes with a count."""
     if count == 1:
-        return {NOT_SHOWN: "shows no difference"}.get(verdict, verdict)  # type: ignore[call-overload, no-any-return]
-    return {HOLDS: "hold", FAILS: "do not hold", NOT_SHOWN: "show no difference", UNKNOWN: "cannot be told"}[verdict]  # type: ignore[index]
+        return "shows no difference" if verdict == NOT_SHOWN else verdict
+    return {
+        HOLDS: "hold",
+        FAILS: "do not hold",
+        TURNS: "turn on the seed",
+        NOT_SHOWN: "show no difference",
+        UNKNOWN: "cannot be told",
+    }[verdict]
 
 
-def holm_words(judged: Judged, target: str) -> str:
-    """Say whether a verdict survives the adjustment for all comparisons, and what each seed says."""
+def sureness_words(judged: Judged, target: str) -> str:
+    """Say whether a verdict survives the adjustment for all comparisons, and what each seed says by itself."""
     said = []
-    judgement = judged.judgements[target]
-    if (after := after_holm(judgement)) is not None:
+    if (after := judged.after_holm(target)) is not None:
         said.append("Also after Holm's adjustment." if after else "Not after Holm's adjustment.")
-    if seeds := judged.each_seed.get(target):
-        agree = sum(verdict == judgement.verdict for verdict in seeds)
-        said.append(f"Of {len(seeds)} seeds by themselves {agree} agree.")
-    return " ".join(said)
+    return " ".join((*said, *_by_seed(judged, target)))
+
+
+def _by_seed(judged: Judged, target: str) -> list[str]:
+    """Say what each seed says by itself, where there are several."""
+    seeds = judged.each_seed.get(target, ())
+    if not seeds:
+        return []
+    if set(seeds) == {judged.verdict(target)}:
+        return [f"Each of the {len(seeds)} seeds by itself says the same."]
+    return [f"Seed by seed: {', '.join(seeds)}."]
 
 
 def _sections(measured: Measured) -> list[Section]:
