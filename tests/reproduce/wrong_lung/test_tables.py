@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from rightlung.reproduce.wrong_lung.paper_tables import change_tables, paper_tab
 from rightlung.reproduce.wrong_lung.published import PAPER_COLUMN
 from rightlung.reproduce.wrong_lung.reading import read_results
 from rightlung.reproduce.wrong_lung.results import PERTURBATIONS
+from rightlung.reproduce.wrong_lung.seeds import Quantity, draw_panel, quantities, seeds_figure, seeds_table
 from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Measured, Table
 from rightlung.scoring.statistics import bootstrap
 from tests.reproduce.wrong_lung.folders import (
@@ -50,7 +53,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory, rows: list[Row]) -> Measu
 
 @pytest.fixture(scope="module")
 def tables(measured: Measured) -> dict[str, Table]:
-    made = [*paper_tables(measured), *own_tables(measured)]
+    seeds = seeds_table(measured)
+    assert seeds is not None
+    made = [*paper_tables(measured), *own_tables(measured), seeds]
     made += [table for target in ("regions", "exact") for table in change_tables(measured, target)]
     assert len({table.name for table in made}) == len(made)
     return {table.name: table for table in made}
@@ -127,6 +132,36 @@ def test_a_variant_stands_in_a_table_once_with_the_mean_over_its_seeds(tables: d
     assert auroc.value["mean"] == pytest.approx(sum(each.values()) / 2)
     assert tables["t3"].rows[0][1].text == f"{100 * auroc.value['mean']:.1f}"
     assert auroc.value["spread"] == pytest.approx(abs(each["retrained-seed1"] - each["retrained-seed2"]) / 2**0.5)
+
+
+def test_a_panel_has_every_seed_where_its_scale_says() -> None:
+    quantity = Quantity(("pointing", "One Lung"), lambda slug: np.zeros(1))
+    marks = draw_panel(100.0, 200.0, quantity, [[0.1, 0.38], [0.2, np.nan], [np.nan]], ["disc", "diamond", "disc"])
+    ticks = {
+        float(mark.text): line.at[0] for line, mark in itertools.pairwise(marks) if line.kind == "line" and mark.text
+    }
+    assert sorted(ticks) == [10, 20, 30, 40]
+    placed = [(mark.kind, mark.at[:2]) for mark in marks if mark.kind in ("disc", "diamond")]
+    (_, (one, first)), (_, (other, same)), (kind, (alone, second)) = placed
+    assert (one, alone, kind) == (ticks[10], ticks[20], "diamond")
+    assert other == pytest.approx(ticks[30] + 0.8 * (ticks[40] - ticks[30]))
+    assert first == same < second
+
+
+def test_the_figure_of_seeds_has_all_of_them(measured: Measured) -> None:
+    drawing = seeds_figure(measured)
+    assert drawing is not None
+    discs = [mark for mark in drawing.marks if mark.kind == "disc"]
+    diamonds = [mark for mark in drawing.marks if mark.kind == "diamond"]
+    panels = len(quantities(measured.results))
+    assert (len(discs), len(diamonds)) == (3 * panels, 2 * panels)  # two seeds and +30-shot; UNITER and the prior
+
+
+def test_one_seed_each_makes_neither_table_nor_figure_of_seeds(measured: Measured) -> None:
+    results = measured.results
+    first = {model.variant: model for model in reversed(results.models)}
+    once = Measured(replace(results, models=tuple(first.values())), measured.estimator)
+    assert (seeds_table(once), seeds_figure(once)) == (None, None)
 
 
 def test_changes_say_how_many_phrases_were_changed(tables: dict[str, Table], rows: list[Row]) -> None:

@@ -243,10 +243,7 @@ def dots(
     ]
     reach = next(step for step in _REACHES if step >= max(ends, default=0.0))
     height = HEAD + LINE * len(labels) + FOOT
-    beside = min(LONGEST, max((len(label) for label, _ in labels), default=0)) * 6 + 24
-    marks: list[Mark] = []
-    for place, (label, _) in enumerate(labels):
-        marks.append(Mark("text", (beside - 8, HEAD + LINE * (place + 0.5) + 4), text=_short(label), anchor="end"))
+    beside, marks = label_marks([label for label, _ in labels])
     for column, panel in enumerate(panels):
         left = beside + column * (wide + GAP)
 
@@ -272,6 +269,15 @@ def dots(
         described += " The scale is that of the comparable models: an arrow stands for what lies beyond it."
     described += " The numbers are in the table below."
     return Drawing(name, title, beside + len(panels) * (wide + GAP), height, tuple(marks), described, folded)
+
+
+def label_marks(labels: Sequence[str]) -> tuple[int, list[Mark]]:
+    """Return how much room the labels of rows take at the left, and the labels."""
+    beside = min(LONGEST, max((len(label) for label in labels), default=0)) * 6 + 24
+    places = (HEAD + LINE * (place + 0.5) + 4 for place in range(len(labels)))
+    return beside, [
+        Mark("text", (beside - 8, y), text=_short(label), anchor="end") for label, y in zip(labels, places, strict=True)
+    ]
 
 
 def _short(label: str) -> str:
@@ -319,7 +325,7 @@ def change_figures(measured: Measured, target: str) -> Iterator[Drawing]:
         )
         title = f"Figure 3: what each perturbation does to Retrained ({against})"
         yield dots(f"figure-3-{target}", title, labels, [panel], wide=420)
-    labels = [(model.label, _kind(model)) for model in models]
+    labels = [(model.label, mark_of(model)) for model in models]
     for subset in (None, *SUBSETS):
         panels = []
         for p in PERTURBATIONS:
@@ -334,7 +340,8 @@ def change_figures(measured: Measured, target: str) -> Iterator[Drawing]:
         yield dots(name, title, labels, panels, folded=subset is not None)
 
 
-def _kind(model: Model) -> str:
+def mark_of(model: Model) -> str:
+    """Return the mark of a model: a diamond where it is a reference or not comparable."""
     return "diamond" if model.group == "reference" or not model.comparable else "disc"
 
 

@@ -1,4 +1,4 @@
-"""The tables that the paper does not have: exact targets beside the prior, another image, findings, seeds, training."""
+"""The tables that the paper does not have: exact targets beside the prior, another image, findings, training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from rightlung.audit.summary import metric_name
 from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, Flags, Floats, Model, Perturbation, Results
 from rightlung.reproduce.wrong_lung.tables import (
-    NOT_COMPARABLE,
     SUBSET_TITLES,
     Cell,
     Column,
@@ -24,7 +23,7 @@ from rightlung.reproduce.wrong_lung.tables import (
     changes,
     grid,
     model_row,
-    signed_number,
+    stars,
     text_cell,
 )
 
@@ -81,8 +80,6 @@ def own_tables(measured: Measured) -> Iterator[Table]:
         found = _by_finding(measured, measure, target)
         if found is not None:
             yield found
-    if (seeds := _seeds(measured)) is not None:
-        yield seeds
 
 
 def _pointing(results: Results, slug: str) -> Floats:
@@ -165,59 +162,13 @@ def _by_finding(measured: Measured, measure: str, target: str) -> Table | None:
         return Column(model.label, lambda row: results.within(values, flags[row.model]))
 
     rest = len(flags) - len(shown)
-    note = [*([f"{rest} rarer findings are not shown."] if rest else []), *_stars(models)]
+    note = [*([f"{rest} rarer findings are not shown."] if rest else []), *stars(models)]
     against = "region boxes" if target == "regions" else "exact masks"
     return grid(
         measured, f"findings-{measure}", f"By finding: {metric_name(measure)} against {against}",
         "In percent; a phrase counts for each finding it says is there.",
         rows, [column(model) for model in models], first="finding", notes=note, folded=measure != "pointing",
     )  # fmt: skip
-
-
-def _seeds(measured: Measured) -> Table | None:
-    results = measured.results
-    swap, untold = PERTURBATIONS[0], ~results.instances.flags["names_side"]
-    quantities: tuple[tuple[str, Callable[[str], Floats], bool], ...] = (
-        ("AUROC, regions, All", lambda slug: results.score(slug, "auroc"), False),
-        ("AUROC, exact, All", lambda slug: results.score(slug, "auroc", "exact"), False),
-        ("pointing, exact, One Lung", partial(_pointing, results), False),
-        (
-            "change of AUROC, exact, One Lung, sides swapped",
-            lambda slug: results.within(results.change(slug, swap, "auroc", "exact"), "one-lung"),
-            True,
-        ),
-        ("the side that no word gives away", lambda slug: results.within(results.peak_on_side(slug), untold), False),
-        ("selection, global, All", lambda slug: results.selection(slug, "global"), False),
-    )
-    lines = []
-    for row in results.rows:
-        models = results.seeds(row.variant)
-        if len(models) < 2:
-            continue
-        line = [text_cell(row.label), text_cell(f"{len(models)}")]
-        for _, values, signed in quantities:
-            means = np.array([_plain_mean(values(model.slug)) for model in models])
-            if np.isnan(means).any():
-                line.append(Cell("–"))
-                continue
-            spread = float(means.std(ddof=1))
-            each = {model.slug: float(mean) for model, mean in zip(models, means, strict=True)}
-            mean = float(means.mean())
-            low, high = (signed_number(100 * float(end), 1, signed) for end in (means.min(), means.max()))
-            value = {"mean": mean, "spread": spread, "seeds": each}
-            line.append(Cell(signed_number(100 * mean, 1, signed), f"±{100 * spread:.1f}; {low} to {high}", value))
-        lines.append(tuple(line))
-    if not lines:
-        return None
-    header = (Heading("variant", "text"), Heading("seeds", "text"), *(Heading(name) for name, _, _ in quantities))
-    caption = "Mean over the seeds, its standard deviation, and the lowest and highest seed; percent or points."
-    shown = [row for row in results.rows if len(results.seeds(row.variant)) > 1]
-    return Table("seeds", "Seeds", caption, header, tuple(lines), _stars(shown))
-
-
-def _plain_mean(values: Floats) -> float:
-    there = values[~np.isnan(values)]
-    return float(there.mean()) if len(there) else math.nan
 
 
 def training_table(results: Results) -> Table | None:
@@ -249,7 +200,7 @@ def training_table(results: Results) -> Table | None:
         "says little: where the learning rate falls to near zero along a cosine nearly every curve ends flat, and a "
         "longer schedule might still gain. Past its best: the loss ends above its lowest by more than 2 % of its range."
     )
-    return Table("training", "Training", caption, header, tuple(lines), _stars(results.models))
+    return Table("training", "Training", caption, header, tuple(lines), stars(results.models))
 
 
 def _ended(training: Mapping[str, Any]) -> str:
@@ -259,11 +210,6 @@ def _ended(training: Mapping[str, Any]) -> str:
     if len(losses) > 1 and losses[-1] - min(losses) > 0.02 * (max(losses) - min(losses)):
         ended = "past its best"
     return ended + (", stopped early" if training.get("stopped_early") else "")
-
-
-def _stars(models: Sequence[Model]) -> tuple[str, ...]:
-    """Return the note that explains the asterisk, where there is one."""
-    return (NOT_COMPARABLE,) if any(not model.comparable for model in models) else ()
 
 
 def _count(value: Any) -> Cell:
@@ -299,4 +245,4 @@ def models_table(results: Results) -> Table | None:
         return None
     header = tuple(Heading(text, "text") for text in ("model", "whose", "what it is", "seeds", "weights"))
     caption = "The rows of the tables; those of several seeds are means over them, the weights those of the first."
-    return Table("models", "Models", caption, header, tuple(lines), _stars(results.rows))
+    return Table("models", "Models", caption, header, tuple(lines), stars(results.rows))

@@ -17,6 +17,7 @@ from rightlung.reproduce.wrong_lung.own_tables import models_table, own_tables, 
 from rightlung.reproduce.wrong_lung.paper_tables import change_tables, paper_tables
 from rightlung.reproduce.wrong_lung.published import published
 from rightlung.reproduce.wrong_lung.results import Results
+from rightlung.reproduce.wrong_lung.seeds import seeds_figure, seeds_table
 from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Measured, Table
 
 TITLE = "“That’s the Wrong Lung!” again"
@@ -205,7 +206,7 @@ def _sections(measured: Measured) -> list[Section]:
         return []
     tables = {table.name: table for table in paper_tables(measured)}
     own = {table.name: table for table in own_tables(measured)}
-    seeds = own.pop("seeds", None)
+    seeds = (seeds_figure(measured), seeds_table(measured))
     changes: list[Table | Drawing] = []
     for target in ("regions", "exact"):
         changes += [*change_figures(measured, target), *change_tables(measured, target)]
@@ -223,6 +224,7 @@ def _sections(measured: Measured) -> list[Section]:
             Section(
                 "own", "What the paper does not measure", "Exact masks, and what the image adds.", tuple(own.values())
             ),
+            Section("seeds", "What a seed changes", OVER_PATIENTS, tuple(part for part in seeds if part)),
             Section(
                 "localisation",
                 "Localisation",
@@ -255,9 +257,7 @@ def _sections(measured: Measured) -> list[Section]:
                 + (f" {NOT_COMPARABLE}" if any(not model.comparable for model in measured.results.rows) else ""),
                 tuple(correlation_figures(measured)),
             ),
-            Section(
-                "training", "Models, training and seeds", "", tuple(part for part in (models, training, seeds) if part)
-            ),
+            Section("training", "Models and training", "", tuple(part for part in (models, training) if part)),
         )
         if section.parts
     ]

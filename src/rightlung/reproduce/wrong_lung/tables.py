@@ -226,3 +226,8 @@ def changes(
 ) -> Floats:
     """Return what a perturbation changes of a row's measure, over a subset."""
     return results.within(results.change(row.model, perturbation, measure, target, how), subset)
+
+
+def stars(models: Sequence[Model]) -> tuple[str, ...]:
+    """Return the note that explains the asterisk, where there is one."""
+    return (NOT_COMPARABLE,) if any(not model.comparable for model in models) else ()
