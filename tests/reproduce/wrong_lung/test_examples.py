@@ -81,7 +81,7 @@ def test_a_tile_has_the_boxes_of_the_regions_the_exact_outline_and_the_no_attn_s
             assert tile.targets
             assert tile.mask is not None
             assert np.array_equal(tile.mask.pixels, prepared.mask(example.targets["exact"]))
-            assert tile.caption == "X, No Attn 0.25"
+            assert tile.caption == "X, 0.25 on nothing"
     silent = [{**kept, "abstention": 0.0} for kept in maps]
     assert example_tile(prepared, chosen_examples(prepared)[0], "none", ABOUT, silent).caption == "X"
 
@@ -113,5 +113,5 @@ def test_a_sheet_has_a_column_a_model_and_says_what_is_drawn(
     assert sheet.width == 2 * (176 + 2)
     assert chosen_examples(instances)[0].asked["swap-sides"].text in caption
     assert "Boxes are the regions of the sentence" in caption
-    assert "No Attn is the share of attention on nothing" in caption
+    assert "A number is the share of attention on nothing" in caption
     assert ("* is shown the true region boxes" in caption) is not comparable

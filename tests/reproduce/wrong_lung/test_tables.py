@@ -126,7 +126,9 @@ def test_what_is_not_comparable_is_marked_and_never_best(tables: dict[str, Table
 
 def test_a_variant_stands_in_a_table_once_with_the_mean_over_its_seeds(tables: dict[str, Table]) -> None:
     assert [row[0].text for row in tables["t3"].rows] == ["Retrained", "+30-shot", "UNITER *", "prior"]
-    ((variant, seeds, auroc, *_),) = tables["seeds"].rows
+    ((variant, seeds, entropy, auroc, *_),) = tables["seeds"].rows
+    low, high = (f"{value:.3f}" for value in entropy.value["seeds"].values())
+    assert entropy.detail.endswith(f"; {low}, {high}")
     assert (variant.text, seeds.text) == ("Retrained", "2")
     each = auroc.value["seeds"]
     assert auroc.value["mean"] == pytest.approx(sum(each.values()) / 2)

@@ -7,7 +7,7 @@ and against exact masks, which tells how much is owed to the labels. How, is in 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -56,14 +56,27 @@ class Judged:
     each_seed: dict[str, tuple[Verdict, ...]]
     """The verdicts with each seed by itself, where there are several."""
 
+    @property
+    def of_paper(self) -> bool:
+        """Whether it is one of the paper's own claims."""
+        return not (self.claim.ours or self.claim.reading)
+
     def verdict(self, target: str) -> Verdict:
-        """Return what came of it: what the means over seeds say, unless seeds contradict each other."""
-        contradicted = {HOLDS, FAILS} <= set(self.each_seed.get(target, ()))
-        return TURNS if contradicted else self.judgements[target].verdict
+        """Return what came of it: what all seeds agree on, `TURNS` where two contradict each other, else what their
+        means say."""
+        seeds = set(self.each_seed.get(target, ()))
+        if {HOLDS, FAILS} <= seeds:
+            return TURNS
+        return next(iter(seeds)) if seeds in ({HOLDS}, {FAILS}) else self.judgements[target].verdict
+
+    def with_each_seed(self, target: str) -> bool:
+        """Return whether every seed by itself says what the verdict says."""
+        return set(self.each_seed.get(target, ())) == {self.verdict(target)}
 
     def after_holm(self, target: str) -> bool | None:
         """Return whether its verdict survives Holm's adjustment; ``None`` where it does not rest on a test."""
-        return None if self.verdict(target) == TURNS else after_holm(self.judgements[target])
+        judgement = self.judgements[target]
+        return after_holm(judgement) if judgement.verdict == self.verdict(target) else None
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it."""
@@ -103,7 +116,7 @@ def judge_all(measured: Measured) -> list[Judged]:
         Judged(
             claim,
             made[claim.name],
-            {target: tuple(_by_seed(measured, claim, target, seeds)) for target in claim.targets} if seeds else {},
+            {target: _by_seed(measured, claim, target, seeds) for target in claim.targets} if seeds else {},
         )
         for claim in listed
     ]
@@ -111,14 +124,19 @@ def judge_all(measured: Measured) -> list[Judged]:
 
 def _by_seed(
     measured: Measured, claim: Claim, target: str, seeds: Sequence[Mapping[str, str | None]]
-) -> Iterator[Verdict]:
-    """Yield the verdicts of the seeds that all variants have which a claim looks at, of those that have several."""
+) -> tuple[Verdict, ...]:
+    """Return the verdicts of the seeds that all variants have which a claim looks at; none where these are not several.
+
+    What has one seed only, or none, stands beside each.
+    """
+    found = []
     for models in seeds:
         view = View(measured, {variant: slug for variant, slug in models.items() if slug is not None})
         verdict = claim.judge(view, target).verdict
         looked_at = [models[variant] for variant in view.asked if variant in models]
         if looked_at and None not in looked_at:
-            yield verdict
+            found.append(verdict)
+    return tuple(found) if len(found) > 1 else ()
 
 
 def after_holm(judgement: Judgement) -> bool | None:

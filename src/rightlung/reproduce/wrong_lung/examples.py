@@ -22,7 +22,7 @@ from rightlung.reproduce.wrong_lung.instances import Asked, Instance, Instances
 
 COUNT = 3
 CONDITIONS = ("none", "swap-sides")
-_SIDE = 176
+_SIDE, _ACROSS = 176, 6
 _LONGEST = 28
 
 
@@ -86,7 +86,10 @@ def _heatmap(model: object, instances: Instances, asked: Asked) -> Heatmap | Non
 
 
 def draw_examples(instances: Instances) -> list[tuple[str, str]]:
-    """Return a sheet for each example as a PNG data URI with its caption: a column a model, asked and swapped below."""
+    """Return a sheet for each example as a PNG data URI with its caption.
+
+    It has some models side by side, as asked and with the sides swapped below, then the next models.
+    """
     folders = sorted((instances.folder / "measures").glob("*/examples.json"))
     shown = [(read_json(path.parent / "about.json"), read_json(path)) for path in folders if _is_whole(path.parent)]
     shown = [pair for pair in shown if pair[0].get("seed") in (None, 1) and not pair[0].get("ablation")]
@@ -94,7 +97,8 @@ def draw_examples(instances: Instances) -> list[tuple[str, str]]:
     sheets = []
     for instance in chosen_examples(instances):
         tiles = [
-            [example_tile(instances, instance, condition, about, kept["maps"]) for about, kept in shown]
+            [example_tile(instances, instance, condition, about, kept["maps"]) for about, kept in part]
+            for part in (shown[start : start + _ACROSS] for start in range(0, len(shown), _ACROSS))
             for condition in CONDITIONS
         ]
         if shown:
@@ -107,9 +111,10 @@ def _caption(instance: Instance, all_comparable: bool) -> str:
     outlined = " The outline is the finding itself." if "exact" in instance.targets else ""
     starred = "" if all_comparable else " * is shown the true region boxes, so it does not compare."
     return (
-        f"Above: {above} Below, with its sides swapped: {below} Boxes are the regions of the sentence as it was "
-        f"written, with those that contain them.{outlined} No Attn is the share of attention on nothing. Models are of "
-        f"seed 1.{starred}"
+        f"In each pair of rows, above: {above} Below, with its sides swapped: {below} Boxes are the regions of the "
+        f"sentence as it was written, with those that contain them.{outlined} Each map is drawn relative to its own "
+        "highest value, so that a nearly flat one is bright everywhere. A number is the share of attention on nothing. "
+        f"Models are of seed 1.{starred}"
     )
 
 
@@ -122,7 +127,8 @@ def example_tile(
 ) -> Tile:
     """Return a model's map of one question over the image, with the boxes and the outline of what was to be found.
 
-    Below stand the model's name, starred where it does not compare, and the No Attn score of models that have one.
+    Below stand the model's name, starred where it does not compare, and the share of attention on nothing where it
+    ever has any.
     """
     heatmap = None
     for kept in maps:
@@ -136,7 +142,7 @@ def example_tile(
     if heatmap is None:
         name += ", no map"
     elif any(kept["abstention"] > 0 for kept in maps):
-        name += f", No Attn {heatmap.abstention:.2f}"
+        name += f", {heatmap.abstention:.2f} on nothing"
     return Tile(
         instances.image(instance.asked[condition].image),
         name,

@@ -26,6 +26,18 @@ def turned_by_labels(judged: Sequence[Judged]) -> list[str]:
     return said
 
 
+def held_by_labels(judged: Sequence[Judged]) -> str:
+    """Say how many of the paper's claims that are judged against both kinds of target hold against each."""
+    both = [one for one in judged if one.of_paper and {"regions", "exact"} <= one.judgements.keys()]
+    held = {target: sum(one.verdict(target) == HOLDS for one in both) for target in ("regions", "exact")}
+    return (
+        f"Of the paper's {len(both)} claims that are judged against both, {held['regions']} hold against region boxes "
+        f"and {held['exact']} against exact masks."
+        if both
+        else ""
+    )
+
+
 def compare_labels(measured: Measured) -> tuple[str, Table | None]:
     """Return how AUROC on region boxes goes with AUROC on exact masks: over the variants, and for every row."""
     results = measured.results

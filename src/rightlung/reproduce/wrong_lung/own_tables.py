@@ -115,6 +115,11 @@ def _on_nothing(measured: Measured) -> Table | None:
     able = [model for model in results.rows if np.nansum(results.answer(model.slug, "abstention")) > 0]
     if not able:
         return None
+    rows = []
+    for model in able:
+        rows.append(model_row(model))
+        if len(seeds := results.seeds(model.variant)) > 1:
+            rows += [model_row(seed, label=f"{seed.label}, seed {seed.seed}") for seed in seeds]
 
     def score(inside: str | Flags, row: Row) -> Floats:
         return results.within(results.answer(row.model, "abstention"), inside)
@@ -129,7 +134,7 @@ def _on_nothing(measured: Measured) -> Table | None:
         measured, "no-attn-scores", "The No-Attn score: attention on nothing",
         "Share of attention that lies on nothing, in percent, and how many points it rises by when words or image are "
         "changed so that what is asked for is most likely not there. Models that never attend to nothing are left out.",
-        [model_row(model) for model in able], [
+        rows, [
             Column("All", partial(score, "all")),
             Column("Abnormal", partial(score, "abnormal")),
             Column("not Abnormal", partial(score, ~results.instances.subset("abnormal"))),

@@ -12,7 +12,7 @@ from rightlung.reproduce.wrong_lung.claims import Judged, judge_all
 from rightlung.reproduce.wrong_lung.facts import absent_from, facts_of, warning_of, without_of
 from rightlung.reproduce.wrong_lung.figures import Drawing, change_figures, correlation_figures
 from rightlung.reproduce.wrong_lung.judging import FAILS, HOLDS, NOT_SHOWN, TURNS, UNKNOWN, Verdict
-from rightlung.reproduce.wrong_lung.labels import compare_labels, turned_by_labels
+from rightlung.reproduce.wrong_lung.labels import compare_labels, held_by_labels, turned_by_labels
 from rightlung.reproduce.wrong_lung.own_tables import models_table, own_tables, training_table
 from rightlung.reproduce.wrong_lung.paper_tables import change_tables, paper_tables
 from rightlung.reproduce.wrong_lung.published import published
@@ -37,8 +37,8 @@ OVER_PATIENTS = (
     "none of them."
 )
 SEED_BY_SEED = (
-    "Where a claim holds with one seed and does not with another, it turns on the seed, whatever the means over seeds "
-    "say."
+    "Where a claim holds with one seed and does not with another, it turns on the seed; what all seeds agree on counts "
+    "before their means. Seeds of two variants are compared by their number, which is one way to pair them of many."
 )
 
 
@@ -115,7 +115,7 @@ def make_report(measured: Measured, commands: Sequence[str] = ()) -> Report:
         [*_found(judged), *_once(results)],
         judged,
         turned_by_labels(judged),
-        labels_figures,
+        " ".join(part for part in (labels_figures, held_by_labels(judged)) if part),
         labels_table,
         _sections(measured),
         [_model(model) for model in results.models],
@@ -144,13 +144,14 @@ def _found(judged: Sequence[Judged]) -> list[str]:
     """Say how many claims hold, and what became of our aims."""
     said = []
     for target, words in _TARGET_WORDS.items():
-        counts = Counter(
-            one.verdict(target)
-            for one in judged
-            if not (one.claim.ours or one.claim.reading) and target in one.judgements
-        )
+        paper = [one for one in judged if one.of_paper and target in one.judgements]
+        counts = Counter(one.verdict(target) for one in paper)
+        each = Counter(one.verdict(target) for one in paper if one.with_each_seed(target))
         listed = ", ".join(
-            f"{counts[verdict]} {words_of(verdict, counts[verdict])}" for verdict in VERDICTS if counts[verdict]
+            f"{counts[verdict]} {words_of(verdict, counts[verdict])}"
+            + (f" ({each[verdict]} with each seed by itself)" if each and verdict in (HOLDS, FAILS) else "")
+            for verdict in VERDICTS
+            if counts[verdict]
         )
         if listed:
             said.append(f"Of the paper's {sum(counts.values())} claims judged against {words}: {listed}.")
@@ -194,11 +195,15 @@ def sureness_words(judged: Judged, target: str) -> str:
 def _by_seed(judged: Judged, target: str) -> list[str]:
     """Say what each seed says by itself, where there are several."""
     seeds = judged.each_seed.get(target, ())
-    if not seeds:
+    if not set(seeds) - {UNKNOWN}:
         return []
-    if set(seeds) == {judged.verdict(target)}:
-        return [f"Each of the {len(seeds)} seeds by itself says the same."]
-    return [f"Seed by seed: {', '.join(seeds)}."]
+    said = (
+        f"Each of the {len(seeds)} seeds by itself says so"
+        if judged.with_each_seed(target)
+        else f"Seed by seed: {', '.join(seeds)}"
+    )
+    means = judged.judgements[target].verdict
+    return [f"{said}; their means: {means}." if means != judged.verdict(target) else f"{said}."]
 
 
 def _sections(measured: Measured) -> list[Section]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rightlung.reproduce.wrong_lung.figures import FOOT, GAP, HEAD, LINE, Drawing, Mark, label_marks, mark_of
+from rightlung.reproduce.wrong_lung.figures import FOOT, HEAD, LINE, Drawing, Mark, label_marks, mark_of
 from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, Floats, Model, Results
 from rightlung.reproduce.wrong_lung.tables import Cell, Heading, Measured, Table, signed_number, stars, text_cell
 
-WIDE = 150
-_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+WIDE, APART, FEW = 140, 34, 5
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,13 @@ class Quantity:
     heading: tuple[str, str]
     values: Callable[[str], Floats]
     signed: bool = False
+    chance: float | None = None
+    scale: float = 100.0
+    digits: int = 1
+
+    def said(self, value: float, digits: int | None = None) -> str:
+        """Return a value as it is printed."""
+        return signed_number(self.scale * value, self.digits if digits is None else digits, self.signed)
 
     @property
     def name(self) -> str:
@@ -40,8 +47,9 @@ def quantities(results: Results) -> tuple[Quantity, ...]:
     """Return what seeds are compared by."""
     swap, untold = PERTURBATIONS[0], ~results.instances.flags["names_side"]
     return (
-        Quantity(("AUROC, regions", "All"), lambda slug: results.score(slug, "auroc")),
-        Quantity(("AUROC, exact", "All"), lambda slug: results.score(slug, "auroc", "exact")),
+        Quantity(("entropy", "nats, All"), lambda slug: results.answer(slug, "entropy"), scale=1.0, digits=3),
+        Quantity(("AUROC, regions", "All"), lambda slug: results.score(slug, "auroc"), chance=0.5),
+        Quantity(("AUROC, exact", "All"), lambda slug: results.score(slug, "auroc", "exact"), chance=0.5),
         Quantity(
             ("pointing, exact", "One Lung"),
             lambda slug: results.within(results.score(slug, "pointing", "exact"), "one-lung"),
@@ -50,12 +58,14 @@ def quantities(results: Results) -> tuple[Quantity, ...]:
             ("change of AUROC, exact", "One Lung, sides swapped"),
             lambda slug: results.within(results.change(slug, swap, "auroc", "exact"), "one-lung"),
             signed=True,
+            chance=0.0,
         ),
         Quantity(
             ("peak on the finding's side", "no word gives it away"),
             lambda slug: results.within(results.peak_on_side(slug), untold),
+            chance=0.5,
         ),
-        Quantity(("selection, global", "All"), lambda slug: results.selection(slug, "global")),
+        Quantity(("selection, global", "All"), lambda slug: results.selection(slug, "global"), chance=0.5),
     )
 
 
@@ -71,7 +81,10 @@ def seeds_table(measured: Measured) -> Table | None:
         cells = [_cell(models, quantity) for quantity in listed]
         lines.append((text_cell(row.label), text_cell(f"{len(models)}"), *cells))
     header = (Heading("variant", "text"), Heading("seeds", "text"), *(Heading(quantity.name) for quantity in listed))
-    caption = "Mean over the seeds, its standard deviation, and the lowest and highest seed; percent or points."
+    caption = (
+        "Mean over the seeds, in brackets their standard deviation and each seed by itself (of more than "
+        f"{FEW} the lowest and highest); percent or points, entropy in nats."
+    )
     return Table("seeds", "Each variant's seeds", caption, header, tuple(lines), stars(shown))
 
 
@@ -85,11 +98,11 @@ def _cell(models: Sequence[Model], quantity: Quantity) -> Cell:
         return Cell("–")
     mean, spread = float(means.mean()), float(means.std(ddof=1))
     each = {model.slug: float(one) for model, one in zip(models, means, strict=True)}
-    text, low, high = (
-        signed_number(100 * float(value), 1, quantity.signed) for value in (mean, means.min(), means.max())
-    )
+    listed = [quantity.said(one) for one in each.values()]
+    if len(listed) > FEW:
+        listed = [f"{quantity.said(min(each.values()))} to {quantity.said(max(each.values()))}"]
     value = {"mean": mean, "spread": spread, "seeds": each}
-    return Cell(text, f"±{100 * spread:.1f}; {low} to {high}", value)
+    return Cell(quantity.said(mean), f"±{quantity.scale * spread:.{quantity.digits}f}; {', '.join(listed)}", value)
 
 
 def seeds_figure(measured: Measured) -> Drawing | None:
@@ -102,15 +115,20 @@ def seeds_figure(measured: Measured) -> Drawing | None:
     height = HEAD + LINE * len(rows) + FOOT
     for column, quantity in enumerate(listed):
         found = [[quantity.mean(model) for model in results.seeds(row.variant)] for row in rows]
-        marks += draw_panel(beside + column * (WIDE + GAP), height, quantity, found, [mark_of(row) for row in rows])
-    middle = beside + (len(listed) * (WIDE + GAP) - GAP) / 2
-    marks.append(Mark("text", (middle, height - 8), "soft", "percent; changes in percentage points", "middle", 10))
+        marks += draw_panel(beside + column * (WIDE + APART), height, quantity, found, [mark_of(row) for row in rows])
+    middle = beside + (len(listed) * (WIDE + APART) - APART) / 2
+    marks.append(
+        Mark(
+            "text", (middle, height - 8), "soft", "percent; changes in percentage points; entropy in nats", "middle", 10
+        )
+    )
     described = (
         "A mark for each seed of training, on the same phrases; what has only one mark was trained once or not at all. "
-        "Diamonds are references and models that are not comparable. The numbers are in the table below."
+        "Diamonds are references and models that are not comparable. A dark line is chance, or no change. The numbers "
+        "are in the table below."
     )
     title = "The same training with another seed"
-    return Drawing("seeds", title, beside + len(listed) * (WIDE + GAP), height, tuple(marks), described)
+    return Drawing("seeds", title, beside + len(listed) * (WIDE + APART), height, tuple(marks), described)
 
 
 def draw_panel(
@@ -126,16 +144,15 @@ def draw_panel(
         Mark("text", (left + WIDE / 2, 13), text=quantity.heading[0], anchor="middle"),
         Mark("text", (left + WIDE / 2, 28), "soft", quantity.heading[1], "middle", 10),
     ]
-    last = round((high - low) / step)
-    for place in range(last + 1):
-        tick = low + place * step
-        x, ink = across(tick), "soft" if quantity.signed and abs(tick) < step / 2 else "line"
-        said = signed_number(100 * tick, 0, quantity.signed and ink == "line")
-        anchor = {0: "start", last: "end"}.get(place, "middle")
+    for place in range(round((high - low) / step) + 1):
+        x = across(low + place * step)
+        said = quantity.said(low + place * step, digits=0) if abs(low + place * step) > step / 2 else "0"
         marks += [
-            Mark("line", (x, HEAD - 6, x, height - FOOT), ink),
-            Mark("text", (x, height - FOOT + 14), "soft", said, anchor, 10),
+            Mark("line", (x, HEAD - 6, x, height - FOOT), "line"),
+            Mark("text", (x, height - FOOT + 14), "soft", said, "middle", 10),
         ]
+    if quantity.chance is not None and low <= quantity.chance <= high:
+        marks.append(Mark("line", (across(quantity.chance), HEAD - 6, across(quantity.chance), height - FOOT), "soft"))
     for place, (row, kind) in enumerate(zip(found, kinds, strict=True)):
         y, ink = HEAD + LINE * (place + 0.5), "model" if kind == "disc" else "prior"
         there = [value for value in row if not math.isnan(value)]
