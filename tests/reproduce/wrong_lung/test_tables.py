@@ -150,6 +150,20 @@ def test_a_panel_has_every_seed_where_its_scale_says() -> None:
     assert first == same < second
 
 
+@pytest.mark.parametrize(
+    ("values", "scale", "said"),
+    [
+        ([5.851, 5.859], 1.0, ["5.85", "5.86"]),
+        ([0.0, 7.4], 1.0, ["0", "2", "4", "6", "8"]),
+        ([0.481, 0.522], 100.0, ["48", "49", "50", "51", "52", "53"]),
+        ([-0.43, 0.01], 100.0, ["−60", "−40", "−20", "0", "20"]),
+    ],
+)
+def test_a_scale_has_the_digits_that_its_steps_need(values: list[float], scale: float, said: list[str]) -> None:
+    marks = draw_panel(0.0, 100.0, Quantity(("a", "b"), lambda slug: np.zeros(1), scale=scale), [values], ["disc"])
+    assert [mark.text for mark in marks if mark.kind == "text"][2:] == said
+
+
 def test_the_figure_of_seeds_has_all_of_them(measured: Measured) -> None:
     drawing = seeds_figure(measured)
     assert drawing is not None

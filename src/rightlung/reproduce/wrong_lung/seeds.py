@@ -13,7 +13,7 @@ from rightlung.reproduce.wrong_lung.results import PERTURBATIONS, Floats, Model,
 from rightlung.reproduce.wrong_lung.tables import Cell, Heading, Measured, Table, signed_number, stars, text_cell
 
 WIDE, APART, FEW = 140, 34, 5
-_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,7 @@ def draw_panel(
 ) -> list[Mark]:
     """Draw the means of each row's seeds on a scale of their own."""
     low, high, step = _scale([value for row in found for value in row if not math.isnan(value)])
+    digits = max(0, math.ceil(-math.log10(quantity.scale * step) - 1e-9))
 
     def across(value: float) -> float:
         return left + WIDE * (value - low) / (high - low)
@@ -145,8 +146,8 @@ def draw_panel(
         Mark("text", (left + WIDE / 2, 28), "soft", quantity.heading[1], "middle", 10),
     ]
     for place in range(round((high - low) / step) + 1):
-        x = across(low + place * step)
-        said = quantity.said(low + place * step, digits=0) if abs(low + place * step) > step / 2 else "0"
+        tick = low + place * step
+        x, said = across(tick), quantity.said(tick, digits) if abs(tick) > step / 2 else "0"
         marks += [
             Mark("line", (x, HEAD - 6, x, height - FOOT), "line"),
             Mark("text", (x, height - FOOT + 14), "soft", said, "middle", 10),
