@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rightlung.core import Box, Grounding, Heatmap, Image, Phrase
+from rightlung.drawing import CAPTION
 from rightlung.reproduce.wrong_lung.examples import chosen_examples, draw_examples, example_tile, keep_examples
 from rightlung.reproduce.wrong_lung.files import read_json, write_json
 from rightlung.reproduce.wrong_lung.instances import Instances, open_instances
@@ -91,6 +92,19 @@ def test_a_model_that_is_shown_boxes_is_starred(prepared: Instances, tmp_path: P
     maps = read_json(tmp_path / "examples.json")["maps"]
     about = {**ABOUT, "comparable": False}
     assert example_tile(prepared, chosen_examples(prepared)[0], "none", about, maps).caption == "X *"
+
+
+@pytest.mark.parametrize(("models", "across", "pairs"), [(6, 6, 1), (7, 6, 2)])
+def test_many_models_go_on_below(prepared: Instances, tmp_path: Path, models: int, across: int, pairs: int) -> None:
+    for name in ("instances.json", "instances.parquet", "cache"):
+        (tmp_path / name).symlink_to(prepared.folder / name)
+    instances = open_instances(tmp_path)
+    for order in range(models):
+        folder = tmp_path / "measures" / str(order)
+        keep_examples(Choosy(""), instances, folder)
+        write_json(folder / "about.json", {**ABOUT, "slug": str(order), "order": order})
+    sheet = PIL.Image.open(io.BytesIO(base64.b64decode(draw_examples(instances)[0][0].partition(",")[2])))
+    assert sheet.size == (across * (176 + 2), 2 * pairs * (176 + CAPTION + 2))
 
 
 @pytest.mark.parametrize("comparable", [True, False])

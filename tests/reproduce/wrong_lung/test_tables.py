@@ -299,6 +299,20 @@ def test_attention_on_nothing_rises_where_the_words_are_made_wrong(tmp_path: Pat
     assert not any("BBoxes" in name or "Shuffle" in name for name in line)  # targets are no part of what is asked
 
 
+def test_attention_on_nothing_is_told_of_every_seed(tmp_path: Path) -> None:
+    found = instance_rows(60)
+    write_instances(tmp_path, found)
+    scores = score_rows(found, lambda *_: 0.5)
+    for seed, share in ((1, 0.25), (2, 0.75)):
+        slug = "no-attn" if seed == 1 else "no-attn-seed2"
+        answers = answer_rows(found, lambda *_, share=share: {"abstention": share})
+        write_model(tmp_path, slug, scores, answers, variant="no-attn", name="No Attn", seed=seed, order=seed)
+    results = read_results(tmp_path)
+    made = {table.name: table for table in own_tables(Measured(results, Estimator(results.instances.clusters)))}
+    rows = [(row[0].text, row[1].text) for row in made["no-attn-scores"].rows]
+    assert rows == [("No Attn", "50.0"), ("No Attn, seed 1", "25.0"), ("No Attn, seed 2", "75.0")]
+
+
 @pytest.mark.parametrize(
     ("losses", "plateau", "stopped", "said"),
     [
