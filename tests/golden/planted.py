@@ -1,4 +1,4 @@
-"""A predictions file whose faults are known: maps of the exact masks, of which some are mirrored, flat, shifted, lost."""
+"""A predictions file with known faults: maps of the exact masks, some of them mirrored, flat, shifted or lost."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def _planted(
     asked = Query(text)
     if number % 11 == 3:
         return Prediction.failed(*key, asked, "planted: no answer")
-    similarity = {"similarity_global": 0.5 + 0.01 * (number % 7), "similarity_local": 0.1 * (number % 5)}
+    similarity = 0.5 + 0.01 * (number % 7), 0.1 * (number % 5)
     if phrase.mask is None or not phrase.mask:
         blank = Heatmap(np.ones((4, 4)), abstention=0.5 + 0.1 * (number % 5))
-        return Prediction(*key, asked, Grounding(blank), **similarity)
+        return Prediction(*key, asked, Grounding(blank), *similarity)
     if number % 7 == 4:
         box = phrase.mask.box()
         assert box is not None
         boxes = [ScoredBox(box, 0.9), ScoredBox(Box(0.0, 0.0, 0.3, 0.3), 0.2 + 0.01 * (number % 3))]
-        return Prediction(*key, asked, Grounding(boxes=boxes), **similarity)
+        return Prediction(*key, asked, Grounding(boxes=boxes), *similarity)
     heatmap = Heatmap.from_pixels(phrase.mask.pixels.astype(np.float32), (12, 12), abstention=0.05 * (number % 4))
     if number % 5 == 1 or (condition == "swap-sides" and number % 2):
         heatmap = heatmap.mirrored()
@@ -54,4 +54,4 @@ def _planted(
         heatmap = Heatmap(np.ones((12, 12)))
     if number % 17 == 8:
         heatmap = Heatmap(heatmap.values, Extent(-0.1, 0.0, 1.1, 1.0), heatmap.abstention)
-    return Prediction(*key, asked, Grounding(heatmap), **similarity)
+    return Prediction(*key, asked, Grounding(heatmap), *similarity)
