@@ -67,8 +67,10 @@ class RegionGrounder(Protocol):
 class FindingClassifier(Protocol):
     """Says how likely findings are, image by image."""
 
-    def classify(self, images: Sequence[Image], findings: Sequence[str]) -> NDArray[np.float32]:
-        """Return ``(images, findings)``, greater is likelier."""
+    def classify(
+        self, images: Sequence[Image], findings: Sequence[str], boxes: Sequence[Box] | None = None
+    ) -> NDArray[np.float32]:
+        """Return ``(images, findings)``, greater is likelier: of each whole image, or of one box in each."""
 
 
 @runtime_checkable
@@ -85,6 +87,29 @@ class Reporter(Protocol):
 
     def report(self, images: Sequence[Image]) -> list[Report]:
         """Return a report for each image."""
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Gives the one vector of an image or a text, ``(n, dimension)`` float32."""
+
+    def encode_image(self, images: Sequence[Image]) -> NDArray[np.float32]:
+        """Return a vector for each image."""
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return a vector for each text."""
+
+
+@runtime_checkable
+class BlindGrounder(Protocol):
+    """Grounds words without an image: a baseline that every map is compared with.
+
+    It is told what the words say (text and findings, never a target) and whose phrase it is, so that what it has
+    learned from that patient can be left out.
+    """
+
+    def ground_blind(self, phrases: Sequence[Phrase], patients: Sequence[str | None]) -> list[Grounding]:
+        """Ground phrase by phrase: the lists are equally long."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""Pages: tables, figures and sections, rendered as HTML, Markdown and JSON."""

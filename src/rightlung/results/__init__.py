@@ -1,0 +1,1 @@
+"""From instances to estimates: typed numbers with intervals, comparisons, subsets, changes, groups and seeds."""
