@@ -5,40 +5,53 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from time import monotonic
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import typer
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.cli.exits import Exit
-from rightlung.cli.output import print_json, say
+from rightlung.cli.output import print_json, say, say_table
+from rightlung.cli.progress import shown_progress
 from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
 
 if TYPE_CHECKING:
-    from rightlung.reproduce.wrong_lung.plan import Plan
-
-PAPERS = ("wrong-lung",)
-PAUSE = 20.0
-"""Seconds between lines where there is no terminal for a bar."""
+    from rightlung.reproduce.plan import Plan
 
 
-def run(paper: str, plan: Plan, at_once: int, page: bool, json: bool) -> None:
+def list_all(json: bool) -> None:
+    """List the papers that can be reproduced."""
+    from rightlung.reproduce.papers import list_papers
+
+    papers = list_papers()
+    if json:
+        print_json([{"name": one.name, "summary": one.summary, "variants": len(one.variants)} for one in papers])
+        return
+    say_table(["paper", "variants", "what"], [[one.name, str(len(one.variants)), one.summary] for one in papers])
+    say("\nrightlung reproduce PAPER --quick --out DIR   # checks the machinery in about a minute")
+
+
+def run(plan: Plan, at_once: int, page: bool, judgements: Path | None, key: Path | None, json: bool) -> None:
     """Do what is left to do, and say where the page is and what was left out."""
-    if paper not in PAPERS:
-        raise unknown_name("paper", paper, PAPERS)
-    from rightlung.reproduce.wrong_lung.run import reproduce
+    from rightlung.reproduce.experiment import reproduce
 
     command = shlex.join(["rightlung", *sys.argv[1:]])
-    with Shown() as shown:
-        done = reproduce(plan, at_once=at_once, page=page, commands=(command,), tell=shown.tell, say=shown.say)
+    with shown_progress() as shown:
+        done = reproduce(
+            plan, at_once=at_once, page=page, judgements=judgements, key=key, commands=(command,),
+            progress=shown.progress, say=shown.say,
+        )  # fmt: skip
     if json:
         files = [str(path) for path in done.files]
         print_json({"files": files, "left_out": list(done.left_out), "note": NOT_A_MEDICAL_DEVICE})
     else:
-        _describe(plan, done.files)
+        if done.files:
+            say(f"{done.files[0]}: open it in a browser")
+            for path in done.files[1:3]:
+                say(f"  {path}")
+        else:
+            say(f"{plan.out}: done, no page written")
         for number, sentence in enumerate(done.left_out):
             say(f"left out, and why:\n  {sentence}" if not number else f"  {sentence}")
         say(f"  {NOT_A_MEDICAL_DEVICE}")
@@ -46,77 +59,9 @@ def run(paper: str, plan: Plan, at_once: int, page: bool, json: bool) -> None:
         raise typer.Exit(Exit.SOME_LEFT_OUT)
 
 
-def _describe(plan: Plan, files: tuple[Path, ...]) -> None:
-    if not files:
-        say(f"{plan.out}: done, no page written")
-        return
-    say(f"{files[0]}: open it in a browser")
-    for path in files[1:3]:
-        say(f"  {path}")
-
-
-class Shown:
-    """How far it is, on standard error: one bar at a time, gone with its stage; without a terminal a line now and then.
-
-    What is said takes the bar away first, so that none is left standing.
-    """
-
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        self.console = Console(stderr=True)
-        self.stage = ""
-        self.bar: Any = None
-        self.task: Any = None
-        self._spoken = monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def tell(self, stage: str, done: float, total: float) -> None:
-        """Show how much of a stage is done."""
-        if not self.console.is_terminal:
-            if monotonic() - self._spoken >= PAUSE:
-                self.say(f"{stage}: {int(done):,} of {int(total):,}")
-            return
-        if self.bar is None or stage != self.stage:
-            self.close()
-            self._open(stage)
-        self.bar.update(self.task, completed=int(done), total=total)
-        if done >= total:
-            self.close()
-
-    def say(self, text: str) -> None:
-        """Say something that stays."""
-        self.close()
-        self._spoken = monotonic()
-        say(text)
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self.bar is not None:
-            self.bar.stop()
-            self.bar = None
-
-    def _open(self, stage: str) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = (
-            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        )  # fmt: skip
-        self.stage = stage
-        self.bar = Progress(*columns, console=self.console, transient=True)
-        self.task = self.bar.add_task(stage, total=None)
-        self.bar.start()
-
-
 def plan_for(
-    out: Path,
+    paper: str,
+    out: Path | None,
     source: str | None,
     train: str | None,
     validation: str | None,
@@ -130,15 +75,20 @@ def plan_for(
 ) -> Plan:
     """Return the plan that the options describe."""
     from rightlung.cli.train import ACCELERATORS
-    from rightlung.reproduce.wrong_lung.plan import Plan
+    from rightlung.reproduce.papers import find_paper
+    from rightlung.reproduce.plan import Plan
     from rightlung.training.loop import Machine
 
+    find_paper(paper)
+    if out is None:
+        raise InputError(f"reproduce {paper} needs --out DIR, the folder to write to")
     if accelerator not in ACCELERATORS:
         raise unknown_name("accelerator", accelerator, ACCELERATORS)
     names = tuple(name for given in only for name in given.split(",") if name)
     if only and not names:
         raise InputError("--only names no variant; none trains none")
     return Plan(
+        paper_name=paper,
         out=out,
         source=source,
         train=train,

@@ -14,7 +14,7 @@ from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.settings import plain_settings, read_settings
 from rightlung.training.augmentation import MOVING, Augmentation
 
-SHIPPED = Path(__file__).parent / "recipes"
+PACKAGE = Path(__file__).parents[1]
 
 TextChoice = Literal["sentence", "report", "abnormal", "abnormal-first"]
 Precision = Literal["32-true", "bf16-mixed", "16-mixed"]
@@ -246,8 +246,12 @@ def _check_range(value: object, low: float, high: float, place: str) -> None:
 
 
 def shipped_recipes() -> list[str]:
-    """List the recipes that come with the package."""
-    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+    """List the recipes that come with the package: the general ones, and those of each reproduced paper."""
+    return sorted(_shipped())
+
+
+def _shipped() -> dict[str, Path]:
+    return {path.stem: path for place in ("training", "reproduce/*") for path in PACKAGE.glob(f"{place}/recipes/*.yaml")}
 
 
 def read_recipe(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe:
@@ -323,8 +327,8 @@ def differing_fields(one: Any, other: Any, place: str = "") -> list[str]:
 
 
 def _find(name: str) -> Path:
-    if name in shipped_recipes():
-        return SHIPPED / f"{name}.yaml"
+    if (shipped := _shipped().get(name)) is not None:
+        return shipped
     path = Path(name)
     if _is_file(path):
         return path

@@ -1,327 +1,226 @@
-"""From an experiment folder to a page, a Markdown file with figures, and a JSON file with every number.
-
-The page is one HTML file that needs no network, no script and no mouse. A folder in which variants or measures are
-still missing gives a page that says so.
-"""
+"""The page of a reproduction of "That's the Wrong Lung!": the finding first, then tables, figures and claims."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
-from collections.abc import Sequence
-from importlib.resources import files
-from pathlib import Path
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
 
-from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.audit.markup import Markup, element, joined
-from rightlung.audit.run import plain
-from rightlung.core import InputError
-from rightlung.core.writing import write_whole
-from rightlung.reproduce.wrong_lung.estimates import Estimator, Sureness
-from rightlung.reproduce.wrong_lung.figures import Drawing, save_png, sparkline, to_svg
-from rightlung.reproduce.wrong_lung.judging import FAILS, HOLDS, NOT_SHOWN, TURNS, UNKNOWN, Judgement
-from rightlung.reproduce.wrong_lung.markdown import render_markdown
-from rightlung.reproduce.wrong_lung.published import published
-from rightlung.reproduce.wrong_lung.reading import read_results
-from rightlung.reproduce.wrong_lung.report import (
-    EXAMPLES,
-    LEFT_OUT,
-    OTHER_DATA,
-    OVER_PATIENTS,
-    SAME_VERDICTS,
-    SEED_BY_SEED,
-    TITLE,
-    TURNED_VERDICTS,
-    WITHOUT,
-    Report,
-    Section,
-    make_report,
-    sureness_words,
+from rightlung.measuring.prepared import open_prepared
+from rightlung.pages.content import Cell, Column, Page, Section, Table
+from rightlung.reproduce.claims import (
+    FAILS,
+    HOLDS,
+    NOT_SHOWN,
+    TURNS,
+    UNKNOWN,
+    VERDICTS,
+    ClaimView,
+    JudgedClaim,
+    judge_all,
 )
-from rightlung.reproduce.wrong_lung.tables import NOT_COMPARABLE, Cell, Heading, Measured, Table
+from rightlung.reproduce.examples import Examples
+from rightlung.reproduce.facts import OVER_PATIENTS, Measurements
+from rightlung.reproduce.tables import Quantity, TableMaker, TableRow, stars
+from rightlung.reproduce.wrong_lung.claims import claims
+from rightlung.reproduce.wrong_lung.figures import change_figures, correlation_parts, judgement_figures
+from rightlung.reproduce.wrong_lung.own_tables import labels_compared, labels_decide, labels_table, own_tables
+from rightlung.reproduce.wrong_lung.paper_tables import (
+    change_table,
+    changes,
+    localisation_tables,
+    map_tables,
+    precision_changes,
+    selection_tables,
+)
+from rightlung.reproduce.wrong_lung.pictures import galleries
+from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSETS, TARGET_TITLES
+from rightlung.results.measured import Floats, Measured
 
-_PNG = "data:image/png;base64,"
+OTHER_DATA = (
+    "The paper's figures come from other data (MIMIC-CXR with Chest ImaGenome) and are printed so that directions can "
+    "be compared; the numbers themselves cannot."
+)
+SEED_BY_SEED = (
+    "Where a claim holds with one seed and does not with another, it is seed-dependent; what all seeds agree on counts "
+    "before their means. Seeds of two variants are paired by their number."
+)
 _SIGNS = {HOLDS: "✓", FAILS: "✗", NOT_SHOWN: "≈", UNKNOWN: "?", TURNS: "±"}
-Example = tuple[str, str]
-"""A picture as a PNG data URI, and its caption."""
+_PLURALS = {
+    HOLDS: "hold",
+    FAILS: "do not hold",
+    TURNS: "are seed-dependent",
+    NOT_SHOWN: "show no difference",
+    UNKNOWN: "cannot be told",
+}
+_SINGULARS = {
+    **{verdict: verdict for verdict in VERDICTS},
+    TURNS: "is seed-dependent",
+    NOT_SHOWN: "shows no difference",
+}
 
 
-def write_page(
-    out: str | Path,
-    examples: Sequence[Example] = (),
-    *,
-    commands: Sequence[str] = (),
-    sureness: Sureness | None = None,
-) -> list[Path]:
-    """Write ``page.html``, ``results.md``, ``results.json`` and ``figures/`` into the experiment folder.
-
-    ``examples`` are prepared pictures (Figure 7: maps of all models, as asked and with the sides swapped), ``commands``
-    what was typed to get here. Returns the files.
-    """
-    folder = Path(out)
-    pictures = [_decoded(place, example) for place, example in enumerate(examples, start=1)]
-    results = read_results(folder)
-    measured = Measured(results, Estimator(results.instances.clusters, sureness))
-    report = make_report(measured, commands)
-    drawings = [part for section in report.sections for part in section.parts if isinstance(part, Drawing)]
-    written = [save_png(drawing, folder / "figures" / f"{drawing.name}.png") for drawing in drawings]
-    shown = []
-    for place, ((_, caption), content) in enumerate(zip(examples, pictures, strict=True), start=1):
-        path = folder / "figures" / f"example-{place}.png"
-        write_whole(path, content)
-        written.append(path)
-        shown.append((f"figures/{path.name}", caption))
-    texts = {
-        "page.html": render_page(report, examples),
-        "results.md": render_markdown(report, shown),
-        "results.json": json.dumps(plain(report.as_json()), indent=1, allow_nan=False, ensure_ascii=False),
-    }
-    for name, text in texts.items():
-        write_whole(folder / name, text.encode())
-    return [*(folder / name for name in texts), *written]
-
-
-def _decoded(place: int, example: Example) -> bytes:
-    picture, _ = example
-    try:
-        if not picture.startswith(_PNG):
-            raise ValueError
-        return base64.b64decode(picture[len(_PNG) :], validate=True)
-    except (ValueError, binascii.Error):
-        raise InputError(f"example {place}: the picture must be a data URI that starts with {_PNG}") from None
-
-
-def render_page(report: Report, examples: Sequence[Example] = ()) -> str:
-    """Return the report as one HTML file."""
+def make_page(found: Measurements) -> Page:
+    """Estimate everything, judge every claim, and lay it out."""
+    measured, make = found.measured, found.tables
+    view = ClaimView(measured, found.estimator, PERTURBATIONS, found.judgements)
+    found.judged[:] = judge_all(claims(found.published), view)
     sections = [
-        ("found", "What was found", _found(report)),
-        ("missing", "What is missing", _listed(report.absent)),
-        ("claims", "The claims", _claims(report)),
-        ("labels", "How much of the story is its labels", _labels(report)),
-        *((section.name, section.title, _section(section)) for section in report.sections),
-        ("examples", EXAMPLES, _examples(examples)),
-    ]
-    shown = [(name, title, content) for name, title, content in sections if content]
-    body = [
-        element("a", "Skip to what was found", href="#found", class_="skip"),
-        element("header", _header(report)),
-        element(
-            "nav",
-            element("ul", [element("li", element("a", title, href=f"#{name}")) for name, title, _ in shown]),
-            aria_label="Sections",
+        Section("found", "What was found", items=[*_found(found.judged), *_once(measured)]),
+        Section(
+            "own",
+            "What the paper does not measure",
+            ["Exact masks, and what the image adds."],
+            parts=[*own_tables(make)],
         ),
-        element(
-            "main",
-            [
-                element("section", element("h2", title, id=name), content, aria_labelledby=name)
-                for name, title, content in shown
-            ],
-        ),
-        element("footer", element("p", f"{published().paper}. {NOT_A_MEDICAL_DEVICE}", class_="meta")),
+        Section("claims", "The claims", [_how_judged(found)], parts=[_claims_table(found)]),
+        _labels(make, found.judged),
+        *_measured_sections(found),
+        Section("missing", "What is missing", items=[*found.absent()]),
+        Section("commands", "Commands", code="\n".join(found.commands)),
     ]
-    sheets = (("rightlung.audit", "style.css"), ("rightlung.reproduce.wrong_lung", "page.css"))
-    style = "".join(files(home).joinpath(name).read_text(encoding="utf-8") for home, name in sheets)
-    head = [
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", TITLE),
-        element("style", Markup(style)),
-    ]
-    return "<!doctype html>\n" + element("html", element("head", head), element("body", body), lang="en") + "\n"
+    source = found.studies.get("source")
+    lead = f"The tables and figures of {found.published.paper}, measured anew on {source}. {OTHER_DATA}"
+    return Page(found.paper.title, lead, sections, found.facts, found.warning)
 
 
-def _header(report: Report) -> list[Markup]:
-    pairs = [joined(element("dt", name), element("dd", value)) for name, value in report.facts.items()]
-    content = [
-        element("h1", TITLE),
-        *([element("p", report.warning, class_="warning", role="note")] if report.warning else []),
-        element("p", NOT_A_MEDICAL_DEVICE, class_="note"),
-        element("p", f"The tables and figures of {published().paper}, measured anew. {OTHER_DATA}"),
-        element("dl", pairs),
-    ]
-    for title, counts in ((LEFT_OUT, report.left_out), (WITHOUT, report.without)):
-        if counts:
-            listed = element("ul", [element("li", f"{reason}: {count:,}") for reason, count in counts.items()])
-            content += [element("p", title), listed]
-    if report.commands:
-        content.append(element("pre", element("code", "\n".join(report.commands))))
-    return content
-
-
-def _listed(sentences: Sequence[str]) -> Markup | None:
-    return element("ul", [element("li", sentence) for sentence in sentences]) if sentences else None
-
-
-def _found(report: Report) -> Markup:
-    return element("ul", [element("li", sentence) for sentence in report.found], class_="summary")
-
-
-def _claims(report: Report) -> list[Markup]:
-    tested = sum("p" in one.found for judged in report.judged for j in judged.judgements.values() for one in j.evidence)
-    said = (
-        "A claim holds where the interval lies on the claimed side, and does not where it lies on the other; where it "
-        f"reaches across, no difference is shown. {OVER_PATIENTS} {SEED_BY_SEED} "
-        f"{tested:,} comparisons were also tested; whether a verdict survives Holm's adjustment for all of them is "
-        "said with it."
+def _measured_sections(found: Measurements) -> Iterator[Section]:
+    measured, make = found.measured, found.tables
+    if not measured.models:
+        return
+    yield Section("seeds", "What a seed changes", [OVER_PATIENTS], parts=make.seeds(_seed_quantities(measured)))
+    quotes = {quote.what: quote.value for quote in found.published.quotes}
+    radiologist = (
+        f"The paper's radiologist gave GLoRIA's maps {quotes['recall']} of 5 for recall, {quotes['precision']} for "
+        f"precision and {quotes['intuitiveness']} for intuitiveness (section 3.4)."
     )
-    if any(not model.get("comparable", True) for model in report.models):
-        said += f" {NOT_COMPARABLE}"
-    header = [
-        element("th", text, scope="col") for text in ("claim", "the paper's figures", "region boxes", "exact masks")
-    ]
+    introduction = f"The paper's Tables 1 to 3, 6, 7, 11 and 12. {radiologist}"
+    yield Section("localisation", "Localisation", [introduction], parts=[*localisation_tables(make)])
+    tables = {target: [change_table(make, target, subset) for subset in (None, *SUBSETS)] for target in TARGET_TITLES}
+    parts = [part for target in TARGET_TITLES for part in (*change_figures(make, target), *tables[target])]
+    introduction = (
+        "The paper's Figures 3, 5, 14 and 15. Random BBoxes and Shuffle in Report change the target, the others what "
+        "is asked."
+    )
+    title = "When words, image or target are changed"
+    yield Section("changes", title, [introduction], parts=[*parts, precision_changes(make)])
+    yield Section(
+        "selection", "Selecting the sentence", ["The paper's Tables 4 and 9."], parts=[*selection_tables(make)]
+    )
+    yield Section("maps", "The maps themselves", ["The paper's Tables 8 and 10."], parts=[*map_tables(make)])
+    introduction = "The paper's Figures 6 and 18 to 24." + "".join(f" {note}" for note in stars(measured.rows))
+    title = "Correlations between instances' values"
+    yield Section("correlations", title, [introduction], parts=[*correlation_parts(make)])
+    if found.judgements is not None:
+        yield Section(
+            "judgements", "Radiologists' judgements", items=found.judgements["summary"],
+            parts=[*judgement_figures(found.judgements)],
+        )  # fmt: skip
+    examples = Examples.read(found.folder, open_prepared(found.folder / "studies"), measured)
+    yield Section("examples", "Pictures", parts=[one for one in galleries(examples) if one.cases])
+    yield Section("training", "Models and training", parts=found.model_tables())
+
+
+def _seed_quantities(measured: Measured) -> list[Quantity]:
+    """Return what seeds are compared by."""
+    swap, untold = PERTURBATIONS[0], ~measured.subset("names_side")
+
+    def value(measure: str, target: str | None, subset: str) -> partial[Floats]:
+        return partial(_value, measured, measure, target, subset)
+
+    return [
+        Quantity("entropy (nats), All", value("grid_entropy", None, "all"), scale=1.0, digits=3),
+        Quantity("AUROC, regions, All", value("auroc", "regions", "all"), chance=0.5),
+        Quantity("AUROC, exact, All", value("auroc", "exact", "all"), chance=0.5),
+        Quantity("pointing, exact, One Lung", value("pointing", "exact", "one-lung")),
+        Quantity(
+            "change of AUROC, exact, One Lung, sides swapped",
+            partial(changes, measured, swap, "one-lung", "exact", "changed", "auroc"), signed=True, chance=0.0,
+        ),
+        Quantity(
+            "peak on the finding's side, no word gives it away",
+            lambda row: measured.within(measured.peak_on_side(row.model), untold), chance=0.5,
+        ),
+        Quantity("selection, global, All", lambda row: measured.selection(row.model, "global"), chance=0.5),
+    ]  # fmt: skip
+
+
+def _value(measured: Measured, measure: str, target: str | None, subset: str, row: TableRow) -> Floats:
+    return measured.within(measured.value(row.model, measure, target), subset)
+
+
+# ------------------------------------------------------------------ in words
+
+
+def _found(judged: Sequence[JudgedClaim]) -> Iterator[str]:
+    """Say how many claims hold, and what became of our aims."""
+    for target, words in TARGET_TITLES.items():
+        paper = [one for one in judged if one.of_paper and target in one.rulings]
+        counts = Counter(one.verdict(target) for one in paper)
+        each = Counter(one.verdict(target) for one in paper if one.with_each_seed(target))
+        listed = ", ".join(
+            f"{counts[verdict]} {(_SINGULARS if counts[verdict] == 1 else _PLURALS)[verdict]}"
+            + (f" ({each[verdict]} with each seed by itself)" if each and verdict in (HOLDS, FAILS) else "")
+            for verdict in VERDICTS
+            if counts[verdict]
+        )
+        if listed:
+            yield f"Of the paper's {sum(counts.values())} claims judged against {words}: {listed}."
+    for one in judged:
+        for target, ruling in one.rulings.items() if one.claim.ours else ():
+            verdict = "is not shown" if one.verdict(target) == NOT_SHOWN else one.verdict(target)
+            sentence = ruling.sentence[:1].upper() + ruling.sentence[1:]
+            parts = (f"Our aim: {one.claim.text} It {verdict}.", sentence, *one.by_seed(target))
+            yield " ".join(part for part in parts if part)
+
+
+def _once(measured: Measured) -> Iterator[str]:
+    """Say how many variants were trained with one seed only."""
+    seeds = [len(measured.seeds(row.variant)) for row in measured.rows if row.seed is not None]
+    if once := seeds.count(1):
+        yield f"Trained with one seed only: {once} of {len(seeds)} variants. {OVER_PATIENTS}"
+
+
+def _how_judged(found: Measurements) -> str:
+    tested = sum(
+        "p" in one.found.as_json() for judged in found.judged for r in judged.rulings.values() for one in r.evidence
+    )
+    return (
+        "A claim holds where the interval lies on the claimed side, and does not where it lies on the other; where the "
+        f"interval includes both, no difference is shown. {OVER_PATIENTS} {SEED_BY_SEED} {tested:,} comparisons were "
+        "also tested; whether a verdict survives Holm's adjustment for all of them stands with it. "
+        + " ".join(stars(found.measured.rows))
+    )
+
+
+def _claims_table(found: Measurements) -> Table:
     rows = []
-    for judged in report.judged:
-        cells = []
-        for target in ("regions", "exact"):
-            judgement = judged.judgements.get(target)
-            if judgement is None:
-                cells.append(element("td", "–"))
+    for judged in found.judged:
+        claim = judged.claim
+        cells = [
+            Cell(claim.text, " ".join(part for part in (claim.where, claim.stands_in) if part)),
+            Cell(claim.paper or "–"),
+        ]
+        for target in TARGET_TITLES:
+            ruling = judged.rulings.get(target)
+            if ruling is None:
+                cells.append(Cell("–"))
                 continue
             verdict = judged.verdict(target)
-            cells.append(
-                element(
-                    "td",
-                    element("span", f"{_SIGNS[verdict]} {verdict}", class_="verdict"),
-                    _why(judgement, sureness_words(judged, target)),
-                )
-            )
-        rows.append(
-            element(
-                "tr",
-                element(
-                    "th",
-                    judged.claim.text,
-                    [
-                        element("span", text, class_="meta")
-                        for text in (judged.claim.where, judged.claim.stands_in)
-                        if text
-                    ],
-                    scope="row",
-                ),
-                element("td", judged.claim.paper or "–", class_="why"),
-                cells,
-            )
-        )
-    table = element(
-        "table",
-        element("caption", element("span", "Judged by their directions."), id="caption-claims"),
-        element("thead", element("tr", header)),
-        element("tbody", rows),
-        class_="claims",
+            after = [part for part in (ruling.remark, *judged.certainty(target)) if part]
+            cells.append(Cell(f"{_SIGNS[verdict]} {verdict}", strong=True, items=[*ruling.told, *after]))
+        rows.append(cells)
+    columns = [Column(title, "text") for title in ("claim", "the paper's figures", *TARGET_TITLES.values())]
+    return Table("claims", "Claims", "Judged by their directions.", columns, rows)
+
+
+def _labels(make: TableMaker, judged: Sequence[JudgedClaim]) -> Section:
+    said, decided = labels_compared(make, judged), labels_decide(judged)
+    turned = (
+        "These claims hold against one kind of label and do not hold against the other:"
+        if decided
+        else "No claim holds against one kind of label and does not hold against the other."
     )
-    return [
-        element("p", said),
-        element("div", table, class_="scroll", role="region", tabindex="0", aria_labelledby="caption-claims"),
-    ]
-
-
-def _why(judgement: Judgement, after: str) -> Markup:
-    said = judgement.told
-    listed = (
-        element("ul", [element("li", text) for text in said])
-        if len(said) > 1
-        else "".join(f"{text}. " for text in said)
-    )
-    return element("div", listed, " ".join(part for part in (judgement.remark, after) if part), class_="why")
-
-
-def _labels(report: Report) -> list[Markup] | None:
-    if report.labels_table is None:
-        return None
-    turned = element("ul", [element("li", sentence) for sentence in report.labels_matter])
-    return [
-        element("p", f"A region's box is larger than what is seen in it. {report.labels_figures}"),
-        element("p", TURNED_VERDICTS if report.labels_matter else SAME_VERDICTS),
-        *([turned] if report.labels_matter else []),
-        element("h3", report.labels_table.title),
-        _table(report.labels_table),
-    ]
-
-
-def _section(section: Section) -> list[Markup]:
-    content = [element("p", section.introduction)] if section.introduction else []
-    for part in section.parts:
-        made = _figure(part) if isinstance(part, Drawing) else _table(part)
-        if part.folded:
-            content.append(element("details", element("summary", element("h3", part.title)), made))
-        else:
-            content += [element("h3", part.title), made]
-    return content
-
-
-def _figure(drawing: Drawing) -> Markup:
-    scroll = element("div", to_svg(drawing), class_="scroll", role="region", tabindex="0", aria_label=drawing.title)
-    return element("figure", scroll, element("figcaption", drawing.described))
-
-
-def _table(table: Table) -> Markup:
-    rows = [
-        element(
-            "tr",
-            [
-                _cell(cell, heading, first=place == 0)
-                for place, (cell, heading) in enumerate(zip(row, table.header, strict=True))
-            ],
-        )
-        for row in table.rows
-    ]
-    name = f"caption-{table.name}"
-    made = element(
-        "table",
-        element("caption", element("span", table.caption), id=name),
-        element("thead", element("tr", [_heading(heading) for heading in table.header])),
-        element("tbody", rows),
-    )
-    scroll = element("div", made, class_="scroll", role="region", tabindex="0", aria_labelledby=name)
-    return joined(scroll, [element("p", note, class_="small") for note in table.notes])
-
-
-def _heading(heading: Heading) -> Markup:
-    return element("th", heading.text, scope="col", class_=heading.kind if heading.kind != "text" else None)
-
-
-def _cell(cell: Cell, heading: Heading, first: bool) -> Markup:
-    if first:
-        return element("th", cell.text, scope="row")
-    if cell.kind == "curve":
-        return element("td", sparkline(cell.value) or "–", element("span", _curve_words(cell.value), class_="span"))
-    kind = "paper" if heading.kind == "paper" else "number" if heading.kind == "number" else None
-    classes = " ".join(name for name in (kind, "best" if cell.best else None) if name)
-    return element(
-        "td",
-        element("span", cell.text, class_="value"),
-        element("span", cell.detail, class_="span") if cell.detail else None,
-        class_=classes or None,
-    )
-
-
-def _curve_words(points: Sequence[Sequence[float]]) -> str:
-    if len(points) < 2:
-        return ""
-    return f"{points[0][1]:.3g} to {points[-1][1]:.3g}, lowest {min(loss for _, loss in points):.3g}"
-
-
-def _examples(examples: Sequence[Example]) -> list[Markup] | None:
-    if not examples:
-        return None
-    note = (
-        "The paper's Figure 7, of other sentences: each model's map of the sentence as it stands and with its sides "
-        "swapped. The patient's right (R) is on the image's left."
-    )
-    figures = [
-        element(
-            "figure",
-            element(
-                "div",
-                element("img", src=picture, alt=caption),
-                class_="scroll",
-                role="region",
-                tabindex="0",
-                aria_label=f"Example {place}",
-            ),
-            element("figcaption", caption),
-        )
-        for place, (picture, caption) in enumerate(examples, start=1)
-    ]
-    return [element("p", note, class_="small"), element("div", figures, class_="examples")]
+    parts = [*labels_table(make)]
+    paragraphs = [f"A region's box is larger than what is seen in it. {' '.join(said)}", turned] if parts else []
+    return Section("labels", "How much depends on the labels", paragraphs, decided if parts else [], parts)

@@ -1,112 +1,88 @@
-"""The variants of "That's the Wrong Lung!", each a shipped recipe, and ours beside them."""
+"""The variants of "That's the Wrong Lung!", ours beside them, and its perturbations and subsets (sections 3.1, 3.2)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from rightlung.reproduce.variants import Job, Variant
+from rightlung.results.perturbation import Perturbation
 
-from rightlung.core.errors import unknown_name
+SUBSETS = ("all", "abnormal", "one-lung", "mdrb")
+SUBSET_TITLES = {"all": "All", "abnormal": "Abnormal", "one-lung": "One Lung", "mdrb": "MDRB"}
+TARGET_TITLES = {"regions": "region boxes", "exact": "exact masks"}
 
-Group = Literal["paper", "ours", "reference"]
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A row of the tables: ``recipe`` is trained, from the model of the variant ``start`` where there is one."""
-
-    slug: str
-    name: str
-    group: Group
-    note: str
-    start: str | None = None
-    comparable: bool = True
-    ablation: bool = False
-
-    @property
-    def recipe(self) -> str:
-        """The recipe's name."""
-        return "wrong-lung-" + self.slug.removeprefix("retrained-")
+PERTURBATIONS = (
+    Perturbation("swap-sides", "Swap Left Right", "one-lung", condition="swap-sides"),
+    Perturbation("shuffle", "Shuffle in Report", "mdrb", target="shuffled"),
+    Perturbation("random-sentence", "Random Sentences", "abnormal", condition="random-sentence"),
+    Perturbation("random-boxes", "Random BBoxes", "abnormal", target="random"),
+    Perturbation(
+        "synthetic-swapped", "Synth w/ Swapped Conditions", "abnormal", condition="synthetic-swapped", plain="synthetic"
+    ),
+    Perturbation("exchange-image", "another patient's image (ours)", "abnormal", condition="exchange-image"),
+)
+"""The paper's five, and ours. Swapped conditions are compared with the synthetic sentence that they are made of."""
 
 
+def _variant(slug: str, name: str, group: str, note: str, **more: object) -> Variant:
+    recipe = "wrong-lung-" + slug.removeprefix("retrained-")
+    return Variant(slug, name, group, note, recipe, **more)  # type: ignore[arg-type]  # checked by the tests
+
+
+def _ablation(slug: str, name: str, note: str = "an ablation") -> Variant:
+    return _variant(f"sided-without-{slug}", name, "ours", note, ablation=True)
+
+
+RETRAINED = _variant("retrained", "GLoRIA Retrained", "paper", "two softmaxes, as the released code attends")
 VARIANTS: tuple[Variant, ...] = (
-    Variant("retrained", "GLoRIA Retrained", "paper", "two softmaxes, as the released code attends"),
-    Variant("retrained-one-softmax", "Retrained, one softmax", "paper", "the paper's Eq. 1"),
-    Variant("word-masking", "+Word Masking", "paper", "30 % of the words hidden"),
-    Variant("clinical-masking", "+Clinical Masking", "paper", "50 % of the clinical entities hidden, by the lexicon"),
-    Variant("no-attn", '+"No Attn" Token', "paper", "may attend to nothing"),
-    Variant("abnormal", "+Abnormal", "paper", "abnormal sentences only"),
-    Variant("thirty-shot", "+30-shot Finetuned", "paper", "attention shown 30 sentences' region boxes", "retrained"),
-    Variant("thirty-shot-exact", "+30-shot, exact masks", "ours", "the same with their exact masks", "retrained"),
-    Variant("rand-sents", "+Rand Sents", "paper", "other studies' sentences: nothing to learn"),
-    Variant("uniter", "UNITER", "paper", "shown the true region boxes", comparable=False),
-    Variant("sided", "+Sided", "ours", "sentence with its best region, beside its mirror image"),
-    Variant("sided-abstaining", "+Sided, abstaining", "ours", "may attend to nothing, and learns when"),
-    Variant("sided-without-mirror", "+Sided without mirror images", "ours", "an ablation", ablation=True),
-    Variant("sided-without-sides", "+Sided without exchanged sides", "ours", "an ablation", ablation=True),
-    Variant("sided-without-apart", "+Sided without maps apart", "ours", "an ablation", ablation=True),
-    Variant("sided-without-positions", "+Sided without positions", "ours", "an ablation", ablation=True),
-    Variant("sided-without-small-regions", "+Sided without small regions", "ours", "an ablation", ablation=True),
-    Variant("sided-without-abnormal-first", "+Sided without abnormal first", "ours", "an ablation", ablation=True),
-    Variant("sided-without-sentence", "+Sided, word by word", "ours", "GLoRIA's local loss instead", ablation=True),
+    RETRAINED,
+    _variant("retrained-one-softmax", "Retrained, one softmax", "paper", "the paper's Eq. 1"),
+    _variant("word-masking", "+Word Masking", "paper", "30 % of the words hidden"),
+    _variant("clinical-masking", "+Clinical Masking", "paper", "50 % of the clinical entities hidden, by the lexicon"),
+    _variant("no-attn", '+"No Attn" Token', "paper", "may attend to nothing"),
+    _variant("abnormal", "+Abnormal", "paper", "abnormal sentences only", picks=True),
+    _variant("thirty-shot", "+30-shot Finetuned", "paper", "attention trained on 30 region boxes", start=RETRAINED),
+    _variant("thirty-shot-exact", "+30-shot, exact masks", "ours", "the same with exact masks", start=RETRAINED),
+    _variant("rand-sents", "+Rand Sents", "paper", "other studies' sentences: nothing to learn"),
+    _variant("uniter", "UNITER", "paper", "shown the true region boxes", comparable=False),
+    _variant("sided", "+Sided", "ours", "sentence with its best region, beside its mirror image"),
+    _variant("sided-abstaining", "+Sided, abstaining", "ours", "may attend to nothing, and learns when"),
+    _ablation("mirror", "+Sided without mirror images"),
+    _ablation("sides", "+Sided without exchanged sides"),
+    _ablation("apart", "+Sided without maps apart"),
+    _ablation("positions", "+Sided without positions"),
+    _ablation("small-regions", "+Sided without small regions"),
+    _ablation("abnormal-first", "+Sided without abnormal first"),
+    _ablation("sentence", "+Sided, word by word", "GLoRIA's local loss instead"),
 )
 
-BY_SLUG = {variant.slug: variant for variant in VARIANTS}
+_POOLS = {"train": 48, "validation": 16}
+_FEW_SHOTS = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One training run: a variant with a seed."""
-
-    variant: Variant
-    seed: int
-
-    @property
-    def slug(self) -> str:
-        """The name of its folders."""
-        return self.variant.slug if self.seed == 1 else f"{self.variant.slug}-seed{self.seed}"
-
-    @property
-    def start(self) -> Job | None:
-        """The run whose model it starts from."""
-        return None if self.variant.start is None else replace(self, variant=BY_SLUG[self.variant.start])
-
-    def about(self) -> dict[str, Any]:
-        """What its ``about.json`` says of it, the training left out."""
-        variant = self.variant
-        return {
-            "slug": self.slug,
-            "variant": variant.slug,
-            "name": variant.name,
-            "group": variant.group,
-            "comparable": variant.comparable,
-            "ablation": variant.ablation,
-            "seed": self.seed,
-            "order": 10 * VARIANTS.index(variant) + self.seed,
-            "note": variant.note,
-        }
-
-
-def jobs(only: Sequence[str] = (), seeds: int = 3) -> list[Job]:
-    """Return all runs, those with the first seed first.
-
-    ``only`` names variants (``retrained``) or runs (``retrained-seed2``); ``none`` alone stands for none at all.
-    """
-    found = [Job(variant, seed) for seed in range(1, max(1, seeds) + 1) for variant in VARIANTS]
-    if tuple(only) == ("none",):
-        return []
-    known = {*BY_SLUG, *(job.slug for job in found)}
-    for name in only:
-        if name not in known:
-            raise unknown_name("variant", name, sorted(known))
-    return [job for job in found if not only or job.slug in only or job.variant.slug in only]
-
-
-def with_starts(wanted: Sequence[Job]) -> list[Job]:
-    """Return runs and those that they start from, none twice, each after the one that it starts from."""
-    found: dict[Job, None] = {}
-    for job in wanted:
-        if (start := job.start) is not None:
-            found.setdefault(start)
-        found.setdefault(job)
-    return list(found)
+def quick_changes(job: Job) -> list[str]:
+    """Return what makes a run take a second: a tiny model, few studies, a few steps. It learns nothing."""
+    shared = ["data.size=64", "data.grid=16", "data.workers=0"]
+    if job.variant.start is not None:
+        places = (("data.train[0]", 21), ("data.validation", 22))
+        pools = [
+            change
+            for place, seed in places
+            for change in (
+                f"{place}.source=phantom?count={_FEW_SHOTS}&seed={seed}", f"{place}.pool={_FEW_SHOTS}",
+                f"{place}.examples=8",
+            )
+        ]  # fmt: skip
+        return [*shared, "schedule={steps: 4, patience: 3}", "batch.size=8", *pools]
+    tiny = "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32}"
+    model = [
+        "model.config.size=64", f"model.config.options={tiny}", "model.config.vocabulary=300",
+    ] if job.variant.slug == "uniter" else [
+        "model.config.image.size=64", f"model.config.text.options={tiny}", "model.config.text.vocabulary=300",
+        "model.config.image.options={embedding_size: 8, hidden_sizes: [8, 8, 16, 16], depths: [1, 1, 1, 1], "
+        "layer_type: basic}", "model.config.dimension=16",
+    ]  # fmt: skip
+    return [
+        *model, *shared, "schedule.steps=4", "schedule.warm_up=1", "batch.size=16",
+        f"data.train[0].source=phantom?count={_POOLS['train']}&seed=11", f"data.train[0].pool={_POOLS['train']}",
+        f"data.validation.source=phantom?count={_POOLS['validation']}&seed=12",
+        f"data.validation.pool={_POOLS['validation']}", "data.validation.every=2", "data.validation.grounded=8",
+    ]  # fmt: skip

@@ -38,7 +38,7 @@ def in_processes(
     logs: Path,
     *,
     threads: int = 1,
-    tell: Callable[[str, float, float], None] = lambda *_: None,
+    progress: Progress = no_progress,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, str]:
     """Run tasks, ``at_once`` at a time, and return why those failed that did; the others go on.
@@ -72,7 +72,7 @@ def in_processes(
                     waiting.remove(task)
                 if running:
                     at_work = ", ".join(_told(task, logs) for task, _ in running.values())
-                    tell(f"at work: {at_work}; done", len(tasks) - len(waiting) - len(running), len(tasks))
+                    progress(f"at work: {at_work}; done", len(tasks) - len(waiting) - len(running), len(tasks))
                     time.sleep(_PAUSE)
         except BaseException:
             _end([process for _, process in running.values()])

@@ -7,31 +7,30 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
-from rightlung.audit.summary import metric_name
-from rightlung.reproduce.wrong_lung.estimates import Estimate
-from rightlung.reproduce.wrong_lung.judging import (
+from rightlung.measuring.measures import find_measure
+from rightlung.reproduce.claims import (
     FAILS,
     HOLDS,
     NOT_SHOWN,
     SMALL,
     UNKNOWN,
+    ClaimView,
     Evidence,
-    Judgement,
-    View,
+    Ruling,
     missing,
     mostly,
     side,
     small,
     together,
 )
-from rightlung.reproduce.wrong_lung.results import Floats
-from rightlung.reproduce.wrong_lung.tables import SUBSET_TITLES
-from rightlung.reproduce.wrong_lung.variants import BY_SLUG
+from rightlung.reproduce.wrong_lung.variants import SUBSET_TITLES, VARIANTS
+from rightlung.results.estimate import Estimate
+from rightlung.results.measured import Floats
 from rightlung.scoring.statistics import pearson
 
 WELL_ABOVE = 0.55
@@ -48,32 +47,32 @@ COMPARED = ("thirty-shot", *OTHERS)
 USUALLY = "Usually is taken as for more than half of the variants."
 
 
-def above_chance(view: View, target: str) -> Judgement:
+def above_chance(view: ClaimView, target: str) -> Ruling:
     """Judge whether Retrained's AUROC is well over one half."""
     if (absent := missing(view, "retrained")) is not None:
         return absent
-    found = view.mean(view.score("retrained", "auroc", target))
+    found = view.mean(view.value("retrained", "auroc", target))
     label = f"{view.name('retrained')}, AUROC"
     remark = f"Well over 50 % is taken as above {100 * WELL_ABOVE:.0f} %."
     return together([Evidence(label, found, side(found, above=WELL_ABOVE), "percent")], remark)
 
 
-def harder_subsets(view: View, target: str) -> Judgement:
+def harder_subsets(view: ClaimView, target: str) -> Ruling:
     """Judge whether Retrained does worse on One Lung and MDRB than on the rest."""
     if (absent := missing(view, "retrained")) is not None:
         return absent
     evidence = []
-    inside = view.measured.results.instances.subset
+    inside = view.measured.subset
     for measure, said in (("auroc", "AUROC"), ("average_precision", "average precision")):
-        whole = view.score("retrained", measure, target)
+        whole = view.value("retrained", measure, target)
         for subset in ("one-lung", "mdrb"):
             part, rest = (np.where(flags, whole, np.nan) for flags in (inside(subset), ~inside(subset)))
-            found = view.measured.estimator.contrast(part, rest)
+            found = view.estimator.contrast(part, rest)
             evidence.append(Evidence(f"{said}, {SUBSET_TITLES[subset]} minus the rest", found, side(found, below=0.0)))
     return together(evidence)
 
 
-def loses(view: View, target: str, perturbation: str) -> Judgement:
+def loses(view: ClaimView, target: str, perturbation: str) -> Ruling:
     """Judge whether a perturbation costs Retrained AUROC."""
     if (absent := missing(view, "retrained")) is not None:
         return absent
@@ -81,7 +80,7 @@ def loses(view: View, target: str, perturbation: str) -> Judgement:
     return together([Evidence(f"{view.name('retrained')}, change of AUROC", found, side(found, below=0.0))])
 
 
-def barely_changes(view: View, target: str, perturbation: str) -> Judgement:
+def barely_changes(view: ClaimView, target: str, perturbation: str) -> Ruling:
     """Judge whether a perturbation leaves Retrained's AUROC about where it is."""
     if (absent := missing(view, "retrained")) is not None:
         return absent
@@ -91,72 +90,72 @@ def barely_changes(view: View, target: str, perturbation: str) -> Judgement:
 
 
 def beats(
-    view: View, target: str, better: str, worse: Sequence[str], measures: Sequence[str] = ("auroc",)
-) -> Judgement:
+    view: ClaimView, target: str, better: str, worse: Sequence[str], measures: Sequence[str] = ("auroc",)
+) -> Ruling:
     """Judge whether a variant's measures over all instances are above those of each of the others that are there."""
     there = [variant for variant in _rivals(view, worse) if variant != better]
     if (absent := missing(view, better, *(() if there else worse[:1]))) is not None:
         return absent
     evidence = []
     for measure, variant in itertools.product(measures, there):
-        found = view.difference(view.score(better, measure, target), view.score(variant, measure, target))
-        said = f"{metric_name(measure)}, " if len(measures) > 1 else ""
+        found = view.difference(view.value(better, measure, target), view.value(variant, measure, target))
+        said = f"{find_measure(measure).title}, " if len(measures) > 1 else ""
         label = f"{said}{view.name(better)} minus {view.name(variant)}"
         evidence.append(Evidence(label, found, side(found, above=0.0)))
     return together(evidence, _not_there(view, worse))
 
 
-def similar_or_better(view: View, target: str, measures: Sequence[str]) -> Judgement:
+def similar_or_better(view: ClaimView, target: str, measures: Sequence[str]) -> Ruling:
     """Judge whether Retrained's measures are no more than two points below those of +30-shot."""
     if (absent := missing(view, "retrained", "thirty-shot")) is not None:
         return absent
     evidence = []
     for measure in measures:
-        found = view.mean(view.score("retrained", measure, target) - view.score("thirty-shot", measure, target))
-        label = f"{metric_name(measure)}, {view.name('retrained')} minus {view.name('thirty-shot')}"
+        found = view.mean(view.value("retrained", measure, target) - view.value("thirty-shot", measure, target))
+        label = f"{find_measure(measure).title}, {view.name('retrained')} minus {view.name('thirty-shot')}"
         evidence.append(Evidence(label, found, side(found, above=-SMALL)))
     remark = "Beside +30-shot, the paper's best at 5 and 10 %. Similar is taken as at most two points below."
     return together(evidence, remark)
 
 
-def _not_there(view: View, variants: Sequence[str]) -> str:
+def _not_there(view: ClaimView, variants: Sequence[str]) -> str:
     absent = [variant for variant in variants if not view.has(variant)]
     return f"Not measured: {', '.join(absent)}." if absent else ""
 
 
-def _rivals(view: View, variants: Sequence[str]) -> list[str]:
+def _rivals(view: ClaimView, variants: Sequence[str]) -> list[str]:
     """Return those of the variants that were measured and are comparable."""
     models = {variant: view.model(variant) for variant in variants}
     return [variant for variant, model in models.items() if model is not None and model.comparable]
 
 
-def _comparable(view: View) -> list[str]:
+def _comparable(view: ClaimView) -> list[str]:
     """Return the variants that the paper compares with each other and that were measured."""
     return _rivals(view, COMPARED)
 
 
-def trimmed_drops(view: View, target: str) -> Judgement:
+def trimmed_drops(view: ClaimView, target: str) -> Ruling:
     """Judge whether the average precision of all variants drops with trimmed labels."""
     evidence = []
     for variant in _comparable(view):
-        whole, trimmed = (view.score(variant, "average_precision", kind) for kind in ("regions", "trimmed"))
+        whole, trimmed = (view.value(variant, "average_precision", kind) for kind in ("regions", "trimmed"))
         found = view.mean(trimmed - whole)
         evidence.append(Evidence(view.name(variant), found, side(found, below=0.0)))
     return together(evidence, _not_there(view, COMPARED))
 
 
-def trimmed_trend(view: View, target: str) -> Judgement:
+def trimmed_trend(view: ClaimView, target: str) -> Ruling:
     """Judge whether the AUROCs of the variants correlate with those against trimmed labels."""
     means = [
-        [float(view.mean(view.score(variant, "auroc", kind))["estimate"]) for variant in _comparable(view)]
+        [float(view.mean(view.value(variant, "auroc", kind)).value) for variant in _comparable(view)]
         for kind in ("regions", "trimmed")
     ]
     return _over_variants(np.array(means[0]), np.array(means[1]), "AUROC with all boxes and trimmed", expected=True)
 
 
 def loses_in_order(
-    view: View, target: str, perturbation: str, order: Sequence[str], others: Sequence[str] = OTHERS
-) -> Judgement:
+    view: ClaimView, target: str, perturbation: str, order: Sequence[str], others: Sequence[str] = OTHERS
+) -> Ruling:
     """Judge whether the first loses more than the second, and so on, and the last more than all that are not named."""
     if (absent := missing(view, *order)) is not None:
         return absent
@@ -170,7 +169,7 @@ def loses_in_order(
     return together(evidence, _not_there(view, others))
 
 
-def considerably_changes(view: View, target: str, variant: str, perturbation: str) -> Judgement:
+def considerably_changes(view: ClaimView, target: str, variant: str, perturbation: str) -> Ruling:
     """Judge whether a perturbation changes a variant's AUROC by more than two points, either way."""
     if (absent := missing(view, variant)) is not None:
         return absent
@@ -180,12 +179,68 @@ def considerably_changes(view: View, target: str, variant: str, perturbation: st
     return together([evidence], "More than two points either way is taken as considerably.")
 
 
-def needs_judgements(view: View, target: str) -> Judgement:
-    """Say that people would have to look at the maps."""
-    return Judgement(UNKNOWN, remark="It needs a radiologist's judgements of the maps, which are no part of this run.")
+NO_JUDGEMENTS = "It needs radiologists' judgements of the maps (--judgements TABLE --key KEY)."
 
 
-def selects_best(view: View, target: str) -> Judgement:
+def judged_best(view: ClaimView, target: str, variant: str, ratings: Sequence[str]) -> Ruling:
+    """Judge whether radiologists rate a variant's maps above those of every other model that they judged."""
+    if view.judgements is None:
+        return Ruling(UNKNOWN, remark=NO_JUDGEMENTS)
+    evidence = []
+    for row in view.judgements["differences"]:
+        if row["rating"] in ratings and variant in (row["first"], row["second"]):
+            sign, other = (1, row["second"]) if row["first"] == variant else (-1, row["first"])
+            evidence.append(_rated(f"{row['rating']}, {variant} minus {other}", row, sign, above=0.0))
+    return together(evidence, "" if evidence else f"No judgements of {variant} and another model.")
+
+
+def judged_like_released(view: ClaimView, target: str) -> Ruling:
+    """Judge whether Retrained is rated about as precise and intuitive as the released GLoRIA, with less recall."""
+    if view.judgements is None:
+        return Ruling(UNKNOWN, remark=NO_JUDGEMENTS)
+    evidence = []
+    for row in view.judgements["differences"]:
+        pair = [row["first"], row["second"]]
+        if "retrained" in pair and any("gloria" in name for name in pair):
+            sign = 1 if pair[0] == "retrained" else -1
+            label = f"{row['rating']}, Retrained minus released GLoRIA"
+            evidence.append(_rated(label, row, sign, below=0.0 if row["rating"] == "recall" else None))
+    remark = f"About as good is taken as within {SMALL_RATING:g} of a step of the scale."
+    return together(evidence, remark if evidence else "No judgements of Retrained and the released GLoRIA.")
+
+
+SMALL_RATING = 0.5
+
+
+def _rated(
+    label: str, row: Mapping[str, Any], sign: int, above: float | None = None, below: float | None = None
+) -> Evidence:
+    ends = sorted((sign * row["low"], sign * row["high"]))
+    found = Estimate(sign * row["estimate"], *ends, row["n"], row["clusters"])
+    close = above is None and below is None
+    return Evidence(
+        label, found, small(found, SMALL_RATING) if close else side(found, above=above, below=below), "rating"
+    )
+
+
+def judged_iou(view: ClaimView, target: str) -> Ruling:
+    """Judge whether, of the automatic measures, IoU@10 % correlates most with the intuitiveness of +No Attn's maps."""
+    if view.judgements is None:
+        return Ruling(UNKNOWN, remark=NO_JUDGEMENTS)
+    tables = [one for one in view.judgements["correlations"] if one["model"] == "no-attn"]
+    rows = [row for one in tables for row in one["values"] if row["rating"] == "intuitiveness"]
+    found = {row["measure"]: row["pearson"] for row in rows}
+    own = found.get("iou@10 (regions)")
+    if own is None:
+        return Ruling(UNKNOWN, remark="No judgements of +No Attn, or no measures of it.")
+    best = max(found, key=lambda name: abs(found[name]["estimate"]))
+    estimate = Estimate(own["estimate"], own["low"], own["high"], own["n"], own["clusters"])
+    verdict = side(estimate, above=0.0) if best == "iou@10 (regions)" else FAILS
+    evidence = Evidence("correlation of IoU@10 % with intuitiveness", estimate, verdict, "correlation")
+    return together([evidence], f"The strongest is {best}, {found[best]['estimate']:+.2f}, of {len(found)} measures.")
+
+
+def selects_best(view: ClaimView, target: str) -> Ruling:
     """Judge whether +Word Masking selects the right sentence more often than each other variant."""
     if (absent := missing(view, "word-masking")) is not None:
         return absent
@@ -200,7 +255,7 @@ def selects_best(view: View, target: str) -> Judgement:
     return together(evidence, _not_there(view, COMPARED))
 
 
-def selection_less(view: View, target: str) -> Judgement:
+def selection_less(view: ClaimView, target: str) -> Ruling:
     """Judge whether +No Attn selects the right sentence less often than Retrained."""
     if (absent := missing(view, "no-attn", "retrained")) is not None:
         return absent
@@ -208,37 +263,31 @@ def selection_less(view: View, target: str) -> Judgement:
     return together([Evidence(f"{view.name('no-attn')} minus {view.name('retrained')}", found, side(found, below=0.0))])
 
 
-def selection_and_localisation(view: View, target: str) -> Judgement:
+def selection_and_localisation(view: ClaimView, target: str) -> Ruling:
     """Judge whether, over variants, selecting the right sentence goes with a high AUROC: it is said not to."""
-    return _with_selection(view, lambda variant: view.score(variant, "auroc", target), "AUROC")
+    return _with_selection(view, lambda variant: view.value(variant, "auroc", target), "AUROC")
 
 
-def selection_and_sensitivity(view: View, target: str) -> Judgement:
+def selection_and_sensitivity(view: ClaimView, target: str) -> Ruling:
     """Judge whether, over variants, selecting the right sentence goes with minding the sides: it is said not to."""
     said = "loss of AUROC when sides are swapped"
     return _with_selection(view, lambda variant: -view.change(variant, "swap-sides", target), said)
 
 
-def _with_selection(view: View, values: Callable[[str], Floats], said: str) -> Judgement:
+def _with_selection(view: ClaimView, values: Callable[[str], Floats], said: str) -> Ruling:
     variants = _comparable(view)
-    selection = [float(view.mean(view.selection(variant, "global"))["estimate"]) for variant in variants]
-    other = [float(view.mean(values(variant))["estimate"]) for variant in variants]
+    selection = [float(view.mean(view.selection(variant, "global")).value) for variant in variants]
+    other = [float(view.mean(values(variant)).value) for variant in variants]
     return _over_variants(np.array(selection), np.array(other), f"selection (global) and {said}", expected=False)
 
 
-def _over_variants(first: Floats, second: Floats, label: str, expected: bool) -> Judgement:
+def _over_variants(first: Floats, second: Floats, label: str, expected: bool) -> Ruling:
     """Judge a correlation over variants: one that is expected, or one that is said not to be there."""
     defined = int((~(np.isnan(first) | np.isnan(second))).sum())
     if defined < 4:
-        return Judgement(UNKNOWN, remark=f"Too few variants for a correlation: {defined}.")
+        return Ruling(UNKNOWN, remark=f"Too few variants for a correlation: {defined}.")
     interval = pearson(first, second)
-    found: Estimate = {
-        "estimate": interval.estimate,
-        "low": interval.low,
-        "high": interval.high,
-        "phrases": defined,
-        "patients": 0,
-    }
+    found = Estimate(interval.estimate, interval.low, interval.high, defined)
     verdict = side(found, above=0.0)
     remark = f"Over {defined} variants, each counted once."
     if not expected:
@@ -248,27 +297,27 @@ def _over_variants(first: Floats, second: Floats, label: str, expected: bool) ->
     return together([Evidence(f"correlation of {label}", found, verdict, "correlation")], remark)
 
 
-def abstains_without_abnormality(view: View, target: str) -> Judgement:
+def abstains_without_abnormality(view: ClaimView, target: str) -> Ruling:
     """Judge whether the No-Attn score correlates negatively with there being something abnormal."""
-    abnormal = view.measured.results.instances.flags["abnormal"].astype(np.float64)
+    abnormal = view.measured.subset("abnormal").astype(np.float64)
     return _abstains(view.of_one_seed(), "abnormal", abnormal)
 
 
-def abstains_where_wrong(view: View, target: str) -> Judgement:
+def abstains_where_wrong(view: ClaimView, target: str) -> Ruling:
     """Judge whether the No-Attn score correlates negatively with IoU@10 %."""
     view = view.of_one_seed()
-    return _abstains(view, "IoU@10 %", view.score("no-attn", "iou@10", target))
+    return _abstains(view, "IoU@10 %", view.value("no-attn", "iou@10", target))
 
 
-def _abstains(view: View, label: str, values: Floats) -> Judgement:
+def _abstains(view: ClaimView, label: str, values: Floats) -> Ruling:
     if (absent := missing(view, "no-attn")) is not None:
         return absent
-    pair = {"abstention": view.answer("no-attn", "abstention"), label: values}
-    found = view.measured.estimator.correlations(pair)["abstention", label]
+    pair = {"abstention": view.value("no-attn", "abstention"), label: values}
+    found = view.estimator.correlations(pair)["abstention", label]
     return together([Evidence(f"correlation with {label}", found, side(found, below=0.0), "correlation")])
 
 
-def synthetic_like_real(view: View, target: str) -> Judgement:
+def synthetic_like_real(view: ClaimView, target: str) -> Ruling:
     """Judge whether synthetic sentences leave the AUROC of the variants about where it is."""
     evidence = []
     for variant in _comparable(view):
@@ -281,12 +330,12 @@ def synthetic_like_real(view: View, target: str) -> Judgement:
     )
 
 
-def _real_to_synthetic(view: View, variant: str, target: str) -> Estimate:
-    synthetic, real = (view.score(variant, "auroc", target, condition=name) for name in ("synthetic", "none"))
+def _real_to_synthetic(view: ClaimView, variant: str, target: str) -> Estimate:
+    synthetic, real = (view.value(variant, "auroc", target, condition=name) for name in ("synthetic", "none"))
     return view.mean(synthetic - real)
 
 
-def synthetic_jump(view: View, target: str) -> Judgement:
+def synthetic_jump(view: ClaimView, target: str) -> Ruling:
     """Judge whether synthetic sentences raise the AUROC of +30-shot."""
     if (absent := missing(view, "thirty-shot")) is not None:
         return absent
@@ -294,7 +343,7 @@ def synthetic_jump(view: View, target: str) -> Judgement:
     return together([Evidence(f"{view.name('thirty-shot')}, synthetic minus real", found, side(found, above=0.0))])
 
 
-def random_boxes_mdrb(view: View, target: str) -> Judgement:
+def random_boxes_mdrb(view: ClaimView, target: str) -> Ruling:
     """Judge whether random boxes raise the average precision of all variants on MDRB."""
     evidence = []
     for variant in _comparable(view):
@@ -303,7 +352,7 @@ def random_boxes_mdrb(view: View, target: str) -> Judgement:
     return together(evidence, _not_there(view, COMPARED))
 
 
-def divergence_order(view: View, target: str) -> Judgement:
+def divergence_order(view: ClaimView, target: str) -> Ruling:
     """Judge whom a random sentence moves most, and whom not at all."""
     if (absent := missing(view, "thirty-shot", "abnormal")) is not None:
         return absent
@@ -311,25 +360,22 @@ def divergence_order(view: View, target: str) -> Judgement:
     pairs = [("thirty-shot", "abnormal"), *(("abnormal", variant) for variant in rest)]
     evidence = []
     for more, less in pairs:
-        found = view.difference(view.answer(more, "kl_random"), view.answer(less, "kl_random"))
+        found = view.difference(view.value(more, "kl_random"), view.value(less, "kl_random"))
         evidence.append(Evidence(f"{view.name(more)} minus {view.name(less)}", found, side(found, above=0.0), "nats"))
     if view.has("rand-sents"):
-        found = view.mean(view.answer("rand-sents", "kl_random"))
+        found = view.mean(view.value("rand-sents", "kl_random"))
         evidence.append(Evidence(view.name("rand-sents"), found, small(found, 0.005), "nats"))
     return together(evidence)
 
 
-def cells(view: View, variant: str) -> int | None:
-    """Return how many cells a model's own map has, as its ``sees`` says: ``cells``, or ``grid`` (rows, columns)."""
+def cells(view: ClaimView, variant: str) -> int | None:
+    """Return how many cells a model's own map has; ``None`` where its ``about.json`` does not say."""
     model = view.model(variant)
-    sees = (model.about.get("sees") or {}) if model is not None else {}
-    if isinstance(sees.get("cells"), int):
-        return int(sees["cells"])
-    grid = sees.get("grid")
-    return int(grid[0]) * int(grid[1]) if isinstance(grid, list | tuple) and len(grid) == 2 else None
+    grid = model.about.get("grid") if model is not None else None
+    return int(grid[0]) * int(grid[1]) if grid else None
 
 
-def near_uniform(view: View, target: str) -> Judgement:
+def near_uniform(view: ClaimView, target: str) -> Ruling:
     """Judge whether the entropy of Retrained is near ln(cells); with one softmax it is said beside."""
     if (absent := missing(view, "retrained")) is not None:
         return absent
@@ -337,7 +383,7 @@ def near_uniform(view: View, target: str) -> Judgement:
     shares = {variant: _entropy_share(view, variant) for variant in variants}
     known = {variant: found for variant, found in shares.items() if found is not None}
     if variants[0] not in known:
-        return Judgement(UNKNOWN, remark=f"The number of cells of {view.name(variants[0])}'s map is not given.")
+        return Ruling(UNKNOWN, remark=f"The number of cells of {view.name(variants[0])}'s map is not given.")
     found = known[variants[0]]
     first = Evidence(
         f"{view.name(variants[0])}, share of the ceiling", found, side(found, above=NEAR_UNIFORM), "percent"
@@ -349,29 +395,31 @@ def near_uniform(view: View, target: str) -> Judgement:
     return together([first], remark)
 
 
-def _entropy_share(view: View, variant: str) -> Estimate | None:
+def _entropy_share(view: ClaimView, variant: str) -> Estimate | None:
     count = cells(view, variant)
-    return None if count is None or count < 2 else view.mean(view.answer(variant, "entropy") / math.log(count))
+    return None if count is None or count < 2 else view.mean(view.value(variant, "grid_entropy") / math.log(count))
 
 
-def two_softmaxes(view: View, target: str) -> Judgement:
+def two_softmaxes(view: ClaimView, target: str) -> Ruling:
     """Judge whether a second softmax raises the entropy of the maps."""
     if (absent := missing(view, "retrained", "retrained-one-softmax")) is not None:
         return absent
-    found = view.difference(view.answer("retrained", "entropy"), view.answer("retrained-one-softmax", "entropy"))
+    found = view.difference(
+        view.value("retrained", "grid_entropy"), view.value("retrained-one-softmax", "grid_entropy")
+    )
     label = f"entropy of {view.name('retrained')} minus {view.name('retrained-one-softmax')}"
     return together([Evidence(label, found, side(found, above=0.0), "nats")])
 
 
-def entropy_localisation(view: View, target: str) -> Judgement:
+def entropy_localisation(view: ClaimView, target: str) -> Ruling:
     """Judge whether +Abnormal's entropy correlates negatively with how well it localises."""
     if (absent := missing(view, "abnormal")) is not None:
         return absent
     view = view.of_one_seed()
     names = {"auroc": "AUROC", "average_precision": "average precision", "iou@10": "IoU@10 %"}
-    values = {"entropy": view.answer("abnormal", "entropy")}
-    values |= {said: view.score("abnormal", measure, target) for measure, said in names.items()}
-    found = view.measured.estimator.correlations(values)
+    values = {"entropy": view.value("abnormal", "grid_entropy")}
+    values |= {said: view.value("abnormal", measure, target) for measure, said in names.items()}
+    found = view.estimator.correlations(values)
     return together(
         [
             Evidence(
@@ -385,12 +433,12 @@ def entropy_localisation(view: View, target: str) -> Judgement:
     )
 
 
-def iou_nearer_auroc(view: View, target: str) -> Judgement:
+def iou_nearer_auroc(view: ClaimView, target: str) -> Ruling:
     """Judge whether IoU@10 % correlates more with AUROC than with average precision, for most variants."""
     view, evidence = view.of_one_seed(), []
     for variant in _comparable(view):
-        iou, auroc, precision = (view.score(variant, name, target) for name in ("iou@10", "auroc", "average_precision"))
-        found = view.measured.estimator.correlation_contrast(iou, auroc, precision)
+        iou, auroc, precision = (view.value(variant, name, target) for name in ("iou@10", "auroc", "average_precision"))
+        found = view.estimator.correlation_contrast(iou, auroc, precision)
         evidence.append(Evidence(view.name(variant), found, side(found, above=0.0), "correlation"))
     remark = (
         "Of IoU@10 %: its correlation with AUROC minus that with average precision. Generally is taken as for more "
@@ -400,25 +448,25 @@ def iou_nearer_auroc(view: View, target: str) -> Judgement:
     )
 
 
-def entropy_similarity(view: View, target: str, kind: Literal["local", "global"], positive: bool) -> Judgement:
+def entropy_similarity(view: ClaimView, target: str, kind: Literal["local", "global"], positive: bool) -> Ruling:
     """Judge whether, for most variants, entropy correlates with a similarity: positively, or negatively."""
     view, evidence = view.of_one_seed(), []
     for variant in _comparable(view):
-        pair = {"entropy": view.answer(variant, "entropy"), kind: view.answer(variant, f"similarity_{kind}")}
-        found = view.measured.estimator.correlations(pair)["entropy", kind]
+        pair = {"entropy": view.value(variant, "grid_entropy"), kind: view.value(variant, f"similarity_{kind}")}
+        found = view.estimator.correlations(pair)["entropy", kind]
         verdict = side(found, above=0.0) if positive else side(found, below=0.0)
         evidence.append(Evidence(view.name(variant), found, verdict, "correlation"))
     return mostly(evidence, USUALLY if evidence else _not_there(view, COMPARED))
 
 
-def sided_pointing(view: View, target: str) -> Judgement:
+def sided_pointing(view: ClaimView, target: str) -> Ruling:
     """Judge whether +Sided points at least twice as often into the target as Retrained."""
     if (absent := missing(view, "sided", "retrained")) is not None:
         return absent
-    sided, retrained = (view.score(variant, "pointing", target, "one-lung") for variant in ("sided", "retrained"))
+    sided, retrained = (view.value(variant, "pointing", target, "one-lung") for variant in ("sided", "retrained"))
     both = ~(np.isnan(sided) | np.isnan(retrained))
     if not both.any():
-        return Judgement(UNKNOWN, remark="No One Lung phrase has an exact mask and both answers.")
+        return Ruling(UNKNOWN, remark="No One Lung phrase has an exact mask and both answers.")
     found = view.mean(sided - SIDED_TIMES * retrained)
     ours, theirs = float(sided[both].mean()), float(retrained[both].mean())
     times = f", {ours / theirs:.1f} times as often" if theirs else ""
@@ -426,16 +474,16 @@ def sided_pointing(view: View, target: str) -> Judgement:
     return together([Evidence("pointing minus twice Retrained's", found, side(found, above=0.0))], remark)
 
 
-def sided_prior(view: View, target: str) -> Judgement:
+def sided_prior(view: ClaimView, target: str) -> Ruling:
     """Judge whether +Sided points better than the image-blind prior."""
     if (absent := missing(view, "sided", "prior")) is not None:
         return absent
-    sided, prior = (view.score(variant, "pointing", target, "one-lung") for variant in ("sided", "prior"))
+    sided, prior = (view.value(variant, "pointing", target, "one-lung") for variant in ("sided", "prior"))
     found = view.difference(sided, prior)
     return together([Evidence("pointing minus the prior's", found, side(found, above=0.0))])
 
 
-def sided_swap(view: View, target: str) -> Judgement:
+def sided_swap(view: ClaimView, target: str) -> Ruling:
     """Judge whether swapping the sides costs +Sided as much AUROC as it should."""
     if (absent := missing(view, "sided")) is not None:
         return absent
@@ -446,7 +494,7 @@ def sided_swap(view: View, target: str) -> Judgement:
     return together([Evidence("change of AUROC", found, side(found, below=SIDED_SWAP))], remark)
 
 
-def sided_selection(view: View, target: str) -> Judgement:
+def sided_selection(view: ClaimView, target: str) -> Ruling:
     """Judge whether +Sided selects sentences nearly as well as the best other variant.
 
     Its rivals are the paper's variants and ours: no model of somebody's own, no reference, none of its own ablations.
@@ -454,14 +502,14 @@ def sided_selection(view: View, target: str) -> Judgement:
     if (absent := missing(view, "sided")) is not None:
         return absent
     rivals = {
-        model.variant: float(view.mean(view.selection(model.variant, "global"))["estimate"])
-        for model in view.measured.results.rows
+        model.variant: float(view.mean(view.selection(model.variant, "global")).value)
+        for model in view.measured.rows
         if model.variant != "sided" and model.comparable
-        if model.variant in BY_SLUG and not BY_SLUG[model.variant].ablation
+        if any(one.slug == model.variant and not one.ablation for one in VARIANTS)
     }
     known = {variant: value for variant, value in rivals.items() if not math.isnan(value)}
     if not known:
-        return Judgement(UNKNOWN, remark="No other variant's selection was measured.")
+        return Ruling(UNKNOWN, remark="No other variant's selection was measured.")
     best = max(known, key=lambda variant: known[variant])
     found = view.mean(view.selection("sided", "global") - view.selection(best, "global"))
     return together([Evidence(f"minus {view.name(best)}, the best other", found, side(found, above=-SIDED_SELECTION))])

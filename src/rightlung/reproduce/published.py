@@ -1,4 +1,4 @@
-"""The figures that "That's the Wrong Lung!" prints, to stand beside ours: other data, so only directions compare."""
+"""The figures that a paper prints, from its ``published.yaml``, to stand beside ours: other data, so only directions compare."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ from typing import Any
 
 from rightlung.core import InputError
 
-SUBSETS = ("all", "abnormal", "one-lung", "mdrb")
-PAPER_COLUMN = "paper (MIMIC-CXR/ImaGenome: other data)"
-"""What a column of the paper's figures is headed with, wherever one stands beside ours."""
-
 _SENTENCES = ("real", "synthetic")
 _FIELDS = ("title", "section", "target", "unit", "digits", "columns", "rows")
 _UNITS = {"percent": 100.0, "nats": 1.0}
 
 
 @dataclass(frozen=True)
-class Figure:
+class PublishedFigure:
     """One printed figure: a share as a fraction, entropies and divergences in nats."""
 
     value: float
@@ -42,7 +38,7 @@ class Quote:
 
 
 @dataclass(frozen=True)
-class Key:
+class Subject:
     """What a figure is about."""
 
     model: str
@@ -54,26 +50,20 @@ class Key:
 
 @dataclass(frozen=True)
 class Published:
-    """All figures of the paper."""
+    """All figures of a paper."""
 
     paper: str
     data: str
+    column: str
+    """What a column of the paper's figures is headed with, wherever one stands beside ours."""
     models: Mapping[str, str]
     not_comparable: frozenset[str]
-    figures: Mapping[Key, Figure]
+    figures: Mapping[Subject, PublishedFigure]
     quotes: Sequence[Quote]
 
-    def find(
-        self,
-        model: str,
-        measure: str,
-        subset: str = "all",
-        target: str = "regions",
-        synthetic: bool = False,
-        table: str | None = None,
-    ) -> Figure | None:
+    def find(self, subject: Subject, table: str | None = None) -> PublishedFigure | None:
         """Return the figure that the paper gives, ``None`` where it gives none; as of ``table`` if that has it."""
-        found = self.figures.get(Key(model, measure, subset, target, synthetic))
+        found = self.figures.get(subject)
         return replace(found, table=table) if found is not None and table in found.tables and table else found
 
     def label(self, model: str) -> str:
@@ -85,19 +75,18 @@ class Published:
         return next(quote for quote in self.quotes if quote.what == what)
 
 
-@lru_cache(maxsize=1)
-def published() -> Published:
-    """Return the paper's figures."""
+@lru_cache(maxsize=8)
+def published_in(package: str) -> Published:
+    """Return the figures of the paper that a package declares."""
     import yaml
 
-    text = files("rightlung.reproduce.wrong_lung").joinpath("published.yaml").read_text(encoding="utf-8")
+    text = files(package).joinpath("published.yaml").read_text(encoding="utf-8")
     return parse(yaml.safe_load(text))
 
 
 def parse(given: Mapping[str, Any], name: str = "published.yaml") -> Published:
     """Check the file's content and index it; a figure printed in two tables must be the same in both."""
-    models: Mapping[str, str] = given["models"]
-    figures: dict[Key, Figure] = {}
+    figures: dict[Subject, PublishedFigure] = {}
     for number, table in given["tables"].items():
         place = f"{name}, table {number}"
         if missing := [field for field in _FIELDS if field not in table]:
@@ -105,18 +94,19 @@ def parse(given: Mapping[str, Any], name: str = "published.yaml") -> Published:
         if table["unit"] not in _UNITS:
             raise InputError(f"{place}: unit is {table['unit']!r}, neither percent nor nats")
         for position, row in enumerate(table["rows"], start=1):
-            for key, figure in _row(row, table, number, models, f"{place}, row {position}"):
-                before = figures.setdefault(key, figure)
+            for subject, figure in _row(row, table, str(number), given, f"{place}, row {position}"):
+                before = figures.setdefault(subject, figure)
                 if before.value != figure.value:
                     raise InputError(
-                        f"{place}, row {position}: {key.measure} is {figure.printed}, but {before.printed} in table "
-                        f"{before.table}"
+                        f"{place}, row {position}: {subject.measure} is {figure.printed}, but {before.printed} in "
+                        f"table {before.table}"
                     )
-                figures[key] = replace(before, tables=(*before.tables, figure.table))
+                figures[subject] = replace(before, tables=(*before.tables, figure.table))
     return Published(
         given["paper"],
         given["data"],
-        models,
+        given["column"],
+        given["models"],
         frozenset(given["not_comparable"]),
         figures,
         tuple(Quote(**quote) for quote in given["quoted"]),
@@ -124,16 +114,16 @@ def parse(given: Mapping[str, Any], name: str = "published.yaml") -> Published:
 
 
 def _row(
-    row: Sequence[Any], table: Mapping[str, Any], number: str, models: Mapping[str, str], place: str
-) -> list[tuple[Key, Figure]]:
+    row: Sequence[Any], table: Mapping[str, Any], number: str, given: Mapping[str, Any], place: str
+) -> list[tuple[Subject, PublishedFigure]]:
     columns = table["columns"]
     if len(row) != 3 + len(columns):
         raise InputError(f"{place}: {len(row)} entries, and {3 + len(columns)} are needed")
     model, sentences, subset, *values = row
     for field, value, known in (
-        ("model", model, models),
+        ("model", model, given["models"]),
         ("sentences", sentences, _SENTENCES),
-        ("subset", subset, SUBSETS),
+        ("subset", subset, given["subsets"]),
     ):
         if value not in known:
             raise InputError(f"{place}: {field} is {value!r}, not one of {', '.join(known)}")
@@ -143,6 +133,6 @@ def _row(
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 100:
             raise InputError(f"{place}: {measure} is {value!r}, not a number from 0 to 100")
-        figure = Figure(value / _UNITS[table["unit"]], f"{value:.{table['digits']}f}", str(number))
-        found.append((Key(model, measure, subset, table["target"], sentences == "synthetic"), figure))
+        figure = PublishedFigure(value / _UNITS[table["unit"]], f"{value:.{table['digits']}f}", number)
+        found.append((Subject(model, measure, subset, table["target"], sentences == "synthetic"), figure))
     return found

@@ -15,27 +15,27 @@ import torch
 
 from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
+from rightlung.core.files import read_json
 from rightlung.core.settings import plain_settings
-from rightlung.reproduce.wrong_lung.files import read_json
-from rightlung.reproduce.wrong_lung.variants import BY_SLUG, Job, jobs, with_starts
+from rightlung.reproduce.papers import Paper, find_paper
+from rightlung.reproduce.variants import Job, jobs, with_starts
 from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.folder import FREE, RunFolder
 from rightlung.training.loop import Machine
 from rightlung.training.preparing import MOST_HELD
 from rightlung.training.recipe import Recipe, differing_fields, read_recipe
 
-SOURCE = "phantom?count=600&seed=17"
-QUICK_SOURCE = "phantom?count=24&seed=13&size=96"
 FEW_SHOTS = 500
-"""Studies of one's own among which those are looked for that attention is shown."""
+"""Studies of one's own among which a few-shot variant looks for its examples."""
 QUICK_POOLS = {"train": 48, "validation": 16}
 QUICK_FEW_SHOTS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be reproduced, and on what. Without sources of one's own everything is made up."""
+    """What is to be reproduced, and on what. Without sources of one's own everything is synthetic."""
 
+    paper_name: str
     out: Path
     source: str | None = None
     train: str | None = None
@@ -43,21 +43,21 @@ class Plan:
     only: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     seeds: int = 3
-    size: int = 224
+    pixels: int | None = None
     limit: int | None = None
     changes: tuple[str, ...] = ()
     machine: Machine = field(default_factory=Machine)
     quick: bool = False
 
     @property
-    def measured_on(self) -> str:
-        """The source of the instances."""
-        return self.source or (QUICK_SOURCE if self.quick else SOURCE)
+    def paper(self) -> Paper:
+        """What is reproduced."""
+        return find_paper(self.paper_name)
 
     @property
-    def pixels(self) -> int:
-        """Pixels a side of the targets."""
-        return 64 if self.quick else self.size
+    def measured_on(self) -> str:
+        """The source of the studies that models are measured on."""
+        return self.source or (self.paper.quick_source if self.quick else self.paper.source)
 
     @property
     def device(self) -> str:
@@ -67,45 +67,49 @@ class Plan:
             return "cuda" if torch.cuda.is_available() else "cpu"
         return accelerator
 
+    def jobs(self, only: Sequence[str] = ()) -> list[Job]:
+        """The paper's runs, all of them or some."""
+        return jobs(self.paper.variants, only, 1 if self.quick else self.seeds)
+
     def wanted(self) -> list[Job]:
         """The runs that are asked for."""
-        return jobs(self.only, 1 if self.quick else self.seeds)
+        return self.jobs(self.only)
 
     def measures(self, slug: str) -> Path:
-        """Where the measures of a row are."""
+        """Where the measures of a model are."""
         return self.out / "measures" / slug
+
+    def predictions(self, slug: str) -> Path:
+        """Where the answers of a model are."""
+        return self.out / "predictions" / slug
 
     def run(self, job: Job) -> RunFolder:
         """Where a run is."""
         return RunFolder(self.out / "runs" / job.slug)
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan as JSON values; `from_json` reads them."""
+        return asdict(self) | {"out": str(self.out)}
 
-def plain_plan(plan: Plan) -> dict[str, Any]:
-    """Return a plan as JSON values."""
-    return asdict(plan) | {"out": str(plan.out)}
-
-
-def plan_from(given: Mapping[str, Any]) -> Plan:
-    """Return the plan that `plain_plan` has written."""
-    listed = {name: tuple(given[name]) for name in ("only", "models", "changes")}
-    return Plan(**{**given, **listed, "out": Path(given["out"]), "machine": Machine(**given["machine"])})
-
-
-# ------------------------------------------------------------------ what cannot be
+    @classmethod
+    def from_json(cls, given: Mapping[str, Any]) -> Plan:
+        """Return the plan that `as_json` has written."""
+        listed = {name: tuple(given[name]) for name in ("only", "models", "changes")}
+        return cls(**{**given, **listed, "out": Path(given["out"]), "machine": Machine(**given["machine"])})
 
 
 def check_plan(plan: Plan) -> None:
-    """Say before anything is done what cannot be."""
+    """Refuse what cannot be done before anything is done."""
     accelerator = plan.machine.accelerator
     usable = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not usable.get(accelerator, True):
-        raise InputError(f"--accelerator {accelerator}: there is none here that can be used; cpu works everywhere")
+        raise InputError(f"--accelerator {accelerator} is not available here; cpu always is")
     wanted = plan.wanted()
     if plan.source is not None and parse_address(plan.source).scheme != "phantom" and wanted:
         for name in ("train", "validation"):
             if getattr(plan, name) is None:
                 raise InputError(
-                    f"--source {plan.source} is not made up, so --{name} must name what the variants learn from, too"
+                    f"--source {plan.source} is not synthetic, so --{name} must name what the variants learn from, too"
                 )
     named = {name for job in with_starts(wanted) for name in _names(job)}
     for change in plan.changes:
@@ -113,7 +117,7 @@ def check_plan(plan: Plan) -> None:
         if not wanted:
             raise InputError(f"--set {change}: changes recipes, and no variant is wanted")
         if of is not None and of not in named:
-            known = {*BY_SLUG, *(job.slug for job in jobs((), plan.seeds))}
+            known = {name for job in plan.jobs() for name in _names(job)}
             if of not in known:
                 raise unknown_name("variant", of, known)
             raise InputError(f"--set {change}: the variant {of} is not among those wanted")
@@ -131,7 +135,7 @@ def check_same_recipe(plan: Plan, job: Job, recipe: Recipe) -> None:
     which = [name for name in fields if name not in FREE]
     differs = f", which differs in {', '.join(which[:5])}" if which else ""
     raise InputError(
-        f"{mark}: {job.slug} was trained by another recipe{differs}; give the command as it was, or another --out"
+        f"{mark}: {job.slug} was trained by another recipe{differs}; repeat the first command, or choose another --out"
     )
 
 
@@ -140,18 +144,17 @@ def check_same_recipe(plan: Plan, job: Job, recipe: Recipe) -> None:
 
 def recipe_of(plan: Plan, job: Job) -> Recipe:
     """Return the recipe of a run on the plan's studies."""
-    variant = job.variant
     changes = [f"seed={job.seed}", f"data.keep={json.dumps(str(plan.out / 'pools'))}"]
     if plan.quick:
-        changes += _quick_changes(variant.start is not None, variant.slug == "uniter")
+        changes += plan.paper.quick_changes(job)
     if (start := job.start) is not None:
         model = plan.run(start).model.absolute()
         changes.append(f"model.start={json.dumps(str(model))}")
-    return read_recipe(variant.recipe, [*changes, *_own_sources(plan, job), *changes_of(plan.changes, job)])
+    return read_recipe(job.variant.recipe, [*changes, *_own_sources(plan, job), *changes_of(plan.changes, job)])
 
 
 def recipe_digest(plan: Plan, job: Job) -> str:
-    """Return a short hash of all that the weights of a run follow from, wherever its folder lies."""
+    """Return a short hash of everything that determines the weights of a run, wherever its folder lies."""
     plain = plain_settings(recipe_of(plan, job))
     for path in FREE:
         *above, name = path.split(".")
@@ -165,10 +168,9 @@ def recipe_digest(plan: Plan, job: Job) -> str:
 
 
 def changes_of(changes: Sequence[str], job: Job) -> list[str]:
-    """Return those of the changes (``--set``) that are meant for a run: for all first, then for it alone.
+    """Return the changes (``--set``) for a run: those for all runs first, then its own.
 
-    What is meant for all leaves what makes the few-shot variants what they are: their steps, their batch, their
-    examples.
+    Changes for all runs leave alone what defines the few-shot variants: their steps, batch size and examples.
     """
     split = [_split(change) for change in changes]
     few = job.variant.start is not None
@@ -176,8 +178,8 @@ def changes_of(changes: Sequence[str], job: Job) -> list[str]:
     return for_all + [change for name, change in split if name in _names(job)]
 
 
-def kept_back(changes: Sequence[str], wanted: Sequence[Job]) -> list[str]:
-    """Return the changes for all that the few-shot variants among the wanted do not follow."""
+def ignored_by_few_shots(changes: Sequence[str], wanted: Sequence[Job]) -> list[str]:
+    """Return the changes for all runs that the few-shot variants among the wanted do not follow."""
     if all(job.variant.start is None for job in wanted):
         return []
     return [change for name, change in map(_split, changes) if name is None and _defines_few_shots(change)]
@@ -221,33 +223,6 @@ def _own_sources(plan: Plan, job: Job) -> list[str]:
         elif plan.quick:
             pool = min(count, QUICK_POOLS[name])
         else:
-            pool = min(count, MOST_HELD) if job.variant.slug == "abnormal" or count <= MOST_HELD else None
+            pool = min(count, MOST_HELD) if job.variant.picks or count <= MOST_HELD else None
         found += [f"{place}.source={json.dumps(source)}", f"{place}.pool={'null' if pool is None else pool}"]
     return found
-
-
-def _quick_changes(few_shots: bool, boxes: bool) -> list[str]:
-    """Return what makes a run take a second: a tiny model, few studies, a few steps. It learns nothing."""
-    if few_shots:
-        pool = QUICK_FEW_SHOTS
-        return [
-            "data.size=64", "data.grid=16", "data.workers=0", "schedule={steps: 4, patience: 3}", "batch.size=8",
-            f"data.train[0].source=phantom?count={pool}&seed=21", f"data.train[0].pool={pool}",
-            f"data.validation.source=phantom?count={pool}&seed=22", f"data.validation.pool={pool}",
-            "data.train[0].examples=8", "data.validation.examples=8",
-        ]  # fmt: skip
-    tiny = "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32}"
-    model = [
-        "model.config.size=64", f"model.config.options={tiny}", "model.config.vocabulary=300",
-    ] if boxes else [
-        "model.config.image.size=64", f"model.config.text.options={tiny}", "model.config.text.vocabulary=300",
-        "model.config.image.options={embedding_size: 8, hidden_sizes: [8, 8, 16, 16], depths: [1, 1, 1, 1], "
-        "layer_type: basic}", "model.config.dimension=16",
-    ]  # fmt: skip
-    pools = QUICK_POOLS
-    return [
-        *model, "data.size=64", "data.grid=16", "data.workers=0", "schedule.steps=4", "schedule.warm_up=1",
-        "batch.size=16", f"data.train[0].source=phantom?count={pools['train']}&seed=11",
-        f"data.train[0].pool={pools['train']}", f"data.validation.source=phantom?count={pools['validation']}&seed=12",
-        f"data.validation.pool={pools['validation']}", "data.validation.every=2", "data.validation.grounded=8",
-    ]  # fmt: skip

@@ -1,0 +1,22 @@
+"""Image-blind rows of an experiment: the location prior, fitted on exact targets and on region boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rightlung.measuring.prepared import Prepared
+from rightlung.models.blind.prior import LocationPrior, PriorRow
+
+PRIORS = {"prior": ("Location prior", "exact"), "prior-regions": ("Location prior, of region boxes", "regions")}
+
+
+def fit_priors(prepared: Prepared) -> Iterator[tuple[str, tuple[str, str, LocationPrior]]]:
+    """Yield the priors by slug, with name and note; each patient's own fold is left out of its maps."""
+    for slug, (name, rule) in PRIORS.items():
+        prior = LocationPrior(source=prepared.source.address)
+        for phrase in prepared.targets.phrases.values():
+            if (target := phrase.masks.get(rule)) is not None:
+                pixels = prepared.targets.read(target.place)
+                prior.add(PriorRow(phrase.patient, phrase.text, phrase.findings, pixels, target.side))
+        if len(prior):
+            yield slug, (name, "finding, side and zone of the words; never sees an image", prior)

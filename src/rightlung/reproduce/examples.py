@@ -1,0 +1,142 @@
+"""A few phrases to look at: what each model makes of them under every condition, kept beside its measures.
+
+The answers are a small predictions file, so that pictures can be drawn without the model and without all its answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from rightlung.core import Box, Mask
+from rightlung.lexicon import swap_sides
+from rightlung.measuring.prepared import Prepared
+from rightlung.measuring.targets import PhraseTargets
+from rightlung.pages.content import Case, Gallery
+from rightlung.pages.overlays import Tile, draw, make_sheet
+from rightlung.predictions import Prediction, open_predictions
+from rightlung.probes.targets import boxes_named
+from rightlung.results.measured import Measured, MeasuredModel
+
+COUNT = 3
+SHOWN = ("none", "swap-sides")
+FILE = "examples.parquet"
+_SIDE, _ACROSS = 176, 6
+_LONGEST_NAME = 28
+
+
+def chosen_examples(prepared: Prepared, count: int = COUNT) -> list[PhraseTargets]:
+    """Return the first phrases that name a side, each of another finding and study.
+
+    Nothing about any model goes into the choice.
+    """
+    found: list[PhraseTargets] = []
+    for phrase in prepared.targets.phrases.values():
+        seen = {one.findings for one in found}, {one.study for one in found}
+        new = phrase.findings and phrase.findings not in seen[0] and phrase.study not in seen[1]
+        if new and phrase.findings != ("support devices",) and swap_sides(phrase.text) != phrase.text and phrase.masks:
+            found.append(phrase)
+        if len(found) == count:
+            break
+    return found
+
+
+def keep_examples(predictions: Path, prepared: Prepared, folder: Path) -> dict[str, Any]:
+    """Copy a model's answers to the examples into ``folder``, and return the grid of its maps, for ``about.json``."""
+    wanted = {(one.study, one.query) for one in chosen_examples(prepared)}
+    table = ds.dataset(sorted(predictions.glob("*.parquet"))).to_table(
+        filter=ds.field("study").isin([s for s, _ in wanted])
+    )
+    pairs = zip(table.column("study").to_pylist(), table.column("query").to_pylist(), strict=True)
+    table = table.take([place for place, pair in enumerate(pairs) if pair in wanted])
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(table, folder / FILE)
+    grids = [(row["map_rows"], row["map_cols"]) for row in table.to_pylist() if row["map"] is not None]
+    return {"grid": list(grids[0])} if grids else {}
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The chosen phrases with their studies, and what every model answered."""
+
+    prepared: Prepared
+    phrases: Sequence[PhraseTargets]
+    models: Sequence[MeasuredModel]
+    answers: Mapping[str, Mapping[tuple[str, str, str], Prediction]]
+    """By model: answers by study, query and condition."""
+
+    @classmethod
+    def read(cls, folder: Path, prepared: Prepared, measured: Measured) -> Examples:
+        """Read the kept answers of an experiment: of each variant's first seed, without ablations."""
+        models = [one for one in measured.models if one.seed in (None, 1) and not one.ablation]
+        files = {one.slug: folder / "measures" / one.folder / FILE for one in models}
+        answers = {
+            slug: {tuple(one.key): one for one in open_predictions(path)}
+            for slug, path in files.items()
+            if path.is_file()
+        }
+        shown = [one for one in models if answers.get(one.slug)]
+        return cls(prepared, chosen_examples(prepared), shown, answers)
+
+    def text(self, phrase: PhraseTargets, condition: str) -> str | None:
+        """Return what is asked of a phrase under a condition, ``None`` where nothing is."""
+        for answers in self.answers.values():
+            found = answers.get((phrase.study, phrase.query, condition))
+            if found is not None:
+                return found.asked.phrase
+        return None
+
+    def boxes(self, phrase: PhraseTargets) -> tuple[Box, ...]:
+        """Return the boxes of a phrase's regions, with the lungs that contain them."""
+        return boxes_named(self.prepared.source.study(phrase.study).regions, phrase.regions)
+
+    def mask(self, phrase: PhraseTargets, rule: str) -> Mask | None:
+        """Return a target of a phrase, ``None`` where it has none of this kind."""
+        target = phrase.masks.get(rule)
+        return None if target is None else Mask(self.prepared.targets.read(target.place))
+
+    def tile(self, model: MeasuredModel, phrase: PhraseTargets, condition: str) -> Tile:
+        """Return a model's map over the image, with the boxes and the outline of what was to be found."""
+        answer = self.answers[model.slug].get((phrase.study, phrase.query, condition))
+        heatmap = None if answer is None or answer.grounding is None else answer.grounding.heatmap
+        name = model.name if len(model.name) <= _LONGEST_NAME else f"…{model.name[1 - _LONGEST_NAME :]}"
+        caption = model.marked(name)
+        if heatmap is None:
+            caption += ", no map"
+        elif any(one.grounding and 0 < one.grounding.abstention < 1 for one in self.answers[model.slug].values()):
+            caption += f", {heatmap.abstention:.2f} on nothing"
+        image = self.prepared.source.study(phrase.study).image
+        return Tile(image, caption, heatmap, targets=self.boxes(phrase), mask=self.mask(phrase, "exact"))
+
+    def gallery(self, name: str, title: str) -> Gallery:
+        """Return a sheet for each phrase: all models' maps as asked and, below, with the sides swapped."""
+        cases = []
+        for phrase in self.phrases if self.models else ():
+            swapped = self.text(phrase, "swap-sides")
+            notes = [f"Above: {phrase.text}", f"Below, with its sides swapped: {swapped}"]
+            cases.append(Case(phrase.text, [("", partial(self._sheet, phrase))], notes))
+        caption = (
+            "Boxes are the regions of the sentence as it was written, with the lungs that contain them; the outline is "
+            "the finding itself. Each map is drawn relative to its own highest value, so that a nearly flat one is "
+            "bright everywhere. A number is the share of attention on nothing. Models are of seed 1; * is shown the "
+            "true region boxes. The patient's right (R) is on the image's left."
+        )
+        return Gallery(name, title, caption, cases)
+
+    def _sheet(self, phrase: PhraseTargets) -> Any:
+        """Return some models side by side, as asked and with the sides swapped below, then the next models."""
+        import PIL.Image
+
+        pictures = []
+        for start in range(0, len(self.models), _ACROSS):
+            row = self.models[start : start + _ACROSS]
+            for condition in SHOWN:
+                drawn = [draw(self.tile(model, phrase, condition), _SIDE) for model in row]
+                pictures += [*drawn, *[PIL.Image.new("RGB", drawn[0].size)] * (_ACROSS - len(row))]
+        return make_sheet(pictures, min(_ACROSS, len(pictures)))

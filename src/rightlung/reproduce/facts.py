@@ -1,0 +1,235 @@
+"""Everything that was measured for a paper, and what a page opens with: what on what, what is missing, how it was trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rightlung import __version__
+from rightlung.core.files import read_json
+from rightlung.pages.content import Cell, Column, Table
+from rightlung.reproduce.claims import JudgedClaim
+from rightlung.reproduce.papers import Paper
+from rightlung.reproduce.published import Published, published_in
+from rightlung.reproduce.tables import TableMaker, stars
+from rightlung.results.estimate import BootstrapSettings
+from rightlung.results.estimator import Estimator
+from rightlung.results.measured import Measured, MeasuredModel
+
+MOST_PROBLEMS = 20
+RESAMPLES = 1000
+OVER_PATIENTS = (
+    "Intervals are for each comparison by itself, and over patients: what another seed of training would change is in "
+    "none of them."
+)
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """What an experiment folder holds, and what estimates are made with."""
+
+    folder: Path
+    paper: Paper
+    measured: Measured
+    estimator: Estimator
+    published: Published
+    studies: Mapping[str, Any]
+    """What was prepared: source, protocol, counts, what was left out."""
+    run: Mapping[str, Any] = field(default_factory=dict)
+    """Whether it was a rehearsal, and why variants are missing."""
+    commands: Sequence[str] = ()
+    judgements: Mapping[str, Any] | None = None
+    """The analysis of radiologists' judgements, where a table was given."""
+    judged: list[JudgedClaim] = field(default_factory=list)
+
+    @classmethod
+    def read(
+        cls,
+        folder: Path,
+        paper: Paper,
+        *,
+        commands: Sequence[str] = (),
+        judgements: Path | None = None,
+        key: Path | None = None,
+        settings: BootstrapSettings | None = None,
+    ) -> Measurements:
+        """Read an experiment folder and, where they are given, judgements of its models' maps."""
+        measured = Measured.read(folder)
+        settings = settings or BootstrapSettings(resamples=RESAMPLES)
+        found = None
+        if judgements is not None:
+            from rightlung.judgements import analyse_table
+
+            found = analyse_table(judgements, folder / "judgements", key=key, measures=[folder]).result
+        return cls(
+            folder,
+            paper,
+            measured,
+            Estimator(measured.clusters, settings),
+            published_in(f"rightlung.reproduce.{paper.name.replace('-', '_')}"),
+            read_json(folder / "studies" / "about.json"),
+            read_json(folder / "run.json") if (folder / "run.json").exists() else {},
+            commands,
+            found,
+        )
+
+    @property
+    def tables(self) -> TableMaker:
+        """What makes tables of these measurements."""
+        return TableMaker(self.measured, self.estimator, self.published)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the page's JSON holds besides its tables and figures."""
+        settings = self.estimator.settings
+        return {
+            "version": __version__,
+            "paper": self.published.paper,
+            "intervals": {**settings.as_options(), "resampled": self.measured.resampled, "method": "BCa"},
+            "studies": dict(self.studies),
+            "commands": list(self.commands),
+            "models": [{**model.about, "errors": model.errors} for model in self.measured.models],
+            "claims": [one.as_json() for one in self.judged],
+        }
+
+    @property
+    def warning(self) -> str:
+        """What has to be read first: that models of ``--quick`` have learned nothing."""
+        trained = [model for model in self.measured.models if model.training]
+        quick = [model for model in trained if (model.training or {}).get("quick") is True]
+        if not (quick or self.run.get("quick") is True or self.studies.get("source") == self.paper.quick_source):
+            return ""
+        which = "its models" if len(quick) in (0, len(trained)) else ", ".join(model.slug for model in quick)
+        return (
+            f"A rehearsal (--quick), not a result: {which} were trained for a few steps on a few tiny images and "
+            "learned nothing. This page shows that everything runs; its figures say nothing about any model, and its "
+            "verdicts nothing about any claim."
+        )
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Where everything comes from, with all counts."""
+        measured, settings = self.measured, self.estimator.settings
+        counts = {str(name): f"{count:,}" for name, count in (self.studies.get("counts") or {}).items()}
+        return {
+            "source": str(self.studies.get("source") or "not given"),
+            "protocol": str(self.studies.get("protocol") or "not given"),
+            **counts,
+            "models": f"{len(measured.rows)} variants, {len(measured.models)} with all seeds",
+            "seeds of the models": _seeds(measured),
+            "intervals": f"{100 * settings.level:g} %, {measured.resampled} resampled {settings.resamples:,} times "
+            f"(BCa), seed {settings.seed}; each for its own comparison",
+            **{f"left out: {reason}": f"{count:,}" for reason, count in (self.studies.get("left_out") or {}).items()},
+            **{f"without {name}": f"{count:,} phrases" for name, count in (self.studies.get("without") or {}).items()},
+        }
+
+    def absent(self) -> Iterator[str]:
+        """Say what a complete experiment has and this one has not."""
+        reasons = {str(slug): str(reason) for slug, reason in (self.run.get("missing") or {}).items()}
+        there = {model.variant for model in self.measured.models}
+        for variant in self.paper.variants:
+            if variant.slug not in there:
+                reason = reasons.pop(variant.slug, "")
+                yield f"Not measured: {variant.name}{f' ({reason})' if reason else ''}."
+        yield from (f"Not measured: {slug} ({reason})." for slug, reason in reasons.items())
+        yield from (f"measures/{name}: not finished, and left out." for name in self.measured.unfinished)
+        problems = [str(problem) for problem in self.studies.get("problems") or ()]
+        yield from (f"While preparing: {problem}" for problem in problems[:MOST_PROBLEMS])
+        if len(problems) > MOST_PROBLEMS:
+            yield f"… and {len(problems) - MOST_PROBLEMS} more problems, in studies/about.json."
+        for model in self.measured.models:
+            yield from (f"{model.marked(model.slug)}: {said}" for said in self._lacking(model))
+
+    def _lacking(self, model: MeasuredModel) -> Iterator[str]:
+        if unread := (model.training or {}).get("left_out"):
+            yield f"{unread:,} studies could not be learned from, or validated on."
+        if model.errors:
+            yield f"{model.errors:,} questions have no answer."
+        for kind in ("local", "global"):
+            if np.isnan(self.measured.value(model.slug, f"similarity_{kind}")).all():
+                yield f"gives no {kind} similarity."
+
+    def model_tables(self) -> list[Table]:
+        """Return the tables of what each model is and how it was trained."""
+        return [table for table in (self._models_table(), self._training_table()) if table.rows]
+
+    def _models_table(self) -> Table:
+        groups = {"paper": "the paper", "ours": "ours", "reference": "for reference"}
+        lines = []
+        for model in self.measured.rows:
+            seeds = [str(one.seed) for one in self.measured.seeds(model.variant) if one.seed is not None]
+            weights = str(model.about.get("weights") or "–")[:12]
+            texts = (model.label, groups[model.group], model.note or "–", ", ".join(seeds) or "–", weights)
+            lines.append([Cell(text) for text in texts])
+        columns = [Column(text, "text") for text in ("model", "from", "what it is", "seeds", "weights")]
+        caption = "The rows of the tables. A row with several seeds is their mean; the weights are the first one's."
+        return Table("models", "Models", caption, columns, lines, stars(self.measured.rows))
+
+    def _training_table(self) -> Table:
+        lines = []
+        for model in self.measured.models:
+            if not (training := model.training):
+                continue
+            counts = [_count(training.get(name)) for name in ("steps", "images", "seconds")]
+            points = curve(training)
+            said = f"{points[0][1]:.3g} to {points[-1][1]:.3g}" if len(points) > 1 else ""
+            texts = [Cell(str(training.get("device") or "–")), Cell(how_it_ended(training))]
+            seed = Cell("–" if model.seed is None else str(model.seed))
+            lines.append([Cell(model.label), seed, *counts, *texts, Cell("", said, points, curve=points)])
+        columns = [
+            Column("model", "text"), Column("seed", "text"), Column("steps"), Column("images"), Column("seconds"),
+            Column("device", "text"), Column("how it ended", "text"), Column("validation loss over steps", "curve"),
+        ]  # fmt: skip
+        caption = (
+            "A run that stopped before a plateau says less about its recipe than about its budget. A flat end says "
+            "little: under a cosine schedule nearly every curve ends flat. Past its best: the loss ends above its "
+            "lowest by more than 2 % of its range."
+        )
+        return Table("training", "Training", caption, columns, lines, stars(self.measured.models))
+
+
+def _seeds(measured: Measured) -> str:
+    """Return the seeds of each variant, those with the same seeds together."""
+    variants: dict[str, list[str]] = {}
+    for row in measured.rows:
+        seeds = " ".join(str(model.seed) for model in measured.seeds(row.variant) if model.seed is not None)
+        variants.setdefault(seeds or "none", []).append(row.marked(row.variant))
+    said = "; ".join(f"{seeds}: {', '.join(names)}" for seeds, names in variants.items())
+    several = len(measured.models) > len(measured.rows)
+    return f"{said}. Variants with several are given by their mean" if several else said
+
+
+def _count(value: Any) -> Cell:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        return Cell("–")
+    return Cell(f"{value:,.0f}", value=value)
+
+
+def curve(training: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """Return the steps and losses of a validation curve, without what is no number."""
+    found = [(entry[0], entry[1]) for entry in training.get("curve") or ()]
+    return [(float(step), float(loss)) for step, loss in found if loss is not None and math.isfinite(loss)]
+
+
+def how_it_ended(training: Mapping[str, Any]) -> str:
+    """Say how a run ended, from its validation losses.
+
+    Flat: stopped by its patience, or hardly better in its last third than before (2 % of what it gained altogether).
+    Fewer than six validations are too few to tell.
+    """
+    losses, stopped = [loss for _, loss in curve(training)], bool(training.get("stopped_early"))
+    after = ", stopped early" if stopped else ""
+    if len(losses) > 1 and losses[-1] - min(losses) > 0.02 * (max(losses) - min(losses)):
+        return f"past its best{after}"
+    if stopped:
+        return f"flat at its end{after}"
+    if len(losses) < 6:
+        return "not known"
+    last = len(losses) - len(losses) // 3
+    gained = losses[0] - min(losses)
+    flat = min(losses[:last]) - min(losses[last:]) <= 0.02 * max(gained, 0.0)
+    return "flat at its end" if flat else "stopped before a plateau"
