@@ -296,10 +296,14 @@ def predictions(
 
 @app.command()
 def reproduce(
-    paper: Annotated[str, typer.Argument(help='wrong-lung: "That\'s the Wrong Lung!", all of it.', metavar="PAPER")],
-    out: Annotated[Path, typer.Option(help="Folder to write to; what is done there is not done again.", metavar="DIR")],
+    paper: Annotated[
+        str | None, typer.Argument(help="The paper, such as wrong-lung; without it, all are listed.", metavar="PAPER")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write to; what is done there is not done again.", metavar="DIR")
+    ] = None,
     source: Annotated[
-        str | None, typer.Option(help="Studies to measure on; made-up ones if left out.", metavar="SOURCE")
+        str | None, typer.Option(help="Studies to measure on. Default: synthetic ones.", metavar="SOURCE")
     ] = None,
     train: Annotated[str | None, typer.Option(help="Studies to learn from.", metavar="SOURCE")] = None,
     validation: Annotated[str | None, typer.Option(help="Studies to validate on.", metavar="SOURCE")] = None,
@@ -327,18 +331,25 @@ def reproduce(
     at_once: Annotated[int, typer.Option(min=1, help="Variants at a time, a process each.", metavar="N")] = 1,
     accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     page: Annotated[bool, typer.Option("--page/--no-page", help="Write the page at the end.")] = True,
+    judgements: Annotated[
+        Path | None, typer.Option(help="Radiologists' judgements of the maps; needs --key.", metavar="TABLE")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="Which code is which model, CSV.", metavar="KEY")] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Tiny models that learn nothing, to see the machinery run.")
+        bool, typer.Option("--quick", help="Check the machinery with tiny models and models of known answers.")
     ] = False,
     json: Json = False,
 ) -> None:
     """Train or load all models of a paper, measure them, and write its tables and figures as one page."""
-    from rightlung.cli.reproduce import plan_for, run
+    from rightlung.cli.reproduce import list_all, plan_for, run
 
+    if paper is None:
+        list_all(json)
+        return
     plan = plan_for(
-        out, source, train, validation, only or [], model or [], seeds, limit, change or [], accelerator, quick
+        paper, out, source, train, validation, only or [], model or [], seeds, limit, change or [], accelerator, quick
     )
-    run(paper, plan, at_once, page, json)
+    run(plan, at_once, page, judgements, key, json)
 
 
 @app.command()
