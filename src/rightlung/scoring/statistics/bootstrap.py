@@ -227,7 +227,8 @@ def _means(
     def ratio(counts: FloatArray) -> FloatArray:
         mass = np.repeat(distinct.sum(axis=1)[None], len(counts), axis=0)
         mass[:, uneven] = weighted_sums(counts, distinct[uneven])
-        return weighted_sums(counts, totals) / mass[:, which.ravel()]
+        means: FloatArray = weighted_sums(counts, totals) / mass[:, which.ravel()]
+        return means
 
     sampled = replicates(ratio, cluster_count, resamples=resamples, seed=seed, workers=workers)
     jackknifed = None
