@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from rightlung.scoring.statistics import Difference, Interval
+
+Verdict = Literal["difference shown", "no difference shown", "too few patients to tell"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,10 +18,12 @@ class BootstrapSettings:
     resamples: int = 10_000
     level: float = 0.95
     seed: int = 0
+    flips: int = 10_000
+    """Patterns of a sign-flip test: enough for a small p-value to survive an adjustment for some hundred tests."""
 
     def as_options(self) -> dict[str, Any]:
-        """Return the settings as keyword arguments of `rightlung.scoring.statistics`."""
-        return asdict(self)
+        """Return the settings as keyword arguments of `rightlung.scoring.statistics`, the sign flips left out."""
+        return {"resamples": self.resamples, "level": self.level, "seed": self.seed}
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,9 @@ class Estimate:
     @classmethod
     def of(cls, interval: Interval) -> Estimate:
         """Return an interval of `rightlung.scoring.statistics` as an estimate."""
-        parts = (interval.estimate, interval.low, interval.high, interval.n, interval.clusters or 0, interval.reason)
-        return Comparison(*parts, interval.p, None, interval.shown) if isinstance(interval, Difference) else cls(*parts)
+        if isinstance(interval, Difference):
+            return Comparison.tested(interval, interval.p)
+        return cls(interval.estimate, interval.low, interval.high, interval.n, interval.clusters or 0, interval.reason)
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,22 @@ class Comparison(Estimate):
     """The same after Holm's adjustment for all comparisons of its family."""
     shown: bool = False
     """Whether the interval excludes zero and the (adjusted) p-value is below 1 − level."""
+    level: float = 0.95
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the comparison shows; with too few patients no pattern of sign flips could give a small p-value."""
+        if self.shown:
+            return "difference shown"
+        return "too few patients to tell" if 2.0 ** (1 - self.patients) > 1 - self.level else "no difference shown"
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
         adjusted = {} if self.p_adjusted is None else {"p_adjusted": self.p_adjusted}
         return Estimate.as_json(self) | {"p": self.p, "shown": self.shown} | adjusted
+
+    @classmethod
+    def tested(cls, interval: Interval, p: float) -> Comparison:
+        """Return an interval of `rightlung.scoring.statistics` with the p-value of a test that it is about zero."""
+        parts = (interval.estimate, interval.low, interval.high, interval.n, interval.clusters or 0, interval.reason)
+        return cls(*parts, p, None, bool(interval.excludes(0.0) and p < 1 - interval.level), interval.level)

@@ -28,9 +28,10 @@ from rightlung.scoring.statistics.intervals import (
 from rightlung.scoring.statistics.resampling import (
     COUNTS_AT_ONCE,
     CountStatistic,
-    cluster_sums,
     interval_of_counts,
     interval_of_replicates,
+    places_by_length,
+    remaining_sums,
     replicates,
     weighted_sums,
 )
@@ -118,8 +119,8 @@ def bootstrap_columns(
 ) -> list[Interval]:
     """Intervals of the means of all columns of ``values`` (instances, columns), at little more than the cost of one.
 
-    Each is exactly what ``bootstrap`` gives for that column alone: columns with different undefined instances may have
-    different clusters left, and those are drawn separately. ``weights`` is (instances,).
+    Each is exactly what ``bootstrap`` gives for that column alone: columns with the same number of clusters left share
+    their resamples, the others are drawn separately. ``weights`` is (instances,).
     """
     check_settings(resamples=resamples, method=method, level=level, seed=seed)
     array = as_floats("values", values, dimensions=2)
@@ -128,30 +129,17 @@ def bootstrap_columns(
     if np.isnan(weight).any() or (weight < 0).any():
         position = int((np.isnan(weight) | (weight < 0)).argmax())
         raise InputError(f"weights[{position}] is {weight[position]}; a weight is a number of at least 0")
-    index = None if clusters is None else cluster_index(clusters, len(array))
-    numbered = np.arange(len(array)) if index is None else index
-    cluster_count = int(numbered.max(initial=-1)) + 1
-
+    index = np.arange(len(array)) if clusters is None else cluster_index(clusters, len(array))
     defined = ~np.isnan(array) & (weight > 0)[:, None]
-    mass = np.where(defined, weight[:, None], 0.0)
-    total = np.where(defined, array, 0.0) * mass
+    sums = []  # of each column: totals and masses, (2, clusters that remain)
+    for column, used in zip(array.T, defined.T, strict=True):
+        mass = weight[used]
+        sums.append(remaining_sums(np.stack([column[used] * mass, mass], axis=1), index[used]))
 
-    def by_cluster(part: FloatArray) -> FloatArray:  # (instances, columns) to (columns, clusters)
-        sums = [cluster_sums(column, numbered, cluster_count) for column in part.T]
-        return np.array(sums).reshape(part.shape[1], cluster_count)
-
-    masses, totals, present = by_cluster(mass), by_cluster(total), by_cluster(defined.astype(np.float64)) > 0
-
-    groups: dict[bytes, list[int]] = {}
-    for column, pattern in enumerate(present):
-        groups.setdefault(pattern.tobytes(), []).append(column)
     intervals: dict[int, Interval] = {}
-    for columns in groups.values():
-        remaining = present[columns[0]]
-        group_totals, group_masses = (np.ascontiguousarray(part[columns][:, remaining]) for part in (totals, masses))
-        # With equal masses (no clusters, no weights) the denominator is the same in all resamples.
-        equal = bool(group_masses.size) and bool((group_masses == group_masses.flat[0]).all())
-        estimates, sampled, jackknifed = _means(group_totals, group_masses, equal, resamples, method, seed, workers)
+    for cluster_count, columns in places_by_length(sums).items():
+        totals, masses = np.array([sums[column] for column in columns]).transpose(1, 0, 2)
+        estimates, sampled, jackknifed = _means(totals, masses, resamples, method, seed, workers)
         for place, column in enumerate(columns):
             used = array[defined[:, column], column]
             constant = bool(len(used)) and bool((used == used[0]).all())
@@ -162,8 +150,8 @@ def bootstrap_columns(
                 scale=float(np.abs(used).max(initial=0.0)),
                 instances=len(used),
                 undefined=len(array) - len(used),
-                cluster_count=int(remaining.sum()),
-                clustered=index is not None,
+                cluster_count=cluster_count,
+                clustered=clusters is not None,
                 method=method,
                 level=level,
             )
@@ -224,13 +212,7 @@ def _renumber(index: IndexArray | None, kept: NDArray[np.bool_]) -> tuple[IndexA
 
 
 def _means(
-    totals: FloatArray,
-    masses: FloatArray,
-    equal: bool,
-    resamples: int,
-    method: Method,
-    seed: int,
-    workers: int | None,
+    totals: FloatArray, masses: FloatArray, resamples: int, method: Method, seed: int, workers: int | None
 ) -> tuple[FloatArray, FloatArray, FloatArray | None]:
     """Estimates (columns,), resampled (resamples, columns) and leave-one-out (clusters, columns) ratios of sums."""
     columns, cluster_count = totals.shape
@@ -238,9 +220,15 @@ def _means(
     if cluster_count < 2:
         estimates = all_total / all_mass if cluster_count else np.full(columns, np.nan)
         return estimates, np.empty((0, columns)), None
+    distinct, which = np.unique(masses, axis=0, return_inverse=True)
+    # With equal masses (no clusters, no weights) the denominator is the same in all resamples.
+    uneven = (distinct != distinct[:, :1]).any(axis=1)
 
     def ratio(counts: FloatArray) -> FloatArray:
-        return weighted_sums(counts, totals) / (all_mass if equal else weighted_sums(counts, masses))
+        mass = np.repeat(distinct.sum(axis=1)[None], len(counts), axis=0)
+        mass[:, uneven] = weighted_sums(counts, distinct[uneven])
+        means: FloatArray = weighted_sums(counts, totals) / mass[:, which.ravel()]
+        return means
 
     sampled = replicates(ratio, cluster_count, resamples=resamples, seed=seed, workers=workers)
     jackknifed = None

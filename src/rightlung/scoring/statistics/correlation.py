@@ -9,7 +9,7 @@ clusters takes their place; the t-test's p-value makes the same assumption and i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -19,6 +19,7 @@ from rightlung.scoring.statistics.bootstrap import bootstrap_by_counts
 from rightlung.scoring.statistics.intervals import (
     Clusters,
     FloatArray,
+    IndexArray,
     Interval,
     Method,
     as_floats,
@@ -26,7 +27,7 @@ from rightlung.scoring.statistics.intervals import (
     check_settings,
     cluster_index,
 )
-from rightlung.scoring.statistics.resampling import cluster_sums, interval_of_counts, weighted_sums
+from rightlung.scoring.statistics.resampling import CountStatistic, intervals_of_counts, remaining_sums, weighted_sums
 
 # A resample whose variance is below this share of the whole sample's is constant but for rounding.
 _NO_VARIANCE = 1e-12
@@ -60,29 +61,100 @@ def pearson(
     """
     check_settings(resamples=resamples, method=method, level=level, seed=seed)
     first, second, used = _pairs(x, y)
+    if clusters is not None:
+        return pearson_pairs(
+            np.stack([as_floats("x", x), as_floats("y", y)], axis=1),
+            [(0, 1)],
+            clusters=clusters,
+            names=("x", "y"),
+            resamples=resamples,
+            method=method,
+            level=level,
+            seed=seed,
+            workers=workers,
+        )[0]
     undefined = len(used) - int(used.sum())
-    if reason := _no_correlation(first, second):
-        return _none(reason, "fisher-z" if clusters is None else method, level, first, undefined, clusters, used)
-    first, second = _standardised(first), _standardised(second)
-    if clusters is None:
-        return _closed_form(_of_scores(first, second), lambda r: 1.0, "fisher-z", len(first), undefined, level)
-    index = np.unique(cluster_index(clusters, len(used))[used], return_inverse=True)[1]
-    parts = [np.ones(len(first)), first, second, first * first, second * second, first * second]
-    moments = np.array([cluster_sums(part, index, int(index.max()) + 1) for part in parts])
-    interval = interval_of_counts(
-        lambda counts: _of_moments(weighted_sums(counts, moments)),
-        moments.shape[1],
-        scale=1.0,
-        instances=len(first),
-        undefined=undefined,
-        clustered=True,
-        resamples=resamples,
-        method=method,
-        level=level,
-        seed=seed,
-        workers=workers,
-    )
-    return Correlation(**asdict(interval), p=math.nan)
+    if reason := _no_correlation({"x": first, "y": second}):
+        return _none(reason, "fisher-z", level, len(first), undefined, None)
+    estimate = _of_scores(_standardised(first), _standardised(second))
+    return _closed_form(estimate, lambda r: 1.0, "fisher-z", len(first), undefined, level)
+
+
+def pearson_pairs(
+    values: ArrayLike,
+    pairs: Sequence[tuple[int, int]],
+    *,
+    clusters: Clusters,
+    names: Sequence[str] | None = None,
+    resamples: int = 10_000,
+    method: Method = "bca",
+    level: float = 0.95,
+    seed: int = 0,
+    workers: int | None = None,
+) -> list[Correlation]:
+    """Linear correlations of ``pairs`` of columns of ``values`` (instances, columns), resampling clusters.
+
+    Each is exactly what ``pearson`` gives for the two columns alone; pairs that leave the same number of clusters share
+    their resamples, and columns their sums. ``names`` of the columns stand in the reasons.
+    """
+    check_settings(resamples=resamples, method=method, level=level, seed=seed)
+    moments = _Moments(as_floats("values", values, 2), clusters, names)
+    found: dict[int, Correlation] = {}
+    keys: dict[int, dict[int, list[_Key]]] = {}  # by clusters left, then by pair
+    for place, (x, y) in enumerate(pairs):
+        kept, missing, count = moments.basis(x, y)
+        if reason := moments.reason(x, y):
+            found[place] = _none(reason, method, level, kept, missing, count)
+        else:
+            keys.setdefault(count, {})[place] = moments.keys(x, y)
+    for count, of_pair in keys.items():
+        rows = {key: row for row, key in enumerate(dict.fromkeys(key for six in of_pair.values() for key in six))}
+        sums = np.array([moments.sums[key] for key in rows])
+        six = np.array([[rows[key] for key in six] for six in of_pair.values()])  # (pairs, 6)
+
+        def statistic(counts: FloatArray, sums: FloatArray = sums, six: IndexArray = six) -> FloatArray:
+            return _of_moments(weighted_sums(counts, sums)[:, six])
+
+        basis = [moments.basis(*pairs[place]) for place in of_pair]
+        intervals = intervals_of_counts(
+            statistic,
+            count,
+            scale=1.0,
+            instances=[kept for kept, _, _ in basis],
+            undefined=[missing for _, missing, _ in basis],
+            clustered=True,
+            resamples=resamples,
+            method=method,
+            level=level,
+            seed=seed,
+            workers=workers,
+        )
+        for place, interval in zip(of_pair, intervals, strict=True):
+            found[place] = Correlation(**asdict(interval), p=math.nan)
+    return [found[place] for place in range(len(pairs))]
+
+
+def pearson_by_counts(x: FloatArray, y: FloatArray) -> CountStatistic:
+    """Linear correlation of ``x`` and ``y`` (instances,), all defined, as a function of how often each is drawn.
+
+    >>> float(pearson_by_counts(np.array([1.0, 2, 3]), np.array([1.0, 2, 2]))(np.array([[1.0, 1, 0]]))[0])
+    1.0
+    """
+    if _no_correlation({"x": x, "y": y}):
+        return lambda counts: np.full(len(counts), np.nan)
+    first, second = _standardised(x), _standardised(y)
+    parts = np.array([np.ones(len(first)), first, second, first * first, second * second, first * second])
+    return lambda counts: _of_moments(weighted_sums(counts, parts))
+
+
+def spearman_rows(first: FloatArray, second: FloatArray) -> FloatArray:
+    """Rank correlation of each row of two (rows, n); NaN where a value is missing or one of the two does not vary."""
+    from scipy.stats import rankdata
+
+    x, y = (np.asarray(rankdata(part, axis=1)) - (part.shape[1] + 1) / 2 for part in (first, second))
+    scale = np.sqrt((x * x).sum(axis=1) * (y * y).sum(axis=1))
+    result: FloatArray = np.where(scale > 0, (x * y).sum(axis=1) / np.where(scale > 0, scale, 1.0), np.nan)
+    return result
 
 
 def spearman(
@@ -106,8 +178,9 @@ def spearman(
     check_settings(resamples=resamples, method=method, level=level, seed=seed)
     first, second, used = _pairs(x, y)
     undefined = len(used) - int(used.sum())
-    if reason := _no_correlation(first, second):
-        return _none(reason, "bonett-wright" if clusters is None else method, level, first, undefined, clusters, used)
+    if reason := _no_correlation({"x": first, "y": second}):
+        count = None if clusters is None else len(np.unique(cluster_index(clusters, len(used))[used]))
+        return _none(reason, "bonett-wright" if clusters is None else method, level, len(first), undefined, count)
     ranks_first, ranks_second = _Ranks(first), _Ranks(second)
     once = np.ones((1, len(first)))
     if clusters is None:
@@ -161,25 +234,64 @@ def _pairs(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray, np.ndarr
     return first[used], second[used], used
 
 
-def _no_correlation(first: FloatArray, second: FloatArray) -> str | None:
-    if len(first) < 2:
-        return f"a correlation needs at least 2 pairs, and {len(first)} are defined"
-    for name, values in (("x", first), ("y", second)):
+_Key = tuple[int, ...]
+"""Which instances are used, by number, and the columns whose product is summed."""
+
+
+class _Moments:
+    """Sums in each cluster of columns' standardised values and products, over the instances where two are defined."""
+
+    def __init__(self, values: FloatArray, clusters: Clusters, names: Sequence[str] | None) -> None:
+        self.values, self.index = values, cluster_index(clusters, len(values))
+        self.names = names or [f"column {column}" for column in range(values.shape[1])]
+        self.defined = ~np.isnan(values)
+        self.patterns: dict[bytes, int] = {}
+        self.counts: dict[int, int] = {}
+        self.scores: dict[_Key, FloatArray] = {}
+        self.sums: dict[_Key, FloatArray] = {}
+
+    def used(self, x: int, y: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        both: np.ndarray[tuple[int], np.dtype[np.bool_]] = self.defined[:, x] & self.defined[:, y]
+        return both
+
+    def basis(self, x: int, y: int) -> tuple[int, int, int]:
+        """How many instances are used, how many are not, and how many clusters remain."""
+        used = self.used(x, y)
+        pattern = self.patterns.setdefault(used.tobytes(), len(self.patterns))
+        if pattern not in self.counts:
+            self.counts[pattern] = len(np.unique(self.index[used]))
+        return int(used.sum()), int((~used).sum()), self.counts[pattern]
+
+    def reason(self, x: int, y: int) -> str | None:
+        used = self.used(x, y)
+        return _no_correlation({self.names[column]: self.values[used, column] for column in (x, y)})
+
+    def keys(self, x: int, y: int) -> list[_Key]:
+        """The sums of 1, x, y, x², y² and xy, made where they are missing."""
+        used = self.used(x, y)
+        pattern = self.patterns[used.tobytes()]
+        keys: list[_Key] = [(pattern, *columns) for columns in ((), (x,), (y,), (x, x), (y, y), (x, y))]
+        for key in keys:
+            if key not in self.sums:
+                product = np.ones(int(used.sum()))
+                for column in key[1:]:
+                    if (pattern, column) not in self.scores:
+                        self.scores[pattern, column] = _standardised(self.values[used, column])
+                    product = product * self.scores[pattern, column]
+                self.sums[key] = remaining_sums(product[:, None], self.index[used])[0]
+        return keys
+
+
+def _no_correlation(columns: Mapping[str, FloatArray]) -> str | None:
+    for name, values in columns.items():
+        if len(values) < 2:
+            return f"a correlation needs at least 2 pairs, and {len(values)} are defined"
         if (values == values[0]).all():
             return f"{name} is constant ({values[0]:g}): its correlation is undefined"
     return None
 
 
-def _none(
-    reason: str,
-    method: str,
-    level: float,
-    first: FloatArray,
-    undefined: int,
-    clusters: Clusters | None,
-    used: np.ndarray[tuple[int], np.dtype[np.bool_]],
-) -> Correlation:
-    count = None if clusters is None else len(np.unique(cluster_index(clusters, len(used))[used]))
+def _none(reason: str, method: str, level: float, n: int, undefined: int, clusters: int | None) -> Correlation:
     return Correlation(
         estimate=math.nan,
         low=math.nan,
@@ -187,9 +299,9 @@ def _none(
         level=float(level),
         method=method,
         resamples=0,
-        n=len(first),
+        n=n,
         undefined=undefined,
-        clusters=count,
+        clusters=clusters,
         reason=reason,
         p=math.nan,
     )
@@ -212,8 +324,8 @@ def _of_scores(first: FloatArray, second: FloatArray) -> float:
 
 
 def _of_moments(moments: FloatArray) -> FloatArray:
-    """Correlation from (rows, 6) sums of 1, x, y, x², y², xy; NaN where x or y does not vary."""
-    n, x, y, xx, yy, xy = moments.T
+    """Correlation from (…, 6) sums of 1, x, y, x², y², xy; NaN where x or y does not vary."""
+    n, x, y, xx, yy, xy = np.moveaxis(moments, -1, 0)
     var_x, var_y = xx - x * x / n, yy - y * y / n
     varies = (var_x > _NO_VARIANCE * np.maximum(xx, 1e-300)) & (var_y > _NO_VARIANCE * np.maximum(yy, 1e-300))
     scale = np.sqrt(np.where(varies, var_x * var_y, 1.0))

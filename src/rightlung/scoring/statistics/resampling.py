@@ -15,7 +15,7 @@ leaves out one *cluster* at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -48,25 +48,58 @@ def interval_of_counts(
     workers: int | None,
 ) -> Interval:
     """Interval of a statistic of **cluster** counts, (rows, clusters) to (rows,): what the public functions share."""
-    estimate, sampled, jackknifed = math.nan, np.empty(0), None
+    return intervals_of_counts(
+        lambda counts: statistic(counts)[:, None],
+        cluster_count,
+        scale=scale,
+        instances=[instances],
+        undefined=[undefined],
+        clustered=clustered,
+        resamples=resamples,
+        method=method,
+        level=level,
+        seed=seed,
+        workers=workers,
+    )[0]
+
+
+def intervals_of_counts(
+    statistic: CountStatistic,
+    cluster_count: int,
+    *,
+    scale: float,
+    instances: Sequence[int],
+    undefined: Sequence[int],
+    clustered: bool,
+    resamples: int,
+    method: Method,
+    level: float,
+    seed: int,
+    workers: int | None,
+) -> list[Interval]:
+    """The same for a statistic of several columns, (rows, clusters) to (rows, columns), with their instances."""
+    estimates, sampled, jackknifed = np.full(len(instances), np.nan), np.empty((0, len(instances))), None
     if cluster_count:
-        estimate = float(statistic(np.ones((1, cluster_count)))[0])
-    if cluster_count > 1 and not math.isnan(estimate):
+        estimates = statistic(np.ones((1, cluster_count)))[0]
+    if cluster_count > 1 and not np.isnan(estimates).all():
         sampled = replicates(statistic, cluster_count, resamples=resamples, seed=seed, workers=workers)
         if method == "bca":
             jackknifed = _jackknife(statistic, cluster_count)
-    return interval_of_replicates(
-        estimate,
-        sampled,
-        jackknifed,
-        scale=max(scale, abs(estimate)),
-        instances=instances,
-        undefined=undefined,
-        cluster_count=cluster_count,
-        clustered=clustered,
-        method=method,
-        level=level,
-    )
+    return [
+        interval_of_replicates(
+            float(estimate),
+            sampled[:, column],
+            None if jackknifed is None else jackknifed[:, column],
+            scale=max(scale, abs(estimate)),
+            instances=instances[column],
+            undefined=undefined[column],
+            cluster_count=cluster_count,
+            clustered=clustered,
+            method=method,
+            level=level,
+        )
+        for column, estimate in enumerate(estimates.tolist())
+    ]
 
 
 def draw_counts(cluster_count: int, *, resamples: int, seed: int, group: int | None = None) -> FloatArray:
@@ -111,12 +144,31 @@ def cluster_sums(values: FloatArray, index: IndexArray, cluster_count: int) -> F
     return np.asarray(np.bincount(index, weights=values, minlength=cluster_count), dtype=np.float64)
 
 
+def remaining_sums(values: FloatArray, index: IndexArray) -> FloatArray:
+    """Sums of ``values`` (instances, columns) in each cluster that has an instance: (columns, clusters that remain)."""
+    count = int(index.max(initial=-1)) + 1
+    there = np.bincount(index, minlength=count) > 0
+    sums = [cluster_sums(column, index, count)[there] for column in values.T]
+    return np.array(sums).reshape(values.shape[1], int(there.sum()))
+
+
+def places_by_length(parts: Sequence[FloatArray]) -> dict[int, list[int]]:
+    """Which of some (…, clusters) arrays have the same number of clusters, and with it the same resamples."""
+    groups: dict[int, list[int]] = {}
+    for place, part in enumerate(parts):
+        groups.setdefault(part.shape[-1], []).append(place)
+    return groups
+
+
 def weighted_sums(counts: FloatArray, sums: FloatArray) -> FloatArray:
     """Sums of ``sums`` (columns, clusters) over the drawn clusters: (rows, columns). Not BLAS, see above.
 
     One column at a time, so that a column's sum is the same to the last bit whatever columns stand beside it.
     """
-    return np.stack([np.einsum("rc,c->r", counts, column) for column in sums], axis=1)
+    found = np.empty((len(sums), len(counts)))
+    for row, column in zip(found, sums, strict=True):
+        np.einsum("rc,c->r", counts, column, out=row)
+    return found.T
 
 
 def _group_rows(cluster_count: int) -> int:

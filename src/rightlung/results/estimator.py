@@ -1,0 +1,211 @@
+"""Means, differences and correlations over instances of the same patients, many columns at once, with intervals.
+
+A column is an array with one number for each instance, NaN where it is undefined. All statistics are those of
+`rightlung.scoring.statistics`: patients are resampled, and columns with as many patients share them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
+from rightlung.scoring.statistics import (
+    bootstrap_by_counts,
+    bootstrap_columns,
+    holm,
+    paired_differences,
+    pearson_by_counts,
+    pearson_pairs,
+    sign_flip_test,
+    spearman,
+)
+from rightlung.scoring.statistics.correlation import spearman_rows
+from rightlung.scoring.statistics.intervals import Method, cluster_index
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+class Estimator:
+    """Estimates over instances that belong to ``clusters`` (patients), one entry for each instance."""
+
+    def __init__(self, clusters: Sequence[Any] | NDArray[Any], settings: BootstrapSettings | None = None) -> None:
+        self.clusters = cluster_index(clusters, len(clusters))
+        self.settings = settings or BootstrapSettings()
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {"clusters": self.clusters, **self.settings.as_options()}
+
+    def _table(self, columns: Sequence[Floats]) -> Floats:
+        return np.array(columns, dtype=np.float64).reshape(len(columns), len(self.clusters)).T
+
+    def means(self, columns: Sequence[Floats]) -> list[Estimate]:
+        """Return the mean of each column over the instances where it is defined."""
+        return [Estimate.of(found) for found in bootstrap_columns(self._table(columns), **self._options)]
+
+    def mean(self, column: Floats) -> Estimate:
+        """Return the mean of one column."""
+        return self.means([column])[0]
+
+    def differences(self, firsts: Sequence[Floats], seconds: Sequence[Floats]) -> list[Comparison]:
+        """Return the paired differences, first minus second, of columns two by two, each with its sign-flip test."""
+        tables = self._table(firsts), self._table(seconds)
+        found = paired_differences(*tables, **self._options, flips=self.settings.flips)
+        return [Comparison.tested(one, one.p) for one in found]
+
+    def difference(self, first: Floats, second: Floats) -> Comparison:
+        """Return the paired difference of two columns."""
+        return self.differences([first], [second])[0]
+
+    def p_values(self, columns: Sequence[Floats]) -> list[float]:
+        """Return the sign-flip p-value of each column's mean being zero; NaN where nothing is defined."""
+        settings = self.settings
+        p, _ = sign_flip_test(self._table(columns), clusters=self.clusters, flips=settings.flips, seed=settings.seed)
+        return [float(value) for value in p]
+
+    def adjusted(self, comparisons: Sequence[Comparison], counted: Sequence[bool] | None = None) -> list[Comparison]:
+        """Adjust the tests of one family for being many (Holm): a difference is shown only if it survives that, too.
+
+        Where ``counted`` is false, a comparison is no test (it rests on few patients, say): it shows nothing and costs
+        the others nothing.
+        """
+        flags = [True] * len(comparisons) if counted is None else list(counted)
+        tests = [one.p for one, flag in zip(comparisons, flags, strict=True) if flag]
+        adjusted = iter(holm(tests).tolist() if tests else ())
+        found = []
+        for one, flag in zip(comparisons, flags, strict=True):
+            p = next(adjusted) if flag else None
+            shown = one.shown and p is not None and p < 1 - self.settings.level
+            found.append(replace(one, p_adjusted=p, shown=shown))
+        return found
+
+    def aggregate(
+        self,
+        statistic: Callable[[Floats], Floats],
+        used: Flags | None = None,
+        *,
+        scale: float = 1.0,
+        method: Method = "bca",
+    ) -> Estimate:
+        """Return a number that is no mean (AUROC, MCC, mAP…) of the ``used`` instances, all unless given.
+
+        ``statistic`` takes how often each of them is drawn, (rows, instances), and returns (rows,), NaN where it is
+        undefined; ``scale`` is the size of its values.
+        """
+        clusters = self.clusters if used is None else self.clusters[used]
+        options = {**self._options, "clusters": clusters, "scale": scale, "method": method}
+        return Estimate.of(bootstrap_by_counts(statistic, len(clusters), **options))
+
+    def contrast(self, first: Floats, second: Floats, method: Method = "bca") -> Estimate:
+        """Return mean(first) − mean(second) where they are defined for different instances of the same patients.
+
+        Use ``percentile`` where leaving out one patient can leave one of the two without any instance.
+        """
+        used = ~(np.isnan(first) & np.isnan(second))
+        columns = [first[used], second[used]]
+        scale = float(np.nanmax(np.abs(columns), initial=0.0))
+        return self.aggregate(lambda counts: np.subtract(*_means(counts, columns).T), used, scale=scale, method=method)
+
+    def correlation(
+        self, first: Floats, second: Floats, kind: Literal["pearson", "spearman"] = "pearson"
+    ) -> Comparison:
+        """Return the correlation of two columns, with a test of whether there is any.
+
+        The p-value is the sign-flip test of the mean product of the centred values (or ranks).
+        """
+        used = ~(np.isnan(first) | np.isnan(second))
+        if kind == "pearson":
+            found = pearson_pairs(self._table([first, second]), [(0, 1)], **self._options)[0]
+            pair = [first[used], second[used]]
+        else:
+            from scipy.stats import rankdata
+
+            found = spearman(first, second, **self._options)
+            pair = [np.asarray(rankdata(column[used])) for column in (first, second)]
+        if not found.defined:
+            return Comparison.tested(found, math.nan)
+        products = np.full(len(first), np.nan)
+        products[used] = (pair[0] - pair[0].mean()) * (pair[1] - pair[1].mean())
+        return Comparison.tested(found, self.p_values([products])[0])
+
+    def correlations(self, values: Mapping[str, Floats]) -> dict[tuple[str, str], Estimate]:
+        """Return Pearson's correlation of each pair of columns, by their names."""
+        names = list(values)
+        pairs = list(itertools.combinations(range(len(names)), 2))
+        found = pearson_pairs(self._table(list(values.values())), pairs, names=names, **self._options)
+        return {(names[x], names[y]): Estimate.of(one) for (x, y), one in zip(pairs, found, strict=True)}
+
+    def correlation_contrast(self, values: Floats, first: Floats, second: Floats) -> Estimate:
+        """Return Pearson's correlation of ``values`` with ``first`` less that with ``second``, of the same patients."""
+        used = ~(np.isnan(values) | np.isnan(first) | np.isnan(second))
+        one, other = (pearson_by_counts(values[used], column[used]) for column in (first, second))
+        return self.aggregate(lambda counts: one(counts) - other(counts), used)
+
+    def rank_correlation(self, firsts: Sequence[Floats], seconds: Sequence[Floats]) -> Estimate:
+        """Return Spearman's correlation of the means of two lists of columns, e.g. of models by two measures.
+
+        Patients are resampled; the columns stay.
+        """
+        used = ~np.isnan(self._table([*firsts, *seconds])).all(axis=1)
+        columns = [column[used] for column in (*firsts, *seconds)]
+
+        def statistic(counts: Floats) -> Floats:
+            means = _means(counts, columns).round(12)  # the last bits would break ties
+            return spearman_rows(means[:, : len(firsts)], means[:, len(firsts) :])
+
+        return self.aggregate(statistic, used)
+
+
+def _means(counts: Floats, columns: Sequence[Floats]) -> Floats:
+    """Means of columns (instances,) whose instances are drawn ``counts`` times: (rows, columns), NaN where of none."""
+    means = np.empty((len(counts), len(columns)))
+    for place, column in enumerate(columns):
+        there = ~np.isnan(column)
+        drawn = np.einsum("ri,i->r", counts, there.astype(np.float64))
+        total = np.einsum("ri,i->r", counts, np.where(there, column, 0.0))
+        means[:, place] = np.where(drawn > 0, total / np.where(drawn > 0, drawn, 1.0), np.nan)
+    return means
+
+
+class Deferred:
+    """Estimates that are asked for one by one and made together, when the first of them is read.
+
+    >>> deferred = Deferred(Estimator(["a", "b"], BootstrapSettings(resamples=10)))
+    >>> mean = deferred.mean(np.array([1.0, 2.0]))
+    >>> mean().value
+    1.5
+    """
+
+    def __init__(self, estimator: Estimator) -> None:
+        self._estimator = estimator
+        self._columns: list[Floats] = []
+        self._pairs: list[tuple[Floats, Floats]] = []
+
+    def mean(self, column: Floats) -> Callable[[], Estimate]:
+        """Ask for a mean."""
+        place = len(self._columns)
+        self._columns.append(column)
+        return lambda: self._means[place]
+
+    def difference(self, first: Floats, second: Floats) -> Callable[[], Comparison]:
+        """Ask for a paired difference."""
+        place = len(self._pairs)
+        self._pairs.append((first, second))
+        return lambda: self._differences[place]
+
+    @cached_property
+    def _means(self) -> list[Estimate]:
+        return self._estimator.means(self._columns)
+
+    @cached_property
+    def _differences(self) -> list[Comparison]:
+        return self._estimator.differences([one for one, _ in self._pairs], [other for _, other in self._pairs])

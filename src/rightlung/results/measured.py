@@ -1,0 +1,316 @@
+"""Several models measured on the same phrases: every number as one array over the phrases.
+
+An array holds one entry for each (study, query), NaN where nothing is defined, so that a mean, a change or a comparison
+is arithmetic on such arrays; `Estimator` gives their intervals. Rows come from the instances tables that
+`rightlung.measuring` writes, one table for each model.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from rightlung.core.errors import InputError, unknown_name
+from rightlung.results.estimate import BootstrapSettings
+from rightlung.results.estimator import Estimator, Flags, Floats
+from rightlung.results.model import (
+    ABOUT,
+    MeasuredModel,
+    phrase_names,
+    protocol_of,
+    read_about,
+    read_instances,
+    rows_by_phrase,
+)
+from rightlung.results.perturbation import Perturbation
+from rightlung.scoring.localisation import METRICS
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """One number of a variant, by seed."""
+
+    each: Mapping[str, float]
+
+    @property
+    def mean(self) -> float:
+        """The mean over the seeds, NaN where one of them has no number."""
+        return float(np.mean(list(self.each.values())))
+
+    @property
+    def std(self) -> float:
+        """Their standard deviation (n − 1)."""
+        return float(np.std(list(self.each.values()), ddof=1)) if len(self.each) > 1 else np.nan
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"mean": self.mean, "spread": self.std, "seeds": dict(self.each)}
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Models measured on the same phrases under the same protocol."""
+
+    keys: tuple[tuple[str, str], ...]
+    """(study, query) of each phrase, sorted."""
+    models: tuple[MeasuredModel, ...]
+    unfinished: tuple[str, ...] = ()
+    """Folders without ``about.json``, which is written last."""
+
+    @classmethod
+    def of(
+        cls,
+        tables: Mapping[str, pa.Table | str | Path],
+        about: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        complete: bool = True,
+    ) -> Measured:
+        """Put instances tables (or Parquet files) together, by the slug of each model.
+
+        With ``complete``, all models must have answered the same questions. Without it, the phrases are those of the
+        first table: rows about others are left out, and rows that are missing are undefined.
+        """
+        origins = {slug: slug if isinstance(table, pa.Table) else str(table) for slug, table in tables.items()}
+        read = {slug: read_instances(origins[slug], table) for slug, table in tables.items()}
+        protocols = {protocol: slug for slug, table in read.items() if (protocol := protocol_of(table)) is not None}
+        if len(protocols) > 1:
+            listed = ", ".join(f"{origins[slug]} under {protocol}" for protocol, slug in protocols.items())
+            raise InputError(f"tables measured under different protocols: {listed}")
+        names = pc.unique(phrase_names(next(iter(read.values())))) if read else pa.array([], pa.string())
+        names = names.take(pc.array_sort_indices(names))
+        models = []
+        for order, (slug, table) in enumerate(read.items()):
+            said: dict[str, Any] = {"slug": slug, "variant": slug, "name": slug, "order": order}
+            said |= (about or {}).get(slug) or {}
+            known = {name: said[name] for name in ABOUT if said.get(name) is not None}
+            rows = rows_by_phrase(origins[slug], table, names, complete)
+            models.append(MeasuredModel(**known, about=said, origin=origins[slug], table=table, rows=rows))
+        keys = tuple((study, query) for study, _, query in (name.partition("\0") for name in names.to_pylist()))
+        measured = cls(keys, _seeds_named(sorted(models, key=lambda model: (model.order, model.slug))))
+        if complete:
+            measured._check_complete()
+        return measured
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Measured:
+        """Read an experiment folder: ``measures/<slug>/`` with ``instances.parquet`` and ``about.json``."""
+        found = sorted(path for path in (Path(folder) / "measures").glob("*") if path.is_dir())
+        whole = [path for path in found if (path / "about.json").exists()]
+        about = {path: read_about(path / "about.json") for path in whole}
+        slugs = Counter(said["slug"] for said in about.values())
+        if twice := [slug for slug, count in slugs.items() if count > 1]:
+            raise InputError(f"{Path(folder) / 'measures'}: two folders say that their slug is {twice[0]!r}")
+        tables = {said["slug"]: path / "instances.parquet" for path, said in about.items()}
+        measured = cls.of(tables, {said["slug"]: said for said in about.values()})
+        return replace(measured, unfinished=tuple(path.name for path in found if path not in whole))
+
+    def _check_complete(self) -> None:
+        for model in self.models:
+            for condition in dict.fromkeys(condition for condition, _ in model.rows):
+                missing = np.flatnonzero(self.changed(condition) & (model.row_of(condition) < 0)).tolist()
+                if missing:
+                    more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+                    study, query = self.keys[missing[0]]
+                    raise InputError(f"{model.origin}: no row for {study} {query}{more} under condition {condition}")
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    # --- phrases --------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """The names of all targets, in the order of the tables."""
+        return tuple(dict.fromkeys(target for model in self.models for _, target in model.rows))
+
+    @cached_property
+    def conditions(self) -> tuple[str, ...]:
+        """The names of all conditions, ``none`` first."""
+        found = {condition for model in self.models for condition, _ in model.rows}
+        return tuple(sorted(found, key=lambda name: (name != "none", name)))
+
+    @functools.cache  # noqa: B019 - as long-lived as the tables that it reads
+    def fact(self, name: str, target: str | None = None) -> Any:
+        """Return a column about the phrases, or about their ``target``: flags, numbers, or an object array.
+
+        It is taken from the question as it stands where that was asked. A phrase without a row has false, NaN or None.
+        """
+        columns = [model.fact(name, target) for model in self.models if name in model.table.column_names]
+        if not columns:
+            raise unknown_name("column", name, sorted({c for model in self.models for c in model.table.column_names}))
+        found = columns[0] if len(columns) == 1 else pc.coalesce(*columns)
+        if pa.types.is_boolean(found.type):
+            return found.fill_null(False).to_numpy(zero_copy_only=False)
+        if pa.types.is_floating(found.type) or pa.types.is_integer(found.type):
+            return found.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        values = np.full(len(self), None, dtype=object)
+        values[:] = found.to_pylist()
+        return values
+
+    @cached_property
+    def patients(self) -> NDArray[Any]:
+        """The patient of each phrase; where that is not known, the study."""
+        return np.array([p or f"study {key[0]}" for p, key in zip(self.fact("patient"), self.keys, strict=True)])
+
+    @property
+    def resampled(self) -> Literal["patients", "studies", "patients and studies"]:
+        """What intervals resample: patients, studies where no patient is known, or both."""
+        known = {bool(p != f"study {key[0]}") for p, key in zip(self.patients, self.keys, strict=True)}
+        return "studies" if known == {False} else "patients and studies" if len(known) > 1 else "patients"
+
+    def estimator(self, settings: BootstrapSettings | None = None) -> Estimator:
+        """Return what makes estimates of arrays over the phrases."""
+        return Estimator(self.patients, settings)
+
+    def subset(self, name: str) -> Flags:
+        """Return which phrases belong to a subset: ``all``, or a column of flags (``one-lung`` is ``one_lung``)."""
+        if name == "all":
+            return np.ones(len(self), dtype=bool)
+        flags = self.fact(name.replace("-", "_"))
+        if flags.dtype != bool:
+            raise InputError(f"{name!r} is no subset: its column holds no flags")
+        return np.asarray(flags)
+
+    def within(self, values: Floats, subset: str | Flags) -> Floats:
+        """Return the values of a subset, NaN elsewhere."""
+        return np.where(self.subset(subset) if isinstance(subset, str) else subset, values, np.nan)
+
+    def has(self, target: str) -> Flags:
+        """Return which phrases have a target."""
+        return np.array([kind is not None for kind in self.fact("target_kind", target)], dtype=bool)
+
+    def changed(self, what: str | Perturbation, target: str | None = None) -> Flags:
+        """Return where a condition changes what is asked, or a moved target is another mask than the phrase's own.
+
+        A perturbation of words or image changes an answer where there is the ``target`` that it is scored against.
+        """
+        if isinstance(what, Perturbation):
+            aim = target or self.targets[0]
+            if what.condition is None:
+                return self.changed(what.aim(aim))
+            return self.changed(what.condition) & self.has(aim)
+        column = f"{what.replace('-', '_')}_differs"
+        if any(column in model.table.column_names for model in self.models):
+            return np.asarray(self.fact(column))
+        place = {"condition": what} if what not in self.targets else {"condition": "none", "target": what}
+        found = [model.row_of(**place) >= 0 for model in self.models]
+        return np.asarray(np.logical_or.reduce([np.zeros(len(self), dtype=bool), *found]))
+
+    # --- models ---------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def rows(self) -> tuple[MeasuredModel, ...]:
+        """What stands in tables: each variant, one of several seeds under its own name and as their mean."""
+        first = {model.variant: model for model in reversed(self.models)}
+        several = {variant for variant in first if len(self.seeds(variant)) > 1}
+        ordered = dict.fromkeys(model.variant for model in self.models)
+        return tuple(replace(first[name], slug=name) if name in several else first[name] for name in ordered)
+
+    def seeds(self, variant: str) -> tuple[MeasuredModel, ...]:
+        """Return the models of a variant."""
+        return tuple(model for model in self.models if model.variant == variant)
+
+    def model(self, slug: str) -> MeasuredModel | None:
+        """Return a variant or one of its seeds, ``None`` where it was not measured."""
+        return next((model for model in (*self.rows, *self.models) if model.slug == slug), None)
+
+    def by_seed(self, variant: str, values: Callable[[str], Floats]) -> Seeds:
+        """Return the mean of an array (a function of the slug) for each seed of a variant."""
+        found = {model.slug: values(model.slug) for model in self.seeds(variant)}
+        return Seeds({slug: np.nan if np.isnan(one).all() else float(np.nanmean(one)) for slug, one in found.items()})
+
+    def _each(self, slug: str) -> tuple[MeasuredModel, ...]:
+        row = self.model(slug)
+        return () if row is None else self.seeds(row.variant) if row in self.rows else (row,)
+
+    # --- numbers --------------------------------------------------------------------------------------------------
+
+    def nothing(self) -> Floats:
+        """Return what stands for something not measured."""
+        return np.full(len(self), np.nan)
+
+    def _mean(self, slug: str, values: Callable[[MeasuredModel], Floats]) -> Floats:
+        """Return numbers of a model, or their mean over the seeds of a variant; NaN where one of them has none."""
+        found = [values(model) for model in self._each(slug)]
+        return np.asarray(np.mean(found, axis=0)) if found else self.nothing()
+
+    def asked(self, slug: str, condition: str = "none") -> Flags:
+        """Return which phrases a model (every seed of a variant) was asked under a condition."""
+        found = [model.row_of(condition) >= 0 for model in self._each(slug)]
+        return np.asarray(np.logical_and.reduce(found)) if found else np.zeros(len(self), dtype=bool)
+
+    def numeric(self, slug: str) -> tuple[str, ...]:
+        """Return the columns of a model's table that hold numbers."""
+        schema = [column for model in self._each(slug)[:1] for column in model.table.schema]
+        return tuple(column.name for column in schema if pa.types.is_floating(column.type))
+
+    def value(self, slug: str, measure: str, target: str | None = None, condition: str = "none") -> Floats:
+        """Return a measure of all phrases; NaN throughout where it was not measured.
+
+        Without a ``target`` it is a number of the answer itself: a similarity, an abstention, an entropy.
+        """
+        if target is None and len(self.targets) > 1 and measure in (*METRICS, "peak_on_side"):
+            raise InputError(f"{measure} needs a target: {', '.join(self.targets)}")
+        return self._mean(slug, lambda model: model.value(measure, target, condition))
+
+    def selection(self, slug: str, kind: Literal["local", "global"], against: str = "random-sentence") -> Floats:
+        """Return whether the image's own sentence is the more similar: 1, 0, and a half where both are equally so."""
+
+        def selected(model: MeasuredModel) -> Floats:
+            own, other = (model.value(f"similarity_{kind}", None, condition) for condition in ("none", against))
+            return np.where(np.isnan(own) | np.isnan(other), np.nan, (1 + np.sign(own - other)) / 2)
+
+        return self._mean(slug, selected)
+
+    def change(
+        self,
+        slug: str,
+        perturbation: Perturbation,
+        measure: str,
+        target: str,
+        how: Literal["changed", "all"] = "changed",
+    ) -> Floats:
+        """Return perturbed minus plain.
+
+        ``changed`` counts the phrases that the perturbation changes; ``all`` counts every phrase, and where nothing was
+        changed the difference is 0.
+        """
+        where = self.changed(perturbation, target)
+        condition, aim = perturbation.condition or perturbation.plain, perturbation.aim(target)
+
+        def moved(model: MeasuredModel) -> Floats:
+            plain = model.value(measure, target, perturbation.plain)
+            counted = how == "all" and (condition, aim) in model.rows
+            unchanged = np.where(np.isnan(plain), np.nan, 0.0) if counted else self.nothing()
+            return np.where(where, model.value(measure, aim, condition) - plain, unchanged)
+
+        return self._mean(slug, moved)
+
+    def peak_on_side(self, slug: str, condition: str = "none", target: str | None = None) -> Floats:
+        """Return whether the peak lies on the target's side (tied peaks count by their share), NaN without one side.
+
+        The target is the exact one unless given, or the first where there is no exact one.
+        """
+        aim = target or ("exact" if "exact" in self.targets else self.targets[0])
+        return self.value(slug, "peak_on_side", aim, condition)
+
+
+def _seeds_named(models: Iterable[MeasuredModel]) -> tuple[MeasuredModel, ...]:
+    """Name those called as their variant, of which there are more seeds, by their own seed."""
+    listed = list(models)
+    count = Counter(model.variant for model in listed)
+    several = [model.slug == model.variant and count[model.variant] > 1 for model in listed]
+    return tuple(
+        replace(model, slug=f"{model.slug}-seed{model.seed}") if flag else model
+        for model, flag in zip(listed, several, strict=True)
+    )

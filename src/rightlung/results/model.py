@@ -1,0 +1,170 @@
+"""One measured model: what is said about it, and the rows of its instances table, found by phrase."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from rightlung.core.errors import InputError
+from rightlung.results.estimator import Flags, Floats
+
+GROUPS = ("paper", "ours", "reference")
+_KEYS = ("study", "query", "condition", "target", "patient")
+ABOUT = ("slug", "variant", "name", "group", "comparable", "ablation", "seed", "order", "note", "training")
+"""What a model is told by; ``about.json`` may say more."""
+
+_REQUIRED = {"slug": str, "variant": str, "name": str, "group": str, "comparable": bool, "order": int}
+
+Rows = Mapping[tuple[str, str], NDArray[np.intp]]
+"""For each (condition, target): the row about each phrase, −1 where there is none."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredModel:
+    """One model, trained with one seed, measured on phrases."""
+
+    slug: str
+    variant: str
+    name: str
+    group: str = "ours"
+    comparable: bool = True
+    ablation: bool = False
+    seed: int | None = None
+    order: int = 0
+    note: str = ""
+    training: Mapping[str, Any] | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """All that ``about.json`` says."""
+    origin: str = ""
+    """The file, for error messages."""
+    table: pa.Table = field(default_factory=lambda: pa.table({}), repr=False)
+    rows: Rows = field(default_factory=dict, repr=False)
+
+    @property
+    def label(self) -> str:
+        """The name as tables print it, with an asterisk where it is not comparable."""
+        return self.name if self.comparable else f"{self.name} *"
+
+    def row_of(self, condition: str | None = None, target: str | None = None) -> NDArray[np.intp]:
+        """Return the first row about each phrase, −1 where there is none; ``none`` first among all conditions."""
+        chosen = [place for place in self.rows if condition in (None, place[0]) and target in (None, place[1])]
+        found = np.full(len(next(iter(self.rows.values()), ())), -1, dtype=np.intp)
+        for place in sorted(chosen, key=lambda place: place[0] != "none"):
+            found = np.where(found < 0, self.rows[place], found)
+        return found
+
+    def value(self, measure: str, target: str | None, condition: str) -> Floats:
+        """Return a column as numbers, one for each phrase; NaN throughout where it was not measured."""
+        rows = self.row_of(condition, target)
+        if measure not in self.table.column_names:
+            return np.full(len(rows), np.nan)
+        try:
+            values = self.table.column(measure).cast(pa.float64()).to_numpy()
+        except pa.ArrowException:
+            raise InputError(f"{self.origin}: the column {measure!r} must hold numbers") from None
+        if (infinite := np.isinf(values)).any():
+            raise InputError(f"{self.origin}, row {int(infinite.argmax())}: {measure} is {values[infinite][0]}")
+        return np.where(rows < 0, np.nan, values[rows] if len(values) else np.nan)
+
+    def fact(self, name: str, target: str | None = None) -> Any:
+        """Return a column as an Arrow array with an entry for each phrase, null where there is no row."""
+        rows = self.row_of(target=target)
+        return self.table.column(name).take(pa.array(rows, mask=rows < 0)).combine_chunks()
+
+    @property
+    def _failed(self) -> Flags:
+        reasons = self.table.column("reason").cast(pa.string()).fill_null("")
+        return np.asarray(pc.starts_with(reasons, "no answer").to_numpy(), dtype=bool)
+
+    @property
+    def errors(self) -> int:
+        """Questions without an answer."""
+        rows = [self.row_of(condition) for condition in {condition for condition, _ in self.rows}]
+        return sum(int(self._failed[one[one >= 0]].sum()) for one in rows)
+
+    def undefined(self, measure: str = "auroc") -> dict[str, int]:
+        """Return how many answers have a target and no value of a measure, for each condition and target with any."""
+        missing = pc.is_nan(self.table.column(measure).cast(pa.float64())).to_numpy() & ~self._failed
+        missing &= self.table.column("target_kind").is_valid().to_numpy()
+        found = {", ".join(place): int(missing[rows[rows >= 0]].sum()) for place, rows in self.rows.items()}
+        return {place: count for place, count in found.items() if count}
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def read_instances(origin: str, table: pa.Table | str | Path) -> pa.Table:
+    """Return an instances table, read from Parquet where it is a path."""
+    if not isinstance(table, pa.Table):
+        try:
+            table = pq.read_table(table, read_dictionary=[*_KEYS, "phrase", "asked", "reason"])
+        except FileNotFoundError:
+            raise InputError(f"{origin}: there is no such file") from None
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"{origin}: cannot be read as Parquet ({error})") from None
+    for name in _KEYS:
+        if name not in table.column_names:
+            raise InputError(f"{origin}: the column {name!r} is missing")
+        if name in _KEYS[:3] and table.column(name).null_count:
+            row = table.column(name).is_null().to_pylist().index(True)
+            raise InputError(f"{origin}, row {row}: {name} is missing")
+    return table.combine_chunks()
+
+
+def protocol_of(table: pa.Table) -> str | None:
+    """Return the hash of the protocol that a table was made under, ``None`` where it does not say."""
+    said = (table.schema.metadata or {}).get(b"rightlung.protocol")
+    return None if said is None else str(json.loads(said).get("hash", said.decode()))
+
+
+def phrase_names(table: pa.Table) -> Any:
+    """Return study and query of each row as one text."""
+    parts = [table.column(name).cast(pa.string()) for name in ("study", "query")]
+    return pc.binary_join_element_wise(*parts, "\0").combine_chunks()
+
+
+def rows_by_phrase(origin: str, table: pa.Table, names: Any, complete: bool) -> Rows:
+    """Find the rows about each of the phrases; doubled rows are refused, unknown ones if ``complete``."""
+
+    def refuse(row: int, reason: str) -> InputError:
+        study, query = (table.column(name)[row].as_py() for name in ("study", "query"))
+        return InputError(f"{origin}, row {row}: {study} {query} {reason}")
+
+    at = pc.index_in(phrase_names(table), value_set=names).fill_null(-1).to_numpy().astype(np.intp)
+    if complete and (at < 0).any():
+        raise refuse(int((at < 0).argmax()), "is not among the phrases")
+    found: dict[tuple[str, str], NDArray[np.intp]] = {}
+    conditions, targets = (table.column(name).cast(pa.string()).to_pylist() for name in ("condition", "target"))
+    for row, (phrase, condition, target) in enumerate(zip(at.tolist(), conditions, targets, strict=True)):
+        if phrase < 0:
+            continue
+        rows = found.setdefault((condition, target or ""), np.full(len(names), -1, dtype=np.intp))
+        if rows[phrase] >= 0:
+            raise refuse(row, f"stands twice under condition {condition}, target {target}")
+        rows[phrase] = row
+    return found
+
+
+def read_about(path: Path) -> dict[str, Any]:
+    """Read what ``about.json`` says about a model, and check it."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as JSON ({error})") from None
+    if not isinstance(said, dict):
+        raise InputError(f"{path}: must hold an object")
+    for name, kind in _REQUIRED.items():
+        if not isinstance(said.get(name), kind):
+            raise InputError(f"{path}: {name} is {said.get(name)!r}, and must be a {kind.__name__}")
+    if said["group"] not in GROUPS:
+        raise InputError(f"{path}: group is {said['group']!r}, not one of {', '.join(GROUPS)}")
+    return said
