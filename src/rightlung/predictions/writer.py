@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rightlung.core import InputError, OutputError
+from rightlung.core.problem import ProblemError
 from rightlung.predictions.parts import Part, inspect_part
 from rightlung.predictions.prediction import Prediction, check_text, digest
-from rightlung.predictions.problem import PredictionError
 from rightlung.predictions.reader import read_keys
 from rightlung.predictions.rows import file_metadata, to_table
 
@@ -231,7 +231,7 @@ def _digests(paths: Iterator[Path], source: str, model: str) -> Iterator[bytes]:
     for path in paths:
         part, problems = inspect_part(path)
         if part is None:
-            raise PredictionError(problems[0])
+            raise ProblemError(problems[0])
         _check_same(part, source, model)
         for _, key in read_keys(part):
             yield digest(*key)

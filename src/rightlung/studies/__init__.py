@@ -3,7 +3,6 @@
 from rightlung.studies.images import read_image
 from rightlung.studies.sources import (
     Address,
-    Problem,
     Source,
     build_studies,
     open_source,
@@ -13,7 +12,6 @@ from rightlung.studies.sources import (
 
 __all__ = [
     "Address",
-    "Problem",
     "Source",
     "build_studies",
     "open_source",

@@ -102,7 +102,7 @@ def test_bad_rows_are_named(write: Callable[..., RsnaSource]) -> None:
         "00569f44-917d-4c86-a842-81832af98c30,1000,1000,300,300,1",
     ]
     source = write([*ROWS, *bad])
-    assert [(problem.row, problem.field) for problem in source.problems] == [
+    assert [(problem.line, problem.field) for problem in source.problems] == [
         (6, "width"), (7, "Target"), (8, "patientId"), (9, "x"),
     ]  # fmt: skip
     assert len(source) == 3
