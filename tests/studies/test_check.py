@@ -402,9 +402,9 @@ def test_every_check_is_documented() -> None:
 
 
 def test_findings_are_capped_and_counted(planting: Planting, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rightlung.studies.checks import finding
+    from rightlung.studies.checks import issue
 
-    monkeypatch.setattr(finding, "MOST_KEPT", 5)
+    monkeypatch.setattr(issue, "MOST_KEPT", 5)
     for row in planting.rows:
         row["sex"] = "?!"
     result = planting.check(images=False)

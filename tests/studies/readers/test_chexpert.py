@@ -107,7 +107,7 @@ def test_labels_that_a_table_lacks_are_listed(
     header = HEADER.replace(",Fracture", "").replace(",Pleural Other", "")
     write_table("train.csv", header, [f"{TRAIN[0].rsplit(',', 2)[0]}"])
     source = open_source(f"chexpert:{tmp_path}")
-    assert [(one.file, one.row, one.field, one.kind) for one in source.problems] == [
+    assert [(one.file, one.line, one.field, one.kind) for one in source.problems] == [
         ("train.csv", None, "Pleural Other", "label-name"), ("train.csv", None, "Fracture", "label-name"),
     ]  # fmt: skip
     assert len(source) == 1
