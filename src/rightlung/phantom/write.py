@@ -15,7 +15,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.core import InputError, Mask, OutputError, Study
 from rightlung.core.files import folder_lock, plain, read_json, write_json
+from rightlung.core.keyed import key_digest
 from rightlung.phantom.config import PhantomConfig, ReportConfig
 from rightlung.phantom.faults import Fault
 from rightlung.phantom.image.anatomy import FIELD
@@ -258,7 +258,7 @@ def _pydicom() -> Any:
 
 def _uid(*key: object) -> str:
     """Return an identifier that is always the same for the same thing (a UUID under 2.25)."""
-    digest = blake2b("/".join(map(str, key)).encode(), digest_size=16).digest()
+    digest = key_digest(*key, size=16)
     return f"2.25.{int.from_bytes(digest, 'big')}"
 
 
