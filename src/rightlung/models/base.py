@@ -1,8 +1,8 @@
 """What a model can do, and what it learns from.
 
-A model implements the protocols that fit, and whatever asks (`predict`, `audit`, the service) runs what applies. All of
-them take images as `Study.image` gives them and answer one image at a time as well as many: **an answer never depends
-on the other images of a call**.
+A model implements the protocols that fit, and `rightlung.asking` calls all that apply to a question. All of them take
+images as `Study.image` gives them and answer one image at a time as well as many: **an answer never depends on the
+other images of a call**.
 """
 
 from __future__ import annotations
@@ -110,6 +110,17 @@ class BlindGrounder(Protocol):
 
     def ground_blind(self, phrases: Sequence[Phrase], patients: Sequence[str | None]) -> list[Grounding]:
         """Ground phrase by phrase: the lists are equally long."""
+
+
+@runtime_checkable
+class LabelledGrounder(Protocol):
+    """Grounds phrases whose findings and regions it is told: a reference whose answers are known, such as an oracle.
+
+    A model under test is a `Grounder`, which is told the words alone.
+    """
+
+    def ground_labelled(self, images: Sequence[Image], phrases: Sequence[Phrase]) -> list[Grounding]:
+        """Ground pair by pair; phrases have text, findings and regions, and never a target."""
 
 
 @dataclass(frozen=True, slots=True)

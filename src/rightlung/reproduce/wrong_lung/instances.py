@@ -28,7 +28,7 @@ from rightlung.audit.words import findings_about
 from rightlung.core import Box, Image, InputError, OutputError, Phrase
 from rightlung.lexicon import REGIONS, sides_in, swap_sides
 from rightlung.predictions import phrase_query
-from rightlung.probes import Company, Owner, Setting, exchanged, exchanged_outside
+from rightlung.probes import Owner, SentencePool, Setting, exchanged, exchanged_outside
 from rightlung.probes.sentences import random_sentence, swapped_sentence, synthetic_of
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
 from rightlung.probes.targets import exchanged_targets, shuffled_in_report, with_containing
@@ -261,7 +261,7 @@ def _write_parts(cache: Path, gathered: Gathered, wanted: Mapping[str, Any], sou
     seed = int(wanted["seed"])
     owners = [Owner(one.study, one.patient) for one in gathered.shown]
     partners = exchanged(owners, seed) or exchanged_outside(owners, (), seed) or {}
-    setting = Setting(seed, partners, Company.of(gathered.studies))
+    setting = Setting(seed, partners, SentencePool.of(gathered.studies))
     number_of = {one.study: number for number, one in enumerate(gathered.shown)}
     said: dict[str, list[Any]] = {name: [] for name in _SAID.names}
     for number, candidate in enumerate(gathered.candidates):

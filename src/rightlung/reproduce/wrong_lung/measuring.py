@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rightlung.core import Grounding, Image, InputError
 from rightlung.models.base import Grounder, Matcher, RegionGrounder
-from rightlung.predictions.asking import weights_digest
+from rightlung.models.fingerprint import weights_digest
 from rightlung.reproduce.wrong_lung.files import DECIMALS, read_json, rounded, write_json, write_table
 from rightlung.reproduce.wrong_lung.instances import Asked, Instance, Instances
 from rightlung.reproduce.wrong_lung.pixels import (

@@ -26,8 +26,8 @@ import torch
 
 from rightlung.core import InputError, OutputError
 from rightlung.models.base import Grounder, RegionGrounder
+from rightlung.models.fingerprint import weights_digest
 from rightlung.models.registry import load
-from rightlung.predictions.asking import weights_digest
 from rightlung.reproduce.wrong_lung.examples import draw_examples, keep_examples
 from rightlung.reproduce.wrong_lung.files import read_json, write_json
 from rightlung.reproduce.wrong_lung.instances import Instances, open_instances, prepare
