@@ -11,12 +11,12 @@ import torch
 from numpy.typing import NDArray
 
 from rightlung.asking.protocols import Fields, Regions, Shown, calls_of
-from rightlung.asking.questions import QUERIES, Question
+from rightlung.asking.question import QUERIES, Question
 from rightlung.core import Grounding, Image, InputError, Sentence
 from rightlung.core.checks import check_text
 from rightlung.explain.boxes import BoxRule
 from rightlung.lexicon import label_set
-from rightlung.models.base import BlindGrounder, Embedder, Grounder, LabelledGrounder, RegionGrounder
+from rightlung.models.base import BlindGrounder, Embedder, Grounder, RegionGrounder
 
 TOO_LARGE_IN_A_ROW = 3
 """Single questions that may run out of memory before anything was answered; then the model is too large."""
@@ -71,9 +71,7 @@ class Answerer:
         self.batch_size = self._asked_for = batch_size
         self.findings = _findings(model, findings)
         self._calls = calls_of(model, boxes or BoxRule(), self.findings, embeddings)
-        self._labelled = isinstance(model, LabelledGrounder)
-        seeing = isinstance(model, LabelledGrounder | Grounder | RegionGrounder)
-        self._blind = isinstance(model, BlindGrounder) and not seeing
+        self._blind = isinstance(model, BlindGrounder) and not isinstance(model, Grounder | RegionGrounder)
         self._fitting = self._too_large = 0
         if not self._calls:
             name = type(model).__name__
@@ -86,6 +84,14 @@ class Answerer:
         """What the model can be asked about every study: names of `QUERIES`."""
         answered = {kind for _, kinds in self._calls for kind in kinds}
         return tuple(name for name, kind in QUERIES.items() if kind in answered)
+
+    def chosen(self, queries: Sequence[str] | None) -> Sequence[str]:
+        """Return what to ask about every study: what is given, if the model can answer it, else all that it can."""
+        for name in queries or ():
+            if name in QUERIES and name not in self.queries:
+                known = ", ".join(self.queries)
+                raise InputError(f"{type(self.model).__name__} cannot answer {name}; it answers {known}")
+        return self.queries if queries is None else queries
 
     @property
     def needs_images(self) -> bool:
@@ -129,9 +135,9 @@ class Answerer:
         return found
 
     def _same(self, one: Shown) -> Hashable:
-        """Return all that an answer depends on."""
-        phrase = one.phrase if (self._blind or self._labelled) and one.text else None
-        return id(one.image), id(one.regions), one.query, phrase, one.question.patient if self._blind else None
+        """Return all that an answer depends on; only a blind grounder is told the patient and what the words say."""
+        told = (one.question.phrase, one.question.patient) if self._blind else None
+        return id(one.image), id(one.regions), one.query, told
 
     def _tried(self, some: Sequence[Shown]) -> list[Answer | NoAnswer]:
         try:

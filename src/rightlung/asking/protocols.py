@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rightlung.asking.questions import Question
+from rightlung.asking.question import Question
 from rightlung.core import Box, Grounding, InputError, Phrase, Query, Report, Sentence
 from rightlung.core.checks import check_text
 from rightlung.core.study import QueryKind
@@ -20,7 +20,6 @@ from rightlung.models.base import (
     Embedder,
     FindingClassifier,
     Grounder,
-    LabelledGrounder,
     Matcher,
     RegionGrounder,
     Reporter,
@@ -47,11 +46,6 @@ class Shown(NamedTuple):
         """The words asked."""
         return self.query.phrase or ""
 
-    @property
-    def phrase(self) -> Phrase:
-        """The words asked, with what they say as far as it is known."""
-        return self.question.phrase or Phrase(self.text)
-
 
 Fields = dict[str, Any]
 """Fields of one answer by name."""
@@ -64,7 +58,7 @@ def calls_of(
 ) -> list[tuple[Call, set[QueryKind]]]:
     """Return everything a model can be asked, each with the kinds of query that it answers."""
     calls: list[tuple[Call, set[QueryKind]]] = []
-    if isinstance(model, LabelledGrounder | Grounder | RegionGrounder | BlindGrounder):
+    if isinstance(model, Grounder | RegionGrounder | BlindGrounder):
         calls.append((partial(_ground, model, boxes), {"phrase"}))
     if isinstance(model, Matcher):
         calls.append((partial(_compare, model), {"phrase"}))
@@ -78,20 +72,19 @@ def calls_of(
     if isinstance(model, Reporter):
         calls.append((partial(_report, model), {"image"}))
     if isinstance(model, Embedder) and embeddings:
-        calls.append((partial(_embed_image, model), {"image"}))
-        calls.append((partial(_embed_text, model), {"phrase"}))
+        calls.append((partial(_embed, model), {"image", "phrase"}))
     return calls
 
 
 def _ground(model: Any, rule: BoxRule, some: Sequence[Shown]) -> list[Fields]:
-    images, texts, phrases = ([getattr(one, name) for one in some] for name in ("image", "text", "phrase"))
-    if isinstance(model, LabelledGrounder):
-        found = model.ground_labelled(images, phrases)
-    elif isinstance(model, Grounder):
+    # A model under test is told the words alone: what the source knows about them would be half the answer.
+    images, texts = [one.image for one in some], [one.text for one in some]
+    if isinstance(model, Grounder):
         found = model.ground(images, texts)
     elif isinstance(model, RegionGrounder):
         found = model.ground_regions(images, texts, [one.regions for one in some])
     else:
+        phrases = [one.question.phrase or Phrase(one.text) for one in some]
         found = model.ground_blind(phrases, [one.question.patient for one in some])
     return [{"grounding": _with_boxes(one, rule)} for one in _checked(found, some, Grounding, "ground")]
 
@@ -156,21 +149,19 @@ def _report(model: Reporter, some: Sequence[Shown]) -> list[Fields]:
     return found
 
 
-def _embed_image(model: Embedder, some: Sequence[Shown]) -> list[Fields]:
-    vectors = model.encode_image([one.image for one in some])
-    return [{"image_embedding": vector} for vector in _checked(vectors, some, np.ndarray, "encode_image")]
+def _embed(model: Embedder, some: Sequence[Shown]) -> list[Fields]:
+    """Encode the words of a phrase, and the image of a question without words."""
+    texts, images = [one.text for one in some if one.text], [one.image for one in some if not one.text]
+    of_texts = iter(_checked(model.encode_text(texts), texts, np.ndarray, "encode_text") if texts else ())
+    of_images = iter(_checked(model.encode_image(images), images, np.ndarray, "encode_image") if images else ())
+    return [{"text_embedding": next(of_texts)} if one.text else {"image_embedding": next(of_images)} for one in some]
 
 
-def _embed_text(model: Embedder, some: Sequence[Shown]) -> list[Fields]:
-    vectors = model.encode_text([one.text for one in some])
-    return [{"text_embedding": vector} for vector in _checked(vectors, some, np.ndarray, "encode_text")]
-
-
-def _checked(found: Any, some: Sequence[Shown], kind: type, method: str) -> list[Any]:
+def _checked(found: Any, asked: Sequence[Any], kind: type, method: str) -> list[Any]:
     """Return a model's answers if there is one of the right type for each question."""
     values = list(found)
-    if len(values) != len(some):
-        raise InputError(f"{method} gave {len(values)} answers for {len(some)} questions")
+    if len(values) != len(asked):
+        raise InputError(f"{method} gave {len(values)} answers for {len(asked)} questions")
     for value in values:
         if not isinstance(value, kind):
             raise InputError(f"{method} must return {kind.__name__} values; got {type(value).__name__}")

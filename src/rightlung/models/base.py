@@ -112,17 +112,6 @@ class BlindGrounder(Protocol):
         """Ground phrase by phrase: the lists are equally long."""
 
 
-@runtime_checkable
-class LabelledGrounder(Protocol):
-    """Grounds phrases whose findings and regions it is told: a reference whose answers are known, such as an oracle.
-
-    A model under test is a `Grounder`, which is told the words alone.
-    """
-
-    def ground_labelled(self, images: Sequence[Image], phrases: Sequence[Phrase]) -> list[Grounding]:
-        """Ground pair by pair; phrases have text, findings and regions, and never a target."""
-
-
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What a model reads of a text: how far, and how much of that it can make something of."""

@@ -24,7 +24,7 @@ RUN_KEY = b"rightlung.run"
 _FLOATS = pa.list_(pa.float64())
 _CORNERS = [(corner, pa.float64()) for corner in ("x0", "y0", "x1", "y1")]
 
-# Only maps and embeddings are in single precision: they are what fills the disk. Everything else is kept to the last bit.
+# Only maps and embeddings are in single precision: they fill the disk. Everything else is kept to the last bit.
 SCHEMA = pa.schema(
     [
         ("study", pa.string()),

@@ -19,7 +19,7 @@ QUERIES: dict[str, QueryKind] = {"phrases": "phrase", "image": "image", "regions
 class Question:
     """A query about the image of a study, and what may be told about it.
 
-    `ask` makes phrases, whole images and regions. A question of your own may hold any `Query` and any name.
+    `ask` asks phrases, whole images and regions. A question of your own may hold any `Query` under any name.
     """
 
     key: Key
