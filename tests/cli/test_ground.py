@@ -16,7 +16,7 @@ from rightlung.cli.groundings import file_name
 from rightlung.core import Box, Grounding, Heatmap, OutputError, ScoredBox
 from tests.cli.conftest import Run
 
-MODEL = "tests.predictions.grounders:Painter"
+MODEL = "tests.asking.models:Painter"
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_without_json_a_person_reads_where_and_whether_the_words_agree(call: Run
 
 
 def test_a_person_reads_that_something_is_most_likely_not_seen_at_all(call: Run, radiographs: Path) -> None:
-    doubting = "tests.predictions.grounders:Doubting"
+    doubting = "tests.asking.models:Doubting"
     result = call("ground", str(radiographs / "one.png"), "right effusion", "--model", doubting, "--out", "found")
     assert result.returncode == 0
     assert "seen nowhere, most likely (abstention 0.75); else peak at 0.75, 0.75 (left); 1 box: " in result.stderr

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.studies.dicom_files import SECRET, dataset_of, dicom, saved, with_secrets
 
-MODEL = "tests.predictions.grounders:Painter"
+MODEL = "tests.asking.models:Painter"
 
 
 @pytest.fixture

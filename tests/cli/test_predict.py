@@ -14,7 +14,7 @@ from rightlung.predictions import Prediction, check_predictions, open_prediction
 from tests.cli.conftest import Run
 
 ROOT = Path(__file__).parents[2]
-PAINTER = "tests.predictions.grounders:Painter"
+PAINTER = "tests.asking.models:Painter"
 PHANTOM = "phantom?count=6&seed=3&size=64"
 
 
@@ -79,7 +79,7 @@ def test_one_patient_alone_cannot_exchange_images(call: Run, manifest: Path) -> 
 
 def test_an_interrupt_exits_130_and_the_same_command_ends_where_one_run_would_have(call: Run, tmp_path: Path) -> None:
     source = "phantom?count=20&seed=3&size=64"
-    arguments = ["predict", "tests.predictions.grounders:Interrupted", source, "--condition", "none", "--out", "p"]
+    arguments = ["predict", "tests.asking.models:Interrupted", source, "--condition", "none", "--out", "p"]
     stopped = subprocess.run(
         [sys.executable, "-m", "rightlung", *arguments, "--batch-size", "4"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},

@@ -12,10 +12,10 @@ import pytest
 from rightlung.core import Image, InputError, Phrase, Polarity, Study
 from rightlung.probes import (
     PROBES,
-    Company,
     Owner,
     Probe,
-    Question,
+    Probed,
+    SentencePool,
     Setting,
     find_probe,
     list_probes,
@@ -35,12 +35,12 @@ STUDY = Study("a", never, phrases=(Phrase("Effusion on the right"), Phrase("Norm
 
 
 def test_none_asks_the_phrase_about_its_own_image() -> None:
-    assert find_probe("none").ask(STUDY, STUDY.phrases[1], Setting()) == Question("Normal heart", "a")
+    assert find_probe("none").ask(STUDY, STUDY.phrases[1], Setting()) == Probed(STUDY.phrases[1], "a")
 
 
 def test_swapping_sides_changes_the_words_alone_and_asks_nothing_where_there_is_no_side() -> None:
     swap = find_probe("swap-sides")
-    assert swap.ask(STUDY, STUDY.phrases[0], Setting()) == Question("Effusion on the left", "a")
+    assert swap.ask(STUDY, STUDY.phrases[0], Setting()) == Probed(Phrase("Effusion on the left"), "a")
     assert swap.ask(STUDY, STUDY.phrases[1], Setting()) is None
 
 
@@ -48,8 +48,28 @@ def test_exchanging_images_keeps_the_words_and_shows_the_partners_image() -> Non
     exchange = find_probe("exchange-image")
     assert exchange.needs_partner
     question = exchange.ask(STUDY, STUDY.phrases[0], Setting(partners={"a": "b"}))
-    assert question == Question("Effusion on the right", "b")
+    assert question == Probed(STUDY.phrases[0], "b")
     assert exchange.ask(STUDY, STUDY.phrases[0], Setting()) is None
+
+
+def test_swapping_sides_mirrors_the_regions_and_keeps_the_findings() -> None:
+    phrase = Phrase(
+        "Left effusion.", regions=("left lung", "spine", "my left region"), findings={"pleural effusion": POSITIVE}
+    )
+    swapped = find_probe("swap-sides").ask(STUDY, phrase, Setting())
+    expected = Phrase(
+        "Right effusion.", regions=("right lung", "spine", "my left region"), findings={"pleural effusion": POSITIVE}
+    )
+    assert swapped == Probed(expected, "a")
+
+
+def test_a_question_without_words_is_asked_as_it_is_or_about_another_image_and_word_probes_do_not_apply() -> None:
+    setting = Setting(partners={"a": "b"}, sentences=SentencePool.of(STUDIES))
+    asked = {probe.name: probe.ask(STUDY, None, setting) for probe in list_probes()}
+    assert asked.pop("none") == Probed(None, "a")
+    assert asked.pop("exchange-image") == Probed(None, "b")
+    assert len(asked) == 4
+    assert set(asked.values()) == {None}
 
 
 def test_an_unknown_condition_suggests_the_nearest() -> None:
@@ -60,9 +80,9 @@ def test_an_unknown_condition_suggests_the_nearest() -> None:
 def test_a_probe_of_ones_own_joins_with_one_call_and_may_change_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rightlung.probes.registry.PROBES", dict(PROBES))
 
-    def noise(study: Study, phrase: Phrase, setting: Setting) -> Question:
+    def noise(study: Study, phrase: Phrase | None, setting: Setting) -> Probed:
         chance = setting.chance("noise", study)
-        return Question(phrase.text, study.id, lambda image: chance.random(image.shape, dtype=np.float32))
+        return Probed(phrase, study.id, lambda image: chance.random(image.shape, dtype=np.float32))
 
     register_probe(Probe("noise", "an image of noise", noise))
     assert [probe.name for probe in list_probes()] == [
@@ -99,30 +119,41 @@ def study(number: int, patient: str, *phrases: Phrase) -> Study:
 LEFT_NODULE = Phrase("A nodule at the left base.", regions=("left lower lung zone",), findings={"nodule": POSITIVE})
 LEFT_EDEMA = Phrase("Edema on the left.", regions=("left lung", "left lower lung zone"), findings={"edema": NEGATIVE})
 DATE = Phrase("Compared with yesterday.")
-COMPANY = [study(0, "p", LEFT_NODULE, DATE), study(1, "p", Phrase("Clear.")), study(2, "q", LEFT_EDEMA, DATE)]
+STUDIES = [study(0, "p", LEFT_NODULE, DATE), study(1, "p", Phrase("Clear.")), study(2, "q", LEFT_EDEMA, DATE)]
+
+
+NODULE_SENTENCE = "There is nodule in the left lung and left lower lung zone."
+
+
+def words(probed: Probed | None) -> str:
+    assert probed is not None
+    assert probed.phrase is not None
+    return probed.phrase.text
 
 
 def test_a_random_sentence_is_another_patients_and_one_with_a_place_where_there_is_any() -> None:
     probe = find_probe("random-sentence")
     assert probe.needs_partner
-    assert probe.needs_company
+    assert probe.needs_sentences
     for seed in range(20):
-        setting = Setting(seed, company=Company.of(COMPANY))
-        assert probe.ask(COMPANY[0], LEFT_NODULE, setting) == Question(LEFT_EDEMA.text, "s0")
-        assert probe.ask(COMPANY[0], LEFT_EDEMA, setting) == Question(DATE.text, "s0")  # not the same words
-        assert probe.ask(COMPANY[2], DATE, setting) == Question(LEFT_NODULE.text, "s2")
-    assert probe.ask(COMPANY[0], LEFT_NODULE, Setting()) is None
-    assert probe.ask(COMPANY[0], LEFT_NODULE, Setting(company=Company.of(COMPANY[:2]))) is None
+        setting = Setting(seed, sentences=SentencePool.of(STUDIES))
+        assert probe.ask(STUDIES[0], LEFT_NODULE, setting) == Probed(LEFT_EDEMA, "s0")
+        assert probe.ask(STUDIES[0], LEFT_EDEMA, setting) == Probed(DATE, "s0")  # not the same words
+        assert probe.ask(STUDIES[2], DATE, setting) == Probed(LEFT_NODULE, "s2")
+    assert probe.ask(STUDIES[0], LEFT_NODULE, Setting()) is None
+    assert probe.ask(STUDIES[0], LEFT_NODULE, Setting(sentences=SentencePool.of(STUDIES[:2]))) is None
 
 
 def test_every_sentence_of_other_patients_is_drawn_about_equally_often() -> None:
     sentences = [Phrase(f"Opacity {number}.", regions=("left lung",)) for number in range(5)]
-    company = Company.of([study(0, "p", *sentences[:1] * 400), *(study(n, f"q{n}", sentences[n]) for n in range(1, 5))])
+    pool = SentencePool.of(
+        [study(0, "p", *sentences[:1] * 400), *(study(n, f"q{n}", sentences[n]) for n in range(1, 5))]
+    )
     ask = find_probe("random-sentence").ask
     drawn = Counter(
-        question.text
+        question.phrase.text
         for seed in range(2000)
-        if (question := ask(study(0, "p"), sentences[0], Setting(seed, company=company))) is not None
+        if (question := ask(study(0, "p"), sentences[0], Setting(seed, sentences=pool))) is not None and question.phrase
     )
     assert sorted(drawn) == [phrase.text for phrase in sentences[1:]]  # few of many: those are looked for
     assert min(drawn.values()) > 420
@@ -131,35 +162,35 @@ def test_every_sentence_of_other_patients_is_drawn_about_equally_often() -> None
 
 def test_a_synthetic_sentence_tells_findings_and_the_places_of_the_label() -> None:
     probe = find_probe("synthetic")
-    asked = probe.ask(COMPANY[0], LEFT_NODULE, Setting())
-    assert asked == Question("There is nodule in the left lung and left lower lung zone.", "s0")
-    assert probe.ask(COMPANY[0], DATE, Setting()) is None  # nothing to say
+    assert words(probe.ask(STUDIES[0], LEFT_NODULE, Setting())) == NODULE_SENTENCE
+    assert probe.ask(STUDIES[0], DATE, Setting()) is None  # nothing to say
     same = Phrase("There is no edema.", findings={"edema": NEGATIVE})
-    asked = probe.ask(COMPANY[0], same, Setting())
-    assert asked == Question(same.text, "s0")  # although nothing changes: swapped conditions are held against it
+    # Asked although nothing changes: swapped conditions are held against it.
+    assert probe.ask(STUDIES[0], same, Setting()) == Probed(same, "s0")
 
 
 def test_swapped_conditions_are_told_of_the_same_places_containing_ones_included() -> None:
     probe = find_probe("synthetic-swapped")
-    assert probe.needs_company
+    assert probe.needs_sentences
     assert not probe.needs_partner
-    setting = Setting(company=Company.of(COMPANY))
-    assert probe.ask(COMPANY[0], LEFT_NODULE, setting) == Question("There is no edema.", "s0")
-    told = "There is nodule in the left lung and left lower lung zone."
-    assert probe.ask(COMPANY[2], LEFT_EDEMA, setting) == Question(told, "s2")
-    assert probe.ask(COMPANY[0], LEFT_NODULE, Setting(company=Company.of(COMPANY[:2]))) is None  # nothing to swap
+    setting = Setting(sentences=SentencePool.of(STUDIES))
+    assert words(probe.ask(STUDIES[0], LEFT_NODULE, setting)) == "There is no edema."
+    assert words(probe.ask(STUDIES[2], LEFT_EDEMA, setting)) == NODULE_SENTENCE
+    assert (
+        probe.ask(STUDIES[0], LEFT_NODULE, Setting(sentences=SentencePool.of(STUDIES[:2]))) is None
+    )  # nothing to swap
 
 
 def test_what_another_sentence_says_is_known_along_with_its_words() -> None:
     said = synthetic_of(Phrase("x", findings={"nodule": POSITIVE, "edema": NEGATIVE}))
     assert said == Phrase("There is no edema.", findings={"edema": NEGATIVE})  # a nodule nowhere is not said
-    swapped = swapped_sentence(COMPANY[2], LEFT_EDEMA, Setting(company=Company.of(COMPANY)))
+    swapped = swapped_sentence(STUDIES[2], LEFT_EDEMA, Setting(sentences=SentencePool.of(STUDIES)))
     assert swapped is not None
     assert set(swapped.regions) == {"left lung", "left lower lung zone"}
     assert dict(swapped.findings) == {"nodule": "positive"}
 
 
 def test_sentences_lent_from_beyond_are_drawn_but_teach_no_conditions() -> None:
-    company = Company.of(COMPANY[:1], COMPANY[2:])
-    assert company.draw(Owner("s0", "p"), LEFT_NODULE, random.Random(0)) == LEFT_EDEMA
-    assert company.conditions.others(conditions_of(LEFT_NODULE)[0]) == []
+    pool = SentencePool.of(STUDIES[:1], STUDIES[2:])
+    assert pool.draw(Owner("s0", "p"), LEFT_NODULE, random.Random(0)) == LEFT_EDEMA
+    assert pool.conditions.others(conditions_of(LEFT_NODULE)[0]) == []

@@ -72,13 +72,14 @@ def _ask(
     name: str, source: str, folder: Path, conditions: list[str], device: str, batch_size: int, tell: Tell
 ) -> tuple[Path, list[str]]:
     import rightlung
-    from rightlung.predictions.asking import predict
+    from rightlung.asking import ask
 
-    summary = predict(
+    summary = ask(
         rightlung.load(name, device),
         source,
         folder,
         conditions or CONDITIONS,
+        queries=["phrases"],
         batch_size=batch_size,
         model_name=name,
         progress=lambda done, total: tell("asking the model", done, total),

@@ -46,14 +46,15 @@ def run(out: Path, model_name: str, count: int, seed: int, json: bool) -> None:
         source = HeldSource(
             open_source(f"phantom?count={count}&seed={seed}"), lambda done, total: tell("making studies", done, total)
         )
-        from rightlung.predictions.asking import predict
+        from rightlung.asking import ask
 
         folder = out / "predictions" / f"{_plain_name(model_name)}-seed-{seed}-count-{count}"
-        summary = predict(
+        summary = ask(
             model,
             source,
             folder,
             CONDITIONS,
+            queries=["phrases"],
             model_name=model_name,
             progress=lambda done, total: tell("asking the model", done, total),
         )

@@ -11,19 +11,20 @@ from typing import Any
 import typer
 
 from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.asking import Answerer, NoAnswer, Question
 from rightlung.cli.device import chosen_device
 from rightlung.cli.exits import Exit
 from rightlung.cli.groundings import RESULT, GroundingFolder, file_name
 from rightlung.cli.output import print_json, say, say_problems
-from rightlung.core import Grounding, Image, InputError, Study
+from rightlung.core import Grounding, Image, InputError, Query, Study
 from rightlung.core.checks import check_text
 from rightlung.core.study import check_image
 from rightlung.explain.peak import peak_of, side_at
 from rightlung.lexicon import side_of
 from rightlung.models.base import Grounder, Reader, Reading, RegionGrounder
+from rightlung.models.fingerprint import weights_digest
 from rightlung.pages.overlays import Tile, save_sheet
-from rightlung.predictions.answering import Answerer, NoAnswer
-from rightlung.predictions.asking import weights_digest
+from rightlung.predictions import Key
 from rightlung.studies import Source, build_studies, open_source, read_image
 from rightlung.studies.dicom import is_dicom, read_dicom
 from rightlung.studies.files import read_regular
@@ -182,7 +183,8 @@ class Session:
             yield Pair(asked.name, phrase, key, pixels, asked.source)
 
     def _ground(self, pairs: list[Pair]) -> None:
-        answers = self.answerer.answers([pair.pixels for pair in pairs], [pair.phrase for pair in pairs])
+        questions = [Question(Key(pair.image, pair.phrase), Query(pair.phrase)) for pair in pairs]
+        answers = self.answerer.answers(questions, [pair.pixels for pair in pairs])
         for pair, answer in zip(pairs, answers, strict=True):
             if isinstance(answer, NoAnswer) or answer.grounding is None:
                 reason = answer.reason if isinstance(answer, NoAnswer) else "no grounding"

@@ -269,18 +269,27 @@ def predict(
     out: Annotated[Path, typer.Option(help="Folder to write to; a run that was stopped goes on.", metavar="P")],
     condition: Annotated[
         list[str] | None,
-        typer.Option(help="What is done before asking; none, swap-sides and exchange-image by default. Repeatable."),
+        typer.Option(help="Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."),
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Phrases at a time; halved if memory runs out.")] = 32,
+    query: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What to ask about: phrases, image or regions (repeatable). Default: all that the model can answer."
+        ),
+    ] = None,
+    embeddings: Annotated[
+        bool, typer.Option("--embeddings", help="Keep the embeddings of images and phrases, too.")
+    ] = False,
+    batch_size: Annotated[int, typer.Option(min=1, help="Questions at a time; halved if memory runs out.")] = 32,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; the GPU if there is one.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Ask about the first N studies only.", metavar="N")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the conditions that draw by chance.")] = 0,
     json: Json = False,
 ) -> None:
-    """Ask a model about every phrase of a source and write a predictions file."""
+    """Ask a model about every study of a source and write a predictions file."""
     from rightlung.cli.predict import run
 
-    run(model, source, out, condition or [], batch_size, device, limit, seed, json)
+    run(model, source, out, condition or [], query or [], embeddings, batch_size, device, limit, seed, json)
 
 
 @app.command()

@@ -1,4 +1,4 @@
-"""``rightlung predict``: ask a model about every phrase of a source and write the predictions file."""
+"""``rightlung predict``: ask a model about every study of a source and write the predictions file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 import typer
 
 from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.asking import Summary, ask
 from rightlung.cli.device import chosen_device
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say, say_problems, say_table
-from rightlung.predictions.asking import predict
-from rightlung.predictions.summary import Summary
 from rightlung.probes import find_probe
 from rightlung.studies import open_source
 
@@ -25,6 +24,8 @@ def run(
     address: str,
     out: Path,
     conditions: Sequence[str],
+    queries: Sequence[str],
+    embeddings: bool,
     batch_size: int,
     device: str | None,
     limit: int | None,
@@ -46,9 +47,10 @@ def run(
     columns = (TextColumn("asking"), BarColumn(), MofNCompleteColumn(), TextColumn("studies"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=None)
-        summary = predict(
-            loaded, source, out, names, batch_size=batch_size, model_name=model.rstrip("/") or model, seed=seed,
-            limit=limit, progress=lambda done, total: bar.update(task, completed=done, total=total),
+        summary = ask(
+            loaded, source, out, names, queries=queries or None, embeddings=embeddings, batch_size=batch_size,
+            model_name=model.rstrip("/") or model, seed=seed, limit=limit,
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )  # fmt: skip
     if json:
         print_json(as_json(summary))

@@ -1,8 +1,8 @@
 """What a model can do, and what it learns from.
 
-A model implements the protocols that fit, and whatever asks (`predict`, `audit`, the service) runs what applies. All of
-them take images as `Study.image` gives them and answer one image at a time as well as many: **an answer never depends
-on the other images of a call**.
+A model implements the protocols that fit, and `rightlung.asking` calls all that apply to a question. All of them take
+images as `Study.image` gives them and answer one image at a time as well as many: **an answer never depends on the
+other images of a call**.
 """
 
 from __future__ import annotations

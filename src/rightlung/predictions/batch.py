@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rightlung.core import Box, Extent, FrozenMapping, Grounding, Heatmap, InputError, Query, ScoredBox, Sentence
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.predictions.prediction import Key, Prediction
+from rightlung.predictions.rows import to_table
 from rightlung.predictions.schema import SCHEMA, unnest
 
 
@@ -27,6 +29,12 @@ class Batch:
     part: str
     rows: NDArray[np.int64]
     columns: Any
+
+    @classmethod
+    def of(cls, predictions: Sequence[Prediction]) -> Batch:
+        """Return predictions as a batch in memory, as if they had been written and read again."""
+        (columns,) = to_table(predictions).to_batches() or [pa.RecordBatch.from_pylist([], schema=SCHEMA)]
+        return cls("memory", np.arange(len(predictions)), columns)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -97,6 +105,9 @@ def _prediction(key: Key, row: dict[str, Any], values: NDArray[np.float32] | Non
         similarity_local=row["similarity_local"],
         sentences=None if sentences is None else tuple(_sentence(sentence) for sentence in sentences),
         finding_scores=None if scores is None else FrozenMapping({item["finding"]: item["score"] for item in scores}),
+        report=row["report"],
+        image_embedding=row["image_embedding"],
+        text_embedding=row["text_embedding"],
         error=row["error"],
     )
 

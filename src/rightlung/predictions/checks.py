@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rightlung.core import Box, Extent, InputError
 from rightlung.predictions.prediction import PHRASE_QUERY, check_query_name
-from rightlung.predictions.schema import ANSWER_COLUMNS, KEY_COLUMNS, unnest
+from rightlung.predictions.schema import ANSWER_COLUMNS, EMBEDDING_COLUMNS, KEY_COLUMNS, unnest
 
 
 class Flaw(NamedTuple):
@@ -30,7 +30,7 @@ def find_flaws(columns: Any) -> list[Flaw]:
     """Return everything wrong in a record batch of the schema's columns, in the order of the rows."""
     checks = (
         find_key_flaws, _asked, _grid, _map_values, _extents, _abstentions, _scored_boxes, _similarities, _sentences,
-        _finding_scores, _answered,
+        _finding_scores, _reports, _embeddings, _answered,
     )  # fmt: skip
     flaws = [flaw for check in checks for flaw in check(columns)]
     return sorted(flaws, key=lambda flaw: flaw.row)
@@ -169,6 +169,22 @@ def _finding_scores(columns: Any) -> Iterator[Flaw]:
         if repeated["finding"] is not None:
             message = f"finding {repeated['finding']!r} appears {repeated['count_all']} times"
             yield Flaw(repeated["row"], "finding_scores", message)
+
+
+def _reports(columns: Any) -> Iterator[Flaw]:
+    for row in _where(_blank(columns.column("report"))):
+        yield Flaw(row, "report", "empty; where no report was written it must be null")
+
+
+def _embeddings(columns: Any) -> Iterator[Flaw]:
+    for name in EMBEDDING_COLUMNS:
+        for row in _where(pc.equal(pc.list_value_length(columns.column(name)), 0)):
+            yield Flaw(row, name, "empty; where there is no embedding it must be null")
+        offsets, values = unnest(columns.column(name))
+        bad = np.flatnonzero(~np.isfinite(_numbers(values)))
+        for row, first, count in _by_row(offsets, bad):
+            fault = f"must be finite; got {_shown(values[int(offsets[row]) + first].as_py())}"
+            yield Flaw(row, name, _item("value", first, count, fault))
 
 
 def _answered(columns: Any) -> Iterator[Flaw]:

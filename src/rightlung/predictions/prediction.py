@@ -8,8 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from rightlung.core import FrozenMapping, Grounding, InputError, Query, Sentence
 from rightlung.core.checks import check_number
+
+IMAGE_QUERY = "image"
+"""The name of the query about the whole image."""
 
 PHRASE_QUERY = re.compile(r"phrase:(0|[1-9][0-9]*)")
 
@@ -40,6 +45,15 @@ def phrase_query(index: int) -> str:
     return f"phrase:{index}"
 
 
+def region_query(name: str) -> str:
+    """Return the name of the query about the box of one of the study's regions.
+
+    >>> region_query("left lung")
+    'region:left lung'
+    """
+    return f"region:{name}"
+
+
 def check_text(value: object, what: str, may_be_blank: bool = False) -> str:
     """Return ``value`` if a file can hold it: a text that UTF-8 can write, and not blank unless that is allowed."""
     if not isinstance(value, str) or not (may_be_blank or value.strip()):
@@ -55,6 +69,23 @@ def check_query_name(name: str) -> None:
     """Refuse a name that looks like a phrase's but has no index, which nothing could be looked up by."""
     if name.startswith("phrase:") and not PHRASE_QUERY.fullmatch(name):
         raise InputError(f"query {name!r} must be 'phrase:' and an index into the study's phrases, such as 'phrase:0'")
+
+
+def _check_embedding(values: object, what: str) -> tuple[float, ...]:
+    try:
+        vector = np.asarray(values, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} must be a list of numbers: {error}") from None
+    if vector.ndim != 1 or not vector.size or not np.isfinite(vector).all():
+        raise InputError(f"{what} must be a list of at least one finite number; got {values!r}")
+    return tuple(vector.tolist())
+
+
+ANSWERS = (
+    "grounding", "similarity_global", "similarity_local", "sentences", "finding_scores", "report", "image_embedding",
+    "text_embedding",
+)  # fmt: skip
+"""The fields of a `Prediction` that hold answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +105,11 @@ class Prediction:
     similarity_local: float | None = None
     sentences: tuple[Sentence, ...] | None = None
     finding_scores: Mapping[str, float] | None = None
+    report: str | None = None
+    """The text of a generated report; ``sentences`` holds its sentences where the model gives them one by one."""
+    image_embedding: tuple[float, ...] | None = None
+    text_embedding: tuple[float, ...] | None = None
+    """Embeddings are in single precision, as the file keeps them."""
     error: str | None = None
 
     def __post_init__(self) -> None:
@@ -82,10 +118,7 @@ class Prediction:
         check_query_name(self.query)
         self._check_asked()
         self._check_answers()
-        answers = (
-            self.grounding, self.similarity_global, self.similarity_local, self.sentences, self.finding_scores,
-        )  # fmt: skip
-        answered = any(answer is not None for answer in answers)
+        answered = any(getattr(self, name) is not None for name in ANSWERS)
         if self.error is not None:
             # A message may quote a file name that is not UTF-8; the reason for a failure must not fail in its turn.
             if isinstance(self.error, str):
@@ -126,6 +159,11 @@ class Prediction:
                 for name, score in self.finding_scores.items()
             }
             object.__setattr__(self, "finding_scores", FrozenMapping(scores))
+        if self.report is not None:
+            check_text(self.report, "report")
+        for name in ("image_embedding", "text_embedding"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _check_embedding(getattr(self, name), name))
 
     @classmethod
     def failed(cls, study: str, query: str, condition: str, asked: Query, reason: BaseException | str) -> Prediction:

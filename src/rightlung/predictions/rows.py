@@ -25,7 +25,7 @@ def file_metadata(source: str, model: str, run: Mapping[str, object] | None) -> 
     return metadata
 
 
-def to_table(predictions: Sequence[Prediction], metadata: Mapping[bytes, bytes]) -> Any:
+def to_table(predictions: Sequence[Prediction], metadata: Mapping[bytes, bytes] | None = None) -> Any:
     """Return a ``pyarrow.Table`` with one row for each prediction, in their order."""
     answers = [_row(prediction) for prediction in predictions]
     columns = [
@@ -34,7 +34,7 @@ def to_table(predictions: Sequence[Prediction], metadata: Mapping[bytes, bytes])
         else pa.array([answer.get(field.name) for answer in answers], field.type)
         for field in SCHEMA
     ]
-    return pa.Table.from_arrays(columns, schema=SCHEMA.with_metadata(dict(metadata)))
+    return pa.Table.from_arrays(columns, schema=SCHEMA.with_metadata(dict(metadata or {})))
 
 
 def _maps(groundings: Sequence[Grounding | None]) -> Any:
@@ -59,6 +59,9 @@ def _row(prediction: Prediction) -> dict[str, object]:
         "box": _corners(prediction.asked.box),
         "similarity_global": prediction.similarity_global,
         "similarity_local": prediction.similarity_local,
+        "report": prediction.report,
+        "image_embedding": prediction.image_embedding,
+        "text_embedding": prediction.text_embedding,
         "error": prediction.error,
     }
     grounding = prediction.grounding

@@ -24,7 +24,7 @@ RUN_KEY = b"rightlung.run"
 _FLOATS = pa.list_(pa.float64())
 _CORNERS = [(corner, pa.float64()) for corner in ("x0", "y0", "x1", "y1")]
 
-# Only the map is in single precision: it is what fills the disk. Everything else is kept to the last bit.
+# Only maps and embeddings are in single precision: they fill the disk. Everything else is kept to the last bit.
 SCHEMA = pa.schema(
     [
         ("study", pa.string()),
@@ -54,6 +54,9 @@ SCHEMA = pa.schema(
             ),
         ),
         ("finding_scores", pa.list_(pa.struct([("finding", pa.string()), ("score", pa.float64())]))),
+        ("report", pa.string()),
+        ("image_embedding", pa.list_(pa.float32())),
+        ("text_embedding", pa.list_(pa.float32())),
         ("error", pa.string()),
     ]
 )
@@ -61,7 +64,11 @@ SCHEMA = pa.schema(
 KEY_COLUMNS = ("study", "query", "condition")
 REQUIRED_COLUMNS = (*KEY_COLUMNS, "phrase")
 MAP_COLUMNS = ("map", "map_rows", "map_cols")
-ANSWER_COLUMNS = ("map", "boxes", "similarity_global", "similarity_local", "sentences", "finding_scores")
+EMBEDDING_COLUMNS = ("image_embedding", "text_embedding")
+ANSWER_COLUMNS = (
+    "map", "boxes", "similarity_global", "similarity_local", "sentences", "finding_scores", "report",
+    *EMBEDDING_COLUMNS,
+)  # fmt: skip
 
 
 def check_version(written: bytes | None) -> int:

@@ -1,4 +1,4 @@
-"""A probe: from a study and one of its phrases to what is asked of the model instead.
+"""A probe: from a study and one of its phrases (or none) to what is asked of the model instead.
 
 A probe never loads an image: it names the study whose image is shown, and what is done to its pixels. So questions can
 be made for a whole window of studies, sorted by image, and asked with one image in memory at a time.
@@ -15,31 +15,36 @@ import numpy as np
 
 from rightlung.core import FrozenMapping, Image, InputError, Phrase, Study
 from rightlung.core.checks import check_text
-from rightlung.probes.company import Company
+from rightlung.probes.sentence_pool import SentencePool
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What a model is asked: a text about the image of a study, the pixels changed by ``alter`` where there is one."""
+class Probed:
+    """What is asked under a probe: words about the image of a study, its pixels changed by ``alter`` if given."""
 
-    text: str
+    phrase: Phrase | None
+    """The words now asked, with the findings and regions that they name; None for a question without words.
+
+    It may be one of the study's phrases: whoever asks leaves out the target.
+    """
     image_of: str
     alter: Callable[[Image], Image] | None = None
 
     def __post_init__(self) -> None:
-        check_text(self.text, "a question's text")
+        if self.phrase is not None and not isinstance(self.phrase, Phrase):
+            raise InputError(f"a probe must return a Phrase or None for the words; got {self.phrase!r}")
         check_text(self.image_of, "the id of the study whose image is shown")
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a probe may use besides study and phrase: the seed, whose image takes whose place, what others say."""
+    """What a probe may use besides study and phrase: the seed, exchange partners, and other studies' sentences."""
 
     seed: int = 0
     partners: Mapping[str, str] = field(default_factory=FrozenMapping)
     """From a study's id to that of the study whose image is shown instead; for probes with ``needs_partner``."""
-    company: Company = field(default_factory=Company)
-    """What is said of the studies round about; for probes with ``needs_company``."""
+    sentences: SentencePool = field(default_factory=SentencePool)
+    """Sentences of the neighbouring studies; for probes with ``needs_sentences``."""
 
     def chance(self, probe: str, study: Study, phrase: Phrase | None = None) -> np.random.Generator:
         """Return random numbers that follow from the seed, the probe, the study and the phrase, and nothing else."""
@@ -53,20 +58,23 @@ class Setting:
         return random.Random(int(self.chance(probe, study, phrase).integers(2**63)))
 
 
-Ask = Callable[[Study, Phrase, Setting], Question | None]
+Ask = Callable[[Study, Phrase | None, Setting], Probed | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe by name. ``ask`` returns None where the probe does not apply and there is nothing to ask."""
+    """A probe by name. ``ask`` returns None where the probe does not apply and there is nothing to ask.
+
+    The phrase is None for a question without words, about the whole image or a box in it.
+    """
 
     name: str
     summary: str
     ask: Ask
     needs_partner: bool = False
     """Whether it takes something of another patient's study (its image, its words): partners must be found first."""
-    needs_company: bool = False
-    """Whether it uses what is said of other studies, so that those must be read first."""
+    needs_sentences: bool = False
+    """Whether it uses sentences of other studies, so that those must be read first."""
 
     def __post_init__(self) -> None:
         check_text(self.name, "a probe's name")

@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rightlung.core import InputError, Phrase, Study
 from rightlung.core.errors import unknown_name
-from rightlung.lexicon import swap_sides
-from rightlung.probes.probe import Probe, Question, Setting
-from rightlung.probes.sentences import random_sentence, swapped_sentence, synthetic_of
+from rightlung.probes.probe import Ask, Probe, Probed, Setting
+from rightlung.probes.sentences import random_sentence, sides_swapped, swapped_sentence, synthetic_of
 
 
-def _as_it_is(study: Study, phrase: Phrase, setting: Setting) -> Question:
-    return Question(phrase.text, study.id)
+def _as_it_is(study: Study, phrase: Phrase | None, setting: Setting) -> Probed:
+    return Probed(phrase, study.id)
 
 
-def _sides_swapped(study: Study, phrase: Phrase, setting: Setting) -> Question | None:
-    swapped = swap_sides(phrase.text)
-    return Question(swapped, study.id) if swapped != phrase.text else None
-
-
-def _image_exchanged(study: Study, phrase: Phrase, setting: Setting) -> Question | None:
+def _image_exchanged(study: Study, phrase: Phrase | None, setting: Setting) -> Probed | None:
     partner = setting.partners.get(study.id)
-    return None if partner is None else Question(phrase.text, partner)
+    return None if partner is None else Probed(phrase, partner)
 
 
-def _sentence_exchanged(study: Study, phrase: Phrase, setting: Setting) -> Question | None:
-    other = random_sentence(study, phrase, setting)
-    return None if other is None else Question(other.text, study.id)
+def _with_words(change: Callable[[Study, Phrase, Setting], Phrase | None]) -> Ask:
+    """Return a probe that changes the words and keeps the image; it does not apply to a question without words."""
 
+    def ask(study: Study, phrase: Phrase | None, setting: Setting) -> Probed | None:
+        changed = None if phrase is None else change(study, phrase, setting)
+        return None if changed is None else Probed(changed, study.id)
 
-def _synthetic(study: Study, phrase: Phrase, setting: Setting) -> Question | None:
-    said = synthetic_of(phrase)
-    return None if said is None else Question(said.text, study.id)
-
-
-def _synthetic_swapped(study: Study, phrase: Phrase, setting: Setting) -> Question | None:
-    said = swapped_sentence(study, phrase, setting)
-    return None if said is None else Question(said.text, study.id)
+    return ask
 
 
 PROBES: dict[str, Probe] = {}
@@ -61,17 +52,23 @@ def list_probes() -> list[Probe]:
     return list(PROBES.values())
 
 
-register_probe(Probe("none", "the phrase about its own image", _as_it_is))
-register_probe(Probe("swap-sides", "left and right exchanged in the words, where there are any", _sides_swapped))
+register_probe(Probe("none", "the question as it is", _as_it_is))
+register_probe(
+    Probe("swap-sides", "left and right exchanged in the words, where there are any",
+          _with_words(lambda study, phrase, setting: sides_swapped(phrase)))
+)  # fmt: skip
 register_probe(
     Probe("exchange-image", "the image of another patient instead of its own", _image_exchanged, needs_partner=True)
 )
 register_probe(
-    Probe("random-sentence", "a sentence about another patient instead of its own", _sentence_exchanged,
-          needs_partner=True, needs_company=True)
+    Probe("random-sentence", "a sentence about another patient instead of its own", _with_words(random_sentence),
+          needs_partner=True, needs_sentences=True)
 )  # fmt: skip
-register_probe(Probe("synthetic", "the findings and places of the phrase in a sentence made by rules", _synthetic))
 register_probe(
-    Probe("synthetic-swapped", "such a sentence with other findings that are told of the same places",
-          _synthetic_swapped, needs_company=True)
+    Probe("synthetic", "the findings and places of the phrase in a sentence made by rules",
+          _with_words(lambda study, phrase, setting: synthetic_of(phrase)))
+)  # fmt: skip
+register_probe(
+    Probe("synthetic-swapped", "such a sentence with other findings that are reported of the same places",
+          _with_words(swapped_sentence), needs_sentences=True)
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Other sentences for a phrase: about another patient, made by rules, or with other findings of the same places.
+"""Other sentences for a phrase: its sides swapped, another patient's, made by rules, or with other findings.
 
 Each is returned as a `Phrase`, so that what it says (findings, regions) is known along with its words.
 """
@@ -8,15 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rightlung.core import Phrase, Polarity, Study
+from rightlung.lexicon import REGIONS, swap_sides
 from rightlung.probes.exchange import Owner
 from rightlung.probes.probe import Setting
 from rightlung.probes.synthetic import Condition, conditions_of, synthetic_sentence
 
 
+def sides_swapped(phrase: Phrase) -> Phrase | None:
+    """Return a phrase with left and right exchanged in its words and regions, None where no word changes."""
+    text = swap_sides(phrase.text)
+    if text == phrase.text:
+        return None
+    regions = tuple(REGIONS[name].mirror if name in REGIONS else name for name in phrase.regions)
+    return Phrase(text, regions=regions, findings=phrase.findings)
+
+
 def random_sentence(study: Study, phrase: Phrase, setting: Setting) -> Phrase | None:
-    """Return a sentence about another patient (Random Sentences, appendix A.5), None where the company has none."""
+    """Return a sentence about another patient (Random Sentences, appendix A.5), None where the pool has none."""
     dice = setting.dice("random-sentence", study, phrase)
-    return setting.company.draw(Owner(study.id, study.patient), phrase, dice)
+    return setting.sentences.draw(Owner(study.id, study.patient), phrase, dice)
 
 
 def synthetic_of(phrase: Phrase) -> Phrase | None:
@@ -31,7 +41,7 @@ def swapped_sentence(study: Study, phrase: Phrase, setting: Setting) -> Phrase |
     they are, footnote 15: not asking again comes to the same.)
     """
     conditions = conditions_of(phrase)
-    swapped = setting.company.conditions.swapped(conditions, setting.dice("synthetic-swapped", study, phrase))
+    swapped = setting.sentences.conditions.swapped(conditions, setting.dice("synthetic-swapped", study, phrase))
     said, plain = _said(swapped), _said(conditions)
     return None if said is None or plain is None or said.text == plain.text else said
 

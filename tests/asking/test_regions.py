@@ -13,16 +13,15 @@ import PIL.Image
 import pytest
 
 import rightlung
+from rightlung.asking import Answer, Answerer, NoAnswer, ask
 from rightlung.core import Box, Grounding, Heatmap, Image, InputError, Phrase, Study
 from rightlung.models.base import Grounder, RegionGrounder
 from rightlung.models.folder import save_model
 from rightlung.models.uniter import Uniter
 from rightlung.predictions import Key, Prediction, check_predictions, open_predictions
-from rightlung.predictions.answering import Answer, Answerer, NoAnswer
-from rightlung.predictions.asking import predict
+from tests.asking.models import Listed, picture, question
 from tests.cli.conftest import call as call  # the program, run in this process
 from tests.models.uniter.tiny import BERT
-from tests.predictions.grounders import Listed, picture
 
 Call = Callable[..., "subprocess.CompletedProcess[str]"]
 ALL = ("none", "swap-sides", "exchange-image")
@@ -87,7 +86,7 @@ def rows_of(folder: Path) -> dict[Key, Prediction]:
 
 @pytest.mark.parametrize("batch_size", [1, 7, 100])
 def test_the_regions_are_those_of_the_image_that_is_shown(tmp_path: Path, batch_size: int) -> None:
-    summary = predict(Teller(), studies(150), tmp_path / "p", ALL, batch_size=batch_size)
+    summary = ask(Teller(), studies(150), tmp_path / "p", ALL, batch_size=batch_size)
     assert summary.complete
     means = {round(float(np.float32(picture(number).mean())), 7): number for number in range(150)}
     exchanged = 0
@@ -108,7 +107,7 @@ def test_a_partner_from_beyond_the_window_brings_its_own_regions(tmp_path: Path)
     source = studies(128)
     for number, study in enumerate(source.studies):  # one patient has all of the first window
         object.__setattr__(study, "patient", "same" if number < 64 else f"p{number}")
-    predict(Teller(), source, tmp_path / "p", ["exchange-image"], limit=64)
+    ask(Teller(), source, tmp_path / "p", ["exchange-image"], limit=64)
     rows = rows_of(tmp_path / "p")
     assert len(rows) == 64
     for row in rows.values():
@@ -123,7 +122,7 @@ def test_halved_batches_keep_images_and_regions_together() -> None:
     model = Teller(most=3)
     numbers = list(range(1, 11))
     answers = Answerer(model, 8).answers(
-        [picture(number) for number in numbers], ["x"] * 10, [{"lung": place(number)} for number in numbers]
+        [question("x")] * 10, [picture(number) for number in numbers], [{"lung": place(number)} for number in numbers]
     )
     for number, answer in zip(numbers, answers, strict=True):
         assert isinstance(answer, Answer)
@@ -137,7 +136,7 @@ def test_halved_batches_keep_images_and_regions_together() -> None:
 
 def test_a_model_that_needs_no_regions_is_not_told_them() -> None:
     model = Both()
-    (answer,) = Answerer(model).answers([picture(0)], ["x"], [{"lung": place(1)}])
+    (answer,) = Answerer(model).answers([question("x")], [picture(0)], [{"lung": place(1)}])
     assert not isinstance(answer, NoAnswer)
     assert answer.grounding is not None
     assert answer.grounding.heatmap == Heatmap([[1.0]])
@@ -146,9 +145,9 @@ def test_a_model_that_needs_no_regions_is_not_told_them() -> None:
 
 def test_regions_that_are_missing_or_too_few_are_refused() -> None:
     with pytest.raises(InputError, match="Teller must be told the boxes of each image's regions"):
-        Answerer(Teller()).answers([picture(0)], ["x"])
-    with pytest.raises(InputError, match="the regions of 1 images do not go with 2 texts"):
-        Answerer(Teller()).answers([picture(0), picture(1)], ["x", "y"], [{}])
+        Answerer(Teller()).answers([question("x")], [picture(0)])
+    with pytest.raises(InputError, match="2 questions do not go with 2 images and the regions of 1 images"):
+        Answerer(Teller()).answers([question("x"), question("y")], [picture(0), picture(1)], [{}])
 
 
 @pytest.fixture

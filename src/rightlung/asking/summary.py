@@ -26,7 +26,7 @@ class Failed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a predictions folder holds after `predict`."""
+    """What a predictions folder holds after `ask`."""
 
     folder: Path
     model: str

@@ -1,4 +1,4 @@
-"""Tiny models to ask, and sources to ask about; also by name, ``tests.predictions.grounders:Painter``."""
+"""Tiny models to ask, and sources to ask about; also by name, ``tests.asking.models:Painter``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from rightlung.core import Grounding, Heatmap, Image, Phrase, Study
+from rightlung.asking import Question
+from rightlung.core import Grounding, Heatmap, Image, Phrase, Query, Study
 from rightlung.models.base import Similarities
+from rightlung.predictions import Key
 from rightlung.studies.sources import Source
 
 
@@ -101,3 +103,7 @@ def listed(count: int, load: Callable[[int], Image] | None = None, patients: int
 
 def picture(number: int) -> Image:
     return np.random.default_rng(number).random((6, 8), dtype=np.float32)
+
+
+def question(text: str | None = None, study: str = "s") -> Question:
+    return Question(Key(study, "any"), Query(text))

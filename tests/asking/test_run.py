@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 import torch
 
+from rightlung.asking import GIVE_UP_AFTER, ask
+from rightlung.asking.finished import LIST
 from rightlung.core import Grounding, Heatmap, Image, InputError, Phrase, Study
 from rightlung.explain import BoxRule, boxes_of
 from rightlung.models.base import Similarities
+from rightlung.models.fingerprint import weights_digest
 from rightlung.predictions import Key, Prediction, check_predictions, open_predictions
-from rightlung.predictions.asking import GIVE_UP_AFTER, predict, weights_digest
-from rightlung.predictions.finished import LIST
-from tests.predictions.grounders import Interrupted, Listed, Painter, listed, picture
+from tests.asking.models import Interrupted, Listed, Painter, listed, picture
 
 ALL = ("none", "swap-sides", "exchange-image")
 
@@ -28,7 +29,7 @@ def rows_of(folder: Path) -> dict[Key, Prediction]:
 
 def test_every_phrase_gets_its_map_boxes_and_similarities_under_every_condition_that_applies(tmp_path: Path) -> None:
     source = listed(7)
-    summary = predict(Painter(), source, tmp_path / "p", ALL, model_name="painter")
+    summary = ask(Painter(), source, tmp_path / "p", ALL, model_name="painter")
     rows = rows_of(tmp_path / "p")
     assert summary.rows == summary.written == len(rows)
     assert summary.complete
@@ -53,7 +54,7 @@ def test_every_phrase_gets_its_map_boxes_and_similarities_under_every_condition_
 
 def test_an_exchanged_image_is_another_patients_and_the_words_stay(tmp_path: Path) -> None:
     source = listed(12, patients=4)
-    predict(Painter(), source, tmp_path / "p", ["exchange-image"])
+    ask(Painter(), source, tmp_path / "p", ["exchange-image"])
     maps = {number: Painter.heatmap(picture(number), "x" * 24).values / 24 for number in range(12)}
     shown = []
     for key, row in rows_of(tmp_path / "p").items():
@@ -72,18 +73,18 @@ def test_an_exchanged_image_is_another_patients_and_the_words_stay(tmp_path: Pat
 def test_rows_depend_neither_on_the_batch_size_nor_on_a_limit_lifted_later(
     tmp_path: Path, batch_size: int, limit: int | None
 ) -> None:
-    predict(Painter(), listed(140, patients=20), tmp_path / "whole", ALL)
+    ask(Painter(), listed(140, patients=20), tmp_path / "whole", ALL)
     if limit:
-        summary = predict(Painter(), listed(140, patients=20), tmp_path / "p", ALL, limit=limit)
+        summary = ask(Painter(), listed(140, patients=20), tmp_path / "p", ALL, limit=limit)
         assert summary.studies == limit
         assert {key.study for key in rows_of(tmp_path / "p")} <= {f"s{number}" for number in range(limit)}
-    predict(Painter(), listed(140, patients=20), tmp_path / "p", ALL, batch_size=batch_size)
+    ask(Painter(), listed(140, patients=20), tmp_path / "p", ALL, batch_size=batch_size)
     assert rows_of(tmp_path / "p") == rows_of(tmp_path / "whole")
 
 
 def test_an_image_is_loaded_once_for_all_its_questions_and_handed_over_as_the_same_array(tmp_path: Path) -> None:
     source, model = listed(9), Painter()
-    predict(model, source, tmp_path / "p", ALL, batch_size=100)
+    ask(model, source, tmp_path / "p", ALL, batch_size=100)
     assert sorted(source.loaded) == sorted(set(source.loaded))
     ((images, texts),) = model.calls
     assert len(texts) == 9 + 9 + 6  # none, exchange-image, swap-sides
@@ -94,27 +95,27 @@ def test_an_image_is_loaded_once_for_all_its_questions_and_handed_over_as_the_sa
 
 
 def test_a_second_call_asks_nothing_and_builds_nothing(tmp_path: Path) -> None:
-    first = predict(Painter(), listed(30), tmp_path / "p", ALL)
+    first = ask(Painter(), listed(30), tmp_path / "p", ALL)
     source, model = listed(30), Painter()
-    second = predict(model, source, tmp_path / "p", ALL)
+    second = ask(model, source, tmp_path / "p", ALL)
     assert (model.calls, source.built, source.loaded) == ([], [], [])
     assert (second.rows, second.written, second.studies) == (first.rows, 0, 30)
 
 
 def test_a_further_condition_asks_only_that(tmp_path: Path) -> None:
-    predict(Painter(), listed(30), tmp_path / "p", ["none"])
-    summary = predict(Painter(), listed(30), tmp_path / "p", ["none", "swap-sides"])
+    ask(Painter(), listed(30), tmp_path / "p", ["none"])
+    summary = ask(Painter(), listed(30), tmp_path / "p", ["none", "swap-sides"])
     assert summary.written == summary.conditions["swap-sides"] == 20
-    predict(Painter(), listed(30), tmp_path / "other", ["swap-sides", "none"])
+    ask(Painter(), listed(30), tmp_path / "other", ["swap-sides", "none"])
     assert rows_of(tmp_path / "p") == rows_of(tmp_path / "other")
 
 
 def test_rows_taken_away_are_asked_again_although_their_studies_were_finished(tmp_path: Path) -> None:
-    predict(Painter(), listed(30), tmp_path / "p")
+    ask(Painter(), listed(30), tmp_path / "p")
     whole = rows_of(tmp_path / "p")
     (tmp_path / "p" / "part-00000.parquet").unlink()
     assert (tmp_path / "p" / LIST).exists()
-    predict(Painter(), listed(30), tmp_path / "p")
+    ask(Painter(), listed(30), tmp_path / "p")
     assert rows_of(tmp_path / "p") == whole
 
 
@@ -133,9 +134,9 @@ def test_one_bad_phrase_or_image_costs_its_rows_and_no_other(tmp_path: Path) -> 
             raise OSError("the disk is gone")
         return np.full((2, 2), 9, np.float32) if number == 5 else picture(number)
 
-    summary = predict(Choosy(), listed(12, load), tmp_path / "p", ALL, batch_size=8)
+    summary = ask(Choosy(), listed(12, load), tmp_path / "p", ALL, batch_size=8)
     good = rows_of(tmp_path / "p")
-    predict(Painter(), listed(12), tmp_path / "whole", ALL)
+    ask(Painter(), listed(12), tmp_path / "whole", ALL)
     whole = rows_of(tmp_path / "whole")
     assert set(good) == set(whole)
     failed = {failure.key: failure.reason for failure in summary.failed}
@@ -151,7 +152,7 @@ def test_one_bad_phrase_or_image_costs_its_rows_and_no_other(tmp_path: Path) -> 
             assert "shown instead" in row.error
         else:
             assert row == whole[key]
-    again = predict(Choosy(), listed(12, load), tmp_path / "p", ALL)
+    again = ask(Choosy(), listed(12, load), tmp_path / "p", ALL)
     assert again.failed == summary.failed
 
 
@@ -162,7 +163,7 @@ def test_a_study_that_cannot_be_built_is_named_and_the_rest_is_asked(tmp_path: P
                 raise InputError("line 3: no image")
             return super()._build(position)
 
-    summary = predict(Painter(), Broken(listed(9).studies), tmp_path / "p", ALL)
+    summary = ask(Painter(), Broken(listed(9).studies), tmp_path / "p", ALL)
     assert summary.problems == ("study 's2': line 3: no image",)
     assert not summary.complete
     assert {key.study for key in rows_of(tmp_path / "p")} == {"s1", "s4", "s5", "s7", "s8"}
@@ -174,14 +175,14 @@ def test_a_study_that_cannot_be_built_is_named_and_the_rest_is_asked(tmp_path: P
 )
 def test_any_text_gets_a_row(tmp_path: Path, text: str) -> None:
     source = Listed([Study("a", lambda: picture(0), phrases=(Phrase(text),))])
-    predict(Painter(), source, tmp_path / "p")
+    ask(Painter(), source, tmp_path / "p")
     (row,) = rows_of(tmp_path / "p").values()
     assert (row.asked.phrase, row.error) == (text, None)
 
 
 def test_a_text_that_no_file_can_hold_gets_a_row_that_says_so(tmp_path: Path) -> None:
     source = Listed([Study("a", lambda: picture(0), phrases=(Phrase("half \ud83d"), Phrase("whole")))])
-    summary = predict(Painter(), source, tmp_path / "p")
+    summary = ask(Painter(), source, tmp_path / "p")
     assert [(failure.key.query, "UTF-8" in failure.reason) for failure in summary.failed] == [("phrase:0", True)]
     assert summary.rows == 2
 
@@ -209,17 +210,17 @@ class Hungry(Painter):
 )
 def test_out_of_memory_halves_the_batch_goes_on_and_says_what_fits(tmp_path: Path, error: Exception) -> None:
     model = Hungry(5, error)
-    summary = predict(model, listed(60), tmp_path / "p", batch_size=32)
+    summary = ask(model, listed(60), tmp_path / "p", batch_size=32)
     assert summary.notes == ("out of memory with 32 questions at a time: went on with 4, so a batch size of 4 fits",)
     assert summary.complete
     assert max(len(texts) for _, texts in model.calls) == 4
-    predict(Painter(), listed(60), tmp_path / "whole")
+    ask(Painter(), listed(60), tmp_path / "whole")
     assert rows_of(tmp_path / "p") == rows_of(tmp_path / "whole")
 
 
 def test_if_not_even_one_fits_a_sentence_says_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="out of memory even with one question at a time"):
-        predict(Hungry(0, MemoryError()), listed(60), tmp_path / "p")
+        ask(Hungry(0, MemoryError()), listed(60), tmp_path / "p")
 
 
 def test_one_image_too_large_for_memory_costs_its_own_row_alone(tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_one_image_too_large_for_memory_costs_its_own_row_alone(tmp_path: Path) 
                 raise MemoryError
             return super().ground(images, phrases)
 
-    summary = predict(Small(), listed(60), tmp_path / "p", batch_size=8)
+    summary = ask(Small(), listed(60), tmp_path / "p", batch_size=8)
     assert [failure.key for failure in summary.failed] == [Key("s8", "phrase:1", "none")]
 
 
@@ -239,7 +240,7 @@ def test_a_model_that_never_answers_is_given_up_and_leaves_no_rows(tmp_path: Pat
             raise TypeError("no such thing")
 
     with pytest.raises(InputError, match=rf"none of the first {GIVE_UP_AFTER} questions.*TypeError: no such thing"):
-        predict(Broken(), listed(300), tmp_path / "p")
+        ask(Broken(), listed(300), tmp_path / "p")
     assert not list((tmp_path / "p").glob("*.parquet"))
 
 
@@ -252,17 +253,17 @@ def test_a_matcher_alone_gives_similarities_and_a_grounders_own_boxes_are_kept(t
         def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
             return [Grounding(Heatmap(np.ones((2, 2))), []) for _ in images]
 
-    predict(Comparer(), listed(3), tmp_path / "similar")
+    ask(Comparer(), listed(3), tmp_path / "similar")
     (row, *_) = rows_of(tmp_path / "similar").values()
     assert row.similarity_global == pytest.approx(picture(1).mean() + len("Effusion 1 on the left"))
     assert (row.grounding, row.similarity_local) == (None, None)
-    predict(Boxer(), listed(3), tmp_path / "boxes")
+    ask(Boxer(), listed(3), tmp_path / "boxes")
     assert {row.grounding for row in rows_of(tmp_path / "boxes").values()} == {Grounding(Heatmap(np.ones((2, 2))), [])}
 
 
 def test_the_rule_for_boxes_can_be_chosen(tmp_path: Path) -> None:
     rule = BoxRule(0.0, smallest_area=0.0, size=(4, 4), mode="nearest")
-    predict(Painter(), listed(3), tmp_path / "p", boxes=rule)
+    ask(Painter(), listed(3), tmp_path / "p", boxes=rule)
     for row in rows_of(tmp_path / "p").values():
         assert row.grounding is not None
         assert [scored.box.area for scored in row.grounding.boxes] == [1.0]
@@ -270,22 +271,25 @@ def test_the_rule_for_boxes_can_be_chosen(tmp_path: Path) -> None:
 
 def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="needs images of two patients, but all of list are of one"):
-        predict(Painter(), listed(5, patients=1), tmp_path / "a", ALL)
+        ask(Painter(), listed(5, patients=1), tmp_path / "a", ALL)
     with pytest.raises(InputError, match="did you mean 'swap-sides'"):
-        predict(Painter(), listed(5), tmp_path / "a", ["swap-side"])
+        ask(Painter(), listed(5), tmp_path / "a", ["swap-side"])
     with pytest.raises(InputError, match="at least one name"):
-        predict(Painter(), listed(5), tmp_path / "a", [])
-    with pytest.raises(InputError, match="neither ground phrases nor compare"):
-        predict(object(), listed(5), tmp_path / "a")
+        ask(Painter(), listed(5), tmp_path / "a", [])
+    with pytest.raises(
+        InputError,
+        match="object implements none of the model protocols: ground, similarity, classify, describe, report",
+    ):
+        ask(object(), listed(5), tmp_path / "a")
     with pytest.raises(InputError, match="batch size"):
-        predict(Painter(), listed(5), tmp_path / "a", batch_size=0)
+        ask(Painter(), listed(5), tmp_path / "a", batch_size=0)
     with pytest.raises(InputError, match="limit"):
-        predict(Painter(), listed(5), tmp_path / "a", limit=0)
+        ask(Painter(), listed(5), tmp_path / "a", limit=0)
     with pytest.raises(InputError, match="none of the 1 studies of list has a phrase"):
-        predict(Painter(), listed(1), tmp_path / "a")
-    predict(Painter(), listed(5), tmp_path / "b", seed=1)
+        ask(Painter(), listed(1), tmp_path / "a")
+    ask(Painter(), listed(5), tmp_path / "b", seed=1)
     with pytest.raises(InputError, match=r"another seed \(1, now 2\)"):
-        predict(Painter(), listed(5), tmp_path / "b", seed=2)
+        ask(Painter(), listed(5), tmp_path / "b", seed=2)
 
 
 def test_answers_of_a_retrained_model_are_not_mixed_with_those_of_its_earlier_self(tmp_path: Path) -> None:
@@ -299,15 +303,15 @@ def test_answers_of_a_retrained_model_are_not_mixed_with_those_of_its_earlier_se
 
     assert weights_digest(Net(0)) == weights_digest(Net(0)) != weights_digest(Net(1))
     assert weights_digest(Painter()) is None
-    predict(Net(0), listed(5), tmp_path / "p")
-    predict(Net(0), listed(5), tmp_path / "p")
+    ask(Net(0), listed(5), tmp_path / "p")
+    ask(Net(0), listed(5), tmp_path / "p")
     with pytest.raises(InputError, match="with other weights"):
-        predict(Net(1), listed(5), tmp_path / "p")
+        ask(Net(1), listed(5), tmp_path / "p")
 
 
 def test_progress_grows_to_the_number_of_studies(tmp_path: Path) -> None:
     seen: list[tuple[float, int]] = []
-    predict(Painter(), listed(150), tmp_path / "p", batch_size=8, progress=lambda *at: seen.append(at))
+    ask(Painter(), listed(150), tmp_path / "p", batch_size=8, progress=lambda *at: seen.append(at))
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert len(seen) > 10
     assert seen[-1] == (150, 150)
@@ -315,27 +319,27 @@ def test_progress_grows_to_the_number_of_studies(tmp_path: Path) -> None:
 
 def test_interrupts_keep_what_is_done_and_going_on_ends_where_one_run_would_have(tmp_path: Path) -> None:
     source = partial(listed, 200, patients=50)
-    predict(Painter(), source(), tmp_path / "whole", ALL)
+    ask(Painter(), source(), tmp_path / "whole", ALL)
     whole = rows_of(tmp_path / "whole")
     asked, grown = 0, [0]
     for call in (1, 9, 30, 2):
         model = Interrupted(call)
         with pytest.raises(KeyboardInterrupt):
-            predict(model, source(), tmp_path / "p", ALL, batch_size=4, model_name="Painter")
+            ask(model, source(), tmp_path / "p", ALL, batch_size=4, model_name="Painter")
         kept = rows_of(tmp_path / "p") if call > 1 else {}
         assert kept.items() <= whole.items()
         asked += sum(len(texts) for _, texts in model.calls)
         grown.append(len(kept))
     assert grown == [0, 0, 8 * 4, (8 + 29) * 4, (8 + 29 + 1) * 4]  # all that was answered, and nothing twice
     last = Painter()
-    predict(last, source(), tmp_path / "p", ALL)
+    ask(last, source(), tmp_path / "p", ALL)
     assert rows_of(tmp_path / "p") == whole
     assert asked + sum(len(texts) for _, texts in last.calls) == len(whole)
 
 
 def test_a_phantom_that_is_rendered_on_the_way_is_asked_and_gone_on_with(tmp_path: Path) -> None:
     address = "phantom?count=12&seed=5&size=64"
-    predict(Painter(), address, tmp_path / "p", ALL, limit=5)
-    predict(Painter(), address, tmp_path / "p", ALL)
-    predict(Painter(), address, tmp_path / "whole", ALL)
+    ask(Painter(), address, tmp_path / "p", ALL, limit=5)
+    ask(Painter(), address, tmp_path / "p", ALL)
+    ask(Painter(), address, tmp_path / "whole", ALL)
     assert rows_of(tmp_path / "p") == rows_of(tmp_path / "whole")

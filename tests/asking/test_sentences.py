@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rightlung.asking import ask
 from rightlung.core import InputError, Phrase, Polarity, Study
 from rightlung.predictions import Key, Prediction, open_predictions
-from rightlung.predictions.asking import predict
-from tests.predictions.grounders import Listed, Painter, picture
+from tests.asking.models import Listed, Painter, picture
 
 CONDITIONS = ("none", "random-sentence", "synthetic", "synthetic-swapped")
 PLACES = (("left lung",), ("right lung",), ("left lower lung zone",), ())
@@ -37,16 +37,16 @@ def asked(folder: Path) -> dict[Key, str | None]:
 def test_sentences_depend_neither_on_the_batch_size_nor_on_a_limit_lifted_later(
     tmp_path: Path, batch_size: int, limit: int | None
 ) -> None:
-    predict(Painter(), source(140), tmp_path / "whole", CONDITIONS)
+    ask(Painter(), source(140), tmp_path / "whole", CONDITIONS)
     if limit:
-        predict(Painter(), source(140), tmp_path / "p", CONDITIONS[:2], limit=limit)
-    predict(Painter(), source(140), tmp_path / "p", CONDITIONS, batch_size=batch_size)
+        ask(Painter(), source(140), tmp_path / "p", CONDITIONS[:2], limit=limit)
+    ask(Painter(), source(140), tmp_path / "p", CONDITIONS, batch_size=batch_size)
     assert asked(tmp_path / "p") == asked(tmp_path / "whole")
 
 
 def test_each_asks_what_its_name_says(tmp_path: Path) -> None:
     studies = source(70)
-    predict(Painter(), studies, tmp_path / "p", CONDITIONS)
+    ask(Painter(), studies, tmp_path / "p", CONDITIONS)
     found = asked(tmp_path / "p")
     for study in studies.studies:
         for index, phrase in enumerate(study.phrases):
@@ -69,23 +69,23 @@ def test_a_window_of_one_patient_borrows_sentences_whatever_else_is_asked(tmp_pa
     def most_of_one() -> Listed:
         return source(140, dict.fromkeys(range(70), "p0"))
 
-    predict(Painter(), most_of_one(), tmp_path / "p", CONDITIONS)
+    ask(Painter(), most_of_one(), tmp_path / "p", CONDITIONS)
     found = asked(tmp_path / "p")
     drawn = [text for key, text in found.items() if key.condition == "random-sentence" and int(key.study[1:]) < 70]
     assert drawn
     assert all(int(str(text).split()[1].partition("-")[0]) >= 70 for text in drawn)
-    predict(Painter(), most_of_one(), tmp_path / "alone", ["synthetic-swapped"])
+    ask(Painter(), most_of_one(), tmp_path / "alone", ["synthetic-swapped"])
     alone = asked(tmp_path / "alone")
     assert alone == {key: text for key, text in found.items() if key.condition == "synthetic-swapped"}
 
 
 def test_one_patient_alone_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="random-sentence needs sentences of two patients, but all of list are of one"):
-        predict(Painter(), source(5, dict.fromkeys(range(5), "p")), tmp_path / "p", ["random-sentence"])
+        ask(Painter(), source(5, dict.fromkeys(range(5), "p")), tmp_path / "p", ["random-sentence"])
 
 
 def test_rows_carry_the_words_that_were_asked(tmp_path: Path) -> None:
-    predict(Painter(), source(9), tmp_path / "p", CONDITIONS)
+    ask(Painter(), source(9), tmp_path / "p", CONDITIONS)
     rows: list[Prediction] = list(open_predictions(tmp_path / "p"))
     swapped = next(row for row in rows if row.condition == "synthetic")
     assert str(swapped.asked.phrase).startswith("There is ")

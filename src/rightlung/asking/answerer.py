@@ -1,0 +1,208 @@
+"""Ask a model questions of any kind: in batches that fit into memory, and with one bad question costing one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from rightlung.asking.protocols import Fields, Regions, Shown, calls_of
+from rightlung.asking.question import QUERIES, Question
+from rightlung.core import Grounding, Image, InputError, Sentence
+from rightlung.core.checks import check_text
+from rightlung.explain.boxes import BoxRule
+from rightlung.lexicon import label_set
+from rightlung.models.base import BlindGrounder, Embedder, Grounder, RegionGrounder
+
+TOO_LARGE_IN_A_ROW = 3
+"""Single questions that may run out of memory before anything was answered; then the model is too large."""
+
+_LONGEST_REASON = 500
+_METHODS = "ground, similarity, classify, describe, report, ground_regions, ground_blind, encode_image and encode_text"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a model answered to one question; the fields are those of a `Prediction`."""
+
+    grounding: Grounding | None = None
+    similarity_global: float | None = None
+    similarity_local: float | None = None
+    sentences: tuple[Sentence, ...] | None = None
+    finding_scores: Mapping[str, float] | None = None
+    report: str | None = None
+    image_embedding: NDArray[np.float32] | None = None
+    text_embedding: NDArray[np.float32] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """Why there is no answer."""
+
+    reason: str
+
+
+class Answerer:
+    """Asks a model, ``batch_size`` questions at a time, through every protocol that applies to a question.
+
+    Maps get boxes by the rule ``boxes`` where the model gives none itself. A `FindingClassifier` is asked for
+    ``findings``; by default those that it lists (``model.findings``), else CheXpert's without "No Finding". With
+    ``embeddings`` an `Embedder` gives the embedding of a whole image or of a phrase's text.
+
+    Questions of a batch that must get the same answer are asked once. If memory runs out, the batch size is halved and
+    stays so; `note` says it. Any other error is tracked down to the question that causes it.
+    """
+
+    def __init__(
+        self,
+        model: object,
+        batch_size: int = 32,
+        boxes: BoxRule | None = None,
+        findings: Sequence[str] | None = None,
+        embeddings: bool = False,
+    ) -> None:
+        if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+            raise InputError(f"the batch size must be a whole number of at least 1; got {batch_size!r}")
+        self.model: Any = model
+        self.batch_size = self._asked_for = batch_size
+        self.findings = _findings(model, findings)
+        self._calls = calls_of(model, boxes or BoxRule(), self.findings, embeddings)
+        self._blind = isinstance(model, BlindGrounder) and not isinstance(model, Grounder | RegionGrounder)
+        self._fitting = self._too_large = 0
+        if not self._calls:
+            name = type(model).__name__
+            if isinstance(model, Embedder):
+                raise InputError(f"{name} gives embeddings only, and they were not asked for")
+            raise InputError(f"{name} implements none of the model protocols: {_METHODS}")
+
+    @property
+    def queries(self) -> tuple[str, ...]:
+        """What the model can be asked about every study: names of `QUERIES`."""
+        answered = {kind for _, kinds in self._calls for kind in kinds}
+        return tuple(name for name, kind in QUERIES.items() if kind in answered)
+
+    def chosen(self, queries: Sequence[str] | None) -> Sequence[str]:
+        """Return what to ask about every study: what is given, if the model can answer it, else all that it can."""
+        for name in queries or ():
+            if name in QUERIES and name not in self.queries:
+                known = ", ".join(self.queries)
+                raise InputError(f"{type(self.model).__name__} cannot answer {name}; it answers {known}")
+        return self.queries if queries is None else queries
+
+    @property
+    def needs_images(self) -> bool:
+        """Whether the model must be shown images; one that only grounds words without an image need not."""
+        return not (self._blind and len(self._calls) == 1)
+
+    @property
+    def note(self) -> str | None:
+        """What a person should know about the memory, if anything."""
+        if self.batch_size == self._asked_for:
+            return None
+        return (
+            f"out of memory with {self._asked_for} questions at a time: went on with {self.batch_size}, "
+            f"so a batch size of {self.batch_size} fits"
+        )
+
+    def answers(
+        self,
+        questions: Sequence[Question],
+        images: Sequence[Image | None],
+        regions: Sequence[Regions] | None = None,
+    ) -> list[Answer | NoAnswer]:
+        """Ask one by one; an image that is asked about more than once should be the same object each time.
+
+        ``regions`` are those of the images shown, for a `RegionGrounder`; no other model sees them.
+        """
+        if regions is None and isinstance(self.model, RegionGrounder) and not isinstance(self.model, Grounder):
+            raise InputError(f"{type(self.model).__name__} must be told the boxes of each image's regions")
+        shown: Sequence[Regions] = [{}] * len(questions) if regions is None else regions
+        if not len(images) == len(shown) == len(questions):
+            raise InputError(
+                f"{len(questions)} questions do not go with {len(images)} images and the regions of {len(shown)} images"
+            )
+        asked = [Shown(*one) for one in zip(questions, images, shown, strict=True)]
+        found: list[Answer | NoAnswer] = []
+        while len(found) < len(asked):
+            batch = asked[len(found) : len(found) + self.batch_size]
+            distinct = {self._same(one): one for one in batch}
+            answer_of = dict(zip(distinct, self._tried(list(distinct.values())), strict=True))
+            found += [answer_of[self._same(one)] for one in batch]
+        return found
+
+    def _same(self, one: Shown) -> Hashable:
+        """Return all that an answer depends on; only a blind grounder is told the patient and what the words say."""
+        told = (one.question.phrase, one.question.patient) if self._blind else None
+        return id(one.image), id(one.regions), one.query, told
+
+    def _tried(self, some: Sequence[Shown]) -> list[Answer | NoAnswer]:
+        try:
+            answers = self._asked(some)
+        except Exception as error:
+            # Only words are kept: the error itself holds on to the tensors of the call that failed.
+            no_memory, reason = _is_out_of_memory(error), _reason(error)
+        else:
+            self._fitting, self._too_large = max(self._fitting, len(some)), 0
+            return [*answers]
+        if no_memory and torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        if len(some) == 1:
+            if no_memory:
+                self._alone_too_large(reason)
+            return [NoAnswer(reason)]
+        half = len(some) // 2
+        if no_memory:
+            self.batch_size = min(self.batch_size, half)
+        return [*self._tried(some[:half]), *self._tried(some[half:])]
+
+    def _alone_too_large(self, reason: str) -> None:
+        """Give up where nothing fits; where others did, it is this one image, and the next need not suffer for it."""
+        if self._fitting:
+            self.batch_size = min(self._asked_for, self._fitting)
+            return
+        self._too_large += 1
+        if self._too_large >= TOO_LARGE_IN_A_ROW:
+            raise InputError(
+                f"out of memory even with one question at a time ({reason}): the model needs a device with more memory"
+            )
+
+    def _asked(self, some: Sequence[Shown]) -> list[Answer]:
+        found: list[Fields] = [{} for _ in some]
+        for call, kinds in self._calls:
+            places = [place for place, one in enumerate(some) if one.query.kind in kinds]
+            for place, fields in zip(places, call([some[place] for place in places]) if places else (), strict=True):
+                found[place] |= fields
+        for one, fields in zip(some, found, strict=True):
+            if not fields:
+                raise InputError(f"{type(self.model).__name__} cannot answer a query of kind {one.query.kind!r}")
+        return [Answer(**fields) for fields in found]
+
+
+def _findings(model: object, findings: Sequence[str] | None) -> tuple[str, ...]:
+    if findings is None:
+        own = getattr(model, "findings", None)
+        chexpert = label_set("chexpert-14")
+        known = [finding for label, finding in chexpert.findings.items() if label != chexpert.no_finding]
+        findings = own if isinstance(own, Sequence) and own else known
+    if isinstance(findings, str) or not findings or len(set(findings)) != len(findings):
+        raise InputError(f"findings must be a list of different names; got {findings!r}")
+    return tuple(check_text(name, "a finding's name") for name in findings)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    # The CPU's allocator raises a plain RuntimeError, and other libraries' kernels do, too.
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    kind = "" if isinstance(error, InputError) else type(error).__name__
+    reason = ": ".join(part for part in (kind, text) if part) or "no reason given"
+    return reason if len(reason) <= _LONGEST_REASON else f"{reason[: _LONGEST_REASON - 1]}…"

@@ -1,0 +1,176 @@
+"""The model protocols, called for many questions at once: each function returns fields of the answers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rightlung.asking.question import Question
+from rightlung.core import Box, Grounding, InputError, Phrase, Query, Report, Sentence
+from rightlung.core.checks import check_text
+from rightlung.core.study import QueryKind
+from rightlung.explain.boxes import BoxRule, boxes_of
+from rightlung.models.base import (
+    BlindGrounder,
+    Describer,
+    Embedder,
+    FindingClassifier,
+    Grounder,
+    Matcher,
+    RegionGrounder,
+    Reporter,
+)
+
+Regions = Mapping[str, Box]
+"""An image's regions by name."""
+
+
+class Shown(NamedTuple):
+    """A question with the image that the model is shown (None for a model that needs none) and its regions."""
+
+    question: Question
+    image: Any
+    regions: Regions
+
+    @property
+    def query(self) -> Query:
+        """What is asked."""
+        return self.question.query
+
+    @property
+    def text(self) -> str:
+        """The words asked."""
+        return self.query.phrase or ""
+
+
+Fields = dict[str, Any]
+"""Fields of one answer by name."""
+
+Call = Callable[[Sequence[Shown]], list[Fields]]
+
+
+def calls_of(
+    model: Any, boxes: BoxRule, findings: Sequence[str], embeddings: bool
+) -> list[tuple[Call, set[QueryKind]]]:
+    """Return everything a model can be asked, each with the kinds of query that it answers."""
+    calls: list[tuple[Call, set[QueryKind]]] = []
+    if isinstance(model, Grounder | RegionGrounder | BlindGrounder):
+        calls.append((partial(_ground, model, boxes), {"phrase"}))
+    if isinstance(model, Matcher):
+        calls.append((partial(_compare, model), {"phrase"}))
+    elif isinstance(model, RegionGrounder):
+        calls.append((partial(_compare_regions, model), {"phrase"}))
+    if isinstance(model, FindingClassifier):
+        kinds: set[QueryKind] = {"image", "box"} if _takes_boxes(model) else {"image"}
+        calls += [(partial(_classify, model, findings), {kind}) for kind in sorted(kinds)]
+    if isinstance(model, Describer):
+        calls.append((partial(_describe, model), {"phrase", "box", "phrase+box"}))
+    if isinstance(model, Reporter):
+        calls.append((partial(_report, model), {"image"}))
+    if isinstance(model, Embedder) and embeddings:
+        calls.append((partial(_embed, model), {"image", "phrase"}))
+    return calls
+
+
+def _ground(model: Any, rule: BoxRule, some: Sequence[Shown]) -> list[Fields]:
+    # A model under test is told the words alone: what the source knows about them would be half the answer.
+    images, texts = [one.image for one in some], [one.text for one in some]
+    if isinstance(model, Grounder):
+        found = model.ground(images, texts)
+    elif isinstance(model, RegionGrounder):
+        found = model.ground_regions(images, texts, [one.regions for one in some])
+    else:
+        phrases = [one.question.phrase or Phrase(one.text) for one in some]
+        found = model.ground_blind(phrases, [one.question.patient for one in some])
+    return [{"grounding": _with_boxes(one, rule)} for one in _checked(found, some, Grounding, "ground")]
+
+
+def _with_boxes(grounding: Grounding, rule: BoxRule) -> Grounding:
+    if grounding.has_boxes or grounding.heatmap is None:
+        return grounding
+    return Grounding(grounding.heatmap, boxes_of(grounding.heatmap, rule))
+
+
+def _compare(model: Matcher, some: Sequence[Shown]) -> list[Fields]:
+    found: list[Fields] = [{} for _ in some]
+    by_image: dict[int, list[int]] = {}
+    for place, one in enumerate(some):
+        by_image.setdefault(id(one.image), []).append(place)
+    for places in by_image.values():  # every image with its own texts only: an answer must not depend on the batch
+        compared = model.similarity([some[places[0]].image], [some[place].text for place in places])
+        for column, place in enumerate(places):
+            found[place]["similarity_global"] = float(compared.whole[0, column])
+            if compared.local is not None:
+                found[place]["similarity_local"] = float(compared.local[0, column])
+    return found
+
+
+def _compare_regions(model: RegionGrounder, some: Sequence[Shown]) -> list[Fields]:
+    images, texts, regions = ([getattr(one, name) for one in some] for name in ("image", "text", "regions"))
+    similar = model.similarity_regions(images, texts, regions)
+    # An image without regions was not seen, and nothing is said about it.
+    return [{"similarity_global": float(value)} if given else {} for value, given in zip(similar, regions, strict=True)]
+
+
+def _classify(model: FindingClassifier, findings: Sequence[str], some: Sequence[Shown]) -> list[Fields]:
+    """Classify whole images, or one box in each: all questions are of one kind."""
+    boxes = [one.query.box for one in some if one.query.box is not None]
+    images = [one.image for one in some]
+    scores = np.asarray(model.classify(images, findings, boxes=boxes) if boxes else model.classify(images, findings))
+    if scores.shape != (len(some), len(findings)):
+        raise InputError(
+            f"classify gave scores of shape {scores.shape} for {len(some)} questions and {len(findings)} findings"
+        )
+    return [{"finding_scores": dict(zip(findings, row, strict=True))} for row in scores.tolist()]
+
+
+def _describe(model: Describer, some: Sequence[Shown]) -> list[Fields]:
+    texts = model.describe([one.image for one in some], [one.query for one in some])
+    checked = zip(_checked(texts, some, str, "describe"), some, strict=True)
+    return [{"sentences": _sentences(text, one.query)} for text, one in checked]
+
+
+def _sentences(text: str, query: Query) -> tuple[Sentence, ...]:
+    boxes = () if query.box is None else (query.box,)
+    return (Sentence(text, boxes, prompt=query.phrase),) if text.strip() else ()
+
+
+def _report(model: Reporter, some: Sequence[Shown]) -> list[Fields]:
+    found: list[Fields] = []
+    for report in _checked(model.report([one.image for one in some]), some, Report, "report"):
+        text = report.text.strip() or " ".join(sentence.text for sentence in report.sentences)
+        found.append({"report": check_text(text, "a report")})
+        if report.sentences:
+            found[-1]["sentences"] = report.sentences
+    return found
+
+
+def _embed(model: Embedder, some: Sequence[Shown]) -> list[Fields]:
+    """Encode the words of a phrase, and the image of a question without words."""
+    texts, images = [one.text for one in some if one.text], [one.image for one in some if not one.text]
+    of_texts = iter(_checked(model.encode_text(texts), texts, np.ndarray, "encode_text") if texts else ())
+    of_images = iter(_checked(model.encode_image(images), images, np.ndarray, "encode_image") if images else ())
+    return [{"text_embedding": next(of_texts)} if one.text else {"image_embedding": next(of_images)} for one in some]
+
+
+def _checked(found: Any, asked: Sequence[Any], kind: type, method: str) -> list[Any]:
+    """Return a model's answers if there is one of the right type for each question."""
+    values = list(found)
+    if len(values) != len(asked):
+        raise InputError(f"{method} gave {len(values)} answers for {len(asked)} questions")
+    for value in values:
+        if not isinstance(value, kind):
+            raise InputError(f"{method} must return {kind.__name__} values; got {type(value).__name__}")
+    return values
+
+
+def _takes_boxes(model: FindingClassifier) -> bool:
+    """Whether a model classifies boxes, too: the parameter is optional."""
+    try:
+        return "boxes" in inspect.signature(model.classify).parameters
+    except (TypeError, ValueError):  # a function without a signature
+        return False

@@ -1,0 +1,275 @@
+"""Ask a model about a source under every condition, and write or stream what it answers.
+
+The questions of a window of the source are sorted by the image they are about, so that each image is loaded once, and a
+model that is handed the same array again can encode it once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rightlung import __version__
+from rightlung.asking.answerer import Answerer, NoAnswer
+from rightlung.asking.finished import FinishedStudies
+from rightlung.asking.protocols import Shown
+from rightlung.asking.question import Question
+from rightlung.asking.summary import Summary, summarise
+from rightlung.asking.walk import Walk
+from rightlung.core import Image, InputError, Query
+from rightlung.core.study import Study, check_image
+from rightlung.explain.boxes import BoxRule
+from rightlung.models.base import FindingClassifier
+from rightlung.models.fingerprint import weights_digest
+from rightlung.predictions import Batch, DoneKeys, Key, Prediction, PredictionWriter, open_predictions
+from rightlung.predictions.prediction import ANSWERS
+from rightlung.studies import Source
+
+Progress = Callable[[float, int], None]
+"""Called with the studies that are done (the one under way by its share) and how many there are."""
+
+GIVE_UP_AFTER = 20
+"""Questions that may go unanswered, before any was answered, until the model is taken to be broken."""
+
+_ROWS_AT_ONCE, _CELLS_AT_ONCE, _SECONDS_PER_FLUSH = 1000, 1 << 22, 60.0
+_MUST_AGREE = {
+    "seed": "another seed",
+    "weights": "a model of the same name but with other weights",
+    "findings": "other findings",
+    "embeddings": "another choice of embeddings",
+}
+"""What two runs that write into one folder must have in common, and what to call it where they differ."""
+
+
+def ask(
+    model: object,
+    source: Source | str,
+    out: str | Path,
+    conditions: Sequence[str] = ("none",),
+    *,
+    queries: Sequence[str] | None = None,
+    findings: Sequence[str] | None = None,
+    embeddings: bool = False,
+    batch_size: int = 32,
+    model_name: str | None = None,
+    seed: int = 0,
+    limit: int | None = None,
+    boxes: BoxRule | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Summary:
+    """Ask ``model`` about the first ``limit`` studies of ``source`` and write a predictions folder, or go on with one.
+
+    ``conditions`` are names of probes. ``queries`` says what to ask about every study: ``phrases``, ``image``,
+    ``regions``; by default all that the model can answer. `Answerer` says what is asked with ``findings``,
+    ``embeddings`` and ``boxes``.
+
+    What is done is kept, whatever ends the call, and the next call goes on; rows are the same however often that
+    happens and whatever the batch size. A question without an answer becomes a row with the reason, and a study that
+    cannot be read is named in ``problems``.
+    """
+    answerer = Answerer(model, batch_size, boxes, findings, embeddings)
+    walk = Walk.of(source, conditions, answerer.chosen(queries), seed, limit)
+    run = _Run(answerer, walk, progress)
+    name = model_name or str(getattr(model, "name", None) or type(model).__name__)
+    notes: dict[str, Any] = {"made_by": f"rightlung {__version__}", "seed": seed, "weights": weights_digest(model)}
+    notes["embeddings"] = embeddings
+    if isinstance(model, FindingClassifier) and {"image", "regions"} & {*walk.queries}:
+        notes["findings"] = list(answerer.findings)
+    with PredictionWriter(out, source=walk.source.address, model=name, run=notes) as writer:
+        _check_earlier_runs(writer, notes)
+        written = _write(run, writer)
+    return summarise(
+        writer.folder,
+        model=name,
+        source=walk.source.address,
+        studies=walk.total,
+        written=written,
+        problems=[*map(str, walk.source.problems), *walk.problems.values()],
+        notes=[] if answerer.note is None else [answerer.note],
+    )
+
+
+def answers(
+    model: object,
+    source: Source | str,
+    conditions: Sequence[str] = ("none",),
+    *,
+    queries: Sequence[str] | None = None,
+    findings: Sequence[str] | None = None,
+    embeddings: bool = False,
+    batch_size: int = 32,
+    seed: int = 0,
+    limit: int | None = None,
+    boxes: BoxRule | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Iterator[Batch]:
+    """Yield the rows that `ask` would write, without a file. A study that cannot be read is left out."""
+    answerer = Answerer(model, batch_size, boxes, findings, embeddings)
+    walk = Walk.of(source, conditions, answerer.chosen(queries), seed, limit)
+    some: list[Prediction] = []
+    cells = 0
+    for row in (row for _, rows in _Run(answerer, walk, progress).windows(DoneKeys()) for row in rows):
+        some.append(row)
+        heatmap = None if row.grounding is None else row.grounding.heatmap
+        cells += 0 if heatmap is None else heatmap.values.size
+        if len(some) >= _ROWS_AT_ONCE or cells >= _CELLS_AT_ONCE:
+            yield Batch.of(some)
+            some, cells = [], 0
+    if some:
+        yield Batch.of(some)
+
+
+def _write(run: _Run, writer: PredictionWriter) -> int:
+    """Write what the folder does not hold yet and return how many rows that are."""
+    walk, ids = run.walk, run.walk.source.ids
+    pairs = [f"{query} {probe.name}" for query in walk.queries for probe in walk.probes]
+    finished = FinishedStudies(writer.folder, pairs, len(writer.done))
+    waiting: list[str] = []
+    written = flushed = 0
+    since = time.monotonic()
+    for todo, rows in run.windows(writer, finished):
+        for row in rows:
+            writer.write(row)
+            written += 1
+        waiting += [ids[position] for position in todo if ids[position] not in walk.problems]
+        is_time = written - flushed >= _ROWS_AT_ONCE or time.monotonic() - since >= _SECONDS_PER_FLUSH
+        if is_time and not run.held:
+            writer.flush()
+            finished.add(waiting, len(writer.done) + written)
+            waiting, flushed, since = [], written, time.monotonic()
+    writer.flush()
+    finished.add(waiting, len(writer.done) + written)
+    if not written and not writer.done and not walk.problems:
+        what = " or ".join(name.removesuffix("s") for name in walk.queries)
+        raise InputError(f"none of the {walk.total:,} studies of {walk.source.address} has a {what} to ask about")
+    return written
+
+
+@dataclass(slots=True)
+class _Run:
+    answerer: Answerer
+    walk: Walk
+    progress: Progress
+    held: list[Prediction] = field(default_factory=list)
+    """Rows without an answer, kept back until something was answered: a broken model must not fill a file."""
+    answered: bool = False
+
+    def windows(
+        self, done: Container[Key] = (), finished: Container[str] = ()
+    ) -> Iterator[tuple[list[int], Iterator[Prediction]]]:
+        """Yield positions of studies that are not finished, a window at a time, each with the rows about them."""
+        walk = self.walk
+        for stretch, wanted in walk.windows():
+            todo = [position for position in wanted if walk.source.ids[position] not in finished]
+            yield todo, self._rows(stretch, todo, done)
+            self.progress(wanted.stop, walk.total)
+        yield [], self._release()
+
+    def _rows(self, stretch: range, todo: Sequence[int], done: Container[Key]) -> Iterator[Prediction]:
+        if not todo:
+            return
+        built = self.walk.studies(stretch, todo)
+        at_hand = {study.id: study for study in built.values()}
+        by_image: dict[str, list[Question]] = {study: [] for study in at_hand}
+        for question in self.walk.questions(built, stretch, todo, done):
+            by_image.setdefault(question.image_of or question.key.study, []).append(question)
+        count, asked = sum(map(len, by_image.values())), 0
+        batch: list[Shown] = []
+        for image_of, group in by_image.items():
+            for shown in self._with_images(at_hand.get(image_of), image_of, group):
+                if isinstance(shown, Prediction):
+                    yield shown
+                    continue
+                batch.append(shown)
+                if len(batch) >= self.answerer.batch_size:
+                    yield from self._ask(batch)
+                    asked += len(batch)
+                    batch = []
+                    share = asked / count * min(len(stretch), self.walk.total - stretch.start)
+                    self.progress(stretch.start + share, self.walk.total)
+        yield from self._ask(batch)
+
+    def _with_images(self, study: Study | None, image_of: str, group: list[Question]) -> Iterator[Shown | Prediction]:
+        """Yield questions with their image and its regions, or the row of a question whose image cannot be had.
+
+        The image is the same array each time, and no longer kept than needed.
+        """
+        if not self.answerer.needs_images:
+            yield from (Shown(question, None, {}) for question in group)
+            return
+        image: Image | InputError | None = None
+        for question in group:
+            try:
+                if image is None:
+                    study = study or self.walk.source.study(image_of)
+                    image = _loaded(study.load, f"study {image_of!r}")
+                shown = image
+                if question.alter is not None:
+                    shown = _loaded(partial(question.alter, image), f"study {image_of!r}, changed")
+                yield Shown(question, shown, study.regions)
+            except InputError as error:
+                yield _without_image(question, image_of, error)
+
+    def _ask(self, batch: Sequence[Shown]) -> Iterator[Prediction]:
+        found = self.answerer.answers(*map(list, zip(*batch, strict=True))) if batch else []
+        for (question, _, _), answer in zip(batch, found, strict=True):
+            try:
+                if isinstance(answer, NoAnswer):
+                    raise InputError(answer.reason)
+                row = Prediction(*question.key, question.query, **{name: getattr(answer, name) for name in ANSWERS})
+            except InputError as error:  # also a similarity that is no number, a text that no file can hold
+                yield from self._hold(_failed(question, str(error)))
+            else:
+                yield from self._release()
+                yield row
+
+    def _hold(self, row: Prediction) -> Iterator[Prediction]:
+        if self.answered:
+            yield row
+            return
+        self.held.append(row)
+        if len(self.held) >= GIVE_UP_AFTER:
+            raise InputError(
+                f"the model answered none of the first {len(self.held)} questions; the first failed with: "
+                f"{self.held[0].error}"
+            )
+
+    def _release(self) -> Iterator[Prediction]:
+        self.answered = True
+        held, self.held = self.held, []
+        yield from held
+
+
+def _loaded(load: Callable[[], Image], what: str) -> Image:
+    """Load an image, whatever goes wrong. Not by `Study.image`, which keeps it: a window of them may be gigabytes."""
+    try:
+        return check_image(load(), what)
+    except InputError:
+        raise
+    except Exception as error:  # a loader may be anybody's
+        raise InputError(f"{what}: {type(error).__name__}: {error}") from None
+
+
+def _without_image(question: Question, image_of: str, error: InputError) -> Prediction:
+    lent = "" if image_of == question.key.study else f"the image of study {image_of!r}, shown instead: "
+    return _failed(question, f"{lent}{error}")
+
+
+def _failed(question: Question, reason: str) -> Prediction:
+    text = question.query.phrase
+    phrase = None if text is None else text.encode("utf-8", "backslashreplace").decode()
+    return Prediction.failed(*question.key, Query(phrase, question.query.box), reason)
+
+
+def _check_earlier_runs(writer: PredictionWriter, notes: Mapping[str, Any]) -> None:
+    for earlier in open_predictions(writer.folder).runs if writer.done else ():
+        for name, what in _MUST_AGREE.items():
+            if name in earlier and name in notes and earlier[name] != notes[name]:
+                raise InputError(
+                    f"{writer.folder}: holds predictions of {what} ({earlier[name]}, now {notes[name]}); "
+                    "choose another folder"
+                )
