@@ -12,9 +12,9 @@ import typer
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say, say_table
-from rightlung.cli.progress import shown_progress
 from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
+from rightlung.core.progress import ProgressBars
 
 if TYPE_CHECKING:
     from rightlung.reproduce.plan import Plan
@@ -37,10 +37,10 @@ def run(plan: Plan, at_once: int, page: bool, judgements: Path | None, key: Path
     from rightlung.reproduce.experiment import reproduce
 
     command = shlex.join(["rightlung", *sys.argv[1:]])
-    with shown_progress() as shown:
+    with ProgressBars(say) as shown:
         done = reproduce(
             plan, at_once=at_once, page=page, judgements=judgements, key=key, commands=(command,),
-            progress=shown.progress, say=shown.say,
+            progress=shown, say=shown.say,
         )  # fmt: skip
     if json:
         files = [str(path) for path in done.files]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rightlung.measuring.prepared import Prepared
 from rightlung.models.blind.prior import LocationPrior, PriorRow
+from rightlung.reproduce.prepared import Prepared
 
 PRIORS = {"prior": ("Location prior", "exact"), "prior-regions": ("Location prior, of region boxes", "regions")}
 
@@ -16,7 +16,7 @@ def fit_priors(prepared: Prepared) -> Iterator[tuple[str, tuple[str, str, Locati
         prior = LocationPrior(source=prepared.source.address)
         for phrase in prepared.targets.phrases.values():
             if (target := phrase.masks.get(rule)) is not None:
-                pixels = prepared.targets.read(target.place)
+                pixels = prepared.targets.store.read([target.place])[0]
                 prior.add(PriorRow(phrase.patient, phrase.text, phrase.findings, pixels, target.side))
         if len(prior):
             yield slug, (name, "finding, side and zone of the words; never sees an image", prior)

@@ -15,8 +15,10 @@ from typing import Any, Literal
 from rightlung.pages.numbers import number
 from rightlung.results.estimate import Comparison, Estimate
 from rightlung.results.estimator import Estimator
-from rightlung.results.measured import Floats, Measured, MeasuredModel
-from rightlung.results.perturbation import Change, Perturbation
+from rightlung.results.estimator import Floats
+from rightlung.results.measured import Measured
+from rightlung.results.model import MeasuredModel
+from rightlung.results.perturbation import Perturbation
 
 Verdict = Literal["holds", "does not hold", "no difference shown", "cannot be told", "seed-dependent"]
 HOLDS: Verdict = "holds"
@@ -162,7 +164,7 @@ class ClaimView:
         target: str,
         subset: str | None = None,
         measure: str = "auroc",
-        how: Change = "changed",
+        how: Literal["changed", "all"] = "changed",
     ) -> Floats:
         """Return what a perturbation changes, on its own subset unless another is given."""
         found = next(one for one in self.perturbations if one.name == perturbation)

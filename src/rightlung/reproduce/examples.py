@@ -16,13 +16,14 @@ import pyarrow.parquet as pq
 
 from rightlung.core import Box, Mask
 from rightlung.lexicon import swap_sides
-from rightlung.measuring.prepared import Prepared
 from rightlung.measuring.targets import PhraseTargets
 from rightlung.pages.content import Case, Gallery
 from rightlung.pages.overlays import Tile, draw, make_sheet
 from rightlung.predictions import Prediction, open_predictions
 from rightlung.probes.targets import boxes_named
-from rightlung.results.measured import Measured, MeasuredModel
+from rightlung.reproduce.prepared import Prepared
+from rightlung.results.measured import Measured
+from rightlung.results.model import MeasuredModel
 
 COUNT = 3
 SHOWN = ("none", "swap-sides")
@@ -75,7 +76,7 @@ class Examples:
     def read(cls, folder: Path, prepared: Prepared, measured: Measured) -> Examples:
         """Read the kept answers of an experiment: of each variant's first seed, without ablations."""
         models = [one for one in measured.models if one.seed in (None, 1) and not one.ablation]
-        files = {one.slug: folder / "measures" / one.folder / FILE for one in models}
+        files = {one.slug: Path(one.origin).with_name(FILE) for one in models}
         answers = {
             slug: {tuple(one.key): one for one in open_predictions(path)}
             for slug, path in files.items()
@@ -99,14 +100,14 @@ class Examples:
     def mask(self, phrase: PhraseTargets, rule: str) -> Mask | None:
         """Return a target of a phrase, ``None`` where it has none of this kind."""
         target = phrase.masks.get(rule)
-        return None if target is None else Mask(self.prepared.targets.read(target.place))
+        return None if target is None else Mask(self.prepared.targets.store.read([target.place])[0])
 
     def tile(self, model: MeasuredModel, phrase: PhraseTargets, condition: str) -> Tile:
         """Return a model's map over the image, with the boxes and the outline of what was to be found."""
         answer = self.answers[model.slug].get((phrase.study, phrase.query, condition))
         heatmap = None if answer is None or answer.grounding is None else answer.grounding.heatmap
         name = model.name if len(model.name) <= _LONGEST_NAME else f"…{model.name[1 - _LONGEST_NAME :]}"
-        caption = model.marked(name)
+        caption = name if model.comparable else f"{name} *"
         if heatmap is None:
             caption += ", no map"
         elif any(one.grounding and 0 < one.grounding.abstention < 1 for one in self.answers[model.slug].values()):

@@ -31,7 +31,6 @@ from rightlung.core import InputError, OutputError
 from rightlung.core.files import read_json, write_json
 from rightlung.core.progress import Progress, no_progress
 from rightlung.measuring import measure, write_instances
-from rightlung.measuring.prepared import Prepared, open_prepared, prepare
 from rightlung.models.base import BlindGrounder, Grounder, RegionGrounder
 from rightlung.models.fingerprint import weights_digest
 from rightlung.models.registry import load
@@ -48,6 +47,7 @@ from rightlung.reproduce.plan import (
     recipe_digest,
     recipe_of,
 )
+from rightlung.reproduce.prepared import Prepared
 from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Task, in_processes, interrupt
 from rightlung.reproduce.variants import Job, with_starts
 from rightlung.scoring.threads import usable_cores
@@ -56,8 +56,7 @@ from rightlung.training.pools import Advance
 from rightlung.training.preparing import open_studies
 from rightlung.training.recipe import Data, DataEntry, Recipe
 from rightlung.training.trouble import release
-from rightlung.training.watching import Progress as TrainingProgress
-from rightlung.training.watching import Row, read_log
+from rightlung.training.watching import Row, TrainingProgress, read_log
 
 MOST_WORKERS = 16
 """Processes that fill a pool, at most."""
@@ -101,10 +100,7 @@ def reproduce(
     for change in ignored_by_few_shots(plan.changes, wanted):
         say(f"note: the few-shot variants do not follow --set {change}; name one to change it: VARIANT:{change}")
 
-    prepared = prepare(
-        plan.measured_on, plan.out / "studies", _protocol(plan), limit=plan.limit,
-        progress=lambda done, total: progress("preparing studies", done, total),
-    )  # fmt: skip
+    prepared = Prepared.make(plan.measured_on, plan.out, plan.protocol, plan.limit, progress)
     typed = _keep_commands(plan.out, commands)
     _measure_baselines(plan, prepared, progress, say)
     missing = _measure_own(plan, prepared, own, progress, say)
@@ -122,18 +118,15 @@ def reproduce(
 
 def write_results(plan: Plan, judgements: Path | None, key: Path | None, commands: Sequence[str]) -> list[Path]:
     """Write the page, the Markdown and the JSON of what was measured so far."""
-    from rightlung.pages import write_page
+    from rightlung.pages.write import write_page
 
-    found = Measurements.read(plan.out, plan.paper, commands=commands, judgements=judgements, key=key)
+    prepared = Prepared.open(plan.out, plan.protocol)
+    found = Measurements.read(plan.out, plan.paper, prepared, commands=commands, judgements=judgements, key=key)
+    page = plan.paper.page(found)
     return write_page(
-        plan.paper.page(found), plan.out, html="page.html", markdown="results.md", json="results.json",
-        data=found.as_json(),
+        page, plan.out, html="page.html", markdown="results.md", json_name="results.json",
+        data=page.as_json() | found.as_json(),
     )  # fmt: skip
-
-
-def _protocol(plan: Plan) -> Any:
-    pixels = plan.pixels or (64 if plan.quick else None)
-    return plan.paper.protocol if pixels is None else replace(plan.paper.protocol, pixels=pixels)
 
 
 # ------------------------------------------------------------------ one model
@@ -163,16 +156,16 @@ def measure_model(
         batches, failed = open_predictions(out).batches(), len(summary.failed)
     table = measure(batches, prepared.targets, prepared.protocol, device=plan.device)
     (folder / "about.json").unlink(missing_ok=True)  # what is being replaced must not be taken for complete
-    write_instances(folder / "instances.parquet", table, protocol=prepared.protocol_hash, model=slug)
+    write_instances(folder / "instances.parquet", table, prepared.protocol, slug)
     measured = {"instances": len(prepared.targets.phrases), "rows": table.num_rows, "errors": failed}
-    whole = {"weights": weights_digest(model), **about, "protocol": prepared.protocol_hash, "measured": measured}
+    whole = {"weights": weights_digest(model), **about, "protocol": prepared.protocol.hash, "measured": measured}
     write_json(folder / "about.json", whole | examples)
 
 
 def is_measured(folder: Path, prepared: Prepared) -> bool:
     """Whether a folder holds the complete measurement of a model on these very studies."""
     mark = folder / "about.json"
-    return mark.exists() and read_json(mark).get("protocol") == prepared.protocol_hash
+    return mark.exists() and read_json(mark).get("protocol") == prepared.protocol.hash
 
 
 def work_off(plan: Plan, job: Job, prepared: Prepared, title: str, progress: Progress, say: Say) -> None:
@@ -443,7 +436,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         plan = Plan.from_json(read_json(Path(plan_file)))
         job = next(job for job in plan.jobs((slug,)) if job.slug == slug)
-        work_off(plan, job, open_prepared(plan.out / "studies"), title, no_progress, say)
+        work_off(plan, job, Prepared.open(plan.out, plan.protocol), title, no_progress, say)
     except InputError as error:
         say(f"error: {error}")
         return REFUSED

@@ -17,9 +17,11 @@ from rightlung.reproduce.claims import JudgedClaim
 from rightlung.reproduce.papers import Paper
 from rightlung.reproduce.published import Published, published_in
 from rightlung.reproduce.tables import TableMaker, stars
+from rightlung.reproduce.prepared import Prepared
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.estimator import Estimator
-from rightlung.results.measured import Measured, MeasuredModel
+from rightlung.results.measured import Measured
+from rightlung.results.model import MeasuredModel
 
 MOST_PROBLEMS = 20
 RESAMPLES = 1000
@@ -38,8 +40,7 @@ class Measurements:
     measured: Measured
     estimator: Estimator
     published: Published
-    studies: Mapping[str, Any]
-    """What was prepared: source, protocol, counts, what was left out."""
+    prepared: Prepared
     run: Mapping[str, Any] = field(default_factory=dict)
     """Whether it was a rehearsal, and why variants are missing."""
     commands: Sequence[str] = ()
@@ -52,6 +53,7 @@ class Measurements:
         cls,
         folder: Path,
         paper: Paper,
+        prepared: Prepared,
         *,
         commands: Sequence[str] = (),
         judgements: Path | None = None,
@@ -70,9 +72,9 @@ class Measurements:
             folder,
             paper,
             measured,
-            Estimator(measured.clusters, settings),
+            measured.estimator(settings),
             published_in(f"rightlung.reproduce.{paper.name.replace('-', '_')}"),
-            read_json(folder / "studies" / "about.json"),
+            prepared,
             read_json(folder / "run.json") if (folder / "run.json").exists() else {},
             commands,
             found,
@@ -90,7 +92,10 @@ class Measurements:
             "version": __version__,
             "paper": self.published.paper,
             "intervals": {**settings.as_options(), "resampled": self.measured.resampled, "method": "BCa"},
-            "studies": dict(self.studies),
+            "source": self.prepared.targets.source,
+            "protocol": self.prepared.protocol.as_json(),
+            "left_out": dict(self.prepared.targets.left_out),
+            "missing": list(self.absent()),
             "commands": list(self.commands),
             "models": [{**model.about, "errors": model.errors} for model in self.measured.models],
             "claims": [one.as_json() for one in self.judged],
@@ -101,7 +106,7 @@ class Measurements:
         """What has to be read first: that models of ``--quick`` have learned nothing."""
         trained = [model for model in self.measured.models if model.training]
         quick = [model for model in trained if (model.training or {}).get("quick") is True]
-        if not (quick or self.run.get("quick") is True or self.studies.get("source") == self.paper.quick_source):
+        if not (quick or self.run.get("quick") is True or self.prepared.targets.source == self.paper.quick_source):
             return ""
         which = "its models" if len(quick) in (0, len(trained)) else ", ".join(model.slug for model in quick)
         return (
@@ -113,18 +118,22 @@ class Measurements:
     @property
     def facts(self) -> dict[str, str]:
         """Where everything comes from, with all counts."""
-        measured, settings = self.measured, self.estimator.settings
-        counts = {str(name): f"{count:,}" for name, count in (self.studies.get("counts") or {}).items()}
+        measured, settings, targets = self.measured, self.estimator.settings, self.prepared.targets
+        subsets = {f"phrases in {name}": measured.subset(name) for name in self.prepared.protocol.subsets}
+        kinds = {f"phrases with the target {name}": measured.has(name) for name in measured.targets}
+        asked = {f"phrases asked under {name}": measured.changed(name) for name in measured.conditions}
         return {
-            "source": str(self.studies.get("source") or "not given"),
-            "protocol": str(self.studies.get("protocol") or "not given"),
-            **counts,
+            "source": targets.source,
+            "protocol": self.prepared.protocol.hash,
+            "studies": f"{len({study for study, _ in measured.keys}):,}",
+            "patients": f"{len(set(measured.patients.tolist())):,}",
+            "phrases": f"{len(measured):,}",
+            **{name: f"{int(flags.sum()):,}" for name, flags in (subsets | kinds | asked).items()},
             "models": f"{len(measured.rows)} variants, {len(measured.models)} with all seeds",
             "seeds of the models": _seeds(measured),
             "intervals": f"{100 * settings.level:g} %, {measured.resampled} resampled {settings.resamples:,} times "
             f"(BCa), seed {settings.seed}; each for its own comparison",
-            **{f"left out: {reason}": f"{count:,}" for reason, count in (self.studies.get("left_out") or {}).items()},
-            **{f"without {name}": f"{count:,} phrases" for name, count in (self.studies.get("without") or {}).items()},
+            **{f"left out: {reason}": f"{count:,}" for reason, count in targets.left_out.items()},
         }
 
     def absent(self) -> Iterator[str]:
@@ -137,12 +146,12 @@ class Measurements:
                 yield f"Not measured: {variant.name}{f' ({reason})' if reason else ''}."
         yield from (f"Not measured: {slug} ({reason})." for slug, reason in reasons.items())
         yield from (f"measures/{name}: not finished, and left out." for name in self.measured.unfinished)
-        problems = [str(problem) for problem in self.studies.get("problems") or ()]
+        problems = self.prepared.targets.problems
         yield from (f"While preparing: {problem}" for problem in problems[:MOST_PROBLEMS])
         if len(problems) > MOST_PROBLEMS:
-            yield f"… and {len(problems) - MOST_PROBLEMS} more problems, in studies/about.json."
+            yield f"… and {len(problems) - MOST_PROBLEMS} more problems, in studies/targets.json."
         for model in self.measured.models:
-            yield from (f"{model.marked(model.slug)}: {said}" for said in self._lacking(model))
+            yield from (f"{model.slug}: {said}" for said in self._lacking(model))
 
     def _lacking(self, model: MeasuredModel) -> Iterator[str]:
         if unread := (model.training or {}).get("left_out"):
@@ -197,7 +206,7 @@ def _seeds(measured: Measured) -> str:
     variants: dict[str, list[str]] = {}
     for row in measured.rows:
         seeds = " ".join(str(model.seed) for model in measured.seeds(row.variant) if model.seed is not None)
-        variants.setdefault(seeds or "none", []).append(row.marked(row.variant))
+        variants.setdefault(seeds or "none", []).append(f"{row.variant}{'' if row.comparable else ' *'}")
     said = "; ".join(f"{seeds}: {', '.join(names)}" for seeds, names in variants.items())
     several = len(measured.models) > len(measured.rows)
     return f"{said}. Variants with several are given by their mean" if several else said

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from rightlung.asking import questions
 from rightlung.core import Grounding, Heatmap, Image, InputError, Mask, Phrase
 from rightlung.lexicon import side_of
-from rightlung.measuring.prepared import Prepared
 from rightlung.models.base import Similarities
 from rightlung.probes.targets import boxes_named
 from rightlung.reproduce.papers import Paper
-from rightlung.results.measured import Floats, Measured
+from rightlung.reproduce.prepared import Prepared
+from rightlung.results.estimator import Floats
+from rightlung.results.measured import Measured
 
 Pixels = NDArray[np.bool_]
 
@@ -77,9 +78,9 @@ class Oracle:
         """Return what words say of a study's image, ``(size, size)``; None where that is nothing."""
         targets = self.prepared.targets
         if (study, text) in self._own:
-            return targets.read(self._own[study, text])
+            return targets.store.read([self._own[study, text]])[0]
         if (study, text) in self._mirrored:
-            return targets.read(self._mirrored[study, text])[:, ::-1]
+            return targets.store.read([self._mirrored[study, text]])[0][:, ::-1]
         if text not in self._regions:
             raise InputError(f"the oracle knows only words that are asked here; got {text!r}")
         boxes = boxes_named(self.prepared.source.study(study).regions, self._regions[text], trimmed=True)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
 from rightlung.core.files import read_json
 from rightlung.core.settings import plain_settings
+from rightlung.measuring import Protocol
 from rightlung.reproduce.papers import Paper, find_paper
 from rightlung.reproduce.variants import Job, jobs, with_starts
 from rightlung.studies.sources import open_source, parse_address
@@ -58,6 +59,12 @@ class Plan:
     def measured_on(self) -> str:
         """The source of the studies that models are measured on."""
         return self.source or (self.paper.quick_source if self.quick else self.paper.source)
+
+    @property
+    def protocol(self) -> Protocol:
+        """How answers are measured; ``--quick`` takes small targets."""
+        pixels = self.pixels or (64 if self.quick else None)
+        return self.paper.protocol if pixels is None else replace(self.paper.protocol, pixels=pixels)
 
     @property
     def device(self) -> str:

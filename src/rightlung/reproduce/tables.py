@@ -19,7 +19,9 @@ from rightlung.pages.numbers import estimate_cell, number
 from rightlung.reproduce.published import Published, PublishedFigure, Subject
 from rightlung.results.estimate import Estimate
 from rightlung.results.estimator import Estimator
-from rightlung.results.measured import Floats, Measured, MeasuredModel
+from rightlung.results.estimator import Floats
+from rightlung.results.measured import Measured
+from rightlung.results.model import MeasuredModel
 
 NOT_COMPARABLE = (
     "* not comparable: it is given the boxes of the regions, of which the target is a subset, so its scores are "

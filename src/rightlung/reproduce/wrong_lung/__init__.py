@@ -12,7 +12,8 @@ from rightlung.reproduce.facts import Measurements
 from rightlung.reproduce.known import KnownFigure
 from rightlung.reproduce.papers import Paper
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, VARIANTS, quick_changes
-from rightlung.results.measured import Floats, Measured
+from rightlung.results.estimator import Floats
+from rightlung.results.measured import Measured
 
 
 def _page(found: Measurements) -> Page:

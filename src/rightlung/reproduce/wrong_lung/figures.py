@@ -14,7 +14,9 @@ from rightlung.pages.numbers import estimate_cell
 from rightlung.reproduce.tables import TableMaker, references
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, SUBSETS, TARGET_TITLES
 from rightlung.results.estimate import Estimate
-from rightlung.results.measured import Floats, Measured, MeasuredModel
+from rightlung.results.estimator import Floats
+from rightlung.results.measured import Measured
+from rightlung.results.model import MeasuredModel
 
 RATINGS = ("intuitiveness", "recall", "precision")
 _SHORT = {

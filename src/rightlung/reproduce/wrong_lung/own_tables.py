@@ -14,7 +14,9 @@ from rightlung.reproduce.claims import FAILS, HOLDS, JudgedClaim
 from rightlung.reproduce.tables import Quantity, TableMaker, TableRow, model_row, stars
 from rightlung.reproduce.wrong_lung.paper_tables import changes
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, TARGET_TITLES, VARIANTS
-from rightlung.results.measured import Flags, Floats, Measured, MeasuredModel
+from rightlung.results.estimator import Flags, Floats
+from rightlung.results.measured import Measured
+from rightlung.results.model import MeasuredModel
 from rightlung.results.perturbation import Perturbation
 
 FEW_PATIENTS = 5
@@ -30,7 +32,7 @@ def own_tables(make: TableMaker) -> Iterator[Table]:
     """Make the tables that the paper does not have."""
     measured = make.measured
     rows = [model_row(model) for model in measured.rows]
-    untold = ~measured.subset("names_side")
+    untold = measured.fact("side_named") == "none"
     yield make.table(
         "one-lung-exact", "Pointing on One Lung, against exact masks",
         "Share of phrases about one lung whose peak lies inside the exact mask, in percent, beside the image-blind "
@@ -113,10 +115,10 @@ def _by_finding(make: TableMaker, measure: str, target: str) -> Iterator[Table]:
     measured = make.measured
     models = [model for model in measured.rows if model.variant in CHOSEN] or list(measured.rows[: len(CHOSEN)])
     flags: dict[str, Flags] = {}
-    for place, findings in enumerate(measured.facts["findings"]):
+    for place, findings in enumerate(measured.fact("findings")):
         for finding in findings:
             flags.setdefault(finding, np.zeros(len(measured), dtype=bool))[place] = True
-    patients = {name: len(set(measured.clusters[inside].tolist())) for name, inside in flags.items()}
+    patients = {name: len(set(measured.patients[inside].tolist())) for name, inside in flags.items()}
     enough = [name for name in flags if patients[name] >= FEW_PATIENTS]
     shown = sorted(enough, key=lambda name: (-patients[name], name))[:FINDINGS_SHOWN]
     if not shown or not models:

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from rightlung.measuring.prepared import open_prepared
 from rightlung.pages.content import Cell, Column, Page, Section, Table
 from rightlung.reproduce.claims import (
     FAILS,
@@ -35,7 +34,8 @@ from rightlung.reproduce.wrong_lung.paper_tables import (
 )
 from rightlung.reproduce.wrong_lung.pictures import galleries
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSETS, TARGET_TITLES
-from rightlung.results.measured import Floats, Measured
+from rightlung.results.estimator import Floats
+from rightlung.results.measured import Measured
 
 OTHER_DATA = (
     "The paper's figures come from other data (MIMIC-CXR with Chest ImaGenome) and are printed so that directions can "
@@ -79,7 +79,7 @@ def make_page(found: Measurements) -> Page:
         Section("missing", "What is missing", items=[*found.absent()]),
         Section("commands", "Commands", code="\n".join(found.commands)),
     ]
-    source = found.studies.get("source")
+    source = found.prepared.targets.source
     lead = f"The tables and figures of {found.published.paper}, measured anew on {source}. {OTHER_DATA}"
     return Page(found.paper.title, lead, sections, found.facts, found.warning)
 
@@ -116,14 +116,14 @@ def _measured_sections(found: Measurements) -> Iterator[Section]:
             "judgements", "Radiologists' judgements", items=found.judgements["summary"],
             parts=[*judgement_figures(found.judgements)],
         )  # fmt: skip
-    examples = Examples.read(found.folder, open_prepared(found.folder / "studies"), measured)
+    examples = Examples.read(found.folder, found.prepared, measured)
     yield Section("examples", "Pictures", parts=[one for one in galleries(examples) if one.cases])
     yield Section("training", "Models and training", parts=found.model_tables())
 
 
 def _seed_quantities(measured: Measured) -> list[Quantity]:
     """Return what seeds are compared by."""
-    swap, untold = PERTURBATIONS[0], ~measured.subset("names_side")
+    swap, untold = PERTURBATIONS[0], measured.fact("side_named") == "none"
 
     def value(measure: str, target: str | None, subset: str) -> partial[Floats]:
         return partial(_value, measured, measure, target, subset)

@@ -10,8 +10,9 @@ from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import Table
 from rightlung.reproduce.tables import Quantity, TableMaker, TableRow, model_row
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, SUBSETS, TARGET_TITLES
-from rightlung.results.measured import Floats, Measured
-from rightlung.results.perturbation import Change, Perturbation
+from rightlung.results.estimator import Floats
+from rightlung.results.measured import Measured
+from rightlung.results.perturbation import Perturbation
 
 RELEASED_CODE = (
     "The paper's models come from code with two softmaxes, where its Eq. 1 prints one; its figures stand beside the "
@@ -21,6 +22,7 @@ RELEASED_WEIGHTS = (
     "The paper's column is GLoRIA with its released weights; Retrained's own figures are in Tables 3, 7 and 12."
 )
 SLIP = "The text of B.11 attributes the precision above 70 % to +Masking; in its Table 11 it is +30-shot's."
+_HOWS: tuple[Literal["changed", "all"], ...] = ("changed", "all")
 _KINDS: tuple[Literal["local", "global"], ...] = ("local", "global")
 
 
@@ -33,7 +35,7 @@ def _selection(measured: Measured, kind: Literal["local", "global"], subset: str
 
 
 def changes(
-    measured: Measured, perturbation: Perturbation, subset: str, target: str, how: Change, measure: str, row: TableRow
+    measured: Measured, perturbation: Perturbation, subset: str, target: str, how: Literal["changed", "all"], measure: str, row: TableRow
 ) -> Floats:
     """Return what a perturbation changes of a row's measure, over a subset."""
     return measured.within(measured.change(row.model, perturbation, measure, target, how), subset)
@@ -174,7 +176,7 @@ def change_table(make: TableMaker, target: str, subset: str | None) -> Table:
     quantities = []
     for perturbation in PERTURBATIONS:
         where = subset or perturbation.subset
-        for how in ("changed", "as in the paper"):
+        for how in _HOWS:
             said = f"{perturbation.title}, {SUBSET_TITLES[where]}"
             values = partial(changes, make.measured, perturbation, where, target, how, "auroc")
             quantities.append(Quantity(f"{said}: as in the paper" if how != "changed" else said, values, signed=True))

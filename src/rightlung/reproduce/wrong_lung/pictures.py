@@ -14,7 +14,7 @@ from rightlung.measuring.targets import PhraseTargets
 from rightlung.pages.content import Case, Gallery
 from rightlung.pages.overlays import Tile, draw
 from rightlung.reproduce.examples import Examples
-from rightlung.results.measured import MeasuredModel
+from rightlung.results.model import MeasuredModel
 
 SHARES = (5, 10, 30)
 _SIDE = 240

@@ -30,7 +30,7 @@ from rightlung.reproduce.claims import (
 )
 from rightlung.reproduce.wrong_lung.variants import SUBSET_TITLES, VARIANTS
 from rightlung.results.estimate import Estimate
-from rightlung.results.measured import Floats
+from rightlung.results.estimator import Floats
 from rightlung.scoring.statistics import pearson
 
 WELL_ABOVE = 0.55
@@ -488,7 +488,7 @@ def sided_swap(view: ClaimView, target: str) -> Ruling:
     if (absent := missing(view, "sided")) is not None:
         return absent
     found = view.mean(view.change("sided", "swap-sides", target))
-    averaged = view.mean(view.change("sided", "swap-sides", target, how="as in the paper"))
+    averaged = view.mean(view.change("sided", "swap-sides", target, how="all"))
     beside = Evidence("as the paper averages, phrases that name no side counting 0", averaged, UNKNOWN)
     remark = f"Over the phrases that name a side; {beside.said}."
     return together([Evidence("change of AUROC", found, side(found, below=SIDED_SWAP))], remark)

@@ -1,0 +1,45 @@
+"""What all models of an experiment are measured on: the studies, kept on disk, and their targets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from rightlung.core.progress import Progress, no_progress
+from rightlung.measuring import Protocol, Targets, prepare_studies
+from rightlung.measuring.targets import UNREAD
+from rightlung.studies import open_source
+from rightlung.studies.kept import KeptSource
+
+FOLDER = "studies"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Studies without their targets, to be asked about, and the targets, to measure the answers against."""
+
+    source: KeptSource
+    targets: Targets
+    protocol: Protocol
+
+    @classmethod
+    def make(
+        cls, source: str, out: Path, protocol: Protocol, limit: int | None = None, progress: Progress = no_progress
+    ) -> Prepared:
+        """Prepare the first ``limit`` studies of a source, or open them where that was done before."""
+        kept, targets = prepare_studies(
+            open_source(source), out / FOLDER, protocol, limit=limit,
+            progress=lambda done, total: progress("preparing studies", done, total),
+        )  # fmt: skip
+        return cls(kept, targets, protocol.applied_to(targets))
+
+    @classmethod
+    def open(cls, out: Path, protocol: Protocol) -> Prepared:
+        """Open what `make` has prepared."""
+        targets = Targets.open(out / FOLDER)
+        return cls(KeptSource(out / FOLDER), targets, protocol.applied_to(targets))
+
+    @property
+    def unread(self) -> dict[str, int]:
+        """How many rows and studies of the source could not be read, by the reason."""
+        return {reason: count for reason in UNREAD if (count := self.targets.left_out[reason])}
