@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 from rightlung.pages.numbers import number
 from rightlung.results.estimate import Comparison, Estimate
-from rightlung.results.estimator import Estimator
-from rightlung.results.estimator import Floats
+from rightlung.results.estimator import Estimator, Floats
 from rightlung.results.measured import Measured
 from rightlung.results.model import MeasuredModel
 from rightlung.results.perturbation import Perturbation

@@ -19,7 +19,7 @@ from rightlung.lexicon import swap_sides
 from rightlung.measuring.targets import PhraseTargets
 from rightlung.pages.content import Case, Gallery
 from rightlung.pages.overlays import Tile, draw, make_sheet
-from rightlung.predictions import Prediction, open_predictions
+from rightlung.predictions import Key, Prediction, open_predictions
 from rightlung.probes.targets import boxes_named
 from rightlung.reproduce.prepared import Prepared
 from rightlung.results.measured import Measured
@@ -69,7 +69,7 @@ class Examples:
     prepared: Prepared
     phrases: Sequence[PhraseTargets]
     models: Sequence[MeasuredModel]
-    answers: Mapping[str, Mapping[tuple[str, str, str], Prediction]]
+    answers: Mapping[str, Mapping[Key, Prediction]]
     """By model: answers by study, query and condition."""
 
     @classmethod
@@ -78,7 +78,7 @@ class Examples:
         models = [one for one in measured.models if one.seed in (None, 1) and not one.ablation]
         files = {one.slug: Path(one.origin).with_name(FILE) for one in models}
         answers = {
-            slug: {tuple(one.key): one for one in open_predictions(path)}
+            slug: {one.key: one for one in open_predictions(path)}
             for slug, path in files.items()
             if path.is_file()
         }
@@ -88,7 +88,7 @@ class Examples:
     def text(self, phrase: PhraseTargets, condition: str) -> str | None:
         """Return what is asked of a phrase under a condition, ``None`` where nothing is."""
         for answers in self.answers.values():
-            found = answers.get((phrase.study, phrase.query, condition))
+            found = answers.get(Key(phrase.study, phrase.query, condition))
             if found is not None:
                 return found.asked.phrase
         return None
@@ -104,7 +104,7 @@ class Examples:
 
     def tile(self, model: MeasuredModel, phrase: PhraseTargets, condition: str) -> Tile:
         """Return a model's map over the image, with the boxes and the outline of what was to be found."""
-        answer = self.answers[model.slug].get((phrase.study, phrase.query, condition))
+        answer = self.answers[model.slug].get(Key(phrase.study, phrase.query, condition))
         heatmap = None if answer is None or answer.grounding is None else answer.grounding.heatmap
         name = model.name if len(model.name) <= _LONGEST_NAME else f"…{model.name[1 - _LONGEST_NAME :]}"
         caption = name if model.comparable else f"{name} *"

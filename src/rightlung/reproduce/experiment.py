@@ -1,4 +1,4 @@
-"""``rightlung reproduce PAPER``: every variant trained, asked, measured and put on one page; it can be stopped anywhere.
+"""``rightlung reproduce PAPER``: train, ask and measure every variant, and write one page; it can be stopped anywhere.
 
 ::
 

@@ -1,4 +1,4 @@
-"""Everything that was measured for a paper, and what a page opens with: what on what, what is missing, how it was trained."""
+"""Everything that was measured for a paper: on what, what is missing, and how the models were trained."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rightlung.core.files import read_json
 from rightlung.pages.content import Cell, Column, Table
 from rightlung.reproduce.claims import JudgedClaim
 from rightlung.reproduce.papers import Paper
+from rightlung.reproduce.prepared import Prepared
 from rightlung.reproduce.published import Published, published_in
 from rightlung.reproduce.tables import TableMaker, stars
-from rightlung.reproduce.prepared import Prepared
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.estimator import Estimator
 from rightlung.results.measured import Measured

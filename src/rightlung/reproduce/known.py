@@ -76,11 +76,11 @@ class Oracle:
 
     def pixels(self, study: str, text: str) -> Pixels | None:
         """Return what words say of a study's image, ``(size, size)``; None where that is nothing."""
-        targets = self.prepared.targets
-        if (study, text) in self._own:
-            return targets.store.read([self._own[study, text]])[0]
-        if (study, text) in self._mirrored:
-            return targets.store.read([self._mirrored[study, text]])[0][:, ::-1]
+        store = self.prepared.targets.store
+        for places, step in ((self._own, 1), (self._mirrored, -1)):
+            if (study, text) in places:
+                pixels: Pixels = store.read([places[study, text]])[0][:, ::step]
+                return pixels
         if text not in self._regions:
             raise InputError(f"the oracle knows only words that are asked here; got {text!r}")
         boxes = boxes_named(self.prepared.source.study(study).regions, self._regions[text], trimmed=True)
@@ -165,7 +165,7 @@ def _mark(image: Image) -> bytes:
 
 @dataclass(frozen=True)
 class KnownFigure:
-    """A figure that is known beforehand: words with a place for it, the values, their figure, and whether it is right."""
+    """A figure known beforehand: words with a place for it, the values, their figure, and whether it is right."""
 
     words: str
     values: Floats

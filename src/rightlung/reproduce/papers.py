@@ -1,4 +1,4 @@
-"""The papers that can be reproduced, by name. Each is a folder: variants, recipes, claims, tables, published figures."""
+"""The papers that can be reproduced, by name. Each is a folder with variants, recipes, claims, tables and figures."""
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import FrameType
 
 from rightlung.core.errors import OutputError
+from rightlung.core.progress import Progress, no_progress
 
 REFUSED, NOT_WRITTEN, INTERRUPTED = 2, 4, 130
 """How a process ends that has said in a last line ("error: …") what is wrong with its input or output."""

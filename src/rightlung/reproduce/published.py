@@ -1,4 +1,4 @@
-"""The figures that a paper prints, from its ``published.yaml``, to stand beside ours: other data, so only directions compare."""
+"""The figures that a paper prints (``published.yaml``), to stand beside ours: on other data only directions compare."""
 
 from __future__ import annotations
 

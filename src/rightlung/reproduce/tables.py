@@ -18,8 +18,7 @@ from rightlung.pages.figures import SeedsPanel, seeds_figure
 from rightlung.pages.numbers import estimate_cell, number
 from rightlung.reproduce.published import Published, PublishedFigure, Subject
 from rightlung.results.estimate import Estimate
-from rightlung.results.estimator import Estimator
-from rightlung.results.estimator import Floats
+from rightlung.results.estimator import Estimator, Floats
 from rightlung.results.measured import Measured
 from rightlung.results.model import MeasuredModel
 
@@ -117,13 +116,13 @@ class TableMaker:
                 header.append(Column(self.published.column, "paper"))
                 for place, figure in enumerate(figures):
                     lines[place].append(_paper_cell(figure))
-        for slug, said in others:
-            header.append(Column(said))
+        for slug, title_of_column in others:
+            header.append(Column(title_of_column))
             for row, line in zip(rows, lines, strict=True):
                 estimate = next(estimates)
                 line.append(Cell("–") if row.model == slug else estimate_cell(estimate, 100.0, 1, signed=True))
-        said = [*notes, *([BOLD] if any(one.ranked for one in quantities) else []), *stars(rows)]
-        return Table(name, title, caption, header, lines, said, folded)
+        listed = [*notes, *([BOLD] if any(one.ranked for one in quantities) else []), *stars(rows)]
+        return Table(name, title, caption, header, lines, listed, folded)
 
     def _model(self, slug: str) -> MeasuredModel:
         model = self.measured.model(slug)

@@ -150,27 +150,6 @@ def build_studies(source: Source, positions: Sequence[int], problems: dict[str, 
     return built
 
 
-def build_studies(source: Source, positions: Sequence[int], problems: dict[str, str]) -> dict[int, Study]:
-    """Build studies, several at once where the source can; why one cannot be built goes to ``problems`` by its id."""
-    at_once: Callable[[Sequence[int]], list[Study]] | None = getattr(source, "__getitems__", None)
-    built: dict[int, Study] = {}
-    for begin in range(0, len(positions), _BUILT_AT_ONCE):
-        some = list(positions[begin : begin + _BUILT_AT_ONCE])
-        if at_once is not None:
-            try:
-                built.update(zip(some, at_once(some), strict=True))
-                continue
-            except InputError:
-                pass  # which of them it was is found out one by one
-        for position in some:
-            try:
-                built[position] = source[position]
-            except InputError as error:
-                study = source.ids[position]
-                problems[study] = f"study {study!r}: {error}"
-    return built
-
-
 Opener = Callable[[Address], Source]
 
 

@@ -251,7 +251,9 @@ def shipped_recipes() -> list[str]:
 
 
 def _shipped() -> dict[str, Path]:
-    return {path.stem: path for place in ("training", "reproduce/*") for path in PACKAGE.glob(f"{place}/recipes/*.yaml")}
+    return {
+        path.stem: path for place in ("training", "reproduce/*") for path in PACKAGE.glob(f"{place}/recipes/*.yaml")
+    }
 
 
 def read_recipe(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe:

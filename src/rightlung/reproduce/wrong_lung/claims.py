@@ -108,7 +108,8 @@ def _paper_claims(printed: _Printed) -> tuple[Claim, ...]:
         Claim(
             "rand-sents-worst", "section 4.1, Table 3",
             "Trained on random sentences, a model localises worse than Retrained.",
-            partial(rules.beats, better="retrained", worse=("rand-sents",)), paper=printed.auroc("rand-sents", "retrained"),
+            partial(rules.beats, better="retrained", worse=("rand-sents",)),
+            paper=printed.auroc("rand-sents", "retrained"),
         ),
         Claim(
             "uniter-inflated", "sections 2.2 and 4.2.1",
@@ -219,7 +220,9 @@ def _paper_claims(printed: _Printed) -> tuple[Claim, ...]:
             "kl-order", "B.6, Table 8",
             "A random sentence moves the maps of +30-shot and +Abnormal most, those of +Rand Sents not at all.",
             rules.divergence_order, targets=("regions",),
-            paper=printed.figures(*((model, "kl_random", "all") for model in ("thirty-shot", "abnormal", "rand-sents"))),
+            paper=printed.figures(
+                *((model, "kl_random", "all") for model in ("thirty-shot", "abnormal", "rand-sents"))
+            ),
         ),
         Claim(
             "entropy-uniform", "B.8, Table 10", "The maps' entropy is near its ceiling, ln(cells).",
@@ -251,12 +254,14 @@ def _paper_claims(printed: _Printed) -> tuple[Claim, ...]:
         Claim(
             "strict-word-masking", "B.11, the text",
             "+Word Masking is best, in precision and IoU, when only the top 5 or 10 % are taken.",
-            partial(rules.beats, better="word-masking", worse=COMPARED, measures=STRICT), paper=printed.thresholds(("word-masking", "thirty-shot"), STRICT),
+            partial(rules.beats, better="word-masking", worse=COMPARED, measures=STRICT),
+            paper=printed.thresholds(("word-masking", "thirty-shot"), STRICT),
         ),
         Claim(
             "strict-thirty-shot", "B.11, Tables 11 and 12",
             "+30-shot is best when only the top 5 or 10 % are taken: the tables give it what the text gives +Masking.",
-            partial(rules.beats, better="thirty-shot", worse=COMPARED, measures=STRICT), paper=printed.thresholds(("word-masking", "thirty-shot"), STRICT),
+            partial(rules.beats, better="thirty-shot", worse=COMPARED, measures=STRICT),
+            paper=printed.thresholds(("word-masking", "thirty-shot"), STRICT),
         ),
         Claim(
             "lenient-gloria", "B.11, Tables 11 and 12",

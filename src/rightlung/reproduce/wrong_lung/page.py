@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from rightlung.pages.content import Cell, Column, Page, Section, Table
+from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
 from rightlung.reproduce.claims import (
     FAILS,
     HOLDS,
@@ -97,7 +97,9 @@ def _measured_sections(found: Measurements) -> Iterator[Section]:
     introduction = f"The paper's Tables 1 to 3, 6, 7, 11 and 12. {radiologist}"
     yield Section("localisation", "Localisation", [introduction], parts=[*localisation_tables(make)])
     tables = {target: [change_table(make, target, subset) for subset in (None, *SUBSETS)] for target in TARGET_TITLES}
-    parts = [part for target in TARGET_TITLES for part in (*change_figures(make, target), *tables[target])]
+    parts: list[Table | Figure | Gallery] = []
+    for target in TARGET_TITLES:
+        parts += [*change_figures(make, target), *tables[target]]
     introduction = (
         "The paper's Figures 3, 5, 14 and 15. Random BBoxes and Shuffle in Report change the target, the others what "
         "is asked."

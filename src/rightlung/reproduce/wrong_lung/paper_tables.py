@@ -35,7 +35,13 @@ def _selection(measured: Measured, kind: Literal["local", "global"], subset: str
 
 
 def changes(
-    measured: Measured, perturbation: Perturbation, subset: str, target: str, how: Literal["changed", "all"], measure: str, row: TableRow
+    measured: Measured,
+    perturbation: Perturbation,
+    subset: str,
+    target: str,
+    how: Literal["changed", "all"],
+    measure: str,
+    row: TableRow,
 ) -> Floats:
     """Return what a perturbation changes of a row's measure, over a subset."""
     return measured.within(measured.change(row.model, perturbation, measure, target, how), subset)

@@ -13,6 +13,7 @@ from rightlung.core import Grounding, Mask
 from rightlung.measuring.targets import PhraseTargets
 from rightlung.pages.content import Case, Gallery
 from rightlung.pages.overlays import Tile, draw
+from rightlung.predictions import Key
 from rightlung.reproduce.examples import Examples
 from rightlung.results.model import MeasuredModel
 
@@ -57,9 +58,9 @@ def _perturbed(examples: Examples) -> Gallery:
 def _measures(examples: Examples) -> Gallery:
     """Show which pixels the thresholded measures count, for one model's map of each phrase."""
     cases = []
-    model = next((one for one in examples.models if one.variant in ("sided", "retrained")), None)
-    for phrase in examples.phrases if model is not None else ():
-        answer = examples.answers[model.slug].get((phrase.study, phrase.query, "none"))
+    shown = [one for one in examples.models if one.variant in ("sided", "retrained")][:1]
+    for model, phrase in ((model, phrase) for model in shown for phrase in examples.phrases):
+        answer = examples.answers[model.slug].get(Key(phrase.study, phrase.query))
         target = examples.mask(phrase, "regions")
         if answer is None or answer.grounding is None or answer.grounding.heatmap is None or target is None:
             continue
@@ -93,7 +94,7 @@ def _saturated(examples: Examples) -> Iterator[Gallery]:
         if model.group == "reference":
             continue
         for phrase in examples.phrases:
-            answer = examples.answers[model.slug].get((phrase.study, phrase.query, "none"))
+            answer = examples.answers[model.slug].get(Key(phrase.study, phrase.query))
             if answer is not None and answer.grounding is not None and answer.grounding.abstention > 0:
                 found.append((answer.grounding.abstention, model, phrase))
     if found:

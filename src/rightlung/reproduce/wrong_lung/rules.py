@@ -215,8 +215,8 @@ SMALL_RATING = 0.5
 def _rated(
     label: str, row: Mapping[str, Any], sign: int, above: float | None = None, below: float | None = None
 ) -> Evidence:
-    ends = sorted((sign * row["low"], sign * row["high"]))
-    found = Estimate(sign * row["estimate"], *ends, row["n"], row["clusters"])
+    low, high = sorted((sign * row["low"], sign * row["high"]))
+    found = Estimate(sign * row["estimate"], low, high, row["n"], row["clusters"])
     close = above is None and below is None
     return Evidence(
         label, found, small(found, SMALL_RATING) if close else side(found, above=above, below=below), "rating"
