@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rightlung.core.errors import InputError, unknown_name
-from rightlung.results.estimate import BootstrapSettings
+from rightlung.results.estimate import BootstrapSettings, Estimate
 from rightlung.results.estimator import Estimator, Flags, Floats
 from rightlung.results.model import (
     ABOUT,
@@ -34,6 +34,15 @@ from rightlung.results.model import (
 )
 from rightlung.results.perturbation import Perturbation
 from rightlung.scoring.localisation import METRICS
+
+
+class Aggregated(Protocol):
+    """A measure as `rightlung.measuring` registers it: a number from columns and how often each row counts."""
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...  # noqa: D102
+
+    def of_counts(self, columns: Mapping[str, NDArray[Any]], counts: Floats) -> Floats: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -262,6 +271,16 @@ class Measured:
         if target is None and len(self.targets) > 1 and measure in (*METRICS, "peak_on_side"):
             raise InputError(f"{measure} needs a target: {', '.join(self.targets)}")
         return self._mean(slug, lambda model: model.value(measure, target, condition))
+
+    def aggregate(
+        self, slug: str, measure: Aggregated, condition: str = "none", settings: BootstrapSettings | None = None
+    ) -> Estimate:
+        """Return a measure that is no mean over phrases (AUROC of finding scores, say), over all rows of a model."""
+        (model,) = self._each(slug)
+        rows = np.concatenate([rows[rows >= 0] for (under, _), rows in model.rows.items() if under == condition])
+        columns = {name: model.table.column(name).take(rows).to_numpy() for name in measure.columns}
+        patients = model.table.column("patient").take(rows).to_pylist()
+        return Estimator(patients, settings).aggregate(lambda counts: measure.of_counts(columns, counts))
 
     def selection(self, slug: str, kind: Literal["local", "global"], against: str = "random-sentence") -> Floats:
         """Return whether the image's own sentence is the more similar: 1, 0, and a half where both are equally so."""
