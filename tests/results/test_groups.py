@@ -112,14 +112,14 @@ def test_a_condition_is_compared_with_the_same_questions_as_they_stand(found: Br
     swapped = found.conditions["swap-sides"]
     after, before = (column(MODEL, "similarity_global", one) for one in ("swap-sides", "none"))
     assert swapped.questions == len(after)
-    change = swapped.changes["similarity_global"]
-    assert close(change.before, mean_of(before, list(after)))
-    assert close(change.after, mean_of(after, list(after)))
-    assert change.change.value == pytest.approx(change.after.value - change.before.value)
+    change, values = swapped.change["similarity_global"], swapped.values["similarity_global"]
+    assert close(values.before, mean_of(before, list(after)))
+    assert close(values.after, mean_of(after, list(after)))
+    assert change.value == pytest.approx(values.after.value - values.before.value)
     assert close(swapped.moved["moved_mass"], mean_of(column(MODEL, "moved_mass", "swap-sides"), list(after)))
     peaks = {study: 1 - value for study, value in column(MODEL, "peak_on_side", "swap-sides").items()}
     assert close(swapped.follows_words, mean_of(peaks, studies(target_side="left", side_named="left")))
-    left = swapped.compared_with_prior["pointing"].prior
+    left = swapped.beside_prior["pointing"].prior
     scored = [study for study in after if study in studies(target_kind="mask")]
     assert close(left, mean_of(column(PRIOR, "pointing", "swap-sides"), scored))
 
@@ -128,7 +128,7 @@ def test_a_condition_applies_to_any_number_of_an_answer() -> None:
     listed = table(MODEL)
     scores = [float(place) for place in range(len(listed))]
     found = break_down(Measured.of({"model": listed.append_column("finding_score", [scores])}), SETTINGS)
-    assert found.conditions["swap-sides"].changes["finding_score"].change.value == pytest.approx(1.0)  # the next row
+    assert found.conditions["swap-sides"].change["finding_score"].value == pytest.approx(1.0)  # the next row
 
 
 def test_abstention_tells_negated_phrases_from_asserted_ones(found: Breakdown) -> None:

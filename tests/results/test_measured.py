@@ -50,7 +50,11 @@ def same(found: NDArray[np.float64], expected: list[float]) -> bool:
 
 @pytest.fixture
 def measured() -> Measured:
-    said = {"one": {"variant": "v", "seed": 1}, "two": {"variant": "v", "seed": 2}, "w": {"comparable": False}}
+    said: dict[str, dict[str, Any]] = {
+        "one": {"variant": "v", "seed": 1},
+        "two": {"variant": "v", "seed": 2},
+        "w": {"comparable": False},
+    }
     tables = {"one": table(rows()), "two": table(rows(0.02)), "w": table(rows(0.05))}
     return Measured.of(tables, said)
 
@@ -83,7 +87,7 @@ def test_a_variant_is_the_mean_over_its_seeds_and_each_seed_by_itself(measured: 
 
 
 def test_a_model_called_as_its_variant_is_named_by_its_seed_where_there_are_more() -> None:
-    said = {"v": {"seed": 1}, "v-seed2": {"variant": "v", "seed": 2}}
+    said: dict[str, dict[str, Any]] = {"v": {"seed": 1}, "v-seed2": {"variant": "v", "seed": 2}}
     measured = Measured.of({"v": table(rows()), "v-seed2": table(rows())}, said)
     assert [model.slug for model in measured.models] == ["v-seed1", "v-seed2"]
     assert [model.slug for model in Measured.of({"v": table(rows())}, said).models] == ["v"]
