@@ -95,3 +95,17 @@ def test_an_interrupt_exits_130_and_the_same_command_ends_where_one_run_would_ha
     whole = rows_of(tmp_path / "whole")
     assert kept.items() <= whole.items()
     assert rows_of(tmp_path / "p") == whole
+
+
+def test_what_is_asked_can_be_chosen_and_is_all_that_the_model_can_answer_otherwise(call: Run, tmp_path: Path) -> None:
+    model = "tests.asking.test_protocols:BoxClassifier"
+    result = call("predict", model, PHANTOM, "--out", "p", "--query", "image", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["conditions"] == {"none": 6, "exchange-image": 6}
+    assert call("predict", model, PHANTOM, "--out", "p").returncode == 0
+    rows = rows_of(tmp_path / "p").values()
+    assert {row.query for row in rows} >= {"image", "region:left lung", "region:right lung"}
+    assert all(row.finding_scores is not None for row in rows)
+    refused = call("predict", PAINTER, PHANTOM, "--out", "q", "--query", "regions")
+    assert refused.returncode == 2
+    assert "Painter cannot answer regions; it answers phrases" in refused.stderr

@@ -179,9 +179,9 @@ def test_a_class_a_factory_and_an_instance_in_the_working_folder_are_loaded(
         ("lookout:needy", "cannot be made without arguments (missing a required argument: 'size')"),
         (
             "lookout:blind",
-            "gives an instance of object, which can do nothing that is asked here: match (similarity), ground (ground)",
+            "object implements none of the model protocols: similarity, ground, ground_regions, classify, describe",
         ),
-        ("lookout:__name__", "gives an instance of str, which can do nothing"),
+        ("lookout:__name__", "str implements none of the model protocols"),
     ],
 )
 def test_what_cannot_be_loaded_from_a_module_is_named(own_module: None, address: str, sentence: str) -> None:

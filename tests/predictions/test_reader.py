@@ -73,6 +73,13 @@ BAD_VALUES: dict[str, tuple[dict[str, Any], str, str]] = {
         "finding_scores", "finding 'edema' appears 2 times"),
     "finding without score": ({"finding_scores": of_type([None, [{"finding": "edema"}]], "finding_scores")},
         "finding_scores", "item 0: score must be finite; got nan"),
+    "blank report": ({"report": [None, " "]}, "report", "empty; where no report was written it must be null"),
+    "empty embedding": ({"image_embedding": of_type([None, []], "image_embedding")}, "image_embedding",
+        "empty; where there is no embedding it must be null"),
+    "infinite embedding": ({"text_embedding": of_type([[1.0], [0.5, math.inf, math.nan]], "text_embedding")},
+        "text_embedding", "value 1: must be finite; got inf (and 1 more)"),
+    "null in an embedding": ({"image_embedding": of_type([None, [0.5, None]], "image_embedding")}, "image_embedding",
+        "value 1: must be finite; got null"),
     "error and answer": ({"error": [None, "broken"]}, "error", "a row with an error holds no answer, but map is given"),
     "neither answer nor error": ({"map": [GOOD_MAP, None]}, "error", "null, but the row holds no answer"),
     "abstention without a map": (

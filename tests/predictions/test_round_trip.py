@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from rightlung.core import Box, Extent, Grounding, Heatmap, InputError, Query, ScoredBox, Sentence
-from rightlung.predictions import Prediction, PredictionWriter, check_predictions, open_predictions, phrase_query
+from rightlung.predictions import (
+    SCHEMA,
+    Batch,
+    Prediction,
+    PredictionWriter,
+    check_predictions,
+    open_predictions,
+    phrase_query,
+)
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
     lambda text: bool(text.strip())
@@ -47,6 +55,9 @@ sentences = st.builds(
 )
 
 
+embeddings = st.lists(st.floats(width=32, allow_nan=False, allow_infinity=False), min_size=1, max_size=4).map(tuple)
+
+
 @st.composite
 def predictions(draw: st.DrawFn) -> Prediction:
     names = texts.filter(lambda text: not text.startswith("phrase:"))
@@ -60,6 +71,8 @@ def predictions(draw: st.DrawFn) -> Prediction:
         "similarity_local": draw(st.none() | numbers),
         "sentences": draw(st.none() | st.lists(sentences, max_size=2).map(tuple)),
         "finding_scores": draw(st.none() | st.dictionaries(texts, numbers, max_size=3)),
+        "report": draw(st.none() | texts),
+        **{f"{what}_embedding": draw(st.none() | embeddings) for what in ("image", "text")},
     }
     if all(answer is None for answer in answers.values()):
         answers["similarity_global"] = 0.0
@@ -106,6 +119,11 @@ def test_asked_for_and_empty_is_kept_apart_from_not_asked(tmp_path: Path) -> Non
         ({"similarity_global": None}, "must say why in error"),
         ({"error": "out of memory"}, "a row with an error holds no answer"),
         ({"finding_scores": {"edema": float("inf")}}, "score of finding 'edema' must be finite"),
+        ({"report": " "}, "report must be a text with at least one character"),
+        ({"image_embedding": []}, "image_embedding must be a list of at least one finite number"),
+        ({"text_embedding": [0.5, float("nan")]}, "text_embedding must be a list of at least one finite number"),
+        ({"text_embedding": [[0.5]]}, "text_embedding must be a list of at least one finite number"),
+        ({"image_embedding": ["x"]}, "image_embedding must be a list of numbers"),
     ],
 )
 def test_a_prediction_that_no_file_could_hold_is_refused_where_it_is_made(
@@ -142,3 +160,12 @@ def test_no_boxes_found_and_none_looked_for_stay_apart(tmp_path: Path) -> None:
     assert [row.grounding.has_boxes for row in read if row.grounding] == [False, True, True, True]
     (batch,) = read.batches()
     assert batch.abstentions.tolist() == [answer.abstention for answer in answers] == [0.25, 0.0, 1.0, 0.0]
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(predictions(), max_size=4, unique_by=lambda prediction: prediction.key))
+def test_a_batch_in_memory_holds_what_it_was_made_of(rows: list[Prediction]) -> None:
+    batch = Batch.of(rows)
+    assert len(batch) == len(rows)
+    assert batch.columns.schema.names == SCHEMA.names
+    assert [bits(row) for row in batch.predictions()] == [bits(row) for row in rows]

@@ -1,6 +1,6 @@
 """Remember which studies are finished, so that going on need not build them again to find out.
 
-What can be asked about a study is known only once it is built, and building may mean rendering. So a hidden list next to
+What can be asked about a study is known only once it is built, and building may mean rendering. A hidden list next to
 the parts names the studies whose rows are all on the disk. It only saves time: without it, or where parts were taken
 away since it was written, the keys of the rows decide.
 """

@@ -18,7 +18,7 @@ from rightlung.asking.answerer import Answerer, NoAnswer
 from rightlung.asking.finished import FinishedStudies
 from rightlung.asking.protocols import Shown
 from rightlung.asking.question import Question
-from rightlung.asking.summary import Summary, summarise
+from rightlung.asking.summary import Summary, count_rows
 from rightlung.asking.walk import Walk
 from rightlung.core import Image, InputError, Query
 from rightlung.core.study import Study, check_image
@@ -82,15 +82,13 @@ def ask(
     with PredictionWriter(out, source=walk.source.address, model=name, run=notes) as writer:
         _check_earlier_runs(writer, notes)
         written = _write(run, writer)
-    return summarise(
-        writer.folder,
-        model=name,
-        source=walk.source.address,
-        studies=walk.total,
-        written=written,
-        problems=[*map(str, walk.source.problems), *walk.problems.values()],
-        notes=[] if answerer.note is None else [answerer.note],
-    )
+        # Without a row there is no part: not one study could be read.
+        conditions, failed = count_rows(writer.folder) if written or writer.done else ({}, ())
+    problems = dict.fromkeys([*map(str, walk.source.problems), *walk.problems.values()])
+    return Summary(
+        writer.folder, name, walk.source.address, walk.total, written, conditions, failed, tuple(problems),
+        () if answerer.note is None else (answerer.note,),
+    )  # fmt: skip
 
 
 def answers(
@@ -198,21 +196,23 @@ class _Run:
 
         The image is the same array each time, and no longer kept than needed.
         """
-        if not self.answerer.needs_images:
+        if not group or not self.answerer.needs_images:
             yield from (Shown(question, None, {}) for question in group)
             return
-        image: Image | InputError | None = None
+        try:
+            study = study or self.walk.source.study(image_of)
+            image = _loaded(study.load, f"study {image_of!r}")
+        except InputError as error:
+            yield from (_without_image(question, image_of, error) for question in group)
+            return
         for question in group:
             try:
-                if image is None:
-                    study = study or self.walk.source.study(image_of)
-                    image = _loaded(study.load, f"study {image_of!r}")
-                shown = image
-                if question.alter is not None:
-                    shown = _loaded(partial(question.alter, image), f"study {image_of!r}, changed")
-                yield Shown(question, shown, study.regions)
+                alter, what = question.alter, f"study {image_of!r}, changed"
+                shown = image if alter is None else _loaded(partial(alter, image), what)
             except InputError as error:
                 yield _without_image(question, image_of, error)
+            else:
+                yield Shown(question, shown, study.regions)
 
     def _ask(self, batch: Sequence[Shown]) -> Iterator[Prediction]:
         found = self.answerer.answers(*map(list, zip(*batch, strict=True))) if batch else []

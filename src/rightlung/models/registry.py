@@ -18,7 +18,16 @@ import torch
 
 from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
-from rightlung.models.base import Describer, FindingClassifier, Grounder, Matcher, RegionGrounder, Reporter
+from rightlung.models.base import (
+    BlindGrounder,
+    Describer,
+    Embedder,
+    FindingClassifier,
+    Grounder,
+    Matcher,
+    RegionGrounder,
+    Reporter,
+)
 from rightlung.models.folder import PICKLES, load_folder, read_card, read_config
 from rightlung.models.hub import HUB_ID, fetch
 from rightlung.models.kinds import BUILT_IN, TARGET, class_of, import_target, kinds, register
@@ -36,6 +45,8 @@ ABILITIES: dict[str, type] = {
     "classify": FindingClassifier,
     "describe": Describer,
     "report": Reporter,
+    "embed": Embedder,
+    "ground-blind": BlindGrounder,
 }
 """What a model can do, in a word, with the protocol that says how it is asked."""
 
@@ -81,9 +92,8 @@ def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
     else:
         model = _made(class_of(name), name)
     if not abilities(model):
-        methods = ", ".join(f"{word} ({_method(protocol)})" for word, protocol in ABILITIES.items())
-        made = type(model).__name__
-        raise InputError(f"{name!r} gives an instance of {made}, which can do nothing that is asked here: {methods}")
+        methods = ", ".join(_method(protocol) for protocol in ABILITIES.values())
+        raise InputError(f"{name!r}: {type(model).__name__} implements none of the model protocols: {methods}")
     return _moved(model, place, name)
 
 
