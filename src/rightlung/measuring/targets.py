@@ -39,7 +39,7 @@ STUDIES_AT_ONCE = 16
 TARGETS = "targets.json"
 REFUSED = "rows that the source refused"
 UNBUILT = "studies that cannot be read"
-UNREADABLE = "studies whose image cannot be read"
+UNREADABLE = "studies whose image or words cannot be read"
 UNREAD = (REFUSED, UNBUILT, UNREADABLE)
 """Reasons for which something is missing that should be there."""
 

@@ -62,7 +62,9 @@ class StudyWriter:
         self._rows: list[dict[str, Any]] = []
 
     def add(self, study: Study) -> None:
-        """Take in a study; one whose image cannot be read leaves nothing behind."""
+        """Take in a study; one whose image or words cannot be read raises and leaves nothing behind."""
+        for text in (study.id, study.patient or "", *(phrase.text for phrase in study.phrases)):
+            text.encode()  # no table can hold a lone surrogate
         image = reduced(check_image(study.load(), f"study {study.id!r}"))
         phrases = [{"text": one.text, "regions": one.regions, "findings": dict(one.findings)} for one in study.phrases]
         row = {
