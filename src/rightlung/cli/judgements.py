@@ -27,8 +27,8 @@ from rightlung.audit.run import plain
 from rightlung.audit.summary import span
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say, say_problems, say_table
-from rightlung.cli.stages import stages
 from rightlung.core import InputError
+from rightlung.core.progress import ProgressBars
 
 
 def make_plan(
@@ -127,7 +127,7 @@ def analyse(
     json: bool,
 ) -> None:
     """Work out what the judgements say; write numbers, Markdown and a page."""
-    with stages() as tell:
+    with ProgressBars(say) as tell:
         done = analyse_table(
             table, out, key=key, measures=measures, instances=instances, sureness=sureness, progress=tell
         )  # fmt: skip
