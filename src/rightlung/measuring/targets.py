@@ -11,6 +11,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ STUDIES_AT_ONCE = 16
 TARGETS = "targets.json"
 REFUSED = "rows that the source refused"
 UNBUILT = "studies that cannot be read"
-UNREADABLE = "studies whose image cannot be read"
+UNREADABLE = "studies whose image or words cannot be read"
 UNREAD = (REFUSED, UNBUILT, UNREADABLE)
 """Reasons for which something is missing that should be there."""
 
@@ -89,7 +90,7 @@ class StudyLabels:
 
 @dataclass
 class Targets:
-    """The phrases to measure, by (study, query). A context that closes the store of masks."""
+    """The phrases to measure, by (study, query), and their masks on disk."""
 
     source: str
     settings: dict[str, Any]
@@ -104,12 +105,6 @@ class Targets:
     phrase_set: str = ""
     studies_without_patient: int = 0
 
-    def __enter__(self) -> Targets:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.store.close()
-
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of targets there are."""
@@ -122,7 +117,6 @@ class Targets:
 
     def save(self, folder: Path) -> None:
         """Write everything but the masks, which are in the store."""
-        self.store.flush()
         content = {name: value for name, value in vars(self).items() if name != "store"}
         content["phrases"] = [asdict(phrase) for phrase in self.phrases.values()]
         content["labels"] = {study: asdict(labels) for study, labels in self.labels.items()}
@@ -138,7 +132,10 @@ class Targets:
         labels = {study: StudyLabels(**labels) for study, labels in content.pop("labels").items()}
         content |= {"regions": set(content["regions"]), "left_out": Counter(content["left_out"])}
         return cls(
-            store=MaskStore(folder), phrases={(one.study, one.query): one for one in phrases}, labels=labels, **content
+            store=MaskStore.open(folder),
+            phrases={(one.study, one.query): one for one in phrases},
+            labels=labels,
+            **content,
         )
 
 
@@ -188,24 +185,21 @@ def gather_targets(
     """
     settings = {"rules": [*rules], "pixels": pixels, "seed": seed, "subsets": [*subsets], "limit": limit}
     _check(rules, pixels, subsets)
-    unfinished = None if folder is None else beside(Path(folder))
-    if folder is not None and Path(folder).exists() and any(Path(folder).iterdir()):
-        raise OutputError(f"{folder}: targets are written into a new or an empty folder, and this one holds something")
-    try:
-        if unfinished is not None:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir(parents=True)
-        found = Targets(source.address, settings, MaskStore(unfinished, write=True))
+    with ExitStack() as cleaning:
+        unfinished = None if folder is None else _new_folder(Path(folder), cleaning)
+        found = Targets(source.address, settings, cleaning.enter_context(MaskStore(unfinished)))
+        keep = cleaning.enter_context(StudyWriter(source.address, unfinished)) if keep_studies and unfinished else None
+        walk = _Walk(found, seen, keep)
         found.left_out[REFUSED] += len(source.problems)
-        walk = _Walk(found, seen, StudyWriter(source.address, unfinished) if keep_studies and unfinished else None)
         positions = _positions(source, wanted, limit, found.problems)
         for begin in range(0, len(positions), STUDIES_AT_ONCE):
             failed: dict[str, str] = {}
             some = positions[begin : begin + STUDIES_AT_ONCE]
-            for study in build_studies(source, some, failed).values():
-                walk.take(study, None if wanted is None else wanted[study.id])
+            built = build_studies(source, some, failed)
             found.left_out[UNBUILT] += len(failed)
             found.problems += failed.values()
+            for study in built.values():
+                walk.take(study, None if wanted is None else wanted[study.id])
             if progress is not None:
                 progress(begin + len(some), len(positions))
         walk.finish()
@@ -213,12 +207,21 @@ def gather_targets(
         if unfinished is not None and folder is not None:
             found.save(unfinished)
             unfinished.replace(folder)
-    except OSError as error:
-        raise not_written(Path(folder or TARGETS), error) from error
-    finally:
-        if unfinished is not None:
-            shutil.rmtree(unfinished, ignore_errors=True)
     return found
+
+
+def _new_folder(folder: Path, cleaning: ExitStack) -> Path:
+    """Make the folder in which another is written, and see to it that nothing of it stays."""
+    if folder.exists() and any(folder.iterdir()):
+        raise OutputError(f"{folder}: targets are written into a new or an empty folder, and this one holds something")
+    unfinished = beside(folder)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+    except OSError as error:
+        raise not_written(folder, error) from error
+    cleaning.callback(shutil.rmtree, unfinished, ignore_errors=True)
+    return unfinished
 
 
 def _check(rules: Sequence[str], pixels: int | None, subsets: Sequence[str]) -> None:
@@ -347,7 +350,8 @@ class _Walk:
             diverse = set(most_diverse_reports(self.overlaps, counts))
             found.add_fact("mdrb", lambda phrase: phrase.study in diverse)
         if self.keep is not None:
-            self.keep.close()
+            self.keep.finish()
+        found.store.finish()
         found.left_out = +found.left_out
         found.phrase_set = self.phrase_set.digest
 

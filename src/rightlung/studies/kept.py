@@ -54,7 +54,7 @@ def _load(path: Path, offset: int, size: tuple[int, int]) -> Image:
 
 
 class StudyWriter:
-    """Writes the files of a `KeptSource`, study by study."""
+    """Writes the files of a `KeptSource`, study by study: a context, of which `finish` is the last step."""
 
     def __init__(self, source: str, folder: Path) -> None:
         self._source, self._folder = source, folder
@@ -62,7 +62,9 @@ class StudyWriter:
         self._rows: list[dict[str, Any]] = []
 
     def add(self, study: Study) -> None:
-        """Take in a study; one whose image cannot be read leaves nothing behind."""
+        """Take in a study; one whose image or words cannot be read raises and leaves nothing behind."""
+        for text in (study.id, study.patient or "", *(phrase.text for phrase in study.phrases)):
+            text.encode()  # no table can hold a lone surrogate
         image = reduced(check_image(study.load(), f"study {study.id!r}"))
         phrases = [{"text": one.text, "regions": one.regions, "findings": dict(one.findings)} for one in study.phrases]
         row = {
@@ -77,9 +79,14 @@ class StudyWriter:
         self._images.write(np.round(image * 255).astype(np.uint8).tobytes())
         self._rows.append(row)
 
-    def close(self) -> None:
-        """Finish the files."""
+    def __enter__(self) -> StudyWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._images.close()
+
+    def finish(self) -> None:
+        """Write what is known of the studies beside their images."""
         write_whole(self._folder / STUDIES, json.dumps({"source": self._source, "studies": self._rows}))
 
 
