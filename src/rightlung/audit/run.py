@@ -5,46 +5,47 @@
 
 from __future__ import annotations
 
-import json
-import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
-from rightlung.audit.aggregate import Instances, Sureness, aggregate
-from rightlung.audit.gallery import make_gallery
-from rightlung.audit.instances import write_instances
-from rightlung.audit.page import render_page
-from rightlung.audit.prior import LocationPrior, PriorRow
-from rightlung.audit.protocol import PhraseSetHash, Protocol
+from rightlung.audit.gallery import galleries
+from rightlung.audit.page import make_page
 from rightlung.audit.summary import sentences
-from rightlung.audit.targets import (
-    MaskStore,
-    Target,
+from rightlung.core import InputError, OutputError, Phrase, Polarity, Query
+from rightlung.core.files import folder_lock
+from rightlung.core.progress import Progress, no_progress
+from rightlung.lexicon.wordkeys import word_key
+from rightlung.measuring import (
+    PhraseTargets,
+    Protocol,
     Targets,
+    find_protocol,
     gather_targets,
-    midline_of,
-    phrase_facts,
-    side_of_target,
-    target_digest,
-    target_pixels,
+    measure,
+    write_instances,
 )
-from rightlung.core import InputError, OutputError, Phrase
-from rightlung.core.files import write_whole
-from rightlung.predictions import Predictions, open_predictions, phrase_query
+from rightlung.measuring.targets import side_told
+from rightlung.models.blind.prior import LocationPrior, PriorRow
+from rightlung.pages.write import write_page
+from rightlung.predictions import Batch, Prediction, Predictions, open_predictions
 from rightlung.predictions.prediction import PHRASE_QUERY
+from rightlung.results.estimate import BootstrapSettings
+from rightlung.results.groups import Breakdown, break_down
+from rightlung.results.measured import Measured
+from rightlung.scoring.localisation import METRICS
 from rightlung.studies import Source, open_source
 
 _LOOK = "import pyarrow.parquet as pq; print(*pq.read_table({path!r}).slice(0, 3).to_pylist(), sep='\\n')"
-
-Progress = Callable[[str, int, int], None]
-"""Called with the stage, how much of it is done, and how much there is."""
+_OF_PRIOR = (*METRICS, "peak_on_side")
+"""The prior's columns that stand beside the model's, as ``prior_…``."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Audit:
 
     folder: Path
     result: dict[str, Any]
+    found: Breakdown
+    table: pa.Table
     prior: LocationPrior | None
 
     @property
@@ -78,10 +81,10 @@ def audit(
     out: str | Path = "audit",
     *,
     prior_source: str | Source | None = None,
-    sureness: Sureness | None = None,
+    settings: BootstrapSettings | None = None,
     cases: int = 6,
-    next_steps: tuple[str, ...] = (),
-    progress: Progress | None = None,
+    next_steps: Sequence[str] = (),
+    progress: Progress = no_progress,
 ) -> Audit:
     """Audit predictions against their source, and write rows, numbers and page into the folder ``out``.
 
@@ -93,67 +96,98 @@ def audit(
         The studies, or their address; by default what the predictions name.
     prior_source
         Where the image-blind prior is fitted; by default on the same phrases, cross-fitted over patients.
+    settings
+        How intervals are made.
     cases
         How many of the best and of the worst cases to draw.
     """
-    sure = sureness or Sureness()
-    folder = Path(out)
+    settings, folder = settings or BootstrapSettings(), Path(out)
     opened = predictions if isinstance(predictions, Predictions) else open_predictions(predictions)
     studies = _source_of(opened, source)
-    tell = progress or (lambda stage, done, total: None)
     wanted, other = _wanted(opened)
-    _make_folder(folder)  # now, not after all the work
     notes = _notes(opened, studies, other)
-    prior = LocationPrior(source=studies.address)
-    with MaskStore() as store:
-
-        def learn(phrase: Phrase, target: Target, pixels: NDArray[np.bool_]) -> None:
-            prior.add(PriorRow(target.patient, phrase.text, phrase.findings, pixels, target.side))
-
+    with folder_lock(folder, OutputError(f"{folder}: another audit is being written here; choose another folder")):
+        prior = LocationPrior(source=studies.address)
+        elsewhere = open_source(prior_source) if isinstance(prior_source, str) else prior_source
         targets = gather_targets(
-            studies,
-            wanted,
-            store,
-            seen=learn if prior_source is None else None,
-            progress=lambda done: tell("reading studies", done, len(wanted)),
-        )
+            studies, wanted, seen=None if elsewhere else prior_rows(prior),
+            progress=lambda done, total: progress("reading studies", done, total),
+        )  # fmt: skip
         if not targets.phrases:
             raise InputError(_nothing_matches(opened, studies, targets))
-        fitted, prior_set = studies.address, None
-        if prior_source is not None:
-            elsewhere = open_source(prior_source) if isinstance(prior_source, str) else prior_source
-            fitted = elsewhere.address
-            prior_set = _fit_elsewhere(prior, elsewhere, tell)
-        protocol = _protocol(targets, studies, sure, prior, fitted, prior_set)
-        metadata = {"rightlung.protocol": json.dumps(protocol.as_json()), "rightlung.model": opened.model or ""}
-        rows = write_instances(
-            folder / "instances.parquet",
-            opened,
-            targets.phrases,
-            store,
-            prior if len(prior) else None,
-            metadata=metadata,
-            progress=lambda done: tell("scoring", done, len(opened)),
+        fitted = None if elsewhere is None else _fit_elsewhere(prior, elsewhere, progress)
+        protocol = _protocol(targets, settings, prior, fitted)
+        known = prior if len(prior) else None
+        targets.add_fact("side_told", lambda phrase: side_told(phrase, known))
+        table, prior_table = _measured(opened, targets, protocol, known, progress)
+        progress("working out intervals", 0, 1)
+        tables = {"model": table} | ({} if prior_table is None else {"prior": prior_table})
+        found = break_down(Measured.of(tables, complete=False), settings)
+        table = _with_prior(table, prior_table, targets, known)
+        result = _result(opened, studies, targets, protocol, table, notes)
+        result |= found.as_json() | {"summary": sentences(found)}
+        progress("working out intervals", 1, 1)
+        progress("drawing the page", 0, 1)
+        steps = next_steps or _next_steps(opened, studies, folder)
+        page = make_page(result, found, galleries(table, opened, studies, known, cases), steps)
+        write_instances(folder / "instances.parquet", table, protocol, opened.model or "")
+        write_page(page, folder, html="audit.html", json_name="audit.json", data=result)
+        progress("drawing the page", 1, 1)
+    return Audit(folder, result, found, table, known)
+
+
+def prior_rows(prior: LocationPrior) -> Any:
+    """Return what fits a prior while targets are gathered."""
+
+    def learn(phrase: Phrase, target: PhraseTargets, pixels: NDArray[np.bool_]) -> None:
+        prior.add(PriorRow(target.patient, phrase.text, phrase.findings, pixels, target.masks["own"].side))
+
+    return learn
+
+
+def _measured(
+    predictions: Predictions, targets: Targets, protocol: Protocol, prior: LocationPrior | None, progress: Progress
+) -> tuple[pa.Table, pa.Table | None]:
+    """Measure the model's answers, and the prior's to the same questions."""
+    count = len(predictions)
+    table = measure(predictions.batches(), targets, protocol, progress=lambda done: progress("scoring", done, count))
+    if prior is None:
+        return table, None
+    asked = _asked_of_prior(prior, table, targets)
+    return table, measure(asked, targets, protocol, progress=lambda done: progress("scoring the prior", done, count))
+
+
+def _asked_of_prior(prior: LocationPrior, table: pa.Table, targets: Targets) -> Iterator[Batch]:
+    """Yield the prior's answers to what the model was asked: the same words, the findings of the phrase itself."""
+    for part in table.select(["study", "query", "condition", "asked"]).to_batches(max_chunksize=1000):
+        keys = part.to_pylist()
+        own = [targets.phrases[one["study"], one["query"]] for one in keys]
+        words = [
+            Phrase(one["asked"], findings=dict.fromkeys(phrase.findings, Polarity.POSITIVE))
+            for one, phrase in zip(keys, own, strict=True)
+        ]
+        found = prior.ground_blind(words, [phrase.patient for phrase in own])
+        yield Batch.of(
+            [
+                Prediction(one["study"], one["query"], one["condition"], Query(one["asked"]), grounding)
+                for one, grounding in zip(keys, found, strict=True)
+            ]
         )
-    tell("working out intervals", 0, 1)
-    result = _result(opened, studies, targets, protocol, rows, notes)
-    result |= aggregate(Instances.read(folder / "instances.parquet"), sure)
-    result["summary"] = sentences(result)
-    tell("working out intervals", 1, 1)
-    write_whole(folder / "audit.json", json.dumps(plain(result), indent=1, allow_nan=False))
-    tell("drawing the page", 0, 1)
-    gallery = make_gallery(folder / "instances.parquet", opened, studies, prior if len(prior) else None, cases)
-    steps = next_steps or _next_steps(opened, studies, folder)
-    write_whole(folder / "audit.html", render_page(result, gallery, steps))
-    tell("drawing the page", 1, 1)
-    return Audit(folder, result, prior if len(prior) else None)
 
 
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: the folder cannot be made ({error.strerror or error})") from error
+def _with_prior(
+    table: pa.Table, prior_table: pa.Table | None, targets: Targets, prior: LocationPrior | None
+) -> pa.Table:
+    """Return the model's table with the prior's scores of the same rows as further columns."""
+    if prior_table is None or prior is None:
+        return table
+    for name in _OF_PRIOR:  # the rows are the same, in the same order
+        table = table.append_column(f"prior_{name}", prior_table.column(name))
+    support = []
+    for study, query, asked in zip(*(table.column(n).to_pylist() for n in ("study", "query", "asked")), strict=True):
+        phrase = targets.phrases[study, query]
+        support.append(prior.support(word_key(asked, phrase.findings), prior.held_out(phrase.patient)))
+    return table.append_column("prior_support", pa.array(support, pa.int64()))
 
 
 def _source_of(predictions: Predictions, source: str | Source | None) -> Source:
@@ -200,44 +234,28 @@ def _nothing_matches(predictions: Predictions, source: Source, targets: Targets)
     return f"{predictions.path}: none of the studies in the predictions{named} is in {source.address}{example}"
 
 
-def _fit_elsewhere(prior: LocationPrior, source: Source, tell: Progress) -> str:
-    """Fit the prior on a source of its own and return a hash of what it was fitted on."""
+def _fit_elsewhere(prior: LocationPrior, source: Source, progress: Progress) -> tuple[str, str]:
+    """Fit the prior on a source of its own; return its address and a hash of what the prior was fitted on."""
     prior.source = source.address
-    fitted_on = PhraseSetHash()
-    for done, study in enumerate(source, start=1):
-        patient, midline = study.patient or f"study {study.id}", midline_of(study)
-        for index, phrase in enumerate(study.phrases):
-            pixels, _ = target_pixels(phrase)
-            if pixels is not None:
-                side = side_of_target(pixels, midline)
-                prior.add(PriorRow(patient, phrase.text, phrase.findings, pixels, side))
-                facts = phrase_facts(phrase, patient, midline)
-                fitted_on.add(study.id, phrase_query(index), phrase.text, target_digest(pixels), **facts)
-        tell("fitting the prior", done, len(source))
+    targets = gather_targets(
+        source, seen=prior_rows(prior), progress=lambda done, total: progress("fitting the prior", done, total)
+    )
     if not len(prior):
         raise InputError(f"source {source.address} has no phrase with a target to fit a prior on")
-    return fitted_on.digest
+    return source.address, targets.phrase_set
 
 
 def _protocol(
-    targets: Targets, source: Source, sure: Sureness, prior: LocationPrior, fitted: str, prior_set: str | None
+    targets: Targets, settings: BootstrapSettings, prior: LocationPrior, fitted: tuple[str, str] | None
 ) -> Protocol:
-    kinds = sorted({target.kind for target in targets.phrases.values() if target.kind is not None})
-    return Protocol(
-        source=source.address,
-        phrase_set=targets.phrase_set,
-        target_kinds=tuple(kinds),
-        resamples=sure.resamples,
-        level=sure.level,
-        seed=sure.seed,
-        prior_source=fitted,
-        prior_set="the same phrases, other patients" if prior_set is None else f"other phrases, {prior_set}",
-        prior_folds=prior.folds,
-    )
+    changes: dict[str, Any] = {"prior_source": targets.source, "prior_folds": prior.folds}
+    if fitted is not None:
+        changes |= {"prior_source": fitted[0], "prior_set": f"other phrases, {fitted[1]}"}
+    return find_protocol("audit").applied_to(targets, **settings.as_options(), **changes)
 
 
 def _result(
-    predictions: Predictions, source: Source, targets: Targets, protocol: Protocol, rows: int, notes: list[str]
+    predictions: Predictions, source: Source, targets: Targets, protocol: Protocol, table: pa.Table, notes: list[str]
 ) -> dict[str, Any]:
     asked = targets.phrases.values()
     if targets.studies_without_patient:
@@ -253,11 +271,11 @@ def _result(
         "predictions": str(predictions.path),
         "source": source.address,
         "counts": {
-            "rows": rows,
+            "rows": table.num_rows,
             "studies": len({target.study for target in asked}),
             "patients": len({target.patient for target in asked}),
             "phrases": len(targets.phrases),
-            "phrases_with_target": sum(target.place is not None for target in asked),
+            "phrases_with_target": sum("own" in target.masks for target in asked),
             "rows_by_condition": dict(predictions.rows_by_condition),
         },
         "problems": [*targets.problems, *(str(problem) for problem in source.problems)],
@@ -274,14 +292,3 @@ def _next_steps(predictions: Predictions, source: Source, folder: Path) -> tuple
         "# look at the studies",
         shlex.join(["rightlung", "data", "show", source.address, "--sheet", str(folder / "studies.png")]),
     )
-
-
-def plain(value: object) -> Any:
-    """Return a value as JSON can write it: what is not a number becomes null."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from rightlung.audit import Audit, Sureness, audit
-from rightlung.audit.run import plain
-from rightlung.audit.summary import metric_name, span, verdict
+from rightlung.audit import Audit, audit
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say, say_problems, say_table
 from rightlung.core import InputError
 from rightlung.core.progress import Progress, ProgressBars
+from rightlung.measuring import find_measure
+from rightlung.pages.numbers import span, verdict
 from rightlung.predictions import open_predictions
+from rightlung.results.estimate import BootstrapSettings
+from rightlung.results.groups import HEADLINE, Breakdown
 
 CONDITIONS = ("none", "swap-sides", "exchange-image")
 
@@ -27,7 +28,7 @@ def run(
     conditions: list[str],
     device: str,
     batch_size: int,
-    sureness: Sureness,
+    settings: BootstrapSettings,
     cases: int,
     json: bool,
 ) -> None:
@@ -47,13 +48,13 @@ def run(
             source,
             out,
             prior_source=prior_source,
-            sureness=sureness,
+            settings=settings,
             cases=cases,
             progress=tell,
         )
     result = {**done.result, "problems": [*problems, *done.problems], "page": str(done.page)}
     if json:
-        print_json(plain(result))
+        print_json(result)
     else:
         say_audit(done)
         say_problems(result["problems"], "questions or studies left out")
@@ -97,29 +98,24 @@ def say_audit(done: Audit) -> None:
         f"protocol {result['protocol']['hash']}\n"
     )
     if result["overall"]:
-        say_table(*main_table(result))
+        say_table(*main_table(done.found))
         say()
     for sentence in result["summary"]:
         say(f"- {sentence}")
 
 
-def main_table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+def main_table(found: Breakdown) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of the main table: model, prior, and the model under each condition."""
-    metrics = ("average_precision", "pointing", "auroc")
-    overall = result["overall"]
-    basis = overall[metrics[0]]["model"]
-    rows = [["the model", f"{basis['phrases']:,}", *(span(overall[name]["model"]) for name in metrics)]]
-    if overall[metrics[0]]["prior"] is not None:
-        rows.append(["image-blind prior", rows[0][1], *(span(overall[name]["prior"]) for name in metrics)])
-        rows.append(["model − prior", rows[0][1], *(verdict(overall[name]["difference"]) for name in metrics)])
+    basis = f"{found.overall[HEADLINE[0]].model.n:,}"
+    rows = [["the model", basis, *(span(found.overall[name].model) for name in HEADLINE)]]
+    if found.overall[HEADLINE[0]].prior is not None:
+        rows.append(["image-blind prior", basis, *(span(found.overall[name].prior) for name in HEADLINE)])
+        rows.append(["model − prior", basis, *(verdict(found.overall[name].difference) for name in HEADLINE)])
     titles = {"swap-sides": "sides swapped", "exchange-image": "image exchanged"}
-    for condition, found in result["conditions"].items():
-        values = found["values"]
-        if all(name in values for name in metrics):
-            title = titles.get(condition, condition)
-            after = [values[name]["after"] for name in metrics]
-            rows.append([title, f"{after[0]['phrases']:,}", *map(span, after)])
-            rows.append(
-                [f"{title}, change", f"{after[0]['phrases']:,}", *(verdict(found["change"][name]) for name in metrics)]
-            )
-    return ["", "phrases", *map(metric_name, metrics)], rows
+    for condition, changes in found.conditions.items():
+        if all(name in changes.values for name in HEADLINE):
+            title, after = titles.get(condition, condition), [changes.values[name].after for name in HEADLINE]
+            asked = f"{after[0].n:,}"
+            rows.append([title, asked, *map(span, after)])
+            rows.append([f"{title}, change", asked, *(verdict(changes.change[name]) for name in HEADLINE)])
+    return ["", "phrases", *(find_measure(name).title for name in HEADLINE)], rows

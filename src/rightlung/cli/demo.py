@@ -18,12 +18,11 @@ import typer
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.audit import Audit, audit
-from rightlung.audit.gallery import case_tiles, maps_of, spread
-from rightlung.audit.run import plain
+from rightlung.audit.gallery import answers_of, at_shares, case_tiles
 from rightlung.cli.audit import CONDITIONS, say_audit
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say, say_problems
-from rightlung.core import Heatmap, InputError
+from rightlung.core import Grounding, InputError
 from rightlung.core.progress import ProgressBars
 from rightlung.lexicon import swap_sides
 from rightlung.pages.overlays import Tile, save_sheet
@@ -62,7 +61,7 @@ def run(out: Path, model_name: str, count: int, seed: int, json: bool) -> None:
         picture = _picture(done, predictions, source, out / "demo.png")
     problems = [*map(str, summary.failed), *summary.problems, *done.problems]
     if json:
-        print_json(plain({**done.result, "problems": problems, "page": str(done.page), "picture": str(picture)}))
+        print_json({**done.result, "problems": problems, "page": str(done.page), "picture": str(picture)})
     else:
         say_audit(done)
         say_problems(problems, "questions or studies left out")
@@ -102,25 +101,25 @@ def _next_steps(out: Path, predictions: Path, source: Source) -> tuple[str, ...]
 
 def _picture(done: Audit, predictions: Predictions, source: Source, path: Path) -> Path:
     """Draw a row for each case: the image with the true outline, the model's map, with sides swapped, the prior's."""
-    rows = spread(done.instances, SHOWN, sided=True) or spread(done.instances, SHOWN)
+    rows = at_shares(done.table, SHOWN, sided=True) or at_shares(done.table, SHOWN)
     places = [(row["study"], row["query"]) for row in rows]
-    heatmaps, swapped = maps_of(predictions, places), maps_of(predictions, places, "swap-sides")
+    answers, swapped = answers_of(predictions, places), answers_of(predictions, places, "swap-sides")
     tiles: list[Tile] = []
     for row, place in zip(rows, places, strict=True):
-        of_case = dict(case_tiles(row, source, heatmaps.get(place), done.prior))
+        of_case = dict(case_tiles(row, source, answers.get(place), done.prior))
         truth = of_case["true outline"]
         other = swap_sides(row["side_named"])
         captions = {
             "true outline": row["phrase"],
-            "the model's map": f"model: AP {row['average_precision']:.2f}, {_abstains(heatmaps.get(place))}",
+            "the model's map": f"model: AP {row['average_precision']:.2f}, {_abstains(answers.get(place))}",
             "swapped": f"asked for “{other}”: {_abstains(swapped.get(place))}",
             "the prior's map": f"prior, never looks: AP {row['prior_average_precision']:.2f}",
         }
         if swapped:
-            of_case["swapped"] = replace(truth, heatmap=swapped.get(place))
+            of_case["swapped"] = replace(truth, heatmap=swapped[place].heatmap if place in swapped else None)
         tiles += [replace(of_case[label], caption=text) for label, text in captions.items() if label in of_case]
     return save_sheet(tiles, path, columns=4 if swapped else 3, side=224)
 
 
-def _abstains(heatmap: Heatmap | None) -> str:
-    return "no map" if heatmap is None else f"abstains {heatmap.abstention:.2f}"
+def _abstains(answer: Grounding | None) -> str:
+    return "no map" if answer is None else f"abstains {answer.abstention:.2f}"

@@ -77,11 +77,11 @@ def audit(
     json: Json = False,
 ) -> None:
     """Score where a model looks beside a prior that never looks, and write a page."""
-    from rightlung.audit import Sureness
     from rightlung.cli.audit import run
+    from rightlung.results.estimate import BootstrapSettings
 
-    sureness = Sureness(resamples, level, seed)
-    run(what, source, out, prior_source, condition or [], device, batch_size, sureness, cases, json)
+    settings = BootstrapSettings(resamples, level, seed)
+    run(what, source, out, prior_source, condition or [], device, batch_size, settings, cases, json)
 
 
 @app.command()

@@ -17,12 +17,13 @@ import pyarrow.parquet as pq
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.core.files import write_whole
 from rightlung.lexicon import REGIONS
+from rightlung.lexicon.findings import canonical_finding
+from rightlung.lexicon.wordkeys import side_named, zones_in
 from rightlung.measuring.changes import Changes
 from rightlung.measuring.maps import AnswerMap, entropy, peaks, to_pixels
 from rightlung.measuring.measures import MapsAndMasks, Statistics, find_measure
 from rightlung.measuring.protocols import Protocol
 from rightlung.measuring.targets import PhraseTargets, TargetMask, Targets
-from rightlung.models.blind.words import canonical_finding, side_named, zones_in
 from rightlung.predictions import Batch, Key
 
 PIXELS_AT_ONCE = 1 << 23

@@ -77,6 +77,10 @@ class Batch:
         without_map = np.where(np.isnan(found), np.nan, found == 0)
         return np.where(self.columns.column("map").is_valid().to_numpy(zero_copy_only=False), given, without_map)
 
+    def chosen(self, indices: Sequence[int]) -> Batch:
+        """Return some of the rows."""
+        return Batch(self.part, self.rows[list(indices)], self.columns.take(list(indices)))
+
     def predictions(self) -> Iterator[Prediction]:
         """Yield each row as a `Prediction`."""
         texts = {name: self.column(name) for name in SCHEMA.names if name not in ("map", "map_rows", "map_cols")}

@@ -78,9 +78,7 @@ class Examples:
         models = [one for one in measured.models if one.seed in (None, 1) and not one.ablation]
         files = {one.slug: Path(one.origin).with_name(FILE) for one in models}
         answers = {
-            slug: {one.key: one for one in open_predictions(path)}
-            for slug, path in files.items()
-            if path.is_file()
+            slug: {one.key: one for one in open_predictions(path)} for slug, path in files.items() if path.is_file()
         }
         shown = [one for one in models if answers.get(one.slug)]
         return cls(prepared, chosen_examples(prepared), shown, answers)
