@@ -82,11 +82,10 @@ def ask(
     with PredictionWriter(out, source=walk.source.address, model=name, run=notes) as writer:
         _check_earlier_runs(writer, notes)
         written = _write(run, writer)
-        # Without a row there is no part: not one study could be read.
-        conditions, failed = count_rows(writer.folder) if written or writer.done else ({}, ())
+    rows, failed = count_rows(writer.folder) if written or writer.done else ({}, ())  # no rows, no part to read
     problems = dict.fromkeys([*map(str, walk.source.problems), *walk.problems.values()])
     return Summary(
-        writer.folder, name, walk.source.address, walk.total, written, conditions, failed, tuple(problems),
+        writer.folder, name, walk.source.address, walk.total, written, rows, failed, tuple(problems),
         () if answerer.note is None else (answerer.note,),
     )  # fmt: skip
 
