@@ -274,6 +274,24 @@ def test_a_model_that_can_do_everything_is_asked_everything_or_what_is_chosen(tm
     assert rows_of(tmp_path / "q") == rows
 
 
+def test_every_kind_of_query_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    class Stopped(Everything):
+        def report(self, images: Sequence[Image]) -> list[Report]:
+            if len(self.calls) == 4:
+                raise KeyboardInterrupt
+            return super().report(images)
+
+    conditions = ("none", "swap-sides", "exchange-image")
+    whole = asked(Everything(), tmp_path, conditions=conditions)
+    with pytest.raises(KeyboardInterrupt):
+        ask(Stopped(), regional(), tmp_path / "q", conditions, batch_size=7, model_name="Everything")
+    kept = rows_of(tmp_path / "q")
+    assert 0 < len(kept) < len(whole)
+    assert kept.items() <= whole.items()
+    ask(Everything(), regional(), tmp_path / "q", conditions, batch_size=4)
+    assert rows_of(tmp_path / "q") == whole
+
+
 def test_rows_in_memory_are_those_of_the_file(tmp_path: Path) -> None:
     rows = asked(Everything(), tmp_path, conditions=["none", "exchange-image"])
     batches = list(answers(Everything(), regional(), ["none", "exchange-image"]))
