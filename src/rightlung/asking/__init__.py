@@ -1,8 +1,8 @@
 """Asking: model × source × probes → predictions, through every protocol that the model implements."""
 
-from rightlung.asking.answerer import Answer, Answerer, NoAnswer
+from rightlung.asking.answerer import GIVE_UP_AFTER, Answer, Answerer, NoAnswer
 from rightlung.asking.question import QUERIES, Question
-from rightlung.asking.run import GIVE_UP_AFTER, answers, ask, load_image
+from rightlung.asking.run import answers, ask, load_image
 from rightlung.asking.summary import Failed, Summary
 from rightlung.asking.walk import questions
 

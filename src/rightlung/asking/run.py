@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rightlung import __version__
-from rightlung.asking.answerer import Answerer, NoAnswer
+from rightlung.asking.answerer import Answerer, NoAnswer, check_not_broken
 from rightlung.asking.finished import FinishedStudies
 from rightlung.asking.protocols import Regions, Shown
 from rightlung.asking.question import Question
@@ -31,9 +31,6 @@ from rightlung.studies import Source
 
 Progress = Callable[[float, int], None]
 """Called with the studies that are done (the one under way by its share) and how many there are."""
-
-GIVE_UP_AFTER = 20
-"""Questions that may go unanswered, before any was answered, until the model is taken to be broken."""
 
 _ROWS_AT_ONCE, _CELLS_AT_ONCE, _SECONDS_PER_FLUSH = 1000, 1 << 22, 60.0
 _NO_REGIONS: Regions = {}
@@ -232,11 +229,7 @@ class _Run:
             yield row
             return
         self.held.append(row)
-        if len(self.held) >= GIVE_UP_AFTER:
-            raise InputError(
-                f"the model answered none of the first {len(self.held)} questions; the first failed with: "
-                f"{self.held[0].error}"
-            )
+        check_not_broken([row.error for row in self.held])
 
     def _release(self) -> Iterator[Prediction]:
         self.answered = True
