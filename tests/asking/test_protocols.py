@@ -198,7 +198,7 @@ def test_a_report_is_kept_with_its_sentences_and_an_empty_one_is_no_answer(tmp_p
 def test_embeddings_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
     rows = asked(Encoder(), tmp_path, embeddings=True)
     image = rows[Key("s4", "image", "none")]
-    assert image.image_embedding == (np.float32(picture(4).mean()), picture(4).max())
+    assert image.image_embedding == (float(picture(4).mean()), float(picture(4).max()))
     assert image.text_embedding is None
     phrase = rows[Key("s4", "phrase:0", "none")]
     assert (phrase.text_embedding, phrase.image_embedding) == ((13.0, 2.0, 1.0), None)
@@ -210,8 +210,8 @@ def test_embeddings_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
 
 def test_a_blind_grounder_is_told_words_findings_and_patient_and_never_shown_an_image(tmp_path: Path) -> None:
     model, source = Blind(), regional()
-    for study in source.studies:
-        object.__setattr__(study, "load", lambda: pytest.fail("an image was loaded"))
+    for one in source.studies:
+        object.__setattr__(one, "load", lambda: pytest.fail("an image was loaded"))
     summary = ask(model, source, tmp_path / "p", ["none", "swap-sides", "exchange-image", "random-sentence"])
     assert summary.complete
     assert all(phrase.boxes == () and phrase.mask is None for phrase, _ in model.told)
@@ -272,6 +272,24 @@ def test_a_model_that_can_do_everything_is_asked_everything_or_what_is_chosen(tm
     assert chosen.calls == []
     ask(chosen, regional(), tmp_path / "q", embeddings=True)  # going on with more kinds of queries
     assert rows_of(tmp_path / "q") == rows
+
+
+def test_every_kind_of_query_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
+    class Stopped(Everything):
+        def report(self, images: Sequence[Image]) -> list[Report]:
+            if len(self.calls) == 4:
+                raise KeyboardInterrupt
+            return super().report(images)
+
+    conditions = ("none", "swap-sides", "exchange-image")
+    whole = asked(Everything(), tmp_path, conditions=conditions)
+    with pytest.raises(KeyboardInterrupt):
+        ask(Stopped(), regional(), tmp_path / "q", conditions, batch_size=7, model_name="Everything")
+    kept = rows_of(tmp_path / "q")
+    assert 0 < len(kept) < len(whole)
+    assert kept.items() <= whole.items()
+    ask(Everything(), regional(), tmp_path / "q", conditions, batch_size=4)
+    assert rows_of(tmp_path / "q") == whole
 
 
 def test_rows_in_memory_are_those_of_the_file(tmp_path: Path) -> None:

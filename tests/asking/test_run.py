@@ -234,13 +234,28 @@ def test_one_image_too_large_for_memory_costs_its_own_row_alone(tmp_path: Path) 
     assert [failure.key for failure in summary.failed] == [Key("s8", "phrase:1", "none")]
 
 
-def test_a_model_that_never_answers_is_given_up_and_leaves_no_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch_size", [1, 32, 1000])
+def test_a_model_that_never_answers_is_given_up_and_leaves_no_rows(tmp_path: Path, batch_size: int) -> None:
+    asked: list[int] = []
+
     class Broken:
         def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
+            asked.append(len(phrases))
             raise TypeError("no such thing")
 
-    with pytest.raises(InputError, match=rf"none of the first {GIVE_UP_AFTER} questions.*TypeError: no such thing"):
-        ask(Broken(), listed(300), tmp_path / "p")
+    with pytest.raises(InputError, match=r"none of the first 20 questions.*TypeError: no such thing"):
+        ask(Broken(), listed(300), tmp_path / "p", batch_size=batch_size)
+    assert asked.count(1) == GIVE_UP_AFTER == 20
+    assert not list((tmp_path / "p").glob("*.parquet"))
+
+
+def test_a_model_whose_answers_no_file_can_hold_is_given_up_too(tmp_path: Path) -> None:
+    class Undefined:
+        def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
+            return Similarities(np.full((len(images), len(texts)), np.nan, np.float32))
+
+    with pytest.raises(InputError, match=r"none of the first 20 questions.*similarity_global must be finite; got nan"):
+        ask(Undefined(), listed(300), tmp_path / "p")
     assert not list((tmp_path / "p").glob("*.parquet"))
 
 

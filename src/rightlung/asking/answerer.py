@@ -18,6 +18,9 @@ from rightlung.explain.boxes import BoxRule
 from rightlung.lexicon import label_set
 from rightlung.models.base import BlindGrounder, Embedder, Grounder, RegionGrounder
 
+GIVE_UP_AFTER = 20
+"""Questions that may go unanswered, before any was answered, until the model is taken to be broken."""
+
 TOO_LARGE_IN_A_ROW = 3
 """Single questions that may run out of memory before anything was answered; then the model is too large."""
 
@@ -54,7 +57,8 @@ class Answerer:
     ``embeddings`` an `Embedder` gives the embedding of a whole image or of a phrase's text.
 
     Questions of a batch that must get the same answer are asked once. If memory runs out, the batch size is halved and
-    stays so; `note` says it. Any other error is tracked down to the question that causes it.
+    stays so; `note` says it. Any other error is tracked down to the question that causes it. A model that answers none
+    of the first 20 questions is given up.
     """
 
     def __init__(
@@ -73,6 +77,7 @@ class Answerer:
         self._calls = calls_of(model, boxes or BoxRule(), self.findings, embeddings)
         self._blind = isinstance(model, BlindGrounder) and not isinstance(model, Grounder | RegionGrounder)
         self._fitting = self._too_large = 0
+        self._failed: list[str] = []
         if not self._calls:
             name = type(model).__name__
             if isinstance(model, Embedder):
@@ -153,6 +158,9 @@ class Answerer:
         if len(some) == 1:
             if no_memory:
                 self._alone_too_large(reason)
+            if not self._fitting:
+                self._failed.append(reason)
+                check_not_broken(self._failed)
             return [NoAnswer(reason)]
         half = len(some) // 2
         if no_memory:
@@ -180,6 +188,14 @@ class Answerer:
             if not fields:
                 raise InputError(f"{type(self.model).__name__} cannot answer a query of kind {one.query.kind!r}")
         return [Answer(**fields) for fields in found]
+
+
+def check_not_broken(reasons: Sequence[str | None]) -> None:
+    """Give a model up that has answered nothing yet, for so many ``reasons``."""
+    if len(reasons) >= GIVE_UP_AFTER:
+        raise InputError(
+            f"the model answered none of the first {len(reasons)} questions; the first failed with: {reasons[0]}"
+        )
 
 
 def _findings(model: object, findings: Sequence[str] | None) -> tuple[str, ...]:

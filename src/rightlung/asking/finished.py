@@ -33,8 +33,8 @@ class FinishedStudies:
                 known = self._under.get(study, frozenset()) | under
                 self._under[study] = sets.setdefault(known, known)
 
-    def __contains__(self, study: str) -> bool:
-        return self._asked <= self._under.get(study, frozenset())
+    def __contains__(self, study: object) -> bool:
+        return self._asked <= self._under.get(str(study), frozenset())
 
     def add(self, studies: list[str], rows: int) -> None:
         """Note studies whose rows are on the disk, where ``rows`` are now."""

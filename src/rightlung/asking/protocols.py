@@ -14,16 +14,7 @@ from rightlung.core import Box, Grounding, InputError, Phrase, Query, Report, Se
 from rightlung.core.checks import check_text
 from rightlung.core.study import QueryKind
 from rightlung.explain.boxes import BoxRule, boxes_of
-from rightlung.models.base import (
-    BlindGrounder,
-    Describer,
-    Embedder,
-    FindingClassifier,
-    Grounder,
-    Matcher,
-    RegionGrounder,
-    Reporter,
-)
+from rightlung.models import base
 
 Regions = Mapping[str, Box]
 """An image's regions by name."""
@@ -58,20 +49,20 @@ def calls_of(
 ) -> list[tuple[Call, set[QueryKind]]]:
     """Return everything a model can be asked, each with the kinds of query that it answers."""
     calls: list[tuple[Call, set[QueryKind]]] = []
-    if isinstance(model, Grounder | RegionGrounder | BlindGrounder):
+    if isinstance(model, base.Grounder | base.RegionGrounder | base.BlindGrounder):
         calls.append((partial(_ground, model, boxes), {"phrase"}))
-    if isinstance(model, Matcher):
+    if isinstance(model, base.Matcher):
         calls.append((partial(_compare, model), {"phrase"}))
-    elif isinstance(model, RegionGrounder):
+    elif isinstance(model, base.RegionGrounder):
         calls.append((partial(_compare_regions, model), {"phrase"}))
-    if isinstance(model, FindingClassifier):
+    if isinstance(model, base.FindingClassifier):
         kinds: set[QueryKind] = {"image", "box"} if _takes_boxes(model) else {"image"}
         calls += [(partial(_classify, model, findings), {kind}) for kind in sorted(kinds)]
-    if isinstance(model, Describer):
+    if isinstance(model, base.Describer):
         calls.append((partial(_describe, model), {"phrase", "box", "phrase+box"}))
-    if isinstance(model, Reporter):
+    if isinstance(model, base.Reporter):
         calls.append((partial(_report, model), {"image"}))
-    if isinstance(model, Embedder) and embeddings:
+    if isinstance(model, base.Embedder) and embeddings:
         calls.append((partial(_embed, model), {"image", "phrase"}))
     return calls
 
@@ -79,9 +70,9 @@ def calls_of(
 def _ground(model: Any, rule: BoxRule, some: Sequence[Shown]) -> list[Fields]:
     # A model under test is told the words alone: what the source knows about them would be half the answer.
     images, texts = [one.image for one in some], [one.text for one in some]
-    if isinstance(model, Grounder):
+    if isinstance(model, base.Grounder):
         found = model.ground(images, texts)
-    elif isinstance(model, RegionGrounder):
+    elif isinstance(model, base.RegionGrounder):
         found = model.ground_regions(images, texts, [one.regions for one in some])
     else:
         phrases = [one.question.phrase or Phrase(one.text) for one in some]
@@ -95,7 +86,7 @@ def _with_boxes(grounding: Grounding, rule: BoxRule) -> Grounding:
     return Grounding(grounding.heatmap, boxes_of(grounding.heatmap, rule))
 
 
-def _compare(model: Matcher, some: Sequence[Shown]) -> list[Fields]:
+def _compare(model: base.Matcher, some: Sequence[Shown]) -> list[Fields]:
     found: list[Fields] = [{} for _ in some]
     by_image: dict[int, list[int]] = {}
     for place, one in enumerate(some):
@@ -109,14 +100,14 @@ def _compare(model: Matcher, some: Sequence[Shown]) -> list[Fields]:
     return found
 
 
-def _compare_regions(model: RegionGrounder, some: Sequence[Shown]) -> list[Fields]:
+def _compare_regions(model: base.RegionGrounder, some: Sequence[Shown]) -> list[Fields]:
     images, texts, regions = ([getattr(one, name) for one in some] for name in ("image", "text", "regions"))
     similar = model.similarity_regions(images, texts, regions)
     # An image without regions was not seen, and nothing is said about it.
     return [{"similarity_global": float(value)} if given else {} for value, given in zip(similar, regions, strict=True)]
 
 
-def _classify(model: FindingClassifier, findings: Sequence[str], some: Sequence[Shown]) -> list[Fields]:
+def _classify(model: base.FindingClassifier, findings: Sequence[str], some: Sequence[Shown]) -> list[Fields]:
     """Classify whole images, or one box in each: all questions are of one kind."""
     boxes = [one.query.box for one in some if one.query.box is not None]
     images = [one.image for one in some]
@@ -128,7 +119,7 @@ def _classify(model: FindingClassifier, findings: Sequence[str], some: Sequence[
     return [{"finding_scores": dict(zip(findings, row, strict=True))} for row in scores.tolist()]
 
 
-def _describe(model: Describer, some: Sequence[Shown]) -> list[Fields]:
+def _describe(model: base.Describer, some: Sequence[Shown]) -> list[Fields]:
     texts = model.describe([one.image for one in some], [one.query for one in some])
     checked = zip(_checked(texts, some, str, "describe"), some, strict=True)
     return [{"sentences": _sentences(text, one.query)} for text, one in checked]
@@ -139,7 +130,7 @@ def _sentences(text: str, query: Query) -> tuple[Sentence, ...]:
     return (Sentence(text, boxes, prompt=query.phrase),) if text.strip() else ()
 
 
-def _report(model: Reporter, some: Sequence[Shown]) -> list[Fields]:
+def _report(model: base.Reporter, some: Sequence[Shown]) -> list[Fields]:
     found: list[Fields] = []
     for report in _checked(model.report([one.image for one in some]), some, Report, "report"):
         text = report.text.strip() or " ".join(sentence.text for sentence in report.sentences)
@@ -149,7 +140,7 @@ def _report(model: Reporter, some: Sequence[Shown]) -> list[Fields]:
     return found
 
 
-def _embed(model: Embedder, some: Sequence[Shown]) -> list[Fields]:
+def _embed(model: base.Embedder, some: Sequence[Shown]) -> list[Fields]:
     """Encode the words of a phrase, and the image of a question without words."""
     texts, images = [one.text for one in some if one.text], [one.image for one in some if not one.text]
     of_texts = iter(_checked(model.encode_text(texts), texts, np.ndarray, "encode_text") if texts else ())
@@ -168,7 +159,7 @@ def _checked(found: Any, asked: Sequence[Any], kind: type, method: str) -> list[
     return values
 
 
-def _takes_boxes(model: FindingClassifier) -> bool:
+def _takes_boxes(model: base.FindingClassifier) -> bool:
     """Whether a model classifies boxes, too: the parameter is optional."""
     try:
         return "boxes" in inspect.signature(model.classify).parameters

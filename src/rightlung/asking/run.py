@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from rightlung import __version__
-from rightlung.asking.answerer import Answerer, NoAnswer
+from rightlung.asking.answerer import Answerer, NoAnswer, check_not_broken
 from rightlung.asking.finished import FinishedStudies
-from rightlung.asking.protocols import Shown
+from rightlung.asking.protocols import Regions, Shown
 from rightlung.asking.question import Question
 from rightlung.asking.summary import Summary, count_rows
 from rightlung.asking.walk import Walk
@@ -32,10 +32,8 @@ from rightlung.studies import Source
 Progress = Callable[[float, int], None]
 """Called with the studies that are done (the one under way by its share) and how many there are."""
 
-GIVE_UP_AFTER = 20
-"""Questions that may go unanswered, before any was answered, until the model is taken to be broken."""
-
 _ROWS_AT_ONCE, _CELLS_AT_ONCE, _SECONDS_PER_FLUSH = 1000, 1 << 22, 60.0
+_NO_REGIONS: Regions = {}
 _MUST_AGREE = {
     "seed": "another seed",
     "weights": "a model of the same name but with other weights",
@@ -82,11 +80,10 @@ def ask(
     with PredictionWriter(out, source=walk.source.address, model=name, run=notes) as writer:
         _check_earlier_runs(writer, notes)
         written = _write(run, writer)
-        # Without a row there is no part: not one study could be read.
-        conditions, failed = count_rows(writer.folder) if written or writer.done else ({}, ())
+    rows, failed = count_rows(writer.folder) if written or writer.done else ({}, ())  # no rows, no part to read
     problems = dict.fromkeys([*map(str, walk.source.problems), *walk.problems.values()])
     return Summary(
-        writer.folder, name, walk.source.address, walk.total, written, conditions, failed, tuple(problems),
+        writer.folder, name, walk.source.address, walk.total, written, rows, failed, tuple(problems),
         () if answerer.note is None else (answerer.note,),
     )  # fmt: skip
 
@@ -197,18 +194,18 @@ class _Run:
         The image is the same array each time, and no longer kept than needed.
         """
         if not group or not self.answerer.needs_images:
-            yield from (Shown(question, None, {}) for question in group)
+            yield from (Shown(question, None, _NO_REGIONS) for question in group)
             return
         try:
             study = study or self.walk.source.study(image_of)
-            image = _loaded(study.load, f"study {image_of!r}")
+            image = load_image(study.load, f"study {image_of!r}")
         except InputError as error:
             yield from (_without_image(question, image_of, error) for question in group)
             return
         for question in group:
             try:
                 alter, what = question.alter, f"study {image_of!r}, changed"
-                shown = image if alter is None else _loaded(partial(alter, image), what)
+                shown = image if alter is None else load_image(partial(alter, image), what)
             except InputError as error:
                 yield _without_image(question, image_of, error)
             else:
@@ -232,11 +229,7 @@ class _Run:
             yield row
             return
         self.held.append(row)
-        if len(self.held) >= GIVE_UP_AFTER:
-            raise InputError(
-                f"the model answered none of the first {len(self.held)} questions; the first failed with: "
-                f"{self.held[0].error}"
-            )
+        check_not_broken([row.error for row in self.held])
 
     def _release(self) -> Iterator[Prediction]:
         self.answered = True
@@ -244,8 +237,11 @@ class _Run:
         yield from held
 
 
-def _loaded(load: Callable[[], Image], what: str) -> Image:
-    """Load an image, whatever goes wrong. Not by `Study.image`, which keeps it: a window of them may be gigabytes."""
+def load_image(load: Callable[[], Image], what: str) -> Image:
+    """Load an image; whatever goes wrong becomes an `InputError`.
+
+    ``load`` is `Study.load`, and not `Study.image`, which keeps the image: a window of them may be gigabytes.
+    """
     try:
         return check_image(load(), what)
     except InputError:

@@ -11,14 +11,13 @@ from typing import Any
 import typer
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.asking import Answerer, NoAnswer, Question
+from rightlung.asking import Answerer, NoAnswer, Question, load_image
 from rightlung.cli.device import chosen_device
 from rightlung.cli.exits import Exit
 from rightlung.cli.groundings import RESULT, GroundingFolder, file_name
 from rightlung.cli.output import print_json, say, say_problems
 from rightlung.core import Grounding, Image, InputError, Query, Study
 from rightlung.core.checks import check_text
-from rightlung.core.study import check_image
 from rightlung.explain.peak import peak_of, side_of_peak
 from rightlung.lexicon import side_of
 from rightlung.models.base import Grounder, Reader, Reading, RegionGrounder
@@ -173,12 +172,9 @@ class Session:
                 continue
             if pixels is None:
                 try:
-                    pixels = check_image(asked.load(), asked.name)
+                    pixels = load_image(asked.load, asked.name)
                 except InputError as error:
                     self.problems.append(str(error))
-                    return
-                except Exception as error:  # a source's loader may be anybody's
-                    self.problems.append(f"{asked.name}: {type(error).__name__}: {error}")
                     return
             yield Pair(asked.name, phrase, key, pixels, asked.source)
 
@@ -186,10 +182,10 @@ class Session:
         questions = [Question(Key(pair.image, pair.phrase), Query(pair.phrase)) for pair in pairs]
         answers = self.answerer.answers(questions, [pair.pixels for pair in pairs])
         for pair, answer in zip(pairs, answers, strict=True):
-            if isinstance(answer, NoAnswer) or answer.grounding is None:
-                reason = answer.reason if isinstance(answer, NoAnswer) else "no grounding"
-                self.problems.append(f"{pair.image}, phrase {_cut(pair.phrase)!r}: {reason}")
+            if isinstance(answer, NoAnswer):
+                self.problems.append(f"{pair.image}, phrase {_cut(pair.phrase)!r}: {answer.reason}")
                 continue
+            assert answer.grounding is not None  # nothing else is asked for
             overlay = file_name(Path(pair.image).stem, pair.phrase, key=pair.key)
             boxes = [scored.box for scored in answer.grounding.boxes]
             caption = pair.phrase.encode("utf-8", "backslashreplace").decode()

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from rightlung.core import InputError, Phrase
+from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import FindingClassifier, Grounder, Matcher, Trainable, TrainingBatch
 from rightlung.models.gloria import Gloria
 from rightlung.models.gloria.losses import supervised_loss
@@ -288,3 +289,24 @@ def test_supervision_moves_the_map_into_the_mask() -> None:
     assert seen.heatmap is not None
     assert seen.heatmap.values[5:7, 5:7].sum() > 0.5
     assert seen.abstention < 0.3 < 0.7 < unseen.abstention
+
+
+@pytest.mark.parametrize("no_attention", [True, False])
+def test_findings_are_scored_by_their_prompts_one_by_one(no_attention: bool) -> None:
+    model = create(attention={"no_attention": no_attention})
+    images, findings = [picture(0), picture(1, (64, 64))], ["edema", "fracture", "pleural effusion"]
+    found = model.classify(images, findings)
+    assert found.shape == (2, 3)
+    for row, image in enumerate(images):
+        for column, name in enumerate(findings):
+            said, denied = positive_prompts(name), negative_prompts(name)
+            if no_attention:
+                expected = np.mean([1 - model.ground([image], [prompt])[0].abstention for prompt in said])
+            else:
+                logits = [
+                    model.config.global_temperature * model.similarity([image], prompts).whole.mean()
+                    for prompts in (said, denied)
+                ]
+                expected = np.exp(logits[0]) / np.exp(logits).sum()
+            assert found[row, column] == pytest.approx(expected, abs=1e-5)
+    assert model.classify([], findings).shape == (0, 3)

@@ -318,20 +318,23 @@ class Gloria(StoredModel):
         positive prompts have against the negative ones in a softmax of their cosines.
         """
         scores = np.zeros((len(images), len(findings)), dtype=np.float32)
-        for column, name in enumerate(findings):
-            prompts = positive_prompts(name)
-            if self.nothing is not None:
-                asked = [(image, prompt) for image in images for prompt in prompts]
-                answers = self.ground([image for image, _ in asked], [prompt for _, prompt in asked])
-                shares = np.array([1.0 - answer.abstention for answer in answers], dtype=np.float32)
-                scores[:, column] = shares.reshape(len(images), len(prompts)).mean(axis=1) if len(images) else 0.0
-            else:
-                temperature = self.config.global_temperature
-                said, denied = (
-                    self.similarity(images, sentences).whole.mean(axis=1)
-                    for sentences in (prompts, negative_prompts(name))
-                )
-                scores[:, column] = 1.0 / (1.0 + np.exp(temperature * (denied - said)))
+        if not len(images):
+            return scores
+        said = [positive_prompts(name) for name in findings]
+        denied = [] if self.nothing is not None else [negative_prompts(name) for name in findings]
+        prompts = [prompt for group in (*said, *denied) for prompt in group]  # all at once: an image is encoded once
+        if self.nothing is not None:
+            answers = self.ground([image for image in images for _ in prompts], prompts * len(images))
+            found = np.array([1.0 - answer.abstention for answer in answers], dtype=np.float32)
+        else:
+            found = self.similarity(images, prompts).whole
+        ends = np.cumsum([len(group) for group in (*said, *denied)])[:-1]
+        means = [part.mean(axis=1) for part in np.split(found.reshape(len(images), len(prompts)), ends, axis=1)]
+        for column in range(len(findings)):
+            scores[:, column] = means[column]
+            if denied:
+                against = self.config.global_temperature * (means[len(findings) + column] - means[column])
+                scores[:, column] = 1.0 / (1.0 + np.exp(against))
         return scores
 
     def _asking(self) -> _Asking:
