@@ -23,10 +23,10 @@ from rightlung.core import InputError, OutputError, Phrase, Study
 from rightlung.core.errors import unknown_name
 from rightlung.core.files import beside, not_written, read_json, write_whole
 from rightlung.core.keyed import text_generator
+from rightlung.lexicon.wordkeys import NamedSide, findings_about, side_named, word_key
 from rightlung.measuring.store import MaskStore, PhraseSetHash, Place, target_digest
 from rightlung.models.blind.prior import LocationPrior
 from rightlung.models.blind.sides import side_of_target, what_tells
-from rightlung.models.blind.words import NamedSide, findings_about, side_named, word_key
 from rightlung.predictions import phrase_query
 from rightlung.probes import Owner
 from rightlung.probes.rules import BOX_SIZE, MOVES, RULES, Target, midline_of, polarity_of, size_class
