@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.core.files import write_whole
-from rightlung.explain.peak import peaks
+from rightlung.explain.peak import peaks, side_at
 from rightlung.lexicon import REGIONS
 from rightlung.lexicon.findings import canonical_finding
 from rightlung.lexicon.wordkeys import side_named, zones_in
