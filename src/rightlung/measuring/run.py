@@ -23,8 +23,9 @@ from rightlung.lexicon.wordkeys import side_named, zones_in
 from rightlung.measuring.changes import Changes
 from rightlung.measuring.maps import AnswerMap, entropy, to_pixels
 from rightlung.measuring.measures import MapsAndMasks, Statistics, find_measure
+from rightlung.measuring.phrases import PhraseTargets, TargetMask
 from rightlung.measuring.protocols import Protocol
-from rightlung.measuring.targets import PhraseTargets, TargetMask, Targets
+from rightlung.measuring.targets import Targets
 from rightlung.predictions import Batch, Key
 
 PIXELS_AT_ONCE = 1 << 23
