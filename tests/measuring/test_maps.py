@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
 from scipy.stats import entropy as scipy_entropy
 
 from rightlung.core import Extent, Heatmap
-from rightlung.measuring.maps import AnswerMap, entropy, painted, peaks, symmetric_divergence, to_pixels
+from rightlung.measuring.maps import AnswerMap, entropy, painted, symmetric_divergence, to_pixels
 
 CPU = torch.device("cpu")
 BOX = {"x0": 0.0, "y0": 0.0, "x1": 0.5, "y1": 1.0, "score": 0.2, "label": None}
@@ -44,19 +42,6 @@ def test_boxes_without_a_map_are_painted_with_their_scores() -> None:
     assert np.array_equal(to_pixels([answer], (4, 4), CPU)[0].numpy(), expected)
     assert painted([{**BOX, "score": -3.0}], (4, 4)).max() == 1.0
     assert painted([], (4, 4)).max() == 0.0
-
-
-@pytest.mark.parametrize("on", [np.asarray, torch.tensor])
-def test_tied_peaks_are_in_their_middle_and_share_the_sides(on: Any) -> None:
-    maps = np.zeros((4, 4, 8), np.float32)
-    maps[0] = 1.0
-    maps[1, 1, 6] = 0.5
-    maps[2, 0, [0, 7]] = 2.0
-    x, y, left = peaks(on(maps), [0.25, 0.5, 0.5, 0.5])
-    assert x[:3].tolist() == [0.5, 6.5 / 8, 0.5]
-    assert y[:3].tolist() == [0.5, 1.5 / 4, 0.5 / 4]
-    assert left[:3].tolist() == [0.75, 1.0, 0.5]  # the patient's left is the image's right
-    assert np.isnan([x[3], y[3], left[3]]).all()
 
 
 def test_entropy_and_divergence_are_scipys() -> None:

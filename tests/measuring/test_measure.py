@@ -22,7 +22,7 @@ from rightlung.measuring import (
     register_measure,
     write_instances,
 )
-from rightlung.measuring import run as measuring_run
+from rightlung.measuring.maps import to_pixels
 from rightlung.measuring.measures import MEASURES, MapsAndMasks
 from rightlung.predictions import Prediction, PredictionWriter, open_predictions
 from rightlung.scoring.localisation import METRICS
@@ -159,13 +159,12 @@ def test_an_equal_map_against_the_same_mask_is_scored_once(
     conditions = ("none", "swap-sides", "exchange-image")
     predictions = answers(Spots(), tmp_path / "p", lambda *_: Heatmap(np.eye(5)), conditions)
     scored: list[int] = []
-    to_pixels = measuring_run.to_pixels
 
     def counted(maps: Any, *rest: Any) -> Any:
         scored.append(len(maps))
         return to_pixels(maps, *rest)
 
-    monkeypatch.setattr(measuring_run, "to_pixels", counted)
+    monkeypatch.setattr("rightlung.measuring.run.to_pixels", counted)
     rows = measure(predictions.batches(), own, AUDIT.applied_to(own)).to_pylist()
     assert scored == [1, 1]  # one map, on two sizes of targets
     by_condition = {name: [row["auroc"] for row in rows if row["condition"] == name] for name in conditions}

@@ -7,7 +7,7 @@ import pytest
 
 from rightlung.core import InputError, OutputError, Phrase
 from rightlung.measuring import Targets, find_protocol, gather_targets, prepare_studies
-from rightlung.measuring.targets import PhraseTargets
+from rightlung.measuring.phrases import PhraseTargets
 from rightlung.studies.kept import KeptSource, reduced
 from tests.measuring.made_up import REGIONS, SIZE, Damaged, Spots, disc, every_phrase
 

@@ -7,7 +7,6 @@ answers come. Masks wait on disk: in a temporary file, or in a folder that other
 from __future__ import annotations
 
 import json
-import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,16 +21,14 @@ from numpy.typing import NDArray
 from rightlung.core import InputError, OutputError, Phrase, Study
 from rightlung.core.errors import unknown_name
 from rightlung.core.files import beside, not_written, read_json, write_whole
-from rightlung.core.keyed import text_generator
-from rightlung.lexicon.wordkeys import NamedSide, findings_about, side_named, word_key
+from rightlung.lexicon.wordkeys import findings_about, side_named, word_key
+from rightlung.measuring.phrases import PhraseTargets, TargetMask, move_targets
 from rightlung.measuring.store import MaskStore, PhraseSetHash, Place, target_digest
 from rightlung.models.blind.prior import LocationPrior
 from rightlung.models.blind.sides import side_of_target, what_tells
 from rightlung.predictions import phrase_query
-from rightlung.probes import Owner
 from rightlung.probes.rules import BOX_SIZE, MOVES, RULES, Target, midline_of, polarity_of, size_class
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
-from rightlung.probes.targets import exchanged_targets, shuffled_in_report
 from rightlung.studies import Source
 from rightlung.studies.kept import StudyWriter
 from rightlung.studies.sources import build_studies
@@ -47,37 +44,6 @@ UNREAD = (REFUSED, UNBUILT, UNREADABLE)
 PHRASE_SUBSETS: dict[str, Callable[[Phrase], bool]] = {"abnormal": is_abnormal, "one_lung": is_one_lung}
 SUBSETS = (*PHRASE_SUBSETS, "mdrb")
 """``mdrb``: the reports whose targets by the first rule overlap least ("That's the Wrong Lung!", A.6)."""
-
-
-@dataclass(frozen=True, slots=True)
-class TargetMask:
-    """A target by one rule: where its mask lies in the store, and its kind, area, class of size and side."""
-
-    place: Place
-    kind: str
-    area: float
-    size: str
-    side: str
-
-
-@dataclass(frozen=True, slots=True)
-class PhraseTargets:
-    """One phrase of one study and its targets by rule; none where it points at nothing known."""
-
-    study: str
-    query: str
-    patient: str
-    text: str
-    findings: tuple[str, ...]
-    """Findings asserted (positive or uncertain), by their canonical names."""
-    polarity: str
-    """``positive``, ``uncertain``, ``negative``, or ``none`` where no finding is named."""
-    regions: tuple[str, ...]
-    side_named: NamedSide
-    midline: float
-    masks: dict[str, TargetMask] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-    """Further columns of the instances table, such as membership in subsets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,9 +308,8 @@ class _Walk:
         found = self.found
         phrases = [*found.phrases.values()]
         for name in found.settings["rules"]:
-            rule, _, move = name.rpartition("-")
-            if move in MOVES:
-                self._move(phrases, name, rule, shuffled=move == "shuffled")
+            if name not in RULES:
+                move_targets(phrases, list(self.owners.values()), name, found.settings["seed"])
         if "mdrb" in found.settings["subsets"]:
             counts = Counter(phrase.study for phrase in phrases)
             diverse = set(most_diverse_reports(self.overlaps, counts))
@@ -354,39 +319,6 @@ class _Walk:
         found.store.finish()
         found.left_out = +found.left_out
         found.phrase_set = self.phrase_set.digest
-
-    def _move(self, phrases: Sequence[PhraseTargets], name: str, rule: str, shuffled: bool) -> None:
-        """Give every phrase with a target by a rule that of another phrase, where there is one."""
-        seed = self.found.settings["seed"]
-        others = _shuffled(phrases, rule, seed) if shuffled else self._drawn(phrases, rule, seed)
-        for number, other in others.items():
-            phrases[number].masks[name] = phrases[other].masks[rule]
-        if shuffled:  # two phrases of a report may have the same target
-            for number, one in enumerate(phrases):
-                differs = one.masks[name].place != one.masks[rule].place if number in others else None
-                one.facts[f"{rule}_shuffled_differs"] = differs
-
-    def _drawn(self, phrases: Sequence[PhraseTargets], rule: str, seed: int) -> dict[int, int]:
-        owners = [
-            Owner(str(number), self.owners[one.study, one.query])
-            for number, one in enumerate(phrases)
-            if rule in one.masks
-        ]
-        return {int(number): int(other) for number, other in (exchanged_targets(owners, seed) or {}).items()}
-
-
-def _shuffled(phrases: Sequence[PhraseTargets], rule: str, seed: int) -> dict[int, int]:
-    reports: dict[str, list[int]] = {}
-    for number, one in enumerate(phrases):
-        reports.setdefault(one.study, []).append(number)
-    others: dict[int, int] = {}
-    for study, members in reports.items():
-        chance = random.Random(int(text_generator(seed, f"shuffle {rule}", study, "").integers(2**63)))
-        order = shuffled_in_report([rule in phrases[number].masks for number in members], chance)
-        for place, number in enumerate(members):
-            if order is not None and rule in phrases[number].masks:
-                others[number] = members[order[place]]
-    return others
 
 
 def side_told(phrase: PhraseTargets, prior: LocationPrior | None) -> str:

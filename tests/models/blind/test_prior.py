@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rightlung.core import Box, InputError, Mask, Phrase, Polarity
+from rightlung.lexicon.wordkeys import word_key, zones_in
 from rightlung.models.base import BlindGrounder
 from rightlung.models.blind.prior import GRID, LocationPrior, PriorRow, fit_prior, fold_of
-from rightlung.lexicon.wordkeys import word_key, zones_in
 
 LEFT, RIGHT = Box(0.5, 0.0, 1.0, 1.0), Box(0.0, 0.0, 0.5, 1.0)
 
