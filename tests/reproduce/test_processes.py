@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from rightlung.core import OutputError
-from rightlung.reproduce.wrong_lung.processes import Task, in_processes
+from rightlung.reproduce.processes import Task, in_processes
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 
 def python(name: str, code: str, after: str | None = None) -> Task:
@@ -82,7 +82,7 @@ def test_each_gets_its_share_of_threads_unless_the_user_has_said(
 def test_what_they_are_at_is_told_by_the_last_that_each_said(tmp_path: Path) -> None:
     told: list[tuple[str, float, float]] = []
     code = "import time; print('[1/1] one: step 3 of 9: loss 0.1', flush=True); time.sleep(1)"
-    in_processes([python("one", code)], 2, tmp_path / "logs", tell=lambda *what: told.append(what))
+    in_processes([python("one", code)], 2, tmp_path / "logs", progress=lambda *what: told.append(what))
     assert ("at work: one (step 3 of 9); done", 0, 1) in told
 
 
@@ -100,7 +100,7 @@ DRIVER = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what runs in its background ignore it
-from rightlung.reproduce.wrong_lung.processes import Task, in_processes
+from rightlung.reproduce.processes import Task, in_processes
 home = Path(sys.argv[1])
 tasks = [Task(name, name, [sys.executable, str(home / "child.py"), str(home / name)]) for name in ("a", "b", "c")]
 try:

@@ -1,3 +1,5 @@
+"""The figures that "That's the Wrong Lung!" prints, and what is refused in such a file."""
+
 from __future__ import annotations
 
 import copy
@@ -8,7 +10,10 @@ import pytest
 import yaml
 
 from rightlung.core import InputError
-from rightlung.reproduce.wrong_lung.published import SUBSETS, parse, published
+from rightlung.reproduce.published import Subject, parse, published_in
+from rightlung.reproduce.wrong_lung.variants import SUBSETS
+
+BOOK = published_in("rightlung.reproduce.wrong_lung")
 
 
 @pytest.fixture
@@ -38,7 +43,7 @@ def content() -> dict[str, Any]:
 def test_figures_are_those_of_the_paper(
     model: str, measure: str, subset: str, target: str, synthetic: bool, printed: str, table: str
 ) -> None:
-    found = published().find(model, measure, subset, target, synthetic)
+    found = BOOK.find(Subject(model, measure, subset, target, synthetic))
     assert found is not None
     assert (found.printed, found.table) == (printed, table)
     scale = 1 if measure in ("kl_random", "entropy") else 100
@@ -57,18 +62,18 @@ def test_every_table_has_all_its_figures(content: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(("asked", "cited"), [(None, "3"), ("7", "7"), ("3", "3"), ("11", "3")])
 def test_a_figure_printed_twice_can_be_cited_from_either_table(asked: str | None, cited: str) -> None:
-    found = published().find("no-attn", "auroc", table=asked)
+    found = BOOK.find(Subject("no-attn", "auroc"), asked)
     assert found is not None
     assert (found.printed, found.table, found.tables) == ("57.00", cited, ("3", "7"))
 
 
 def test_what_the_paper_does_not_give_is_nothing() -> None:
-    assert published().find("uniter", "selection_local") is None
-    assert published().find("sided", "auroc") is None
+    assert BOOK.find(Subject("uniter", "selection_local")) is None
+    assert BOOK.find(Subject("sided", "auroc")) is None
 
 
 def test_the_figures_of_the_running_text() -> None:
-    values = [quote.value for quote in published().quotes]
+    values = [quote.value for quote in BOOK.quotes]
     assert values == [3.1, 1.8, 1.7, -0.30, -0.47]
 
 
@@ -93,6 +98,16 @@ def test_a_slip_in_a_row_is_named(content: dict[str, Any], place: int, value: An
     with pytest.raises(InputError, match="table 1, row 1") as raised:
         parse(changed)
     assert said in str(raised.value)
+
+
+@pytest.mark.parametrize(("change", "said"), [({"unit": "inches"}, "unit is 'inches'"), ({"rows": None}, "")])
+def test_a_slip_in_a_table_is_named(content: dict[str, Any], change: dict[str, Any], said: str) -> None:
+    content["tables"]["8"] |= change
+    if change.get("rows", "") is None:
+        del content["tables"]["8"]["rows"]
+        said = "rows is missing"
+    with pytest.raises(InputError, match=f"table 8: {said}"):
+        parse(content)
 
 
 def test_a_short_row_is_refused(content: dict[str, Any]) -> None:
