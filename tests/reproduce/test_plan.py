@@ -89,7 +89,7 @@ def test_the_recipes_of_all_runs_can_be_read(tmp_path: Path, quick: bool) -> Non
         recipe = recipe_of(given, one)
         assert recipe.seed == one.seed
         assert recipe.schedule.steps <= 4 or not quick
-        assert recipe.data.keep == tmp_path / "pools"
+        assert recipe.data.keep == str(tmp_path / "pools")
 
 
 def test_few_shots_start_from_the_run_of_their_own_seed_and_keep_their_thirty(tmp_path: Path) -> None:

@@ -157,7 +157,8 @@ def measure_model(
     table = measure(batches, prepared.targets, prepared.protocol, device=plan.device)
     (folder / "about.json").unlink(missing_ok=True)  # what is being replaced must not be taken for complete
     write_instances(folder / "instances.parquet", table, prepared.protocol, slug)
-    measured = {"instances": len(prepared.targets.phrases), "rows": table.num_rows, "errors": failed}
+    asked = table.group_by(["study", "query", "condition"]).aggregate([]).num_rows
+    measured = {"instances": len(prepared.targets.phrases), "questions": asked, "errors": failed}
     whole = {"weights": weights_digest(model), **about, "protocol": prepared.protocol.hash, "measured": measured}
     write_json(folder / "about.json", whole | examples)
 
@@ -415,7 +416,7 @@ def _left_out(plan: Plan, prepared: Prepared, slugs: Sequence[str], missing: Map
             continue
         about = read_json(mark)
         if errors := about["measured"]["errors"]:
-            said.append(f"{slug}: {errors:,} of {about['measured']['rows']:,} questions have no answer")
+            said.append(f"{slug}: {errors:,} of {about['measured']['questions']:,} questions have no answer")
         if unread := (about.get("training") or {}).get("left_out"):
             said.append(f"{slug}: {unread:,} studies could not be learned from, or validated on")
     return said

@@ -1,0 +1,270 @@
+"""A whole experiment in its quick form: what is done, what is not done again, what is refused, what is left out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rightlung.core import Grounding, Heatmap, InputError
+from rightlung.reproduce import experiment
+from rightlung.reproduce.experiment import main, own_slug, reproduce
+from rightlung.reproduce.known import ImageBlind
+from rightlung.reproduce.plan import Plan, recipe_of
+from rightlung.reproduce.processes import Task
+from rightlung.reproduce.variants import Job, with_starts
+from rightlung.reproduce.wrong_lung.variants import VARIANTS
+from rightlung.training.loop import train
+from rightlung.training.watching import TrainingProgress
+from tests.reproduce.conftest import TRAINED, Done
+
+
+@pytest.fixture
+def copy(done: Done, tmp_path: Path) -> Plan:
+    """The whole folder once more, elsewhere, to be spoilt."""
+    shutil.copytree(done.plan.out, tmp_path / "copy")
+    return replace(done.plan, out=tmp_path / "copy")
+
+
+def forget(plan: Plan, *slugs: str) -> None:
+    for slug in slugs:
+        for kind in ("runs", "measures", "predictions"):
+            shutil.rmtree(plan.out / kind / slug)
+
+
+def about(plan: Plan, slug: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((plan.out / "measures" / slug / "about.json").read_text())
+    return found
+
+
+def left_out(plan: Plan, **options: Any) -> tuple[str, ...]:
+    return reproduce(plan, page=False, **options).left_out
+
+
+def never(*_: object, **__: object) -> None:
+    raise AssertionError("done again")
+
+
+def test_every_variant_is_trained_asked_and_measured(done: Done) -> None:
+    for slug in TRAINED:
+        found = about(done.plan, slug)
+        assert (found["training"]["quick"], found["measured"]["errors"]) == (True, 0)
+        assert 0 < found["training"]["steps"] <= 4
+        assert found["comparable"] is (slug != "uniter")
+        assert (done.plan.out / "predictions" / slug).is_dir()
+    assert about(done.plan, "prior")["group"] == about(done.plan, "oracle")["group"] == "reference"
+    assert (done.outcome.files, done.outcome.left_out) == ((), ())
+    assert json.loads((done.plan.out / "run.json").read_text()) == {"quick": True, "missing": {}}
+
+
+def test_each_run_says_by_its_number_what_it_is_at(done: Done) -> None:
+    told = [sentence for sentence in done.said if sentence.startswith("[")]
+    assert told == [
+        f"[{number}/3] {name}: {what}" for number, name in enumerate(TRAINED, 1) for what in ("training", "measuring")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("slug", ["no-attn", "abnormal", "rand-sents", "sided-abstaining", "thirty-shot-exact"])
+def test_other_kinds_of_variants_can_be_trained(done: Done, tmp_path: Path, slug: str) -> None:
+    (variant,) = (variant for variant in VARIANTS if variant.slug == slug)
+    recipe = recipe_of(done.plan, Job(variant, 1))
+    assert train(recipe, tmp_path, machine=done.plan.machine, progress=TrainingProgress(shown=False)).steps <= 4
+
+
+def test_what_is_done_is_not_done_again_wherever_its_folder_lies(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("train", "measure", "ask", "answers"):
+        monkeypatch.setattr(experiment, name, never)
+    assert left_out(copy) == ()
+    (copy.out / "measures" / "uniter" / "about.json").unlink()
+    with pytest.raises(AssertionError, match="done again"):
+        left_out(copy)
+
+
+def test_answers_that_are_kept_are_only_measured_again(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = copy.out / "measures" / "retrained"
+    before = (place / "instances.parquet").read_bytes()
+    shutil.rmtree(place)
+    monkeypatch.setattr("rightlung.models.gloria.Gloria.ground", never)
+    assert left_out(copy) == ()
+    assert (place / "instances.parquet").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"changes": ("schedule.steps=9",)}, "retrained was trained by another recipe, which differs in schedule.ste"),
+        ({"changes": ("uniter:optimiser.rate=1e-4",)}, "uniter was trained by .*differs in optimiser.rate"),
+        ({"changes": ("nonsense.x=9",)}, "unknown field of Recipe 'nonsense'"),
+        ({"train": "phantom?count=30&seed=5"}, r"differs in data.train\[0\].source"),
+        ({"train": "phantom?count=0&seed=5"}, "count"),
+        ({"train": "manifest:/nowhere"}, "/nowhere"),
+        ({"models": ("nobody/here",)}, "nobody/here"),
+    ],
+)
+def test_another_command_for_the_same_folder_is_refused_before_anything_is_done(
+    done: Done, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], said: str
+) -> None:
+    monkeypatch.setattr("rightlung.reproduce.prepared.prepare_studies", never)
+    with pytest.raises(InputError, match=said):
+        reproduce(replace(done.plan, **changed))
+
+
+def test_other_studies_or_another_number_of_them_are_refused(done: Done) -> None:
+    other = "phantom?count=6&seed=14&size=64"
+    for changed, said in (({"limit": 3}, "limit None, not 3"), ({"source": other}, "seed=13.*, not 'phantom.*seed=14")):
+        with pytest.raises(InputError, match=f"was prepared with .*{said}"):
+            reproduce(replace(done.plan, **changed))  # type: ignore[arg-type]
+
+
+def test_a_run_that_is_not_measured_is_held_to_its_recipe_too(copy: Plan) -> None:
+    shutil.rmtree(copy.out / "measures" / "retrained")
+    with pytest.raises(InputError, match=r"holds a run of another recipe, which differs in optimiser\.rate"):
+        reproduce(replace(copy, changes=("retrained:optimiser.rate=1e-4",)))
+
+
+def test_several_at_once_give_the_same_as_one_after_the_other(
+    done: Done, copy: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every task is what its process does; that several of them run at once is in `test_processes`."""
+    forget(copy, "retrained", "thirty-shot")
+    seen: list[tuple[str, str | None]] = []
+
+    def work_off(tasks: Sequence[Task], at_once: int, logs: Path, **_: Any) -> dict[str, str]:
+        assert (at_once, logs) == (2, copy.out / "logs")
+        for task in tasks:
+            seen.append((task.title, task.after))
+            assert [*task.command[:3]] == [sys.executable, "-m", "rightlung.reproduce.experiment"]
+            assert main(task.command[3:]) == 0
+        return {}
+
+    monkeypatch.setattr(experiment, "in_processes", work_off)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert left_out(copy, at_once=2) == ()
+    assert seen == [("[1/3] retrained", None), ("[2/3] thirty-shot", "retrained")]
+    for slug in ("retrained", "thirty-shot"):
+        one, two = (plan.out / "measures" / slug / "instances.parquet" for plan in (done.plan, copy))
+        assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_process_only_opens_what_is_prepared_and_tells_why_it_ends(
+    copy: Plan, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("rightlung.reproduce.prepared.prepare_studies", never)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    arguments = [str(copy.out / "plan.json"), "uniter", "[1/1] uniter"]
+    Path(arguments[0]).write_text(json.dumps(copy.as_json()))
+    assert main(arguments) == 0
+    Path(arguments[0]).write_text(json.dumps(replace(copy, changes=("uniter:seed=9",)).as_json()))
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_variant_that_cannot_be_trained_is_found_before_training_and_the_rest_goes_on(
+    copy: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(copy, "thirty-shot", "uniter")
+    order: list[str] = []
+
+    def noted(recipe: Any, out: Path, **rest: Any) -> Any:
+        order.append(out.name)
+        return train(recipe, out, **rest)
+
+    monkeypatch.setattr(experiment, "train", noted)
+    changed = replace(copy, changes=("thirty-shot:data.train[0].examples=25",))
+    with pytest.raises(InputError, match="asks for 25, but only"):  # nothing would come of it
+        left_out(replace(changed, only=("thirty-shot",)))
+    (said,) = left_out(changed, say=order.append)
+    told = next(number for number, text in enumerate(order) if "thirty-shot cannot be trained" in text)
+    assert told < order.index("uniter")
+    missing = json.loads((copy.out / "run.json").read_text())["missing"]
+    assert said == f"thirty-shot: {missing['thirty-shot']}"
+    assert "asks for 25, but only" in said
+    assert left_out(copy) == ()  # with its own recipe it can be
+    assert json.loads((copy.out / "run.json").read_text())["missing"] == {}
+
+
+def test_pools_are_filled_before_the_first_training_and_what_starts_from_a_failed_run_is_missing(
+    copy: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forget(copy, "retrained", "thirty-shot")
+    shutil.rmtree(copy.out / "pools")
+    pools: list[int] = []
+
+    def fails(*_: object, **__: object) -> None:
+        pools.append(len([*(copy.out / "pools").iterdir()]))
+        raise InputError("the loss is no number")
+
+    monkeypatch.setattr(experiment, "train", fails)
+    assert left_out(copy) == (
+        "retrained: the loss is no number", "thirty-shot: it starts from retrained, which failed",
+    )  # fmt: skip
+    assert pools == [4]  # for training and validation, those of the few shots apart
+    assert [job.slug for job in with_starts(copy.wanted())] == [*TRAINED]
+
+
+# ------------------------------------------------------------------ models of one's own
+
+
+def test_an_own_model_is_one_more_row_and_measured_again_when_its_weights_are_others(
+    copy: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(copy.out)
+    plan, digests = replace(copy, only=("none",), models=("mine",)), []
+    for slug in ("retrained", "uniter"):
+        shutil.rmtree("mine", ignore_errors=True)
+        shutil.copytree(f"runs/{slug}/model", "mine")
+        assert left_out(plan, commands=("typed later",)) == ()
+        found = about(plan, "own-mine")
+        digests.append(found["weights"])
+        assert digests[-1] == about(plan, slug)["weights"]
+        assert (found["name"], found["group"], found["comparable"]) == ("mine", "ours", slug != "uniter")
+    assert digests[0] != digests[1]
+    assert json.loads((copy.out / "commands.json").read_text()) == {"commands": ["typed", "typed later"]}
+    monkeypatch.setattr(experiment, "measure", never)
+    assert left_out(plan) == ()
+
+
+def test_own_models_whose_rows_would_be_the_same_are_refused(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(experiment, "load", lambda name, device: ImageBlind())
+    assert own_slug("sided") == "own-sided"  # no variant
+    with pytest.raises(InputError, match="--model a/b and --model a-b would be the same row, own-a-b"):
+        left_out(replace(copy, only=("none",), models=("a/b", "a-b")))
+    left_out(replace(copy, only=("none",), models=("a/b",)))
+    with pytest.raises(InputError, match="is the row of --model a/b"):
+        left_out(replace(copy, only=("none",), models=("a-b",)))
+
+
+class Some:
+    """Has no answer about nodules."""
+
+    def ground(self, images: Sequence[Any], phrases: Sequence[Any]) -> list[Grounding]:
+        if any("nodule" in getattr(phrase, "text", phrase) for phrase in phrases):
+            raise ValueError("nodules")
+        return [Grounding(Heatmap(np.ones((2, 2)))) for _ in images]
+
+
+class Silent:
+    """Has no answer at all."""
+
+    def ground(self, images: Sequence[Any], phrases: Sequence[Any]) -> list[Grounding]:
+        raise ValueError("nothing")
+
+
+def test_a_model_that_answers_some_questions_or_none_is_told(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {"some": Some(), "silent": Silent(), "none": object()}
+    monkeypatch.setattr(experiment, "load", lambda name, device: made[name])
+    silent, some = left_out(replace(copy, only=("none",), models=("some", "silent")))
+    assert silent.startswith("own-silent: the model answered none of the first")
+    found = about(copy, "own-some")["measured"]
+    answers = experiment.open_predictions(copy.out / "predictions" / "own-some")
+    assert found["errors"] == sum(one.error is not None for one in answers) > 0
+    assert some == f"own-some: {found['errors']} of {len([*answers]):,} questions have no answer"
+    with pytest.raises(InputError, match="--model none: a object cannot ground phrases"):
+        left_out(replace(copy, only=("none",), models=("none",)))
