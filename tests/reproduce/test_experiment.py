@@ -20,6 +20,7 @@ from rightlung.reproduce.known import ImageBlind
 from rightlung.reproduce.plan import Plan, recipe_of
 from rightlung.reproduce.processes import Task
 from rightlung.reproduce.variants import Job, with_starts
+from rightlung.reproduce.wrong_lung import PAPER
 from rightlung.reproduce.wrong_lung.variants import VARIANTS
 from rightlung.training.loop import train
 from rightlung.training.watching import TrainingProgress
@@ -207,6 +208,16 @@ def test_pools_are_filled_before_the_first_training_and_what_starts_from_a_faile
     )  # fmt: skip
     assert pools == [4]  # for training and validation, those of the few shots apart
     assert [job.slug for job in with_starts(copy.wanted())] == [*TRAINED]
+
+
+def test_a_known_model_that_moves_the_wrong_way_ends_the_run(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    paper = replace(PAPER, quick_source=copy.measured_on)
+    monkeypatch.setattr("rightlung.reproduce.wrong_lung.PAPER", paper)
+    monkeypatch.setattr("rightlung.reproduce.known.TextBlind", ImageBlind)  # which reads, whatever it is called
+    for kind in ("measures", "predictions"):
+        shutil.rmtree(copy.out / kind / "blind-to-text")
+    with pytest.raises(InputError, match="machinery is broken: a model blind to the text"):
+        left_out(replace(copy, source=None, only=("none",)))
 
 
 # ------------------------------------------------------------------ models of one's own
