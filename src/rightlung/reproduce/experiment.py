@@ -143,13 +143,13 @@ def measure_model(
         progress(f"{title or slug}: asking", done, total)
 
     if isinstance(model, BlindGrounder):
-        batches = answers(model, prepared.source, conditions, batch_size=BATCH_SIZE, progress=tell)
+        batches = answers(model, prepared.source, conditions, batch_size=BATCH_SIZE, boxes=None, progress=tell)
         examples: dict[str, Any] = {}
         failed = 0
     else:
         out = plan.predictions(slug)
         summary = ask(
-            model, prepared.source, out, conditions, queries=("phrases",), batch_size=BATCH_SIZE, model_name=slug,
+            model, prepared.source, out, conditions, queries=("phrases",), batch_size=BATCH_SIZE, boxes=None, model_name=slug,
             progress=tell,
         )  # fmt: skip
         examples = keep_examples(out, prepared, folder)
