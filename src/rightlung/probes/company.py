@@ -46,7 +46,7 @@ class Company:
             for study in some:
                 owner = Owner(study.id, study.patient)
                 for phrase in study.phrases:
-                    said = Phrase(phrase.text, regions=phrase.regions, findings=phrase.findings)
+                    said = phrase.without_target()
                     (placed if said.regions else others).append(Told(said, owner))
                     for condition in conditions_of(said) if own else ():
                         conditions.add(condition)

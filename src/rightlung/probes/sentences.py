@@ -43,4 +43,5 @@ def _said(conditions: Iterable[Condition]) -> Phrase | None:
         return None
     regions = dict.fromkeys(place for condition in told if condition.present for place in condition.regions)
     findings = {one.name: Polarity.POSITIVE if one.present else Polarity.NEGATIVE for one in told}
-    return Phrase(text, regions=tuple(regions), findings=findings)
+    locations = {condition.name: condition.regions for condition in told if condition.regions}
+    return Phrase(text, regions=tuple(regions), findings=findings, locations=locations)

@@ -151,7 +151,7 @@ def _candidate(
         found = side_of_target(exact, midline_of(study))
         side = "none" if found == "midline" else found
     digest = hashlib.sha256(b"".join(np.packbits(one).tobytes() for one in pixels.values())).digest()
-    said = Phrase(phrase.text, regions=phrase.regions, findings=phrase.findings)
+    said = phrase.without_target()
     focal = exact is not None and bool(exact.mean() < FOCAL)
     return Candidate(shown, index, said, {}, digest, side, focal), pixels
 
@@ -195,7 +195,7 @@ def reduced(image: Image) -> Image:
 
 def _words_of(study: Study) -> Study:
     """Return a study without its image, masks and boxes: what probes need of it, and no more memory than that."""
-    phrases = tuple(Phrase(one.text, regions=one.regions, findings=one.findings) for one in study.phrases)
+    phrases = tuple(phrase.without_target() for phrase in study.phrases)
     return Study(study.id, _no_image, study.patient, phrases=phrases)
 
 
