@@ -26,7 +26,9 @@ def phrase(**findings: str) -> Phrase:
 def test_abnormal_is_a_condition_said_to_be_there() -> None:
     assert is_abnormal(phrase(nodule="positive", edema="negative"))
     assert not is_abnormal(phrase(nodule="negative"))
-    assert not is_abnormal(phrase(nodule="uncertain"))
+    assert is_abnormal(phrase(nodule="uncertain"))  # "there is the suggestion of emphysema", table 5
+    assert is_abnormal(phrase(abnormal="positive"))
+    assert not is_abnormal(phrase(normal="positive"))
     assert not is_abnormal(phrase(support_devices="positive"))
     assert not is_abnormal(phrase(no_finding="positive"))
     assert not is_abnormal(Phrase("x"))
