@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rightlung.core import Box, InputError, Phrase, Polarity, Study
+from rightlung.lexicon.regions import with_containing
 from rightlung.probes import Owner
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
 from rightlung.probes.targets import (
@@ -15,7 +16,6 @@ from rightlung.probes.targets import (
     region_target,
     shuffled_in_report,
     trimmed_regions,
-    with_containing,
 )
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rightlung.core import InputError, Phrase, Polarity
 from rightlung.lexicon import find
-from rightlung.probes.targets import LUNGS, with_containing
+from rightlung.lexicon.regions import LUNGS, with_containing
 
 NO_CONDITION = frozenset({"no finding", "support devices"})
 """Findings that make nothing abnormal: tubes and lines are told of healthy lungs, too."""

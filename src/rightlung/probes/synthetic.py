@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 from rightlung.core import InputError, Phrase, Polarity
 from rightlung.core.checks import check_text
-from rightlung.lexicon import IMAGENOME_REGIONS
-from rightlung.probes.targets import with_containing
+from rightlung.lexicon.regions import IMAGENOME_REGIONS, with_containing
 
 WHOLE = ("normal", "abnormal")
 """Conditions that are said of a place rather than found in it."""

@@ -46,7 +46,8 @@ def weight(name: str, shape: tuple[int, ...]) -> Tensor:
     seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
     drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
     if len(shape) > 1:
-        return drawn * (1 / math.prod(shape[1:])) ** 0.5 * (0.1 if "local_embedder" in name else 1)
+        scaled: Tensor = drawn * (1 / math.prod(shape[1:])) ** 0.5 * (0.1 if "local_embedder" in name else 1)
+        return scaled
     return 1 + 0.1 * drawn.abs() if name.endswith(("running_var", "weight")) else 0.1 * drawn
 
 
@@ -104,7 +105,7 @@ def checkpoint(tensors: dict[str, Tensor], folder: Path) -> Path:
     kind = type("DictConfig", (), {"__module__": module.__name__})
     module.DictConfig = kind  # type: ignore[attr-defined]
     settings = kind()
-    settings.content = {"temp1": 4.0}  # type: ignore[attr-defined]
+    settings.content = {"temp1": 4.0}
     path = folder / "chexpert_resnet50.ckpt"
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "omegaconf", types.ModuleType("omegaconf"))
@@ -123,12 +124,14 @@ def model(checkpoint: Path, folder: Path) -> ReleasedGloria:
 def image() -> Image:
     rows, columns = np.mgrid[0:300, 0:260]
     bits = np.rint(127.5 + 127.5 * np.sin(rows / 17.0) * np.cos(columns / 23.0 + rows / 90.0))
-    return (bits / 255.0).astype(np.float32)
+    pixels: Image = (bits / 255.0).astype(np.float32)
+    return pixels
 
 
 def test_maps_and_similarities_are_those_of_the_released_classes(model: ReleasedGloria, image: Image) -> None:
     similarity = model.similarity([image], list(EXPECTED))
     answers = model.ground([image, image], list(EXPECTED))
+    assert similarity.local is not None
     for number, (whole, local, shares) in enumerate(EXPECTED.values()):
         assert similarity.whole[0, number] == pytest.approx(whole, abs=2e-5)
         assert similarity.local[0, number] == pytest.approx(local, abs=2e-5)

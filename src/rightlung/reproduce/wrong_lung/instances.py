@@ -27,11 +27,12 @@ from rightlung.audit.protocol import PhraseSetHash
 from rightlung.audit.words import findings_about
 from rightlung.core import Box, Image, InputError, OutputError, Phrase
 from rightlung.lexicon import REGIONS, sides_in, swap_sides
+from rightlung.lexicon.regions import with_containing
 from rightlung.predictions import phrase_query
 from rightlung.probes import Company, Owner, Setting, exchanged, exchanged_outside
 from rightlung.probes.sentences import random_sentence, swapped_sentence, synthetic_of
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
-from rightlung.probes.targets import exchanged_targets, shuffled_in_report, with_containing
+from rightlung.probes.targets import exchanged_targets, shuffled_in_report
 from rightlung.reproduce.wrong_lung.files import read_json, read_table, write_json, write_table
 from rightlung.reproduce.wrong_lung.gathering import UNREAD, Candidate, Gathered, Progress, Shown, gather
 from rightlung.studies import Source, open_source
