@@ -45,7 +45,19 @@ def test_the_folder_reads_as_the_stream_does(written: Path) -> None:
     assert read.problems == []
     for one, other in zip(read, streamed, strict=True):
         assert np.abs(one.image - other.image).max() <= 0.5 / 255 + 1e-6
-        for name in ("id", "patient", "exam", "view", "split", "age", "sex", "phrases", "regions", "findings"):
+        for name in (
+            "id",
+            "patient",
+            "exam",
+            "view",
+            "split",
+            "age",
+            "sex",
+            "phrases",
+            "regions",
+            "findings",
+            "region_findings",
+        ):
             assert getattr(one, name) == getattr(other, name), name
         assert one.report is not None
         assert other.report is not None

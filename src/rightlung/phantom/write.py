@@ -212,10 +212,12 @@ def _write_study(job: Job, study: Study) -> dict[str, Any]:
                 "mask": stored(phrase.mask) if phrase.mask is not None else None,
                 "regions": list(phrase.regions),
                 "findings": dict(phrase.findings),
+                "locations": {finding: list(regions) for finding, regions in phrase.locations.items()},
             }
             for phrase in study.phrases
         ],
         "regions": {name: list(box.as_tuple()) for name, box in study.regions.items()},
+        "region_findings": {name: dict(findings) for name, findings in study.region_findings.items()},
         "boxes": [{"label": lesion["finding"], "box": box} for lesion in lesions for box in lesion["boxes"]],
         "masks": [{"label": label, "file": stored(mask)} for label, mask in labelled],
         **{name: value for name, value in study.extra.items() if name not in MASKS_IN_EXTRA},

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from rightlung.core import Box, Mask
 from rightlung.lexicon import swap_sides
-from rightlung.measuring.targets import PhraseTargets
+from rightlung.measuring import PhraseTargets
 from rightlung.pages.content import Case, Gallery
 from rightlung.pages.overlays import Tile, draw, make_sheet
 from rightlung.predictions import Key, Prediction, open_predictions

@@ -149,7 +149,8 @@ def measure_model(
     else:
         out = plan.predictions(slug)
         summary = ask(
-            model, prepared.source, out, conditions, queries=("phrases",), batch_size=BATCH_SIZE, boxes=None, model_name=slug,
+            model, prepared.source, out, conditions, queries=("phrases",), batch_size=BATCH_SIZE, boxes=None,
+            model_name=slug,
             progress=tell,
         )  # fmt: skip
         examples = keep_examples(out, prepared, folder)

@@ -204,6 +204,7 @@ def _study(row: Row, storage: Storage, address: str) -> Study:
         gaze=row.gaze,
         source=address,
         extra=row.extra,
+        region_findings=row.region_findings,
     )
 
 
@@ -228,7 +229,7 @@ def _given_phrase(phrase: PhraseRow, study_id: str, field: str, storage: Storage
     mask = None
     if phrase.mask is not None:
         mask = Mask.deferred(StoredMask(study_id, (_find(storage, field, phrase.mask),)))
-    return Phrase(phrase.text, phrase.boxes, mask, phrase.regions, phrase.findings)
+    return phrase.build(mask)
 
 
 def _labelled_phrases(row: Row, storage: Storage) -> Iterator[Phrase]:

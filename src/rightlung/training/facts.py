@@ -18,7 +18,7 @@ from rightlung.phantom.report import Statement
 from rightlung.phantom.scene import Scene
 from rightlung.phantom.study import study_id
 from rightlung.phantom.truth import known_findings, lesion_findings, present_findings
-from rightlung.probes.subsets import NO_CONDITION
+from rightlung.probes.subsets import names_condition
 from rightlung.probes.targets import region_target
 
 NO_FINDING = "no finding"
@@ -37,8 +37,8 @@ class Told:
 
     @property
     def abnormal(self) -> bool:
-        """Whether it says that a condition is, or may be, there; tubes and lines are none."""
-        return not self.positive <= NO_CONDITION
+        """Whether it says that a condition is, or may be, there: the same definition as the evaluation's subset."""
+        return names_condition(self.positive)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def facts_of_study(study: Study, kind: TargetKind = "exact") -> tuple[Facts, lis
         if (place := place_of(study, phrase, kind)) is not None:
             targets = (len(placed),)
             placed.append(place)
-            for name in positive:
+            for name in positive - {NO_FINDING, "abnormal"}:  # said of a place; nothing that can be asked for
                 for meant in (name, *_broader(name)):
                     targets_of.setdefault(meant, []).append(targets[0])
         # Of a sentence whose findings nobody has noted down, nobody knows whether it tells of something; the regions of

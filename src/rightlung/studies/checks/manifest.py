@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rightlung.core import Image, InputError, Mask, Phrase, Report, Study
+from rightlung.core import Image, InputError, Mask, Report, Study
 from rightlung.core.errors import MissingFileError
 from rightlung.studies.checks.issue import Origin
 from rightlung.studies.checks.targets import Item, row_targets
@@ -203,8 +203,7 @@ def row_item(found: RawRow, row: Row, storage: Storage, address: str) -> tuple[I
         sex=row.sex,
         report=Report(text, row.sections) if row.text is not None or row.sections else None,
         phrases=tuple(
-            Phrase(phrase.text, phrase.boxes, masks.get(f"phrases[{index}].mask"), phrase.regions, phrase.findings)
-            for index, phrase in enumerate(row.phrases or ())
+            phrase.build(masks.get(f"phrases[{index}].mask")) for index, phrase in enumerate(row.phrases or ())
         ),
         regions=row.regions,
         findings=row.findings,

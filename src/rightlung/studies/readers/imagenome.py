@@ -279,6 +279,7 @@ class ImagenomeSource(IndexedSource):
             findings=parts.findings,
             source=self.address,
             extra=extra,
+            region_findings=parts.region_findings,
         )
 
     def _graph(self, record: dict[str, Any]) -> tuple[str, Graph]:
