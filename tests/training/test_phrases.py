@@ -18,7 +18,7 @@ from rightlung.phantom.study import make_studies, study_scene
 from rightlung.phantom.truth import lesion_findings, present_findings
 from rightlung.probes.subsets import is_abnormal
 from rightlung.training.facts import Facts, facts_of_scene, facts_of_study
-from rightlung.training.phrases import Asked, draw_phrases, draw_texts, finding_prompts
+from rightlung.training.phrases import DrawnPhrase, draw_phrases, draw_texts, finding_prompts
 from rightlung.training.recipe import DataEntry
 
 OWN = DataEntry(source="phantom?count=1&seed=1", phrases=4)
@@ -27,7 +27,7 @@ SCENES = [study_scene(CONFIG, 21, index) for index in range(120)]
 FACTS = [facts_of_scene(scene, write_report(scene, CONFIG, 21)) for scene in SCENES]
 
 
-def asked(entry: DataEntry) -> list[tuple[Scene, Facts, Asked]]:
+def asked(entry: DataEntry) -> list[tuple[Scene, Facts, DrawnPhrase]]:
     found = []
     for number, (scene, facts) in enumerate(zip(SCENES, FACTS, strict=True)):
         stream = Stream(0, number)
@@ -152,7 +152,7 @@ LABELS = DataEntry(source="manifest:x", phrases=12, prompts="labels")
 UNIVERSE = frozenset({"nodule", "mass", "pleural effusion", "lung opacity", "consolidation", "no finding"})
 
 
-def _meant(drawn: list[Asked]) -> dict[str, bool]:
+def _meant(drawn: list[DrawnPhrase]) -> dict[str, bool]:
     by_prompt = {text: name for name in UNIVERSE for text in finding_prompts(name)}
     return {by_prompt[one.text]: one.present for one in drawn}
 

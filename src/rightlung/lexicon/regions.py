@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.frozen import FrozenMapping
-from rightlung.lexicon.loading import Table, check_text, read_data
+from rightlung.lexicon.loading import DataTable, check_text, read_data
 
 RegionSide = Literal["left", "right", "none", "both"]
 
@@ -49,14 +49,14 @@ def _mirror_name(name: str, names: Iterable[str]) -> str:
 
 def build_regions(data: Mapping[str, object]) -> dict[str, Region]:
     """Build all regions from the tables ``regions`` and ``paired``, checking that every name they mention is there."""
-    single = Table(_FILE, "regions", data.get("regions")).entries
-    paired = Table(_FILE, "paired", data.get("paired")).entries
+    single = DataTable(_FILE, "regions", data.get("regions")).entries
+    paired = DataTable(_FILE, "paired", data.get("paired")).entries
     names = (*single, *paired)
     parents: dict[str, str | None] = {}
-    tables: dict[str, Table] = {}
+    tables: dict[str, DataTable] = {}
     for kind, entries in (("regions", single), ("paired", paired)):
         for name, entry in entries.items():
-            tables[name] = table = Table(_FILE, f"{kind}.{name}", entry)
+            tables[name] = table = DataTable(_FILE, f"{kind}.{name}", entry)
             parent = table.text("parent", "")
             if parent and parent not in names:
                 table.fail("parent", f"names {parent!r}, which is not there")
@@ -100,7 +100,7 @@ def _names() -> dict[str, Region]:
     for found in _ALL.values():
         for alias in found.aliases:
             if names.setdefault(alias, found) is not found:
-                Table(_FILE, found.name, {}).fail("aliases", f"{alias!r} is also a name of {names[alias].name!r}")
+                DataTable(_FILE, found.name, {}).fail("aliases", f"{alias!r} is also a name of {names[alias].name!r}")
     return names
 
 

@@ -54,7 +54,7 @@ class PhraseRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ManifestRow:
     """A row's checked values. ``phrases`` is ``None`` where the row has none and they are made from the rest."""
 
     id: str
@@ -86,10 +86,10 @@ class Row:
                 yield f"phrases[{index}].mask", phrase.mask
 
 
-def parse_row(line: bytes) -> Row:
+def parse_row(line: bytes) -> ManifestRow:
     """Read one line of a manifest, raising `FieldError` at the first thing that is wrong."""
     row = _parse_json(line)
-    return Row(
+    return ManifestRow(
         id=_identifier(row),
         file=_checked("file", relative_name, _required(row, "file")),
         patient=_label(row, "patient"),

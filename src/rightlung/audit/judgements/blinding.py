@@ -20,7 +20,7 @@ from rightlung.audit.judgements.writing import write_new
 from rightlung.core import InputError
 from rightlung.core.frozen import FrozenMapping
 from rightlung.core.problem import Problem
-from rightlung.studies.tables import Table
+from rightlung.studies.tables import CsvTable
 
 CODE = re.compile(r"[A-Z]{1,2}[0-9]{1,3}")
 """What a code looks like: short and without meaning, so that hardly any model's name can pass for one."""
@@ -108,7 +108,7 @@ def blinding_fault(model: str, key: Key | None, names: Iterable[str] = ()) -> st
 def read_key(path: str | Path) -> Key:
     """Read a key, a CSV table of the columns ``code`` and ``model``."""
     problems: list[Problem] = []
-    table = Table(path, ("code", "model"), problems=problems)
+    table = CsvTable(path, ("code", "model"), problems=problems)
     models: dict[str, str] = {}
     for row in table:
         code = row.required("code")

@@ -30,7 +30,7 @@ from rightlung.core import InputError, Problem
 from rightlung.core.errors import unknown_name
 from rightlung.predictions import phrase_query
 from rightlung.predictions.prediction import PHRASE_QUERY
-from rightlung.studies.tables import Table
+from rightlung.studies.tables import CsvTable
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def _rows(path: Path, problems: list[Problem]) -> Iterator[_Row]:
     if path.suffix == ".parquet":
         yield from _parquet_rows(path)
         return
-    table = Table(path, REQUIRED, problems=problems)
+    table = CsvTable(path, REQUIRED, problems=problems)
     _check_columns(path, [column for column in table.columns if column])
     for row in table:
         yield f"line {row.line}", {column: row.text(column) for column in table.columns if column}
