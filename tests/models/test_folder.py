@@ -214,7 +214,7 @@ def test_every_file_is_on_the_disk_before_the_folder_gets_its_name(
 ) -> None:
     events: list[str] = []
     really_put = replacing._put
-    monkeypatch.setattr(replacing, "_sync", lambda path: events.append(path.name))
+    monkeypatch.setattr(replacing, "bring_to_disk", lambda path: events.append(path.name))
 
     def put(one: Path, other: Path) -> None:
         events.append("put")

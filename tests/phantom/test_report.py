@@ -14,13 +14,13 @@ from sklearn.metrics import roc_auc_score
 
 from rightlung.core import Box, Polarity
 from rightlung.core.errors import InputError
+from rightlung.core.keyed import Stream
 from rightlung.lexicon import FINDINGS, IMAGENOME_REGIONS, REGIONS, side_of, sides_in
 from rightlung.lexicon.findings import broader_findings
 from rightlung.phantom.config import FINDING_ORDER, PhantomConfig, default_config
 from rightlung.phantom.report import Statement, assemble_report, plain_style, write_report
 from rightlung.phantom.sampling import sample_scene
 from rightlung.phantom.scene import Scene
-from rightlung.phantom.streams import Stream
 from rightlung.phantom.words.bank import finding_vocabulary
 from rightlung.phantom.words.noise import slip
 from rightlung.phantom.words.templates import expand, polish

@@ -64,13 +64,14 @@ for number in range(14):
     shutil.copytree(out / "p", out / f"after-{number:02d}")
 """
 
-# Dies just before or after the n-th call of one of the system calls a part is written by, or with half of it written.
+# Dies just before or after the n-th call of one of the calls a part is written by, or with half of it written.
 KILLS_AT_EACH_STEP = """
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 def die_in(name, when, part, calls_per_part):
-    real, calls = getattr(os, name), [0]
+    home = Path if name == "write_bytes" else os
+    real, calls = getattr(home, name), [0]
     def call(*arguments, **options):
         calls[0] += 1
         if calls[0] == (part - 1) * calls_per_part + 1:
@@ -80,12 +81,12 @@ def die_in(name, when, part, calls_per_part):
                 real(*arguments, **options)
             die()
         return real(*arguments, **options)
-    setattr(os, name, call)
+    setattr(home, name, call)
 
 # A part syncs twice: its file, then its folder.
-calls = {"write": 1, "fsync": 2, "rename": 1}
+calls = {"write_bytes": 1, "fsync": 2, "replace": 1}
 steps = [(name, when) for name in calls for when in ("before", "after")]
-for number, (name, when) in enumerate([*steps, ("write", "half")]):
+for number, (name, when) in enumerate([*steps, ("write_bytes", "half")]):
     def task():
         die_in(name, when, 2, calls[name])
         write(out / "p", rows)
@@ -118,7 +119,7 @@ def test_what_is_complete_stays_readable_and_a_rerun_continues(tmp_path: Path, r
 
     assert check_predictions(tmp_path / "p") == []
     assert list(open_predictions(tmp_path / "p")) == unbroken
-    assert [file.name for file in (tmp_path / "p").iterdir() if file.suffix == ".tmp"] == []
+    assert [file.name for file in (tmp_path / "p").iterdir() if file.suffix == ".writing"] == []
 
 
 def test_a_reader_beside_a_writer_sees_complete_parts_only(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rightlung.core import Box, Extent, Grounding, Heatmap, InputError, Query, ScoredBox, Sentence
-from rightlung.predictions import Key, Prediction, PredictionWriter, Problem, check_predictions, open_predictions
+from rightlung.core import Box, Extent, Grounding, Heatmap, InputError, Problem, Query, ScoredBox, Sentence
+from rightlung.predictions import Key, Prediction, PredictionWriter, check_predictions, open_predictions
 
 from .conftest import WriteTable
 
@@ -173,7 +173,7 @@ def test_a_duplicate_key_is_named_with_both_places_across_parts(write_table: Wri
 def test_every_repetition_points_to_the_first_place(write_table: WriteTable) -> None:
     folder = write_table("p/one.parquet", study=["a", "a"]).parent
     write_table("p/two.parquet", study=["b", "a"])
-    found = [(problem.part, problem.row, problem.message) for problem in check_predictions(folder)]
+    found = [(problem.file, problem.row, problem.message) for problem in check_predictions(folder)]
     message = "this key already stands in one.parquet, row 0"
     assert found == [("one.parquet", 1, message), ("two.parquet", 1, message)]
 
@@ -190,7 +190,7 @@ def test_all_problems_are_collected_and_each_is_placed(write_table: WriteTable) 
     write_table("p/two.parquet", study=["c", None], map_rows=[2.0, 2.5])
     (folder / "three.parquet").write_bytes(b"not parquet")
     problems = check_predictions(folder)
-    assert [(problem.part, problem.row, problem.column) for problem in problems] == [
+    assert [(problem.file, problem.row, problem.column) for problem in problems] == [
         ("three.parquet", None, None),
         ("one.parquet", 0, "abstention"),
         ("one.parquet", 1, "map"),
@@ -227,7 +227,7 @@ def test_a_flipped_bit_in_our_own_part_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(damaged)
     with pytest.raises(InputError, match=r"^part-00000\.parquet: cannot be read as Parquet"):
         list(open_predictions(tmp_path))
-    assert [problem.part for problem in check_predictions(tmp_path)] == ["part-00000.parquet"]
+    assert [problem.file for problem in check_predictions(tmp_path)] == ["part-00000.parquet"]
 
 
 def test_no_path_and_an_empty_folder_are_sentences(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_run_left_unfinished_is_cleared_away(tmp_path: Path) -> None:
-    (tmp_path / ".part-00000.tmp").write_bytes(b"PAR1 half a")
+    (tmp_path / ".part-00000.parquet.writing").write_bytes(b"PAR1 half a")
     with writer_at(tmp_path) as writer:
         writer.write(prediction(1))
     assert sorted(file.name for file in tmp_path.iterdir()) == [".lock", "part-00000.parquet"]
@@ -168,25 +168,25 @@ def test_a_damaged_part_is_named_before_anything_is_written(tmp_path: Path) -> N
 
 
 def test_an_interrupt_right_after_the_renaming_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rename = Path.rename
+    replace = Path.replace
 
     def interrupted(path: Path, target: Path) -> Path:
-        rename(path, target)
+        replace(path, target)
         raise KeyboardInterrupt
 
     with writer_at(tmp_path / "p") as writer:
         writer.write(prediction(1))
         with monkeypatch.context() as patch:
-            patch.setattr(Path, "rename", interrupted)
+            patch.setattr(Path, "replace", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 writer.write(prediction(2))
         writer.write(prediction(3))
     assert studies(tmp_path / "p") == ["s1", "s2", "s3"]
 
 
-@pytest.mark.parametrize("step", ["open", "write", "fsync"])
+@pytest.mark.parametrize(("module", "step"), [(os, "open"), (Path, "write_bytes"), (os, "fsync")])
 def test_after_a_full_disk_the_rows_are_written_by_a_later_flush(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, step: str
 ) -> None:
     def full(*_: object, **__: object) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -194,7 +194,7 @@ def test_after_a_full_disk_the_rows_are_written_by_a_later_flush(
     with writer_at(tmp_path / "p") as writer:
         writer.write(prediction(1))
         with monkeypatch.context() as patch:
-            patch.setattr(os, step, full)
+            patch.setattr(module, step, full)
             with pytest.raises(OutputError, match=r"part-00000\.parquet: cannot be written: No space left on device"):
                 writer.write(prediction(2))
         assert [file.name for file in (tmp_path / "p").iterdir()] == [".lock"]
@@ -291,7 +291,7 @@ def test_an_unwritable_folder_is_a_sentence_before_any_work(run_python: Run) -> 
 
 def test_a_path_that_is_a_file_or_below_one_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="file: predictions are written into a folder, but this is a file"):
+    with pytest.raises(OutputError, match="file: is a file, where a folder is needed"):
         writer_at(tmp_path / "file")
     with pytest.raises(OutputError, match="p: cannot be written: Not a directory"):
         writer_at(tmp_path / "file" / "p")

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from rightlung.core import Box, InputError, Study
+from rightlung.core.problem import Problem
 from rightlung.studies.check import CheckResult, check_source
-from rightlung.studies.checks.finding import CHECKS, Severity
-from rightlung.studies.sources import Address, Problem, Source, _openers, register_source
+from rightlung.studies.checks.issue import CHECKS, Severity
+from rightlung.studies.sources import Address, Source, _openers, register_source
 from tests.studies.planting import (
     COUNT,
     PLANTED,
@@ -361,7 +362,7 @@ class Listed(Source):
         self.studies[-1] = Study(
             "s2", self.studies[-1].load, patient="p2", split="val", regions={"left lung": Box(0.1, 0.2, 0.4, 0.8)}
         )
-        self.problems.append(Problem("boxes.csv", 17, "x_max", "the box leaves the image: 2000 of 1024"))
+        self.problems.append(Problem("boxes.csv", "the box leaves the image: 2000 of 1024", 17, "x_max"))
 
     @property
     def ids(self) -> list[str]:
@@ -401,9 +402,9 @@ def test_every_check_is_documented() -> None:
 
 
 def test_findings_are_capped_and_counted(planting: Planting, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rightlung.studies.checks import finding
+    from rightlung.studies.checks import issue
 
-    monkeypatch.setattr(finding, "MOST_KEPT", 5)
+    monkeypatch.setattr(issue, "MOST_KEPT", 5)
     for row in planting.rows:
         row["sex"] = "?!"
     result = planting.check(images=False)

@@ -200,7 +200,7 @@ def test_a_bad_field_is_named_and_the_rest_goes_on(
     source = opened(write_folder([A, {"id": "bad", "file": "images/a.png", **change}, B]))
     assert [study.id for study in source] == ["a", "b"]
     (problem,) = source.problems
-    assert (problem.file, problem.row, problem.field) == ("manifest.jsonl", 2, field)
+    assert (problem.file, problem.line, problem.field) == ("manifest.jsonl", 2, field)
     assert reason in problem.message
     assert "\n" not in str(problem)
 
@@ -220,7 +220,7 @@ def test_a_line_that_is_no_row_is_named_and_the_rest_goes_on(write_data: WriteDa
     source = opened(write_data([A, line, B]))
     assert list(source.ids) == ["a", "b"]
     (problem,) = source.problems
-    assert (problem.row, problem.field) == (2, None)
+    assert (problem.line, problem.field) == (2, None)
     assert reason in problem.message
 
 
@@ -230,7 +230,7 @@ def test_broken_json_on_line_3000_costs_one_study_of_5000(write_data: WriteData)
     source = opened(write_data(rows))
     assert len(source) == sum(1 for _ in source) == 4999
     assert "s3000" not in source.ids
-    assert [problem.row for problem in source.problems] == [3000]
+    assert [problem.line for problem in source.problems] == [3000]
     assert str(source.problems[0]).startswith("manifest.jsonl, line 3000: the line is not JSON")
 
 
@@ -329,7 +329,7 @@ def test_links_may_not_lead_out_of_the_folder(write_folder: WriteData, tmp_path:
     (folder / "away").symlink_to(tmp_path)
     source = opened(str(folder))
     assert [study.id for study in source if study.image.size] == ["a", "in"]
-    assert [(problem.row, problem.field) for problem in source.problems] == [(3, "file"), (4, "file")]
+    assert [(problem.line, problem.field) for problem in source.problems] == [(3, "file"), (4, "file")]
     assert "leads out of the manifest's folder" in source.problems[0].message
 
 
@@ -343,7 +343,7 @@ def test_byte_order_mark_crlf_and_blank_lines_are_tolerated(write_data: WriteDat
     lines = [b"\xef\xbb\xbf" + json.dumps(A).encode() + b"\r", b"", b"  \r", json.dumps(B).encode() + b"\r", b"x"]
     source = opened(write_data(lines))
     assert [study.id for study in source] == ["a", "b"]
-    assert [problem.row for problem in source.problems] == [5]
+    assert [problem.line for problem in source.problems] == [5]
 
 
 def test_a_last_line_without_its_end_is_read(write_folder: WriteData) -> None:
@@ -356,7 +356,7 @@ def test_a_line_beyond_the_limit_is_a_problem(write_data: WriteData, monkeypatch
     monkeypatch.setattr("rightlung.studies.manifest.MAX_LINE_BYTES", 100)
     source = opened(write_data([A, {**B, "id": "long", "text": "x" * 1000}, B]))
     assert [study.id for study in source] == ["a", "b"]
-    assert [(problem.row, problem.message) for problem in source.problems] == [
+    assert [(problem.line, problem.message) for problem in source.problems] == [
         (2, "the line is longer than the limit of 100 bytes")
     ]
 
@@ -432,5 +432,5 @@ def test_a_gaze_map_is_read_and_a_wrong_one_is_named(write_data: WriteData) -> N
     (study,) = source
     assert study.gaze is not None
     assert study.gaze.values.tolist() == [[0.75, 0.25]]
-    assert [problem.row for problem in source.problems] == [2, 3, 4]
+    assert [problem.line for problem in source.problems] == [2, 3, 4]
     assert "did you mean 'grid'" in str(source.problems[2])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from rightlung.core import InputError, Polarity, Study
-from rightlung.studies import Address, Problem, Source, open_source, parse_address, register_source, sources
+from rightlung.studies import Address, Source, open_source, parse_address, register_source, sources
 
 WriteData = Callable[..., str]
 
@@ -108,14 +107,6 @@ def test_a_registered_scheme_opens_and_cannot_be_taken(own_registry: None, write
         register_source("manifest", opener)
     with pytest.raises(InputError, match="a scheme must be"):
         register_source("My Source", opener)
-
-
-def test_a_problem_is_one_sentence_with_its_place() -> None:
-    assert str(Problem("m.jsonl", 3, "boxes[0].box", "no.")) == "m.jsonl, line 3, field boxes[0].box: no."
-    assert str(Problem("m.jsonl", 3, None, "no.")) == "m.jsonl, line 3: no."
-    error = sources.ProblemError(Problem("m.jsonl", None, None, "no."))
-    assert str(error) == "m.jsonl: no."
-    assert pickle.loads(pickle.dumps(error)).problem == error.problem
 
 
 def test_positions_and_ids_reach_the_same_studies(write_data: WriteData) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rightlung.core import Box, InputError
-from rightlung.studies.sources import Problem, ProblemError
+from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.tables import MAX_LISTED, Table, TableRow
 
 
@@ -91,7 +91,7 @@ def test_a_stray_quote_costs_its_own_row_only(tmp_path: Path) -> None:
     read = cells(table(tmp_path / "t.csv", "\n".join(lines), "id", problems=problems))
     assert [int(row["id"]) for row in read] == [n for n in range(2000) if n not in (499, 1499)]
     assert read[1198]["text"] == 'a tube 5" from the carina'
-    assert [(problem.row, problem.message.partition(" that ")[0]) for problem in problems] == [
+    assert [(problem.line, problem.message.partition(" that ")[0]) for problem in problems] == [
         (501, "the row has a quote"),
         (1501, "the row has a quote"),
     ]
@@ -104,7 +104,7 @@ def test_two_stray_quotes_in_one_column_do_not_swallow_the_rows_between(tmp_path
     problems: list[Problem] = []
     read = cells(table(tmp_path / "t.csv", "\n".join(lines), problems=problems))
     assert [int(row["id"]) for row in read] == [n for n in range(50) if n != 10]
-    assert [problem.row for problem in problems] == [12]
+    assert [problem.line for problem in problems] == [12]
 
 
 def test_a_report_in_quotes_may_run_over_several_lines(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from rightlung.training import checkpoint
+from rightlung.core import files
 from rightlung.training.loop import Machine, train
 from rightlung.training.watching import read_log
 from tests.training.recipes import final_weights, quiet, same, small
@@ -27,23 +27,23 @@ CHANGES = ("schedule.steps=12", "checkpoint_every=3", "log_every=2")
 def _train(folder: Path, waits: str) -> None:
     """Train in a process of its own, which waits to be killed where ``waits`` says."""
     torch.set_num_threads(1)
-    before = checkpoint.bring_to_disk
+    before = files.bring_to_disk
     count = 0
 
     def bring_to_disk(path: Path) -> None:
         nonlocal count
-        count += path.name.endswith(".safetensors.partial")
-        if waits == "during the second checkpoint" and path.name.endswith(".safetensors.partial") and count == 2:
+        count += path.name.endswith(".safetensors.writing")
+        if waits == "during the second checkpoint" and path.name.endswith(".safetensors.writing") and count == 2:
             whole = path.read_bytes()
             path.write_bytes(whole[: len(whole) // 2])  # as far as the disk had come
             _wait(folder)
         before(path)
-        if waits == "before the first gets its name" and path.name.endswith(".safetensors.partial"):
+        if waits == "before the first gets its name" and path.name.endswith(".safetensors.writing"):
             _wait(folder)
         if waits == "before old ones are removed" and path.name == "checkpoints" and count == 3:
             _wait(folder)
 
-    checkpoint.bring_to_disk = bring_to_disk
+    files.bring_to_disk = bring_to_disk
     if waits == "before the model is saved":
         loop: Any = importlib.import_module("rightlung.training.loop")
         loop.save_model = lambda *_: _wait(folder)

@@ -226,7 +226,7 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path: Path) -> None:
 def test_a_checkpoint_that_is_damaged_is_passed_over(tmp_path: Path) -> None:
     for step in (1, 2, 3):
         save_checkpoint(tmp_path, Checkpoint(step, {"a": torch.full((3,), step)}, {"n": step}))
-    (tmp_path / "step-00000004.safetensors.partial").write_bytes(b"half")
+    (tmp_path / ".step-00000004.safetensors.writing").write_bytes(b"half")
     whole = (tmp_path / "step-00000003.safetensors").read_bytes()
     (tmp_path / "step-00000003.safetensors").write_bytes(whole[:-3])
     found = last_checkpoint(tmp_path)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from rightlung.core.keyed import Stream
 from rightlung.lexicon.entities import entity_spans
 from rightlung.models.encoders import WordTokenizer, train_tokenizer
-from rightlung.phantom.streams import Stream
 from rightlung.training.masking import hide_entities, hide_words
 
 TEXT = "Small right-sided pleural effusion, and a nodule in the left upper lobe."

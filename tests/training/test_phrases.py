@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from rightlung.core import Box, Phrase, Polarity, Study
+from rightlung.core.keyed import Stream
 from rightlung.lexicon import find, sides_in
 from rightlung.phantom.config import default_config
 from rightlung.phantom.report import write_report
 from rightlung.phantom.scene import Scene
-from rightlung.phantom.streams import Stream
 from rightlung.phantom.study import study_scene
 from rightlung.phantom.truth import lesion_findings, present_findings
 from rightlung.training.facts import Facts, facts_of_scene, facts_of_study

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from rightlung.core import Box, Mask, Phrase, Polarity, Study
+from rightlung.core.keyed import Stream
 from rightlung.lexicon import IMAGENOME_REGIONS
 from rightlung.phantom.config import default_config
-from rightlung.phantom.streams import Stream
 from rightlung.phantom.study import make_studies
 from rightlung.studies.sources import Source
 from rightlung.training.batches import Batches

@@ -36,7 +36,7 @@ from rightlung.audit.targets import (
     target_pixels,
 )
 from rightlung.core import InputError, OutputError, Phrase
-from rightlung.core.writing import write_whole
+from rightlung.core.files import write_whole
 from rightlung.predictions import Predictions, open_predictions, phrase_query
 from rightlung.predictions.prediction import PHRASE_QUERY
 from rightlung.studies import Source, open_source

@@ -15,7 +15,7 @@ from rightlung.core import InputError, Study
 from rightlung.drawing import Tile, save_sheet
 from rightlung.studies import Source, open_source
 from rightlung.studies.check import CheckResult, check_source
-from rightlung.studies.checks.finding import CHECKS, Severity, parse_severity
+from rightlung.studies.checks.issue import CHECKS, Severity, parse_severity
 
 _SHOWN = 3
 """Findings of one check that are written out for a person."""

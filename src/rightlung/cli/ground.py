@@ -23,8 +23,8 @@ from rightlung.explain.peak import peak_of, side_at
 from rightlung.lexicon import side_of
 from rightlung.models.base import Grounder, Reader, Reading, RegionGrounder
 from rightlung.predictions.answering import Answerer, NoAnswer
-from rightlung.predictions.asking import build_studies, weights_digest
-from rightlung.studies import Source, open_source, read_image
+from rightlung.predictions.asking import weights_digest
+from rightlung.studies import Source, build_studies, open_source, read_image
 from rightlung.studies.dicom import is_dicom, read_dicom
 from rightlung.studies.files import read_regular
 from rightlung.studies.sources import source_schemes

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +17,10 @@ from typing import Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.core import OutputError
+from rightlung.core.files import folder_lock, not_written, write_json
 
 RESULT = "groundings.json"
 _JOURNAL = ".groundings.jsonl"
-_LOCK = ".lock"
 _LONGEST_PART = 32
 
 
@@ -46,20 +45,15 @@ class GroundingFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._entries: dict[str, dict[str, Any]] = {}
-        self._lock = -1
 
     def __enter__(self) -> GroundingFolder:
-        import fcntl  # not on Windows
-
-        with self._writing():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(self._lock)
-                raise OutputError(f"{self.folder}: another run is writing here; choose another folder") from None
-            self._entries = dict(self._read())
+        self._lock = folder_lock(self.folder, f"{self.folder}: another run is writing here; choose another folder")
+        try:
+            with self._writing():
+                self._entries = dict(self._read())
+        except BaseException:
+            self._lock.release()
+            raise
         return self
 
     def __exit__(
@@ -71,7 +65,7 @@ class GroundingFolder:
             if error is None:
                 raise
         finally:
-            os.close(self._lock)
+            self._lock.release()
 
     def get(self, key: str) -> dict[str, Any] | None:
         """Return what was found for a key by an earlier call, None where nothing was or its picture is gone."""
@@ -100,16 +94,11 @@ class GroundingFolder:
 
     def _write_result(self) -> None:
         result = {"note": NOT_A_MEDICAL_DEVICE, "groundings": list(self._entries.values())}
-        temporary = self.folder / f".{RESULT}.tmp"
-        with self._writing():
-            temporary.write_text(json.dumps(result, indent=1), encoding="ascii")
-            temporary.replace(self.folder / RESULT)
+        write_json(self.folder / RESULT, result)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         try:
             yield
-        except OutputError:
-            raise
         except OSError as error:
-            raise OutputError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
+            raise not_written(self.folder, error) from None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from rightlung.core.errors import OutputError
+from rightlung.core.files import plain
 
 
 def say(text: str = "") -> None:
@@ -32,22 +31,12 @@ def print_json(value: object) -> None:
     In ASCII, which is the same in every locale.
     """
     try:
-        print(json.dumps(_plain(value), indent=2, allow_nan=False), flush=True)
+        print(json.dumps(plain(value), indent=2, allow_nan=False), flush=True)
     except BrokenPipeError:  # the reader went away, as in `rightlung … | head`: no reason to complain, now or at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise OutputError(f"standard output cannot be written: {error.strerror or error}") from None
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
 
 
 def say_problems(problems: Sequence[object], what: str, shown: int = 10) -> None:

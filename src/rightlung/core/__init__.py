@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rightlung.core.frozen import FrozenMapping
     from rightlung.core.heatmap import Extent, Heatmap
     from rightlung.core.mask import Mask
+    from rightlung.core.problem import Problem, ProblemError
     from rightlung.core.study import (
         Grounding,
         Image,
@@ -34,13 +35,15 @@ _HOMES = {
     "frozen": ("FrozenMapping",),
     "heatmap": ("Extent", "Heatmap"),
     "mask": ("Mask",),
+    "problem": ("Problem", "ProblemError"),
     "study": ("Grounding", "Image", "Phrase", "Polarity", "Query", "Report", "ScoredBox", "Sentence", "Study"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Box", "Extent", "FrozenMapping", "Grounding", "Heatmap", "Image", "InputError", "Mask", "OutputError", "Phrase",
-    "Polarity", "Query", "Report", "ScoredBox", "Sentence", "Size", "Study", "union_area", "union_iou",
+    "Polarity", "Problem", "ProblemError", "Query", "Report", "ScoredBox", "Sentence", "Size", "Study", "union_area",
+    "union_iou",
 ]  # fmt: skip
 
 

@@ -11,6 +11,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from rightlung.core.files import bring_to_disk, try_lock
+
 _EXCHANGE = 2  # RENAME_EXCHANGE of Linux's renameat2
 _HERE = -100  # AT_FDCWD: paths as they are
 
@@ -37,10 +39,10 @@ def _filled(unfinished: Path, place: Path) -> Iterator[Path]:
     try:
         yield unfinished
         for file in unfinished.iterdir():
-            _sync(file)
-        _sync(unfinished)
+            bring_to_disk(file)
+        bring_to_disk(unfinished)
         _put(unfinished, place)
-        _sync(place.parent)
+        bring_to_disk(place.parent)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)  # by now the old folder, if there was one
 
@@ -49,18 +51,14 @@ def _filled(unfinished: Path, place: Path) -> Iterator[Path]:
 def _held(folder: Path) -> Iterator[bool]:
     """Hold a folder by a lock that ends with its process, however that ends; say whether nobody else holds it."""
     try:
-        import fcntl  # not on Windows, where leftovers stay
-
         descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    except (ImportError, OSError):
+    except (AttributeError, OSError):  # Windows, where leftovers stay
         yield False
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        free = True
-    except OSError:
         free = False
-    try:
+        with contextlib.suppress(OSError):
+            free = try_lock(descriptor)
         yield free
     finally:
         os.close(descriptor)
@@ -87,11 +85,3 @@ def _exchange(one: Path, other: Path) -> bool:
     except (OSError, AttributeError, TypeError):
         return False
     return bool(rename(_HERE, os.fsencode(one), _HERE, os.fsencode(other), ctypes.c_uint(_EXCHANGE)) == 0)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

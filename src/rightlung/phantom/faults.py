@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from rightlung.core.box import Box
 from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.keyed import Stream, key_uniform
 from rightlung.core.study import Image
 from rightlung.lexicon import find
 from rightlung.phantom.config import FINDING_ORDER
 from rightlung.phantom.image.overlays import lettering
 from rightlung.phantom.scene import Device, Scene, Side
-from rightlung.phantom.streams import Stream, key_uniform
 from rightlung.phantom.truth import present_findings
 
 SHORTCUTS: Mapping[str, str] = {"marker": "pneumonia", "tube": "pneumothorax", "border": "cardiomegaly"}

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core.box import Box
+from rightlung.core.keyed import Stream
 from rightlung.phantom.scene import Scene
-from rightlung.phantom.streams import Stream
 
 SCAN: tuple[str, ...] = (
     "mediastinum", "trachea", "right apical zone", "left apical zone", "right upper lung zone", "left upper lung zone",

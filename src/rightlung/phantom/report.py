@@ -14,10 +14,10 @@ from typing import Literal
 from rightlung.core import Box, Report
 from rightlung.core.errors import InputError
 from rightlung.core.frozen import FrozenMapping
+from rightlung.core.keyed import Stream, key_uniform
 from rightlung.core.study import Polarity, Sentence
 from rightlung.phantom.config import FINDING_ORDER, PhantomConfig
 from rightlung.phantom.scene import Lesion, Scene
-from rightlung.phantom.streams import Stream, key_uniform
 from rightlung.phantom.words import surroundings
 from rightlung.phantom.words.bank import statements, words
 from rightlung.phantom.words.lesions import BARELY, Draft, Manner, Teller, add_tail

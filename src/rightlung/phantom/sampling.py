@@ -37,10 +37,10 @@ from dataclasses import replace
 from typing import Literal, cast
 
 from rightlung.core.errors import InputError
+from rightlung.core.keyed import Stream, key_uniform
 from rightlung.lexicon import REGIONS
 from rightlung.phantom.config import DEVICE_ORDER, FINDING_ORDER, OLD_AGE, YOUNG_AGE, PhantomConfig
 from rightlung.phantom.scene import Body, Device, Exposure, Lesion, Place, Scene, Side
-from rightlung.phantom.streams import Stream, key_uniform
 
 LARGE_EFFUSION = 0.5
 ALVEOLAR_EDEMA = 0.55

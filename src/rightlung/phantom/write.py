@@ -8,15 +8,13 @@ last whole row. What the folder was made with stands in ``phantom.json``; other 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib
 import io
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,6 +23,8 @@ from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.core import InputError, Mask, OutputError, Study
+from rightlung.core.files import folder_lock, plain, read_json, write_json
+from rightlung.core.keyed import key_digest
 from rightlung.phantom.config import PhantomConfig, ReportConfig
 from rightlung.phantom.faults import Fault
 from rightlung.phantom.image.anatomy import FIELD
@@ -72,15 +72,9 @@ class Job:
 
 def plain_config(config: PhantomConfig | ReportConfig) -> dict[str, Any]:
     """Return a configuration as plain values; ``PhantomConfig.from_mapping`` reads them back."""
-    return {entry.name: _plain(getattr(config, entry.name)) for entry in fields(config)}
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, ReportConfig):
-        return plain_config(value)
-    if isinstance(value, Mapping):
-        return {name: _plain(entry) for name, entry in value.items()}
-    return list(value) if isinstance(value, tuple) else value
+    settings = {entry.name: getattr(config, entry.name) for entry in fields(config)}
+    return {name: plain_config(value) if isinstance(value, ReportConfig) else plain(value)
+            for name, value in settings.items()}  # fmt: skip
 
 
 def write_phantom(job: Job, progress: Callable[[int], None] = lambda done: None) -> int:
@@ -94,11 +88,10 @@ def write_phantom(job: Job, progress: Callable[[int], None] = lambda done: None)
         _claim(job)
         for name in (*FOLDERS, "dicom") if job.dicom else FOLDERS:
             (job.folder / name).mkdir(exist_ok=True)
-        with (job.folder / PART).open("a+b") as rows:
-            try:
-                fcntl.flock(rows, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise InputError(f"{job.folder}: another run is writing here") from None
+        with (
+            folder_lock(job.folder, InputError(f"{job.folder}: another run is writing here")),
+            (job.folder / PART).open("a+b") as rows,
+        ):
             there = _resume(job, rows)
             progress(there)
             for begin in range(there, job.count, _BATCH):
@@ -132,17 +125,12 @@ def _claim(job: Job) -> None:
     if not path.exists():
         if (folder / MANIFEST).exists():
             raise InputError(f"{folder} already holds a {MANIFEST} that is no phantom's; choose another folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        temporary = folder / f"{SETTINGS}.tmp"
-        temporary.write_text(json.dumps(wanted, indent=1), encoding="utf-8")
-        temporary.replace(path)
+        write_json(path, wanted)
         return
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise InputError(f"{path} cannot be read; remove the folder or choose another") from None
-    if not isinstance(found, dict):
-        raise InputError(f"{path} cannot be read; remove the folder or choose another")
+        found = read_json(path)
+    except InputError as error:
+        raise InputError(f"{error}; remove the folder or choose another") from None
     for name, value in wanted.items():
         if found.get(name) != value:
             had, asked = ("", "") if name == "config" else (f" {found.get(name)!r}", f", not {value!r}")
@@ -270,7 +258,7 @@ def _pydicom() -> Any:
 
 def _uid(*key: object) -> str:
     """Return an identifier that is always the same for the same thing (a UUID under 2.25)."""
-    digest = blake2b("/".join(map(str, key)).encode(), digest_size=16).digest()
+    digest = key_digest(*key, size=16)
     return f"2.25.{int.from_bytes(digest, 'big')}"
 
 

@@ -2,12 +2,11 @@
 
 from rightlung.predictions.batch import Batch
 from rightlung.predictions.prediction import Key, Prediction, phrase_query
-from rightlung.predictions.problem import PredictionError, Problem
 from rightlung.predictions.reader import Predictions, check_predictions, open_predictions
 from rightlung.predictions.schema import REQUIRED_COLUMNS, SCHEMA, SCHEMA_VERSION
 from rightlung.predictions.writer import DoneKeys, PredictionWriter
 
 __all__ = [
-    "REQUIRED_COLUMNS", "SCHEMA", "SCHEMA_VERSION", "Batch", "DoneKeys", "Key", "Prediction", "PredictionError",
-    "PredictionWriter", "Predictions", "Problem", "check_predictions", "open_predictions", "phrase_query",
+    "REQUIRED_COLUMNS", "SCHEMA", "SCHEMA_VERSION", "Batch", "DoneKeys", "Key", "Prediction",
+    "PredictionWriter", "Predictions", "check_predictions", "open_predictions", "phrase_query",
 ]  # fmt: skip

@@ -37,7 +37,7 @@ from rightlung.probes import (
     find_probe,
     windows,
 )
-from rightlung.studies import Source, open_source
+from rightlung.studies import Source, build_studies, open_source
 
 Progress = Callable[[float, int], None]
 """Called with the studies that are done (the one under way by its share) and how many there are."""
@@ -45,7 +45,6 @@ Progress = Callable[[float, int], None]
 GIVE_UP_AFTER = 100
 """Questions that may go unanswered, before any was answered, until the model is taken to be broken."""
 
-_BUILT_AT_ONCE = 16
 _ROWS_PER_FLUSH, _SECONDS_PER_FLUSH = 1000, 60.0
 
 
@@ -278,27 +277,6 @@ class _Run:
     def _write(self, row: Prediction) -> None:
         self.writer.write(row)
         self.written += 1
-
-
-def build_studies(source: Source, positions: Sequence[int], problems: dict[str, str]) -> dict[int, Study]:
-    """Build studies, several at once where the source can; why one cannot be built goes to ``problems`` by its id."""
-    at_once: Callable[[Sequence[int]], list[Study]] | None = getattr(source, "__getitems__", None)
-    built: dict[int, Study] = {}
-    for begin in range(0, len(positions), _BUILT_AT_ONCE):
-        some = list(positions[begin : begin + _BUILT_AT_ONCE])
-        if at_once is not None:
-            try:
-                built.update(zip(some, at_once(some), strict=True))
-                continue
-            except InputError:
-                pass  # which of them it was is found out one by one
-        for position in some:
-            try:
-                built[position] = source[position]
-            except InputError as error:
-                study = source.ids[position]
-                problems[study] = f"study {study!r}: {error}"
-    return built
 
 
 def _loaded(load: Callable[[], Image], what: str) -> Image | InputError:

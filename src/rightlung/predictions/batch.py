@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rightlung.core import Box, Extent, FrozenMapping, Grounding, Heatmap, InputError, Query, ScoredBox, Sentence
+from rightlung.core.problem import Problem, ProblemError
 from rightlung.predictions.prediction import Key, Prediction
-from rightlung.predictions.problem import PredictionError, Problem
 from rightlung.predictions.schema import SCHEMA, unnest
 
 
@@ -79,7 +79,7 @@ class Batch:
             except (
                 InputError
             ) as error:  # the checks find all the core refuses; should they not, the place is named here
-                raise PredictionError(Problem(self.part, str(error), int(self.rows[index]), None, key)) from None
+                raise ProblemError(Problem(self.part, str(error), row=int(self.rows[index]), key=key)) from None
             yield prediction
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rightlung.core import FrozenMapping, InputError
-from rightlung.predictions.problem import PredictionError, Problem
+from rightlung.core.problem import Problem, ProblemError
 from rightlung.predictions.schema import (
     ANSWER_COLUMNS,
     MAP_COLUMNS,
@@ -111,7 +111,7 @@ def read_rows(
     except _UNREADABLE as error:
         problem = Problem(part.name, f"after row {start - 1}: {_broken(error)}" if start else _broken(error))
         if problems is None:
-            raise PredictionError(problem) from None
+            raise ProblemError(problem) from None
         problems.append(problem)
 
 
@@ -133,9 +133,9 @@ def _conform_rows(
             try:
                 conform(given.column(field.name).slice(index, 1), field.type)
             except UnreadableTypeError as error:
-                problem = Problem(part.name, str(error), int(rows[index]), field.name)
+                problem = Problem(part.name, str(error), row=int(rows[index]), column=field.name)
                 if problems is None:
-                    raise PredictionError(problem) from None
+                    raise ProblemError(problem) from None
                 problems.append(problem)
                 good[index] = False
     return _conform_rows(part, fields, given.filter(pa.array(good)), rows[good], problems)

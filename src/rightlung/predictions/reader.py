@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core import InputError
+from rightlung.core.problem import Problem, ProblemError
 from rightlung.predictions.batch import Batch
 from rightlung.predictions.checks import Flaw, find_flaws, find_key_flaws
 from rightlung.predictions.parts import Part, inspect_part, part_paths, read_rows
 from rightlung.predictions.prediction import Key, Prediction, digest
-from rightlung.predictions.problem import PredictionError, Problem
 from rightlung.predictions.schema import KEY_COLUMNS
 
 
@@ -28,7 +28,7 @@ def open_predictions(path: str | Path) -> Predictions:
     for file in part_paths(path):
         part, problems = inspect_part(file)
         if part is None:
-            raise PredictionError(problems[0])
+            raise ProblemError(problems[0])
         parts.append(part)
     _refuse_first(_disagreements(parts))
     return Predictions(path, tuple(parts))
@@ -185,7 +185,7 @@ class _KeyTable:
                 if row in first_of:
                     first_part, first_row = self._place(first_of[row])
                     message = f"this key already stands in {first_part.name}, row {first_row}"
-                    yield Problem(part.name, message, row, None, key)
+                    yield Problem(part.name, message, row=row, key=key)
 
     def _place(self, place: int) -> tuple[Part, int]:
         number = bisect_right(self._starts, place) - 1
@@ -204,9 +204,10 @@ def _disagreements(parts: list[Part]) -> Iterator[Problem]:
 
 def _problem(batch: Batch, flaw: Flaw) -> Problem:
     texts = [batch.columns.column(name)[flaw.row].as_py() for name in KEY_COLUMNS]
-    return Problem(batch.part, flaw.message, int(batch.rows[flaw.row]), flaw.column, Key(*texts))
+    row = int(batch.rows[flaw.row])
+    return Problem(batch.part, flaw.message, row=row, column=flaw.column, key=Key(*texts))
 
 
 def _refuse_first(problems: Iterator[Problem] | list[Problem]) -> None:
     for problem in problems:
-        raise PredictionError(problem)
+        raise ProblemError(problem)

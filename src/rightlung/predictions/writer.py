@@ -7,23 +7,20 @@ kernel lets go of when its process ends, however it ends.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 import time
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rightlung.core import InputError, OutputError
+from rightlung.core.files import beside, folder_lock, not_written, write_whole
+from rightlung.core.problem import ProblemError
 from rightlung.predictions.parts import Part, inspect_part
 from rightlung.predictions.prediction import Prediction, check_text, digest
-from rightlung.predictions.problem import PredictionError
 from rightlung.predictions.reader import read_keys
 from rightlung.predictions.rows import file_metadata, to_table
 
@@ -31,8 +28,7 @@ CELLS_PER_PART = 1 << 24
 """64 MiB of map cells make a part, however few rows they are."""
 
 _PART = re.compile(r"part-(\d{5,})\.parquet")
-_LOCK = ".lock"
-_TEMPORARY = ".part-*.tmp"
+_UNFINISHED = beside(Path("part-*.parquet")).name
 
 
 class DoneKeys:
@@ -83,13 +79,13 @@ class PredictionWriter:
         self._oldest = 0.0
         self._renamed: tuple[Path, list[Prediction], int] | None = None
         self._given: set[bytes] = set()
-        self._lock: int | None = _lock_folder(self.folder)
+        busy = f"{self.folder}: another run is writing predictions here; wait for its end, or choose another folder"
+        self._lock = folder_lock(self.folder, busy)  # a forked process has no part in it, and writes nothing
         try:
             self.done = DoneKeys(_digests(_own_parts(self.folder), source, model))
         except BaseException:
-            self._unlock()
+            self._lock.release()
             raise
-        _open_writers.add(self)
 
     def __enter__(self) -> PredictionWriter:
         return self
@@ -109,7 +105,7 @@ class PredictionWriter:
 
     def write(self, prediction: Prediction) -> None:
         """Take a prediction; write a part if it is time. If that fails the prediction is kept: do not give it again."""
-        if self._lock is None:
+        if not self._lock.held:
             raise OutputError(f"{self.folder}: this writer is closed")
         if not isinstance(prediction, Prediction):
             raise InputError(f"a PredictionWriter writes Prediction values; got {prediction!r}")
@@ -130,7 +126,7 @@ class PredictionWriter:
 
     def flush(self) -> None:
         """Write what is waiting as one part and bring it to the disk."""
-        if self._lock is None:
+        if not self._lock.held:
             return
         self._forget_renamed()
         rows = self._rows
@@ -142,30 +138,18 @@ class PredictionWriter:
             use_dictionary=["study", "query", "condition", "phrase", "error"], row_group_size=len(rows),
         )  # fmt: skip
         part = self._next_part()
-        temporary = part.with_name(f".{part.stem}.tmp")
+        self._renamed = (part, rows, len(rows))
         try:
-            _write_to_disk(temporary, buffer.getvalue())
-            self._renamed = (part, rows, len(rows))
-            temporary.rename(part)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise _not_written(part, error) from None
-        self._forget_renamed()
-        try:
-            _sync_folder(self.folder)
-        except OSError as error:
-            reason = error.strerror or error
-            raise OutputError(
-                f"{part}: is written, but a power cut may lose it, as its folder cannot be synced: {reason}"
-            ) from None
+            write_whole(part, memoryview(buffer.getvalue()), durable=True)
+        finally:
+            self._forget_renamed()
 
     def close(self) -> None:
         """Write what is waiting and let go of the folder. If writing fails, the folder is let go of all the same."""
         try:
             self.flush()
         finally:
-            self._unlock()
+            self._lock.release()
 
     def _forget_renamed(self) -> None:
         """Drop the rows of a part that has got its name.
@@ -182,45 +166,15 @@ class PredictionWriter:
         numbers = [int(match[1]) for file in self.folder.iterdir() if (match := _PART.fullmatch(file.name))]
         return self.folder / f"part-{max(numbers, default=-1) + 1:05d}.parquet"
 
-    def _unlock(self) -> None:
-        _open_writers.discard(self)
-        if self._lock is not None:
-            lock, self._lock = self._lock, None
-            os.close(lock)
-
-
-def _lock_folder(folder: Path) -> int:
-    """Make the folder where there is none, and hold it; return the lock's file descriptor."""
-    import fcntl  # not on Windows, where reading must work all the same
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except FileExistsError:
-        raise OutputError(f"{folder}: predictions are written into a folder, but this is a file") from None
-    except OSError as error:
-        raise _not_written(folder, error) from None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise OutputError(
-            f"{folder}: another run is writing predictions here; wait for its end, or choose another folder"
-        ) from None
-    except OSError as error:
-        os.close(lock)
-        raise OutputError(f"{folder}: the folder cannot be locked: {error.strerror}") from None
-    return lock
-
 
 def _own_parts(folder: Path) -> Iterator[Path]:
     """Clear away what a killed run left unfinished, and yield the complete parts; refuse a folder of something else."""
     try:
-        for leftover in folder.glob(_TEMPORARY):
+        for leftover in folder.glob(_UNFINISHED):
             leftover.unlink()
         files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     except OSError as error:
-        raise _not_written(folder, error) from None
+        raise not_written(folder, error) from None
     for file in files:
         if not _PART.fullmatch(file.name):
             raise OutputError(f"{folder}: holds {file.name!r}, which is no part of predictions; choose an empty folder")
@@ -231,7 +185,7 @@ def _digests(paths: Iterator[Path], source: str, model: str) -> Iterator[bytes]:
     for path in paths:
         part, problems = inspect_part(path)
         if part is None:
-            raise PredictionError(problems[0])
+            raise ProblemError(problems[0])
         _check_same(part, source, model)
         for _, key in read_keys(part):
             yield digest(*key)
@@ -244,40 +198,3 @@ def _check_same(part: Part, source: str, model: str) -> None:
                 f"{part.path.parent}: {part.name} holds predictions of the {what} {before!r}, so those of {now!r} "
                 "cannot be added; choose another folder"
             )
-
-
-def _write_to_disk(path: Path, content: Any) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    try:
-        left = memoryview(content)
-        while left:
-            left = left[os.write(file, left) :]
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring the new name itself to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _not_written(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"{path}: cannot be written: {error.strerror or error}")
-
-
-_open_writers: weakref.WeakSet[PredictionWriter] = weakref.WeakSet()
-
-
-def _let_go_in_child() -> None:
-    """A forked process (a data loader's worker) must neither write nor keep the lock when its parent is killed."""
-    for writer in list(_open_writers):
-        writer._unlock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_in_child)

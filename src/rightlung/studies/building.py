@@ -8,8 +8,8 @@ from time import monotonic
 from types import TracebackType
 from typing import Any
 
+from rightlung.core.problem import Problem
 from rightlung.studies.cache import note
-from rightlung.studies.sources import Problem
 
 PATIENCE_SECONDS = 2.0
 """How long an index may take before anything is shown."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from rightlung.core import InputError
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the layout of an entry changes."""
 STUDIES, PLACES, ABOUT = "studies.arrow", "places.npy", "about.json"
 _KEPT = 3

@@ -18,7 +18,7 @@ from urllib.parse import quote
 from rightlung.core import Image, InputError, Study
 from rightlung.studies.checks.coordinates import Coordinates
 from rightlung.studies.checks.faults import tell_faults
-from rightlung.studies.checks.finding import HINT, WARNING, Finding, Ledger, Place, Severity, visible
+from rightlung.studies.checks.issue import HINT, WARNING, Issue, Ledger, Origin, Severity, visible
 from rightlung.studies.checks.labels import Labels
 from rightlung.studies.checks.manifest import RawRow, misspelt_fields, raw_rows, row_item
 from rightlung.studies.checks.masks import Masks
@@ -44,7 +44,7 @@ class CheckResult:
     rows: int
     studies: int
     images: int
-    findings: tuple[Finding, ...]
+    findings: tuple[Issue, ...]
     counts: dict[tuple[str, Severity], int]
     notes: tuple[str, ...] = ()
 
@@ -120,7 +120,7 @@ class _Run:
         self.reports = Reports(self.ledger)
         self.pictures = Pictures(self.ledger)
         self.masks = Masks(self.ledger, self.sides)
-        self.ids: dict[str, Place] = {}
+        self.ids: dict[str, Origin] = {}
 
     def check_manifest(self, address: Address) -> None:
         """Check a manifest by its own lines."""
@@ -136,9 +136,9 @@ class _Run:
             raise InputError(f"{address}: {storage.manifest_name} has no rows")
         split = address.parameters.get("split")
         found_split = split is None
-        files: dict[str, Place] = {}
+        files: dict[str, Origin] = {}
         misspelt: Counter[tuple[str, str]] = Counter()
-        first_misspelt: dict[tuple[str, str], Place] = {}
+        first_misspelt: dict[tuple[str, str], Origin] = {}
         for done, found in enumerate(raw_rows(storage), start=1):
             row = found.row
             wanted = row is None or split is None or row.split == split
@@ -170,7 +170,7 @@ class _Run:
                 f"{key!r} looks like the field {meant!r}; as it stands it is kept and never used ({count:,} rows, here "
                 "first)",
             )  # fmt: skip
-        self._finish(Place(storage.manifest_name))
+        self._finish(Origin(storage.manifest_name))
 
     def check_other(self, address: Address) -> None:
         """Check what a source yields, and what it leaves out."""
@@ -187,7 +187,7 @@ class _Run:
             self._check(item)
             self.progress(self.studies, total)
         for problem in source.problems:
-            place = Place(problem.file, problem.row)
+            place = Origin(problem.file, problem.line)
             self.ledger.add(check_of(problem), place, problem.field, problem.message)
         self._finish(_place_of(source, None))
 
@@ -208,7 +208,7 @@ class _Run:
             self._note_study(_place_of(source, study.id), study)
         return True
 
-    def _note_study(self, place: Place, study: Study) -> None:
+    def _note_study(self, place: Origin, study: Study) -> None:
         self._note_id(place, study.id)
         self.people.note(place, study.patient, study.exam, study.split)
 
@@ -255,7 +255,7 @@ class _Run:
                         WARNING,
                     )  # fmt: skip
 
-    def _note_id(self, place: Place, name: str) -> None:
+    def _note_id(self, place: Origin, name: str) -> None:
         first = self.ids.setdefault(name.strip().casefold(), place)
         if first is place:
             return
@@ -266,7 +266,7 @@ class _Run:
             message = f"{visible(name)} differs from {visible(first.study)} ({where}) by case or blanks only"
             self.ledger.add("duplicate-id", place, "id", message, WARNING)
 
-    def _note_file(self, found: RawRow, name: str, files: dict[str, Place]) -> None:
+    def _note_file(self, found: RawRow, name: str, files: dict[str, Origin]) -> None:
         if "file" in found.void:
             return
         first = files.setdefault(name, found.place)
@@ -276,7 +276,7 @@ class _Run:
                 "duplicate-image", found.place, "file", f"the same file as of {first.study!r} (line {first.row})"
             )
 
-    def _finish(self, place: Place) -> None:
+    def _finish(self, place: Origin) -> None:
         self.people.finish(place)
         if not self.coordinates.finish(place):
             self.sides.finish(place)
@@ -292,9 +292,9 @@ def _lines_of(storage: Storage) -> Iterator[int]:
     return (number for number, _, _ in manifest_lines(storage))
 
 
-def _place_of(source: Source, study_id: str | None) -> Place:
+def _place_of(source: Source, study_id: str | None) -> Origin:
     """Return the table and line that a study comes from, as far as the source knows."""
     known = None if study_id is None else source.place(study_id)
     if known is not None:
-        return Place(*known, study_id)
-    return Place(PurePath(parse_address(source.address).path).name or source.address, None, study_id)
+        return Origin(*known, study_id)
+    return Origin(PurePath(parse_address(source.address).path).name or source.address, None, study_id)

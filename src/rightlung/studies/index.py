@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from rightlung.core import InputError, Study
 from rightlung.core.errors import unknown_name
+from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.building import Building
 from rightlung.studies.cache import (
     ABOUT,
@@ -33,7 +34,7 @@ from rightlung.studies.cache import (
     working_folder,
 )
 from rightlung.studies.mapped import BATCH_ROWS, Ids, Index, id_hash, id_places
-from rightlung.studies.sources import Address, Problem, ProblemError, Source
+from rightlung.studies.sources import Address, Source
 
 _OWN = {"id": "string", "split": "string", "file": "string", "line": "int64"}
 
@@ -88,7 +89,7 @@ class IndexedSource(Source):
     ) -> ProblemError:
         """Build the error that says what is wrong with a record, by the file and line it came from."""
         return ProblemError(
-            Problem(record.get("file") or f"study {record['id']!r}", record.get("line"), field, message, kind)
+            Problem(record.get("file") or f"study {record['id']!r}", message, record.get("line"), field, kind)
         )
 
     def place(self, study_id: str) -> tuple[str, int | None] | None:
@@ -205,11 +206,8 @@ def _batches(source: IndexedSource, building: Building, hashes: list[int]) -> It
         study_id = record["id"]
         building.step()
         if study_id in seen:
-            place = Problem(
-                record.get("file") or source.reader, record.get("line"), "id", f"{study_id!r} was there before",
-                "duplicate-id",
-            )  # fmt: skip
-            building.problems.append(place)
+            file, message = record.get("file") or source.reader, f"{study_id!r} was there before"
+            building.problems.append(Problem(file, message, record.get("line"), "id", "duplicate-id"))
             continue
         seen.add(study_id)
         hashes.append(id_hash(study_id))
@@ -251,7 +249,7 @@ def _build_in_memory(source: IndexedSource) -> Index:
 
 
 def _about(source: IndexedSource, building: Building) -> dict[str, Any]:
-    problems = [[one.file, one.row, one.field, one.message, one.kind] for one in building.problems]
+    problems = [[one.file, one.message, one.line, one.field, one.kind] for one in building.problems]
     return {
         "reader": source.reader,
         "root": str(source.root),

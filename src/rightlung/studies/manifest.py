@@ -13,10 +13,11 @@ from pathlib import Path
 
 from rightlung.core import Image, InputError, Mask, Phrase, Polarity, Report, Study
 from rightlung.core.errors import unknown_name
+from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.images import read_image, read_mask
 from rightlung.studies.narrative import telling_sections, telling_sentences
 from rightlung.studies.rows import FieldError, PhraseRow, Row, parse_row
-from rightlung.studies.sources import Address, Problem, ProblemError, Source
+from rightlung.studies.sources import Address, Source
 from rightlung.studies.storage import Storage, StoredFile, open_storage
 
 PARAMETERS = ("split", "limit")
@@ -128,7 +129,7 @@ class ManifestSource(Source):
             raise unknown_name("split", str(split), splits)
 
     def _problem(self, line_number: int, error: FieldError) -> Problem:
-        return Problem(self._storage.manifest_name, line_number, error.field, str(error))
+        return Problem(self._storage.manifest_name, str(error), line_number, error.field)
 
     def _build(self, position: int) -> Study:
         what = f"{self._storage.manifest.path}, manifest line {self._lines[position]}"

@@ -6,7 +6,6 @@ Nothing here grows with the number of studies but what the operating system shar
 from __future__ import annotations
 
 import bisect
-import hashlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, overload
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rightlung.core import InputError
+from rightlung.core.keyed import key_number
 from rightlung.studies.cache import PLACES, STUDIES
 
 BATCH_ROWS = 8192
@@ -135,7 +135,7 @@ class Index:
 
 def id_hash(study_id: str) -> int:
     """Return 64 bits that tell ids apart, the same in every process (Python's own hash is not)."""
-    return int.from_bytes(hashlib.blake2b(study_id.encode(), digest_size=8).digest(), "little")
+    return key_number(study_id)
 
 
 def _map(folder: Path) -> tuple[Any, NDArray[np.uint64]]:

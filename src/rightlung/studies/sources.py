@@ -13,14 +13,15 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from dataclasses import field as made
 from importlib import import_module
 from urllib.parse import unquote
 
 from rightlung.core import FrozenMapping, InputError, Study
 from rightlung.core.errors import unknown_name
+from rightlung.core.problem import Problem, ProblemError
 
 _SCHEME = re.compile(r"[a-z][a-z0-9-]*")
+_BUILT_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,41 +52,6 @@ class Address:
         if not re.fullmatch(r"-?[0-9]{1,18}", text) or int(text) < minimum:
             raise InputError(f"address {self}: {name} must be a whole number of at least {minimum}; got {text!r}")
         return int(text)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong with one row of a source. The row is left out; the rest goes on.
-
-    >>> str(Problem("manifest.jsonl", 3000, "boxes[2].box", "a box must have four numbers"))
-    'manifest.jsonl, line 3000, field boxes[2].box: a box must have four numbers'
-    """
-
-    file: str
-    row: int | None
-    field: str | None
-    message: str
-    kind: str | None = made(default=None, compare=False)
-    """Which of the checks of `rightlung.studies.checks.finding` it is, where the reader knows."""
-
-    def __str__(self) -> str:
-        place = [self.file]
-        if self.row is not None:
-            place.append(f"line {self.row}")
-        if self.field is not None:
-            place.append(f"field {self.field}")
-        return f"{', '.join(place)}: {self.message}"
-
-
-class ProblemError(InputError):
-    """An `InputError` about one row of a source; ``problem`` has its parts."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
-
-    def __reduce__(self) -> tuple[type[ProblemError], tuple[Problem]]:
-        return type(self), (self.problem,)
 
 
 class Source(ABC):
@@ -160,7 +126,28 @@ class Source(ABC):
 
 
 def _problem_of(error: InputError, study_id: str) -> Problem:
-    return error.problem if isinstance(error, ProblemError) else Problem(f"study {study_id!r}", None, None, str(error))
+    return error.problem if isinstance(error, ProblemError) else Problem(f"study {study_id!r}", str(error))
+
+
+def build_studies(source: Source, positions: Sequence[int], problems: dict[str, str]) -> dict[int, Study]:
+    """Build studies, several at once where the source can; why one cannot be built goes to ``problems`` by its id."""
+    at_once: Callable[[Sequence[int]], list[Study]] | None = getattr(source, "__getitems__", None)
+    built: dict[int, Study] = {}
+    for begin in range(0, len(positions), _BUILT_AT_ONCE):
+        some = list(positions[begin : begin + _BUILT_AT_ONCE])
+        if at_once is not None:
+            try:
+                built.update(zip(some, at_once(some), strict=True))
+                continue
+            except InputError:
+                pass  # which of them it was is found out one by one
+        for position in some:
+            try:
+                built[position] = source[position]
+            except InputError as error:
+                study = source.ids[position]
+                problems[study] = f"study {study!r}: {error}"
+    return built
 
 
 Opener = Callable[[Address], Source]

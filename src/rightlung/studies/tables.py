@@ -22,8 +22,8 @@ from typing import TypeVar
 from rightlung.core import Box, InputError
 from rightlung.core.checks import Size
 from rightlung.core.errors import unknown_name
+from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.lines import MAX_LINE_BYTES, Lines, opened_table
-from rightlung.studies.sources import Problem, ProblemError
 
 MAX_RECORD_LINES = 500
 """The most lines one quoted record may run over."""
@@ -55,7 +55,7 @@ class TableRow:
 
     def error(self, column: str | None, message: str, kind: str | None = None) -> ProblemError:
         """Build the error that says what is wrong with this row; ``kind`` is the check it belongs to, if known."""
-        return ProblemError(Problem(self._table.name, self.line, column, message, kind))
+        return ProblemError(Problem(self._table.name, message, self.line, column, kind))
 
     def text(self, column: str) -> str:
         """Return a cell without blanks around it; empty where the table has no such column."""
@@ -225,7 +225,7 @@ class Table:
                 else:
                     fault = f"has {len(cells)} cells, where {count} are expected"
             if fault is not None:
-                self.skip(Problem(self.name, line, None, f"the row {fault}"))
+                self.skip(Problem(self.name, f"the row {fault}", line))
                 continue
             self.rows_read += 1
             yield TableRow(self, line, cells)
@@ -251,7 +251,7 @@ class Table:
     def _count_unlisted(self) -> None:
         if self.rows_bad > MAX_LISTED:
             self.problems.append(
-                Problem(self.name, None, None, f"{self.rows_bad - MAX_LISTED:,} more rows have problems, not listed")
+                Problem(self.name, f"{self.rows_bad - MAX_LISTED:,} more rows have problems, not listed")
             )
 
     def _read_header(self, aliases: Mapping[str, str]) -> tuple[str, ...]:

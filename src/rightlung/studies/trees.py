@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rightlung.core import Image, InputError
+from rightlung.core.problem import Problem
 from rightlung.studies.files import MAX_BYTES, read_regular, relative_name
 from rightlung.studies.images import read_image
-from rightlung.studies.sources import Problem
 
 
 def find_optional(root: Path, *names: str) -> Path | None:
@@ -64,7 +64,7 @@ def walk_files(root: Path, suffixes: Iterable[str], problems: list[Problem] | No
             message = f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else str(error)
             if problems is None:
                 raise InputError(f"{folder} {message}" if isinstance(error, OSError) else message) from error
-            problems.append(Problem(folder, None, None, message))
+            problems.append(Problem(folder, message))
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rightlung.core import InputError
+from rightlung.core.keyed import Stream, key_number
 from rightlung.lexicon import IMAGENOME_REGIONS, mirror_region
 from rightlung.lexicon.side_changes import mirrored
 from rightlung.models.base import TrainingBatch
-from rightlung.phantom.streams import Stream, key_number
 from rightlung.training.augmentation import Augmentation, apply_changes, draw_changes_alike, move_masks, on_device
 from rightlung.training.facts import Facts
 from rightlung.training.masking import hide_entities, hide_words

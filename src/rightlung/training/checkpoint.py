@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,10 +18,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rightlung.core import OutputError
+from rightlung.core.files import beside, not_written, write_whole
 
 KEPT = 2
-TEMPORARY = ".partial"
 _NAME = re.compile(r"step-(\d{8,})\.safetensors")
 
 
@@ -38,21 +36,24 @@ class Checkpoint:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint, whole or not at all, and remove those before the last two."""
     path = folder / f"step-{checkpoint.step:08d}.safetensors"
-    temporary = path.with_name(path.name + TEMPORARY)
     # Copies: safetensors refuses tensors that share memory, as tied weights do.
     tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in checkpoint.tensors.items()}
+    about = {"step": str(checkpoint.step), "facts": json.dumps(dict(checkpoint.facts))}
+
+    def write(unfinished: Path) -> None:
+        try:
+            save_file(tensors, unfinished, about)
+        except SafetensorError as error:  # a full disk, in its words
+            raise OSError(str(error)) from None
+
+    write_whole(path, write, durable=True)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, temporary, {"step": str(checkpoint.step), "facts": json.dumps(dict(checkpoint.facts))})
-        bring_to_disk(temporary)
-        temporary.replace(path)
-        bring_to_disk(folder)
         for old in _files(folder)[:-KEPT]:
             (folder / old).unlink()
-        for left_over in folder.glob(f"*{TEMPORARY}"):
+        for left_over in folder.glob(beside(Path("step-*.safetensors")).name):
             left_over.unlink()
-    except (OSError, SafetensorError) as error:
-        raise OutputError(f"the checkpoint {path} cannot be written: {error}") from None
+    except OSError as error:
+        raise not_written(folder, error) from None
     return path
 
 
@@ -77,24 +78,3 @@ def _files(folder: Path) -> list[str]:
         return []
     found = [(int(match[1]), path.name) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
     return [name for _, name in sorted(found)]
-
-
-def bring_to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def write_whole(path: Path, content: str) -> None:
-    """Write a text file that is either whole or as it was before."""
-    temporary = path.with_name(f".{path.name}{TEMPORARY}")
-    try:
-        temporary.write_text(content, encoding="utf-8")
-        bring_to_disk(temporary)
-        temporary.replace(path)
-        bring_to_disk(path.parent)
-    except OSError as error:
-        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from None

@@ -12,15 +12,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rightlung.core import InputError, OutputError
-from rightlung.training.checkpoint import write_whole
+from rightlung.core.files import FolderLock, folder_lock, read_json, write_json, write_whole
 from rightlung.training.recipe import Recipe, differing_fields, read_recipe, recipe_text
 
 FREE = ("checkpoint_every", "log_every", "card", "data.workers", "data.keep")
@@ -63,8 +61,7 @@ class RunFolder:
                     f"{self.path} holds this run, finished: its model is {self.model}; "
                     "give --out another folder to train again"
                 )
-            done: dict[str, Any] = json.loads(self.finished.read_text(encoding="utf-8"))
-            return done | {"model": str(self.model)}  # the folder may have been moved
+            return read_json(self.finished) | {"model": str(self.model)}  # the folder may have been moved
         if self.has_checkpoint() and not resume:
             raise InputError(
                 f"{self.path} holds this run, not finished; add --resume to go on with it, or give --out another folder"
@@ -75,33 +72,17 @@ class RunFolder:
         """Whether the run here has come as far as a checkpoint; before that nothing is worth keeping."""
         return self.checkpoints.is_dir() and any(path.suffix == ".safetensors" for path in self.checkpoints.iterdir())
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> FolderLock:
         """Keep other processes from training here; the lock goes with the process, however that ends."""
-        try:
-            import fcntl
-        except ImportError:  # Windows has none, and no lock is better than no training
-            yield
-            return
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("w")
-        except OSError as error:
-            raise OutputError(f"{self.path} cannot be written: {error.strerror or error}") from None
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(f"another process is training in {self.path}") from None
-            yield
+        return folder_lock(self.path, InputError(f"another process is training in {self.path}"))
 
     def begin(self, recipe: Recipe) -> None:
         """Write the recipe; what an attempt left that came to no checkpoint is removed."""
         if not self.has_checkpoint():
             shutil.rmtree(self.start, ignore_errors=True)
             self.log.unlink(missing_ok=True)
-        write_whole(self.recipe, recipe_text(recipe))
+        write_whole(self.recipe, recipe_text(recipe), durable=True)
 
     def finish(self, outcome: Mapping[str, Any]) -> None:
         """Say that the run is finished."""
-        write_whole(self.finished, json.dumps(dict(outcome), indent=2) + "\n")
+        write_json(self.finished, outcome, durable=True)

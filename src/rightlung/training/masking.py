@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from rightlung.core.keyed import Stream
 from rightlung.lexicon.entities import entity_spans
 from rightlung.models.encoders.tokenizer import MASK
-from rightlung.phantom.streams import Stream
 
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from rightlung.core.keyed import Stream
 from rightlung.lexicon import find, positive_prompts, prompt
 from rightlung.lexicon.side_changes import with_sides_exchanged, without_side
-from rightlung.phantom.streams import Stream
 from rightlung.training.facts import DEVICES, NO_FINDING, Facts, Told
 from rightlung.training.recipe import DataEntry
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -14,8 +13,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rightlung.core import InputError
+from rightlung.core.files import read_json, write_json
 from rightlung.models.base import TrainingBatch
-from rightlung.training.checkpoint import write_whole
 
 _TENSORS = ("images", "asked_of", "present", "located", "masks", "boxes", "boxed")
 _LISTS = ("texts", "text_of", "ids", "phrases")
@@ -27,7 +26,7 @@ def save_batch(batch: TrainingBatch, folder: Path, about: Mapping[str, object]) 
     tensors = {name: getattr(batch, name).detach().cpu().contiguous() for name in _TENSORS}
     save_file(tensors, folder / "batch.safetensors")
     lists = {name: list(getattr(batch, name)) for name in _LISTS}
-    write_whole(folder / "batch.json", json.dumps({**about, **lists}, indent=2, ensure_ascii=False) + "\n")
+    write_json(folder / "batch.json", {**about, **lists}, durable=True)
 
 
 def load_batch(folder: str | Path) -> TrainingBatch:
@@ -35,7 +34,7 @@ def load_batch(folder: str | Path) -> TrainingBatch:
     place = Path(folder)
     try:
         tensors = load_file(place / "batch.safetensors")
-        lists = json.loads((place / "batch.json").read_text(encoding="utf-8"))
+        lists = read_json(place / "batch.json")
         parts: dict[str, Any] = {name: tensors[name] for name in _TENSORS} | {name: lists[name] for name in _LISTS}
         return TrainingBatch(**parts)
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from rightlung.core import InputError, OutputError
-from rightlung.training.checkpoint import write_whole
+from rightlung.core.files import write_whole
 
 Row = dict[str, float]
 PAUSE = 20.0
@@ -47,7 +47,7 @@ class Log:
     def _rewrite(self) -> None:
         if self.columns:
             header = ",".join(self.columns) + "\n"
-            write_whole(self.path, header + "".join(self._line(row) for row in self.rows))
+            write_whole(self.path, header + "".join(self._line(row) for row in self.rows), durable=True)
         elif self.path.exists():
             self.path.unlink()
 

@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from rightlung.core import Box, Image, InputError, Mask, Phrase, Polarity, Study
+from rightlung.core.problem import Problem
 from rightlung.reproduce.wrong_lung.gathering import exact_target, reduced, resized
 from rightlung.reproduce.wrong_lung.instances import CONDITIONS, Instances, open_instances, prepare
 from rightlung.studies import open_source
-from rightlung.studies.sources import Problem, Source
+from rightlung.studies.sources import Source
 from tests.reproduce.wrong_lung.conftest import PHANTOMS
 
 POSITIVE, NEGATIVE = Polarity.POSITIVE, Polarity.NEGATIVE
@@ -117,7 +118,7 @@ def test_whatever_is_not_measured_is_counted_by_its_reason(few: Instances) -> No
 
 def test_rows_that_the_source_refused_are_counted_with_what_cannot_be_read(few: Instances, tmp_path: Path) -> None:
     source = small()
-    source.problems += [Problem("list", row, None, "no study") for row in (8, 9)]
+    source.problems += [Problem("list", "no study", row) for row in (8, 9)]
     prepared = prepare(source, tmp_path, seed=1, size=40)
     assert prepared.unread == {
         "rows that the source refused": 2,

@@ -107,7 +107,7 @@ def test_labels_that_a_table_lacks_are_listed(
     header = HEADER.replace(",Fracture", "").replace(",Pleural Other", "")
     write_table("train.csv", header, [f"{TRAIN[0].rsplit(',', 2)[0]}"])
     source = open_source(f"chexpert:{tmp_path}")
-    assert [(one.file, one.row, one.field, one.kind) for one in source.problems] == [
+    assert [(one.file, one.line, one.field, one.kind) for one in source.problems] == [
         ("train.csv", None, "Pleural Other", "label-name"), ("train.csv", None, "Fracture", "label-name"),
     ]  # fmt: skip
     assert len(source) == 1
@@ -154,7 +154,7 @@ def test_test_labels_by_image_or_by_examination(
     source = open_source(f"chexpert:{tmp_path}")
     assert isinstance(source, CheXpertSource)
     assert list(source.ids) == ["patient64741_study1_view1_frontal", "patient64741_study1_view3_frontal"]
-    assert [(problem.row, problem.field) for problem in source.problems] == [(3, "Study"), (4, "Study")]
+    assert [(problem.line, problem.field) for problem in source.problems] == [(3, "Study"), (4, "Study")]
     assert source[0].findings["support devices"] is Polarity.POSITIVE
     assert {study.exam for study in source} == {"patient64741_study1"}
     path.unlink()
@@ -192,7 +192,7 @@ def test_bad_rows_are_named(write: Callable[..., CheXpertSource]) -> None:
         "train/patient00009/study1/view1_frontal.jpg,Female,68,Frontal,AP,2.0" + "," * 13,
         "train/patient00009/study1/view1_frontal.jpg,Female,old,Frontal,AP" + "," * 14,
     ])  # fmt: skip
-    assert [(problem.row, problem.field) for problem in source.problems] == [
+    assert [(problem.line, problem.field) for problem in source.problems] == [
         (6, "Path"), (7, "Path"), (8, "No Finding"), (9, "Age"),
     ]  # fmt: skip
     assert len(source) == 3

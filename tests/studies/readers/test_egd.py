@@ -140,7 +140,7 @@ def test_faults_are_named_and_the_rest_goes_on(tree: Path) -> None:
     source = open_source(address(tree))
     assert list(source.ids) == [FIRST]
     boxes, image = source.problems
-    assert (boxes.file, boxes.row, boxes.field) == ("bounding_boxes.csv", 3, "x1, x2, y1, y2")
+    assert (boxes.file, boxes.line, boxes.field) == ("bounding_boxes.csv", 3, "x1, x2, y1, y2")
     assert (image.file, image.field) == ("master_sheet.csv", "dicom_id")
     assert SECOND in image.message
 

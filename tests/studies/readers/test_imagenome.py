@@ -309,5 +309,5 @@ def test_a_gold_image_whose_patient_is_not_known_is_a_problem(gold: Path, mimic:
     table.write_text(table.read_text() + 'nobody.dcm,1,2,3,4,2,2,spine,a1,1,2,3,4,1,1,J,"[1]","[2]"\n')
     source = open_source(f"imagenome:{gold}?images={mimic}&part=gold")
     assert list(source.ids) == [GOLD]
-    assert source.problems[0].row == 4
+    assert source.problems[0].line == 4
     assert "patient and study of 'nobody'" in source.problems[0].message

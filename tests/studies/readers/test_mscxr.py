@@ -124,7 +124,7 @@ def test_bad_rows_are_named_and_their_image_keeps_the_good_ones(mimic: Path, wri
     source = open_source(f"mscxr:{folder}?images={mimic}")
     (study,) = source
     assert [phrase.text for phrase in study.phrases] == ["consolidation, right lower lobe", "bilateral effusions"]
-    found = {problem.row: (problem.field, problem.message) for problem in source.problems}
+    found = {problem.line: (problem.field, problem.message) for problem in source.problems}
     assert sorted(found) == [3, 4, 5, 6, 7, 8]  # type: ignore[type-var]
     assert "leaves the image, which is 200 pixels wide and 100 high" in found[3][1]
     assert "did you mean 'Pneumonia'?" in found[4][1]

@@ -102,7 +102,7 @@ def test_bad_boxes_are_named_and_the_rest_stays(write: Callable[..., NihSource])
         "00000001_000.png,Mass,0,,10,10",
         "00000001_000.png,Mass,10,10,20,20",
     ])  # fmt: skip
-    assert [(problem.file, problem.row) for problem in source.problems] == [
+    assert [(problem.file, problem.line) for problem in source.problems] == [
         ("BBox_List_2017.csv", 2), ("BBox_List_2017.csv", 3), ("BBox_List_2017.csv", 5), ("BBox_List_2017.csv", 4),
     ]  # fmt: skip
     assert "leaves the image" in source.problems[0].message
@@ -136,7 +136,7 @@ def test_rows_that_cannot_be_used_are_named(write: Callable[..., NihSource]) -> 
         ROWS[0],
     ])  # fmt: skip
     assert list(source.ids) == ["00000001_000"]
-    assert [problem.row for problem in source.problems] == [3, 4, 5, 6, 7]
+    assert [problem.line for problem in source.problems] == [3, 4, 5, 6, 7]
     assert str(source.problems[0]) == (
         "Data_Entry_2017_v2020.csv, line 3, field Image Index: there is no image 00000003_000.png"
     )

@@ -195,7 +195,7 @@ def test_a_bad_row_and_a_missing_column_are_named(kaggle_tree: Path, write_table
     with (kaggle_tree / "indiana_reports.csv").open("a") as table:
         table.write("3,too,few\r\n")
     (problem,) = open_source(f"openi:{kaggle_tree}").problems
-    assert (problem.file, problem.row) == ("indiana_reports.csv", 4)
+    assert (problem.file, problem.line) == ("indiana_reports.csv", 4)
     write_table("indiana_reports.csv", "uid,MeSH,impression", ["1,normal,Clear."])
     with pytest.raises(InputError, match=r"indiana_reports.csv has no column 'findings'"):
         open_source(f"openi:{kaggle_tree}")

@@ -165,7 +165,7 @@ def test_a_fault_in_a_readings_file_is_named_and_the_rest_goes_on(
     source = open_source(address(tree))
     assert list(source.ids) == ["P200R000002"]
     (problem,) = source.problems
-    assert (problem.file, problem.row) == (f"main_data/P300R000001/{file}", line)
+    assert (problem.file, problem.line) == (f"main_data/P300R000001/{file}", line)
     assert says in problem.message
 
 
@@ -173,4 +173,4 @@ def test_a_row_whose_image_has_no_place_is_named(tree: Path) -> None:
     path = tree / "reflacx" / "main_data" / "metadata_phase_3.csv"
     path.write_text(path.read_text().replace("p10/p10000032/s50414267/", "elsewhere/"))
     (problem,) = open_source(address(tree)).problems
-    assert (problem.row, problem.field) == (2, "image")
+    assert (problem.line, problem.field) == (2, "image")

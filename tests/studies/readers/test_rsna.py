@@ -102,7 +102,7 @@ def test_bad_rows_are_named(write: Callable[..., RsnaSource]) -> None:
         "00569f44-917d-4c86-a842-81832af98c30,1000,1000,300,300,1",
     ]
     source = write([*ROWS, *bad])
-    assert [(problem.row, problem.field) for problem in source.problems] == [
+    assert [(problem.line, problem.field) for problem in source.problems] == [
         (6, "width"), (7, "Target"), (8, "patientId"), (9, "x"),
     ]  # fmt: skip
     assert len(source) == 3
@@ -113,7 +113,7 @@ def test_a_broken_image_is_a_problem_of_its_row(write: Callable[..., RsnaSource]
     (tmp_path / "stage_2_train_images/00569f44-917d-4c86-a842-81832af98c30.dcm").write_bytes(b"\0" * 200)
     assert len(list(source)) == 2
     assert "is not an image in DICOM, PNG or JPEG format" in str(source.problems[0])
-    assert source.problems[0].row == 5
+    assert source.problems[0].line == 5
 
 
 def test_what_is_missing_altogether_is_an_error(tmp_path: Path, write_table: Callable[..., Path]) -> None:

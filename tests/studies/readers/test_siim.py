@@ -87,7 +87,7 @@ def test_a_check_names_the_table_and_its_line(write: Callable[..., SiimSource], 
 
 def test_bad_rows_are_named(write: Callable[..., SiimSource]) -> None:
     source = write([*ROWS, f"{ONE}9,-1", f"{ONE},1 2 3", f"{ONE},", f"{ONE},1048576 1", "../x,-1"])
-    assert [(problem.row, problem.field) for problem in source.problems] == [
+    assert [(problem.line, problem.field) for problem in source.problems] == [
         (6, "ImageId"), (7, "EncodedPixels"), (8, "EncodedPixels"), (9, "EncodedPixels"), (10, "ImageId"),
     ]  # fmt: skip
     assert "add up to 1,048,577" in source.problems[3].message

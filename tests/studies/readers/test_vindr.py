@@ -160,7 +160,7 @@ def test_bad_rows_are_named_and_the_rest_stays(write: Callable[..., VinDrSource]
          f"{A}0,R9,ILD,1,0,10,20", f"{B},,ILD,1,0,10,20"],
         [*IMAGE_LABELS, f"{A},R10,{labels_row('ILD').replace('1', '2')}"],
     )  # fmt: skip
-    assert [(problem.file.rpartition("/")[2], problem.row, problem.field) for problem in source.problems] == [
+    assert [(problem.file.rpartition("/")[2], problem.line, problem.field) for problem in source.problems] == [
         ("image_labels_train.csv", 8, "ILD"),
         ("annotations_train.csv", 11, "class_name"),
         ("annotations_train.csv", 12, "class_name"),

@@ -19,7 +19,7 @@ import numpy as np
 from rightlung.audit.judgements.writing import write_new
 from rightlung.core import InputError
 from rightlung.core.frozen import FrozenMapping
-from rightlung.studies.sources import Problem
+from rightlung.core.problem import Problem
 from rightlung.studies.tables import Table
 
 CODE = re.compile(r"[A-Z]{1,2}[0-9]{1,3}")

@@ -64,21 +64,3 @@ def same_words(text: str) -> str:
     'opacity in the left base'
     """
     return " ".join(text.casefold().split()).rstrip(" .")
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing wrong with one row. ``place`` is ``line 7`` of a CSV file, ``row 5`` (from 0) of a Parquet file.
-
-    >>> print(Problem("judgements.csv", "line 7", "recall", "must be a whole number from 1 to 5; got '6'"))
-    judgements.csv, line 7, field recall: must be a whole number from 1 to 5; got '6'
-    """
-
-    file: str
-    place: str | None
-    field: str | None
-    message: str
-
-    def __str__(self) -> str:
-        parts = [self.file, self.place, f"field {self.field}" if self.field else None]
-        return f"{', '.join(part for part in parts if part)}: {self.message}"

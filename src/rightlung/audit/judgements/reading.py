@@ -24,14 +24,12 @@ from rightlung.audit.judgements.judgement import (
     SCALE,
     VERSION,
     Judgement,
-    Problem,
     same_words,
 )
-from rightlung.core import InputError
+from rightlung.core import InputError, Problem
 from rightlung.core.errors import unknown_name
 from rightlung.predictions import phrase_query
 from rightlung.predictions.prediction import PHRASE_QUERY
-from rightlung.studies import sources
 from rightlung.studies.tables import Table
 
 
@@ -85,14 +83,16 @@ def read_judgements(
         try:
             judgement = checked.judgement(place, cells)
         except _RowError as fault:
-            problems.append(Problem(file.name, place, fault.field, str(fault)))
+            unit, number = place.split()
+            line, row = (int(number), None) if unit == "line" else (None, int(number))
+            problems.append(Problem(file.name, str(fault), line, fault.field, row=row))
             bad += 1
             continue
         if judgement is None:
             open_rows += 1
         else:
             found.append(judgement)
-    problems.sort(key=lambda problem: int((problem.place or "line 0").split()[-1]))
+    problems.sort(key=lambda problem: problem.line or problem.row or 0)
     return Judgements(file, tuple(found), open_rows, tuple(problems), bad + unreadable)
 
 
@@ -100,13 +100,10 @@ def _rows(path: Path, problems: list[Problem]) -> Iterator[_Row]:
     if path.suffix == ".parquet":
         yield from _parquet_rows(path)
         return
-    unreadable: list[sources.Problem] = []
-    table = Table(path, REQUIRED, problems=unreadable)
+    table = Table(path, REQUIRED, problems=problems)
     _check_columns(path, [column for column in table.columns if column])
     for row in table:
         yield f"line {row.line}", {column: row.text(column) for column in table.columns if column}
-    problems += [Problem(path.name, None if one.row is None else f"line {one.row}", None, one.message)
-                 for one in unreadable]  # fmt: skip
 
 
 def _parquet_rows(path: Path) -> Iterator[_Row]:

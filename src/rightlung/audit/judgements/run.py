@@ -21,7 +21,7 @@ from rightlung.audit.judgements.page import render_page
 from rightlung.audit.judgements.reading import read_judgements
 from rightlung.audit.run import plain
 from rightlung.core import InputError
-from rightlung.core.writing import write_whole
+from rightlung.core.files import write_whole
 
 
 @dataclass(frozen=True)

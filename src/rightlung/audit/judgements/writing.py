@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from rightlung.core import InputError
-from rightlung.core.writing import write_whole
+from rightlung.core.files import write_whole
 
 
 def write_new(path: Path, text: str, what: str) -> None:

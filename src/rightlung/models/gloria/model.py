@@ -6,7 +6,6 @@ the same in training and in use; and no answer depends on the other images of a 
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Self
@@ -19,6 +18,7 @@ from torch.nn.functional import adaptive_avg_pool2d, normalize, softplus
 
 from rightlung.core import Extent, Grounding, Image, InputError, Phrase
 from rightlung.core.checks import check_text
+from rightlung.core.keyed import key_number
 from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.lexicon.side_changes import with_sides_exchanged
@@ -431,15 +431,11 @@ def _numbers(first: int, count: int, device: torch.device) -> Tensor:
     return torch.arange(first, first + count, device=device)
 
 
-def _mark(text: str) -> int:
-    """Return a number that stands for a text in every process (``hash`` differs between them)."""
-    return int.from_bytes(hashlib.blake2b(text.encode(errors="replace"), digest_size=7).digest(), "big")
-
-
 def _pairs(batch: TrainingBatch, gather: Gather | None, ignores_same: bool) -> Pairs:
     """Return which texts of the joint batch belong to which images."""
     of, device = batch.paired, batch.images.device
-    marks = torch.tensor([_mark(text) for text in batch.texts], device=device)
+    # Numbers that stand for the texts in every process (``hash`` differs between them).
+    marks = torch.tensor([key_number(text) >> 1 for text in batch.texts], device=device)
     first = first_image = 0
     all_of, all_marks = of, marks
     if gather is not None:

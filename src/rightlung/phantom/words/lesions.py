@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rightlung.core.keyed import Stream
 from rightlung.core.study import Polarity
 from rightlung.lexicon import REGIONS
 from rightlung.phantom.scene import Lesion
-from rightlung.phantom.streams import Stream
 from rightlung.phantom.words.bank import words
 from rightlung.phantom.words.places import Spot, spot
 from rightlung.phantom.words.templates import expand, phrase, polish, slots_of

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
+from rightlung.core.keyed import Stream
 from rightlung.lexicon import sides_in
-from rightlung.phantom.streams import Stream
 from rightlung.phantom.words.bank import finding_vocabulary, vocabulary
 
 _WORD = re.compile(r"(?<![\w-])[a-z]{5,}(?![\w-])")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rightlung.core.keyed import Stream
 from rightlung.phantom.scene import Lesion
-from rightlung.phantom.streams import Stream
 from rightlung.phantom.words.bank import words
 from rightlung.phantom.words.templates import expand
 

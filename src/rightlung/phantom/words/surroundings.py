@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
+from rightlung.core.keyed import Stream
 from rightlung.core.study import Polarity
 from rightlung.phantom.config import FINDING_ORDER
 from rightlung.phantom.scene import Device, Scene
-from rightlung.phantom.streams import Stream
 from rightlung.phantom.words.bank import Negative, negatives, statements
 from rightlung.phantom.words.lesions import Draft
 from rightlung.phantom.words.templates import expand, polish

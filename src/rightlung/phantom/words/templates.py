@@ -1,6 +1,6 @@
 """Templates of sentences: ``(one|another|)`` chooses, ``{slot}`` is filled, ``a/an`` agrees with what follows.
 
->>> from rightlung.phantom.streams import Stream
+>>> from rightlung.core.keyed import Stream
 >>> polish(expand("there is {np}", Stream(0), {"np": "a/an effusion"}))
 'There is an effusion.'
 """
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from rightlung.core.errors import InputError
-from rightlung.phantom.streams import Stream
+from rightlung.core.keyed import Stream
 
 _TOKEN = re.compile(r"[()|]|\{[a-z_ ]+\}|[^()|{}]+")
 _SPACES = re.compile(r"\s+")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,29 +12,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rightlung.core import InputError
-from rightlung.core.writing import write_whole
+from rightlung.core.files import read_json, write_json, write_whole
+
+__all__ = ["read_json", "read_table", "rounded", "write_json", "write_table"]
 
 DECIMALS = 5
 """Decimals that measures are kept with: less than any interval is wide, and small on the disk."""
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write a JSON file."""
-    text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
-    write_whole(path, text + "\n")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds names with values."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: there is no such file") from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: cannot be read as JSON ({error})") from None
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: must hold names with values; got {type(content).__name__}")
-    return content
 
 
 def write_table(path: Path, columns: Mapping[str, Sequence[Any] | NDArray[Any]], schema: Any) -> None:

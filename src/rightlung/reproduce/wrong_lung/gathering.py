@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from rightlung.audit.targets import midline_of, side_of_target
 from rightlung.core import Box, Image, InputError, Mask, Phrase, Study
 from rightlung.core.study import check_image
-from rightlung.predictions.asking import build_studies
 from rightlung.probes.targets import boxes_named
-from rightlung.studies import Source
+from rightlung.studies import Source, build_studies
 
 Progress = Callable[[float, int], None]
 """Called with the studies that are done and how many there are."""

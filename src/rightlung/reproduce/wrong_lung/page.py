@@ -17,7 +17,7 @@ from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.audit.markup import Markup, element, joined
 from rightlung.audit.run import plain
 from rightlung.core import InputError
-from rightlung.core.writing import write_whole
+from rightlung.core.files import write_whole
 from rightlung.reproduce.wrong_lung.estimates import Estimator, Sureness
 from rightlung.reproduce.wrong_lung.figures import Drawing, save_png, sparkline, to_svg
 from rightlung.reproduce.wrong_lung.judging import FAILS, HOLDS, NOT_SHOWN, TURNS, UNKNOWN, Judgement

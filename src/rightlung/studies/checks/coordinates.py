@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rightlung.studies.checks.finding import ERROR, MOST_KEPT, WARNING, Ledger, Place
+from rightlung.studies.checks.issue import ERROR, MOST_KEPT, WARNING, Ledger, Origin
 
 _SLACK = 0.02
 _SLIGHT = 1.5
@@ -27,7 +27,7 @@ Numbers = tuple[float, float, float, float]
 class Suspect:
     """A box that the reader refuses, with the sizes (width, height) that its pixels may refer to."""
 
-    place: Place
+    place: Origin
     field: str
     values: Numbers
     image: Size | None
@@ -98,7 +98,7 @@ class Coordinates:
         self.reach = [max(self.reach[0], values[2]), max(self.reach[1], values[3])]
         self.upper_left += values[0] + values[2] < 1 and values[1] + values[3] < 1
 
-    def note_raw(self, place: Place, name: str, value: object, image: Size | None, row: dict[str, Any]) -> None:
+    def note_raw(self, place: Origin, name: str, value: object, image: Size | None, row: dict[str, Any]) -> None:
         """Take in what the reader refuses as a box."""
         values = four_numbers(value)
         if isinstance(values, str):
@@ -108,7 +108,7 @@ class Coordinates:
         else:
             self.left_out += 1
 
-    def finish(self, place: Place) -> bool:
+    def finish(self, place: Origin) -> bool:
         """Explain the boxes that were refused, and say what all boxes have in common; whether there was anything."""
         scales = _Scales(self.suspects)
         unordered, as_width_height = 0, 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rightlung.core import Image
 from rightlung.studies.checks.coordinates import Coordinates
-from rightlung.studies.checks.finding import Ledger, Place
+from rightlung.studies.checks.issue import Ledger, Origin
 from rightlung.studies.checks.labels import explain_polarity
 from rightlung.studies.checks.manifest import Fault, RawRow
 
@@ -34,7 +34,7 @@ def tell_faults(
             _tell_value(ledger, found.place, fault)
 
 
-def _tell_value(ledger: Ledger, place: Place, fault: Fault) -> None:
+def _tell_value(ledger: Ledger, place: Origin, fault: Fault) -> None:
     value, name = fault.value, fault.field
     if name == "age":
         text = str(value).strip()

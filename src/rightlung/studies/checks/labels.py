@@ -11,7 +11,7 @@ from functools import cache
 from rightlung.core import InputError, Polarity
 from rightlung.lexicon import FINDINGS, LABEL_SETS, REGIONS, find, region
 from rightlung.lexicon.findings import broader_findings
-from rightlung.studies.checks.finding import HINT, WARNING, Ledger, Place, visible
+from rightlung.studies.checks.issue import HINT, WARNING, Ledger, Origin, visible
 from rightlung.studies.checks.targets import Item, Target
 
 _VIEWS = {
@@ -34,10 +34,10 @@ class Labels:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._names: Counter[str] = Counter()
-        self._first: dict[str, tuple[Place, str]] = {}
+        self._first: dict[str, tuple[Origin, str]] = {}
         self._told: set[str] = set()
         self._regions: Counter[str] = Counter()
-        self._first_region: dict[str, tuple[Place, str]] = {}
+        self._first_region: dict[str, tuple[Origin, str]] = {}
 
     def check(self, item: Item) -> None:
         """Check one study."""
@@ -68,7 +68,7 @@ class Labels:
             more = f"; and {len(contradictions) - 1} more in this study ({_listed([*others])})" if others else ""
             self.ledger.add("label-contradiction", place, where, f"{message}{more}")
 
-    def _note(self, name: str, place: Place, where: str) -> None:
+    def _note(self, name: str, place: Origin, where: str) -> None:
         self._names[name] += 1
         self._first.setdefault(name, (place, where))
 
@@ -104,7 +104,7 @@ class Labels:
     def _finish_names(
         self,
         names: Counter[str],
-        first: Mapping[str, tuple[Place, str]],
+        first: Mapping[str, tuple[Origin, str]],
         knows: Callable[[str], bool],
         known: list[str],
         kind: str,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rightlung.core import Image, InputError, Mask, Phrase, Report, Study
-from rightlung.studies.checks.finding import Place
+from rightlung.studies.checks.issue import Origin
 from rightlung.studies.checks.targets import Item, row_targets
 from rightlung.studies.manifest import MAX_LINE_BYTES, StoredImage, StoredMask, manifest_lines
 from rightlung.studies.rows import KNOWN_FIELDS, FieldError, Row, parse_row
@@ -47,7 +47,7 @@ class Fault:
 class RawRow:
     """A line of a manifest. ``row`` is what can be read of it with the faults set aside, ``void`` their fields."""
 
-    place: Place
+    place: Origin
     raw: dict[str, Any]
     row: Row | None
     faults: tuple[Fault, ...]
@@ -57,7 +57,7 @@ class RawRow:
 def raw_rows(storage: Storage) -> Iterator[RawRow]:
     """Yield every line of a manifest that is not blank."""
     for number, _, line in manifest_lines(storage):
-        place = Place(storage.manifest_name, number)
+        place = Origin(storage.manifest_name, number)
         if len(line) > MAX_LINE_BYTES:
             fault = Fault(None, f"the line is longer than the limit of {MAX_LINE_BYTES:,} bytes", None)
             yield RawRow(place, {}, None, (fault,), frozenset())
@@ -65,15 +65,15 @@ def raw_rows(storage: Storage) -> Iterator[RawRow]:
         yield _read(place, line)
 
 
-def _read(place: Place, line: bytes) -> RawRow:
+def _read(place: Origin, line: bytes) -> RawRow:
     try:
         row = parse_row(line)
     except FieldError as error:
         return _read_faulty(place, line, error)
-    return RawRow(Place(place.file, place.row, row.id), json.loads(line), row, (), frozenset())
+    return RawRow(Origin(place.file, place.row, row.id), json.loads(line), row, (), frozenset())
 
 
-def _read_faulty(place: Place, line: bytes, error: FieldError) -> RawRow:
+def _read_faulty(place: Origin, line: bytes, error: FieldError) -> RawRow:
     try:
         raw = json.loads(line)
     except (ValueError, RecursionError):
@@ -81,7 +81,7 @@ def _read_faulty(place: Place, line: bytes, error: FieldError) -> RawRow:
     if error.field is None or not isinstance(raw, dict):
         return RawRow(place, {}, None, (Fault(error.field, str(error), None),), frozenset())
     name = raw.get("id")
-    place = Place(place.file, place.row, name if isinstance(name, str) else None)
+    place = Origin(place.file, place.row, name if isinstance(name, str) else None)
     mended, faults, void = (
         copy.deepcopy(raw),
         [Fault(error.field, str(error), value_at(raw, error.field))],
@@ -120,7 +120,7 @@ def value_at(raw: Mapping[str, Any], field: str) -> object:
         return None
 
 
-def set_aside(row: dict[str, Any], field: str, place: Place) -> bool:
+def set_aside(row: dict[str, Any], field: str, place: Origin) -> bool:
     """Put something readable in the place of a faulty field; whether that was possible."""
     match = _ENTRY.fullmatch(field)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rightlung.core import Box, Image, InputError
 from rightlung.lexicon import region
-from rightlung.studies.checks.finding import HINT, WARNING, Ledger, Place
+from rightlung.studies.checks.issue import HINT, WARNING, Ledger, Origin
 from rightlung.studies.checks.sides import Sides
 from rightlung.studies.checks.targets import Item, Target
 
@@ -21,7 +21,7 @@ class Masks:
         self.ledger = ledger
         self.sides = sides
         self._masks = 0
-        self._other_size: list[tuple[Place, str, str]] = []
+        self._other_size: list[tuple[Origin, str, str]] = []
 
     def check(self, item: Item, image: Image | None) -> None:
         """Load and check the masks of one study."""
@@ -64,7 +64,7 @@ class Masks:
         if around is not None and not self.sides.check_mask(item, target, around):
             self._check_boxes(item, target, name, around)
 
-    def _check_size(self, place: Place, name: str, size: tuple[int, int], image: tuple[int, int]) -> None:
+    def _check_size(self, place: Origin, name: str, size: tuple[int, int], image: tuple[int, int]) -> None:
         told = f"the mask has {size[1]} x {size[0]} pixels, its image {image[1]} x {image[0]}"
         if size == image[::-1]:
             self.ledger.add("mask-size", place, name, f"{told}: width and height are exchanged")

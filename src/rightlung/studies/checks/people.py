@@ -9,7 +9,7 @@ import difflib
 from collections import Counter
 from dataclasses import dataclass
 
-from rightlung.studies.checks.finding import Ledger, Place
+from rightlung.studies.checks.issue import Ledger, Origin
 
 _SAME_SPLIT = ({"train", "training"}, {"val", "valid", "validate", "validation", "dev"}, {"test", "testing"})
 
@@ -19,7 +19,7 @@ class _Seen:
     """Where a patient or an examination was first seen."""
 
     name: str
-    place: Place
+    place: Origin
     split: str | None
     patient: str | None = None
     told: bool = False
@@ -31,15 +31,15 @@ class People:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.rows = self.without_patient = 0
-        self._first_without: Place | None = None
+        self._first_without: Origin | None = None
         self._without_split = 0
-        self._first_without_split: Place | None = None
+        self._first_without_split: Origin | None = None
         self._patients: dict[str, _Seen] = {}
         self._exams: dict[str, _Seen] = {}
         self._splits: Counter[str] = Counter()
-        self._first_in_split: dict[str, Place] = {}
+        self._first_in_split: dict[str, Origin] = {}
 
-    def note(self, place: Place, patient: str | None, exam: str | None, split: str | None) -> None:
+    def note(self, place: Origin, patient: str | None, exam: str | None, split: str | None) -> None:
         """Take in one row."""
         self.rows += 1
         if split is not None:
@@ -56,7 +56,7 @@ class People:
         if exam is not None:
             self._note_exam(place, patient, exam, split)
 
-    def _note_patient(self, place: Place, patient: str, split: str | None) -> None:
+    def _note_patient(self, place: Origin, patient: str, split: str | None) -> None:
         # "P17" and "p17 " are one person to whoever made the table, and two to a program that makes splits.
         seen = self._patients.setdefault(patient.strip().casefold(), _Seen(patient, place, split))
         if seen.split is None:
@@ -72,7 +72,7 @@ class People:
             f"({_where(seen.place)}{spelt})",
         )  # fmt: skip
 
-    def _note_exam(self, place: Place, patient: str | None, exam: str, split: str | None) -> None:
+    def _note_exam(self, place: Origin, patient: str | None, exam: str, split: str | None) -> None:
         seen = self._exams.setdefault(exam, _Seen(exam, place, split, patient))
         if seen.split is None:
             seen.split = split
@@ -92,7 +92,7 @@ class People:
                 f"({_where(seen.place)})",
             )  # fmt: skip
 
-    def finish(self, place: Place) -> None:
+    def finish(self, place: Origin) -> None:
         """Say what only all rows together tell."""
         if self._first_without is not None and self._patients:
             self.ledger.add(
@@ -146,7 +146,7 @@ def _named(split: str | None) -> str:
     return "no split" if split is None else repr(split)
 
 
-def _where(place: Place) -> str:
+def _where(place: Origin) -> str:
     if place.row is not None:
         return f"line {place.row}"
     return f"study {place.study!r}" if place.study is not None else place.file

@@ -11,7 +11,7 @@ import numpy as np
 from rightlung.core import Image, InputError, Polarity
 from rightlung.core.study import check_image
 from rightlung.lexicon import find
-from rightlung.studies.checks.finding import ERROR, MOST_KEPT, WARNING, Ledger, Place
+from rightlung.studies.checks.issue import ERROR, MOST_KEPT, WARNING, Ledger, Origin
 from rightlung.studies.checks.orientation import LIKELY_MIRROR, SURE_MIRROR, Look, look
 from rightlung.studies.checks.targets import Item
 from rightlung.studies.checks.thumbnails import Thumbnails
@@ -40,7 +40,7 @@ _SHIFTING = {
 class _First:
     """Where an image was first seen."""
 
-    place: Place
+    place: Origin
     patient: str | None
     split: str | None
 
@@ -54,8 +54,8 @@ class Pictures:
         self._hashes: dict[int, _First] = {}
         self._thumbnails: Thumbnails[_First] = Thumbnails()
         self._looks: Counter[str] = Counter()
-        self._hints: list[tuple[str, Place, str | None, str]] = []
-        self._odd: list[tuple[Place, str | None, str]] = []
+        self._hints: list[tuple[str, Origin, str | None, str]] = []
+        self._odd: list[tuple[Origin, str | None, str]] = []
 
     def check(self, item: Item) -> Image | None:
         """Load a study's image and look at it; returns it for whoever needs its size."""
@@ -164,7 +164,7 @@ class Pictures:
                     "shifted mediastinum",
                 )  # fmt: skip
 
-    def finish(self, place: Place) -> None:
+    def finish(self, place: Origin) -> None:
         """Say what only all images together tell."""
         if self._looks["radiographs"] < 0.5 * self._looks["all"]:
             return
@@ -182,7 +182,7 @@ class Pictures:
                 message = f"{count:,} of {total:,} images look {kind}"
                 self.ledger.add(f"{kind}-image", place, None, message, severity)
 
-    def _finish_mirrored(self, place: Place) -> None:
+    def _finish_mirrored(self, place: Origin) -> None:
         """Test the count of images that look mirrored against the share that does in archives that are sound."""
         count, total = self._looks["mirrored"], self._looks["sided"]
         if total < 5 or count < 5 or binomial_tail(count, total, _USUAL_MIRRORED) > _RARE:
@@ -206,7 +206,7 @@ def _one_grey(image: Image) -> tuple[float, str]:
     return max(found)
 
 
-def _where(place: Place) -> str:
+def _where(place: Origin) -> str:
     return f"{place.study!r}" + (f" (line {place.row})" if place.row is not None else "")
 
 

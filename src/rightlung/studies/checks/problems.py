@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from rightlung.studies.checks.finding import CHECKS
-from rightlung.studies.sources import Problem
+from rightlung.core.problem import Problem
+from rightlung.studies.checks.issue import CHECKS
 
 _CUES: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
     (check, re.compile(pattern, re.IGNORECASE))
@@ -30,9 +30,9 @@ _AGE = re.compile(r"(?:.*\W)?age(?:\W.*)?", re.IGNORECASE)
 def check_of(problem: Problem) -> str:
     """Return the name of the check under which a problem is told.
 
-    >>> check_of(Problem("train.csv", 2, "Edema", "must be 1, 0, -1 or empty; got '7.0'"))
+    >>> check_of(Problem("train.csv", "must be 1, 0, -1 or empty; got '7.0'", 2, "Edema"))
     'label-value'
-    >>> check_of(Problem("boxes.json", None, None, "the file has no list of boxes"))
+    >>> check_of(Problem("boxes.json", "the file has no list of boxes"))
     'row'
     """
     if problem.kind in CHECKS:

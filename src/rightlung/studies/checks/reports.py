@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from rightlung.lexicon.headings import TELLING, section_name
-from rightlung.studies.checks.finding import HINT, MOST_KEPT, Ledger, Place, Severity
+from rightlung.studies.checks.issue import HINT, MOST_KEPT, Ledger, Origin, Severity
 from rightlung.studies.checks.targets import Item
 
 _NOTHING = re.compile(r"\W*(?:nan|null|na|nat|undefined|none|n/a|tbd|[\Wx_]*)\W*", re.IGNORECASE)
@@ -29,9 +29,9 @@ class Reports:
         self.ledger = ledger
         self.reports = 0
         self._empty: Counter[str] = Counter()
-        self._first: dict[str, Place] = {}
+        self._first: dict[str, Origin] = {}
         self._quoted = 0
-        self._unquoted: list[tuple[Place, str, str]] = []
+        self._unquoted: list[tuple[Origin, str, str]] = []
 
     def check(self, item: Item) -> None:
         """Check one study's report; with its raw row, also what the reader takes as absent."""
@@ -66,7 +66,7 @@ class Reports:
             self._check_phrases(item, _plain(" ".join(words)))
 
     def _read_sections(
-        self, place: Place, sections: Mapping[str, object]
+        self, place: Origin, sections: Mapping[str, object]
     ) -> tuple[list[tuple[str, str, Severity | None]], list[str], bool]:
         """Return what is to be said of sections without words, which others are empty, and whether any has words."""
         empty: list[tuple[str, str, Severity | None]] = []
@@ -87,7 +87,7 @@ class Reports:
                 silent.append(name)
         return empty, silent, filled
 
-    def _check_text(self, place: Place, text: str) -> None:
+    def _check_text(self, place: Origin, text: str) -> None:
         if _NOTHING.fullmatch(text):
             self.ledger.add("empty-report", place, "text", _nothing("the report", text))
             return
@@ -106,7 +106,7 @@ class Reports:
             elif len(self._unquoted) < MOST_KEPT:
                 self._unquoted.append((item.place, f"{target.field}.text", target.text))
 
-    def _check_characters(self, place: Place, where: str, text: str) -> None:
+    def _check_characters(self, place: Origin, where: str, text: str) -> None:
         if _BROKEN in text:
             self.ledger.add(
                 "placeholder", place, where, "characters were lost (U+FFFD): the text was read in a wrong encoding"

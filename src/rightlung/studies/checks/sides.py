@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from rightlung.core import Box, InputError
 from rightlung.lexicon import REGIONS, find, region, sides_in
 from rightlung.studies.checks.coordinates import Numbers
-from rightlung.studies.checks.finding import HINT, Ledger, Place
+from rightlung.studies.checks.issue import HINT, Ledger, Origin
 from rightlung.studies.checks.targets import Item, Target
 
 _BEYOND = 0.08
@@ -210,7 +210,7 @@ class Sides:
                 f"{wins[found]} boxes of this study fit their names better when read as {found}, none worse",
             )  # fmt: skip
 
-    def _check_words(self, place: Place, target: Target) -> None:
+    def _check_words(self, place: Origin, target: Target) -> None:
         if target.kind == "region" or not target.regions:
             return
         said = _side_in_words(target.text)
@@ -223,7 +223,7 @@ class Sides:
                 f"{', '.join(names)}",
             )  # fmt: skip
 
-    def _check_side(self, place: Place, target: Target, expected: Expectation, void: frozenset[str]) -> None:
+    def _check_side(self, place: Origin, target: Target, expected: Expectation, void: frozenset[str]) -> None:
         boxes = [(name, box) for name, box in target.boxes if name not in void]
         # A mask's box only where there are no boxes, which say the same: decoding is dear.
         if expected.side:
@@ -247,7 +247,7 @@ class Sides:
             return True
         return False
 
-    def _tell_side(self, place: Place, name: str, target: Target, side: int, box: Box, partly: bool) -> None:
+    def _tell_side(self, place: Origin, name: str, target: Target, side: int, box: Box, partly: bool) -> None:
         word, image = ("left", "left") if side > 0 else ("right", "right")
         self.ledger.add(
             "box-side", place, name,
@@ -256,7 +256,7 @@ class Sides:
             HINT if partly else None,
         )  # fmt: skip
 
-    def finish(self, place: Place) -> None:
+    def finish(self, place: Origin) -> None:
         """Say whether all boxes together fit better when read in another way."""
         found = _best(self.wins, self.losses, _ENOUGH, _RARE)
         if found is not None:

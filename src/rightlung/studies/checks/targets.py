@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dataclasses import field as made
 
 from rightlung.core import Box, FrozenMapping, Mask, Polarity, Study
-from rightlung.studies.checks.finding import Place
+from rightlung.studies.checks.issue import Origin
 from rightlung.studies.rows import Row
 
 
@@ -32,7 +32,7 @@ class Target:
 class Item:
     """A study with where it comes from and what it points to. ``raw`` is its row as it stands in the file, if known."""
 
-    place: Place
+    place: Origin
     study: Study
     targets: tuple[Target, ...]
     raw: Mapping[str, object] | None = None

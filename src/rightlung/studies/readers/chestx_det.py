@@ -29,6 +29,7 @@ import numpy as np
 
 from rightlung.core import Box, InputError, Mask, Polarity, Size, Study
 from rightlung.core.checks import check_number
+from rightlung.core.problem import Problem
 from rightlung.studies.building import Building
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import (
@@ -39,7 +40,7 @@ from rightlung.studies.readers.labelled import (
     meanings,
     read_json,
 )
-from rightlung.studies.sources import Address, Problem
+from rightlung.studies.sources import Address
 from rightlung.studies.tables import pixel_box
 from rightlung.studies.trees import FileImage, find_optional
 
@@ -101,7 +102,7 @@ class ChestXDetSource(IndexedSource):
                         raise _EntryError("file_name", f"there is no image {stem}.png in {' or '.join(folders)}")
                 except _EntryError as error:
                     message = f"entry {number}: {error}"
-                    building.problems.append(Problem(file, None, error.field, message))
+                    building.problems.append(Problem(file, message, field=error.field))
                     continue
                 yield {"id": stem, "split": split, "file": file, "image": images[stem], "marks": json.dumps(marks)}
 

@@ -32,11 +32,12 @@ from typing import Any, ClassVar
 
 from rightlung.core import InputError, Mask, Polarity, Study
 from rightlung.core.checks import check_size
+from rightlung.core.problem import Problem
 from rightlung.studies.building import Building
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import as_findings, finding_phrase, meanings, read_json
 from rightlung.studies.rle import CocoRle, is_empty_rle
-from rightlung.studies.sources import Address, Problem
+from rightlung.studies.sources import Address
 from rightlung.studies.tables import Table, TableRow
 from rightlung.studies.trees import FileImage, find_optional
 
@@ -125,7 +126,7 @@ class CheXlocalizeSource(IndexedSource):
             try:
                 found[key] = _checked(key, entry)
             except InputError as error:
-                building.problems.append(Problem(name, None, key[:80], str(error)))
+                building.problems.append(Problem(name, str(error), field=key[:80]))
         return found
 
     def _read_labels(self, split: str, building: Building) -> dict[str, dict[str, Any]]:

@@ -35,11 +35,12 @@ from typing import Any, ClassVar
 
 from rightlung.core import InputError, Polarity, Report, Study
 from rightlung.core.errors import unknown_name
+from rightlung.core.problem import Problem
 from rightlung.lexicon.labels import label_set
 from rightlung.studies.building import Building
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import as_findings
-from rightlung.studies.sources import Address, Problem
+from rightlung.studies.sources import Address
 from rightlung.studies.tables import Table, TableRow
 from rightlung.studies.trees import FileImage, find_optional
 
@@ -230,7 +231,7 @@ def _note_missing_labels(table: Table, building: Building) -> None:
     for label in label_set(LABEL_SET).labels:
         if label not in table.columns:
             message = "the table has no such column, so this label is unknown in all of its rows"
-            building.problems.append(Problem(table.name, None, label, message, "label-name"))
+            building.problems.append(Problem(table.name, message, field=label, kind="label-name"))
 
 
 def _sex(row: TableRow) -> str | None:

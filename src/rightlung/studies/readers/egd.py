@@ -34,6 +34,7 @@ import pyarrow as pa
 from rightlung.core import Box, InputError, Mask, Phrase, Polarity, Report, Study
 from rightlung.core.errors import unknown_name
 from rightlung.core.gaze import gaze_map
+from rightlung.core.problem import Problem
 from rightlung.studies.building import Building
 from rightlung.studies.files import read_regular
 from rightlung.studies.images import read_mask
@@ -41,7 +42,7 @@ from rightlung.studies.index import IndexedSource
 from rightlung.studies.narrative import telling_sentences
 from rightlung.studies.readers.labelled import as_findings, meanings
 from rightlung.studies.readers.mimic_files import MimicImage, image_stem, needed_files_folder
-from rightlung.studies.sources import Address, Problem
+from rightlung.studies.sources import Address
 from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import find_file, find_optional
 
@@ -123,11 +124,11 @@ class EgdSource(IndexedSource):
                 try:
                     regions[name] = pixel_box(edges, size).as_tuple()
                 except InputError as error:
-                    fault = Problem("bounding_boxes.csv", line, "x1, x2, y1, y2", str(error), box_kind(error))
+                    fault = Problem("bounding_boxes.csv", str(error), line, "x1, x2, y1, y2", box_kind(error))
                     building.problems.append(fault)
             if dicom not in looked:
                 building.problems.append(
-                    Problem(row.file, row.line, "dicom_id", f"{self._gaze.name} has no gaze on it")
+                    Problem(row.file, f"{self._gaze.name} has no gaze on it", row.line, "dicom_id")
                 )
             said = {label: row.whole(column, -1, 1) for column, label in chexpert.items()}
             return {

@@ -29,6 +29,7 @@ import pyarrow as pa
 
 from rightlung.core import InputError, Study
 from rightlung.core.errors import unknown_name
+from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.building import Building
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.mimic import METADATA
@@ -41,7 +42,7 @@ from rightlung.studies.readers.mimic_files import (
     report_record,
 )
 from rightlung.studies.readers.scene_graph import Graph, Relation, graph_parts, parse_graph
-from rightlung.studies.sources import Address, Problem, ProblemError
+from rightlung.studies.sources import Address
 from rightlung.studies.storage import RandomAccessFile
 from rightlung.studies.tables import MAX_LISTED, Table, TableRow
 from rightlung.studies.trees import find_file, find_optional, read_tree_file, walk_files
@@ -204,7 +205,7 @@ class ImagenomeSource(IndexedSource):
             place = {"id": image, "split": "gold", "file": _GOLD_BOXES, "line": line}
             if image not in known or not known[image]["patient"] or not known[image]["exam"]:
                 building.problems.append(
-                    Problem(_GOLD_BOXES, line, "image_id", f"patient and study of {image!r} are not in {_RECORDS}")
+                    Problem(_GOLD_BOXES, f"patient and study of {image!r} are not in {_RECORDS}", line, "image_id")
                 )
                 continue
             yield {**place, **known[image], "objects": objects, "relations": relations.get(image, [])}
@@ -299,7 +300,7 @@ class ImagenomeSource(IndexedSource):
         try:
             return place, parse_graph(data)
         except InputError as error:
-            raise ProblemError(Problem(place, None, None, str(error))) from None
+            raise ProblemError(Problem(place, str(error))) from None
 
     def _note_faults(self, place: str, graph: Graph) -> None:
         """Put down what is odd in a graph, once for each oddity and never without end: the study itself is good."""
@@ -307,4 +308,4 @@ class ImagenomeSource(IndexedSource):
             kind = message if field == "bbox_name" else f"{place} {field}"
             if kind not in self._noted and len(self._noted) < MAX_LISTED:
                 self._noted.add(kind)
-                self.problems.append(Problem(place, None, field, message))
+                self.problems.append(Problem(place, message, field=field))

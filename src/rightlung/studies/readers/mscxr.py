@@ -29,6 +29,7 @@ import pyarrow as pa
 from rightlung.core import Box, InputError, Phrase, Polarity, Study
 from rightlung.core.checks import check_number
 from rightlung.core.errors import unknown_name
+from rightlung.core.problem import Problem, ProblemError
 from rightlung.lexicon.labels import label_map, label_set
 from rightlung.studies.building import Building
 from rightlung.studies.files import read_regular
@@ -40,7 +41,7 @@ from rightlung.studies.readers.mimic_files import (
     needed_files_folder,
     report_record,
 )
-from rightlung.studies.sources import Address, Problem, ProblemError
+from rightlung.studies.sources import Address
 from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
 
 _NAME = re.compile(r"MS_CXR_Local_Alignment_v([0-9.]+)\.(csv|json)")
@@ -163,7 +164,7 @@ class MscxrSource(IndexedSource):
                 yield _coco_annotation(name, place, entry, images, categories)
             except (KeyError, TypeError, InputError) as error:
                 message = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-                building.problems.append(Problem(name, None, place, message))
+                building.problems.append(Problem(name, message, field=place))
 
     def build_study(self, record: dict[str, Any]) -> Study:
         """Make a study of its record; the report is read now, the image later."""
@@ -205,7 +206,7 @@ def _newest(folder: Path) -> Path:
 
 def _add(images: dict[str, _Image], annotation: Annotation) -> None:
     def fault(name: str | None, message: str) -> ProblemError:
-        return ProblemError(Problem(annotation.file, annotation.line, name, message))
+        return ProblemError(Problem(annotation.file, message, annotation.line, name))
 
     place = _PLACE.fullmatch(annotation.path)
     if place is None:

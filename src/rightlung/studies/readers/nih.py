@@ -27,12 +27,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import Box, InputError, Polarity, Study
+from rightlung.core.problem import Problem
 from rightlung.studies.building import Building
 from rightlung.studies.files import read_regular
 from rightlung.studies.headers import years
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import as_findings, finding_phrase, first_folders, folder_images, meanings
-from rightlung.studies.sources import Address, Problem
+from rightlung.studies.sources import Address
 from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import FileImage, find_file, find_optional
 
@@ -116,7 +117,7 @@ class NihSource(IndexedSource):
         for name, rows in boxes.items():
             if name not in named:
                 message = f"{name} is not in {table.name}"
-                building.problems.append(Problem("BBox_List_2017.csv", rows[0][0], "Image Index", message))
+                building.problems.append(Problem("BBox_List_2017.csv", message, rows[0][0], "Image Index"))
 
     def _read_boxes(self, building: Building) -> dict[str, list[tuple[int, str, list[float]]]]:
         """Read the boxes, whose header names four columns with one pair of brackets: ``Bbox [x,y,w,h]``."""

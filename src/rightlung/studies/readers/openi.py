@@ -40,13 +40,14 @@ import pyarrow as pa
 
 from rightlung.core import InputError, Phrase, Polarity, Report, Study
 from rightlung.core.errors import unknown_name
+from rightlung.core.problem import Problem
 from rightlung.lexicon.findings import find
 from rightlung.studies.building import Building
 from rightlung.studies.files import read_regular, relative_name
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.narrative import telling_sections, telling_sentences
 from rightlung.studies.readers.openi_xml import read_report
-from rightlung.studies.sources import Address, Problem
+from rightlung.studies.sources import Address
 from rightlung.studies.tables import Table, TableRow
 from rightlung.studies.trees import FileImage, find_file, find_optional, walk_files
 
@@ -174,15 +175,8 @@ class OpenISource(IndexedSource):
                 key = image_key(name)
                 file = files.get(key or "")
                 if key is None or file is None:
-                    building.problems.append(
-                        Problem(
-                            exam["file"],
-                            exam.get("line"),
-                            "image",
-                            f"image {name!r} is not below {self.image_root}",
-                            "missing-image",
-                        )
-                    )
+                    message = f"image {name!r} is not below {self.image_root}"
+                    building.problems.append(Problem(exam["file"], message, exam.get("line"), "image", "missing-image"))
                     continue
                 series = _SERIES.match(key)
                 split, told = splits.get(series[0] if series is not None else "", (None, None))
@@ -225,7 +219,7 @@ class OpenISource(IndexedSource):
             try:
                 report = read_report(path)
             except InputError as error:
-                building.problems.append(Problem(name, None, None, str(error)))
+                building.problems.append(Problem(name, str(error)))
                 continue
             exam = {
                 "file": name,
@@ -277,7 +271,7 @@ class OpenISource(IndexedSource):
                 if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
                     place = f"{split}[{number}]"
                     building.problems.append(
-                        Problem(self.annotation.name, None, place, "must be an object with id, report and image_path")
+                        Problem(self.annotation.name, "must be an object with id, report and image_path", field=place)
                     )
                     continue
                 yield split, number, entry
@@ -304,7 +298,7 @@ class OpenISource(IndexedSource):
                     raise InputError("must have a report, a text, and image_path, a list of files")
                 files = [relative_name(name) for name in names]
             except InputError as error:
-                building.problems.append(Problem(self.annotation.name, None, place, str(error)))
+                building.problems.append(Problem(self.annotation.name, str(error), field=place))
                 continue
             if len(files) > 1 and not every:
                 building.left_out("second image of R2Gen's pair", len(files) - 1)

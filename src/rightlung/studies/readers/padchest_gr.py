@@ -24,13 +24,14 @@ from typing import Any, ClassVar
 
 from rightlung.core import Box, InputError, Phrase, Polarity, Report, Study
 from rightlung.core.errors import unknown_name
+from rightlung.core.problem import Problem
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.regions import region
 from rightlung.studies.building import Building
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import folder_images, read_json
 from rightlung.studies.readers.mimic_files import given_path
-from rightlung.studies.sources import Address, Problem
+from rightlung.studies.sources import Address
 from rightlung.studies.tables import Table, TableRow
 from rightlung.studies.trees import FileImage, find_file, find_optional
 
@@ -102,7 +103,7 @@ class PadChestGrSource(IndexedSource):
                     raise _FieldError("ImageID", f"{image_id} is not in {self._table.name}")
                 findings = [_finding(place, found) for place, found in _each(entry, "findings")]
             except _FieldError as error:
-                building.problems.append(Problem(self._reports.name, None, f"[{number}].{error.field}", str(error)))
+                building.problems.append(Problem(self._reports.name, str(error), field=f"[{number}].{error.field}"))
                 continue
             other = {name: value for name, value in entry.items() if name not in _OWN}
             yield {

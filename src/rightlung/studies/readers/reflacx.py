@@ -39,6 +39,7 @@ import pyarrow as pa
 from rightlung.core import Box, InputError, Mask, Phrase, Polarity, Report, Study
 from rightlung.core.errors import unknown_name
 from rightlung.core.gaze import gaze_map
+from rightlung.core.problem import Problem, ProblemError
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.prompts import prompt
 from rightlung.studies.building import Building
@@ -46,7 +47,7 @@ from rightlung.studies.files import read_regular
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.narrative import telling_sentences
 from rightlung.studies.readers.mimic_files import MimicImage, image_stem, needed_files_folder
-from rightlung.studies.sources import Address, Problem, ProblemError
+from rightlung.studies.sources import Address
 from rightlung.studies.tables import Table, TableRow
 from rightlung.studies.trees import find_optional
 
@@ -171,7 +172,7 @@ class ReflacxSource(IndexedSource):
             return list(Table(path, required, problems=building.problems, root=self.root))
         except InputError as error:
             name = path.relative_to(self.root).as_posix()
-            raise ProblemError(Problem(name, None, None, str(error))) from None
+            raise ProblemError(Problem(name, str(error))) from None
 
     def _fixations(self, path: Path, size: tuple[int, int], building: Building) -> list[float]:
         """Return x, y, seconds, spread across and down, and start of each fixation, one after the other."""
@@ -194,7 +195,7 @@ class ReflacxSource(IndexedSource):
         try:
             text = read_regular(path, name, MAX_TRANSCRIPT_BYTES).decode("utf-8", errors="replace").strip()
         except InputError as error:
-            raise ProblemError(Problem(name, None, None, str(error))) from None
+            raise ProblemError(Problem(name, str(error))) from None
         columns = ("word", "timestamp_start_word", "timestamp_end_word")
         words = [
             (row.text("word"), row.required_number(columns[1]), row.required_number(columns[2]))

@@ -30,11 +30,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import Box, InputError, Polarity, Study
+from rightlung.core.problem import Problem
 from rightlung.studies.building import Building
 from rightlung.studies.headers import image_kind, tree_header
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import finding_phrase, first_folders, folder_images, meanings, read_json
-from rightlung.studies.sources import Address, Problem
+from rightlung.studies.sources import Address
 from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import FileImage, find_file, find_optional
 
@@ -131,7 +132,7 @@ class RsnaSource(IndexedSource):
                 images[name] = nih
             else:
                 message = f"entry {number} must have subset_img_id and img_id, texts such as 00000001_000.png"
-                building.problems.append(Problem(path.name, None, None, message))
+                building.problems.append(Problem(path.name, message))
         return images
 
     def build_study(self, record: dict[str, Any]) -> Study:

@@ -1,8 +1,8 @@
-"""Chance by name: a stream of random numbers that depends on nothing but its key.
+"""Keyed randomness: random numbers that depend on nothing but a key, the same in every process and on every machine.
 
-Every part of a study draws from a stream of its own, keyed by seed, study and part. So a study is the same whichever
-others are made before it, and a new kind of finding does not reshuffle all the others. Only ``random.Random.random`` is
-used underneath: Python promises that it gives the same numbers for the same seed in every version.
+Whatever draws its own numbers, keyed by seed, study and purpose, gets the same ones whichever others draw before it.
+`Stream` uses only ``random.Random.random``: Python promises that it gives the same numbers for the same seed in every
+version.
 """
 
 from __future__ import annotations
@@ -11,14 +11,39 @@ import math
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Item = TypeVar("Item")
 
 
+def text_digest(*texts: object, size: int = 8) -> bytes:
+    """Return bytes that depend on every text and on where each ends, for texts that may hold anything."""
+    joined = "".join(f"{len(text)}:{text}" for text in map(str, texts))
+    return blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=size).digest()
+
+
+def text_generator(*texts: object) -> np.random.Generator:
+    """Return NumPy's generator of random numbers for texts that may hold anything.
+
+    >>> int(text_generator(0, "swap-sides", "study 1").integers(100))
+    79
+    """
+    import numpy as np
+
+    return np.random.default_rng(int.from_bytes(text_digest(*texts, size=16), "big"))
+
+
+def key_digest(*key: object, size: int = 8) -> bytes:
+    """Return bytes for a key of a few plain parts, none of which holds a slash but the last."""
+    return blake2b("/".join(map(str, key)).encode("utf-8", "surrogatepass"), digest_size=size).digest()
+
+
 def key_number(*key: object) -> int:
     """Return 64 bits that depend on every part of the key and look like chance."""
-    return int.from_bytes(blake2b("/".join(map(str, key)).encode(), digest_size=8).digest(), "big")
+    return int.from_bytes(key_digest(*key), "big")
 
 
 def key_uniform(*key: object) -> float:
@@ -27,7 +52,7 @@ def key_uniform(*key: object) -> float:
 
 
 class Stream:
-    """Random numbers for one part of one study.
+    """Random numbers for one key.
 
     >>> Stream(7, 0, "body").uniform(0, 1) == Stream(7, 0, "body").uniform(0, 1)
     True

@@ -1,4 +1,4 @@
-"""What the lint finds: each finding with its check, severity, file, row, field and study, and the ledger of them."""
+"""What the lint finds: each issue with its check, severity, file, row, field and study, and the ledger of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from rightlung.core import FrozenMapping, InputError
+from rightlung.core import FrozenMapping, InputError, Problem
 from rightlung.core.errors import unknown_name
 
 MOST_KEPT = 10_000
@@ -93,7 +93,7 @@ def visible(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Origin:
     """Where a study comes from: a file and a row of it, as far as the source knows."""
 
     file: str
@@ -102,24 +102,20 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Issue:
     """One thing that is, or may be, wrong."""
 
     check: str
     severity: Severity
-    place: Place
+    place: Origin
     field: str | None
     message: str
 
     def __str__(self) -> str:
-        parts = [self.place.file]
-        if self.place.row is not None:
-            parts.append(f"line {self.place.row}")
-        elif self.place.study is not None:
-            parts.append(f"study {self.place.study!r}")
-        if self.field is not None:
-            parts.append(f"field {self.field}")
-        return f"{', '.join(parts)}: {self.message}"
+        file, row, study = self.place.file, self.place.row, self.place.study
+        if row is None and study is not None:
+            file += f", study {study!r}"
+        return str(Problem(file, self.message, row, self.field))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -140,9 +136,9 @@ class Ledger:
     def __init__(self, least: Severity = HINT) -> None:
         self.least = least
         self.counts: Counter[tuple[str, Severity]] = Counter()
-        self._kept: dict[str, list[Finding]] = {}
+        self._kept: dict[str, list[Issue]] = {}
 
-    def add(self, check: str, place: Place, field: str | None, message: str, severity: Severity | None = None) -> None:
+    def add(self, check: str, place: Origin, field: str | None, message: str, severity: Severity | None = None) -> None:
         """Note a finding; below the least severity asked for it is not even counted."""
         if check not in CHECKS:
             raise InputError(f"there is no check {check!r}")
@@ -152,19 +148,19 @@ class Ledger:
         self.counts[check, severity] += 1
         kept = self._kept.setdefault(check, [])
         if len(kept) < MOST_KEPT:
-            kept.append(Finding(check, severity, place, field, " ".join(message.split())))
+            kept.append(Issue(check, severity, place, field, " ".join(message.split())))
 
     @property
     def total(self) -> int:
         """How many findings there are, kept or only counted."""
         return sum(self.counts.values())
 
-    def __iter__(self) -> Iterator[Finding]:
+    def __iter__(self) -> Iterator[Issue]:
         """Go through the kept findings: errors first, then in the order of `CHECKS`."""
         for severity in _ORDER:
             for check in CHECKS:
                 yield from (found for found in self._kept.get(check, ()) if found.severity is severity)
 
-    def of(self, check: str) -> list[Finding]:
+    def of(self, check: str) -> list[Issue]:
         """Return the kept findings of one check."""
         return list(self._kept.get(check, ()))
