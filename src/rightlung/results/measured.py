@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ from rightlung.core.errors import InputError, unknown_name
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.estimator import Estimator, Flags, Floats
 from rightlung.results.model import (
+    ABOUT,
     MeasuredModel,
     phrase_names,
     protocol_of,
@@ -83,14 +84,15 @@ class Measured:
         read = {slug: read_instances(origins[slug], table) for slug, table in tables.items()}
         protocols = {protocol: slug for slug, table in read.items() if (protocol := protocol_of(table)) is not None}
         if len(protocols) > 1:
-            said = ", ".join(f"{origins[slug]} under {protocol}" for protocol, slug in protocols.items())
-            raise InputError(f"tables measured under different protocols: {said}")
+            listed = ", ".join(f"{origins[slug]} under {protocol}" for protocol, slug in protocols.items())
+            raise InputError(f"tables measured under different protocols: {listed}")
         names = pc.unique(phrase_names(next(iter(read.values())))) if read else pa.array([], pa.string())
         names = names.take(pc.array_sort_indices(names))
         models = []
         for order, (slug, table) in enumerate(read.items()):
-            said = {"slug": slug, "variant": slug, "name": slug, "order": order, **((about or {}).get(slug) or {})}
-            known = {one.name: said[one.name] for one in fields(MeasuredModel) if said.get(one.name) is not None}
+            said: dict[str, Any] = {"slug": slug, "variant": slug, "name": slug, "order": order}
+            said |= (about or {}).get(slug) or {}
+            known = {name: said[name] for name in ABOUT if said.get(name) is not None}
             rows = rows_by_phrase(origins[slug], table, names, complete)
             models.append(MeasuredModel(**known, about=said, origin=origins[slug], table=table, rows=rows))
         keys = tuple((study, query) for study, _, query in (name.partition("\0") for name in names.to_pylist()))
@@ -202,7 +204,7 @@ class Measured:
             return np.asarray(self.fact(column))
         place = {"condition": what} if what not in self.targets else {"condition": "none", "target": what}
         found = [model.row_of(**place) >= 0 for model in self.models]
-        return np.logical_or.reduce([np.zeros(len(self), dtype=bool), *found])
+        return np.asarray(np.logical_or.reduce([np.zeros(len(self), dtype=bool), *found]))
 
     # --- models ---------------------------------------------------------------------------------------------------
 
@@ -245,7 +247,7 @@ class Measured:
     def asked(self, slug: str, condition: str = "none") -> Flags:
         """Return which phrases a model (every seed of a variant) was asked under a condition."""
         found = [model.row_of(condition) >= 0 for model in self._each(slug)]
-        return np.logical_and.reduce(found) if found else np.zeros(len(self), dtype=bool)
+        return np.asarray(np.logical_and.reduce(found)) if found else np.zeros(len(self), dtype=bool)
 
     def numeric(self, slug: str) -> tuple[str, ...]:
         """Return the columns of a model's table that hold numbers."""

@@ -19,7 +19,10 @@ from rightlung.results.estimator import Flags, Floats
 
 GROUPS = ("paper", "ours", "reference")
 _KEYS = ("study", "query", "condition", "target", "patient")
-_ABOUT = {"slug": str, "variant": str, "name": str, "group": str, "comparable": bool, "order": int}
+ABOUT = ("slug", "variant", "name", "group", "comparable", "ablation", "seed", "order", "note", "training")
+"""What a model is told by; ``about.json`` may say more."""
+
+_REQUIRED = {"slug": str, "variant": str, "name": str, "group": str, "comparable": bool, "order": int}
 
 Rows = Mapping[tuple[str, str], NDArray[np.intp]]
 """For each (condition, target): the row about each phrase, −1 where there is none."""
@@ -159,7 +162,7 @@ def read_about(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: cannot be read as JSON ({error})") from None
     if not isinstance(said, dict):
         raise InputError(f"{path}: must hold an object")
-    for name, kind in _ABOUT.items():
+    for name, kind in _REQUIRED.items():
         if not isinstance(said.get(name), kind):
             raise InputError(f"{path}: {name} is {said.get(name)!r}, and must be a {kind.__name__}")
     if said["group"] not in GROUPS:

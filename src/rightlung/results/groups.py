@@ -1,0 +1,315 @@
+"""One model next to an image-blind prior: overall, by group, by side, under every condition, and its abstention.
+
+The models of a `Measured` are called ``model`` and, where there is one, ``prior``. Numbers are asked for first and
+estimated together when they are read (`Deferred`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rightlung.core.errors import InputError
+from rightlung.lexicon import region
+from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
+from rightlung.results.estimator import Deferred, Estimator, Flags, Floats
+from rightlung.results.measured import Measured
+from rightlung.scoring import recognition
+from rightlung.scoring.localisation import METRICS
+
+HEADLINE = ("average_precision", "pointing", "auroc")
+"""The measures shown for every group. AUROC comes last because it flatters."""
+
+FEW_PATIENTS = 5
+"""Groups of fewer patients are marked: their intervals mean little."""
+
+GROUPINGS = ("finding", "size", "side", "side_named", "region", "polarity", "kind")
+MOVED = ("moved_mass", "moved_peak")
+"""How far an answer moves when the question is changed."""
+
+_ANSWERS = ("abstention", "similarity_global", "similarity_local")
+_NO_CHANGE = (*METRICS, "peak_x", "peak_y", "target_area", "grid_entropy", "kl_random", *MOVED)
+"""Numbers whose change under a condition is not reported."""
+_ORDERS = {
+    "size": ("small", "medium", "large"),
+    "side": ("left", "right", "both", "midline"),
+    "side_named": ("left", "right", "both", "none"),
+    "polarity": ("positive", "uncertain", "negative", "none"),
+}
+
+
+def plain(value: Any) -> Any:
+    """Return estimates, alone or in mappings and lists, as plain values."""
+    if isinstance(value, Mapping):
+        return {name: plain(inner) for name, inner in value.items()}
+    return [plain(inner) for inner in value] if isinstance(value, list) else value.as_json() if value else value
+
+
+class Compared(NamedTuple):
+    """The model's mean, the prior's, and the paired difference; the latter two where a prior was measured."""
+
+    model: Estimate
+    prior: Estimate | None
+    difference: Comparison | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {name: plain(value) for name, value in self._asdict().items()}
+
+
+@dataclass(frozen=True)
+class Group:
+    """The phrases of one finding, size, side…"""
+
+    name: str
+    phrases: int
+    patients: int
+    abstention: Estimate
+    metrics: Mapping[str, Compared]
+
+    @property
+    def few(self) -> bool:
+        """Whether it has too few patients for a test."""
+        return self.patients < FEW_PATIENTS
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        basis = {"name": self.name, "phrases": self.phrases, "patients": self.patients, "few": self.few}
+        return basis | {"abstention": plain(self.abstention), "metrics": plain(self.metrics)}
+
+
+class Change(NamedTuple):
+    """A measure of the same questions before and after they were changed."""
+
+    change: Comparison
+    before: Estimate
+    after: Estimate
+
+
+@dataclass(frozen=True)
+class ConditionChanges:
+    """What a condition changes, question by question, and how what is left compares with the prior."""
+
+    questions: int
+    changes: Mapping[str, Change]
+    compared_with_prior: Mapping[str, Compared]
+    moved: Mapping[str, Estimate]
+    follows_words: Estimate | None = None
+    """With sides swapped: how often the peak lies on the side now named, of phrases that named the true side."""
+    swaps_sides: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        found = {
+            "questions": self.questions,
+            "change": {name: plain(one.change) for name, one in self.changes.items()},
+            "beside_prior": plain(self.compared_with_prior),
+            "values": {n: {"before": plain(c.before), "after": plain(c.after)} for n, c in self.changes.items()},
+            "moved": plain(self.moved),
+        }
+        return found | ({"follows_words": plain(self.follows_words)} if self.swaps_sides else {})
+
+
+@dataclass(frozen=True)
+class Sides:
+    """How often the peak is on the finding's side: where the words name it, and where only the image shows it."""
+
+    named: Compared | None
+    from_image: Compared | None
+    left_out: Mapping[str, int]
+    """Phrases that name no side but are about a device, or whose words give the side away."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {"named": plain(self.named), "from_image": plain(self.from_image), "left_out": dict(self.left_out)}
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """Whether the model declines to point where there is nothing: negated phrases against asserted ones."""
+
+    negated: Estimate | None
+    asserted: Estimate | None
+    given: bool
+    """Whether the predictions say how much the model abstains; elsewhere zero is only assumed."""
+    ever: bool
+    auroc: Estimate | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        found = {"negated": plain(self.negated), "asserted": plain(self.asserted)}
+        return found | {"given": self.given, "ever": self.ever, "auroc": plain(self.auroc)}
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """Every number of a model next to its prior."""
+
+    overall: Mapping[str, Compared]
+    sides: Sides
+    groups: Mapping[str, list[Group]]
+    conditions: Mapping[str, ConditionChanges]
+    abstention: Abstention
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
+
+
+def compared_with_prior(
+    measured: Measured, flags: Flags, measure: str, settings: BootstrapSettings | None = None
+) -> Compared:
+    """Return the model's mean over some phrases, the prior's, and the paired difference."""
+    return _Maker(measured, settings).compared(flags, measure)()
+
+
+def break_down(measured: Measured, settings: BootstrapSettings | None = None) -> Breakdown:
+    """Return every number of the model: overall, sides, groups, conditions, abstention."""
+    if not len(measured):
+        raise InputError("there is nothing to aggregate: no row asks a phrase of the source")
+    maker = _Maker(measured, settings)
+    scored = maker.plain & maker.with_target
+    overall = {name: maker.compared(scored, name) for name in METRICS} if scored.any() else {}
+    sides = maker.sides()
+    groups = {name: maker.groups(name) for name in GROUPINGS}
+    conditions = {name: maker.changes(name) for name in measured.conditions if name != "none"}
+    abstention = maker.abstention()
+    return Breakdown(
+        {name: one() for name, one in overall.items()},
+        sides(),
+        {name: one() for name, one in groups.items()},
+        {name: one() for name, one in conditions.items()},
+        abstention(),
+    )
+
+
+class _Maker:
+    """Asks for the numbers of each part; what is returned makes them when it is called."""
+
+    def __init__(self, measured: Measured, settings: BootstrapSettings | None) -> None:
+        self.measured, self.target = measured, measured.targets[0]
+        self.estimator: Estimator = measured.estimator(settings)
+        self.deferred = Deferred(self.estimator)
+        self.plain, self.with_target = measured.asked("model"), measured.has(self.target)
+        self.side = measured.fact("target_side", self.target)
+        self.one_sided = np.isin(self.side.astype(str), ("left", "right"))
+        self.names_side = np.asarray(measured.fact("side_named") == self.side, dtype=bool) & self.one_sided
+
+    def value(self, measure: str, condition: str = "none", slug: str = "model") -> Floats:
+        return self.measured.value(slug, measure, self.target, condition)
+
+    def mean(self, values: Floats, flags: Flags) -> Callable[[], Estimate]:
+        return self.deferred.mean(np.where(flags, values, np.nan))
+
+    def compared(self, flags: Flags, measure: str, condition: str = "none") -> Callable[[], Compared]:
+        own = self.measured.within(self.value(measure, condition), flags)
+        prior = self.measured.within(self.value(measure, condition, "prior"), flags)
+        model = self.deferred.mean(own)
+        if np.isnan(prior).all():
+            return lambda: Compared(model(), None, None)
+        other, difference = self.mean(prior, ~np.isnan(own)), self.deferred.difference(own, prior)
+        return lambda: Compared(model(), other(), difference())
+
+    def sides(self) -> Callable[[], Sides]:
+        chosen = self.plain & self.one_sided
+        told = self.measured.fact("side_told")
+        by = {what: chosen & np.asarray(told == what, dtype=bool) for what in ("image", "device", "words")}
+        parts = [
+            self.compared(flags, "peak_on_side") if flags.any() else lambda: None
+            for flags in (self.plain & self.names_side, by["image"])
+        ]
+        left_out = {what: int(by[what].sum()) for what in ("device", "words")}
+        return lambda: Sides(parts[0](), parts[1](), left_out)
+
+    def members(self, grouping: str) -> list[Sequence[str]]:
+        """Return the groups that each phrase belongs to; with findings and regions there may be several."""
+        if grouping == "finding":
+            return [tuple(names or ()) for names in self.measured.fact("findings")]
+        if grouping == "region":
+            return [tuple(dict.fromkeys(map(_region_name, names or ()))) for names in self.measured.fact("regions")]
+        of_target = grouping in ("size", "side", "kind")
+        name, target = (f"target_{grouping}", self.target) if of_target else (grouping, None)
+        return [() if value is None else (value,) for value in self.measured.fact(name, target)]
+
+    def groups(self, grouping: str) -> Callable[[], list[Group]]:
+        inside: dict[str, Flags] = {}
+        members = self.members(grouping)
+        for phrase in np.flatnonzero(self.plain if grouping == "polarity" else self.plain & self.with_target).tolist():
+            for name in members[phrase]:
+                inside.setdefault(name, np.zeros(len(self.plain), dtype=bool))[phrase] = True
+        order = _ORDERS.get(grouping, ())
+        sizes = {name: int(flags.sum()) for name, flags in inside.items()}
+        abstention = self.value("abstention")
+        parts = []
+        for name in sorted(inside, key=lambda name: (order.index(name) if name in order else 0, -sizes[name], name)):
+            flags, scored = inside[name], inside[name] & self.with_target
+            patients = len(set(self.measured.patients[flags].tolist()))
+            metrics = {measure: self.compared(scored, measure) for measure in HEADLINE if scored.any()}
+            parts.append((name, patients, self.mean(abstention, flags), metrics))
+        return lambda: self.adjusted(
+            [Group(n, sizes[n], p, a(), {measure: one() for measure, one in m.items()}) for n, p, a, m in parts]
+        )
+
+    def adjusted(self, groups: list[Group]) -> list[Group]:
+        """Adjust the tests of one table for being many; groups of few patients are no tests."""
+        metrics = [dict(group.metrics) for group in groups]
+        for measure in HEADLINE:
+            there = [place for place, one in enumerate(metrics) if one and one[measure].difference is not None]
+            tests = [difference for place in there if (difference := metrics[place][measure].difference) is not None]
+            found = self.estimator.adjusted(tests, [not groups[place].few for place in there])
+            for place, difference in zip(there, found, strict=True):
+                metrics[place][measure] = metrics[place][measure]._replace(difference=difference)
+        return [replace(group, metrics=one) for group, one in zip(groups, metrics, strict=True)]
+
+    def changes(self, condition: str) -> Callable[[], ConditionChanges]:
+        asked = self.measured.asked("model", condition) & self.plain
+        parts, moved = {}, {}
+        others = [name for name in self.measured.numeric("model") if name not in _NO_CHANGE]
+        for name in dict.fromkeys((*HEADLINE, "peak_on_side", *_ANSWERS, *others)):
+            after, before = (self.measured.within(self.value(name, one), asked) for one in (condition, "none"))
+            if not np.isnan(after - before).all():
+                change = self.deferred.difference(after, before)
+                parts[name] = (change, self.mean(before, ~np.isnan(after)), self.deferred.mean(after))
+        for name in MOVED:
+            distances = self.measured.within(self.value(name, condition), asked)
+            if not np.isnan(distances).all():
+                moved[name] = self.deferred.mean(distances)
+        scored, named = asked & self.with_target, asked & self.names_side
+        compared = {name: self.compared(scored, name, condition) for name in HEADLINE if scored.any()}
+        swaps, follows = condition == "swap-sides", None
+        if swaps and named.any():
+            follows = self.mean(1 - self.value("peak_on_side", condition), named)
+        return lambda: ConditionChanges(
+            int(asked.sum()),
+            {name: Change(change(), before(), after()) for name, (change, before, after) in parts.items()},
+            {name: one() for name, one in compared.items()},
+            {name: one() for name, one in moved.items()},
+            None if follows is None else follows(),
+            swaps,
+        )
+
+    def abstention(self) -> Callable[[], Abstention]:
+        """Uncertain phrases count as asserted, as everywhere."""
+        values, polarity = self.value("abstention"), self.measured.fact("polarity").astype(str)
+        there = self.plain & ~np.isnan(values)
+        negated, asserted = there & (polarity == "negative"), there & np.isin(polarity, ("positive", "uncertain"))
+        parts = [self.mean(values, flags) if flags.any() else lambda: None for flags in (negated, asserted)]
+        given = bool((self.value("abstention_given")[there] > 0).any())
+        ever, used = bool((values[there] > 0).any()), negated | asserted
+        auroc = None
+        if negated.any() and asserted.any() and ever:
+            options = {"clusters": self.estimator.clusters[used], **self.estimator.settings.as_options()}
+            auroc = Estimate.of(recognition.interval(values[used], negated[used].astype(np.float64), **options))
+        return lambda: Abstention(parts[0](), parts[1](), given, ever, auroc)
+
+
+@lru_cache(maxsize=4096)
+def _region_name(name: str) -> str:
+    try:
+        return region(name).name
+    except InputError:
+        return name
