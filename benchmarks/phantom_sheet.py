@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rightlung.core import Mask
-from rightlung.drawing import Tile, save_sheet
+from rightlung.pages.overlays import Tile, save_sheet
 from rightlung.phantom.config import DEVICE_ORDER, FINDING_ORDER, PhantomConfig
 from rightlung.phantom.render import render
 from rightlung.phantom.sampling import sample_scene

@@ -17,7 +17,7 @@ from rightlung.audit import Audit, Sureness, audit
 from rightlung.audit.gallery import answers_of, case_tiles, maps_of, remarks, spread
 from rightlung.audit.markup import element
 from rightlung.core import Box, Grounding, Heatmap, Mask, Query, ScoredBox, Study
-from rightlung.drawing import PREDICTED, draw
+from rightlung.pages.overlays import PREDICTED, draw
 from rightlung.predictions import Prediction, PredictionWriter, open_predictions, phrase_query
 from tests.audit.cards import Cards, true_map, write_answers
 from tests.pages import Outline

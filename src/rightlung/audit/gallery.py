@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from rightlung.audit.prior import LocationPrior
 from rightlung.core import Box, Extent, Grounding, Heatmap, InputError, Phrase, ScoredBox, Study
-from rightlung.drawing import Tile, draw
+from rightlung.pages.overlays import Tile, draw
 from rightlung.predictions import Predictions
 from rightlung.studies import Source
 

@@ -12,7 +12,7 @@ import typer
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say, say_problems
 from rightlung.core import InputError, Study
-from rightlung.drawing import Tile, save_sheet
+from rightlung.pages.overlays import Tile, save_sheet
 from rightlung.studies import Source, open_source
 from rightlung.studies.check import CheckResult, check_source
 from rightlung.studies.checks.issue import CHECKS, Severity, parse_severity

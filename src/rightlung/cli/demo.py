@@ -25,8 +25,8 @@ from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say, say_problems
 from rightlung.cli.stages import stages
 from rightlung.core import Heatmap, InputError
-from rightlung.drawing import Tile, save_sheet
 from rightlung.lexicon import swap_sides
+from rightlung.pages.overlays import Tile, save_sheet
 from rightlung.predictions import Predictions, open_predictions
 from rightlung.studies import Source, open_source
 from rightlung.studies.held import HeldSource

@@ -18,10 +18,10 @@ from rightlung.cli.output import print_json, say, say_problems
 from rightlung.core import Grounding, Image, InputError, Study
 from rightlung.core.checks import check_text
 from rightlung.core.study import check_image
-from rightlung.drawing import Tile, save_sheet
 from rightlung.explain.peak import peak_of, side_at
 from rightlung.lexicon import side_of
 from rightlung.models.base import Grounder, Reader, Reading, RegionGrounder
+from rightlung.pages.overlays import Tile, save_sheet
 from rightlung.predictions.answering import Answerer, NoAnswer
 from rightlung.predictions.asking import weights_digest
 from rightlung.studies import Source, build_studies, open_source, read_image

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -123,6 +125,12 @@ class Page:
     warning: str = ""
     """What has to be read before anything else, or nothing."""
 
+    def __post_init__(self) -> None:
+        for kind in (Table, Figure, Gallery):
+            counts = Counter(part.name for part in self.parts(kind))
+            if twice := [name for name, count in counts.items() if count > 1]:
+                raise ValueError(f"two of the page's {kind.__name__} parts have the same name: {', '.join(twice)}")
+
     @property
     def shown(self) -> list[Section]:
         """The sections that have content."""
@@ -131,3 +139,27 @@ class Page:
     def parts(self, kind: type) -> list[Any]:
         """Return all tables, figures or galleries."""
         return [part for section in self.shown for part in section.parts if isinstance(part, kind)]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what the page says in numbers: its tables, and what its figures draw where no table holds it."""
+        return {
+            "title": self.title,
+            "facts": dict(self.facts),
+            "warning": self.warning,
+            "tables": {table.name: table.as_json() for table in self.parts(Table)},
+            "figures": {figure.name: figure.numbers for figure in self.parts(Figure) if figure.numbers is not None},
+        }
+
+
+def slugs(names: Iterable[str]) -> list[str]:
+    """Return names that can be part of an address or a file name, no two of them alike.
+
+    >>> slugs(["noise image (50 %)", "Noise image 50", "ß"])
+    ['noise-image-50', 'noise-image-50-2', 'part']
+    """
+    found: list[str] = []
+    for name in names:
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "part"
+        further = (f"{slug}-{count}" for count in range(2, len(found) + 3))
+        found.append(next(other for other in (slug, *further) if other not in found))
+    return found

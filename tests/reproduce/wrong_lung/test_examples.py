@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rightlung.core import Box, Grounding, Heatmap, Image, Phrase
-from rightlung.drawing import CAPTION
+from rightlung.pages.overlays import CAPTION
 from rightlung.reproduce.wrong_lung.examples import chosen_examples, draw_examples, example_tile, keep_examples
 from rightlung.reproduce.wrong_lung.files import read_json, write_json
 from rightlung.reproduce.wrong_lung.instances import Instances, open_instances

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from rightlung.core import Extent, Heatmap, Mask
-from rightlung.drawing import Tile, draw
 from rightlung.models.base import Grounder, RegionGrounder
+from rightlung.pages.overlays import Tile, draw
 from rightlung.probes.targets import boxes_named
 from rightlung.reproduce.wrong_lung.files import read_json, write_json
 from rightlung.reproduce.wrong_lung.instances import Asked, Instance, Instances

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import PIL.Image
-import PIL.ImageDraw
 import pytest
 
 from rightlung.core import Box, Heatmap, Mask, OutputError
-from rightlung.drawing import PREDICTED, TARGET, Tile, draw, save_sheet
+from rightlung.pages.overlays import CAPTION, PREDICTED, TARGET, Tile, _font, _wrapped, draw, save_sheet
 
 GREY = np.full((40, 20), 0.5, dtype=np.float32)
 
@@ -25,17 +24,16 @@ def test_boxes_are_drawn_where_they_are_in_the_letterboxed_image() -> None:
 
 
 def test_every_picture_says_which_side_is_the_patients_right() -> None:
-    """R stands on the image's left and L on its right: the two corners differ, and each is the letter's own shape."""
+    """R stands on the image's left and L on its right: R is filled at its top right, L has nothing there."""
     picture = np.asarray(draw(Tile(np.zeros((40, 40), dtype=np.float32)), 80)).max(axis=2) > 128
-    left, right = picture[:14, :12], picture[:14, -12:]
-    letters = {}
-    for letter in "RL":
-        canvas = PIL.Image.new("L", (12, 14))
-        PIL.ImageDraw.Draw(canvas).text((3, 1), letter, fill=235)
-        letters[letter] = (np.asarray(canvas) > 128).sum()
-    assert left.sum() == letters["R"]
-    assert right.sum() == letters["L"]
-    assert letters["R"] != letters["L"]
+    left, right = picture[:20, :20], picture[:20, -20:]
+    for corner, closed in ((left, True), (right, False)):
+        rows, columns = np.nonzero(corner)
+        letter = corner[rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
+        assert letter.shape[0] >= 8
+        assert letter[:, 0].all()  # both have an upright on their left
+        assert letter[: letter.shape[0] // 2, letter.shape[1] // 2 :].any() == closed
+    assert not picture[:, 20:-20].any()
 
 
 def test_predicted_boxes_have_their_own_colour() -> None:
@@ -72,10 +70,23 @@ def test_a_map_without_mass_leaves_the_picture_grey() -> None:
     assert (picture[20:, :, 0] == picture[20:, :, 2]).all()
 
 
-def test_a_sheet_holds_all_tiles_in_rows(tmp_path: Path) -> None:
+def test_a_sheet_holds_all_tiles_in_rows_and_the_whole_notice(tmp_path: Path) -> None:
     path = save_sheet([Tile(GREY, "one")] * 5, tmp_path / "new" / "sheet.png", columns=2, side=80)
     with PIL.Image.open(path) as picture:
-        assert picture.size == (2 * 84 + 4, 3 * (80 + 30 + 4) + 4 + 16)
+        assert picture.width == 2 * 84 + 4
+        foot = np.asarray(picture.convert("L"))[3 * (80 + CAPTION + 4) + 4 :]
+    written = np.flatnonzero((foot > 128).any(axis=1))
+    assert np.count_nonzero(np.diff(written) > 1) >= 2  # too long for one line, it takes several
+    assert not (foot[:, -2:] > 128).any()  # none of which is cut off
+
+
+def test_a_long_caption_takes_two_lines_and_ends_with_an_ellipsis() -> None:
+    font = _font()
+    lines = _wrapped("AP 0.99 and " * 20, 120, most=2)
+    assert len(lines) == 2
+    assert lines[1].endswith(" …")
+    assert all(font.getlength(line) <= 120 for line in lines)
+    assert " ".join(_wrapped("AP 0.99 and more", 60)) == "AP 0.99 and more"
 
 
 def test_a_sheet_that_cannot_be_written_names_its_path() -> None:

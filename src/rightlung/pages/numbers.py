@@ -1,0 +1,82 @@
+"""Numbers as people read them: a true minus sign, no minus before zero, a dash where there is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rightlung.pages.content import Cell
+from rightlung.results.estimate import Comparison, Estimate
+
+NONE = "–"
+
+
+def number(value: float | None, digits: int = 2, signed: bool = False) -> str:
+    """Return a number with so many digits after the point.
+
+    >>> number(-0.126), number(-0.001), number(0.5, signed=True), number(None)
+    ('−0.13', '0.00', '+0.50', '–')
+    """
+    if value is None or math.isnan(value):
+        return NONE
+    rounded = round(value, digits) + 0.0  # turns −0.0 into 0.0
+    sign = "+" if signed and rounded else ""
+    return f"{rounded:{sign},.{digits}f}".replace("-", "−")
+
+
+def span(estimate: Estimate | None, digits: int = 2, signed: bool = False, scale: float = 1.0) -> str:
+    """Return an estimate with its interval.
+
+    >>> span(Estimate(0.5, 0.25, 0.75))
+    '0.50 (0.25 to 0.75)'
+    """
+    if estimate is None or not estimate.defined:
+        return NONE
+    value = number(scale * estimate.value, digits, signed)
+    if not estimate.has_interval:
+        return f"{value} (no interval)"
+    return f"{value} ({number(scale * estimate.low, digits)} to {number(scale * estimate.high, digits)})"
+
+
+def percent(estimate: Estimate | None, digits: int = 0) -> str:
+    """Return a share with its interval in percent.
+
+    >>> percent(Estimate(0.5, 0.25, 0.75))
+    '50 % (25 to 75 %)'
+    """
+    if estimate is None or not estimate.defined:
+        return NONE
+    value, low, high = (number(100 * part, digits) for part in (estimate.value, estimate.low, estimate.high))
+    return f"{value} % ({low} to {high} %)" if estimate.has_interval else f"{value} %"
+
+
+def verdict(comparison: Comparison | None, digits: int = 2, scale: float = 1.0) -> str:
+    """Return the difference if one is shown, and otherwise that none is."""
+    if comparison is None or not comparison.defined:
+        return NONE
+    return span(comparison, digits, signed=True, scale=scale) if comparison.shown else "no difference shown"
+
+
+def estimate_cell(
+    estimate: Estimate | None, scale: float = 1.0, digits: int = 2, signed: bool = False, strong: bool = False
+) -> Cell:
+    """Return an estimate as a cell: the number, its interval below, and the unscaled values for the JSON file."""
+    if estimate is None:
+        return Cell(NONE)
+    if not estimate.defined:
+        return Cell(NONE, value=estimate.as_json())
+    ends = (number(scale * end, digits, signed) for end in (estimate.low, estimate.high))
+    detail = " to ".join(ends) if estimate.has_interval else "no interval"
+    return Cell(number(scale * estimate.value, digits, signed), detail, estimate.as_json(), strong)
+
+
+def plain(value: object) -> Any:
+    """Return a value as JSON can write it: what is not a finite number becomes null."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value

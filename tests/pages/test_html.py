@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from rightlung import NOT_A_MEDICAL_DEVICE, __version__
+from rightlung.pages.content import Page, Section
+from rightlung.pages.html import render_html
+from tests.pages import Outline
+from tests.pages.samples import HOSTILE, page, table
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return render_html(page(HOSTILE))
+
+
+@pytest.fixture(scope="module")
+def outline(text: str) -> Outline:
+    found = Outline()
+    found.feed(text)
+    assert found.open == []
+    return found
+
+
+def test_text_from_outside_never_becomes_markup(text: str, outline: Outline) -> None:
+    assert "script" not in outline.tags
+    assert "<script" not in text
+    assert text.count("&lt;script&gt;") > 15  # title, headings, cells, captions, alternative texts, labels of figures
+    assert not [name for _, name, _ in outline.attributes if name.startswith("on")]
+
+
+def test_the_page_needs_nothing_but_itself(text: str, outline: Outline) -> None:
+    sources = outline.values("src", "href", "srcset", "data", "action")
+    assert len([source for source in sources if source.startswith("data:image/jpeg;base64,")]) == 2
+    assert [source for source in sources if not source.startswith(("#", "data:"))] == []
+    assert not re.search(r"https?://|@import|url\((?!#)", text)
+    assert not {"link", "script", "iframe", "object"} & set(outline.tags)
+
+
+def test_every_link_and_every_reference_resolves_and_no_id_is_used_twice(outline: Outline) -> None:
+    ids = outline.values("id")
+    assert len(ids) == len(set(ids))
+    links = [target.removeprefix("#") for target in outline.values("href")]
+    assert {"main", "found", "scores", "pairs", "cases", "facts"} <= set(links)
+    assert set(links) | set(outline.values("aria-labelledby")) <= set(ids)
+
+
+def test_sections_stand_in_order_and_empty_ones_are_left_out(outline: Outline) -> None:
+    titles = [heading[3:] for heading in outline.headings if heading.startswith("h2")]
+    assert titles == [f"Found {HOSTILE}", "Scores", "Pairs", "Cases", "Source and settings"]
+
+
+def test_folded_parts_are_closed_and_others_open(text: str) -> None:
+    folded = re.findall(r'<details id="([^"]+)">', text)
+    assert folded == ["folded", "pairs-2"]
+    inside = "".join(re.findall(r"<details.*?</details>", text, re.DOTALL))
+    assert inside.count("<table>") == 1
+    assert text.count("<table>") == 2
+
+
+def test_tables_can_be_scrolled_by_keyboard_and_their_headers_have_scopes(text: str, outline: Outline) -> None:
+    assert text.count('<div class="scroll" role="region" tabindex="0" aria-labelledby=') == 4
+    assert text.count('scope="col"') == 8
+    assert text.count('scope="row"') == 4
+    assert outline.tags.count("th") == 12
+    assert outline.tags.count("caption") == 2
+
+
+def test_numbers_intervals_papers_help_and_curves_are_marked(text: str) -> None:
+    assert '<td class="number strong"><span class="value">0.50</span><span class="detail">0.25 to 0.75</span>' in text
+    assert '<td class="paper"><span class="value">60.1</span><span class="detail">Table 1</span>' in text
+    assert re.search(r'<th scope="col" class="number"><abbr title="&lt;script&gt;', text)
+    assert '<polyline points="2.0,3.0 60.0,15.0 118.0,21.0"/>' in text
+
+
+def test_it_says_at_the_top_and_at_the_end_that_this_is_no_medical_device(text: str) -> None:
+    top, _, end = text.partition("<main")
+    assert NOT_A_MEDICAL_DEVICE in top
+    assert f"rightlung {__version__}. {NOT_A_MEDICAL_DEVICE}" in end[end.index("<footer>") :]
+    assert 'class="warning"' in top
+    assert "prefers-color-scheme: dark" in top
+    assert "@media print" in top
+
+
+def test_figures_are_inline_and_take_their_colours_from_the_page(text: str) -> None:
+    drawn = re.findall(r"<svg (?!class).*?</svg>", text, re.DOTALL)
+    assert len(drawn) == 2
+    for one in drawn:
+        assert "var(--ink)" in one
+        assert "#1b1f24" not in one
+    variables = set(re.findall(r"var\((--\w+)\)", "".join(drawn)))
+    dark = text[text.index("prefers-color-scheme: dark") :]
+    assert all(f"{variable}:" in dark for variable in variables)
+
+
+def test_a_page_without_warning_and_facts_has_neither() -> None:
+    text = render_html(Page("Title", "Lead", [Section("one", "One", ["words"])]))
+    assert 'class="warning"' not in text
+    assert 'id="facts"' not in text
+    assert 'href="#facts"' not in text
+
+
+def test_two_tables_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="same name: scores"):
+        Page("Title", "Lead", [Section("one", "One", parts=[table()]), Section("two", "Two", parts=[table()])])

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from rightlung.pages.content import slugs
+from rightlung.pages.numbers import estimate_cell, number, percent, plain, span, verdict
+from rightlung.results.estimate import Comparison, Estimate
+from tests.pages.samples import MODEL, page
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "signed", "text"),
+    [
+        (0.126, 2, False, "0.13"),
+        (-0.126, 2, False, "−0.13"),
+        (-0.004, 2, False, "0.00"),
+        (-0.004, 2, True, "0.00"),
+        (0.5, 1, True, "+0.5"),
+        (1234.5, 0, False, "1,234"),
+        (math.nan, 2, False, "–"),
+        (None, 2, True, "–"),
+    ],
+)
+def test_numbers_read_as_people_write_them(value: float | None, digits: int, signed: bool, text: str) -> None:
+    assert number(value, digits, signed) == text
+
+
+def test_estimates_are_given_with_their_interval_or_say_that_they_have_none() -> None:
+    assert span(Estimate(-0.123, -0.2, 0.05), 1, signed=True, scale=100) == "−12.3 (−20.0 to 5.0)"
+    assert span(Estimate(0.5)) == "0.50 (no interval)"
+    assert span(Estimate(math.nan)) == span(None) == percent(None) == "–"
+    assert percent(Estimate(0.5)) == "50 %"
+
+
+def test_a_difference_is_given_only_where_it_is_shown() -> None:
+    assert verdict(Comparison(0.2, 0.1, 0.3, shown=True)) == "+0.20 (0.10 to 0.30)"
+    assert verdict(Comparison(0.2, 0.1, 0.3)) == "no difference shown"
+    assert verdict(None) == verdict(Comparison(math.nan)) == "–"
+
+
+def test_a_cell_shows_the_scaled_number_and_keeps_the_unscaled_one() -> None:
+    cell = estimate_cell(MODEL, 100, 1, signed=True, strong=True)
+    assert (cell.text, cell.detail, cell.strong) == ("+50.0", "+25.0 to +75.0", True)
+    assert cell.value == {"estimate": 0.5, "low": 0.25, "high": 0.75, "phrases": 120, "patients": 40}
+    assert estimate_cell(Estimate(0.5)).detail == "no interval"
+
+
+def test_the_json_of_a_page_has_the_estimates_themselves() -> None:
+    found = json.loads(json.dumps(plain(page().as_json()), allow_nan=False))
+    assert found["tables"]["scores"]["header"] == ["plain", "AUROC", "paper", "loss"]
+    assert found["tables"]["scores"]["rows"][0][1] == MODEL.as_json()
+    assert found["tables"]["scores"]["rows"][1][1]["estimate"] is None
+    first, *others = found["figures"]["scores"]
+    assert first == {"panel": "AUROC", "series": "model", "row": "first", **MODEL.as_json()}
+    assert len(others) == 2
+    assert found["figures"]["pairs"][0]["estimate"] == 0.6
+    assert found["facts"]["patients"] == "40"
+
+
+def test_slugs_are_never_alike() -> None:
+    assert slugs(["a b", "A-b", "a-b-2", "a b"]) == ["a-b", "a-b-2", "a-b-2-2", "a-b-3"]
