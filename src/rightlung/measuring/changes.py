@@ -1,0 +1,122 @@
+"""How an answer changes with the question, whatever the truth: scores can stay while the map moves.
+
+Two maps, as asked and changed, are brought onto a common grid over the image, each with a mass of one. ``moved_mass``
+(map change) is their total variation: half the sum of absolute differences, 0 for the same map, 1 for maps that nowhere
+overlap. ``moved_peak`` (peak displacement) is the distance of their peaks in fractions of the image's width and height;
+of tied peaks the middle counts. ``kl_random`` is the divergence from the answer to a random sentence on the same cells.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.core.resampling import resampling_matrix
+from rightlung.measuring.maps import AnswerMap, painted, symmetric_divergence
+from rightlung.predictions import Key
+
+GRID = 64
+_TIE = 1e-6  # the cells of one native cell differ in the last digits
+PLAIN, RANDOM = "none", "random-sentence"
+
+FloatMap = NDArray[np.float32]
+
+
+class Changes:
+    """Compares answers with those to the same question as it stands, in whatever order they come.
+
+    Answers that may be needed again wait in a temporary file; a context that removes it. ``values`` has the changes by
+    name and row of the table.
+    """
+
+    def __init__(self, regions: Collection[str] = ()) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="rightlung-maps-")
+        self._places: dict[Key, int] = {}
+        self._rows: dict[Key, Sequence[int]] = {}
+        self._waiting: dict[Key, list[Key]] = {}
+        self.regions = regions
+        self.values: dict[str, dict[int, float]] = {"moved_mass": {}, "moved_peak": {}, "kl_random": {}}
+
+    def __enter__(self) -> Changes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def add(self, key: Key, answer: AnswerMap, rows: Sequence[int]) -> None:
+        """Take in an answer, which stands in these rows of the table."""
+        plain = Key(key.study, key.query, PLAIN)
+        if key == plain:
+            self._keep(key, answer, rows)
+            for other in self._waiting.pop(plain, ()):
+                self._compare(plain, answer, other, self._kept(other))
+        elif plain in self._places:
+            self._rows[key] = rows
+            self._compare(plain, self._kept(plain), key, answer)
+        else:
+            self._keep(key, answer, rows)
+            self._waiting.setdefault(plain, []).append(key)
+
+    def _keep(self, key: Key, answer: AnswerMap, rows: Sequence[int]) -> None:
+        self._rows[key], self._places[key] = rows, self._file.seek(0, 2)
+        pickle.dump((answer.values, answer.extent, answer.boxes), self._file)
+
+    def _kept(self, key: Key) -> AnswerMap:
+        self._file.seek(self._places[key])
+        return AnswerMap(*pickle.load(self._file))
+
+    def _compare(self, plain: Key, answer: AnswerMap, key: Key, changed: AnswerMap) -> None:
+        before, after = on_common_grid(answer), on_common_grid(changed)
+        if before is not None and after is not None:
+            self._note("moved_mass", key, moved_mass(before, after))
+            self._note("moved_peak", key, moved_peak(before, after))
+        if key.condition == RANDOM:
+            (cells, shares), (others, other_shares) = (one.distribution(self.regions) for one in (answer, changed))
+            if cells == others and shares is not None and other_shares is not None:
+                self._note("kl_random", plain, symmetric_divergence(shares, other_shares))
+
+    def _note(self, name: str, key: Key, value: float) -> None:
+        self.values[name] |= dict.fromkeys(self._rows[key], value)
+
+
+def on_common_grid(answer: AnswerMap) -> FloatMap | None:
+    """Return an answer's mass by cells of the common grid, one in all; ``None`` where none lies in the image."""
+    if answer.values is not None:
+        x0, y0, x1, y1 = answer.extent
+        scaled = answer.values.astype(np.float64) / (float(answer.values.max()) or 1.0)
+        mass = _matrix(scaled.shape[0], y0, y1) @ scaled @ _matrix(scaled.shape[1], x0, x1).T
+    else:
+        mass = painted(answer.boxes or (), (GRID, GRID)).astype(np.float64)
+    total = float(mass.sum())
+    return (mass / total).astype(np.float32) if total > 0 else None
+
+
+@lru_cache(maxsize=512)
+def _matrix(cells: int, low: float, high: float) -> NDArray[np.float64]:
+    return resampling_matrix(GRID, cells, low, high, "area")
+
+
+def moved_mass(before: FloatMap, after: FloatMap) -> float:
+    """Return the total variation between two maps of mass one.
+
+    >>> moved_mass(np.array([[1.0, 0.0]], np.float32), np.array([[0.75, 0.25]], np.float32))
+    0.25
+    """
+    return min(1.0, float(np.abs(before.astype(np.float64) - after).sum()) / 2)
+
+
+def moved_peak(before: FloatMap, after: FloatMap) -> float:
+    """Return how far apart two maps' peaks lie, in fractions of the image's width and height."""
+    (x, y), (other_x, other_y) = _peak(before), _peak(after)
+    return float(np.hypot(other_x - x, other_y - y))
+
+
+def _peak(values: FloatMap) -> tuple[float, float]:
+    rows, columns = np.nonzero(values >= values.max() * (1 - _TIE))
+    return float((columns.mean() + 0.5) / values.shape[1]), float((rows.mean() + 0.5) / values.shape[0])

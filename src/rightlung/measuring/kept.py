@@ -1,0 +1,135 @@
+"""Studies kept on disk for many models: images a byte a pixel in one file, with words and regions, without targets."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rightlung.core import Box, Image, InputError, Phrase, Study
+from rightlung.core.study import check_image
+from rightlung.core.writing import write_whole
+from rightlung.measuring.protocols import Protocol
+from rightlung.measuring.targets import TARGETS, Targets, gather_targets
+from rightlung.studies import Source
+
+LONGEST_SIDE = 1024
+"""Larger images are reduced to so many pixels: no model here sees more."""
+
+IMAGES, STUDIES = "images.bin", "studies.json"
+
+
+class KeptSource(Source):
+    """The studies of a folder that `prepare_studies` wrote, under the address of the source they come from."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        try:
+            content = json.loads((self.folder / STUDIES).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self.folder}: no studies can be read here ({error})") from None
+        super().__init__(content["source"])
+        self._rows: list[dict[str, Any]] = content["studies"]
+        self._places = {row["id"]: place for place, row in enumerate(self._rows)}
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of all studies, in order."""
+        return [row["id"] for row in self._rows]
+
+    def _position(self, study_id: str) -> int | None:
+        return self._places.get(study_id)
+
+    def _build(self, position: int) -> Study:
+        row = self._rows[position]
+        load = partial(_load, self.folder / IMAGES, row["offset"], tuple(row["size"]))
+        regions = {name: Box(*corners) for name, corners in row["regions"].items()}
+        phrases = tuple(Phrase(one["text"], (), None, tuple(one["regions"]), one["findings"]) for one in row["phrases"])
+        return Study(row["id"], load, row["patient"], phrases=phrases, regions=regions, findings=row["findings"])
+
+
+def _load(path: Path, offset: int, size: tuple[int, int]) -> Image:
+    values = np.fromfile(path, np.uint8, size[0] * size[1], offset=offset).reshape(size)
+    image: Image = values.astype(np.float32) / np.float32(255)
+    return image
+
+
+class StudyWriter:
+    """Writes the files of a `KeptSource`, study by study."""
+
+    def __init__(self, source: str, folder: Path) -> None:
+        self._source, self._folder = source, folder
+        self._images = (folder / IMAGES).open("wb")
+        self._rows: list[dict[str, Any]] = []
+
+    def add(self, study: Study) -> None:
+        """Take in a study; one whose image cannot be read leaves nothing behind."""
+        image = reduced(check_image(study.load(), f"study {study.id!r}"))
+        phrases = [
+            {"text": one.text, "regions": one.regions, "findings": dict(one.findings)} for one in study.phrases
+        ]
+        row = {
+            "id": study.id,
+            "patient": study.patient,
+            "offset": self._images.tell(),
+            "size": image.shape,
+            "regions": {name: box.as_tuple() for name, box in study.regions.items()},
+            "findings": dict(study.findings),
+            "phrases": phrases,
+        }
+        self._images.write(np.round(image * 255).astype(np.uint8).tobytes())
+        self._rows.append(row)
+
+    def close(self) -> None:
+        """Finish the files."""
+        self._images.close()
+        write_whole(self._folder / STUDIES, json.dumps({"source": self._source, "studies": self._rows}))
+
+
+def reduced(image: Image) -> Image:
+    """Return an image of at most `LONGEST_SIDE` pixels a side."""
+    height, width = image.shape
+    longest = max(height, width)
+    if longest <= LONGEST_SIDE:
+        return image
+    import torch
+
+    target = [max(1, round(side * LONGEST_SIDE / longest)) for side in (height, width)]
+    pixels = torch.from_numpy(np.array(image))[None, None]
+    small = torch.nn.functional.interpolate(pixels, target, mode="bilinear", align_corners=False, antialias=True)
+    smaller: Image = small[0, 0].clamp(0, 1).numpy()
+    return smaller
+
+
+def prepare_studies(
+    source: Source,
+    folder: str | Path,
+    protocol: Protocol,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    pixels: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[KeptSource, Targets]:
+    """Keep the studies that a protocol measures, and their targets, in a folder; or open what is kept there.
+
+    A folder that was prepared with other settings is refused.
+    """
+    folder, rules = Path(folder), protocol.rules
+    pixels = pixels or protocol.pixels
+    if not (folder / TARGETS).exists():
+        gather_targets(
+            source, None, folder, rules=rules, pixels=pixels, seed=seed, subsets=protocol.subsets, limit=limit,
+            keep=partial(StudyWriter, source.address), progress=progress,
+        ).store.close()  # fmt: skip
+    targets = Targets.open(folder)
+    asked = {"source": source.address, "rules": [*rules], "pixels": pixels, "seed": seed, "limit": limit}
+    for name, value in asked.items():
+        earlier = (targets.settings | {"source": targets.source})[name]
+        if earlier != value:
+            raise InputError(f"{folder}: was prepared with {name} {earlier!r}, not {value!r}; choose another folder")
+    return KeptSource(folder), targets

@@ -1,0 +1,171 @@
+"""Answers as pixels and as distributions, many at a time: NumPy arrays, or tensors on a device."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.core import Box, Extent, Heatmap
+from rightlung.core.resampling import resampling_matrix
+
+FLOOR = 1e-12
+"""The least that a cell counts in a divergence: a logarithm needs something."""
+
+_PIXELS_AT_ONCE = 1 << 20  # on the CPU; more do not stay in its cache
+
+Boxes = Sequence[Mapping[str, Any]]
+"""Scored boxes as a predictions file has them: x0, y0, x1, y1, score, label."""
+
+
+@dataclass(frozen=True)
+class AnswerMap:
+    """Where a model points: a map ``(rows, cols)`` and its extent in the image, boxes, or both."""
+
+    values: NDArray[np.float32] | None
+    extent: tuple[float, float, float, float] = (0.0, 0.0, 1.0, 1.0)
+    boxes: Boxes | None = None
+
+    @cached_property
+    def digest(self) -> bytes:
+        """A digest of what is scored: of the map, else of the boxes."""
+        if self.values is None:
+            return hashlib.blake2b(repr(self.boxes).encode(), digest_size=16).digest()
+        found = hashlib.blake2b(repr((self.values.shape, self.extent)).encode(), digest_size=16)
+        found.update(self.values.tobytes())
+        return found.digest()
+
+    def distribution(self, regions: Collection[str] = ()) -> tuple[Hashable, NDArray[np.float64] | None]:
+        """Return the cells of an answer and the mass of each, one in all; None where there is no mass.
+
+        The cells are those of the map. They are the boxes where there is no map, or where the map is painted from
+        boxes of ``regions``, as a model does that is shown them.
+        """
+        boxes = self.boxes or ()
+        if self.values is not None and not (boxes and all(box["label"] in regions for box in boxes)):
+            cells: Hashable = self.values.shape, self.extent
+            values = self.values.astype(np.float64).ravel()
+        else:
+            corners = [(box["x0"], box["y0"], box["x1"], box["y1"]) for box in boxes]
+            scored = sorted((at, box["label"] or "", max(box["score"], 0.0)) for at, box in zip(corners, boxes, strict=True))
+            cells = tuple(one[:2] for one in scored)
+            values = np.array([one[2] for one in scored], dtype=np.float64)
+        total = values.sum()
+        return cells, values / total if total > 0 else None
+
+
+def to_pixels(answers: Sequence[AnswerMap], size: tuple[int, int], device: Any = None) -> Any:
+    """Return answers as maps ``(n, height, width)`` float32, an array or a tensor on ``device``.
+
+    Maps are upsampled bilinearly, are zero outside their extent and scaled to a maximum of one (no measure depends on
+    the scale). Answers without a map have their boxes painted.
+    """
+    pixels: Any = np.zeros((len(answers), *size), np.float32)
+    if device is not None:
+        import torch
+
+        pixels = torch.zeros(len(answers), *size, device=device)
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for number, answer in enumerate(answers):
+        if answer.values is None:
+            pixels[number] = _on(painted(answer.boxes or (), size), device)
+        else:
+            groups.setdefault((answer.values.shape, answer.extent), []).append(number)
+    step = max(1, _PIXELS_AT_ONCE // (size[0] * size[1])) if device is None else max(1, len(answers))
+    for members in groups.values():
+        for begin in range(0, len(members), step):
+            some = members[begin : begin + step]
+            pixels[some] = _upsampled([answers[number] for number in some], size, device)
+    return pixels
+
+
+def _upsampled(answers: Sequence[AnswerMap], size: tuple[int, int], device: Any) -> Any:
+    """Upsample maps of one grid and extent. Each pixel has two neighbours an axis, which are looked up."""
+    x0, y0, x1, y1 = answers[0].extent
+    values = np.stack([answer.values for answer in answers if answer.values is not None]).astype(np.float64)
+    highest = values.max(axis=(1, 2))
+    scaled = _on(values / np.where(highest > 0, highest, 1.0)[:, None, None], device)
+    first, second, weight, other = (_on(one, device) for one in _neighbours(size[0], values.shape[1], y0, y1))
+    rows = scaled[:, first] * weight[:, None] + scaled[:, second] * other[:, None]
+    first, second, weight, other = (_on(one, device) for one in _neighbours(size[1], values.shape[2], x0, x1))
+    found = rows[:, :, first] * weight + rows[:, :, second] * other
+    there = found.reshape(len(answers), -1).any(1)
+    missed = (highest > 0) & ~np.asarray(there if device is None else there.cpu())
+    for place in np.flatnonzero(missed).tolist():  # all the mass falls between the centres of pixels
+        area = Heatmap(values[place], Extent(x0, y0, x1, y1)).to_size(size, "area")
+        found[place] = _on(area.astype(np.float64), device)
+    return found if device is None else found.float()
+
+
+def _on(values: NDArray[Any], device: Any) -> Any:
+    if device is None:
+        return values
+    import torch
+
+    return torch.from_numpy(values).to(device)
+
+
+@lru_cache(maxsize=512)
+def _neighbours(pixels: int, cells: int, low: float, high: float) -> tuple[NDArray[Any], ...]:
+    """Return the two cells that each pixel lies between and the weight of each; no weight outside the extent."""
+    matrix = resampling_matrix(pixels, cells, low, high, "bilinear")
+    used, rows = matrix != 0, np.arange(pixels)
+    first, second = used.argmax(axis=1), cells - 1 - used[:, ::-1].argmax(axis=1)
+    return first, second, matrix[rows, first], np.where(first == second, 0.0, matrix[rows, second])
+
+
+def painted(boxes: Boxes, size: tuple[int, int]) -> NDArray[np.float32]:
+    """Paint scored boxes: each pixel has the highest score of the boxes over it, zero where there is none.
+
+    Scores that are not all positive are shifted so that the lowest is one: only their order counts then.
+    """
+    pixels = np.zeros(size, dtype=np.float32)
+    lowest = min((float(box["score"]) for box in boxes), default=1.0)
+    shift = 1.0 - lowest if lowest <= 0 else 0.0
+    for box in sorted(boxes, key=lambda one: float(one["score"])):
+        pixels[Box(box["x0"], box["y0"], box["x1"], box["y1"]).pixel_slices(size)] = float(box["score"]) + shift
+    return pixels
+
+
+def unpacked(bits: NDArray[np.uint8], size: tuple[int, int], device: Any) -> Any:
+    """Return masks ``(n, height, width)`` on a device from their bits ``(n, bytes)``."""
+    import torch
+
+    shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=device)
+    flat = ((_on(bits, device)[:, :, None] >> shifts) & 1).bool().flatten(1)
+    return flat[:, : size[0] * size[1]].reshape(len(bits), *size)
+
+
+def peaks(maps: Any, midlines: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return x and y of the peaks of ``maps`` (n, rows, cols), of tied ones the middle, and their share on the left.
+
+    The patient's left is the image's right. A map that is zero everywhere has no peak: NaN.
+    """
+    highest = maps.reshape(len(maps), -1).max(1)
+    highest = getattr(highest, "values", highest)
+    tied = maps == highest[:, None, None]
+    across, down = (np.asarray(part.cpu() if hasattr(part, "cpu") else part, np.float64) for part in (tied.sum(1), tied.sum(2)))
+    count = across.sum(axis=1)
+    columns, rows = (np.arange(side) + 0.5 for side in (maps.shape[2], maps.shape[1]))
+    x, y = (across @ columns) / count / len(columns), (down @ rows) / count / len(rows)
+    on_the_left = columns / len(columns) > np.asarray(midlines, np.float64)[:, None]
+    left = (across * on_the_left).sum(axis=1) / count
+    nothing = np.asarray(highest.cpu() if hasattr(highest, "cpu") else highest) <= 0
+    return tuple(np.where(nothing, np.nan, one) for one in (x, y, left))  # type: ignore[return-value]
+
+
+def entropy(shares: NDArray[np.float64]) -> float:
+    """Return the entropy of shares that add up to one, in nats."""
+    some = shares[shares > 0]
+    return max(0.0, float(-(some * np.log(some)).sum()))
+
+
+def symmetric_divergence(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
+    """Return the mean of both Kullback-Leibler divergences, in nats ("That's the Wrong Lung!", B.6)."""
+    first, second = np.maximum(one, FLOOR), np.maximum(other, FLOOR)
+    return float(((first - second) * (np.log(first) - np.log(second))).sum() / 2)

@@ -1,0 +1,125 @@
+"""Protocols: everything but the model that a number depends on, by name. A short hash is printed with every number.
+
+Numbers with different hashes must not be compared. The hash covers what was asked and how it was scored, not where
+files lie: the phrase set has a hash of its own, of every study, patient, phrase and target.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rightlung.core.errors import unknown_name
+from rightlung.measuring.rules import BOX_SIZE, LARGE, SMALL
+from rightlung.models.blind.sides import AT_LEAST, GIVEN_AWAY, ONE_SIDED
+from rightlung.scoring.localisation import METRICS
+from rightlung.scoring.localisation.settings import SHARES, THRESHOLDS
+
+if TYPE_CHECKING:
+    from rightlung.measuring.targets import Targets
+
+PROTOCOL_VERSION = 3
+_NOT_HASHED = ("source", "prior_source")
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """What is measured and how. `applied_to` adds the phrases that it is measured on."""
+
+    name: str
+    rules: tuple[str, ...]
+    """Target rules; see `rightlung.measuring.rules`. Moved targets are scored under the condition ``none`` only."""
+    measures: tuple[str, ...]
+    pixels: int | None = None
+    """Pixels a side of targets, on which maps are scored; None: the size of each mask."""
+    conditions: tuple[str, ...] = ()
+    """Conditions asked, with the seed of their probes; none: those that the predictions have."""
+    subsets: tuple[str, ...] = ()
+    decimals: int | None = None
+    """Decimals to which written measures are rounded."""
+    source: str = ""
+    phrase_set: str = ""
+    target_kinds: tuple[str, ...] = ()
+    seed: int = 0
+    resamples: int = 10_000
+    level: float = 0.95
+    prior_source: str = ""
+    prior_set: str = "the same phrases, other patients"
+    prior_folds: int = 5
+    prior: str = (
+        "mean target by finding, side and zone named in the words, shrunk by 5 phrases; 56 x 56; Gaussian of 0, 1, 2, "
+        "3 or 5 cells by average precision among the fitted patients"
+    )
+    upsampling: str = "bilinear to the target's size, zero outside the map's extent; tied peaks share"
+    boxes_as_targets: str = f"union painted on the target's pixels, {BOX_SIZE} x {BOX_SIZE} by default"
+    boxes_as_answers: str = "without a map: each pixel has the highest score of the boxes over it"
+    normalisation: str = "minmax (miou, mdice)"
+    thresholds: tuple[float, ...] = THRESHOLDS
+    shares: tuple[float, ...] = SHARES
+    ties: str = "AUROC: half; top share: shared equally; pointing and side: share of the tied peaks"
+    tolerance: float = 0.0
+    midline: str = "between the lungs' boxes where the source has them, else the spine's box, else the image's middle"
+    one_sided: float = ONE_SIDED
+    side_from_image: str = (
+        f"phrases that name no side, no devices, and no words of which {100 * GIVEN_AWAY:g} % or more of at least "
+        f"{AT_LEAST} one-sided targets of other patients lie on one side"
+    )
+    movement: str = "half the L1 distance of maps of mass one, and the peaks' distance, on 64 x 64 cells"
+    size_limits: tuple[float, float] = (SMALL, LARGE)
+    labels: str = (
+        "phrases: uncertain counts as asserted, unnamed is unknown, without a target abstention only; "
+        "images: uncertain and unnamed are left out"
+    )
+    averaging: str = "mean over phrases; intervals by patient-clustered bootstrap (BCa)"
+    version: int = PROTOCOL_VERSION
+
+    @property
+    def hash(self) -> str:
+        """Ten hexadecimal digits that stand for the protocol."""
+        facts = {name: value for name, value in asdict(self).items() if name not in _NOT_HASHED}
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything as plain values, the hash first."""
+        facts = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {"hash": self.hash, **facts}
+
+    def applied_to(self, targets: Targets, **changes: Any) -> Protocol:
+        """Return the protocol with the phrases measured and, by field name, whatever else a run chooses."""
+        settings = targets.settings
+        known = {"source": targets.source, "phrase_set": targets.phrase_set, "target_kinds": targets.kinds}
+        return replace(self, **known, **{"pixels": settings["pixels"], "seed": settings["seed"]} | changes)
+
+
+_AUDIT = Protocol(
+    "audit",
+    ("own",),
+    (
+        *METRICS, "peak_on_side", "abstention", "similarity_global", "similarity_local", "moved_mass", "moved_peak",
+        "abstention_auroc",
+    ),
+)  # fmt: skip
+_WRONG_LUNG = Protocol(
+    "wrong-lung",
+    ("regions", "trimmed", "exact", "regions-shuffled", "exact-shuffled", "regions-random", "exact-random"),
+    (
+        "auroc", "average_precision", "pointing", "iou@5", "iou@10", "iou@30", "precision@5", "precision@10",
+        "precision@30", "mass_inside", "peak_on_side", "grid_entropy", "kl_random", "abstention", "similarity_global",
+        "similarity_local",
+    ),
+    pixels=224,
+    conditions=("none", "swap-sides", "random-sentence", "synthetic", "synthetic-swapped", "exchange-image"),
+    subsets=("abnormal", "one_lung", "mdrb"),
+    decimals=5,
+)  # fmt: skip
+_CLASSIFICATION = Protocol("classification", (), ("finding_auroc", "finding_average_precision", "finding_mcc"))
+PROTOCOLS = {protocol.name: protocol for protocol in (_AUDIT, _WRONG_LUNG, _CLASSIFICATION)}
+
+
+def find_protocol(name: str) -> Protocol:
+    """Return the protocol of a name."""
+    if name not in PROTOCOLS:
+        raise unknown_name("protocol", name, PROTOCOLS)
+    return PROTOCOLS[name]

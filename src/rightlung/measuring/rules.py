@@ -1,0 +1,111 @@
+"""Target rules by name: what counts as the place of a phrase, as pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rightlung.core import Mask, Phrase, Polarity, Study
+from rightlung.probes.targets import boxes_named
+
+TargetKind = Literal["exact mask", "finding boxes", "region boxes"]
+SizeClass = Literal["small", "medium", "large"]
+
+BOX_SIZE = 256
+"""Rule ``own`` paints boxes on so many pixels a side: a box is a fraction of the image and has no pixels."""
+
+SMALL, LARGE = 0.01, 0.05
+"""A target is small below 1 % of the image's area, large from 5 % on, medium between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target as pixels ``(height, width)``."""
+
+    pixels: NDArray[np.bool_]
+    kind: TargetKind
+
+
+Rule = Callable[[Study, Phrase, int], Target | str]
+"""From a study, one of its phrases and the pixels a side to the target, or to the reason why there is none."""
+
+
+def own_target(study: Study, phrase: Phrase, pixels: int = BOX_SIZE) -> Target | str:
+    """The phrase's mask in its own size, else its boxes painted on a square."""
+    if phrase.mask is not None:
+        return Target(phrase.mask.pixels, "exact mask") if phrase.mask else "phrases with an empty mask"
+    if not phrase.boxes:
+        return "phrases without a mask or boxes"
+    kind: TargetKind = "finding boxes" if phrase.findings else "region boxes"
+    return Target(Mask.from_boxes(phrase.boxes, (pixels, pixels)).pixels, kind)
+
+
+def exact_target(study: Study, phrase: Phrase, pixels: int) -> Target | str:
+    """The phrase's mask on the square, else boxes of its own; boxes of its regions say no more than the regions."""
+    if phrase.mask is None and set(phrase.boxes) <= set(study.regions.values()):
+        return "phrases without a mask or boxes of their own"
+    if phrase.mask is None or not phrase.mask:
+        return own_target(study, phrase, pixels)
+    return Target(resized(phrase.mask, pixels).pixels, "exact mask")
+
+
+def region_target(study: Study, phrase: Phrase, pixels: int, trimmed: bool = False) -> Target | str:
+    """The boxes of the phrase's regions with the lungs that contain them ("That's the Wrong Lung!", A.3)."""
+    boxes = boxes_named(study.regions, phrase.regions, trimmed)
+    if not boxes:
+        return "phrases whose regions have no box in their image" if phrase.regions else "phrases without a region"
+    return Target(Mask.from_boxes(boxes, (pixels, pixels)).pixels, "region boxes")
+
+
+def trimmed_target(study: Study, phrase: Phrase, pixels: int) -> Target | str:
+    """The same without a lung of which a part is named (B.1)."""
+    return region_target(study, phrase, pixels, trimmed=True)
+
+
+RULES: dict[str, Rule] = {
+    "own": own_target,
+    "regions": region_target,
+    "trimmed": trimmed_target,
+    "exact": exact_target,
+}
+MOVES = ("shuffled", "random")
+"""Other instances' targets: ``<rule>-shuffled`` within the report, ``<rule>-random`` of another patient."""
+
+
+def resized(mask: Mask, pixels: int) -> Mask:
+    """Bring a mask to a square by the nearest pixel; a mask too small for that takes the pixels that it falls into."""
+    found = mask.resized((pixels, pixels))
+    if found or not mask:
+        return found
+    height, width = mask.size
+    rows, columns = np.nonzero(mask.pixels)
+    square = np.zeros((pixels, pixels), dtype=np.bool_)
+    square[(2 * rows + 1) * pixels // (2 * height), (2 * columns + 1) * pixels // (2 * width)] = True
+    return Mask(square)
+
+
+def size_class(area: float) -> SizeClass:
+    """Return the class of a target's size, a share of the image's area.
+
+    >>> size_class(0.004), size_class(0.01), size_class(0.2)
+    ('small', 'medium', 'large')
+    """
+    return "small" if area < SMALL else "medium" if area < LARGE else "large"
+
+
+def polarity_of(phrase: Phrase) -> str:
+    """Return the strongest claim among a phrase's findings, ``none`` where it names no finding."""
+    said = set(phrase.findings.values())
+    return next((str(one) for one in (Polarity.POSITIVE, Polarity.UNCERTAIN, Polarity.NEGATIVE) if one in said), "none")
+
+
+def midline_of(study: Study) -> float:
+    """Return the x of the patient's middle: between the lungs' boxes, else the spine's box, else the image's middle."""
+    right, left, spine = (study.regions.get(name) for name in ("right lung", "left lung", "spine"))
+    if right is not None and left is not None:
+        return (right.x1 + left.x0) / 2
+    return spine.centre[0] if spine is not None else 0.5

@@ -1,0 +1,292 @@
+"""Measure answers: one row for each (study, query, condition, target), with every measure of the protocol."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.core.writing import write_whole
+from rightlung.lexicon import REGIONS
+from rightlung.measuring.changes import Changes
+from rightlung.measuring.maps import AnswerMap, entropy, peaks, to_pixels, unpacked
+from rightlung.measuring.measures import MapsAndMasks, Statistics, find_measure
+from rightlung.measuring.protocols import Protocol
+from rightlung.measuring.store import Place
+from rightlung.measuring.targets import PhraseTargets, TargetMask, Targets
+from rightlung.models.blind.words import canonical_finding, side_named, zones_in
+from rightlung.predictions import Batch, Key
+
+PIXELS_AT_ONCE = 1 << 23
+"""Pixels of maps scored together on the CPU; four times as many on another device."""
+
+KEPT_SCORES = 50_000
+
+TEXTS = (
+    "study", "query", "condition", "target", "patient", "phrase", "asked", "polarity", "side_named", "side_asked",
+    "target_kind", "target_side", "target_size", "peak_side", "reason",
+)  # fmt: skip
+LISTS = ("findings", "regions", "zones_named")
+NUMBERS = (
+    "target_area", "abstention", "similarity_global", "similarity_local", "peak_x", "peak_y", "peak_on_side",
+    "grid_entropy", "finding_score", "finding_label",
+)  # fmt: skip
+CHANGES = ("moved_mass", "moved_peak", "kl_random")
+NOT_ROUNDED = ("similarity_global", "similarity_local")
+"""Similarities are compared with each other, and rounding makes ties."""
+
+
+@dataclass
+class _Job:
+    """A row to be scored, with its answer, its target and the patient's middle."""
+
+    row: dict[str, Any]
+    answer: AnswerMap
+    mask: TargetMask
+    midline: float
+
+    @property
+    def name(self) -> tuple[bytes, int, float]:
+        """What the scores depend on: an equal map against the same mask is scored once."""
+        return self.answer.digest, self.mask.place.offset, self.midline
+
+
+def measure(
+    answers: Iterable[Batch],
+    targets: Targets,
+    protocol: Protocol,
+    *,
+    device: Any = "cpu",
+    workers: int | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> pa.Table:
+    """Measure answers against targets and return the instances table; NaN (never null) is an undefined number.
+
+    ``answers`` are batches of a predictions file or a stream of them, in any order. ``device`` is where maps are scored:
+    ``"cpu"`` scores arrays with ``workers`` threads, anything else (also ``torch.device("cpu")``) scores tensors there.
+    ``progress`` is called with the number of answers read.
+    """
+    scorer = _Scorer(targets, protocol, device, workers)
+    schema = _schema(targets, scorer.metrics)
+    parts, count, read = [], 0, 0
+    with Changes({*REGIONS, *targets.regions}) as changes:
+        for batch in answers:
+            rows: list[dict[str, Any]] = []
+            jobs: list[_Job] = []
+            for key, answer, found, to_score in _answers(batch, targets, protocol, scorer.metrics):
+                if answer is not None:
+                    changes.add(key, answer, range(count + len(rows), count + len(rows) + len(found)))
+                    _, shares = answer.distribution(changes.regions)
+                    for row in found:
+                        row["grid_entropy"] = np.nan if shares is None else entropy(shares)
+                rows += found
+                jobs += to_score
+            scorer.score(jobs)
+            parts.append(pa.Table.from_pylist(rows, schema))
+            count, read = count + len(rows), read + len(batch)
+            if progress is not None:
+                progress(read)
+    table = pa.concat_tables(parts) if parts else schema.empty_table()
+    for name in CHANGES:
+        column = np.full(count, np.nan)
+        column[list(changes.values[name])] = list(changes.values[name].values())
+        table = table.append_column(name, pa.array(column))
+    return table
+
+
+def _schema(targets: Targets, metrics: Sequence[str]) -> pa.Schema:
+    facts: dict[str, list[Any]] = {}
+    for phrase in targets.phrases.values():
+        for name, value in phrase.facts.items():
+            facts.setdefault(name, []).append(value)
+    return pa.schema(
+        [
+            *((name, pa.string()) for name in TEXTS),
+            *((name, pa.list_(pa.string())) for name in LISTS),
+            *((name, pa.float64()) for name in (*NUMBERS, *metrics)),
+            ("scored_pixels", pa.int64()),
+            ("abstention_given", pa.bool_()),
+            *((name, pa.infer_type(values)) for name, values in facts.items()),
+        ]
+    )
+
+
+def _answers(
+    batch: Batch, targets: Targets, protocol: Protocol, metrics: Sequence[str]
+) -> Iterator[tuple[Key, AnswerMap | None, list[dict[str, Any]], list[_Job]]]:
+    """Yield for every answer that can be measured its map, its rows and what is to be scored."""
+    asked, boxes, errors, given = (batch.column(name) for name in ("phrase", "boxes", "error", "abstention"))
+    similarities = {name: batch.column(name) for name in NOT_ROUNDED}
+    finding_scores = batch.column("finding_scores")
+    abstentions, extents = batch.abstentions.tolist(), batch.extents.tolist()
+    for index, key in enumerate(batch.keys):
+        phrase = targets.phrases.get((key.study, key.query)) if protocol.rules else None
+        if phrase is None:
+            if key.query == "image" and finding_scores[index] is not None and not protocol.rules:
+                yield key, None, list(_finding_rows(key, finding_scores[index], targets)), []
+            continue
+        values, error = batch.maps[index], errors[index]
+        answer = None
+        if error is None and (values is not None or boxes[index] is not None):
+            answer = AnswerMap(values, tuple(extents[index]), boxes[index])
+        row = _phrase_row(key, phrase, asked[index] or phrase.text, metrics) | {
+            "abstention": abstentions[index],
+            "abstention_given": given[index] is not None or (values is None and boxes[index] == []),
+            **{name: np.nan if column[index] is None else column[index] for name, column in similarities.items()},
+        }
+        rows, jobs = [], []
+        for rule, mask in _targets_of(phrase, key.condition, protocol):
+            reason = f"no answer: {error}" if error is not None else "no target" if mask is None else ""
+            if not reason and answer is None:
+                reason = "neither a map nor boxes"
+            rows.append(row | {"target": rule, "reason": reason} | _target_columns(mask))
+            if answer is not None and mask is not None:
+                jobs.append(_Job(rows[-1], answer, mask, phrase.midline))
+        yield key, answer, rows, jobs
+
+
+def _targets_of(phrase: PhraseTargets, condition: str, protocol: Protocol) -> list[tuple[str, TargetMask | None]]:
+    """Return the targets of a phrase under a condition, at least one row: moved ones are for ``none`` alone."""
+    rules = [rule for rule in protocol.rules if condition == "none" or "-" not in rule]
+    return [(rule, phrase.masks[rule]) for rule in rules if rule in phrase.masks] or [(rules[0], None)]
+
+
+def _phrase_row(key: Key, phrase: PhraseTargets, asked: str, metrics: Sequence[str]) -> dict[str, Any]:
+    return dict.fromkeys((*NUMBERS, *metrics), np.nan) | key._asdict() | {
+        "patient": phrase.patient,
+        "phrase": phrase.text,
+        "asked": asked,
+        "findings": phrase.findings,
+        "polarity": phrase.polarity,
+        "regions": phrase.regions,
+        "side_named": phrase.side_named,
+        "side_asked": side_named(asked),
+        "zones_named": zones_in(asked),
+        **phrase.facts,
+    }  # fmt: skip
+
+
+def _target_columns(mask: TargetMask | None) -> dict[str, Any]:
+    if mask is None:
+        return {}
+    height, width = mask.place.size
+    facts = {"target_kind": mask.kind, "target_side": mask.side, "target_size": mask.size, "target_area": mask.area}
+    return facts | {"scored_pixels": height * width}
+
+
+def _finding_rows(key: Key, scores: Sequence[Mapping[str, Any]], targets: Targets) -> Iterator[dict[str, Any]]:
+    """Yield a row for each finding that is scored and known to be there or not."""
+    labels = targets.labels.get(key.study)
+    known = {} if labels is None else {canonical_finding(name): said for name, said in labels.findings.items()}
+    for one in scores:
+        name = canonical_finding(one["finding"])
+        if labels is not None and known.get(name) in ("positive", "negative"):
+            yield dict.fromkeys(NUMBERS, np.nan) | key._asdict() | {
+                "target": name, "target_kind": "image label", "patient": labels.patient, "reason": "",
+                "finding_score": one["score"], "finding_label": float(known[name] == "positive"),
+            }  # fmt: skip
+
+
+class _Scorer:
+    """Fills in the measures of rows, those of one target size together."""
+
+    def __init__(self, targets: Targets, protocol: Protocol, device: Any, workers: int | None) -> None:
+        self._store, self._workers = targets.store, workers
+        self._device = None if isinstance(device, str) and device == "cpu" else device
+        self._groups: dict[Statistics, list[str]] = {}
+        for name in protocol.measures:
+            if (statistics := find_measure(name).statistics) is not None:
+                self._groups.setdefault(statistics, []).append(name)
+        self.metrics = [name for names in self._groups.values() for name in names]
+        self._known: OrderedDict[Any, dict[str, Any]] = OrderedDict()
+
+    def score(self, jobs: Sequence[_Job]) -> None:
+        """Score what is not known yet, and fill in the rows."""
+        fresh: dict[tuple[int, int], dict[Any, _Job]] = {}
+        for job in jobs:
+            if job.name not in self._known:
+                fresh.setdefault(job.mask.place.size, {}).setdefault(job.name, job)
+        for size, found in fresh.items():
+            step = max(1, PIXELS_AT_ONCE * (1 if self._device is None else 4) // (size[0] * size[1]))
+            same = list(found.values())
+            for begin in range(0, len(same), step):
+                self._score_alike(same[begin : begin + step], size)
+        for job in jobs:
+            scores = self._known[job.name]
+            job.row.update(scores)
+            job.row["peak_on_side"] = _on_side(scores, job.mask.side)
+            del job.row["share_left"]
+        while len(self._known) > KEPT_SCORES:
+            self._known.popitem(last=False)
+
+    def _score_alike(self, jobs: Sequence[_Job], size: tuple[int, int]) -> None:
+        number_of: dict[bytes, int] = {}
+        numbers = [number_of.setdefault(job.answer.digest, len(number_of)) for job in jobs]
+        distinct = [jobs[numbers.index(number)].answer for number in range(len(number_of))]
+        maps = to_pixels(distinct, size, self._device)
+        if len(distinct) < len(jobs):
+            maps = maps[numbers]
+        masks = self._masks([job.mask.place for job in jobs], size)
+        columns: dict[str, Any] = {"reason": [""] * len(jobs)}
+        for statistics, names in self._groups.items():
+            found = statistics(MapsAndMasks(maps, masks, self._workers), names)
+            columns |= {name: _listed(found[name]) for name in (*names, "reason") if name in found}
+        for name, values in zip(("peak_x", "peak_y", "share_left"), peaks(maps, [job.midline for job in jobs]), strict=True):
+            columns[name] = values.tolist()
+        for place, job in enumerate(jobs):
+            scores = {name: values[place] for name, values in columns.items()}
+            self._known[job.name] = scores | {"peak_side": _side(scores["share_left"])}
+
+    def _masks(self, places: Sequence[Place], size: tuple[int, int]) -> Any:
+        if self._device is None:
+            return self._store.read(places)
+        return unpacked(self._store.packed(places), size, self._device)
+
+
+def _listed(values: Any) -> list[Any]:
+    found: list[Any] = values.tolist()
+    return found
+
+
+def _side(share_left: float) -> str | None:
+    if np.isnan(share_left):
+        return None
+    return "left" if share_left > 0.5 else "right" if share_left < 0.5 else "both"
+
+
+def _on_side(scores: Mapping[str, Any], side: str) -> float:
+    """Return the share of the peak on the target's side; a map that is zero everywhere is on either side by half."""
+    left = 0.5 if np.isnan(scores["share_left"]) else scores["share_left"]
+    return {"left": left, "right": 1 - left}.get(side, np.nan)
+
+
+def write_instances(
+    path: str | Path,
+    table: pa.Table,
+    protocol: Protocol,
+    model: str = "",
+    metadata: Mapping[str, str] | None = None,
+) -> None:
+    """Write an instances table as Parquet, completely or not at all, with the protocol in its metadata."""
+    notes = {
+        "rightlung.note": NOT_A_MEDICAL_DEVICE,
+        "rightlung.protocol": json.dumps(protocol.as_json()),
+        "rightlung.model": model,
+        **(metadata or {}),
+    }
+    if protocol.decimals is not None:
+        for number, field in enumerate(table.schema):
+            if pa.types.is_float64(field.type):
+                values = table.column(number).to_numpy()
+                kept = values if field.name in NOT_ROUNDED else np.round(values, protocol.decimals)
+                table = table.set_column(number, field.name, pa.array(kept.astype(np.float32)))
+    written = table.replace_schema_metadata(notes)
+    write_whole(Path(path), lambda beside: pq.write_table(written, beside, compression="zstd"))

@@ -1,0 +1,91 @@
+"""Target masks in one file, a bit a pixel, and the hash of a set of phrases with their targets."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+MASKS = "masks.bin"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a mask lies in the store, and its size ``(height, width)``."""
+
+    offset: int
+    size: tuple[int, int]
+
+
+class MaskStore:
+    """Masks in ``masks.bin`` of a folder, or in a temporary file that closing the store removes."""
+
+    def __init__(self, folder: Path | None = None, *, write: bool = False) -> None:
+        self._file: IO[bytes] = (
+            tempfile.TemporaryFile(prefix="rightlung-masks-")
+            if folder is None
+            else (folder / MASKS).open("w+b" if write else "rb")
+        )
+        self._end = 0
+
+    def add(self, pixels: NDArray[np.bool_]) -> Place:
+        """Keep a mask ``(height, width)`` and return its place."""
+        packed = np.packbits(pixels).tobytes()
+        self._file.seek(self._end)
+        self._file.write(packed)
+        self._end += len(packed)
+        return Place(self._end - len(packed), (pixels.shape[0], pixels.shape[1]))
+
+    def packed(self, places: Sequence[Place]) -> NDArray[np.uint8]:
+        """Return masks of one size as bits, ``(n, bytes)``."""
+        height, width = places[0].size
+        count = -(-height * width // 8)
+        found = np.empty((len(places), count), np.uint8)
+        for row, place in zip(found, places, strict=True):
+            self._file.seek(place.offset)
+            row[:] = np.frombuffer(self._file.read(count), np.uint8)
+        return found
+
+    def read(self, places: Sequence[Place]) -> NDArray[np.bool_]:
+        """Return masks of one size, ``(n, height, width)``."""
+        height, width = places[0].size
+        bits = np.unpackbits(self.packed(places), axis=1, count=height * width)
+        return bits.reshape(-1, height, width).view(np.bool_)
+
+    def flush(self) -> None:
+        """Bring everything written so far to the file."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file, and remove it if it is temporary."""
+        self._file.close()
+
+
+class PhraseSetHash:
+    """A hash of studies, phrases, targets and facts about them that does not depend on the order they come in."""
+
+    def __init__(self) -> None:
+        self._total = 0
+
+    def add(self, study: str, query: str, text: str, target: bytes, **facts: Any) -> None:
+        """Add one phrase, a digest of its target (empty where it has none) and what else is known of it."""
+        known = json.dumps([study, query, text, facts], sort_keys=True).encode()
+        digest = hashlib.sha256(hashlib.sha256(known).digest() + target).digest()
+        self._total = (self._total + int.from_bytes(digest, "big")) % 2**256
+
+    @property
+    def digest(self) -> str:
+        """Ten hexadecimal digits."""
+        return hashlib.sha256(self._total.to_bytes(32, "big")).hexdigest()[:10]
+
+
+def target_digest(pixels: NDArray[np.bool_]) -> bytes:
+    """Return a digest of a target's pixels."""
+    return hashlib.sha256(repr(pixels.shape).encode() + np.packbits(pixels).tobytes()).digest()
