@@ -8,19 +8,16 @@ rows of Latin squares drawn anew: each model stands at each place equally often,
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from rightlung.audit.judgements.blinding import CODE
-from rightlung.audit.judgements.instances import JudgedInstance
-from rightlung.audit.judgements.judgement import COLUMNS, RATINGS, VERSION
-from rightlung.audit.judgements.writing import write_new
 from rightlung.core import InputError
+from rightlung.judgements.blinding import CODE
+from rightlung.judgements.instances import JudgedInstance
+from rightlung.judgements.judgement import COLUMNS, VERSION, write_new_csv
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +111,9 @@ def write_table(planned: Iterable[Planned], path: str | Path) -> None:
     """Write a plan as a table to fill in; one that is there already is never written over."""
     if Path(path).suffix.lower() != ".csv":
         raise InputError(f"{path}: the table to fill in is written as CSV, so its name must end in .csv")
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
+    rows = []
     for row in planned:
         cells = {"version": VERSION, "annotator": row.annotator, "order": row.order, "study": row.instance.study}
         cells |= {"phrase": row.instance.query, "prompt": row.instance.text, "model": row.model}
-        writer.writerow(cells | dict.fromkeys(RATINGS, ""))
-    write_new(Path(path), text.getvalue(), "table")
+        rows.append([cells.get(column, "") for column in COLUMNS])
+    write_new_csv(Path(path), "table", [COLUMNS, *rows])
