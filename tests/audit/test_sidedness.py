@@ -7,10 +7,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rightlung.audit import PriorRow, Sureness, audit, fit_prior
-from rightlung.audit.sidedness import WordSides, what_tells
-from rightlung.audit.words import word_key, zones_in
-from rightlung.core import Box, Heatmap, Mask, Phrase, Polarity, Study
+from rightlung.audit import Sureness, audit
+from rightlung.core import Heatmap, Mask, Phrase, Polarity, Study
 from tests.audit.cards import Cards, disc, write_answers
 
 OPACITY, DEVICE = {"lung opacity": Polarity.POSITIVE}, {"Support Devices": Polarity.POSITIVE}
@@ -24,49 +22,6 @@ class Telltale(Cards):
         behind = Phrase("Retrocardiac opacity.", mask=Mask(disc(44, 44, 5)), findings=OPACITY)
         tube = Phrase("Tube in place.", mask=Mask(disc(12 + 40 * (position % 2), 50, 3)), findings=DEVICE)
         return replace(study, phrases=(study.phrases[1], behind, tube))
-
-
-def told(text: str, counts: dict[str, tuple[int, int]], findings: tuple[str, ...] = ("mass",)) -> str:
-    sides = WordSides()
-    for said, (left, right) in counts.items():
-        for side, number in (("left", left), ("right", right)):
-            for _ in range(number):
-                sides.add(word_key(said, ["mass"]), 0, side)
-    return what_tells(word_key(text, findings), sides, 1)
-
-
-@pytest.mark.parametrize(
-    ("counts", "expected"),
-    [
-        ({"apical mass": (9, 1)}, "words"),
-        ({"apical mass": (8, 2)}, "image"),
-        ({"apical mass": (0, 5)}, "words"),
-        ({"apical mass": (0, 4)}, "image"),  # too few to say
-        ({"apical mass": (0, 4), "mass": (0, 1)}, "words"),  # but the finding may be one-sided
-        ({"apical mass": (3, 3), "mass": (90, 0)}, "image"),  # phrases exactly like it come first
-    ],
-)
-def test_words_give_a_side_away_by_the_targets_they_are_said_of(
-    counts: dict[str, tuple[int, int]], expected: str
-) -> None:
-    assert told("apical mass", counts) == expected
-
-
-def test_a_zone_gives_the_side_away_for_a_finding_not_seen_there() -> None:
-    assert told("retrocardiac nodule", {"retrocardiac mass": (6, 0)}, ("nodule",)) == "words"
-    assert told("nodule behind the heart", {"retrocardiac mass": (6, 0)}, ("nodule",)) == "words"  # two zones
-    assert told("nodule", {"retrocardiac mass": (6, 0)}, ("nodule",)) == "image"
-    assert told("left nodule", {"retrocardiac mass": (6, 0)}, ("nodule",)) == "named"
-    assert zones_in("middle lobe opacity") != zones_in("mid zone opacity")  # only the right lung has a middle lobe
-
-
-def test_a_patients_own_fold_does_not_count() -> None:
-    sides = WordSides()
-    key = word_key("mass", ["mass"])
-    for _ in range(5):
-        sides.add(key, 2, "left")
-    assert sides.give_away(key, 0)
-    assert not sides.give_away(key, 2)
 
 
 def test_only_phrases_whose_side_no_word_tells_ask_the_image(tmp_path: Path) -> None:
@@ -87,11 +42,3 @@ def test_only_phrases_whose_side_no_word_tells_ask_the_image(tmp_path: Path) -> 
     assert "no difference from the prior is shown" in said
     assert "60 whose words give it away, 60 about devices" in said
     assert "60 whose words give it away" in done.page.read_text(encoding="utf-8")
-
-
-def test_the_side_of_a_target_is_read_off_it_where_it_is_not_given() -> None:
-    box = [Box(0.6, 0.2, 0.8, 0.4)]
-    rows = [PriorRow(f"p{number}", "mass", ["mass"], box) for number in range(30)]
-    assert fit_prior(rows).sides.give_away(word_key("mass", ["mass"]), None)
-    rotated = fit_prior(replace(row, side="both") for row in rows)
-    assert not rotated.sides.give_away(word_key("mass", ["mass"]), None)

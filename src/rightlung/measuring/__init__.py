@@ -1,13 +1,13 @@
 """Predictions × targets × measures → one table of instances with one protocol hash (docs/measuring.md)."""
 
-from rightlung.measuring.kept import KeptSource, prepare_studies
 from rightlung.measuring.measures import Measure, find_measure, list_measures, register_measure
+from rightlung.measuring.prepared import prepare_studies
 from rightlung.measuring.protocols import PROTOCOLS, Protocol, find_protocol
 from rightlung.measuring.run import measure, write_instances
 from rightlung.measuring.targets import PhraseTargets, TargetMask, Targets, gather_targets
 
 __all__ = [
-    "PROTOCOLS", "KeptSource", "Measure", "PhraseTargets", "Protocol", "TargetMask", "Targets", "find_measure",
+    "PROTOCOLS", "Measure", "PhraseTargets", "Protocol", "TargetMask", "Targets", "find_measure",
     "find_protocol", "gather_targets", "list_measures", "measure", "prepare_studies", "register_measure",
     "write_instances",
 ]  # fmt: skip

@@ -36,7 +36,7 @@ class Changes:
     """
 
     def __init__(self, regions: Collection[str] = ()) -> None:
-        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="rightlung-maps-")
+        self._file: IO[bytes] = tempfile.TemporaryFile(prefix="rightlung-maps-")  # noqa: SIM115  (closed in __exit__)
         self._places: dict[Key, int] = {}
         self._rows: dict[Key, Sequence[int]] = {}
         self._waiting: dict[Key, list[Key]] = {}

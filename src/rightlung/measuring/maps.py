@@ -19,6 +19,8 @@ FLOOR = 1e-12
 
 _PIXELS_AT_ONCE = 1 << 20  # on the CPU; more do not stay in its cache
 
+_CORNERS = ("x0", "y0", "x1", "y1")
+
 Boxes = Sequence[Mapping[str, Any]]
 """Scored boxes as a predictions file has them: x0, y0, x1, y1, score, label."""
 
@@ -51,10 +53,9 @@ class AnswerMap:
             cells: Hashable = self.values.shape, self.extent
             values = self.values.astype(np.float64).ravel()
         else:
-            corners = [(box["x0"], box["y0"], box["x1"], box["y1"]) for box in boxes]
-            scored = sorted((at, box["label"] or "", max(box["score"], 0.0)) for at, box in zip(corners, boxes, strict=True))
-            cells = tuple(one[:2] for one in scored)
-            values = np.array([one[2] for one in scored], dtype=np.float64)
+            named = [(*(box[name] for name in _CORNERS), box["label"] or "", max(box["score"], 0.0)) for box in boxes]
+            cells = tuple(one[:-1] for one in sorted(named))
+            values = np.array([one[-1] for one in sorted(named)], dtype=np.float64)
         total = values.sum()
         return cells, values / total if total > 0 else None
 
@@ -128,17 +129,8 @@ def painted(boxes: Boxes, size: tuple[int, int]) -> NDArray[np.float32]:
     lowest = min((float(box["score"]) for box in boxes), default=1.0)
     shift = 1.0 - lowest if lowest <= 0 else 0.0
     for box in sorted(boxes, key=lambda one: float(one["score"])):
-        pixels[Box(box["x0"], box["y0"], box["x1"], box["y1"]).pixel_slices(size)] = float(box["score"]) + shift
+        pixels[Box(*(box[name] for name in _CORNERS)).pixel_slices(size)] = float(box["score"]) + shift
     return pixels
-
-
-def unpacked(bits: NDArray[np.uint8], size: tuple[int, int], device: Any) -> Any:
-    """Return masks ``(n, height, width)`` on a device from their bits ``(n, bytes)``."""
-    import torch
-
-    shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=device)
-    flat = ((_on(bits, device)[:, :, None] >> shifts) & 1).bool().flatten(1)
-    return flat[:, : size[0] * size[1]].reshape(len(bits), *size)
 
 
 def peaks(maps: Any, midlines: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
@@ -149,7 +141,9 @@ def peaks(maps: Any, midlines: Sequence[float]) -> tuple[NDArray[np.float64], ND
     highest = maps.reshape(len(maps), -1).max(1)
     highest = getattr(highest, "values", highest)
     tied = maps == highest[:, None, None]
-    across, down = (np.asarray(part.cpu() if hasattr(part, "cpu") else part, np.float64) for part in (tied.sum(1), tied.sum(2)))
+    across, down = (
+        np.asarray(part.cpu() if hasattr(part, "cpu") else part, np.float64) for part in (tied.sum(1), tied.sum(2))
+    )
     count = across.sum(axis=1)
     columns, rows = (np.arange(side) + 0.5 for side in (maps.shape[2], maps.shape[1]))
     x, y = (across @ columns) / count / len(columns), (down @ rows) / count / len(rows)

@@ -6,12 +6,13 @@ each instance counts, so that a bootstrap resamples instances without computing 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
 from rightlung.core.errors import InputError, unknown_name
@@ -41,7 +42,7 @@ Statistics = Callable[[MapsAndMasks, Sequence[str]], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure. ``columns`` are those of the instances table that its aggregate needs."""
+    """A measure by name, with its title, what it says, whether higher is better, and its range."""
 
     name: str
     title: str
@@ -53,24 +54,26 @@ class Measure:
     needs: tuple[str, ...] = ("map", "mask")
     """What an answer and its target must have."""
     columns: tuple[str, ...] = ()
+    """Columns of the instances table that the aggregate needs; by default the one named like the measure."""
     statistics: Statistics | None = None
-    """Computes the columns from maps and masks, for all measures that share it at once; None: any table has them."""
+    """Computes the column from maps and masks, for all measures that share it at once; None: every table has it."""
     aggregate: Aggregate | None = None
-    """None: the mean of the first column over the instances where it is defined."""
+    """None: the mean over the instances where the column is defined."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", self.columns or (self.name,))
 
     def of_counts(self, columns: Columns, counts: Floats) -> Floats:
         """Return the number for each row of counts ``(resamples, instances)``."""
         if self.aggregate is not None:
             return self.aggregate(columns, counts)
-        values = np.asarray(columns[(self.columns or (self.name,))[0]], np.float64)
+        values = np.asarray(columns[self.columns[0]], np.float64)
         there = ~np.isnan(values)
-        total = counts[:, there].sum(axis=1)
-        return _ratio(counts[:, there] @ values[there], total)
+        return _ratio(counts[:, there] @ values[there], counts[:, there].sum(axis=1))
 
     def value(self, columns: Columns) -> float:
         """Return the number of all instances."""
-        count = len(columns[(self.columns or (self.name,))[0]])
-        return float(self.of_counts(columns, np.ones((1, count)))[0])
+        return float(self.of_counts(columns, np.ones((1, len(columns[self.columns[0]]))))[0])
 
 
 MEASURES: dict[str, Measure] = {}
@@ -139,62 +142,16 @@ def matthews(scores: Floats, labels: Floats, counts: Floats, threshold: float = 
     return _ratio(total * hits - positives * calls, np.sqrt(spread))
 
 
-_SHARES = (
-    ("iou", "IoU", "Intersection over union of the target with the top {} % of the pixels.", ("IOU", "IoU")),
-    ("precision", "precision", "Share of the top {} % of the pixels that lies in the target.", ("Precision", "Avg. P")),
-    ("dice", "Dice", "Dice coefficient of the target with the top {} % of the pixels.", ("Dice", "F1")),
-)
-_LOCALISATION: dict[str, tuple[Any, ...]] = {
-    "auroc": ("AUROC", "Chance that a pixel inside the target outscores one outside.", (0, 1), ("AUROC", "AUC")),
-    "average_precision": ("average precision", "Area under the pixels' precision-recall curve.", (0, 1), ("AP", "AUPRC")),
-    "pointing": ("pointing", "Share of the map's peak that lies in the target.", (0, 1), ("pointing game", "hit rate")),
-    "cnr": (
-        "contrast to noise", "Signed contrast-to-noise ratio between inside and outside.", (-math.inf, math.inf), ("CNR",)
+_AGGREGATES: dict[str, Aggregate] = {
+    "abstention_auroc": _abstention_auroc,
+    "finding_auroc": _over_findings(lambda scores, labels, counts: SortedScores(scores, labels).auroc(counts)),
+    "finding_average_precision": _over_findings(
+        lambda scores, labels, counts: SortedScores(scores, labels).average_precision(counts)
     ),
-    "mass_inside": ("mass inside", "Share of the map's mass that lies in the target.", (0, 1), ("attention mass",)),
-    "miou": ("mIoU", "Mean IoU over the thresholds 0.1 to 0.5 of the map scaled to 0–1.", (0, 1), ("mIoU",)),
-    "mdice": ("mDice", "Mean Dice over the thresholds 0.1 to 0.5 of the map scaled to 0–1.", (0, 1), ("mDice",)),
-    **{
-        f"{name}@{share}": (f"{title}@{share} %", meaning.format(share), (0, 1), tuple(f"{p}@{share}%" for p in names))
-        for share in (5, 10, 30)
-        for name, title, meaning, names in _SHARES
-    },
-}  # fmt: skip
-_IN_THE_TABLE: dict[str, tuple[Any, ...]] = {
-    "peak_on_side": ("peak on the finding's side", "Share of the peak on the target's side.", "higher", (0, 1), ()),
-    "grid_entropy": ("entropy of the map on its own grid (nats)", "Entropy of the map as given.", None, (0, math.inf), ("Attn. entropy",)),
-    "abstention": ("abstention", "How much the model declines to point.", None, (0, 1), ("No-Attn score",)),
-    "similarity_global": ("similarity, whole image", "Similarity of image and text.", None, (-math.inf, math.inf), ()),
-    "similarity_local": ("similarity, local", "Similarity of image regions and words.", None, (-math.inf, math.inf), ()),
-    "moved_mass": ("map change", "Total variation from the map of the unchanged question.", None, (0, 1), ()),
-    "moved_peak": ("peak displacement", "Distance from the peak of the unchanged question, in fractions of the image.", None, (0, math.sqrt(2)), ()),
-    "kl_random": ("divergence from a random sentence (nats)", "Symmetric Kullback–Leibler divergence from the map of a random sentence.", None, (0, math.inf), ("KL",)),
-}  # fmt: skip
-_FINDINGS: dict[str, tuple[Any, ...]] = {
-    "finding_auroc": ("AUROC", "AUROC of finding scores, mean over findings.", (0, 1), ("AUROC", "AUC"), lambda s, y, c: SortedScores(s, y).auroc(c)),
-    "finding_average_precision": ("average precision", "Average precision of finding scores, mean over findings.", (0, 1), ("AUPRC", "AP", "mAP"), lambda s, y, c: SortedScores(s, y).average_precision(c)),
-    "finding_mcc": ("MCC", "Matthews correlation of finding scores from 0.5 on, mean over findings.", (-1, 1), ("MCC",), matthews),
-}  # fmt: skip
+    "finding_mcc": _over_findings(matthews),
+}
 
-for _name in METRICS:
-    if _name in _LOCALISATION:
-        _title, _meaning, _range, _published = _LOCALISATION[_name]
-        register_measure(Measure(_name, _title, _meaning, "higher", _range, _published, columns=(_name,), statistics=localisation))
-    else:
-        register_measure(Measure("entropy", "entropy (nats)", "Entropy of the map over the target's pixels.", None, (0, math.inf), columns=(_name,), statistics=localisation))
-for _name, (_title, _meaning, _better, _range, _published) in _IN_THE_TABLE.items():
-    register_measure(Measure(_name, _title, _meaning, _better, _range, _published, ("map",), (_name,)))
-register_measure(
-    Measure(
-        "abstention_auroc", "AUROC of abstention", "AUROC of abstention for negated against asserted phrases.",
-        "higher", (0, 1), needs=("abstention", "polarity"), columns=("abstention", "polarity"),
-        aggregate=_abstention_auroc,
-    )
-)  # fmt: skip
-for _name, (_title, _meaning, _range, _published, _of_finding) in _FINDINGS.items():
-    register_measure(
-        Measure(
-            _name, _title, _meaning, "higher", _range, _published, ("finding scores", "image labels"),
-            ("finding_score", "finding_label", "target"), aggregate=_over_findings(_of_finding),
-        )
-    )  # fmt: skip
+for _name, _entry in yaml.safe_load(Path(__file__).with_name("measures.yaml").read_text(encoding="utf-8")).items():
+    _lists = {key: tuple(value) for key, value in _entry.items() if isinstance(value, list)}
+    _shared = localisation if _name in METRICS else None
+    register_measure(Measure(_name, **_entry | _lists, statistics=_shared, aggregate=_AGGREGATES.get(_name)))

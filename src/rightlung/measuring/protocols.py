@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rightlung.core.errors import unknown_name
-from rightlung.measuring.rules import BOX_SIZE, LARGE, SMALL
 from rightlung.models.blind.sides import AT_LEAST, GIVEN_AWAY, ONE_SIDED
+from rightlung.probes.rules import BOX_SIZE, LARGE, SMALL
 from rightlung.scoring.localisation import METRICS
 from rightlung.scoring.localisation.settings import SHARES, THRESHOLDS
 
@@ -30,7 +30,7 @@ class Protocol:
 
     name: str
     rules: tuple[str, ...]
-    """Target rules; see `rightlung.measuring.rules`. Moved targets are scored under the condition ``none`` only."""
+    """Target rules; see `rightlung.probes.rules`. Moved targets are scored under the condition ``none`` only."""
     measures: tuple[str, ...]
     pixels: int | None = None
     """Pixels a side of targets, on which maps are scored; None: the size of each mask."""

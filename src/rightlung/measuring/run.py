@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.core.writing import write_whole
+from rightlung.core.files import write_whole
 from rightlung.lexicon import REGIONS
 from rightlung.measuring.changes import Changes
-from rightlung.measuring.maps import AnswerMap, entropy, peaks, to_pixels, unpacked
+from rightlung.measuring.maps import AnswerMap, entropy, peaks, to_pixels
 from rightlung.measuring.measures import MapsAndMasks, Statistics, find_measure
 from rightlung.measuring.protocols import Protocol
-from rightlung.measuring.store import Place
 from rightlung.measuring.targets import PhraseTargets, TargetMask, Targets
 from rightlung.models.blind.words import canonical_finding, side_named, zones_in
 from rightlung.predictions import Batch, Key
@@ -29,6 +29,7 @@ PIXELS_AT_ONCE = 1 << 23
 """Pixels of maps scored together on the CPU; four times as many on another device."""
 
 KEPT_SCORES = 50_000
+_PEAK = ("peak_x", "peak_y", "share_left")
 
 TEXTS = (
     "study", "query", "condition", "target", "patient", "phrase", "asked", "polarity", "side_named", "side_asked",
@@ -70,9 +71,9 @@ def measure(
 ) -> pa.Table:
     """Measure answers against targets and return the instances table; NaN (never null) is an undefined number.
 
-    ``answers`` are batches of a predictions file or a stream of them, in any order. ``device`` is where maps are scored:
-    ``"cpu"`` scores arrays with ``workers`` threads, anything else (also ``torch.device("cpu")``) scores tensors there.
-    ``progress`` is called with the number of answers read.
+    ``answers`` are batches of a predictions file or a stream of them, in any order. ``device`` is where maps are
+    scored: ``"cpu"`` scores arrays with ``workers`` threads, anything else (also ``torch.device("cpu")``) scores
+    tensors there. ``progress`` is called with the number of answers read.
     """
     scorer = _Scorer(targets, protocol, device, workers)
     schema = _schema(targets, scorer.metrics)
@@ -147,9 +148,12 @@ def _answers(
             reason = f"no answer: {error}" if error is not None else "no target" if mask is None else ""
             if not reason and answer is None:
                 reason = "neither a map nor boxes"
-            rows.append(row | {"target": rule, "reason": reason} | _target_columns(mask))
-            if answer is not None and mask is not None:
-                jobs.append(_Job(rows[-1], answer, mask, phrase.midline))
+            rows.append(row | {"target": rule, "reason": reason})
+            if mask is not None:
+                rows[-1] |= {f"target_{name}": getattr(mask, name) for name in ("kind", "side", "size", "area")}
+                rows[-1]["scored_pixels"] = math.prod(mask.place.size)
+                if answer is not None:
+                    jobs.append(_Job(rows[-1], answer, mask, phrase.midline))
         yield key, answer, rows, jobs
 
 
@@ -172,14 +176,6 @@ def _phrase_row(key: Key, phrase: PhraseTargets, asked: str, metrics: Sequence[s
         "zones_named": zones_in(asked),
         **phrase.facts,
     }  # fmt: skip
-
-
-def _target_columns(mask: TargetMask | None) -> dict[str, Any]:
-    if mask is None:
-        return {}
-    height, width = mask.place.size
-    facts = {"target_kind": mask.kind, "target_side": mask.side, "target_size": mask.size, "target_area": mask.area}
-    return facts | {"scored_pixels": height * width}
 
 
 def _finding_rows(key: Key, scores: Sequence[Mapping[str, Any]], targets: Targets) -> Iterator[dict[str, Any]]:
@@ -234,26 +230,17 @@ class _Scorer:
         maps = to_pixels(distinct, size, self._device)
         if len(distinct) < len(jobs):
             maps = maps[numbers]
-        masks = self._masks([job.mask.place for job in jobs], size)
+        places = [job.mask.place for job in jobs]
+        masks = self._store.read(places) if self._device is None else self._store.read_on(places, self._device)
         columns: dict[str, Any] = {"reason": [""] * len(jobs)}
         for statistics, names in self._groups.items():
-            found = statistics(MapsAndMasks(maps, masks, self._workers), names)
-            columns |= {name: _listed(found[name]) for name in (*names, "reason") if name in found}
-        for name, values in zip(("peak_x", "peak_y", "share_left"), peaks(maps, [job.midline for job in jobs]), strict=True):
-            columns[name] = values.tolist()
+            scored = statistics(MapsAndMasks(maps, masks, self._workers), names)
+            columns |= {name: scored[name].tolist() for name in (*names, "reason") if name in scored}
+        found = peaks(maps, [job.midline for job in jobs])
+        columns |= {name: values.tolist() for name, values in zip(_PEAK, found, strict=True)}
         for place, job in enumerate(jobs):
             scores = {name: values[place] for name, values in columns.items()}
             self._known[job.name] = scores | {"peak_side": _side(scores["share_left"])}
-
-    def _masks(self, places: Sequence[Place], size: tuple[int, int]) -> Any:
-        if self._device is None:
-            return self._store.read(places)
-        return unpacked(self._store.packed(places), size, self._device)
-
-
-def _listed(values: Any) -> list[Any]:
-    found: list[Any] = values.tolist()
-    return found
 
 
 def _side(share_left: float) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,11 +29,11 @@ class MaskStore:
     """Masks in ``masks.bin`` of a folder, or in a temporary file that closing the store removes."""
 
     def __init__(self, folder: Path | None = None, *, write: bool = False) -> None:
-        self._file: IO[bytes] = (
-            tempfile.TemporaryFile(prefix="rightlung-masks-")
-            if folder is None
-            else (folder / MASKS).open("w+b" if write else "rb")
-        )
+        self._file: IO[bytes]
+        if folder is None:
+            self._file = tempfile.TemporaryFile(prefix="rightlung-masks-")  # noqa: SIM115  (closed by `close`)
+        else:
+            self._file = (folder / MASKS).open("w+b" if write else "rb")
         self._end = 0
 
     def add(self, pixels: NDArray[np.bool_]) -> Place:
@@ -43,21 +44,29 @@ class MaskStore:
         self._end += len(packed)
         return Place(self._end - len(packed), (pixels.shape[0], pixels.shape[1]))
 
-    def packed(self, places: Sequence[Place]) -> NDArray[np.uint8]:
-        """Return masks of one size as bits, ``(n, bytes)``."""
+    def read(self, places: Sequence[Place]) -> NDArray[np.bool_]:
+        """Return masks of one size, ``(n, height, width)``."""
         height, width = places[0].size
-        count = -(-height * width // 8)
+        bits = np.unpackbits(self._packed(places), axis=1, count=height * width)
+        return bits.reshape(-1, height, width).view(np.bool_)
+
+    def read_on(self, places: Sequence[Place], device: Any) -> Any:
+        """Return them as a tensor on a device, where their bits are unpacked."""
+        import torch
+
+        height, width = places[0].size
+        bits = torch.from_numpy(self._packed(places)).to(device)
+        shifts = torch.arange(7, -1, -1, dtype=torch.uint8, device=device)
+        flat = ((bits[:, :, None] >> shifts) & 1).bool().flatten(1)[:, : height * width]
+        return flat.reshape(-1, height, width)
+
+    def _packed(self, places: Sequence[Place]) -> NDArray[np.uint8]:
+        count = -(-math.prod(places[0].size) // 8)
         found = np.empty((len(places), count), np.uint8)
         for row, place in zip(found, places, strict=True):
             self._file.seek(place.offset)
             row[:] = np.frombuffer(self._file.read(count), np.uint8)
         return found
-
-    def read(self, places: Sequence[Place]) -> NDArray[np.bool_]:
-        """Return masks of one size, ``(n, height, width)``."""
-        height, width = places[0].size
-        bits = np.unpackbits(self.packed(places), axis=1, count=height * width)
-        return bits.reshape(-1, height, width).view(np.bool_)
 
     def flush(self) -> None:
         """Bring everything written so far to the file."""

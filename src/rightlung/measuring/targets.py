@@ -7,38 +7,39 @@ answers come. Masks wait on disk: in a temporary file, or in a folder that other
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core import InputError, OutputError, Phrase, Study
 from rightlung.core.errors import unknown_name
-from rightlung.core.writing import write_whole
-from rightlung.measuring.rules import BOX_SIZE, MOVES, RULES, Target, midline_of, polarity_of, size_class
+from rightlung.core.files import beside, not_written, read_json, write_whole
+from rightlung.core.keyed import text_generator
 from rightlung.measuring.store import MaskStore, PhraseSetHash, Place, target_digest
 from rightlung.models.blind.prior import LocationPrior
 from rightlung.models.blind.sides import side_of_target, what_tells
 from rightlung.models.blind.words import NamedSide, findings_about, side_named, word_key
 from rightlung.predictions import phrase_query
-from rightlung.probes import Owner, Setting
+from rightlung.probes import Owner
+from rightlung.probes.rules import BOX_SIZE, MOVES, RULES, Target, midline_of, polarity_of, size_class
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
 from rightlung.probes.targets import exchanged_targets, shuffled_in_report
 from rightlung.studies import Source
-
-if TYPE_CHECKING:
-    from rightlung.measuring.kept import StudyWriter
+from rightlung.studies.kept import StudyWriter
+from rightlung.studies.sources import build_studies
 
 STUDIES_AT_ONCE = 16
 TARGETS = "targets.json"
 REFUSED = "rows that the source refused"
 UNBUILT = "studies that cannot be read"
-UNREADABLE = "studies whose image cannot be read"
+UNREADABLE = "studies whose image or words cannot be read"
 UNREAD = (REFUSED, UNBUILT, UNREADABLE)
 """Reasons for which something is missing that should be there."""
 
@@ -132,15 +133,13 @@ class Targets:
     def open(cls, folder: str | Path) -> Targets:
         """Open the targets that `gather_targets` left in a folder."""
         folder = Path(folder)
-        try:
-            content = json.loads((folder / TARGETS).read_text(encoding="utf-8"))
-            store = MaskStore(folder)
-        except (OSError, ValueError) as error:
-            raise InputError(f"{folder}: no targets can be read here ({error})") from None
+        content = read_json(folder / TARGETS)
         phrases = [_phrase(row) for row in content.pop("phrases")]
         labels = {study: StudyLabels(**labels) for study, labels in content.pop("labels").items()}
         content |= {"regions": set(content["regions"]), "left_out": Counter(content["left_out"])}
-        return cls(store=store, phrases={(one.study, one.query): one for one in phrases}, labels=labels, **content)
+        return cls(
+            store=MaskStore(folder), phrases={(one.study, one.query): one for one in phrases}, labels=labels, **content
+        )
 
 
 def _phrase(row: dict[str, Any]) -> PhraseTargets:
@@ -164,7 +163,7 @@ def gather_targets(
     seed: int = 0,
     subsets: Sequence[str] = (),
     limit: int | None = None,
-    keep: Callable[[Path], StudyWriter] | None = None,
+    keep_studies: bool = False,
     seen: Seen | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Targets:
@@ -181,37 +180,44 @@ def gather_targets(
         ``regions-shuffled`` and ``exact-random``, drawn with ``seed``.
     pixels
         Pixels a side of targets; by default masks keep their size, and boxes are painted on 256 x 256.
-    keep
-        Called with the folder being written; it returns what takes in every study that is measured.
+    keep_studies
+        Keep images and words of the studies measured in the folder, too: see `rightlung.studies.kept.KeptSource`.
 
     Studies that the source does not have, phrases that a study does not have and masks that cannot be read are listed
     as problems.
     """
     settings = {"rules": [*rules], "pixels": pixels, "seed": seed, "subsets": [*subsets], "limit": limit}
     _check(rules, pixels, subsets)
-    beside = None if folder is None else _new_folder(Path(folder))
+    unfinished = None if folder is None else beside(Path(folder))
+    if folder is not None and Path(folder).exists() and any(Path(folder).iterdir()):
+        raise OutputError(f"{folder}: targets are written into a new or an empty folder, and this one holds something")
     try:
-        found = Targets(source.address, settings, MaskStore(beside, write=True))
+        if unfinished is not None:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir(parents=True)
+        found = Targets(source.address, settings, MaskStore(unfinished, write=True))
         found.left_out[REFUSED] += len(source.problems)
-        found.problems += map(str, source.problems) if wanted is None else ()
-        walk = _Walk(found, seen, None if keep is None or beside is None else keep(beside))
+        walk = _Walk(found, seen, StudyWriter(source.address, unfinished) if keep_studies and unfinished else None)
         positions = _positions(source, wanted, limit, found.problems)
-        for done, study in _studies(source, positions, found):
-            if study is not None:
+        for begin in range(0, len(positions), STUDIES_AT_ONCE):
+            failed: dict[str, str] = {}
+            some = positions[begin : begin + STUDIES_AT_ONCE]
+            for study in build_studies(source, some, failed).values():
                 walk.take(study, None if wanted is None else wanted[study.id])
+            found.left_out[UNBUILT] += len(failed)
+            found.problems += failed.values()
             if progress is not None:
-                progress(done, len(positions))
+                progress(begin + len(some), len(positions))
         walk.finish()
-        if beside is not None and folder is not None:
-            if walk.keep is not None:
-                walk.keep.close()
-            found.save(beside)
-            beside.replace(folder)
+        found.problems += map(str, source.problems)
+        if unfinished is not None and folder is not None:
+            found.save(unfinished)
+            unfinished.replace(folder)
     except OSError as error:
-        raise OutputError(f"{folder}: the targets cannot be written ({error.strerror or error})") from error
+        raise not_written(Path(folder or TARGETS), error) from error
     finally:
-        if beside is not None:
-            shutil.rmtree(beside, ignore_errors=True)
+        if unfinished is not None:
+            shutil.rmtree(unfinished, ignore_errors=True)
     return found
 
 
@@ -229,18 +235,6 @@ def _check(rules: Sequence[str], pixels: int | None, subsets: Sequence[str]) -> 
         raise InputError(f"the rules {', '.join(rules)} need at least 8 pixels a side; got {pixels}")
 
 
-def _new_folder(folder: Path) -> Path:
-    beside = folder.with_name(f".{folder.name}.writing")
-    try:
-        if folder.exists():
-            folder.rmdir()  # only an empty folder is replaced
-        shutil.rmtree(beside, ignore_errors=True)
-        beside.mkdir(parents=True)
-    except OSError as error:
-        raise OutputError(f"{folder}: the folder cannot be made ({error.strerror or error})") from error
-    return beside
-
-
 def _positions(
     source: Source, wanted: Mapping[str, Collection[int]] | None, limit: int | None, problems: list[str]
 ) -> Sequence[int]:
@@ -249,26 +243,6 @@ def _positions(
     places = {study: source._position(study) for study in wanted}
     problems += [f"source {source.address} has no study {study!r}" for study, place in places.items() if place is None]
     return sorted(place for place in places.values() if place is not None)
-
-
-def _studies(source: Source, positions: Sequence[int], found: Targets) -> Iterator[tuple[int, Study | None]]:
-    """Yield how many are done with each study, made some at a time where the source can; None for one that fails."""
-    together = cast("Callable[[list[int]], list[Study]] | None", getattr(source, "__getitems__", None))
-    for begin in range(0, len(positions), STUDIES_AT_ONCE):
-        chunk = list(positions[begin : begin + STUDIES_AT_ONCE])
-        built: Sequence[Study] | None = None
-        if together is not None:
-            try:
-                built = together(chunk)
-            except InputError:
-                pass  # which of them it was is found out one by one
-        for number, position in enumerate(chunk):
-            try:
-                yield begin + number + 1, source[position] if built is None else built[number]
-            except InputError as error:
-                found.problems.append(str(error))
-                found.left_out[UNBUILT] += 1
-                yield begin + number + 1, None
 
 
 class _Walk:
@@ -372,6 +346,8 @@ class _Walk:
             counts = Counter(phrase.study for phrase in phrases)
             diverse = set(most_diverse_reports(self.overlaps, counts))
             found.add_fact("mdrb", lambda phrase: phrase.study in diverse)
+        if self.keep is not None:
+            self.keep.close()
         found.left_out = +found.left_out
         found.phrase_set = self.phrase_set.digest
 
@@ -401,8 +377,8 @@ def _shuffled(phrases: Sequence[PhraseTargets], rule: str, seed: int) -> dict[in
         reports.setdefault(one.study, []).append(number)
     others: dict[int, int] = {}
     for study, members in reports.items():
-        dice = Setting(seed).dice(f"shuffle {rule}", Study(study, lambda: np.zeros((1, 1), np.float32)))
-        order = shuffled_in_report([rule in phrases[number].masks for number in members], dice)
+        chance = random.Random(int(text_generator(seed, f"shuffle {rule}", study, "").integers(2**63)))
+        order = shuffled_in_report([rule in phrases[number].masks for number in members], chance)
         for place, number in enumerate(members):
             if order is not None and rule in phrases[number].masks:
                 others[number] = members[order[place]]

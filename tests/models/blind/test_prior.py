@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rightlung.audit.prior import GRID, LocationPrior, PriorRow, fit_prior, fold_of
-from rightlung.audit.words import word_key, zones_in
 from rightlung.core import Box, InputError, Mask, Phrase, Polarity
+from rightlung.models.base import BlindGrounder
+from rightlung.models.blind.prior import GRID, LocationPrior, PriorRow, fit_prior, fold_of
+from rightlung.models.blind.words import word_key, zones_in
 
 LEFT, RIGHT = Box(0.5, 0.0, 1.0, 1.0), Box(0.0, 0.0, 0.5, 1.0)
 
@@ -145,3 +146,15 @@ def test_zones_are_found_in_words(text: str, zones: tuple[str, ...]) -> None:
 def test_a_key_holds_asserted_findings_only_by_their_canonical_names() -> None:
     key = word_key("Left effusion, no pneumothorax", {"Effusion": "positive", "Pneumothorax": "negative"})
     assert key == (("pleural effusion",), "left", ())
+
+
+def test_the_prior_grounds_words_without_an_image_and_says_the_same_of_the_same_words() -> None:
+    own, others = patients_of_fold(0, 1, folds=5)[0], patients_of_fold(1, 5, folds=5)
+    prior: BlindGrounder = fit_prior([PriorRow(name, "mass", ["mass"], [LEFT]) for name in [own, *others]])
+    said = [Phrase(text, findings={"mass": Polarity.POSITIVE}) for text in ("A mass.", "Mass again.", "A mass.")]
+    one, other, held_out = prior.ground_blind(said, [None, "a stranger", own])
+    assert one.heatmap is not None
+    assert other.heatmap is not None
+    assert held_out.heatmap is not None
+    assert one.heatmap.values is other.heatmap.values
+    assert halves(held_out.heatmap.values)[1] < halves(one.heatmap.values)[1]  # without its own fold

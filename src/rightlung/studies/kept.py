@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rightlung.core import Box, Image, InputError, Phrase, Study
+from rightlung.core import Box, Image, Phrase, Study
+from rightlung.core.files import read_json, write_whole
 from rightlung.core.study import check_image
-from rightlung.core.writing import write_whole
-from rightlung.measuring.protocols import Protocol
-from rightlung.measuring.targets import TARGETS, Targets, gather_targets
-from rightlung.studies import Source
+from rightlung.studies.sources import Source
 
 LONGEST_SIDE = 1024
 """Larger images are reduced to so many pixels: no model here sees more."""
@@ -24,14 +22,11 @@ IMAGES, STUDIES = "images.bin", "studies.json"
 
 
 class KeptSource(Source):
-    """The studies of a folder that `prepare_studies` wrote, under the address of the source they come from."""
+    """The studies of a folder that `StudyWriter` wrote, under the address of the source they come from."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        try:
-            content = json.loads((self.folder / STUDIES).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise InputError(f"{self.folder}: no studies can be read here ({error})") from None
+        content = read_json(self.folder / STUDIES)
         super().__init__(content["source"])
         self._rows: list[dict[str, Any]] = content["studies"]
         self._places = {row["id"]: place for place, row in enumerate(self._rows)}
@@ -67,11 +62,11 @@ class StudyWriter:
         self._rows: list[dict[str, Any]] = []
 
     def add(self, study: Study) -> None:
-        """Take in a study; one whose image cannot be read leaves nothing behind."""
+        """Take in a study; one whose image or words cannot be read raises and leaves nothing behind."""
+        for text in (study.id, study.patient or "", *(phrase.text for phrase in study.phrases)):
+            text.encode()  # no table can hold a lone surrogate
         image = reduced(check_image(study.load(), f"study {study.id!r}"))
-        phrases = [
-            {"text": one.text, "regions": one.regions, "findings": dict(one.findings)} for one in study.phrases
-        ]
+        phrases = [{"text": one.text, "regions": one.regions, "findings": dict(one.findings)} for one in study.phrases]
         row = {
             "id": study.id,
             "patient": study.patient,
@@ -103,33 +98,3 @@ def reduced(image: Image) -> Image:
     small = torch.nn.functional.interpolate(pixels, target, mode="bilinear", align_corners=False, antialias=True)
     smaller: Image = small[0, 0].clamp(0, 1).numpy()
     return smaller
-
-
-def prepare_studies(
-    source: Source,
-    folder: str | Path,
-    protocol: Protocol,
-    *,
-    seed: int = 0,
-    limit: int | None = None,
-    pixels: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> tuple[KeptSource, Targets]:
-    """Keep the studies that a protocol measures, and their targets, in a folder; or open what is kept there.
-
-    A folder that was prepared with other settings is refused.
-    """
-    folder, rules = Path(folder), protocol.rules
-    pixels = pixels or protocol.pixels
-    if not (folder / TARGETS).exists():
-        gather_targets(
-            source, None, folder, rules=rules, pixels=pixels, seed=seed, subsets=protocol.subsets, limit=limit,
-            keep=partial(StudyWriter, source.address), progress=progress,
-        ).store.close()  # fmt: skip
-    targets = Targets.open(folder)
-    asked = {"source": source.address, "rules": [*rules], "pixels": pixels, "seed": seed, "limit": limit}
-    for name, value in asked.items():
-        earlier = (targets.settings | {"source": targets.source})[name]
-        if earlier != value:
-            raise InputError(f"{folder}: was prepared with {name} {earlier!r}, not {value!r}; choose another folder")
-    return KeptSource(folder), targets
