@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rightlung.audit.judgements import read_key, read_measures
-from tests.audit.judgements.made_up import fill_in, row, write_experiment, write_rows
+from rightlung.judgements import read_key, read_measures
+from tests.judgements.made_up import fill_in, row, write_experiment, write_rows
 from tests.cli.conftest import Run
 
 PLAN = ("judgements", "plan", "exp", "--out", "table.csv", "--key", "private/key.csv", "--annotator", "ann",
@@ -35,7 +35,7 @@ def test_a_study_from_plan_to_page(call: Run, experiment: Path, tmp_path: Path) 
     assert checked.returncode == 0, checked.stderr
     assert json.loads(checked.stdout)["open"] == 32
 
-    fill_in(tmp_path / "table.csv", key.models, read_measures([experiment]).values)
+    fill_in(tmp_path / "table.csv", key.models, read_measures([experiment]))
     found = call("judgements", "analyse", "table.csv", "--key", "private/key.csv", "--measures", "exp", "--out", "out",
                  "--json", *FAST)  # fmt: skip
     assert found.returncode == 0, found.stderr
@@ -223,4 +223,4 @@ def test_the_commands_of_the_documentation_run_as_they_stand(call: Run, tmp_path
         assert result.returncode == 0, result.stderr
         if command[2] == "plan":
             table, key = (tmp_path / command[command.index(name) + 1] for name in ("--out", "--key"))
-            fill_in(table, read_key(key).models, measures.values)
+            fill_in(table, read_key(key).models, measures)

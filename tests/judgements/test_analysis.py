@@ -14,12 +14,11 @@ import pytest
 import scipy.stats
 from statsmodels.stats.multitest import multipletests
 
-from rightlung.audit import Sureness, audit
-from rightlung.audit.judgements import (
+from rightlung.judgements import (
     RATINGS,
+    BlindingKey,
     JudgedInstance,
     Judgement,
-    Key,
     Measures,
     analyse,
     blind,
@@ -29,13 +28,13 @@ from rightlung.audit.judgements import (
     read_measures,
     write_table,
 )
-from rightlung.audit.judgements.analysis import ALL
-from rightlung.audit.judgements.estimates import correlation
+from rightlung.judgements.analysis import ALL
 from rightlung.core import InputError
-from tests.audit.cards import Cards, text_blind_map, write_answers
-from tests.audit.judgements.made_up import SLUGS, fill_in, write_experiment
+from rightlung.results.estimate import BootstrapSettings
+from rightlung.results.estimator import Estimator
+from tests.judgements.made_up import SLUGS, fill_in, write_audit, write_experiment
 
-FAST = Sureness(resamples=300)
+FAST = BootstrapSettings(resamples=300)
 NAN = math.nan
 
 
@@ -58,7 +57,7 @@ HAND = [
 
 
 def test_means_and_paired_differences_are_those_by_hand() -> None:
-    result = analyse(HAND, sure=FAST)
+    result = analyse(HAND, settings=FAST)
     assert [row["model"] for row in result["means"]] == ["A7", "K2"]
     by_model = {row["model"]: {name: row["ratings"][name]["estimate"] for name in RATINGS} for row in result["means"]}
     assert by_model["A7"] == pytest.approx({"recall": 3, "precision": 3, "intuitiveness": 4})
@@ -73,12 +72,12 @@ def test_means_and_paired_differences_are_those_by_hand() -> None:
 
 
 def test_with_the_key_models_have_their_names() -> None:
-    result = analyse(HAND, key=Key({"A7": "zebra", "K2": "gloria"}), sure=FAST)
+    result = analyse(HAND, key=BlindingKey({"A7": "zebra", "K2": "gloria"}), settings=FAST)
     assert [row["model"] for row in result["means"]] == ["gloria", "zebra"]
     assert {(row["first"], row["second"]) for row in result["differences"]} == {("gloria", "zebra")}
     assert [row["estimate"] for row in result["differences"]] == [-2, -2, -1]
     assert not result["blinded"]
-    assert analyse(HAND, sure=FAST)["blinded"]
+    assert analyse(HAND, settings=FAST)["blinded"]
 
 
 def test_patients_are_resampled_where_they_are_known() -> None:
@@ -90,9 +89,9 @@ def test_patients_are_resampled_where_they_are_known() -> None:
         (one.study, "phrase:0"): JudgedInstance(one.study, "phrase:0", "x", one.study.partition("-")[0])
         for one in copies
     }
-    sure = Sureness(resamples=2000)
+    sure = BootstrapSettings(resamples=2000)
     plain, clustered, naive = (
-        analyse(rows, instances=known, sure=sure)["means"][0]["ratings"]["intuitiveness"]
+        analyse(rows, instances=known, settings=sure)["means"][0]["ratings"]["intuitiveness"]
         for rows, known in ((once, None), (copies, instances), (copies, None))
     )
     assert clustered["clusters"] == 8
@@ -101,7 +100,7 @@ def test_patients_are_resampled_where_they_are_known() -> None:
 
 
 def test_the_order_of_rows_means_nothing() -> None:
-    assert analyse(HAND[::-1], sure=FAST) == analyse(HAND, sure=FAST)
+    assert analyse(HAND[::-1], settings=FAST) == analyse(HAND, settings=FAST)
 
 
 # --- agreement --------------------------------------------------------------------------------------------------------
@@ -142,7 +141,7 @@ def slow_alpha(units: Sequence[Sequence[int]], ordinal: bool) -> float:
 
 
 def test_krippendorffs_own_example_gives_his_alphas() -> None:
-    agreement = analyse(worked(), sure=FAST)["agreement"]
+    agreement = analyse(worked(), settings=FAST)["agreement"]
     found = agreement["ratings"]["intuitiveness"]
     assert found["ordinal"]["estimate"] == pytest.approx(0.815, abs=0.0005)
     assert found["interval"]["estimate"] == pytest.approx(0.849, abs=0.0005)
@@ -161,7 +160,7 @@ def test_alpha_and_shares_are_those_of_a_loop_over_pairs() -> None:
         for name in ("ann", "bea", "cem")
         if generator.random() < 0.7
     ]
-    found = analyse(rows, sure=FAST)["agreement"]["ratings"]
+    found = analyse(rows, settings=FAST)["agreement"]["ratings"]
     for rating in RATINGS:
         units: dict[tuple[str, str], list[int]] = {}
         for one in rows:
@@ -175,7 +174,7 @@ def test_alpha_and_shares_are_those_of_a_loop_over_pairs() -> None:
 
 
 def test_one_annotator_agrees_with_nobody() -> None:
-    assert analyse(HAND, sure=FAST)["agreement"] == {"units": 0, "annotators": 1, "ratings": {}}
+    assert analyse(HAND, settings=FAST)["agreement"] == {"units": 0, "annotators": 1, "ratings": {}}
 
 
 # --- findings and prompts ---------------------------------------------------------------------------------------------
@@ -188,7 +187,7 @@ def test_findings_come_from_the_instances_and_else_from_the_words() -> None:
         judged("c", "A7", (1, 1, 1), phrase="", prompt="Is there a left pleural effusion?"),
     ]
     instances = {("a", "phrase:0"): JudgedInstance("a", "phrase:0", "whatever", None, ("atelectasis",))}
-    found = {group["finding"]: group for group in analyse(rows, instances=instances, sure=FAST)["findings"]}
+    found = {group["finding"]: group for group in analyse(rows, instances=instances, settings=FAST)["findings"]}
     assert found["atelectasis"]["all"]["estimate"] == 5
     assert found["pleural effusion"]["all"]["estimate"] == 1.5
     assert found["pleural effusion"]["models"]["A7"]["n"] == 2
@@ -198,15 +197,15 @@ def test_findings_come_from_the_instances_and_else_from_the_words() -> None:
 
 def test_custom_prompts_stand_beside_those_from_reports_and_not_among_them() -> None:
     custom = [judged(one.study, "A7", (5, 5, 1), phrase="", prompt="mine") for one in HAND[:3]]
-    result = analyse([*HAND, *custom], sure=FAST)
+    result = analyse([*HAND, *custom], settings=FAST)
     (row,) = result["prompts"]
     assert row["model"] == "A7"
     assert row["custom"]["intuitiveness"]["estimate"] == 1
     assert row["report"]["intuitiveness"]["estimate"] == 4
     assert row["difference"]["intuitiveness"]["estimate"] == pytest.approx(-3)
     assert row["difference"]["recall"]["estimate"] == pytest.approx(2)
-    assert result["means"] == analyse(HAND, sure=FAST)["means"]
-    alone = analyse(custom, sure=FAST)
+    assert result["means"] == analyse(HAND, settings=FAST)["means"]
+    alone = analyse(custom, settings=FAST)
     assert alone["means"] == []
     assert alone["prompts"][0]["report"] is None
 
@@ -215,22 +214,22 @@ def test_custom_prompts_stand_beside_those_from_reports_and_not_among_them() -> 
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Judgement], Key, Measures]:
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Judgement], BlindingKey, Measures]:
     """Two people judge 60 prompts each, 20 of them both; what they say follows IoU@10 % on the regions."""
     folder = tmp_path_factory.mktemp("judged")
     measures = read_measures([write_experiment(folder / "out", 110, seed=1)])
     key = blind(list(measures.names), 5)
     write_table(plan(measures.instances.values(), key.codes, ["ann", "bea"], 5, 60, 20), folder / "table.csv")
-    fill_in(folder / "table.csv", key.models, measures.values)
+    fill_in(folder / "table.csv", key.models, measures)
     found = read_judgements(folder / "table.csv", key=key, instances=measures.instances, names=measures.all_names)
     assert not found.problems
     return list(found.judgements), key, measures
 
 
 @pytest.fixture(scope="module")
-def result(simulated: tuple[list[Judgement], Key, Measures]) -> dict[str, Any]:
+def result(simulated: tuple[list[Judgement], BlindingKey, Measures]) -> dict[str, Any]:
     judgements, key, measures = simulated
-    return analyse(judgements, key=key, measures=measures, sure=Sureness(resamples=2000))
+    return analyse(judgements, key=key, measures=measures, settings=BootstrapSettings(resamples=2000))
 
 
 def test_a_planted_relation_is_found_and_chance_is_not_shown(result: dict[str, Any]) -> None:
@@ -246,7 +245,7 @@ def test_a_planted_relation_is_found_and_chance_is_not_shown(result: dict[str, A
 
 
 def test_correlations_are_scipys_of_the_mean_ratings(
-    simulated: tuple[list[Judgement], Key, Measures], result: dict[str, Any]
+    simulated: tuple[list[Judgement], BlindingKey, Measures], result: dict[str, Any]
 ) -> None:
     judgements, key, measures = simulated
     found = next(one for one in result["correlations"] if one["model"] == "plain")
@@ -281,7 +280,7 @@ def test_the_p_value_of_a_correlation_counts_all_flips_of_whole_patients() -> No
     generator = np.random.default_rng(3)
     x, y = generator.normal(size=(2, 18))
     patients = [place // 2 for place in range(18)]
-    found = correlation(x.tolist(), y.tolist(), [f"p{name}" for name in patients], Sureness(resamples=600))
+    found = correlation(x.tolist(), y.tolist(), [f"p{name}" for name in patients], BootstrapSettings(resamples=600))
     for kind, (first, second) in {
         "pearson": (x, y),
         "spearman": (scipy.stats.rankdata(x), scipy.stats.rankdata(y)),
@@ -300,23 +299,23 @@ def test_chance_is_shown_about_as_rarely_as_the_level_says_also_when_patients_re
     shown = naive = 0
     for _ in range(120):
         x, y = np.repeat(generator.normal(size=(2, 40)), 4, axis=1)
-        shown += correlation(x.tolist(), y.tolist(), clusters, Sureness(resamples=400))["pearson"]["shown"]
+        shown += correlation(x.tolist(), y.tolist(), clusters, BootstrapSettings(resamples=400))["pearson"]["shown"]
         naive += scipy.stats.pearsonr(x, y)[1] < 0.05
     assert shown <= 14  # 6 expected; 15 or more of 120 have a probability of 0.001
     assert naive > 30
 
 
 def test_measures_without_a_key_or_of_other_models_are_refused(
-    simulated: tuple[list[Judgement], Key, Measures],
+    simulated: tuple[list[Judgement], BlindingKey, Measures],
 ) -> None:
     judgements, key, measures = simulated
     with pytest.raises(InputError, match="give the key as well"):
-        analyse(judgements, measures=measures, sure=FAST)
-    other = Key({code: f"other {code}" for code in key.models})
+        analyse(judgements, measures=measures, settings=FAST)
+    other = BlindingKey({code: f"other {code}" for code in key.models})
     with pytest.raises(InputError, match=r"none of the judged prompts has measures; there are those of no-attn, plain"):
-        analyse(judgements, key=other, measures=measures, sure=FAST)
+        analyse(judgements, key=other, measures=measures, settings=FAST)
     with pytest.raises(InputError, match="does not have the code"):
-        analyse(judgements, key=Key({"Z9": "x"}), sure=FAST)
+        analyse(judgements, key=BlindingKey({"Z9": "x"}), settings=FAST)
     with pytest.raises(InputError, match="nothing to analyse"):
         analyse([])
 
@@ -337,7 +336,7 @@ def test_an_audits_rows_can_be_planned_and_correlated_with(tmp_path: Path) -> No
         value = measures.values["known"][key]["average_precision"]
         rating = 1 if math.isnan(value) else int(np.clip(1 + 5 * value, 1, 5))
         rows.append(judged(key[0], planned, (rating, rating, rating), phrase=key[1], prompt=instance.text))
-    (found,) = analyse(rows, key=Key({"A7": "known"}), measures=measures, sure=Sureness(resamples=2000))["correlations"]
+    (found,) = analyse(rows, key=BlindingKey({"A7": "known"}), measures=measures, settings=BootstrapSettings(resamples=2000))["correlations"]
     values = {row["measure"]: row for row in found["values"] if row["rating"] == "recall"}
     assert values["average_precision"]["pairs"] == 36  # the negated phrases have no target
     assert values["average_precision"]["pearson"]["estimate"] > 0.9
@@ -368,7 +367,7 @@ def test_a_model_that_is_a_step_better_is_shown_to_be_and_noise_is_not_after_hol
         for model, shift in (("A7", 0), ("K2", 0), ("T5", 1)):
             ratings = np.clip(level + shift + generator.integers(-1, 2, 3), 1, 5).tolist()
             rows.append(judged(f"s{study}", model, ratings))
-    found = analyse(rows, sure=Sureness(resamples=2000))["differences"]
+    found = analyse(rows, settings=BootstrapSettings(resamples=2000))["differences"]
     assert {(row["first"], row["second"]) for row in found if row["shown"]} == {("A7", "T5"), ("K2", "T5")}
     assert [row["p_adjusted"] for row in found] == pytest.approx(
         multipletests([row["p"] for row in found], method="holm")[1]

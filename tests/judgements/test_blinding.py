@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rightlung.audit.judgements import Key, blind, read_key, write_key
-from rightlung.audit.judgements.blinding import CODE
+from rightlung.judgements import BlindingKey, blind, read_key, write_key
+from rightlung.judgements.blinding import CODE
 from rightlung.core import InputError
 
 MODELS = ["GLoRIA", "retrained", "no-attn", "abnormal", "few-shot"]
@@ -42,7 +42,7 @@ def test_a_code_is_never_a_models_name() -> None:
 )
 def test_a_key_that_is_none_is_refused(models: dict[str, str], said: str) -> None:
     with pytest.raises(InputError, match=said):
-        Key(models)
+        BlindingKey(models)
 
 
 def test_a_key_is_written_once_and_read_back(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.audit import Sureness
-from rightlung.audit.judgements import (
+from rightlung.judgements import (
     Analysis,
     analyse_table,
     blind,
@@ -22,11 +21,11 @@ from rightlung.audit.judgements import (
     write_table,
 )
 from rightlung.core import InputError
-from tests.audit.judgements.made_up import fill_in, row, write_experiment, write_rows
+from tests.judgements.made_up import fill_in, row, write_experiment, write_rows
 from tests.pages import Outline
 
 HOSTILE = '<script>alert("x")</script> | **left** effusion'
-FAST = Sureness(resamples=200)
+FAST = BootstrapSettings(resamples=200)
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +35,14 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     key = blind(list(measures.names), 5)
     table = folder / "table.csv"
     write_table(plan(measures.instances.values(), key.codes, ["ann", "<b>bea</b>"], 5, 12, 6), table)
-    fill_in(table, key.models, measures.values)
+    fill_in(table, key.models, measures)
     with table.open(newline="") as file:
         rows: list[dict[str, Any]] = list(csv.DictReader(file))
     rows += [one | {"phrase": "", "prompt": HOSTILE} for one in rows[:8]]
     rows += [rows[0] | {"prompt": HOSTILE, "phrase": "7"}]
     write_rows(table, rows)
     write_key(key, folder / "key.csv")
-    return analyse_table(table, folder / "found", key=folder / "key.csv", measures=[folder / "out"], sureness=FAST)
+    return analyse_table(table, folder / "found", key=folder / "key.csv", measures=[folder / "out"], settings=FAST)
 
 
 def test_the_page_is_whole_and_needs_nothing_else(analysed: Analysis) -> None:
@@ -104,7 +103,7 @@ def test_a_fragment_can_stand_in_another_page(analysed: Analysis) -> None:
 
 def test_a_table_alone_is_analysed_by_codes(tmp_path: Path) -> None:
     rows = [row(study=f"s{place}", recall=1 + place % 5) for place in range(6)]
-    found = analyse_table(write_rows(tmp_path / "judged.csv", rows), tmp_path / "out", sureness=FAST)
+    found = analyse_table(write_rows(tmp_path / "judged.csv", rows), tmp_path / "out", settings=FAST)
     assert found.result["summary"][0] == "1 annotator judged 1 model on 6 prompts about 6 studies: 6 judgements."
     assert any("codes" in sentence for sentence in found.result["summary"])
     assert "A7" in found.page.read_text()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rightlung.audit.judgements import JudgedInstance, plan, read_judgements, write_table
-from rightlung.audit.judgements.planning import Planned
+from rightlung.judgements import JudgedInstance, plan, read_judgements, write_table
+from rightlung.judgements.planning import Planned
 from rightlung.core import InputError
 
 CODES = ["A7", "C3", "K2", "T5"]

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rightlung.audit.judgements import Judgements, Key, read_instances, read_judgements
+from rightlung.judgements import Judgements, BlindingKey, read_instances, read_judgements
 from rightlung.core import InputError
-from tests.audit.judgements.made_up import row, text_of, write_experiment, write_rows
+from tests.judgements.made_up import row, text_of, write_experiment, write_rows
 
-KEY = Key({"A7": "GLoRIA", "K2": "no-attn"})
+KEY = BlindingKey({"A7": "GLoRIA", "K2": "no-attn"})
 
 
 def read(tmp_path: Path, *rows: dict[str, Any], **options: Any) -> Judgements:
