@@ -180,6 +180,19 @@ def test_each_column_is_what_it_would_be_alone_whatever_is_undefined_in_the_othe
     assert together[3].reason == "no instance has a defined value"
 
 
+def test_columns_with_as_many_clusters_but_others_left_are_what_they_would_be_alone() -> None:
+    values, names = clustered(4)
+    columns = np.stack([values, values, values], axis=1)
+    columns[names == "patient 3", 1] = np.nan
+    columns[names == "patient 7", 2] = np.nan
+    weights = np.random.default_rng(1).random(len(values))
+    for options in ({}, {"weights": weights}, {"method": "percentile"}):
+        given: dict[str, Any] = {"clusters": names, "resamples": 300, **options}
+        together = bootstrap_columns(columns, **given)
+        assert together == [bootstrap(column, **given) for column in columns.T]
+        assert together[1].clusters == together[2].clusters == 11
+
+
 def test_undefined_values_are_left_out_and_counted() -> None:
     values, names = clustered(7)
     with_holes = np.concatenate([values, [np.nan, np.nan]])

@@ -12,7 +12,7 @@ from scipy import stats
 
 from rightlung.core.errors import InputError
 from rightlung.scoring.recognition import auroc
-from rightlung.scoring.statistics import bootstrap, paired_difference
+from rightlung.scoring.statistics import bootstrap, paired_difference, paired_differences, sign_flip_test
 
 
 def test_the_interval_is_that_of_the_differences() -> None:
@@ -168,3 +168,32 @@ def test_two_patients_show_no_difference_whatever_their_interval_says() -> None:
     assert result.p == 0.5  # of the four ways to flip two patients, two are as extreme
     assert not result.shown
     assert result.sentence().startswith("no difference shown")
+
+
+def test_many_columns_are_compared_as_each_alone() -> None:
+    generator = np.random.default_rng(8)
+    a, b = generator.random((2, 80, 5))
+    a[generator.random((80, 5)) < 0.2] = np.nan
+    a[:, 3] = np.nan
+    a[4:, 4] = np.nan
+    patients = generator.integers(0, 20, 80)
+    options: dict[str, Any] = {"clusters": patients, "resamples": 200, "flips": 900, "seed": 4}
+    for column, found in enumerate(paired_differences(a, b, **options)):
+        assert repr(found) == repr(paired_difference(a[:, column], b[:, column], **options))
+    p, exact = sign_flip_test(a - b, clusters=patients, flips=900, seed=4)
+    assert exact.tolist() == [False, False, False, False, True]
+    assert math.isnan(p[3])
+    np.testing.assert_array_equal(sign_flip_test(a - b, clusters=patients, flips=900, seed=4, workers=1)[0], p)
+
+
+def test_sign_flips_have_their_own_number() -> None:
+    a = np.ones(40) + np.arange(40) / 100
+    assert paired_difference(a, np.zeros(40), resamples=200, flips=5000).p == pytest.approx(1 / 5001)
+    assert paired_difference(a, np.zeros(40), resamples=200).p == pytest.approx(1 / 201)
+
+
+def test_columns_of_unequal_number_are_refused() -> None:
+    with pytest.raises(InputError, match="a has 2 columns and b has 3"):
+        paired_differences(np.zeros((4, 2)), np.zeros((4, 3)))
+    with pytest.raises(InputError, match="unknown statistic 'median'"):
+        paired_difference([1.0], [2.0], statistic="median")

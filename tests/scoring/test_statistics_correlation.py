@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 from rightlung.core.errors import InputError
-from rightlung.scoring.statistics import Correlation, pearson, spearman
+from rightlung.scoring.statistics import Correlation, pearson, pearson_by_counts, pearson_pairs, spearman
+from rightlung.scoring.statistics.correlation import spearman_rows
 from rightlung.scoring.statistics.resampling import draw_counts
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -147,3 +148,40 @@ def test_a_perfect_correlation_is_seen_as_one_at_every_length() -> None:
         assert spearman(line, line**3).estimate == 1.0
         assert pearson(line, 5 - 3 * line).estimate == -1.0
         assert spearman(line, line**3).reason == "zero width: the correlation is perfect"
+
+
+def test_many_pairs_are_correlated_as_each_alone() -> None:
+    generator = np.random.default_rng(3)
+    values = np.stack([*related(1, 60), *related(2, 60), np.ones(60)], axis=1)
+    values[generator.random((60, 5)) < 0.1] = np.nan
+    values[:, 1] = np.where(np.isnan(values[:, 0]), np.nan, generator.random(60))  # the same instances as another
+    patients = generator.integers(0, 15, 60)
+    pairs = [(0, 1), (1, 0), (0, 2), (2, 3), (3, 4)]
+    options: dict[str, Any] = {"clusters": patients, "resamples": 200, "seed": 2}
+    for (x, y), found in zip(pairs, pearson_pairs(values, pairs, **options), strict=True):
+        alone = pearson(values[:, x], values[:, y], **options)
+        assert (found.n, found.undefined, found.clusters) == (alone.n, alone.undefined, alone.clusters)
+        expected = (alone.estimate, alone.low, alone.high)
+        assert (found.estimate, found.low, found.high) == pytest.approx(expected, nan_ok=True, abs=1e-12)
+    named = pearson_pairs(values, [(3, 4)], names=["a", "b", "c", "d", "flat"], **options)[0]
+    assert named.reason == "flat is constant (1): its correlation is undefined"
+
+
+def test_a_correlation_of_counts_is_that_of_the_repeated_sample() -> None:
+    x, y = related(5)
+    counts = draw_counts(len(x), resamples=20, seed=0)
+    found = pearson_by_counts(x, y)(counts)
+    expected = [stats.pearsonr(*(np.repeat(part, row.astype(int)) for part in (x, y))).statistic for row in counts]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert np.isnan(pearson_by_counts(x, np.zeros(len(x)))(counts)).all()
+
+
+def test_rows_are_rank_correlated_as_scipy_does() -> None:
+    generator = np.random.default_rng(0)
+    first, second = np.round(3 * generator.random((2, 30, 6)))
+    first[0], second[1] = 1.0, 1.0
+    first[2, 3] = np.nan
+    found = spearman_rows(first, second)
+    assert np.isnan(found[:3]).all()
+    expected = [stats.spearmanr(x, y).statistic for x, y in zip(first[3:], second[3:], strict=True)]
+    np.testing.assert_allclose(found[3:], expected, atol=1e-12)

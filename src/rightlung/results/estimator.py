@@ -155,7 +155,7 @@ class Estimator:
 
         Patients are resampled; the columns stay.
         """
-        used = ~np.isnan(self._table([*firsts, *seconds])).all(axis=1)
+        used = np.asarray((~np.isnan(self._table([*firsts, *seconds]))).any(axis=1))
         columns = [column[used] for column in (*firsts, *seconds)]
 
         def statistic(counts: Floats) -> Floats:

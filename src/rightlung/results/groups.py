@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ MOVED = ("moved_mass", "moved_peak")
 """How far an answer moves when the question is changed."""
 
 _ANSWERS = ("abstention", "similarity_global", "similarity_local")
+Made = TypeVar("Made")
 _NO_CHANGE = (*METRICS, "peak_x", "peak_y", "target_area", "grid_entropy", "kl_random", *MOVED)
 """Numbers whose change under a condition is not reported."""
 _ORDERS = {
@@ -42,11 +43,20 @@ _ORDERS = {
 }
 
 
-def plain(value: Any) -> Any:
-    """Return estimates, alone or in mappings and lists, as plain values."""
+class _Plain:
+    """Something whose fields are the keys of its JSON."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
+
+
+def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: plain(inner) for name, inner in value.items()}
-    return [plain(inner) for inner in value] if isinstance(value, list) else value.as_json() if value else value
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    return value.as_json() if isinstance(value, _Plain | Estimate | Compared) else value
 
 
 class Compared(NamedTuple):
@@ -58,64 +68,50 @@ class Compared(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {name: plain(value) for name, value in self._asdict().items()}
+        return {name: _plain(value) for name, value in self._asdict().items()}
 
 
 @dataclass(frozen=True)
-class Group:
+class Group(_Plain):
     """The phrases of one finding, size, side…"""
 
     name: str
     phrases: int
     patients: int
+    few: bool
+    """Whether there are too few patients for a test."""
     abstention: Estimate
     metrics: Mapping[str, Compared]
 
-    @property
-    def few(self) -> bool:
-        """Whether it has too few patients for a test."""
-        return self.patients < FEW_PATIENTS
 
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        basis = {"name": self.name, "phrases": self.phrases, "patients": self.patients, "few": self.few}
-        return basis | {"abstention": plain(self.abstention), "metrics": plain(self.metrics)}
-
-
-class Change(NamedTuple):
+@dataclass(frozen=True)
+class Values(_Plain):
     """A measure of the same questions before and after they were changed."""
 
-    change: Comparison
     before: Estimate
     after: Estimate
 
 
 @dataclass(frozen=True)
-class ConditionChanges:
+class ConditionChanges(_Plain):
     """What a condition changes, question by question, and how what is left compares with the prior."""
 
     questions: int
-    changes: Mapping[str, Change]
-    compared_with_prior: Mapping[str, Compared]
+    change: Mapping[str, Comparison]
+    beside_prior: Mapping[str, Compared]
+    values: Mapping[str, Values]
     moved: Mapping[str, Estimate]
     follows_words: Estimate | None = None
     """With sides swapped: how often the peak lies on the side now named, of phrases that named the true side."""
-    swaps_sides: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
-        found = {
-            "questions": self.questions,
-            "change": {name: plain(one.change) for name, one in self.changes.items()},
-            "beside_prior": plain(self.compared_with_prior),
-            "values": {n: {"before": plain(c.before), "after": plain(c.after)} for n, c in self.changes.items()},
-            "moved": plain(self.moved),
-        }
-        return found | ({"follows_words": plain(self.follows_words)} if self.swaps_sides else {})
+        found = super().as_json()
+        return found if self.follows_words is not None else {k: v for k, v in found.items() if k != "follows_words"}
 
 
 @dataclass(frozen=True)
-class Sides:
+class Sides(_Plain):
     """How often the peak is on the finding's side: where the words name it, and where only the image shows it."""
 
     named: Compared | None
@@ -123,13 +119,9 @@ class Sides:
     left_out: Mapping[str, int]
     """Phrases that name no side but are about a device, or whose words give the side away."""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"named": plain(self.named), "from_image": plain(self.from_image), "left_out": dict(self.left_out)}
-
 
 @dataclass(frozen=True)
-class Abstention:
+class Abstention(_Plain):
     """Whether the model declines to point where there is nothing: negated phrases against asserted ones."""
 
     negated: Estimate | None
@@ -139,14 +131,9 @@ class Abstention:
     ever: bool
     auroc: Estimate | None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        found = {"negated": plain(self.negated), "asserted": plain(self.asserted)}
-        return found | {"given": self.given, "ever": self.ever, "auroc": plain(self.auroc)}
-
 
 @dataclass(frozen=True)
-class Breakdown:
+class Breakdown(_Plain):
     """Every number of a model next to its prior."""
 
     overall: Mapping[str, Compared]
@@ -154,10 +141,6 @@ class Breakdown:
     groups: Mapping[str, list[Group]]
     conditions: Mapping[str, ConditionChanges]
     abstention: Abstention
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {name: plain(getattr(self, name)) for name in self.__dataclass_fields__}
 
 
 def compared_with_prior(
@@ -173,18 +156,16 @@ def break_down(measured: Measured, settings: BootstrapSettings | None = None) ->
         raise InputError("there is nothing to aggregate: no row asks a phrase of the source")
     maker = _Maker(measured, settings)
     scored = maker.plain & maker.with_target
-    overall = {name: maker.compared(scored, name) for name in METRICS} if scored.any() else {}
+    overall = {name: maker.compared(scored, name) for name in METRICS if scored.any()}
     sides = maker.sides()
     groups = {name: maker.groups(name) for name in GROUPINGS}
     conditions = {name: maker.changes(name) for name in measured.conditions if name != "none"}
     abstention = maker.abstention()
-    return Breakdown(
-        {name: one() for name, one in overall.items()},
-        sides(),
-        {name: one() for name, one in groups.items()},
-        {name: one() for name, one in conditions.items()},
-        abstention(),
-    )
+    return Breakdown(_made(overall), sides(), _made(groups), _made(conditions), abstention())
+
+
+def _made(parts: Mapping[str, Callable[[], Made]]) -> dict[str, Made]:
+    return {name: make() for name, make in parts.items()}
 
 
 class _Maker:
@@ -250,9 +231,7 @@ class _Maker:
             patients = len(set(self.measured.patients[flags].tolist()))
             metrics = {measure: self.compared(scored, measure) for measure in HEADLINE if scored.any()}
             parts.append((name, patients, self.mean(abstention, flags), metrics))
-        return lambda: self.adjusted(
-            [Group(n, sizes[n], p, a(), {measure: one() for measure, one in m.items()}) for n, p, a, m in parts]
-        )
+        return lambda: self.adjusted([Group(n, sizes[n], p, p < FEW_PATIENTS, a(), _made(m)) for n, p, a, m in parts])
 
     def adjusted(self, groups: list[Group]) -> list[Group]:
         """Adjust the tests of one table for being many; groups of few patients are no tests."""
@@ -267,29 +246,29 @@ class _Maker:
 
     def changes(self, condition: str) -> Callable[[], ConditionChanges]:
         asked = self.measured.asked("model", condition) & self.plain
-        parts, moved = {}, {}
+        change, before, after, moved = {}, {}, {}, {}
         others = [name for name in self.measured.numeric("model") if name not in _NO_CHANGE]
         for name in dict.fromkeys((*HEADLINE, "peak_on_side", *_ANSWERS, *others)):
-            after, before = (self.measured.within(self.value(name, one), asked) for one in (condition, "none"))
-            if not np.isnan(after - before).all():
-                change = self.deferred.difference(after, before)
-                parts[name] = (change, self.mean(before, ~np.isnan(after)), self.deferred.mean(after))
+            new, old = (self.measured.within(self.value(name, one), asked) for one in (condition, "none"))
+            if not np.isnan(new - old).all():
+                change[name] = self.deferred.difference(new, old)
+                before[name], after[name] = self.mean(old, ~np.isnan(new)), self.deferred.mean(new)
         for name in MOVED:
             distances = self.measured.within(self.value(name, condition), asked)
             if not np.isnan(distances).all():
                 moved[name] = self.deferred.mean(distances)
         scored, named = asked & self.with_target, asked & self.names_side
         compared = {name: self.compared(scored, name, condition) for name in HEADLINE if scored.any()}
-        swaps, follows = condition == "swap-sides", None
-        if swaps and named.any():
+        follows = None
+        if condition == "swap-sides" and named.any():
             follows = self.mean(1 - self.value("peak_on_side", condition), named)
         return lambda: ConditionChanges(
             int(asked.sum()),
-            {name: Change(change(), before(), after()) for name, (change, before, after) in parts.items()},
-            {name: one() for name, one in compared.items()},
-            {name: one() for name, one in moved.items()},
+            _made(change),
+            _made(compared),
+            {name: Values(before[name](), after[name]()) for name in change},
+            _made(moved),
             None if follows is None else follows(),
-            swaps,
         )
 
     def abstention(self) -> Callable[[], Abstention]:

@@ -7,13 +7,12 @@ is arithmetic on such arrays; `Estimator` gives their intervals. Rows come from 
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rightlung.core.errors import InputError, unknown_name
-from rightlung.results.estimate import BootstrapSettings
+from rightlung.results.estimate import BootstrapSettings, Estimate
 from rightlung.results.estimator import Estimator, Flags, Floats
 from rightlung.results.model import (
     ABOUT,
@@ -34,6 +33,15 @@ from rightlung.results.model import (
 )
 from rightlung.results.perturbation import Perturbation
 from rightlung.scoring.localisation import METRICS
+
+
+class Aggregated(Protocol):
+    """A measure as `rightlung.measuring` registers it: a number from columns and how often each row counts."""
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...  # noqa: D102
+
+    def of_counts(self, columns: Mapping[str, NDArray[Any]], counts: Floats) -> Floats: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -66,6 +74,7 @@ class Measured:
     models: tuple[MeasuredModel, ...]
     unfinished: tuple[str, ...] = ()
     """Folders without ``about.json``, which is written last."""
+    _facts: dict[tuple[str, str | None], NDArray[Any]] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(
@@ -139,23 +148,17 @@ class Measured:
         found = {condition for model in self.models for condition, _ in model.rows}
         return tuple(sorted(found, key=lambda name: (name != "none", name)))
 
-    @functools.cache  # noqa: B019 - as long-lived as the tables that it reads
     def fact(self, name: str, target: str | None = None) -> Any:
         """Return a column about the phrases, or about their ``target``: flags, numbers, or an object array.
 
         It is taken from the question as it stands where that was asked. A phrase without a row has false, NaN or None.
         """
-        columns = [model.fact(name, target) for model in self.models if name in model.table.column_names]
-        if not columns:
-            raise unknown_name("column", name, sorted({c for model in self.models for c in model.table.column_names}))
-        found = columns[0] if len(columns) == 1 else pc.coalesce(*columns)
-        if pa.types.is_boolean(found.type):
-            return found.fill_null(False).to_numpy(zero_copy_only=False)
-        if pa.types.is_floating(found.type) or pa.types.is_integer(found.type):
-            return found.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        values = np.full(len(self), None, dtype=object)
-        values[:] = found.to_pylist()
-        return values
+        if (name, target) not in self._facts:
+            columns = [model.fact(name, target) for model in self.models if name in model.table.column_names]
+            if not columns:
+                raise unknown_name("column", name, {c for model in self.models for c in model.table.column_names})
+            self._facts[name, target] = _as_array(columns[0] if len(columns) == 1 else pc.coalesce(*columns))
+        return self._facts[name, target]
 
     @cached_property
     def patients(self) -> NDArray[Any]:
@@ -263,6 +266,16 @@ class Measured:
             raise InputError(f"{measure} needs a target: {', '.join(self.targets)}")
         return self._mean(slug, lambda model: model.value(measure, target, condition))
 
+    def aggregate(
+        self, slug: str, measure: Aggregated, condition: str = "none", settings: BootstrapSettings | None = None
+    ) -> Estimate:
+        """Return a measure that is no mean over phrases (AUROC of finding scores, say), over all rows of a model."""
+        (model,) = self._each(slug)
+        rows = np.concatenate([rows[rows >= 0] for (under, _), rows in model.rows.items() if under == condition])
+        columns = {name: model.table.column(name).take(rows).to_numpy() for name in measure.columns}
+        patients = model.table.column("patient").take(rows).to_pylist()
+        return Estimator(patients, settings).aggregate(lambda counts: measure.of_counts(columns, counts))
+
     def selection(self, slug: str, kind: Literal["local", "global"], against: str = "random-sentence") -> Floats:
         """Return whether the image's own sentence is the more similar: 1, 0, and a half where both are equally so."""
 
@@ -305,12 +318,22 @@ class Measured:
         return self.value(slug, "peak_on_side", aim, condition)
 
 
+def _as_array(column: Any) -> NDArray[Any]:
+    if pa.types.is_boolean(column.type):
+        return np.asarray(column.fill_null(False).to_numpy(zero_copy_only=False))
+    if pa.types.is_floating(column.type) or pa.types.is_integer(column.type):
+        return np.asarray(column.cast(pa.float64()).to_numpy(zero_copy_only=False))
+    values = np.full(len(column), None, dtype=object)
+    values[:] = column.to_pylist()
+    return values
+
+
 def _seeds_named(models: Iterable[MeasuredModel]) -> tuple[MeasuredModel, ...]:
     """Name those called as their variant, of which there are more seeds, by their own seed."""
     listed = list(models)
     count = Counter(model.variant for model in listed)
-    several = [model.slug == model.variant and count[model.variant] > 1 for model in listed]
+    alone = [model.slug != model.variant or count[model.variant] == 1 for model in listed]
     return tuple(
-        replace(model, slug=f"{model.slug}-seed{model.seed}") if flag else model
-        for model, flag in zip(listed, several, strict=True)
+        model if flag else replace(model, slug=f"{model.slug}-seed{model.seed}")
+        for model, flag in zip(listed, alone, strict=True)
     )

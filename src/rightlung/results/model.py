@@ -71,9 +71,11 @@ class MeasuredModel:
             values = self.table.column(measure).cast(pa.float64()).to_numpy()
         except pa.ArrowException:
             raise InputError(f"{self.origin}: the column {measure!r} must hold numbers") from None
-        if (infinite := np.isinf(values)).any():
-            raise InputError(f"{self.origin}, row {int(infinite.argmax())}: {measure} is {values[infinite][0]}")
-        return np.where(rows < 0, np.nan, values[rows] if len(values) else np.nan)
+        found = np.full(len(rows), np.nan)
+        found[rows >= 0] = values[rows[rows >= 0]]
+        if (infinite := np.isinf(found)).any():
+            raise InputError(f"{self.origin}, row {rows[infinite][0]}: {measure} is {found[infinite][0]}")
+        return found
 
     def fact(self, name: str, target: str | None = None) -> Any:
         """Return a column as an Arrow array with an entry for each phrase, null where there is no row."""
@@ -142,15 +144,18 @@ def rows_by_phrase(origin: str, table: pa.Table, names: Any, complete: bool) -> 
     at = pc.index_in(phrase_names(table), value_set=names).fill_null(-1).to_numpy().astype(np.intp)
     if complete and (at < 0).any():
         raise refuse(int((at < 0).argmax()), "is not among the phrases")
+    columns = [table.column(name).cast(pa.string()).fill_null("").combine_chunks() for name in ("condition", "target")]
+    conditions, targets = (column.dictionary_encode() for column in columns)
+    codes = conditions.indices.to_numpy() * max(1, len(targets.dictionary)) + targets.indices.to_numpy()
     found: dict[tuple[str, str], NDArray[np.intp]] = {}
-    conditions, targets = (table.column(name).cast(pa.string()).to_pylist() for name in ("condition", "target"))
-    for row, (phrase, condition, target) in enumerate(zip(at.tolist(), conditions, targets, strict=True)):
-        if phrase < 0:
-            continue
-        rows = found.setdefault((condition, target or ""), np.full(len(names), -1, dtype=np.intp))
-        if rows[phrase] >= 0:
-            raise refuse(row, f"stands twice under condition {condition}, target {target}")
-        rows[phrase] = row
+    for first in np.sort(np.unique(codes, return_index=True)[1]).tolist():
+        condition, target = (column[first].as_py() for column in columns)
+        listed = np.flatnonzero((codes == codes[first]) & (at >= 0))
+        _, once = np.unique(at[listed], return_index=True)
+        if len(twice := np.setdiff1d(np.arange(len(listed)), once)):
+            raise refuse(int(listed[twice[0]]), f"stands twice under condition {condition}, target {target}")
+        found[condition, target] = np.full(len(names), -1, dtype=np.intp)
+        found[condition, target][at[listed]] = listed
     return found
 
 
