@@ -5,7 +5,9 @@ import re
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.pages.content import Page, Section
+from rightlung.pages.html import render_html
 from rightlung.pages.markdown import escaped, render_markdown
+from tests.pages import Outline
 from tests.pages.samples import HOSTILE, page, table
 
 
@@ -58,9 +60,9 @@ def test_folded_parts_stand_in_details_with_blank_lines_around_the_table() -> No
 
 
 def test_pictures_are_linked_where_they_are_named() -> None:
-    text = render_markdown(page(), {"pairs": "figures/pairs.png", "cases/1": "figures/cases-1.jpg"})
-    assert "![plain](<figures/pairs.png>)" in text
-    assert "![plain: plain, map](<figures/cases-1.jpg>)" in text
+    text = render_markdown(page(), {"pairs": "my figures/pairs.png", "cases/1": "figures/cases-1.jpg"})
+    assert "![plain](my%20figures/pairs.png)" in text
+    assert "![plain: plain, map](figures/cases-1.jpg)" in text
     assert text.count("![") == 2  # the figure without a file is left out, its caption is not
     assert escaped(f"Caption {HOSTILE}") in text
 
@@ -75,3 +77,12 @@ def test_facts_stand_at_the_end_and_the_notice_twice() -> None:
     assert text.index("## Source and settings") > text.index("## Cases")
     assert "- patients: 40" in text
     assert text.count(NOT_A_MEDICAL_DEVICE) == 2
+
+
+def test_a_part_that_is_called_like_its_section_has_no_heading_of_its_own() -> None:
+    made = Page("T", "L", [Section("s", "Scores", parts=[table("a", text="Scores"), table("b", text="Others")])])
+    headings = [line for line in lines_of(render_markdown(made)) if line.startswith("#")]
+    assert headings == ["# T", "## Scores", "### Others"]
+    outline = Outline()
+    outline.feed(render_html(made))
+    assert outline.headings == ["h1 T", "h2 Scores", "h3 Others"]

@@ -24,7 +24,7 @@ def test_markdown_comes_with_its_pictures_and_every_link_leads_to_one(tmp_path: 
     assert names == {"page.html", "results.md", "results.json"} | pictures
     assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == names
     text = (tmp_path / "results.md").read_text(encoding="utf-8")
-    assert all(f"](<{name}>)" in text for name in pictures)
+    assert all(f"({name})" in text for name in pictures)
     with PIL.Image.open(tmp_path / "pictures" / "cases-1.jpg") as picture:
         assert picture.width > 2 * 64  # two pictures side by side
 

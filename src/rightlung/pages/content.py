@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 Kind = Literal["text", "number", "paper", "curve"]
 """How a column is laid out: words, our numbers, a paper's numbers, or training curves."""
 
+FACTS_TITLE = "Source and settings"
+"""Heading of a page's facts."""
+
 
 @dataclass(frozen=True)
 class Cell:

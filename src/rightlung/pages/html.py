@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.pages import formats
-from rightlung.pages.content import Figure, Gallery, Page, Table, slugs
+from rightlung.pages.content import FACTS_TITLE, Figure, Gallery, Page, Table, slugs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
     from PIL.Image import Image as Picture
-
-FACTS = "Source and settings"
 
 
 def render_html(page: Page) -> str:
@@ -42,7 +40,7 @@ def render_html(page: Page) -> str:
         picture=_data_uri,
         polyline=polyline,
         style=Markup(style),
-        facts_title=FACTS,
+        facts_title=FACTS_TITLE,
         notice=NOT_A_MEDICAL_DEVICE,
         version=__version__,
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import quote
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
-from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
+from rightlung.pages.content import FACTS_TITLE, Cell, Column, Figure, Gallery, Page, Section, Table
 
 _SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
 _AT_START = re.compile(r"^([-+=](?=\s|[-+=]|$)|\d+(?=[.)](?:\s|$)))")
@@ -47,7 +48,7 @@ def _page(page: Page, figures: Mapping[str, str]) -> Iterator[str]:
     for section in page.shown:
         yield from _section(section, figures)
     if page.facts:
-        yield from ("## Source and settings", "")
+        yield from (f"## {FACTS_TITLE}", "")
         yield from (f"- {escaped(name)}: {escaped(value)}" for name, value in page.facts.items())
         yield ""
     yield f"rightlung {__version__}. {NOT_A_MEDICAL_DEVICE}"
@@ -72,12 +73,13 @@ def _section(section: Section, figures: Mapping[str, str]) -> Iterator[str]:
         if part.folded:
             yield from ("<details>", f"<summary>{html.escape(part.title)}</summary>", "", *lines, "</details>", "")
         else:
-            yield from (f"### {escaped(part.title)}", "", *lines)
+            heading = [] if part.title == section.title else [f"### {escaped(part.title)}", ""]
+            yield from (*heading, *lines)
 
 
 def _figure(figure: Figure, figures: Mapping[str, str]) -> Iterator[str]:
     if figure.name in figures:
-        yield from (f"![{escaped(figure.title)}](<{figures[figure.name]}>)", "")
+        yield from (f"![{escaped(figure.title)}]({quote(figures[figure.name])})", "")
     yield from (escaped(figure.caption), "")
 
 
@@ -87,7 +89,7 @@ def _gallery(gallery: Gallery, figures: Mapping[str, str]) -> Iterator[str]:
         yield from (f"**{escaped(case.title)}**", "")
         if (path := figures.get(picture_key(gallery, place))) is not None:
             shown = ", ".join(label for label, _ in case.pictures)
-            yield from (f"![{escaped(f'{case.title}: {shown}')}](<{path}>)", "")
+            yield from (f"![{escaped(f'{case.title}: {shown}')}]({quote(path)})", "")
         for note in case.notes:
             yield from (escaped(note), "")
 
