@@ -158,7 +158,7 @@ def test_a_midline_peak_agrees_with_no_side_and_both_sides_are_not_judged() -> N
     cells[1, 2] = 1.0
     grounding = Grounding(Heatmap(cells), [ScoredBox(Box(0.4, 0.3, 0.6, 0.6), 1.0, "nodule")])
     entry = describe("i", "left nodule", grounding)
-    assert (entry["side_of_peak"], entry["side_agrees"]) == ("midline", False)
+    assert (entry["side_of_peak"], entry["side_agrees"]) == ("both", False)
     assert entry["boxes"] == [{"box": [0.4, 0.3, 0.6, 0.6], "score": 1.0, "label": "nodule"}]
     assert describe("i", "bilateral nodules", grounding)["side_agrees"] is None
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rightlung.cli import reproduce as shown_by
 from tests.cli.conftest import FLAT_MODEL, Run
 
 PAPER = ("reproduce", "wrong-lung")
@@ -86,38 +85,3 @@ def test_a_model_that_fails_at_everything_makes_the_exit_code_3(
     assert result.returncode == 3, result.stderr
     assert "own-flat-model-silent: the model answered none of" in result.stderr
     assert Path("out/measures/own-flat-model-flat/about.json").is_file()
-
-
-def test_without_a_terminal_a_line_comes_at_most_every_twenty_seconds(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    now = [100.0]
-    monkeypatch.setattr(shown_by, "monotonic", lambda: now[0])
-    with shown_by.Shown() as shown:
-        for at in (101.0, 119.0, 121.0, 125.0, 142.0):
-            now[0] = at
-            shown.tell("[3/23] no-attn: measuring", at - 100, 50)
-    assert capfd.readouterr().err.splitlines() == [
-        "[3/23] no-attn: measuring: 21 of 50",
-        "[3/23] no-attn: measuring: 42 of 50",
-    ]
-
-
-def test_on_a_terminal_one_bar_is_shown_at_a_time_and_none_is_left() -> None:
-    import io
-
-    from rich.console import Console
-
-    shown = shown_by.Shown()
-    shown.console = Console(file=io.StringIO(), force_terminal=True)
-    shown.tell("preparing", 1, 4)
-    first = shown.bar
-    shown.tell("preparing", 2, 4)
-    assert shown.bar is first
-    shown.tell("measuring", 1, 4)
-    assert shown.bar is not first
-    assert not first.live.is_started
-    shown.say("training")
-    assert shown.bar is None
-    shown.tell("measuring", 4, 4)
-    assert shown.bar is None

@@ -198,7 +198,7 @@ def test_a_folder_that_cannot_be_made_is_an_output_error(tmp_path: Path) -> None
 
 
 def test_two_runs_do_not_write_into_one_folder_at_once(tmp_path: Path) -> None:
-    def second(done: int) -> None:
+    def second(stage: str, done: float, total: float) -> None:
         with pytest.raises(InputError, match="another run is writing here"):
             write_phantom(job(tmp_path / "out", 1))
 

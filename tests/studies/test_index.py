@@ -271,7 +271,7 @@ def test_a_long_build_is_shown_on_standard_error_only(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("rightlung.studies.building.PATIENCE_SECONDS", -1.0)
-    monkeypatch.setattr("rightlung.studies.building._BETWEEN_LINES_SECONDS", -1.0)
+    monkeypatch.setattr("rightlung.core.progress.PAUSE", -1.0)
     monkeypatch.setattr("rightlung.studies.building._STEPS_BETWEEN_LOOKS", 50)
     open_small(root)
     shown = capsys.readouterr()

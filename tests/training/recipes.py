@@ -12,7 +12,7 @@ from torch import Tensor
 from rightlung.models.folder import load_folder
 from rightlung.training.checkpoint import last_checkpoint
 from rightlung.training.recipe import Recipe, read_recipe
-from rightlung.training.watching import Progress
+from rightlung.training.watching import TrainingProgress
 
 SMALL: dict[str, Any] = {
     "model": {"kind": "tests.training.tiny:Tiny", "config": {"dropout": 0.1}},
@@ -47,8 +47,8 @@ def written(folder: Path) -> Path:
     return path
 
 
-def quiet() -> Progress:
-    return Progress(shown=False)
+def quiet() -> TrainingProgress:
+    return TrainingProgress(shown=False)
 
 
 def final_weights(run: Path) -> dict[str, Tensor]:

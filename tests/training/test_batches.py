@@ -44,7 +44,7 @@ def pool() -> tuple[DataEntry, Studies]:
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("phantom") / "studies"
-    write_phantom(Job(folder, default_config(), 6, 4, 64, (), False), lambda done: None)
+    write_phantom(Job(folder, default_config(), 6, 4, 64, (), False))
     return f"manifest:{folder}"
 
 

@@ -20,7 +20,7 @@ from rightlung.training.batches import Batches
 from rightlung.training.folder import RunFolder
 from rightlung.training.preparing import keep_start
 from rightlung.training.recipe import DataEntry
-from rightlung.training.watching import Progress
+from rightlung.training.watching import TrainingProgress
 from tests.models.gloria.test_model import create
 from tests.training.recipes import small
 from tests.training.test_batches import opened
@@ -160,4 +160,4 @@ def test_a_source_that_is_not_there_is_noticed_before_any_pool_is_filled(
         f"data.validation={{source: 'manifest:{tmp_path}/nih.tar', every: 4}}",
     ):
         with pytest.raises(InputError, match=r"nih\.tar"):
-            preparing.open_all(small(tmp_path, change), CPU, Progress())
+            preparing.open_all(small(tmp_path, change), CPU, TrainingProgress())

@@ -10,17 +10,18 @@ import PIL.Image
 import pytest
 
 from rightlung.training.curve import draw_curve
-from rightlung.training.watching import Board, Log, Progress
+from rightlung.training.watching import Board, Log, TrainingProgress
 
 
 def test_without_a_terminal_a_line_tells_throughput_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     clock = iter([0.0, 100.0, *([110.0] * 9)])
     monkeypatch.setattr("rightlung.training.watching.monotonic", lambda: next(clock))
-    progress = Progress(say=said.append)
+    monkeypatch.setattr("rightlung.core.progress.monotonic", lambda: next(clock))
+    progress = TrainingProgress(say=said.append)
     with progress.begin(0, 100, 8):
         progress.show(50, 1.25)  # 50 steps of 8 images in ten seconds
-    assert said == ["step 50 of 100: loss 1.25  40 images/s  0:00:10 left"]
+    assert said == ["training: 50 of 100, loss 1.25  40 images/s  0:00:10 left"]
 
 
 def test_tensorboard_gets_the_figures_where_it_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ from rightlung.audit.run import plain
 from rightlung.audit.summary import metric_name, span, verdict
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say, say_problems, say_table
-from rightlung.cli.stages import Tell, stages
 from rightlung.core import InputError
+from rightlung.core.progress import Progress, ProgressBars
 from rightlung.predictions import open_predictions
 
 CONDITIONS = ("none", "swap-sides", "exchange-image")
@@ -32,7 +32,7 @@ def run(
     json: bool,
 ) -> None:
     """Audit a predictions file; a model is asked first."""
-    with stages() as tell:
+    with ProgressBars(say) as tell:
         problems: list[str] = []
         if is_predictions(what):
             predictions = Path(what)
@@ -69,7 +69,7 @@ def is_predictions(what: str) -> bool:
 
 
 def _ask(
-    name: str, source: str, folder: Path, conditions: list[str], device: str, batch_size: int, tell: Tell
+    name: str, source: str, folder: Path, conditions: list[str], device: str, batch_size: int, tell: Progress
 ) -> tuple[Path, list[str]]:
     import rightlung
     from rightlung.predictions.asking import predict

@@ -12,6 +12,7 @@ import typer
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say, say_problems
 from rightlung.core import InputError, Study
+from rightlung.core.progress import Progress, ProgressBars
 from rightlung.pages.overlays import Tile, save_sheet
 from rightlung.studies import Source, open_source
 from rightlung.studies.check import CheckResult, check_source
@@ -23,13 +24,9 @@ _SHOWN = 3
 
 def show(address: str, sheet: Path | None, count: int, seed: int, json: bool) -> None:
     """Summarise a source, and draw ``count`` random studies of it if a ``sheet`` is wanted."""
-    from rich.console import Console
-    from rich.progress import track
-
     source = open_source(address)
-    console = Console(stderr=True)
-    studies = track(source, "reading", len(source), console=console, transient=True, disable=not console.is_terminal)
-    summary = summarise(studies)
+    with ProgressBars(say) as shown:
+        summary = summarise(source, shown)
     failed: list[str] = []
     if sheet is not None:
         chosen = random.Random(seed).sample(range(len(source)), min(count, len(source)))
@@ -45,12 +42,13 @@ def show(address: str, sheet: Path | None, count: int, seed: int, json: bool) ->
         raise typer.Exit(Exit.SOME_LEFT_OUT)
 
 
-def summarise(studies: Any) -> dict[str, Any]:
+def summarise(source: Source, progress: Progress) -> dict[str, Any]:
     """Count studies, patients, splits, views, findings, phrases and targets."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in ("splits", "views", "findings", "boxed")}
     patients, phrases, targets, total, reports = set(), 0, 0, 0, 0
-    for study in studies:
+    for study in source:
         total += 1
+        progress("reading", total, len(source))
         patients.add(study.patient)
         counts["splits"][study.split or "none"] += 1
         counts["views"][study.view or "none"] += 1
@@ -107,16 +105,14 @@ def _say(summary: dict[str, Any], sheet: Path | None) -> None:
 
 def check(address: str, limit: int | None, images: bool, least: str, json: bool) -> None:
     """Say what is wrong with a source; exits with 3 where anything is."""
-    from rightlung.cli.stages import stages
-
     severity = parse_severity(least)
-    with stages() as tell:
+    with ProgressBars(say) as tell:
         result = check_source(
             address,
             images=images,
             limit=limit,
             least=severity,
-            progress=lambda done, total: tell("checking", done, total or done),
+            progress=tell,
         )
     if json:
         print_json(result.as_dict())

@@ -23,8 +23,8 @@ from rightlung.audit.run import plain
 from rightlung.cli.audit import CONDITIONS, say_audit
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say, say_problems
-from rightlung.cli.stages import stages
 from rightlung.core import Heatmap, InputError
+from rightlung.core.progress import ProgressBars
 from rightlung.lexicon import swap_sides
 from rightlung.pages.overlays import Tile, save_sheet
 from rightlung.predictions import Predictions, open_predictions
@@ -42,10 +42,8 @@ def run(out: Path, model_name: str, count: int, seed: int, json: bool) -> None:
     begun = time.monotonic()
     model = _load(model_name)
     say(f"{count:,} made-up studies: where does {model_name} see every sentence of their reports?")
-    with stages() as tell:
-        source = HeldSource(
-            open_source(f"phantom?count={count}&seed={seed}"), lambda done, total: tell("making studies", done, total)
-        )
+    with ProgressBars(say) as tell:
+        source = HeldSource(open_source(f"phantom?count={count}&seed={seed}"), tell)
         from rightlung.predictions.asking import predict
 
         folder = out / "predictions" / f"{_plain_name(model_name)}-seed-{seed}-count-{count}"

@@ -18,7 +18,7 @@ from rightlung.cli.output import print_json, say, say_problems
 from rightlung.core import Grounding, Image, InputError, Study
 from rightlung.core.checks import check_text
 from rightlung.core.study import check_image
-from rightlung.explain.peak import peak_of, side_at
+from rightlung.explain.peak import peak_of, side_of_peak
 from rightlung.lexicon import side_of
 from rightlung.models.base import Grounder, Reader, Reading, RegionGrounder
 from rightlung.pages.overlays import Tile, save_sheet
@@ -207,7 +207,7 @@ def describe(image: str, phrase: str, grounding: Grounding, reading: Reading | N
     side or the map has no peak.
     """
     peak = None if grounding.heatmap is None else peak_of(grounding.heatmap)
-    side = None if peak is None else side_at(peak[0])
+    side = None if grounding.heatmap is None else side_of_peak(grounding.heatmap)
     said = side_of(phrase if reading is None else reading.text)
     return {
         "image": image,

@@ -9,8 +9,8 @@ import typer
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say, say_problems, say_table
-from rightlung.cli.stages import stages
 from rightlung.core import InputError
+from rightlung.core.progress import ProgressBars
 from rightlung.judgements import (
     RATINGS,
     VERSION,
@@ -126,7 +126,7 @@ def analyse(
     json: bool,
 ) -> None:
     """Work out what the judgements say; write numbers, Markdown and a page."""
-    with stages() as tell:
+    with ProgressBars(say) as tell:
         done = analyse_table(
             table, out, key=key, measures=measures, instances=instances, settings=settings, progress=tell
         )  # fmt: skip

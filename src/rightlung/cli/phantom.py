@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.cli.output import print_json, say
+from rightlung.core.progress import ProgressBars
 from rightlung.phantom.config import default_config
 from rightlung.phantom.faults import parse_faults
 from rightlung.phantom.source import read_config
@@ -24,16 +25,10 @@ def run(
     json: bool,
 ) -> None:
     """Write what ``out`` does not hold yet of ``count`` studies, and say where they are."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     config = default_config() if config_file is None else read_config(config_file)
     job = Job(out, config, count, seed, config.size if size is None else size, parse_faults(shortcuts), dicom)
-    console = Console(stderr=True)
-    columns = (TextColumn("making studies"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=count)
-        written = write_phantom(job, lambda done: bar.update(task, completed=done))
+    with ProgressBars(say) as shown:
+        written = write_phantom(job, shown)
     address = f"manifest:{out}"
     if json:
         print_json(

@@ -5,9 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
-from time import monotonic
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,13 +14,12 @@ from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say
 from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
+from rightlung.core.progress import ProgressBars
 
 if TYPE_CHECKING:
     from rightlung.reproduce.wrong_lung.plan import Plan
 
 PAPERS = ("wrong-lung",)
-PAUSE = 20.0
-"""Seconds between lines where there is no terminal for a bar."""
 
 
 def run(paper: str, plan: Plan, at_once: int, page: bool, json: bool) -> None:
@@ -32,8 +29,8 @@ def run(paper: str, plan: Plan, at_once: int, page: bool, json: bool) -> None:
     from rightlung.reproduce.wrong_lung.run import reproduce
 
     command = shlex.join(["rightlung", *sys.argv[1:]])
-    with Shown() as shown:
-        done = reproduce(plan, at_once=at_once, page=page, commands=(command,), tell=shown.tell, say=shown.say)
+    with ProgressBars(say) as shown:
+        done = reproduce(plan, at_once=at_once, page=page, commands=(command,), tell=shown, say=shown.say)
     if json:
         files = [str(path) for path in done.files]
         print_json({"files": files, "left_out": list(done.left_out), "note": NOT_A_MEDICAL_DEVICE})
@@ -53,66 +50,6 @@ def _describe(plan: Plan, files: tuple[Path, ...]) -> None:
     say(f"{files[0]}: open it in a browser")
     for path in files[1:3]:
         say(f"  {path}")
-
-
-class Shown:
-    """How far it is, on standard error: one bar at a time, gone with its stage; without a terminal a line now and then.
-
-    What is said takes the bar away first, so that none is left standing.
-    """
-
-    def __init__(self) -> None:
-        from rich.console import Console
-
-        self.console = Console(stderr=True)
-        self.stage = ""
-        self.bar: Any = None
-        self.task: Any = None
-        self._spoken = monotonic()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def tell(self, stage: str, done: float, total: float) -> None:
-        """Show how much of a stage is done."""
-        if not self.console.is_terminal:
-            if monotonic() - self._spoken >= PAUSE:
-                self.say(f"{stage}: {int(done):,} of {int(total):,}")
-            return
-        if self.bar is None or stage != self.stage:
-            self.close()
-            self._open(stage)
-        self.bar.update(self.task, completed=int(done), total=total)
-        if done >= total:
-            self.close()
-
-    def say(self, text: str) -> None:
-        """Say something that stays."""
-        self.close()
-        self._spoken = monotonic()
-        say(text)
-
-    def close(self) -> None:
-        """Take the bar away."""
-        if self.bar is not None:
-            self.bar.stop()
-            self.bar = None
-
-    def _open(self, stage: str) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = (
-            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        )  # fmt: skip
-        self.stage = stage
-        self.bar = Progress(*columns, console=self.console, transient=True)
-        self.task = self.bar.add_task(stage, total=None)
-        self.bar.start()
 
 
 def plan_for(

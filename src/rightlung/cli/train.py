@@ -45,10 +45,10 @@ def run(
     recipe = read_recipe(recipe_name, changed)  # before anything slow is imported: a slip is answered at once
 
     from rightlung.training.loop import Machine, train
-    from rightlung.training.watching import Progress
+    from rightlung.training.watching import TrainingProgress
 
     try:
-        outcome = train(recipe, out, resume=resume, machine=Machine(**machine), progress=Progress(say=say))
+        outcome = train(recipe, out, resume=resume, machine=Machine(**machine), progress=TrainingProgress(say=say))
     except KeyboardInterrupt as error:
         say(str(error) or "interrupted; --resume goes on from the last checkpoint, where there is one")
         raise

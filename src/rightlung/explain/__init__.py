@@ -4,10 +4,10 @@ from rightlung.explain.attention import attention_maps
 from rightlung.explain.boxes import BoxRule, boxes_of
 from rightlung.explain.gradcam import as_heatmaps, class_activation, grad_cam
 from rightlung.explain.layers import Watch, encoder_grad_cam
-from rightlung.explain.peak import MIDLINE_BAND, peak_of, side_at
+from rightlung.explain.peak import peak_of, peaks, side_at, side_of_peak
 from rightlung.explain.similarity import cosine_maps, shifted
 
 __all__ = [
-    "MIDLINE_BAND", "BoxRule", "Watch", "as_heatmaps", "attention_maps", "boxes_of", "class_activation", "cosine_maps",
-    "encoder_grad_cam", "grad_cam", "peak_of", "shifted", "side_at",
+    "BoxRule", "Watch", "as_heatmaps", "attention_maps", "boxes_of", "class_activation", "cosine_maps",
+    "encoder_grad_cam", "grad_cam", "peak_of", "peaks", "shifted", "side_at", "side_of_peak",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rightlung.core.errors import InputError
+from rightlung.core.progress import Progress, no_progress
 from rightlung.judgements.blinding import BlindingKey
 from rightlung.judgements.instances import JudgedInstance
 from rightlung.judgements.judgement import RATINGS, Judgement
@@ -30,8 +31,6 @@ FEW_PATIENTS = 5
 
 Value = dict[str, Any]
 """An estimate as ``judgements.json`` holds it: estimate, low, high, n, clusters; p and shown of a comparison."""
-
-Progress = Callable[[str, float, float], None]
 
 
 def as_value(found: Estimate) -> Value:
@@ -63,7 +62,7 @@ def analyse(
     Patients and findings come from ``instances`` (by default those of ``measures``). Where the patient is not known,
     the study is the cluster; where the findings are not known, they are read from the prompt's words.
     """
-    tell = progress or (lambda stage, done, total: None)
+    tell = progress or no_progress
     if not judgements:
         raise InputError("there is nothing to analyse: no row is judged")
     if measures is not None and key is None:

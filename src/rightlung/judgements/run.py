@@ -9,7 +9,8 @@ from typing import Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.core.errors import InputError
-from rightlung.judgements.analysis import Progress, analyse
+from rightlung.core.progress import Progress
+from rightlung.judgements.analysis import analyse
 from rightlung.judgements.blinding import read_key
 from rightlung.judgements.instances import read_instances
 from rightlung.judgements.judgement import VERSION

@@ -4,7 +4,7 @@ Cheap to import: no numpy, and the data files but one (the regions) are read on 
 `rightlung.lexicon.labeller`, which is not imported here.
 """
 
-from rightlung.lexicon.findings import FINDINGS, Finding, find, finding
+from rightlung.lexicon.findings import FINDINGS, Finding, canonical_finding, find, finding
 from rightlung.lexicon.labels import LABEL_SETS, LabelMap, LabelSet, label_map, label_set
 from rightlung.lexicon.laterality import mirror_phrase, side_of, sides_in, swap_sides
 from rightlung.lexicon.prompts import negative_prompts, positive_prompts, prompt
@@ -23,7 +23,7 @@ from rightlung.lexicon.sentences import split_sentences
 
 __all__ = [
     "FINDINGS", "IMAGENOME_REGIONS", "LABEL_SETS", "PAIRED_REGIONS", "REGIONS", "Finding", "LabelMap",
-    "LabelSet", "Region", "Section", "ancestors", "descendants", "find", "find_sections", "finding", "label_map",
-    "label_set", "mirror_phrase", "mirror_region", "negative_prompts", "positive_prompts", "prompt", "region",
+    "LabelSet", "Region", "Section", "ancestors", "canonical_finding", "descendants", "find", "find_sections", "finding",
+    "label_map", "label_set", "mirror_phrase", "mirror_region", "negative_prompts", "positive_prompts", "prompt", "region",
     "report_sections", "side_of", "sides_in", "split_sentences", "swap_sides",
 ]  # fmt: skip

@@ -202,3 +202,10 @@ def finding(name: str) -> Finding:
     if found is None:
         raise unknown_name("finding", name, FINDINGS)
     return found
+
+
+@cache
+def canonical_finding(name: str) -> str:
+    """Return the lexicon's name of a finding; a name that the lexicon does not know stays, in lower case."""
+    found = find(name)
+    return found.name if found is not None else " ".join(name.lower().split())

@@ -13,7 +13,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,6 +25,7 @@ from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.core import InputError, Mask, OutputError, Study
 from rightlung.core.files import folder_lock, plain, read_json, write_json
 from rightlung.core.keyed import key_digest
+from rightlung.core.progress import Progress, no_progress
 from rightlung.phantom.config import PhantomConfig, ReportConfig
 from rightlung.phantom.faults import Fault
 from rightlung.phantom.image.anatomy import FIELD
@@ -77,11 +78,8 @@ def plain_config(config: PhantomConfig | ReportConfig) -> dict[str, Any]:
             for name, value in settings.items()}  # fmt: skip
 
 
-def write_phantom(job: Job, progress: Callable[[int], None] = lambda done: None) -> int:
-    """Write what the folder does not have yet and return how many studies that was.
-
-    ``progress`` is called with the number of studies that are there, after each batch.
-    """
+def write_phantom(job: Job, progress: Progress = no_progress) -> int:
+    """Write what the folder does not have yet and return how many studies that was."""
     if job.dicom:
         _pydicom()
     with _writing(job.folder):
@@ -93,14 +91,14 @@ def write_phantom(job: Job, progress: Callable[[int], None] = lambda done: None)
             (job.folder / PART).open("a+b") as rows,
         ):
             there = _resume(job, rows)
-            progress(there)
+            progress("making studies", there, job.count)
             for begin in range(there, job.count, _BATCH):
                 indices = range(begin, min(begin + _BATCH, job.count))
                 studies = make_studies(job.config, job.seed, indices, job.size, faults=job.faults)
                 lines = [json.dumps(_write_study(job, study), separators=(",", ":")) for study in studies]
                 rows.write("".join(f"{line}\n" for line in lines).encode())
                 rows.flush()
-                progress(indices.stop)
+                progress("making studies", indices.stop, job.count)
             os.fsync(rows.fileno())
             (job.folder / PART).replace(job.folder / MANIFEST)
         return job.count - there

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from time import monotonic
-from types import TracebackType
-from typing import Any
 
 from rightlung.core.problem import Problem
+from rightlung.core.progress import ProgressBars
 from rightlung.studies.cache import note
 
 PATIENCE_SECONDS = 2.0
 """How long an index may take before anything is shown."""
-_BETWEEN_LINES_SECONDS = 30.0
 _STEPS_BETWEEN_LOOKS = 500
 
 
@@ -25,9 +22,8 @@ class Building:
         self.problems: list[Problem] = []
         self.left_out_by_reason: Counter[str] = Counter()
         self._done = 0
-        self._began = self._spoke = monotonic()
-        self._bar: Any = None
-        self._task: Any = None
+        self._began = monotonic()
+        self._bars = ProgressBars(note)
 
     def left_out(self, reason: str, count: int = 1) -> None:
         """Count what is left out on purpose, such as lateral views."""
@@ -42,30 +38,11 @@ class Building:
             self._show()
 
     def _show(self) -> None:
-        now = monotonic()
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self._done)
-        elif now - self._began > PATIENCE_SECONDS:
-            if sys.stderr is not None and sys.stderr.isatty():
-                self._start_bar()
-            elif now - self._spoke > _BETWEEN_LINES_SECONDS:
-                self._spoke = now
-                note(f"indexing {self.what}, once: {self._done:,} so far")
-
-    def _start_bar(self) -> None:
-        from rich.console import Console
-        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.completed:,.0f}"))
-        self._bar = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True)
-        self._bar.start()
-        self._task = self._bar.add_task(f"indexing {self.what}, once", total=None)
+        if monotonic() - self._began > PATIENCE_SECONDS:
+            self._bars(f"indexing {self.what}, once", self._done, None)
 
     def __enter__(self) -> Building:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def __exit__(self, *_: object) -> None:
+        self._bars.close()

@@ -9,13 +9,14 @@ is opened a second time without them, and no image of it is loaded. docs/checks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
 from rightlung.core import Image, InputError, Study
+from rightlung.core.progress import Progress, no_progress
 from rightlung.studies.checks.coordinates import Coordinates
 from rightlung.studies.checks.faults import tell_faults
 from rightlung.studies.checks.issue import HINT, WARNING, Issue, Ledger, Origin, Severity, visible
@@ -31,9 +32,6 @@ from rightlung.studies.checks.targets import Item, study_targets
 from rightlung.studies.manifest import PARAMETERS
 from rightlung.studies.sources import Address, Source, open_source, parse_address
 from rightlung.studies.storage import Storage, open_storage
-
-Progress = Callable[[int, int | None], None]
-"""Called with how many studies have been looked at and, where it is known, how many there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +71,13 @@ class CheckResult:
         }
 
 
-def _no_progress(_done: int, _total: int | None) -> None:
-    pass
-
-
 def check_source(
     address: str,
     *,
     images: bool = True,
     limit: int | None = None,
     least: Severity = HINT,
-    progress: Progress = _no_progress,
+    progress: Progress = no_progress,
 ) -> CheckResult:
     """Look at every study of a source, or at the first ``limit``, and say what is wrong.
 
@@ -161,7 +155,7 @@ class _Run:
                         misspelt[pair] += 1
                         first_misspelt.setdefault(pair, found.place)
             tell_faults(self.ledger, self.coordinates, found, found.faults, image)
-            self.progress(done, total)
+            self.progress("checking", done, total)
         if not found_split:
             raise InputError(f"{address}: no row of {storage.manifest_name} has the split {split!r}")
         for (key, meant), count in misspelt.items():
@@ -185,7 +179,7 @@ class _Run:
             if not whole:
                 self._note_study(item.place, study)
             self._check(item)
-            self.progress(self.studies, total)
+            self.progress("checking", self.studies, total)
         for problem in source.problems:
             place = Origin(problem.file, problem.line)
             self.ledger.add(check_of(problem), place, problem.field, problem.message)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rightlung.core import Study
+from rightlung.core.progress import Progress, no_progress
 from rightlung.studies.sources import Source
 
 
 class HeldSource(Source):
     """All studies of a source, made once and kept, under the source's own address."""
 
-    def __init__(self, source: Source, progress: Callable[[int, int], None] | None = None) -> None:
+    def __init__(self, source: Source, progress: Progress = no_progress) -> None:
         super().__init__(source.address)
         self._studies: list[Study] = []
         for study in source:
             self._studies.append(study)
-            if progress is not None:
-                progress(len(self._studies), len(source))
+            progress("making studies", len(self._studies), len(source))
         self.problems = list(source.problems)
         self._places = {study.id: place for place, study in enumerate(self._studies)}
 

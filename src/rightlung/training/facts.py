@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, Literal
 
 from rightlung.core import Box, Mask, Phrase, Polarity, Study
-from rightlung.lexicon import find, split_sentences
+from rightlung.lexicon import canonical_finding, find, split_sentences
 from rightlung.lexicon.findings import broader_findings
 from rightlung.phantom.report import Statement
 from rightlung.phantom.scene import Scene
@@ -149,7 +149,7 @@ def facts_of_study(study: Study, kind: TargetKind = "exact") -> tuple[Facts, lis
     targets_of: dict[str, list[int]] = {}
     for phrase in study.phrases:
         positive = frozenset(
-            _canonical(name) for name, polarity in phrase.findings.items() if polarity is not Polarity.NEGATIVE
+            canonical_finding(name) for name, polarity in phrase.findings.items() if polarity is not Polarity.NEGATIVE
         )
         targets: tuple[int, ...] = ()
         if (place := place_of(study, phrase, kind)) is not None:
@@ -167,7 +167,7 @@ def facts_of_study(study: Study, kind: TargetKind = "exact") -> tuple[Facts, lis
     report = "" if study.report is None else study.report.text
     if not told and report.strip():
         told = [Told(sentence) for sentence in split_sentences(report)]
-    polarities = {_canonical(name): polarity for name, polarity in study.findings.items()}
+    polarities = {canonical_finding(name): polarity for name, polarity in study.findings.items()}
     labels = tuple(sorted(name for name, polarity in polarities.items() if polarity is Polarity.POSITIVE))
     present = frozenset(meant for name in labels for meant in (name, *_broader(name)))
     doubtful = {name for name, polarity in polarities.items() if polarity is Polarity.UNCERTAIN}
@@ -185,13 +185,6 @@ def facts_of_study(study: Study, kind: TargetKind = "exact") -> tuple[Facts, lis
 
 def _tells(targets: tuple[int, ...], positive: frozenset[str]) -> bool:
     return bool(targets) or bool(positive - {NO_FINDING})
-
-
-@cache
-def _canonical(name: str) -> str:
-    """Return the lexicon's name; a label of one's own stays as it is, in lower case."""
-    found = find(name)
-    return " ".join(name.lower().split()) if found is None else found.name
 
 
 @cache

@@ -43,7 +43,7 @@ from rightlung.training.record import Interruption, Record
 from rightlung.training.sharding import named_parameters
 from rightlung.training.trouble import enough_memory, is_out_of_memory, out_of_memory
 from rightlung.training.validation import validate
-from rightlung.training.watching import Board, Log, Progress, Row, out_of_patience
+from rightlung.training.watching import Board, Log, Row, TrainingProgress, out_of_patience
 from rightlung.training.weights import Weights, build_optimiser, copied, move, rate_at, set_rate
 
 __all__ = ["Machine", "Outcome", "train"]
@@ -75,7 +75,7 @@ def train(
     *,
     resume: bool = False,
     machine: Machine | None = None,
-    progress: Progress | None = None,
+    progress: TrainingProgress | None = None,
 ) -> Outcome:
     """Train by a recipe into a folder; ``resume`` goes on from the last checkpoint there.
 
@@ -83,7 +83,7 @@ def train(
     """
     fabric = launched(recipe, machine or Machine())
     folder, rank = RunFolder(Path(out)), fabric.global_rank
-    shown = progress if progress is not None and rank == 0 else Progress(shown=rank == 0)
+    shown = progress if progress is not None and rank == 0 else TrainingProgress(shown=rank == 0)
     if (done := folder.check(recipe, resume)) is not None:
         return Outcome(**done)
     fabric.barrier()  # all have looked before one changes anything
@@ -93,7 +93,7 @@ def train(
         return _run(recipe, folder, fabric, sharded=machine is not None and machine.strategy == "fsdp", shown=shown)
 
 
-def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: Progress) -> Outcome:
+def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: TrainingProgress) -> Outcome:
     rank, world = fabric.global_rank, fabric.world_size
 
     # The data, and the model before the first step: kept in the folder, so that every process and every resumption

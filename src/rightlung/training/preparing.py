@@ -27,7 +27,7 @@ from rightlung.training.pools import Advance, PhantomFlow, Pool, Studies
 from rightlung.training.reading import ReadFlow
 from rightlung.training.recipe import Data, DataEntry, Recipe, shipped_recipes
 from rightlung.training.trouble import enough_memory
-from rightlung.training.watching import Progress
+from rightlung.training.watching import TrainingProgress
 
 Entries = list[tuple[DataEntry, Studies]]
 
@@ -74,7 +74,7 @@ def launched(recipe: Recipe, machine: Machine) -> Any:
     return fabric
 
 
-def open_all(recipe: Recipe, device: torch.device, shown: Progress) -> Entries:
+def open_all(recipe: Recipe, device: torch.device, shown: TrainingProgress) -> Entries:
     """Open every source of the recipe's training data. What is left out of them is said at once.
 
     All are looked at before the first pool is filled: that one is not there should not take minutes to learn.
@@ -88,7 +88,7 @@ def open_all(recipe: Recipe, device: torch.device, shown: Progress) -> Entries:
     ]
 
 
-def _open(entry: DataEntry, recipe: Recipe, device: torch.device, shown: Progress, place: str) -> Studies:
+def _open(entry: DataEntry, recipe: Recipe, device: torch.device, shown: TrainingProgress, place: str) -> Studies:
     with contextlib.ExitStack() as stack:
 
         def advance(what: str, count: int) -> Callable[[int], None]:
@@ -167,7 +167,7 @@ def _chosen(pool: Pool, entry: DataEntry, place: str) -> Pool:
 
 
 def validation_batches(
-    recipe: Recipe, device: torch.device, shown: Progress
+    recipe: Recipe, device: torch.device, shown: TrainingProgress
 ) -> tuple[list[TrainingBatch], Sequence[str]]:
     """The fixed batches that every validation looks at, of the run's batch size where there are enough studies.
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import math
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from rightlung.core import InputError, OutputError
 from rightlung.core.files import write_whole
+from rightlung.core.progress import ProgressBars
 
 Row = dict[str, float]
-PAUSE = 20.0
-"""Seconds between lines where there is no terminal for a progress bar."""
 
 
 class Log:
@@ -117,70 +114,37 @@ class Board:
             self.writer.close()
 
 
-class Progress:
-    """A progress bar with throughput and time left; without a terminal, a line now and then. Standard error only.
-
-    ``prefix`` says which of several runs it is. Such a run does not tell its last step: what comes next is told.
-    """
+class TrainingProgress:
+    """How far a run is, with throughput and time left. ``prefix`` says which of several runs it is."""
 
     def __init__(self, shown: bool = True, say: Callable[[str], None] | None = None, prefix: str = "") -> None:
-        from rich.console import Console
-
-        self.shown, self.prefix = shown, prefix
-        self.console = Console(stderr=True)
-        self.bar: Any = None
-        self.task: Any = None
-        self._say = say or (lambda text: print(text, file=sys.stderr, flush=True))
-        self._spoken = monotonic()
+        self.bars = ProgressBars(say, shown)
+        self.prefix = prefix
 
     def tell(self, text: str) -> None:
         """Say something that somebody should know before the first step."""
-        if self.shown:
-            self._say(self.prefix + text)
+        self.bars.say(self.prefix + text)
 
     @contextmanager
     def filling(self, what: str, count: int) -> Iterator[Callable[[int], None]]:
-        """Show how something is gathered before the first step."""
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
+        """Show how something is gathered before the first step; yields what is called with how many more there are."""
+        done = 0
 
-        described = TextColumn("{task.description}", markup=False)
-        columns = (described, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        visible = self.shown and self.console.is_terminal
-        if self.shown and not visible and count > 1000:
-            self._say(f"{self.prefix}{what}: {count:,} studies")
-        with Bar(*columns, console=self.console, transient=True, disable=not visible) as bar:
-            task = bar.add_task(self.prefix + what, total=count)
-            yield lambda done: bar.update(task, advance=done)
+        def advance(more: int) -> None:
+            nonlocal done
+            done += more
+            self.bars(self.prefix + what, done, count)
 
-    def begin(self, step: int, steps: int, images_a_step: int) -> Self:
-        """Begin to count steps."""
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
+        if not self.bars.on_terminal and count > 1000:
+            self.tell(f"{what}: {count:,} studies")
+        with self.bars:
+            yield advance
 
+    def begin(self, step: int, steps: int, images_a_step: int) -> ProgressBars:
+        """Begin to count steps; returns a context that ends with them."""
         self.steps, self.images_a_step = steps, images_a_step
         self.first, self.started = step, monotonic()
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[figures]}"),
-        )
-        visible = self.shown and self.console.is_terminal
-        self.bar = Bar(*columns, console=self.console, transient=True, disable=not visible)
-        self.task = self.bar.add_task(f"{self.prefix}training", total=steps, completed=step, figures="")
-        self.visible = visible
-        return self
-
-    def __enter__(self) -> Self:
-        self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bar.stop()
+        return self.bars
 
     def images_per_second(self, step: int) -> float:
         """Return the throughput of all processes since the beginning."""
@@ -191,11 +155,7 @@ class Progress:
         rate = self.images_per_second(step)
         left = (self.steps - step) * self.images_a_step / rate if rate > 0 else math.inf
         figures = f"loss {loss:.4g}  {rate:,.0f} images/s  {_duration(left)} left"
-        self.bar.update(self.task, completed=step, figures=figures)
-        now, last = monotonic(), step == self.steps and not self.prefix
-        if self.shown and not self.visible and (now - self._spoken > PAUSE or last):
-            self._spoken = now
-            self._say(f"{self.prefix}step {step:,} of {self.steps:,}: {figures}")
+        self.bars(f"{self.prefix}training", step, self.steps, figures)
 
 
 def _duration(seconds: float) -> str:

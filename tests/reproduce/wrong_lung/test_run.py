@@ -25,7 +25,7 @@ from rightlung.studies import open_source
 from rightlung.training.keeping import KeptPool
 from rightlung.training.loop import Machine, train
 from rightlung.training.recipe import shipped_recipes
-from rightlung.training.watching import Progress
+from rightlung.training.watching import TrainingProgress
 from tests.reproduce.wrong_lung.test_instances import Listed, grey
 
 CPU = Machine(accelerator="cpu")
@@ -98,7 +98,7 @@ def test_every_variant_is_trained_measured_and_on_the_page(done: Whole) -> None:
 @pytest.mark.parametrize("slug", [variant.slug for variant in VARIANTS if variant.slug not in TRAINED])
 def test_every_other_variant_can_be_trained(done: Whole, tmp_path: Path, slug: str) -> None:
     recipe = recipe_of(done[0], Job(BY_SLUG[slug], 1))
-    assert train(recipe, tmp_path / slug, machine=CPU, progress=Progress(shown=False)).steps <= 4
+    assert train(recipe, tmp_path / slug, machine=CPU, progress=TrainingProgress(shown=False)).steps <= 4
 
 
 def test_each_run_says_by_its_number_what_it_is_at_and_nothing_else(done: Whole) -> None:
@@ -116,15 +116,16 @@ def test_a_run_with_a_name_says_it_in_every_line_and_at_most_every_twenty_second
 ) -> None:
     now = [0.0]
     monkeypatch.setattr("rightlung.training.watching.monotonic", lambda: now[0])
+    monkeypatch.setattr("rightlung.core.progress.monotonic", lambda: now[0])
     said: list[str] = []
-    progress = Progress(say=said.append, prefix="[3/23] no-attn: ")
+    progress = TrainingProgress(say=said.append, prefix="[3/23] no-attn: ")
     progress.tell("1 study is left out")
     progress.begin(0, 4, 8)
-    for step, at in ((1, 1.0), (2, 21.0), (3, 40.0), (4, 41.0)):
+    for step, at in ((1, 1.0), (2, 21.0), (3, 40.0), (4, 40.9)):
         now[0] = at
         progress.show(step, 0.5)
     assert said[0] == "[3/23] no-attn: 1 study is left out"
-    assert [line.partition(" of")[0] for line in said[1:]] == ["[3/23] no-attn: step 2"]
+    assert [line.partition(" of")[0] for line in said[1:]] == ["[3/23] no-attn: training: 2"]
 
 
 def test_the_fine_tuned_start_from_the_retrained_and_stop_by_patience(done: Whole) -> None:

@@ -53,7 +53,7 @@ from rightlung.training.pools import Advance
 from rightlung.training.preparing import open_studies
 from rightlung.training.recipe import Data, DataEntry, Recipe
 from rightlung.training.trouble import release
-from rightlung.training.watching import Progress, Row, read_log
+from rightlung.training.watching import Row, TrainingProgress, read_log
 
 MOST_WORKERS = 16
 """Processes that fill a pool, at most."""
@@ -145,7 +145,7 @@ def work_off(plan: Plan, job: Job, instances: Instances, title: str, tell: Tell,
     if not run.finished.is_file():
         say(f"{title}: training")
     outcome = train(
-        recipe, run.path, resume=True, machine=plan.machine, progress=Progress(say=say, prefix=f"{title}: ")
+        recipe, run.path, resume=True, machine=plan.machine, progress=TrainingProgress(say=say, prefix=f"{title}: ")
     )
     if is_measured(folder, instances):
         return

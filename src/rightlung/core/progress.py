@@ -1,0 +1,89 @@
+"""Progress: how work says how far it is, and how that is shown on standard error."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from time import monotonic
+from typing import Any, Self
+
+Progress = Callable[[str, float, float], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+PAUSE = 20.0
+"""Seconds between lines where there is no terminal for a bar."""
+
+
+def no_progress(stage: str, done: float, total: float) -> None:
+    """Show nothing."""
+
+
+class ProgressBars:
+    """A `Progress` for people: one bar at a time, gone with its stage; without a terminal a line every `PAUSE` seconds.
+
+    ``say`` prints a line; what is said through `say` takes the bar away first, so that none is left standing.
+    """
+
+    def __init__(self, say: Callable[[str], None] | None = None, shown: bool = True) -> None:
+        from rich.console import Console
+
+        self.console = Console(stderr=True)
+        self.shown = shown
+        self.stage = ""
+        self.bar: Any = None
+        self.task: Any = None
+        self._say = say or (lambda text: print(text, file=sys.stderr, flush=True))
+        self._spoken = monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def on_terminal(self) -> bool:
+        """Whether there are bars, and not lines."""
+        return self.console.is_terminal
+
+    def __call__(self, stage: str, done: float, total: float | None, figures: str = "") -> None:
+        """Show how much of a stage is done, with ``figures`` beside it; ``total`` is ``None`` where nobody knows."""
+        if not self.shown:
+            return
+        if not self.on_terminal:
+            if monotonic() - self._spoken >= PAUSE:
+                of = " so far" if total is None else f" of {int(total):,}"
+                self.say(f"{stage}: {int(done):,}{of}" + (f", {figures}" if figures else ""))
+            return
+        if self.bar is None or stage != self.stage:
+            self.close()
+            self._open(stage)
+        self.bar.update(self.task, completed=int(done), total=total, figures=figures)
+        if total is not None and done >= total:
+            self.close()
+
+    def say(self, text: str) -> None:
+        """Say something that stays."""
+        if self.shown:
+            self.close()
+            self._spoken = monotonic()
+            self._say(text)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+    def _open(self, stage: str) -> None:
+        from rich import progress
+
+        columns = (
+            progress.TextColumn("{task.description}", markup=False), progress.BarColumn(),
+            progress.MofNCompleteColumn(), progress.TimeElapsedColumn(), progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.fields[figures]}", markup=False),
+        )  # fmt: skip
+        self.stage = stage
+        self.bar = progress.Progress(*columns, console=self.console, transient=True)
+        self.task = self.bar.add_task(stage, total=None, figures="")
+        self.bar.start()
