@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import scipy.stats
 from statsmodels.stats.multitest import multipletests
 
+from rightlung.core import InputError
 from rightlung.judgements import (
     RATINGS,
     BlindingKey,
@@ -23,19 +22,18 @@ from rightlung.judgements import (
     analyse,
     blind,
     plan,
-    read_instances,
     read_judgements,
     read_measures,
     write_table,
 )
 from rightlung.judgements.analysis import ALL
-from rightlung.core import InputError
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.estimator import Estimator
-from tests.judgements.made_up import SLUGS, fill_in, write_audit, write_experiment
+from tests.judgements.made_up import SLUGS, fill_in, write_experiment
 
 FAST = BootstrapSettings(resamples=300)
 NAN = math.nan
+Simulated = tuple[list[Judgement], BlindingKey, Measures]
 
 
 def judged(
@@ -214,7 +212,7 @@ def test_custom_prompts_stand_beside_those_from_reports_and_not_among_them() -> 
 
 
 @pytest.fixture(scope="module")
-def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Judgement], BlindingKey, Measures]:
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     """Two people judge 60 prompts each, 20 of them both; what they say follows IoU@10 % on the regions."""
     folder = tmp_path_factory.mktemp("judged")
     measures = read_measures([write_experiment(folder / "out", 110, seed=1)])
@@ -227,7 +225,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Judgement]
 
 
 @pytest.fixture(scope="module")
-def result(simulated: tuple[list[Judgement], BlindingKey, Measures]) -> dict[str, Any]:
+def result(simulated: Simulated) -> dict[str, Any]:
     judgements, key, measures = simulated
     return analyse(judgements, key=key, measures=measures, settings=BootstrapSettings(resamples=2000))
 
@@ -244,18 +242,16 @@ def test_a_planted_relation_is_found_and_chance_is_not_shown(result: dict[str, A
         assert planted["clusters"] <= 37
 
 
-def test_correlations_are_scipys_of_the_mean_ratings(
-    simulated: tuple[list[Judgement], BlindingKey, Measures], result: dict[str, Any]
-) -> None:
+def test_correlations_are_scipys_of_the_mean_ratings(simulated: Simulated, result: dict[str, Any]) -> None:
     judgements, key, measures = simulated
     found = next(one for one in result["correlations"] if one["model"] == "plain")
     for row in found["values"]:
         ratings: dict[tuple[str, str], list[int]] = {}
         for one in judgements:
             if key.models[one.model] == "plain":
-                ratings.setdefault((one.study, one.phrase), []).append(one.rating(row["rating"]))
+                ratings.setdefault(one.question, []).append(one.rating(row["rating"]))
         x = np.array([np.mean(values) for values in ratings.values()])
-        y = np.array([measures.values["plain"][place][row["measure"]] for place in ratings])
+        y = measures.values("plain", list(ratings))[1][row["measure"]]
         both = ~np.isnan(y)
         assert row["pairs"] == both.sum()
         assert row["pearson"]["estimate"] == pytest.approx(scipy.stats.pearsonr(x[both], y[both])[0])
@@ -265,98 +261,45 @@ def test_correlations_are_scipys_of_the_mean_ratings(
     assert not any("similarity_local" in row["measure"] or "random)" in row["measure"] for row in found["values"])
 
 
-def test_measures_are_those_of_the_plain_answers(tmp_path: Path) -> None:
-    folder = write_experiment(tmp_path / "out", 6)
-    measures = read_measures([folder])
-    table = pq.read_table(folder / "measures" / "plain" / "scores.parquet").to_pylist()
-    wanted = next(row for row in table if (row["instance"], row["condition"], row["target"]) == (5, "none", "exact"))
-    assert measures.values["plain"]["s3", "phrase:0"]["iou@10 (exact)"] == wanted["iou@10"]
-    assert math.isnan(measures.values["plain"]["s0", "phrase:0"]["auroc (exact)"])
-    assert measures.of("gloria retrained") is measures.values["plain"]
-    assert measures.of("unknown") is None
-
-
 def test_the_p_value_of_a_correlation_counts_all_flips_of_whole_patients() -> None:
     generator = np.random.default_rng(3)
     x, y = generator.normal(size=(2, 18))
-    patients = [place // 2 for place in range(18)]
-    found = correlation(x.tolist(), y.tolist(), [f"p{name}" for name in patients], BootstrapSettings(resamples=600))
-    for kind, (first, second) in {
-        "pearson": (x, y),
-        "spearman": (scipy.stats.rankdata(x), scipy.stats.rankdata(y)),
-    }.items():
+    estimator = Estimator([place // 2 for place in range(18)], BootstrapSettings(resamples=600))
+    ranks = scipy.stats.rankdata(x), scipy.stats.rankdata(y)
+    for found, (first, second) in (
+        (estimator.correlation(x, y), (x, y)),
+        (estimator.correlation(x, y, "spearman"), ranks),
+    ):
         products = (first - first.mean()) * (second - second.mean())
-        sums = [products[2 * name] + products[2 * name + 1] for name in range(9)]
+        sums = products.reshape(9, 2).sum(axis=1)
         flipped = [abs(np.dot(signs, sums)) for signs in itertools.product((-1, 1), repeat=9)]
-        extreme = sum(value >= abs(sum(sums)) - 1e-9 for value in flipped)
-        assert found[kind]["p"] == pytest.approx(extreme / 512)
+        assert found.p == pytest.approx(sum(value >= abs(sums.sum()) - 1e-9 for value in flipped) / 512)
 
 
 def test_chance_is_shown_about_as_rarely_as_the_level_says_also_when_patients_repeat() -> None:
     """Patients of four instances that share both values: 160 rows, and the information of 40."""
     generator = np.random.default_rng(11)
-    clusters = [f"p{place // 4}" for place in range(160)]
+    estimator = Estimator([place // 4 for place in range(160)], BootstrapSettings(resamples=400, flips=400))
     shown = naive = 0
     for _ in range(120):
         x, y = np.repeat(generator.normal(size=(2, 40)), 4, axis=1)
-        shown += correlation(x.tolist(), y.tolist(), clusters, BootstrapSettings(resamples=400))["pearson"]["shown"]
+        shown += estimator.correlation(x, y).shown
         naive += scipy.stats.pearsonr(x, y)[1] < 0.05
     assert shown <= 14  # 6 expected; 15 or more of 120 have a probability of 0.001
     assert naive > 30
 
 
-def test_measures_without_a_key_or_of_other_models_are_refused(
-    simulated: tuple[list[Judgement], BlindingKey, Measures],
-) -> None:
+def test_measures_without_a_key_or_of_other_models_are_refused(simulated: Simulated) -> None:
     judgements, key, measures = simulated
     with pytest.raises(InputError, match="give the key as well"):
         analyse(judgements, measures=measures, settings=FAST)
     other = BlindingKey({code: f"other {code}" for code in key.models})
-    with pytest.raises(InputError, match=r"none of the judged prompts has measures; there are those of no-attn, plain"):
+    with pytest.raises(InputError, match=r"none of the judged prompts has measures; there are those of plain, no-attn"):
         analyse(judgements, key=other, measures=measures, settings=FAST)
     with pytest.raises(InputError, match="does not have the code"):
         analyse(judgements, key=BlindingKey({"Z9": "x"}), settings=FAST)
     with pytest.raises(InputError, match="nothing to analyse"):
         analyse([])
-
-
-def test_an_audits_rows_can_be_planned_and_correlated_with(tmp_path: Path) -> None:
-    source = Cards(12)
-    write_answers(source, tmp_path / "p", text_blind_map)
-    done = audit(tmp_path / "p", source, tmp_path / "audit", sureness=FAST, cases=0)
-    measures = read_measures([tmp_path / "audit"])
-    assert list(measures.values) == ["known"]
-    assert len(measures.instances) == 48
-    assert measures.instances["card-1", "phrase:0"].patient == "patient-0"
-    assert not measures.instances["card-1", "phrase:3"].abnormal
-    assert read_instances(done.instances) == measures.instances
-    (planned,) = {row.model for row in plan(measures.instances.values(), ["A7"], ["ann"], 0, 30, 0)}
-    rows = []
-    for key, instance in measures.instances.items():
-        value = measures.values["known"][key]["average_precision"]
-        rating = 1 if math.isnan(value) else int(np.clip(1 + 5 * value, 1, 5))
-        rows.append(judged(key[0], planned, (rating, rating, rating), phrase=key[1], prompt=instance.text))
-    (found,) = analyse(rows, key=BlindingKey({"A7": "known"}), measures=measures, settings=BootstrapSettings(resamples=2000))["correlations"]
-    values = {row["measure"]: row for row in found["values"] if row["rating"] == "recall"}
-    assert values["average_precision"]["pairs"] == 36  # the negated phrases have no target
-    assert values["average_precision"]["pearson"]["estimate"] > 0.9
-    assert not values["average_precision"]["pearson"]["shown"]  # by flips of eight patients nothing can be
-    assert "prior_auroc" not in values
-
-
-def test_bad_measures_are_named(tmp_path: Path) -> None:
-    folder = write_experiment(tmp_path / "out", 6)
-    with pytest.raises(InputError, match="measured twice"):
-        read_measures([folder, folder])
-    with pytest.raises(InputError, match=r"has no instances\.parquet"):
-        read_measures([tmp_path])
-    (folder / "measures" / "plain" / "about.json").write_text("[")
-    with pytest.raises(InputError, match=r"about\.json: cannot be read as JSON"):
-        read_measures([folder])
-    scores = folder / "measures" / "no-attn" / "scores.parquet"
-    pq.write_table(pq.read_table(scores).drop_columns(["iou@10"]), scores)
-    with pytest.raises(InputError, match=r"scores\.parquet: has no column 'iou@10'"):
-        read_measures([folder])
 
 
 def test_a_model_that_is_a_step_better_is_shown_to_be_and_noise_is_not_after_holm() -> None:

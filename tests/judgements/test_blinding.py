@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from rightlung.core import InputError
 from rightlung.judgements import BlindingKey, blind, read_key, write_key
 from rightlung.judgements.blinding import CODE
-from rightlung.core import InputError
 
 MODELS = ["GLoRIA", "retrained", "no-attn", "abnormal", "few-shot"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from rightlung.core import InputError
 from rightlung.judgements import JudgedInstance, plan, read_judgements, write_table
 from rightlung.judgements.planning import Planned
-from rightlung.core import InputError
 
 CODES = ["A7", "C3", "K2", "T5"]
 PEOPLE = ["ann", "bea", "cem"]

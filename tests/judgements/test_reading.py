@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rightlung.judgements import Judgements, BlindingKey, read_instances, read_judgements
 from rightlung.core import InputError
+from rightlung.judgements import BlindingKey, Judgements, read_instances, read_judgements
 from tests.judgements.made_up import row, text_of, write_experiment, write_rows
 
 KEY = BlindingKey({"A7": "GLoRIA", "K2": "no-attn"})

@@ -139,7 +139,8 @@ def analyse(
         if result["means"]:
             say()
             rows = [
-                [row["model"], *(span(estimate_of(row["ratings"][name])) for name in RATINGS)] for row in result["means"]
+                [row["model"], *(span(estimate_of(row["ratings"][name])) for name in RATINGS)]
+                for row in result["means"]
             ]
             say_table(["model", *RATINGS], rows)
         say_problems(done.problems, "rows left out")
