@@ -219,7 +219,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     key = blind(list(measures.names), 5)
     write_table(plan(measures.instances.values(), key.codes, ["ann", "bea"], 5, 60, 20), folder / "table.csv")
     fill_in(folder / "table.csv", key.models, measures)
-    found = read_judgements(folder / "table.csv", key=key, instances=measures.instances, names=measures.all_names)
+    found = read_judgements(folder / "table.csv", key=key, instances=measures.instances, names=list(measures.names))
     assert not found.problems
     return list(found.judgements), key, measures
 

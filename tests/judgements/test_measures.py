@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rightlung.core import InputError
-from rightlung.judgements import BlindingKey, Judgement, analyse, read_instances, read_measures
+from rightlung.judgements import BlindingKey, Judgement, analyse, read_measures
 from rightlung.results.estimate import BootstrapSettings
 from tests.judgements.made_up import text_of, write_about, write_audit, write_experiment
 
@@ -48,7 +48,7 @@ def test_an_audits_phrases_can_be_planned_and_correlated_with(tmp_path: Path) ->
     first, negated = measures.instances["s0", "phrase:0"], measures.instances["s1", "phrase:0"]
     assert (first.text, first.patient, first.findings, first.abnormal) == (text_of(0), "p0", ("atelectasis",), True)
     assert not negated.abnormal
-    assert read_instances(folder / "instances.parquet") == measures.instances
+    assert read_measures([folder / "instances.parquet"]).instances == measures.instances
     asked, values = measures.values("known", list(measures.instances))
     assert asked.all()
     rows = [
@@ -71,7 +71,7 @@ def test_bad_measures_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="does not say which model was measured"):
         read_measures([write_audit(tmp_path / "audit", 6, {}, model="")])
     with pytest.raises(InputError, match="cannot be read as Parquet"):
-        read_instances(folder / "measures" / "plain" / "about.json")
+        read_measures([folder / "measures" / "plain" / "about.json"])
     (folder / "measures" / "plain" / "about.json").write_text("[")
     with pytest.raises(InputError, match=r"about\.json: cannot be read as JSON"):
         read_measures([folder])

@@ -84,7 +84,7 @@ def test_a_table_alone_is_analysed_by_codes(tmp_path: Path) -> None:
     assert found.result["summary"][0] == "1 annotator judged 1 model on 6 prompts about 6 studies: 6 judgements."
     assert any("codes" in sentence for sentence in found.result["summary"])
     assert "A7" in found.page.read_text()
-    assert found.problems == []
+    assert found.result["problems"] == []
 
 
 def test_nothing_judged_and_measures_without_a_key_are_refused(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rightlung.core import InputError
-from rightlung.judgements import BlindingKey, Judgements, read_instances, read_judgements
+from rightlung.judgements import BlindingKey, Judgements, read_judgements, read_measures
 from tests.judgements.made_up import row, text_of, write_experiment, write_rows
 
 KEY = BlindingKey({"A7": "GLoRIA", "K2": "no-attn"})
@@ -75,7 +75,6 @@ def test_a_bad_row_is_named_by_file_row_and_field_and_the_rest_is_read(
     extra: dict[str, Any] = {"order": 0, "judged_at": ""}
     found = read(tmp_path, row(**extra), row(**({"study": "s9"} | extra | changes)), row(study="s2", **extra))
     assert [one.study for one in found.judgements] == ["s0", "s2"]
-    assert found.bad_rows == 1
     (problem,) = found.problems
     assert (problem.file, problem.place, problem.field) == ("judged.csv", "line 3", field)
     assert str(problem).startswith(f"judged.csv, line 3, field {field}: ")
@@ -150,7 +149,7 @@ def test_a_table_without_a_column_or_with_one_misspelt_is_refused(tmp_path: Path
 
 
 def test_studies_phrases_and_words_must_be_those_of_the_instances(tmp_path: Path) -> None:
-    instances = read_instances(write_experiment(tmp_path / "out", 6))
+    instances = read_measures([write_experiment(tmp_path / "out", 6)]).instances
     found = read(
         tmp_path,
         row(),

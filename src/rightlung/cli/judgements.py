@@ -17,7 +17,6 @@ from rightlung.judgements import (
     analyse_table,
     blind,
     plan,
-    read_instances,
     read_judgements,
     read_key,
     read_measures,
@@ -87,7 +86,7 @@ def check(path: Path, key: Path | None, instances: Path | None, json: bool) -> N
     read = read_judgements(
         path,
         key=None if key is None else read_key(key),
-        instances=None if instances is None else read_instances(instances),
+        instances=None if instances is None else read_measures([instances]).instances,
     )
     rows = read.judgements
     summary = {
@@ -96,7 +95,7 @@ def check(path: Path, key: Path | None, instances: Path | None, json: bool) -> N
         "version": VERSION,
         "judgements": len(rows),
         "open": read.open,
-        "bad_rows": read.bad_rows,
+        "bad_rows": len(read.problems),
         "annotators": sorted({one.annotator for one in rows}),
         "models": sorted({one.model for one in rows}),
         "prompts": len({one.question for one in rows}),
@@ -131,6 +130,7 @@ def analyse(
             table, out, key=key, measures=measures, instances=instances, settings=settings, progress=tell
         )  # fmt: skip
     result = done.result
+    problems = result["problems"]
     if json:
         print_json({**result, "page": str(done.page)})
     else:
@@ -143,7 +143,7 @@ def analyse(
                 for row in result["means"]
             ]
             say_table(["model", *RATINGS], rows)
-        say_problems(done.problems, "rows left out")
+        say_problems(problems, "rows left out")
         say(f"\npage: {done.page}\n\n{result['note']}")
-    if done.problems:
+    if problems:
         raise typer.Exit(Exit.SOME_LEFT_OUT)

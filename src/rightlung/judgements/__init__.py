@@ -5,9 +5,8 @@ The counterpart of the radiologist's study in "That's the Wrong Lung!" (sections
 
 from rightlung.judgements.analysis import analyse
 from rightlung.judgements.blinding import BlindingKey, blind, read_key, write_key
-from rightlung.judgements.instances import JudgedInstance, read_instances
 from rightlung.judgements.judgement import CUSTOM, RATINGS, VERSION, Judgement
-from rightlung.judgements.measures import Measures, read_measures
+from rightlung.judgements.measures import JudgedInstance, Measures, read_measures
 from rightlung.judgements.page import make_page, sections
 from rightlung.judgements.planning import plan, write_table
 from rightlung.judgements.reading import Judgements, read_judgements
@@ -15,6 +14,6 @@ from rightlung.judgements.run import Analysis, analyse_table
 
 __all__ = [
     "CUSTOM", "RATINGS", "VERSION", "Analysis", "BlindingKey", "JudgedInstance", "Judgement", "Judgements", "Measures",
-    "analyse", "analyse_table", "blind", "make_page", "plan", "read_instances", "read_judgements", "read_key",
+    "analyse", "analyse_table", "blind", "make_page", "plan", "read_judgements", "read_key",
     "read_measures", "sections", "write_key", "write_table",
 ]  # fmt: skip

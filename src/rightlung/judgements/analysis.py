@@ -17,9 +17,8 @@ import numpy as np
 from rightlung.core.errors import InputError
 from rightlung.core.progress import Progress, no_progress
 from rightlung.judgements.blinding import BlindingKey
-from rightlung.judgements.instances import JudgedInstance
 from rightlung.judgements.judgement import RATINGS, Judgement
-from rightlung.judgements.measures import Measures
+from rightlung.judgements.measures import Instances, Measures
 from rightlung.lexicon.labeller import read_sentence
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
 from rightlung.results.estimator import Estimator, Flags, Floats
@@ -52,7 +51,7 @@ def analyse(
     judgements: Sequence[Judgement],
     *,
     key: BlindingKey | None = None,
-    instances: Mapping[tuple[str, str], JudgedInstance] | None = None,
+    instances: Instances | None = None,
     measures: Measures | None = None,
     settings: BootstrapSettings | None = None,
     progress: Progress | None = None,
@@ -76,9 +75,10 @@ def analyse(
         "clusters": "patients" if study.patients_known else "studies",
         "settings": asdict(study.settings),
     }
-    sections = {
-        "means": _means, "differences": _differences, "prompts": _prompts, "findings": _findings,
-        "annotators": _annotators, "agreement": _agreement,
+    sections: dict[str, Callable[[_Study], Any]] = {
+        "means": lambda study: _rated(study, "model", ~study.custom), "differences": _differences,
+        "prompts": _prompts, "findings": _findings,
+        "annotators": lambda study: _rated(study, "annotator", np.ones_like(study.custom)), "agreement": _agreement,
     }  # fmt: skip
     for done, (name, section) in enumerate(sections.items()):
         tell("computing ratings", done, len(sections))
@@ -102,12 +102,7 @@ def _named(judgements: Sequence[Judgement], key: BlindingKey | None) -> list[Jud
 class _Study:
     """All judgements with patients and findings; each rating is one array over the judgements."""
 
-    def __init__(
-        self,
-        judgements: Sequence[Judgement],
-        instances: Mapping[tuple[str, str], JudgedInstance],
-        settings: BootstrapSettings,
-    ) -> None:
+    def __init__(self, judgements: Sequence[Judgement], instances: Instances, settings: BootstrapSettings) -> None:
         self.judgements, self.instances, self.settings = judgements, instances, settings
         self._patients = {one.study: one.patient for one in instances.values()}
         self.models = sorted({one.model for one in judgements})
@@ -116,7 +111,7 @@ class _Study:
         self.columns: dict[str, Floats] = {
             name: np.array([one.rating(name) for one in judgements], dtype=np.float64) for name in RATINGS
         }
-        self.custom = self.where(lambda one: one.custom)
+        self.custom = self.where("custom", True)
 
     @property
     def patients_known(self) -> bool:
@@ -131,11 +126,9 @@ class _Study:
         """Return what makes estimates of arrays with an entry for each of these studies."""
         return Estimator([self.cluster(study) for study in studies], self.settings)
 
-    def where(self, condition: Callable[[Judgement], bool]) -> Flags:
-        return np.array([condition(one) for one in self.judgements], dtype=bool)
-
-    def of_model(self, model: str) -> Flags:
-        return self.where(lambda one: one.model == model)
+    def where(self, field: str, value: object) -> Flags:
+        """Return which judgements have a value in a field."""
+        return np.array([getattr(one, field) == value for one in self.judgements], dtype=bool)
 
     def ratings(self, rows: Flags, names: Sequence[str] = RATINGS) -> dict[str, Value]:
         """Return the mean of each rating over some of the judgements."""
@@ -162,8 +155,7 @@ class _Study:
         }
 
     def notes(self) -> list[str]:
-        studies = {one.study for one in self.judgements}
-        unknown = sum(self._patients.get(study) is None for study in studies)
+        unknown = sum(self._patients.get(study) is None for study in {one.study for one in self.judgements})
         notes = []
         if unknown and not self.patients_known:
             notes.append("patients are not known; intervals are too narrow if several studies are of the same person")
@@ -172,18 +164,17 @@ class _Study:
                 f"the patient of {unknown:,} studies is not known; each counts as a patient of its own, and intervals "
                 "are too narrow if some are of the same person"
             )
-        unread = sum((one.study, one.phrase) not in self.instances for one in self.judgements)
-        if unread:
+        if unread := sum((one.study, one.phrase) not in self.instances for one in self.judgements):
             notes.append(f"the findings of {unread:,} judgements are read from the words of their prompts")
         return notes
 
 
-def _means(study: _Study) -> list[dict[str, Any]]:
-    """Each rating's mean for each model, over prompts from reports."""
+def _rated(study: _Study, field: str, rows: Flags) -> list[dict[str, Any]]:
+    """Each rating's mean for each model, or for each annotator: those differ by person, and by what each was given."""
     return [
-        {"model": model, "judgements": int(rows.sum()), "ratings": study.ratings(rows)}
-        for model in study.models
-        if (rows := study.of_model(model) & ~study.custom).any()
+        {field: name, "judgements": int(of_name.sum()), "ratings": study.ratings(of_name)}
+        for name in sorted({getattr(one, field) for one in study.judgements})
+        if (of_name := study.where(field, name) & rows).any()
     ]
 
 
@@ -218,20 +209,16 @@ def _prompts(study: _Study) -> list[dict[str, Any]]:
     """Custom prompts next to prompts from reports, for models with custom ones. The two are not paired."""
     found = []
     for model in study.models:
-        custom, report = study.of_model(model) & study.custom, study.of_model(model) & ~study.custom
+        custom, report = (study.where("model", model) & rows for rows in (study.custom, ~study.custom))
         if not custom.any():
             continue
         row: dict[str, Any] = {"model": model, "custom": study.ratings(custom), "report": None}
         if report.any():
             row["report"] = study.ratings(report)
-            row["difference"] = {
-                name: as_value(
-                    study.estimator.contrast(
-                        np.where(custom, column, np.nan), np.where(report, column, np.nan), "percentile"
-                    )
-                )
-                for name, column in study.columns.items()
-            }
+            pairs = {name: [np.where(rows, column, np.nan) for rows in (custom, report)]
+                     for name, column in study.columns.items()}  # fmt: skip
+            contrasts = {name: study.estimator.contrast(*pair, "percentile") for name, pair in pairs.items()}
+            row["difference"] = {name: as_value(found) for name, found in contrasts.items()}
         found.append(row)
     return found
 
@@ -249,7 +236,7 @@ def _findings(study: _Study) -> list[dict[str, Any]]:
     found = []
     for name, rows in groups.items():
         patients = len(set(study.clusters[rows].tolist()))
-        by_model = {model: rows & study.of_model(model) for model in study.models}
+        by_model = {model: rows & study.where("model", model) for model in study.models}
         found.append(
             {
                 "finding": name,
@@ -261,15 +248,6 @@ def _findings(study: _Study) -> list[dict[str, Any]]:
             }
         )
     return sorted(found, key=lambda group: (-group["prompts"], group["finding"]))
-
-
-def _annotators(study: _Study) -> list[dict[str, Any]]:
-    """How much each annotator judged and how kindly: means differ by person, and by what each was given."""
-    return [
-        {"annotator": name, "judgements": int(rows.sum()), "ratings": study.ratings(rows)}
-        for name in sorted({one.annotator for one in study.judgements})
-        for rows in [study.where(lambda one, name=name: one.annotator == name)]  # type: ignore[misc]
-    ]
 
 
 def _agreement(study: _Study) -> dict[str, Any]:
@@ -308,44 +286,38 @@ def _correlations(study: _Study, measures: Measures, notes: list[str], tell: Pro
 
     An instance that several annotators judged has the mean of their ratings: it is one pair, not several.
     """
-    tables: dict[str, tuple[list[str], dict[str, Floats], dict[str, Floats]]] = {}
+    judged: dict[tuple[str, tuple[str, str]], list[Judgement]] = {}
+    for one in study.judgements:
+        if not one.custom:
+            judged.setdefault((one.model, one.question), []).append(one)
+    asked = np.zeros(len(judged), dtype=bool)
+    values: dict[str, Floats] = {}
+    groups: dict[str, Flags] = {}
     for model in study.models:
         slug = measures.find(model)
         if slug is None:
             notes.append(f"there are no measures of the model {model!r}")
             continue
-        judged: dict[tuple[str, str], list[Judgement]] = {}
-        for one in study.judgements:
-            if one.model == model and not one.custom:
-                judged.setdefault(one.question, []).append(one)
-        asked, values = measures.values(slug, list(judged))
-        same = [given for given, there in zip(judged.values(), asked, strict=True) if there]
-        rated = {name: np.array([np.mean([one.rating(name) for one in given]) for given in same]) for name in RATINGS}
-        tables[model] = [given[0].study for given in same], rated, {name: one[asked] for name, one in values.items()}
-        if missing := int((~asked).sum()):
+        rows = np.array([model == of for of, _ in judged], dtype=bool)
+        asked[rows], columns = measures.values(slug, [question for of, question in judged if of == model])
+        groups[model] = rows & asked
+        for name, column in columns.items():
+            values.setdefault(name, np.full(len(judged), np.nan))[rows] = column
+        if missing := int((rows & ~asked).sum()):
             notes.append(f"{missing:,} judged prompts of the model {model!r} have no measures")
-    if not any(studies for studies, _, _ in tables.values()):
+    if not asked.any():
         raise InputError(f"none of the judged prompts has measures; there are those of {', '.join(measures.names)}")
-    if len(tables) > 1:
-        tables[ALL] = _together(list(tables.values()))
-    for done, (model, (studies, rated, values)) in enumerate(tables.items()):
-        tell("correlating", done, len(tables))
-        yield {"model": model, "pairs": len(studies), "values": _correlated(study.over(studies), rated, values)}
-    tell("correlating", len(tables), len(tables))
-
-
-def _together(
-    tables: Sequence[tuple[list[str], dict[str, Floats], dict[str, Floats]]],
-) -> tuple[list[str], dict[str, Floats], dict[str, Floats]]:
-    """Put the instances of several models together; a measure that a model does not have is undefined."""
-    studies = [study for part, _, _ in tables for study in part]
-    rated = {name: np.concatenate([ratings[name] for _, ratings, _ in tables]) for name in RATINGS}
-    names = dict.fromkeys(name for _, _, values in tables for name in values)
-    values = {
-        name: np.concatenate([values.get(name, np.full(len(part), np.nan)) for part, _, values in tables])
-        for name in names
+    if len(groups) > 1:
+        groups[ALL] = asked
+    rated = {
+        name: np.array([np.mean([one.rating(name) for one in same]) for same in judged.values()]) for name in RATINGS
     }
-    return studies, rated, values
+    estimator = study.over(question[0] for _, question in judged)
+    for done, (model, rows) in enumerate(groups.items()):
+        tell("correlating", done, len(groups))
+        of_model = {name: np.where(rows, column, np.nan) for name, column in values.items()}
+        yield {"model": model, "pairs": int(rows.sum()), "values": _correlated(estimator, rated, of_model)}
+    tell("correlating", len(groups), len(groups))
 
 
 def _correlated(

@@ -62,26 +62,25 @@ def alike(first: str, second: str) -> bool:
     >>> alike("gloria no-attn", "GLoRIA No Attn")
     True
     """
-    return _bare(first) == _bare(second)
+    bare = ["".join(character for character in name.casefold() if character.isalnum()) for name in (first, second)]
+    return bare[0] == bare[1]
 
 
-def _bare(name: str) -> str:
-    return "".join(character for character in name.casefold() if character.isalnum())
+def check_names(kind: str, names: Sequence[str]) -> None:
+    """Refuse blank and doubled names."""
+    for name in names:
+        if not name.strip():
+            raise InputError(f"the name of one {kind} is blank")
+        if list(names).count(name) > 1:
+            raise InputError(f"the {kind} {name!r} is named twice")
 
 
 def blind(models: Sequence[str], seed: int) -> BlindingKey:
     """Draw a code for every model; the same models (in any order) and seed give the same key."""
     names = sorted(models)
-    for name in names:
-        if not name.strip():
-            raise InputError("a model's name is blank")
-        if names.count(name) > 1:
-            raise InputError(f"the model {name!r} is named twice")
-    possible = [
-        code
-        for code in (letter + digit for letter in _LETTERS for digit in _DIGITS)
-        if not any(alike(code, name) for name in names)
-    ]
+    check_names("model", names)
+    codes = (letter + digit for letter in _LETTERS for digit in _DIGITS)
+    possible = [code for code in codes if not any(alike(code, name) for name in names)]
     if len(names) > len(possible):
         raise InputError(f"there are codes for {len(possible)} models, not for {len(names)}")
     # A stream of its own: the order in a plan of the same seed must not follow from the codes.
@@ -96,10 +95,8 @@ def blinding_fault(model: str, key: BlindingKey | None, names: Iterable[str] = (
     if any(alike(model, name) for name in known):
         return f"is a model's name, {model!r}: judgements must be blinded, with a code such as 'A7' here"
     if not CODE.fullmatch(model):
-        return (
-            f"must be a blinded code, a letter or two and up to three digits such as 'A7'; got {model!r}, which may be "
-            "a model's name"
-        )
+        code = "a blinded code, a letter or two and up to three digits such as 'A7'"
+        return f"must be {code}; got {model!r}, which may be a model's name"
     return None
 
 

@@ -25,7 +25,6 @@ CUSTOM = ""
 """The phrase of a prompt that the annotator wrote: none of the source's."""
 
 REQUIRED = ("annotator", "study", "phrase", "prompt", "model", *RATINGS)
-OPTIONAL = ("comment", "judged_at", "order", "version")
 COLUMNS = ("version", "annotator", "order", *REQUIRED[1:], "comment", "judged_at")
 """As a planned table lays them out; a table may have them in any order."""
 

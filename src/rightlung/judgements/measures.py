@@ -1,4 +1,4 @@
-"""What was measured about the same answers without asking anybody: every automatic measure of every phrase, by model.
+"""What was measured about the same answers without asking anybody, by model, and the phrases that can be judged.
 
 All measures are of the answers under the condition ``none``: what was judged is the plain answer.
 """
@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.judgements.blinding import alike
-from rightlung.judgements.instances import Instances, instances_of, open_measured
+from rightlung.predictions.prediction import PHRASE_QUERY
 from rightlung.results.estimator import Flags, Floats
 from rightlung.results.measured import Measured
 from rightlung.results.model import MeasuredModel
@@ -27,6 +29,27 @@ MEASURES: dict[str, tuple[str, str | None]] = {
     **{f"{name} ({target})": (name, target) for target in ("regions", "exact") for name in _SCORES},
 }
 """By name: the column of the instances table and the target; ``own`` is an audit's, the others are an experiment's."""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedInstance:
+    """A study and one of its phrases."""
+
+    study: str
+    query: str
+    text: str
+    patient: str | None = None
+    findings: tuple[str, ...] = ()
+    abnormal: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Study and query."""
+        return self.study, self.query
+
+
+Instances = Mapping[tuple[str, str], JudgedInstance]
+"""Instances by study and query."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,20 +66,14 @@ class Measures:
         """From slug to name; the same where no other name is given."""
         return {slug: model.name for slug, (_, model) in self.models.items()}
 
-    @property
-    def all_names(self) -> tuple[str, ...]:
-        """Every name that would give a model away."""
-        return tuple(dict.fromkeys([*self.names, *self.names.values()]))
-
     def find(self, model: str) -> str | None:
         """Return the slug of a model given by slug or name, ``None`` where it was not measured."""
         if model in self.models:
             return model
         found = [slug for slug, name in self.names.items() if alike(slug, model) or alike(name, model)]
         if len(found) > 1:
-            raise InputError(
-                f"the measures have several models called {model!r}: {', '.join(found)}; name one of these"
-            )
+            listed = ", ".join(found)
+            raise InputError(f"the measures have several models called {model!r}: {listed}; name one of these")
         return found[0] if found else None
 
     def values(self, slug: str, keys: Sequence[tuple[str, str]]) -> tuple[Flags, dict[str, Floats]]:
@@ -89,7 +106,7 @@ class Measures:
 
         An audit has one model, and its phrases may be judged for others, too: those keep the names given.
         """
-        experiment = any("group" in model.about for _, model in self.models.values())
+        experiment = any("group" in known.about for _, known in self.models.values())
         found = []
         for model in models:
             slug = self.find(model)
@@ -99,24 +116,55 @@ class Measures:
         return found
 
 
-def read_measures(paths: Iterable[str | Path]) -> Measures:
-    """Read the measures of experiments and audits, all together."""
+def read_measures(paths: Sequence[str | Path]) -> Measures:
+    """Read experiments (their folder) and audits (their folder or ``instances.parquet``), all together."""
     models: dict[str, tuple[Measured, MeasuredModel]] = {}
-    instances: Instances = {}
+    instances: dict[tuple[str, str], JudgedInstance] = {}
     for path in paths:
-        measured = open_measured(path)
+        measured = _open(Path(path))
         for model in measured.models:
             slug = str(model.about["slug"])  # `Measured` renames those of a variant with several seeds
             if slug in models:
                 raise InputError(f"{path}: the model {slug!r} is measured twice; give one of the two")
             models[slug] = measured, model
-        for key, instance in instances_of(measured, path).items():
+        for key, instance in _instances(measured).items():
             before = instances.setdefault(key, instance)
             if before.text != instance.text:
                 raise InputError(
                     f"{path}: {instance.query!r} of study {instance.study!r} is {instance.text!r}, and elsewhere "
                     f"{before.text!r}: these are measures of different sources"
                 )
-    if not models:
-        raise InputError("no measures were found")
+    if not instances:
+        raise InputError(f"{', '.join(map(str, paths))}: no phrase of a source was measured")
     return Measures(models, instances)
+
+
+def _open(path: Path) -> Measured:
+    if (path / "measures").is_dir():
+        return Measured.read(path)
+    file = path / "instances.parquet" if path.is_dir() else path
+    if not file.is_file():
+        where = f"{path} has no instances.parquet" if path.is_dir() else f"{path} does not exist"
+        raise InputError(f"{where}: give the folder of an experiment or an audit, or its instances.parquet")
+    try:
+        model = (pq.read_schema(file).metadata or {}).get(b"rightlung.model", b"").decode()
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{file}: cannot be read as Parquet ({error})") from None
+    if not model:
+        raise InputError(f"{file}: does not say which model was measured")
+    return Measured.of({model: file})
+
+
+def _instances(measured: Measured) -> dict[tuple[str, str], JudgedInstance]:
+    """Return the phrases that were asked as they are."""
+    if not measured.models:
+        return {}
+    asked = np.logical_or.reduce([model.row_of("none") >= 0 for model in measured.models])
+    flagged = any("abnormal" in model.table.column_names for model in measured.models)
+    abnormal = measured.subset("abnormal") if flagged else measured.fact("polarity") == "positive"
+    facts = zip(*(measured.fact(name) for name in ("phrase", "patient", "findings")), abnormal, asked, strict=True)
+    return {
+        (study, query): JudgedInstance(study, query, text, patient, tuple(findings or ()), bool(flag))
+        for (study, query), (text, patient, findings, flag, there) in zip(measured.keys, facts, strict=True)
+        if there and PHRASE_QUERY.fullmatch(query)
+    }

@@ -19,6 +19,16 @@ _SCALES = {
     "recall": "share of the region included, 1 to 5",
     "precision": "share of the heatmap of interest, 1 to 5",
 }
+_COMPARED = (
+    "A difference is shown (bold) where the interval excludes zero and the p-value of a sign-flip test, adjusted for "
+    "all pairs and ratings (Holm), is below 1 − level."
+)
+_CORRELATED = (
+    "Does what can be measured without asking anybody go with what people say? Each instance is one pair; the ratings "
+    "of several annotators are averaged. A correlation is shown (bold) where the interval excludes zero and the "
+    "p-value of a sign-flip test, adjusted for all measures and ratings of the table (Holm), is below 1 − level. A "
+    "correlation that is not shown may still exist. The figure is of the most intuitive model."
+)
 
 Result = Mapping[str, Any]
 
@@ -34,16 +44,23 @@ def make_page(result: Result) -> Page:
 
 def sections(result: Result) -> list[Section]:
     """Return the sections, of which those without content are not shown."""
+    findings = [_findings(result)] if result["findings"] else []
+    prompts = [_prompts(result)] if result["prompts"] else []
+    alone = "No heatmap was judged by two annotators: their agreement is not known."
     return [
         Section("summary", "What was found", items=summary(result)),
-        _means(result),
-        _differences(result),
-        _correlations(result),
-        _agreement(result),
-        _findings(result),
-        _prompts(result),
-        _left_out(result),
+        Section("ratings", "Ratings of each model", parts=_means(result) if result["means"] else []),
+        Section("comparison", "Models compared", **_explained(_COMPARED, _differences(result))),
+        Section("measures", "Ratings and automatic measures", **_explained(_CORRELATED, _correlations(result))),
+        Section("people", "Annotators", [] if result["agreement"]["units"] else [alone], parts=_annotators(result)),
+        Section("by-finding", "Intuitiveness by finding", parts=findings),
+        Section("custom", "Prompts that annotators wrote", parts=prompts),
+        Section("problems", "What was left out, and what to know", items=_left_out(result)),
     ]
+
+
+def _explained(text: str, parts: Sequence[Table | Figure]) -> dict[str, Any]:
+    return {"paragraphs": [text] if parts else [], "parts": parts}
 
 
 def _level(result: Result) -> str:
@@ -59,8 +76,8 @@ def _cells(values: Mapping[str, Any] | None, signed: bool = False) -> list[Cell]
     return [_cell(values and values[name], signed) for name in RATINGS_SHOWN]
 
 
-def _count(count: int) -> Cell:
-    return Cell(f"{count:,}", value=count)
+def _named(name: str, *counts: int) -> list[Cell]:
+    return [Cell(name), *(Cell(f"{count:,}", value=count) for count in counts)]
 
 
 def _table(
@@ -75,102 +92,65 @@ def _table(
     return Table(name, title, caption, columns, rows, notes, folded=True)
 
 
-def _means(result: Result) -> Section:
-    means = result["means"]
-    if not means:
-        return Section("means", "Ratings of each model")
+def _figure(name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, Any]], **panel: Any) -> Figure:
+    """Draw the ratings of each row side by side."""
     panels = [
-        IntervalPanel(
-            title=rating, subtitle=_SCALES[rating], limits=SCALE,
-            series={rating: [estimate_of(row["ratings"][rating]) for row in means]},
-        )
+        IntervalPanel(title=rating, series={rating: [estimate_of(row[rating]) for row in rows.values()]}, **panel)
         for rating in RATINGS_SHOWN
-    ]  # fmt: skip
-    caption = f"Mean ratings over prompts from reports. {_level(result)}"
-    figure = interval_figure("ratings", "Mean ratings", caption, [row["model"] for row in means], panels)
+    ]
+    return interval_figure(name, title, caption, list(rows), panels)
+
+
+def _means(result: Result) -> list[Table | Figure]:
+    scales = "; ".join(f"{name}: {scale}" for name, scale in _SCALES.items())
+    caption = f"Mean ratings over prompts from reports ({scales}). {_level(result)}"
     rows = [
-        [Cell(row["model"]), _count(row["judgements"]), _count(row["ratings"]["recall"]["clusters"])]
-        + _cells(row["ratings"])
-        for row in means
+        _named(row["model"], row["judgements"], row["ratings"]["recall"]["clusters"]) + _cells(row["ratings"])
+        for row in result["means"]
     ]
     header = ["model", "judgements", result["clusters"], *RATINGS_SHOWN]
-    table = _table("means", "Mean ratings in numbers", caption, header, rows)
-    return Section("means", "Ratings of each model", parts=[figure, table])
+    drawn = {row["model"]: row["ratings"] for row in result["means"]}
+    figure = _figure("ratings", "Mean ratings", caption, drawn, limits=SCALE)
+    return [figure, _table("means", "Mean ratings in numbers", caption, header, rows)]
 
 
-def _differences(result: Result) -> Section:
+def _differences(result: Result) -> list[Table]:
     pairs: dict[tuple[str, str], dict[str, Any]] = {}
     for row in result["differences"]:
         pairs.setdefault((row["first"], row["second"]), {})[row["rating"]] = row
-    if not pairs:
-        return Section("differences", "Models compared")
     rows = [
-        [Cell(f"{first} − {second}"), _count(found["recall"]["n"])]
+        _named(f"{first} − {second}", found["recall"]["n"])
         + [cell for name in RATINGS_SHOWN for cell in (_cell(found[name], True), _p(found[name]["p_adjusted"]))]
         for (first, second), found in pairs.items()
     ]
     header = ["models", "pairs", *(title for name in RATINGS_SHOWN for title in (name, "p"))]
     caption = f"Mean difference on prompts that the same annotator judged for both models. {_level(result)}"
-    note = (
-        "A difference is shown (bold) where the interval excludes zero and the p-value of a sign-flip test, adjusted "
-        "for all pairs and ratings (Holm), is below 1 − level."
-    )
-    table = _table("differences", "Differences between models", caption, header, rows)
-    return Section("differences", "Models compared", [note], parts=[table])
+    return [_table("differences", "Differences between models", caption, header, rows)] if rows else []
 
 
 def _p(value: float) -> Cell:
     return Cell("< 0.001" if value < 0.001 else number(value, 3), value=value)
 
 
-def _correlations(result: Result) -> Section:
-    best = best_model(result)
-    ordered = sorted(result["correlations"], key=lambda found: bool(found["model"] != best))
-    parts: list[Table | Figure] = [_correlation_figure(found, result) for found in ordered if found["model"] == best]
-    parts += [_correlation_table(found, kind, result) for found in ordered for kind in ("pearson", "spearman")]
-    note = (
-        "Does what can be measured without asking anybody go with what people say? Each instance is one pair; the "
-        "ratings of several annotators are averaged. A correlation is shown (bold) where the interval excludes zero and "
-        "the p-value of a sign-flip test, adjusted for all measures and ratings of the table (Holm), is below 1 − level. "
-        "A correlation that is not shown may still exist. The figure is of the most intuitive model."
-    )
-    return Section("correlations", "Ratings and automatic measures", [note] if parts else [], parts=parts)
+def _correlations(result: Result) -> list[Table | Figure]:
+    best, parts = best_model(result), list[Table | Figure]()
+    for found in sorted(result["correlations"], key=lambda found: bool(found["model"] != best)):
+        place = result["models"].index(found["model"]) if found["model"] in result["models"] else "all"
+        for kind in ("pearson", "spearman"):
+            values: dict[str, dict[str, Any]] = {}
+            for row in found["values"]:
+                values.setdefault(measure_name(row["measure"]), {"pairs": row["pairs"]})[row["rating"]] = row[kind]
+            title = f"{kind.title()}'s correlations, {found['model']}"
+            caption = f"{kind.title()}'s correlation of each measure with each rating. {_level(result)}"
+            if found["model"] == best and kind == "pearson":
+                parts.append(_figure("best", title, caption, values, line=0.0, limits=(-1, 1), signed=True))
+            rows = [_named(name, row["pairs"]) + _cells(row, signed=True) for name, row in values.items()]
+            header = ["measure", "pairs", *RATINGS_SHOWN]
+            parts.append(_table(f"{kind}-{place}", f"{title}, in numbers", caption, header, rows))
+    return parts
 
 
-def _by_measure(found: Mapping[str, Any], kind: str) -> dict[str, dict[str, Any]]:
-    rows: dict[str, dict[str, Any]] = {}
-    for row in found["values"]:
-        rows.setdefault(measure_name(row["measure"]), {"pairs": row["pairs"]})[row["rating"]] = row[kind]
-    return rows
-
-
-def _correlation_figure(found: Mapping[str, Any], result: Result) -> Figure:
-    rows = _by_measure(found, "pearson")
-    panels = [
-        IntervalPanel(
-            title=rating, line=0.0, limits=(-1, 1), signed=True,
-            series={rating: [estimate_of(row[rating]) for row in rows.values()]},
-        )
-        for rating in RATINGS_SHOWN
-    ]  # fmt: skip
-    title = f"Correlation of measures with ratings, {found['model']}"
-    caption = f"Pearson's correlation of each measure with each rating. {_level(result)}"
-    return interval_figure("correlations", title, caption, list(rows), panels)
-
-
-def _correlation_table(found: Mapping[str, Any], kind: str, result: Result) -> Table:
-    rows = [
-        [Cell(name), _count(row["pairs"]), *_cells(row, signed=True)] for name, row in _by_measure(found, kind).items()
-    ]
-    place = result["models"].index(found["model"]) if found["model"] in result["models"] else "all"
-    title, caption = (
-        f"{kind.title()}'s correlations, {found['model']}",
-        f"{kind.title()}'s correlation with each rating.",
-    )
-    return _table(f"{kind}-{place}", title, f"{caption} {_level(result)}", ["measure", "pairs", *RATINGS_SHOWN], rows)
-
-
-def _agreement(result: Result) -> Section:
+def _annotators(result: Result) -> list[Table]:
     agreement, parts = result["agreement"], []
     if agreement["units"]:
         rows = []
@@ -184,53 +164,41 @@ def _agreement(result: Result) -> Section:
         )
         header = ["rating", "alpha, ordinal", "alpha, interval", "the same", "within one step"]
         parts.append(_table("agreement", "Agreement", caption, header, rows))
-    rows = [
-        [Cell(row["annotator"]), _count(row["judgements"]), *_cells(row["ratings"])] for row in result["annotators"]
-    ]
+    rows = [_named(row["annotator"], row["judgements"]) + _cells(row["ratings"]) for row in result["annotators"]]
     caption = f"Mean ratings of each annotator, of whatever each was given. {_level(result)}"
-    parts.append(_table("annotators", "Each annotator", caption, ["annotator", "judgements", *RATINGS_SHOWN], rows))
-    alone = [] if agreement["units"] else ["No heatmap was judged by two annotators: their agreement is not known."]
-    return Section("annotators", "Annotators", alone, parts=parts)
+    return [*parts, _table("annotators", "Each annotator", caption, ["annotator", "judgements", *RATINGS_SHOWN], rows)]
 
 
-def _findings(result: Result) -> Section:
-    groups, models = result["findings"], result["models"] if len(result["models"]) > 1 else []
-    if not groups:
-        return Section("findings", "Intuitiveness by finding")
+def _findings(result: Result) -> Table:
+    groups, models = result["findings"][:SHOWN_FINDINGS], result["models"] if len(result["models"]) > 1 else []
     rows = [
-        [Cell(group["finding"] + (" *" if group["few"] else "")), _count(group["prompts"]), _count(group["clusters"])]
+        _named(group["finding"] + (" *" if group["few"] else ""), group["prompts"], group["clusters"])
         + [_cell(value) for value in (group["all"], *(group["models"].get(model) for model in models))]
-        for group in groups[:SHOWN_FINDINGS]
+        for group in groups
     ]
     notes = []
-    if any(group["few"] for group in groups[:SHOWN_FINDINGS]):
+    if any(group["few"] for group in groups):
         notes.append(f"* fewer than {FEW_PATIENTS} {result['clusters']}: the interval means little.")
-    if len(groups) > SHOWN_FINDINGS:
-        notes.append(f"The {SHOWN_FINDINGS} most judged of {len(groups)} findings; all are in judgements.json.")
+    if (count := len(result["findings"])) > SHOWN_FINDINGS:
+        notes.append(f"The {SHOWN_FINDINGS} most judged of {count} findings; all are in judgements.json.")
     caption = f"Mean intuitiveness; a prompt counts for each finding it asserts. {_level(result)}"
     header = ["finding", "prompts", result["clusters"], "all models", *models]
-    table = _table("findings", "The most judged findings", caption, header, rows, notes)
-    return Section("findings", "Intuitiveness by finding", parts=[table])
+    return _table("findings", "The most judged findings", caption, header, rows, notes)
 
 
-def _prompts(result: Result) -> Section:
+def _prompts(result: Result) -> Table:
     rows = [
-        [Cell(row["model"]), Cell(title), *_cells(row.get(name), signed=name == "difference")]
+        [Cell(f"{row['model']}, {title}"), *_cells(row.get(name), signed=name == "difference")]
         for row in result["prompts"]
         for name, title in (("report", "from reports"), ("custom", "custom"), ("difference", "custom − from reports"))
     ]
-    if not rows:
-        return Section("prompts", "Prompts that annotators wrote")
     caption = f"Mean ratings; the difference is not paired. {_level(result)}"
-    table = _table(
-        "prompts", "Custom prompts and prompts from reports", caption, ["model", "prompts", *RATINGS_SHOWN], rows
-    )
-    return Section("prompts", "Prompts that annotators wrote", parts=[table])
+    return _table("prompts", "Custom prompts and prompts from reports", caption, ["prompts", *RATINGS_SHOWN], rows)
 
 
-def _left_out(result: Result) -> Section:
+def _left_out(result: Result) -> list[str]:
     items = [*result.get("problems", ()), *result["notes"]]
     if result.get("open"):
         items.append(f"{some(result['open'], 'row')} still to be judged")
     more = [f"… and {len(items) - SHOWN_PROBLEMS} more, in judgements.json"] if len(items) > SHOWN_PROBLEMS else []
-    return Section("problems", "What was left out, and what to know", items=[*items[:SHOWN_PROBLEMS], *more])
+    return [*items[:SHOWN_PROBLEMS], *more]

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from rightlung.core import InputError
-from rightlung.judgements.blinding import CODE
-from rightlung.judgements.instances import JudgedInstance
+from rightlung.judgements.blinding import CODE, check_names
 from rightlung.judgements.judgement import COLUMNS, VERSION, write_new_csv
+from rightlung.judgements.measures import JudgedInstance
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def plan(
             f"{len(annotators)} annotators with {per_annotator} prompts each, {overlap} of them shared, need {needed} "
             f"prompts, and there are {len(known)}: take fewer a person, or share more"
         )
-    ordered = sorted(known.values(), key=lambda instance: instance.order)
+    ordered = sorted(known.values(), key=lambda one: (one.study, int(one.query.partition(":")[2])))
     drawn = _spread_over_patients(ordered, np.random.default_rng((seed, 1)))[:needed]
     shared, alone = drawn[:overlap], drawn[overlap:]
     own = per_annotator - overlap
@@ -69,14 +69,10 @@ def plan(
 
 
 def _check(codes: Sequence[str], annotators: Sequence[str], per_annotator: int, overlap: int) -> None:
-    for what, names in (("code", codes), ("annotator", annotators)):
+    for kind, names in (("code", codes), ("annotator", annotators)):
         if not names:
-            raise InputError(f"a plan needs at least one {what}")
-        for name in names:
-            if not name.strip():
-                raise InputError(f"an {what}'s name is blank" if what == "annotator" else "a code is blank")
-            if list(names).count(name) > 1:
-                raise InputError(f"the {what} {name!r} is named twice")
+            raise InputError(f"a plan needs at least one {kind}")
+        check_names(kind, names)
     for code in codes:
         if not CODE.fullmatch(code):
             raise InputError(f"a plan shows codes, never models' names: {code!r} is no code such as 'A7'")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,8 @@ from rightlung.core import InputError, Problem
 from rightlung.core.errors import unknown_name
 from rightlung.core.problem import ProblemError
 from rightlung.judgements.blinding import BlindingKey, blinding_fault
-from rightlung.judgements.instances import JudgedInstance
-from rightlung.judgements.judgement import (
-    COLUMNS,
-    CUSTOM,
-    OPTIONAL,
-    RATINGS,
-    REQUIRED,
-    SCALE,
-    VERSION,
-    Judgement,
-    same_words,
-)
+from rightlung.judgements.judgement import COLUMNS, RATINGS, REQUIRED, SCALE, VERSION, Judgement, same_words
+from rightlung.judgements.measures import Instances
 from rightlung.predictions import phrase_query
 from rightlung.predictions.prediction import PHRASE_QUERY
 from rightlung.studies.tables import Table
@@ -41,58 +31,19 @@ from rightlung.studies.tables import Table
 class Judgements:
     """What a table holds: the judgements, how many rows are still to be judged, and the rows that are wrong."""
 
-    path: Path
     judgements: tuple[Judgement, ...]
     open: int
     problems: tuple[Problem, ...]
-    bad_rows: int
 
     def __len__(self) -> int:
         return len(self.judgements)
-
-
-@dataclass(frozen=True)
-class _Row:
-    """The cells of a row by column, and where it stands: a line of CSV, or a row of Parquet."""
-
-    path: Path
-    cells: Mapping[str, str]
-    line: int | None = None
-    row: int | None = None
-
-    def problem(self, field: str | None, message: str) -> Problem:
-        return Problem(self.path.name, message, self.line, field, row=self.row)
-
-    @property
-    def place(self) -> str:
-        return self.problem(None, "").place or ""
-
-    def error(self, field: str | None, message: str) -> ProblemError:
-        """Build the error that leaves this row out."""
-        return ProblemError(self.problem(field, message))
-
-    def refusal(self, field: str, message: str) -> InputError:
-        """Build the error that refuses the whole table because of this row."""
-        return InputError(f"{self.path}, {self.place}, field {field}: {message}")
-
-    def filled(self, name: str) -> str:
-        if not self.cells[name]:
-            raise self.error(name, "is empty; every row must have it")
-        return self.cells[name]
-
-    def whole(self, name: str, low: int, high: float, must: str) -> int:
-        text = self.cells[name]
-        whole = text.removesuffix(".0")  # spreadsheets write whole numbers this way
-        if not (whole.isascii() and whole.isdecimal() and low <= int(whole) <= high):
-            raise self.error(name, f"must be a whole number {must}; got {text!r}")
-        return int(whole)
 
 
 def read_judgements(
     path: str | Path,
     *,
     key: BlindingKey | None = None,
-    instances: Mapping[tuple[str, str], JudgedInstance] | None = None,
+    instances: Instances | None = None,
     names: Iterable[str] = (),
 ) -> Judgements:
     """Read and check a table of judgements.
@@ -103,50 +54,67 @@ def read_judgements(
     """
     file = Path(path)
     problems: list[Problem] = []
-    rows = list(_parquet_rows(file) if file.suffix == ".parquet" else _csv_rows(file, problems))
-    _check_versions(file, rows)
-    known = tuple(names)
-    for row in rows:
-        if row.cells["model"] and (fault := blinding_fault(row.cells["model"], key, known)):
-            raise row.refusal("model", fault)
-    checker = _Checker(key, instances)
+    rows = list(_rows(file, problems))
+    _check_whole(file, rows, key, tuple(names))
+    seen: dict[tuple[str, tuple[str, str], str], _Row] = {}
     found: list[Judgement | None] = []
     for row in rows:
         try:
-            found.append(checker.judgement(row))
+            found.append(_judgement(row, key, instances, seen))
         except ProblemError as error:
             problems.append(error.problem)
     problems.sort(key=lambda problem: problem.line or problem.row or 0)
     judged = tuple(one for one in found if one is not None)
-    return Judgements(file, judged, len(found) - len(judged), tuple(problems), len(problems))
+    return Judgements(judged, len(found) - len(judged), tuple(problems))
 
 
-def _csv_rows(path: Path, problems: list[Problem]) -> Iterator[_Row]:
-    table = Table(path, REQUIRED, problems=problems)
-    columns = [column for column in table.columns if column]
-    _check_columns(path, columns)
-    for row in table:
-        yield _Row(path, {column: row.text(column) for column in columns}, line=row.line)
+@dataclass(frozen=True)
+class _Row:
+    """The cells of a row by column, and where it stands: a line of CSV, or a row of Parquet."""
+
+    file: str
+    cells: Mapping[str, str]
+    line: int | None = None
+    row: int | None = None
+
+    def error(self, field: str | None, message: str) -> ProblemError:
+        return ProblemError(Problem(self.file, message, self.line, field, row=self.row))
+
+    @property
+    def place(self) -> str:
+        return self.error(None, "").problem.place or ""
+
+    def filled(self, name: str) -> str:
+        if not self.cells[name]:
+            raise self.error(name, "is empty; every row must have it")
+        return self.cells[name]
+
+    def whole(self, name: str, low: int, high: float, which: str) -> int:
+        text = self.cells[name]
+        number = text.removesuffix(".0")  # spreadsheets write whole numbers this way
+        if not (number.isascii() and number.isdecimal() and low <= int(number) <= high):
+            raise self.error(name, f"must be a whole number {which}; got {text!r}")
+        return int(number)
 
 
-def _parquet_rows(path: Path) -> Iterator[_Row]:
-    try:
-        table = pq.ParquetFile(path).read()
-    except (OSError, pa.ArrowException) as error:
-        raise InputError(f"{path}: cannot be read as Parquet ({error})") from None
-    for column in REQUIRED:
-        if column not in table.column_names:
-            raise InputError(f"{path} has no column {column!r}. It has: {', '.join(table.column_names)}")
-    _check_columns(path, table.column_names)
-    for position, row in enumerate(table.to_pylist()):
-        yield _Row(path, {name: _cell(value) for name, value in row.items()}, row=position)
-
-
-def _check_columns(path: Path, columns: Iterable[str]) -> None:
-    for column in columns:
-        if column not in COLUMNS:
-            near = str(unknown_name("column", column, (*REQUIRED, *OPTIONAL)))
-            raise InputError(f"{path}: {near}; put notes of your own into 'comment'")
+def _rows(path: Path, problems: list[Problem]) -> Iterator[_Row]:
+    if path.suffix != ".parquet":
+        table = Table(path, REQUIRED, problems=problems)
+        columns = [column for column in table.columns if column]
+        rows = (_Row(path.name, {name: row.text(name) for name in columns}, line=row.line) for row in table)
+    else:
+        try:
+            content = pq.ParquetFile(path).read()
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(f"{path}: cannot be read as Parquet ({error})") from None
+        columns, listed = content.column_names, content.to_pylist()
+        if missing := [name for name in REQUIRED if name not in columns]:
+            raise InputError(f"{path} has no column {missing[0]!r}. It has: {', '.join(columns)}")
+        texts = ({name: _cell(value) for name, value in row.items()} for row in listed)
+        rows = (_Row(path.name, cells, row=place) for place, cells in enumerate(texts))
+    if unknown := [name for name in columns if name not in COLUMNS]:
+        raise InputError(f"{path}: {unknown_name('column', unknown[0], COLUMNS)}; put notes of your own into 'comment'")
+    yield from rows
 
 
 def _cell(value: Any) -> str:
@@ -155,83 +123,75 @@ def _cell(value: Any) -> str:
         return ""
     if isinstance(value, datetime.datetime):
         return value.isoformat()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value).strip()
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
 
 
-def _check_versions(path: Path, rows: Sequence[_Row]) -> None:
-    """Refuse a table of a version that is not known, or of several: which rules a row follows must be certain."""
-    seen: dict[str, _Row] = {}
+def _check_whole(path: Path, rows: Iterable[_Row], key: BlindingKey | None, names: tuple[str, ...]) -> None:
+    """Refuse a table of another version or of several, and one that names a model: no row of it is blinded."""
+    places: dict[str, str] = {}
     for row in rows:
-        seen.setdefault(row.cells.get("version", str(VERSION)), row)
-    if len(seen) > 1:
-        listed = ", ".join(f"{version or 'none'} ({row.place})" for version, row in seen.items())
-        raise InputError(
-            f"{path}, field version: rows of several versions are mixed: {listed}; keep them in separate files"
-        )
-    for version, row in seen.items():
+        places.setdefault(row.cells.get("version", str(VERSION)) or "none", row.place)
+        if row.cells["model"] and (fault := blinding_fault(row.cells["model"], key, names)):
+            raise InputError(f"{path}, {row.place}, field model: {fault}")
+    listed = ", ".join(f"{version} ({place})" for version, place in places.items())
+    if len(places) > 1:
+        raise InputError(f"{path}, field version: rows of several versions are mixed: {listed}; use separate files")
+    for version, place in places.items():
         if version != str(VERSION):
-            raise row.refusal(
-                "version",
-                f"the table is of version {version or 'none'}, and this program reads version {VERSION}",
-            )
+            read = f"the table is of version {version}, and this program reads version {VERSION}"
+            raise InputError(f"{path}, {place}, field version: {read}")
 
 
-class _Checker:
-    """Makes judgements from rows, one after another; it remembers what has been judged."""
+def _judgement(
+    row: _Row,
+    key: BlindingKey | None,
+    instances: Instances | None,
+    seen: dict[tuple[str, tuple[str, str], str], _Row],
+) -> Judgement | None:
+    """Return the row's judgement, ``None`` where it is still to be made; ``seen`` are the rows before it."""
+    annotator, study, prompt, model = (row.filled(name) for name in ("annotator", "study", "prompt", "model"))
+    if key is not None and model not in key.models:
+        raise row.error("model", f"has the code {model!r}, which the key does not have. It has: {', '.join(key.codes)}")
+    phrase = _phrase(row)
+    if instances is not None:
+        _check_known(row, study, phrase, prompt, instances)
+    order = row.whole("order", 0, math.inf, "of at least 0") if row.cells.get("order") else None
+    judged_at = row.cells.get("judged_at", "")
+    try:
+        datetime.datetime.fromisoformat(judged_at or "2024-05-17")
+    except ValueError:
+        message = f"must be a date and time such as 2024-05-17T09:30:00; got {judged_at!r}"
+        raise row.error("judged_at", message) from None
+    ratings = _ratings(row)
+    first = seen.setdefault((annotator, (study, phrase or same_words(prompt)), model), row)
+    if first is not row:
+        message = f"{annotator!r} judges {model!r} on the same prompt on {first.place} already, which counts"
+        raise row.error(None, message)
+    if ratings is None:
+        return None
+    comment = row.cells.get("comment", "")
+    return Judgement(annotator, study, phrase, prompt, model, *ratings, comment, judged_at, order)
 
-    def __init__(self, key: BlindingKey | None, instances: Mapping[tuple[str, str], JudgedInstance] | None) -> None:
-        self._key, self._instances = key, instances
-        self._studies = {study for study, _ in instances or ()}
-        self._seen: dict[tuple[str, tuple[str, str], str], _Row] = {}
 
-    def judgement(self, row: _Row) -> Judgement | None:
-        """Return the row's judgement, ``None`` where it is still to be made."""
-        annotator, study, prompt, model = (row.filled(name) for name in ("annotator", "study", "prompt", "model"))
-        if self._key is not None and model not in self._key.models:
-            codes = ", ".join(self._key.codes)
-            raise row.error("model", f"has the code {model!r}, which the key does not have. It has: {codes}")
-        phrase = _phrase(row)
-        self._check_known(row, study, phrase, prompt)
-        order = row.whole("order", 0, math.inf, "of at least 0") if row.cells.get("order") else None
-        judged_at = _moment(row)
-        ratings = _ratings(row)
-        question = study, phrase or same_words(prompt)
-        first = self._seen.setdefault((annotator, question, model), row)
-        if first is not row:
-            raise row.error(
-                None, f"{annotator!r} judges {model!r} on the same prompt on {first.place} already, which counts"
-            )
-        if ratings is None:
-            return None
-        comment = row.cells.get("comment", "")
-        return Judgement(annotator, study, phrase, prompt, model, *ratings, comment, judged_at, order)
-
-    def _check_known(self, row: _Row, study: str, phrase: str, prompt: str) -> None:
-        if self._instances is None:
-            return
-        if study not in self._studies:
-            raise row.error("study", f"the instances have no study {study!r}")
-        if phrase == CUSTOM:
-            return
-        instance = self._instances.get((study, phrase))
-        if instance is None:
-            raise row.error("phrase", f"the instances of study {study!r} have no {phrase!r}")
-        if same_words(instance.text) != same_words(prompt):
-            raise row.error("prompt", f"{phrase!r} of study {study!r} is {instance.text!r}; got {prompt!r}")
+def _check_known(row: _Row, study: str, phrase: str, prompt: str, instances: Instances) -> None:
+    instance = instances.get((study, phrase))
+    if instance is None and not any(study == known for known, _ in instances):
+        raise row.error("study", f"the instances have no study {study!r}")
+    if instance is None and phrase:
+        raise row.error("phrase", f"the instances of study {study!r} have no {phrase!r}")
+    if instance is not None and same_words(instance.text) != same_words(prompt):
+        raise row.error("prompt", f"{phrase!r} of study {study!r} is {instance.text!r}; got {prompt!r}")
 
 
 def _phrase(row: _Row) -> str:
-    """Return the query of a phrase given by its index (``3``) or its query (``phrase:3``); empty for a custom prompt."""
+    """Return the query of a phrase given by index (``3``) or query (``phrase:3``), empty for a custom prompt."""
     text = row.cells["phrase"]
     if not text or PHRASE_QUERY.fullmatch(text):
         return text
     query = phrase_query(int(text)) if text.isascii() and text.isdecimal() else ""
     if query != f"phrase:{text}":
-        raise row.error(
-            "phrase", f"must be an index such as 3 or 'phrase:3', or empty for a custom prompt; got {text!r}"
-        )
+        message = f"must be an index such as 3 or 'phrase:3', or empty for a custom prompt; got {text!r}"
+        raise row.error("phrase", message)
     return query
 
 
@@ -243,13 +203,3 @@ def _ratings(row: _Row) -> list[int] | None:
         given = ", ".join(name for name in RATINGS if name not in missing)
         raise row.error(missing[0], f"is empty although {given} is given: half a judgement")
     return [row.whole(name, *SCALE, f"from {SCALE[0]} to {SCALE[1]}") for name in RATINGS]
-
-
-def _moment(row: _Row) -> str:
-    text = row.cells.get("judged_at", "")
-    if text:
-        try:
-            datetime.datetime.fromisoformat(text)
-        except ValueError:
-            raise row.error("judged_at", f"must be a date and time such as 2024-05-17T09:30:00; got {text!r}") from None
-    return text

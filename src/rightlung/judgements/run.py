@@ -12,7 +12,6 @@ from rightlung.core.errors import InputError
 from rightlung.core.progress import Progress
 from rightlung.judgements.analysis import analyse
 from rightlung.judgements.blinding import read_key
-from rightlung.judgements.instances import read_instances
 from rightlung.judgements.judgement import VERSION
 from rightlung.judgements.measures import read_measures
 from rightlung.judgements.page import make_page
@@ -34,12 +33,6 @@ class Analysis:
         """The HTML page."""
         return self.folder / "judgements.html"
 
-    @property
-    def problems(self) -> list[str]:
-        """The rows that were left out, with the reason."""
-        problems: list[str] = self.result["problems"]
-        return problems
-
 
 def analyse_table(
     table: str | Path,
@@ -51,7 +44,7 @@ def analyse_table(
     settings: BootstrapSettings | None = None,
     progress: Progress | None = None,
 ) -> Analysis:
-    """Analyse a table of judgements (CSV or Parquet); write ``judgements.json``, ``judgements.md``, ``judgements.html``.
+    """Analyse a table of judgements (CSV or Parquet) and write ``judgements.html``, ``.md`` and ``.json``.
 
     ``key`` says which code stands for which model; without it, models are called by their codes. ``measures`` are
     experiment folders and audits whose automatic measures the ratings are correlated with; they need ``key``.
@@ -61,26 +54,25 @@ def analyse_table(
     if measures and opened is None:
         raise InputError("measures go by models' names and judgements by codes: give the key as well")
     measured = read_measures(measures) if measures else None
-    known = read_instances(instances) if instances is not None else measured.instances if measured else None
-    read = read_judgements(table, key=opened, instances=known, names=measured.all_names if measured else ())
+    about = measured if instances is None else read_measures([instances])
+    known = None if about is None else about.instances
+    names = [] if measured is None else [name for pair in measured.names.items() for name in pair]
+    read = read_judgements(table, key=opened, instances=known, names=names)
     if not read.judgements:
-        first = f"; the first: {read.problems[0]}" if read.problems else ""
-        raise InputError(
-            f"{table}: no row is judged ({read.open:,} still to be judged, {read.bad_rows:,} with problems{first})"
-        )
+        bad = f"{len(read.problems):,} with problems" + (f"; the first: {read.problems[0]}" if read.problems else "")
+        raise InputError(f"{table}: no row is judged ({read.open:,} still to be judged, {bad})")
+    study: dict[str, Any] = {"key": opened, "instances": known, "measures": measured}
     result: dict[str, Any] = {
         "note": NOT_A_MEDICAL_DEVICE,
         "version": __version__,
         "table": str(table),
         "table_version": VERSION,
         "open": read.open,
-        "left_out": read.bad_rows,
+        "left_out": len(read.problems),
         "problems": [str(problem) for problem in read.problems],
-        **analyse(
-            read.judgements, key=opened, instances=known, measures=measured, settings=settings, progress=progress
-        ),
+        **analyse(read.judgements, **study, settings=settings, progress=progress),
     }
     result["summary"] = summary(result)
-    names = {"html": "judgements.html", "markdown": "judgements.md", "json_name": "judgements.json"}
-    write_page(make_page(result), out, **names, data=result)
+    files = {"html": "judgements.html", "markdown": "judgements.md", "json_name": "judgements.json"}
+    write_page(make_page(result), out, data=result, **files)
     return Analysis(Path(out), result)

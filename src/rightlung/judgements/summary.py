@@ -61,12 +61,11 @@ def _who(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _ranking(result: Mapping[str, Any]) -> Iterator[str]:
-    best = best_model(result)
-    for row in result["means"]:
-        if row["model"] == best:
-            most = "The most intuitive on average is" if len(result["means"]) > 1 else "The one model judged is"
-            means = ", ".join(f"{name} {span(estimate_of(row['ratings'][name]), 1)}" for name in RATINGS_SHOWN)
-            yield f"{most} {best}: {means}, on a scale from {SCALE[0]} to {SCALE[1]}."
+    ratings = {row["model"]: row["ratings"] for row in result["means"]}
+    if best := best_model(result):
+        most = "The most intuitive on average is" if len(ratings) > 1 else "The one model judged is"
+        means = ", ".join(f"{name} {span(estimate_of(ratings[best][name]), 1)}" for name in RATINGS_SHOWN)
+        yield f"{most} {best}: {means}, on a scale from {SCALE[0]} to {SCALE[1]}."
 
 
 def _shown_differences(result: Mapping[str, Any]) -> Iterator[str]:
@@ -97,18 +96,17 @@ def _agreed(result: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _related(result: Mapping[str, Any]) -> Iterator[str]:
-    for found in result["correlations"]:
-        if found["model"] != best_model(result):
-            continue
+    model = best_model(result)
+    for found in (one for one in result["correlations"] if one["model"] == model):
         rows = [row for row in found["values"] if row["rating"] == "intuitiveness"]
         shown = [row for row in rows if row["pearson"]["shown"]]
-        basis = f"over {found['pairs']:,} instances of {found['model']}"
+        basis = f"over {found['pairs']:,} instances of {model}"
         if not shown:
             yield f"No correlation of an automatic measure with intuitiveness is shown {basis}."
-            continue
+            return
         best = max(shown, key=lambda row: abs(row["pearson"]["estimate"]))
         yield (
-            f"Of {some(len(rows), 'automatic measure')}, {len(shown)} "
-            f"{'have' if len(shown) > 1 else 'has'} a correlation with intuitiveness that is shown {basis}; the "
-            f"strongest is {measure_name(best['measure'])} with {span(estimate_of(best['pearson']), signed=True)}."
+            f"Of {some(len(rows), 'automatic measure')}, {len(shown)} {'have' if len(shown) > 1 else 'has'} a "
+            f"correlation with intuitiveness that is shown {basis}; the strongest is {measure_name(best['measure'])} "
+            f"with {span(estimate_of(best['pearson']), signed=True)}."
         )
