@@ -134,22 +134,6 @@ def test_a_model_is_one_that_was_measured_named_once_and_clearly(call: Run, seve
         assert not (tmp_path / "table.csv").exists()
 
 
-def test_a_table_to_fill_in_is_csv(call: Run, experiment: Path, tmp_path: Path) -> None:
-    result = call(*("table.xlsx" if part == "table.csv" else part for part in PLAN))
-    assert result.returncode == 2
-    assert "table.xlsx: the table to fill in is written as CSV, so its name must end in .csv" in result.stderr
-    assert not (tmp_path / "table.xlsx").exists()
-
-
-def test_an_experiment_with_nothing_to_judge_by_itself_names_what_it_has(call: Run, tmp_path: Path) -> None:
-    folder = write_experiment(tmp_path / "exp", 30, slugs=["prior", "uniter"])
-    for slug in ("prior", "uniter"):
-        write_about(folder, slug, **ABOUTS[slug])
-    result = call(*PLAN)
-    assert result.returncode == 2
-    assert "exp holds no measured models but prior, uniter; name those to judge with --model" in result.stderr
-
-
 def test_an_audit_is_planned_with_its_own_model_unless_others_are_named(call: Run, tmp_path: Path) -> None:
     write_audit(tmp_path / "exp", 30, {"auroc": [0.5] * 30}, model="starter")
     assert call(*PLAN).returncode == 0
@@ -182,23 +166,28 @@ def test_bad_rows_are_listed_and_the_exit_says_so(call: Run, tmp_path: Path) -> 
         (("check", "named.csv"), "line 2, field model: must be a blinded code"),
         (("analyse", "good.csv", "--out", "out", "--measures", "exp"), "give the key as well"),
         (("plan", "exp", "--out", "t.csv", "--key", "t.csv", "--annotator", "ann"), "must be two files"),
-        (
-            ("plan", "exp", "--out", "t.csv", "--key", "k.csv", "--annotator", "ann"),
-            "need 50 prompts",
-        ),
+        (("plan", "exp", "--out", "t.csv", "--key", "k.csv", "--annotator", "ann"), "need 50 prompts"),
+        (("plan", "exp", "--out", "t.xlsx", "--key", "k.csv", "--annotator", "ann", "--per-annotator", "10"),
+         "t.xlsx: the table to fill in is written as CSV, so its name must end in .csv"),
+        (("plan", "references", "--out", "t.csv", "--key", "k.csv", "--annotator", "ann"),
+         "references holds no measured models but prior, uniter; name those to judge with --model"),
         (("plan", "missing", "--out", "t.csv", "--key", "k.csv", "--annotator", "ann"), "missing does not exist"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_one_sentence(
     call: Run, experiment: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     write_rows(tmp_path / "good.csv", [row()])
     write_rows(tmp_path / "named.csv", [row(model="GLoRIA")])
+    references = write_experiment(tmp_path / "references", 6, slugs=["prior", "uniter"])
+    for slug in ("prior", "uniter"):
+        write_about(references, slug, **ABOUTS[slug])
     result = call("judgements", *arguments)
     assert result.returncode == 2
     assert said in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
+    assert not list(tmp_path.glob("[tk].*"))
 
 
 def test_an_output_that_cannot_be_written_exits_4(call: Run, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import krippendorff
 import numpy as np
 import pytest
 import scipy.stats
@@ -64,18 +65,15 @@ def test_means_and_paired_differences_are_those_by_hand() -> None:
     assert {name: row["estimate"] for name, row in found.items()} == {"recall": 2, "precision": 2, "intuitiveness": 1}
     assert all(row["n"] == 2 and not row["shown"] for row in found.values())  # two studies never show anything
     assert result["clusters"] == "studies"
+    assert result["agreement"] == {"units": 0, "annotators": 1, "ratings": {}}  # one annotator agrees with nobody
+    assert analyse(HAND[::-1], settings=FAST) == result
     assert result["counts"] == {
         "judgements": 6, "annotators": 1, "models": 2, "prompts": 4, "custom_prompts": 0, "studies": 4, "clusters": 4,
     }  # fmt: skip
-
-
-def test_with_the_key_models_have_their_names() -> None:
-    result = analyse(HAND, key=BlindingKey({"A7": "zebra", "K2": "gloria"}), settings=FAST)
-    assert [row["model"] for row in result["means"]] == ["gloria", "zebra"]
-    assert {(row["first"], row["second"]) for row in result["differences"]} == {("gloria", "zebra")}
-    assert [row["estimate"] for row in result["differences"]] == [-2, -2, -1]
-    assert not result["blinded"]
-    assert analyse(HAND, settings=FAST)["blinded"]
+    named = analyse(HAND, key=BlindingKey({"A7": "zebra", "K2": "gloria"}), settings=FAST)
+    assert [row["model"] for row in named["means"]] == ["gloria", "zebra"]
+    assert [row["estimate"] for row in named["differences"]] == [-2, -2, -1]
+    assert (result["blinded"], named["blinded"]) == (True, False)
 
 
 def test_patients_are_resampled_where_they_are_known() -> None:
@@ -97,82 +95,35 @@ def test_patients_are_resampled_where_they_are_known() -> None:
     assert naive["high"] - naive["low"] < 0.6 * (clustered["high"] - clustered["low"])
 
 
-def test_the_order_of_rows_means_nothing() -> None:
-    assert analyse(HAND[::-1], settings=FAST) == analyse(HAND, settings=FAST)
-
-
 # --- agreement --------------------------------------------------------------------------------------------------------
 
-# "Computing Krippendorff's Alpha-Reliability", 2011, section C: four observers, twelve units, missing ratings.
-WORKED = [
-    [1, 2, 3, 3, 2, 1, 4, 1, 2, NAN, NAN, NAN],
-    [1, 2, 3, 3, 2, 2, 4, 1, 2, 5, NAN, 3],
-    [NAN, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, NAN],
-    [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, NAN],
-]
 
-
-def worked() -> list[Judgement]:
-    return [
-        judged(f"u{unit}", "A7", (1, 1, int(value)), annotator=f"rater {rater}")
-        for rater, row in enumerate(WORKED)
-        for unit, value in enumerate(row)
-        if not math.isnan(value)
-    ]
-
-
-def slow_alpha(units: Sequence[Sequence[int]], ordinal: bool) -> float:
-    """Alpha by the definition: every pair of ratings, one at a time."""
-    units = [unit for unit in units if len(unit) > 1]
-    ratings = [value for unit in units for value in unit]
-
-    def apart(first: int, second: int) -> float:
-        low, high = sorted((first, second))
-        if not ordinal:
-            return float(high - low) ** 2
-        between = sum(low <= value <= high for value in ratings)
-        return (between - (ratings.count(low) + ratings.count(high)) / 2) ** 2
-
-    observed = sum(apart(*pair) / (len(unit) - 1) for unit in units for pair in itertools.permutations(unit, 2))
-    expected = sum(apart(*pair) for pair in itertools.permutations(ratings, 2)) / (len(ratings) - 1)
-    return 1 - observed / expected
-
-
-def test_krippendorffs_own_example_gives_his_alphas() -> None:
-    agreement = analyse(worked(), settings=FAST)["agreement"]
-    found = agreement["ratings"]["intuitiveness"]
-    assert found["ordinal"]["estimate"] == pytest.approx(0.815, abs=0.0005)
-    assert found["interval"]["estimate"] == pytest.approx(0.849, abs=0.0005)
-    assert found["ordinal"]["low"] < 0.815 < found["ordinal"]["high"]
-    assert agreement["units"] == 11  # the twelfth has one rating
-    assert agreement["annotators"] == 4
-    assert "without variation" in agreement["ratings"]["recall"]["ordinal"]["reason"]
-
-
-def test_alpha_and_shares_are_those_of_a_loop_over_pairs() -> None:
+def test_alphas_are_the_krippendorff_packages_and_shares_those_of_a_loop_over_pairs() -> None:
     generator = np.random.default_rng(5)
+    people, models = ("ann", "bea", "cem"), ("A7", "K2")
     rows = [
-        judged(f"s{study}", model, generator.integers(1, 6, 3).tolist(), annotator=name)
+        judged(f"s{study}", model, [*generator.integers(1, 6, 2).tolist(), 3], annotator=name)
         for study in range(12)
-        for model in ("A7", "K2")
-        for name in ("ann", "bea", "cem")
+        for model in models
+        for name in people
         if generator.random() < 0.7
     ]
-    found = analyse(rows, settings=FAST)["agreement"]["ratings"]
-    for rating in RATINGS:
-        units: dict[tuple[str, str], list[int]] = {}
-        for one in rows:
-            units.setdefault((one.study, one.model), []).append(one.rating(rating))
-        gaps = [abs(a - b) for unit in units.values() for a, b in itertools.combinations(unit, 2)]
-        assert found[rating]["ordinal"]["estimate"] == pytest.approx(slow_alpha(list(units.values()), True))
-        assert found[rating]["interval"]["estimate"] == pytest.approx(slow_alpha(list(units.values()), False))
-        assert found[rating]["exact"]["estimate"] == pytest.approx(sum(gap == 0 for gap in gaps) / len(gaps))
-        assert found[rating]["within_one"]["estimate"] == pytest.approx(sum(gap <= 1 for gap in gaps) / len(gaps))
-        assert found[rating]["exact"]["n"] == len(gaps)
-
-
-def test_one_annotator_agrees_with_nobody() -> None:
-    assert analyse(HAND, settings=FAST)["agreement"] == {"units": 0, "annotators": 1, "ratings": {}}
+    agreement = analyse(rows, settings=FAST)["agreement"]
+    units = list(itertools.product([f"s{study}" for study in range(12)], models))
+    for rating in ("recall", "precision"):
+        of = {(one.study, one.model, one.annotator): one.rating(rating) for one in rows}
+        table = [[of.get((*unit, name), NAN) for unit in units] for name in people]
+        columns = [[row[unit] for row in table if not math.isnan(row[unit])] for unit in range(len(units))]
+        gaps = [abs(a - b) for column in columns for a, b in itertools.combinations(column, 2)]
+        found = agreement["ratings"][rating]
+        for level in ("ordinal", "interval"):
+            expected = krippendorff.alpha(reliability_data=table, level_of_measurement=level)
+            assert found[level]["estimate"] == pytest.approx(expected)
+        assert found["exact"]["estimate"] == pytest.approx(gaps.count(0) / len(gaps))
+        assert found["within_one"]["estimate"] == pytest.approx(sum(gap <= 1 for gap in gaps) / len(gaps))
+        assert found["exact"]["n"] == len(gaps)
+    assert agreement["units"] == sum(len(column) > 1 for column in columns)
+    assert "without variation" in agreement["ratings"]["intuitiveness"]["ordinal"]["reason"]
 
 
 # --- findings and prompts ---------------------------------------------------------------------------------------------
@@ -280,13 +231,9 @@ def test_chance_is_shown_about_as_rarely_as_the_level_says_also_when_patients_re
     """Patients of four instances that share both values: 160 rows, and the information of 40."""
     generator = np.random.default_rng(11)
     estimator = Estimator([place // 4 for place in range(160)], BootstrapSettings(resamples=400, flips=400))
-    shown = naive = 0
-    for _ in range(120):
-        x, y = np.repeat(generator.normal(size=(2, 40)), 4, axis=1)
-        shown += estimator.correlation(x, y).shown
-        naive += scipy.stats.pearsonr(x, y)[1] < 0.05
-    assert shown <= 14  # 6 expected; 15 or more of 120 have a probability of 0.001
-    assert naive > 30
+    pairs = [np.repeat(generator.normal(size=(2, 40)), 4, axis=1) for _ in range(120)]
+    assert sum(estimator.correlation(x, y).shown for x, y in pairs) <= 14  # 6 expected; 15 have a probability of 0.001
+    assert sum(scipy.stats.pearsonr(x, y)[1] < 0.05 for x, y in pairs) > 30
 
 
 def test_measures_without_a_key_or_of_other_models_are_refused(simulated: Simulated) -> None:
