@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,12 +59,12 @@ def write_about(folder: Path, slug: str, **facts: Any) -> None:
 def asked(number: int, condition: str = "none") -> dict[str, Any]:
     """Return what a row of an instances table says about the question."""
     study, query = f"s{2 * (number // 3) + (number % 3) // 2}", f"phrase:{(number % 3) % 2}"
-    row = {"study": study, "query": query, "condition": condition, "patient": f"p{number // 3}"}
+    row: dict[str, Any] = {"study": study, "query": query, "condition": condition, "patient": f"p{number // 3}"}
     row |= {"phrase": text_of(number), "findings": FINDINGS[number % 4], "reason": None}
     return row | {"polarity": "positive", "abnormal": number % 4 != 3}
 
 
-def write_audit(folder: Path, count: int, values: Mapping[str, Sequence[float]], model: str = "known") -> Path:
+def write_audit(folder: Path, count: int, values: Mapping[str, Any], model: str = "known") -> Path:
     """Write an audit of one model: some measures of ``count`` phrases, of which every third is negated."""
     rows = []
     for number in range(count):

@@ -51,10 +51,10 @@ def test_an_audits_phrases_can_be_planned_and_correlated_with(tmp_path: Path) ->
     assert read_measures([folder / "instances.parquet"]).instances == measures.instances
     asked, values = measures.values("known", list(measures.instances))
     assert asked.all()
-    rows = [
-        Judgement("ann", *key, one.text, "A7", *[1 if math.isnan(value) else int(np.clip(1 + 5 * value, 1, 5))] * 3)
-        for (key, one), value in zip(measures.instances.items(), values["average_precision"], strict=True)
-    ]
+    rows = []
+    for (key, one), value in zip(measures.instances.items(), values["average_precision"], strict=True):
+        rating = 1 if math.isnan(value) else int(np.clip(1 + 5 * value, 1, 5))
+        rows.append(Judgement("ann", *key, one.text, "A7", rating, rating, rating))
     settings = BootstrapSettings(resamples=2000)
     (found,) = analyse(rows, key=BlindingKey({"A7": "known"}), measures=measures, settings=settings)["correlations"]
     assert [row["measure"] for row in found["values"]] == ["average_precision"] * 3

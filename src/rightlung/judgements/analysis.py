@@ -8,11 +8,12 @@ between annotators go beyond it: there, one radiologist judged 50 instances.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from rightlung.core.errors import InputError
 from rightlung.core.progress import Progress, no_progress
@@ -67,7 +68,7 @@ def analyse(
     if measures is not None and key is None:
         raise InputError("measures go by models' names and judgements by codes: give the key as well")
     known = instances if instances is not None else measures.instances if measures is not None else {}
-    study = _Study(_named(judgements, key), known, settings or BootstrapSettings())
+    study = _Study(judgements, key, known, settings or BootstrapSettings())
     result: dict[str, Any] = {
         "blinded": key is None,
         "models": study.models,
@@ -75,87 +76,92 @@ def analyse(
         "clusters": "patients" if study.patients_known else "studies",
         "settings": asdict(study.settings),
     }
-    sections: dict[str, Callable[[_Study], Any]] = {
-        "means": lambda study: _rated(study, "model", ~study.custom), "differences": _differences,
-        "prompts": _prompts, "findings": _findings,
-        "annotators": lambda study: _rated(study, "annotator", np.ones_like(study.custom)), "agreement": _agreement,
+    parts: dict[str, Callable[[], Any]] = {
+        "means": lambda: _rated(study, "model", study.report), "differences": lambda: _differences(study),
+        "prompts": lambda: _prompts(study), "findings": lambda: _findings(study),
+        "annotators": lambda: _rated(study, "annotator", study.report | True), "agreement": lambda: _agreement(study),
     }  # fmt: skip
-    for done, (name, section) in enumerate(sections.items()):
-        tell("computing ratings", done, len(sections))
-        result[name] = section(study)
-    tell("computing ratings", len(sections), len(sections))
+    for done, (name, part) in enumerate(parts.items()):
+        tell("computing ratings", done, len(parts))
+        result[name] = part()
+    tell("computing ratings", len(parts), len(parts))
     notes = study.notes()
     result["correlations"] = [] if measures is None else list(_correlations(study, measures, notes, tell))
     return result | {"notes": notes}
 
 
-def _named(judgements: Sequence[Judgement], key: BlindingKey | None) -> list[Judgement]:
-    """Return the judgements with names for codes, in an order that does not depend on the table's."""
-    if key is not None:
-        for one in judgements:
-            if one.model not in key.models:
-                raise InputError(f"the key does not have the code {one.model!r}. It has: {', '.join(key.codes)}")
-        judgements = [replace(one, model=key.models[one.model]) for one in judgements]
-    return sorted(judgements, key=lambda one: (one.study, one.phrase, one.prompt, one.model, one.annotator))
-
-
 class _Study:
-    """All judgements with patients and findings; each rating is one array over the judgements."""
+    """All judgements as a data frame, in an order that does not depend on the table's, with patients and findings."""
 
-    def __init__(self, judgements: Sequence[Judgement], instances: Instances, settings: BootstrapSettings) -> None:
-        self.judgements, self.instances, self.settings = judgements, instances, settings
-        self._patients = {one.study: one.patient for one in instances.values()}
-        self.models = sorted({one.model for one in judgements})
-        self.clusters = np.array([self.cluster(one.study) for one in judgements])
-        self.estimator = Estimator(self.clusters, settings)
-        self.columns: dict[str, Floats] = {
-            name: np.array([one.rating(name) for one in judgements], dtype=np.float64) for name in RATINGS
-        }
-        self.custom = self.where("custom", True)
+    def __init__(
+        self, judgements: Sequence[Judgement], key: BlindingKey | None, known: Instances, settings: BootstrapSettings
+    ) -> None:
+        self.settings, self._known = settings, known
+        self._patients = {one.study: one.patient for one in known.values()}
+        names = {one.model: one.model for one in judgements} if key is None else key.models
+        for one in judgements:
+            if one.model not in names:
+                raise InputError(f"the key does not have the code {one.model!r}. It has: {', '.join(sorted(names))}")
+        ordered = sorted(
+            judgements, key=lambda one: (one.study, one.phrase, one.prompt, names[one.model], one.annotator)
+        )
+        self.rows = pd.DataFrame(
+            [
+                {name: getattr(one, name) for name in ("annotator", "study", "custom", *RATINGS)}
+                | {"model": names[one.model], "asked": one.question[1], "findings": self._findings(one)}
+                for one in ordered
+            ]
+        )
+        self.models = sorted(set(self.rows["model"]))
+        self.report = ~self.rows["custom"].to_numpy(dtype=bool)
+        self.estimator = self.over(self.rows["study"])
+        self.unread = sum((one.study, one.phrase) not in known for one in judgements)
+
+    def _findings(self, one: Judgement) -> tuple[str, ...]:
+        if (one.study, one.phrase) in self._known:
+            return self._known[one.study, one.phrase].findings
+        read = read_sentence(one.prompt).findings.items()
+        return tuple(name for name, polarity in read if polarity != "negative")
 
     @property
     def patients_known(self) -> bool:
         """Whether any patient is known; else clusters are studies."""
-        return any(self._patients.get(one.study) is not None for one in self.judgements)
+        return any(self._patients.get(study) is not None for study in self.rows["study"])
 
-    def cluster(self, study: str) -> str:
-        patient = self._patients.get(study)
-        return f"study {study}" if patient is None else f"patient {patient}"
+    def clusters(self, studies: Iterable[str]) -> list[str]:
+        patients = ((study, self._patients.get(study)) for study in studies)
+        return [f"study {study}" if patient is None else f"patient {patient}" for study, patient in patients]
 
     def over(self, studies: Iterable[str]) -> Estimator:
         """Return what makes estimates of arrays with an entry for each of these studies."""
-        return Estimator([self.cluster(study) for study in studies], self.settings)
+        return Estimator(self.clusters(studies), self.settings)
 
-    def where(self, field: str, value: object) -> Flags:
-        """Return which judgements have a value in a field."""
-        return np.array([getattr(one, field) == value for one in self.judgements], dtype=bool)
+    def where(self, field: str, value: str) -> Flags:
+        """Return which judgements are by an annotator or of a model."""
+        return np.asarray(self.rows[field] == value, dtype=bool)
 
-    def ratings(self, rows: Flags, names: Sequence[str] = RATINGS) -> dict[str, Value]:
+    def columns(self, rows: Flags) -> list[Floats]:
+        """Return each rating where ``rows`` is true, NaN elsewhere."""
+        return [np.where(rows, self.rows[name].to_numpy(dtype=np.float64), np.nan) for name in RATINGS]
+
+    def ratings(self, rows: Flags) -> dict[str, Value]:
         """Return the mean of each rating over some of the judgements."""
-        found = self.estimator.means([np.where(rows, self.columns[name], np.nan) for name in names])
-        return {name: as_value(one) for name, one in zip(names, found, strict=True)}
-
-    def findings(self, one: Judgement) -> tuple[str, ...]:
-        instance = self.instances.get((one.study, one.phrase))
-        if instance is not None:
-            return instance.findings
-        read = read_sentence(one.prompt).findings.items()
-        return tuple(name for name, polarity in read if polarity != "negative")
+        return dict(zip(RATINGS, map(as_value, self.estimator.means(self.columns(rows))), strict=True))
 
     def counts(self) -> dict[str, int]:
-        rows = self.judgements
+        rows = self.rows
         return {
             "judgements": len(rows),
-            "annotators": len({one.annotator for one in rows}),
+            "annotators": rows["annotator"].nunique(),
             "models": len(self.models),
-            "prompts": len({one.question for one in rows}),
-            "custom_prompts": len({one.question for one in rows if one.custom}),
-            "studies": len({one.study for one in rows}),
-            "clusters": len(set(self.clusters.tolist())),
+            "prompts": len(rows[["study", "asked"]].drop_duplicates()),
+            "custom_prompts": len(rows.loc[~self.report, ["study", "asked"]].drop_duplicates()),
+            "studies": rows["study"].nunique(),
+            "clusters": len(set(self.clusters(rows["study"]))),
         }
 
     def notes(self) -> list[str]:
-        unknown = sum(self._patients.get(study) is None for study in {one.study for one in self.judgements})
+        unknown = sum(self._patients.get(study) is None for study in set(self.rows["study"]))
         notes = []
         if unknown and not self.patients_known:
             notes.append("patients are not known; intervals are too narrow if several studies are of the same person")
@@ -164,8 +170,8 @@ class _Study:
                 f"the patient of {unknown:,} studies is not known; each counts as a patient of its own, and intervals "
                 "are too narrow if some are of the same person"
             )
-        if unread := sum((one.study, one.phrase) not in self.instances for one in self.judgements):
-            notes.append(f"the findings of {unread:,} judgements are read from the words of their prompts")
+        if self.unread:
+            notes.append(f"the findings of {self.unread:,} judgements are read from the words of their prompts")
         return notes
 
 
@@ -173,32 +179,26 @@ def _rated(study: _Study, field: str, rows: Flags) -> list[dict[str, Any]]:
     """Each rating's mean for each model, or for each annotator: those differ by person, and by what each was given."""
     return [
         {field: name, "judgements": int(of_name.sum()), "ratings": study.ratings(of_name)}
-        for name in sorted({getattr(one, field) for one in study.judgements})
+        for name in sorted(set(study.rows[field]))
         if (of_name := study.where(field, name) & rows).any()
     ]
 
 
 def _differences(study: _Study) -> list[dict[str, Any]]:
     """Each pair of models on what the same annotator judged for both; one family of tests."""
-    report = [one for one in study.judgements if not one.custom]
-    asked = sorted({(one.annotator, one.question) for one in report})
-    place = {pair: row for row, pair in enumerate(asked)}
-    columns = {(model, name): np.full(len(asked), np.nan) for model in study.models for name in RATINGS}
-    for one in report:
-        for name in RATINGS:
-            columns[one.model, name][place[one.annotator, one.question]] = one.rating(name)
+    asked = study.rows[study.report].groupby(["annotator", "study", "asked", "model"])[[*RATINGS]].last().unstack()
+    columns = {place: asked[place].to_numpy(dtype=np.float64) for place in asked.columns}
     compared = [
         (name, first, second)
-        for first, second in combinations(study.models, 2)
+        for first, second in combinations(sorted({model for _, model in columns}), 2)
         for name in RATINGS
-        if not np.isnan(columns[first, name] - columns[second, name]).all()
+        if not np.isnan(columns[name, first] - columns[name, second]).all()
     ]
     if not compared:
         return []
-    estimator = study.over(question[0] for _, question in asked)
-    firsts = [columns[first, name] for name, first, _ in compared]
-    seconds = [columns[second, name] for name, _, second in compared]
-    found = estimator.adjusted(estimator.differences(firsts, seconds))
+    estimator = study.over(asked.index.get_level_values("study"))
+    sides = [[columns[name, pair[side]] for name, *pair in compared] for side in (0, 1)]
+    found = estimator.adjusted(estimator.differences(*sides))
     return [
         {"rating": name, "first": first, "second": second} | as_value(one)
         for (name, first, second), one in zip(compared, found, strict=True)
@@ -209,74 +209,56 @@ def _prompts(study: _Study) -> list[dict[str, Any]]:
     """Custom prompts next to prompts from reports, for models with custom ones. The two are not paired."""
     found = []
     for model in study.models:
-        custom, report = (study.where("model", model) & rows for rows in (study.custom, ~study.custom))
+        custom, report = (study.where("model", model) & rows for rows in (~study.report, study.report))
         if not custom.any():
             continue
         row: dict[str, Any] = {"model": model, "custom": study.ratings(custom), "report": None}
         if report.any():
-            row["report"] = study.ratings(report)
-            pairs = {name: [np.where(rows, column, np.nan) for rows in (custom, report)]
-                     for name, column in study.columns.items()}  # fmt: skip
-            contrasts = {name: study.estimator.contrast(*pair, "percentile") for name, pair in pairs.items()}
-            row["difference"] = {name: as_value(found) for name, found in contrasts.items()}
+            pairs = zip(RATINGS, study.columns(custom), study.columns(report), strict=True)
+            contrasts = {name: study.estimator.contrast(*pair, "percentile") for name, *pair in pairs}
+            row |= {
+                "report": study.ratings(report),
+                "difference": {name: as_value(contrasts[name]) for name in RATINGS},
+            }
         found.append(row)
     return found
 
 
 def _findings(study: _Study) -> list[dict[str, Any]]:
     """Intuitiveness for each finding, the most judged first; a prompt counts for each finding it asserts."""
-    groups: dict[str, Flags] = {}
-    for row, one in enumerate(study.judgements):
-        for name in study.findings(one):
-            groups.setdefault(name, np.zeros(len(study.judgements), dtype=bool))[row] = True
-
-    def mean(rows: Flags) -> Value:
-        return study.ratings(rows, ("intuitiveness",))["intuitiveness"]
-
     found = []
-    for name, rows in groups.items():
-        patients = len(set(study.clusters[rows].tolist()))
+    for name in sorted({name for names in study.rows["findings"] for name in names}):
+        rows = np.array([name in names for names in study.rows["findings"]], dtype=bool)
         by_model = {model: rows & study.where("model", model) for model in study.models}
-        found.append(
-            {
-                "finding": name,
-                "prompts": len({study.judgements[row].question for row in np.flatnonzero(rows)}),
-                "clusters": patients,
-                "few": patients < FEW_PATIENTS,
-                "all": mean(rows),
-                "models": {model: mean(of_model) for model, of_model in by_model.items() if of_model.any()},
-            }
-        )
-    return sorted(found, key=lambda group: (-group["prompts"], group["finding"]))
+        every = study.ratings(rows)["intuitiveness"]
+        prompts = len(study.rows.loc[rows, ["study", "asked"]].drop_duplicates())
+        group = {"finding": name, "prompts": prompts, "clusters": every["clusters"]}
+        group |= {"few": every["clusters"] < FEW_PATIENTS, "all": every}
+        means = {model: study.ratings(flags)["intuitiveness"] for model, flags in by_model.items() if flags.any()}
+        found.append(group | {"models": means})
+    return sorted(found, key=lambda group: -group["prompts"])
 
 
 def _agreement(study: _Study) -> dict[str, Any]:
     """Krippendorff's alpha of each rating, and how often two annotators agree exactly or within one step."""
-    annotators = sorted({one.annotator for one in study.judgements})
-    units: dict[tuple[tuple[str, str], str], dict[str, Judgement]] = {}
-    for one in study.judgements:
-        units.setdefault((one.question, one.model), {})[one.annotator] = one
-    shared = {unit: judged for unit, judged in units.items() if len(judged) > 1}
-    result: dict[str, Any] = {"units": len(shared), "annotators": len(annotators), "ratings": {}}
-    if not shared:
+    units = study.rows.groupby(["study", "asked", "model", "annotator"])[[*RATINGS]].last().unstack()
+    shared = units[units[RATINGS[0]].notna().sum(axis=1) > 1]
+    people = study.rows["annotator"].nunique()
+    result: dict[str, Any] = {"units": len(shared), "annotators": people, "ratings": {}}
+    if not len(shared):
         return result
-    clusters = [study.cluster(question[0]) for question, _ in shared]
-    pairs = [pair for judged in shared.values() for pair in combinations(judged.values(), 2)]
-    of_pairs = study.over(first.study for first, _ in pairs)
+    studies = [*shared.index.get_level_values("study")]
+    pairs = list(combinations(range(people), 2))
+    of_pairs = study.over(studies * len(pairs))
+    options = {"clusters": study.clusters(studies), **study.settings.as_options()}
     for name in RATINGS:
-        table = np.array(
-            [
-                [judged[who].rating(name) if who in judged else np.nan for judged in shared.values()]
-                for who in annotators
-            ]
-        )
-        alphas = {
-            level: Estimate.of(krippendorff_interval(table, level, clusters=clusters, **study.settings.as_options()))
-            for level in ("ordinal", "interval")
+        table = shared[name].to_numpy(dtype=np.float64).T  # (annotators, units)
+        found = {
+            level: Estimate.of(krippendorff_interval(table, level, **options)) for level in ("ordinal", "interval")
         }
-        gaps = np.array([abs(first.rating(name) - second.rating(name)) for first, second in pairs])
-        shares = of_pairs.means([(gaps == 0).astype(np.float64), (gaps <= 1).astype(np.float64)])
-        found = alphas | dict(zip(("exact", "within_one"), shares, strict=True))
+        gaps = np.concatenate([np.abs(table[first] - table[second]) for first, second in pairs])
+        shares = of_pairs.means([np.where(np.isnan(gaps), np.nan, gaps <= step) for step in (0, 1)])
+        found |= dict(zip(("exact", "within_one"), shares, strict=True))
         result["ratings"][name] = {kind: as_value(one) for kind, one in found.items()}
     return result
 
@@ -286,10 +268,7 @@ def _correlations(study: _Study, measures: Measures, notes: list[str], tell: Pro
 
     An instance that several annotators judged has the mean of their ratings: it is one pair, not several.
     """
-    judged: dict[tuple[str, tuple[str, str]], list[Judgement]] = {}
-    for one in study.judgements:
-        if not one.custom:
-            judged.setdefault((one.model, one.question), []).append(one)
+    judged = study.rows[study.report].groupby(["model", "study", "asked"])[[*RATINGS]].mean()
     asked = np.zeros(len(judged), dtype=bool)
     values: dict[str, Floats] = {}
     groups: dict[str, Flags] = {}
@@ -298,8 +277,8 @@ def _correlations(study: _Study, measures: Measures, notes: list[str], tell: Pro
         if slug is None:
             notes.append(f"there are no measures of the model {model!r}")
             continue
-        rows = np.array([model == of for of, _ in judged], dtype=bool)
-        asked[rows], columns = measures.values(slug, [question for of, question in judged if of == model])
+        rows = np.asarray(judged.index.get_level_values("model") == model, dtype=bool)
+        asked[rows], columns = measures.values(slug, [(of, question) for _, of, question in judged.index[rows]])
         groups[model] = rows & asked
         for name, column in columns.items():
             values.setdefault(name, np.full(len(judged), np.nan))[rows] = column
@@ -309,10 +288,8 @@ def _correlations(study: _Study, measures: Measures, notes: list[str], tell: Pro
         raise InputError(f"none of the judged prompts has measures; there are those of {', '.join(measures.names)}")
     if len(groups) > 1:
         groups[ALL] = asked
-    rated = {
-        name: np.array([np.mean([one.rating(name) for one in same]) for same in judged.values()]) for name in RATINGS
-    }
-    estimator = study.over(question[0] for _, question in judged)
+    rated = {name: judged[name].to_numpy(dtype=np.float64) for name in RATINGS}
+    estimator = study.over(judged.index.get_level_values("study"))
     for done, (model, rows) in enumerate(groups.items()):
         tell("correlating", done, len(groups))
         of_model = {name: np.where(rows, column, np.nan) for name, column in values.items()}
