@@ -215,7 +215,7 @@ def _prompts(study: _Study) -> list[dict[str, Any]]:
         row: dict[str, Any] = {"model": model, "custom": study.ratings(custom), "report": None}
         if report.any():
             pairs = zip(RATINGS, study.columns(custom), study.columns(report), strict=True)
-            contrasts = {name: study.estimator.contrast(*pair, "percentile") for name, *pair in pairs}
+            contrasts = {name: study.estimator.contrast(one, other, "percentile") for name, one, other in pairs}
             row |= {
                 "report": study.ratings(report),
                 "difference": {name: as_value(contrasts[name]) for name in RATINGS},
