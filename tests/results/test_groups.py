@@ -108,6 +108,12 @@ def test_sides_are_told_by_words_or_by_the_image(found: Breakdown) -> None:
     assert sides.left_out["words"] == len(studies(target_side="left", side_told="words"))
 
 
+def test_without_a_column_that_says_what_tells_the_side_nothing_is_told_by_the_image() -> None:
+    sides = break_down(Measured.of({"model": table(MODEL).drop(["side_told"])}), SETTINGS).sides
+    assert sides.named is not None
+    assert (sides.from_image, sides.left_out) == (None, {"device": 0, "words": 0})
+
+
 def test_a_condition_is_compared_with_the_same_questions_as_they_stand(found: Breakdown) -> None:
     swapped = found.conditions["swap-sides"]
     after, before = (column(MODEL, "similarity_global", one) for one in ("swap-sides", "none"))

@@ -197,7 +197,7 @@ class _Maker:
 
     def sides(self) -> Callable[[], Sides]:
         chosen = self.plain & self.one_sided
-        told = self.measured.fact("side_told")
+        told = self.measured.fact("side_told") if "side_told" in self.measured.columns else None
         by = {what: chosen & np.asarray(told == what, dtype=bool) for what in ("image", "device", "words")}
         parts = [
             self.compared(flags, "peak_on_side") if flags.any() else lambda: None

@@ -148,6 +148,11 @@ class Measured:
         found = {condition for model in self.models for condition, _ in model.rows}
         return tuple(sorted(found, key=lambda name: (name != "none", name)))
 
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """The columns of all tables."""
+        return frozenset(name for model in self.models for name in model.table.column_names)
+
     def fact(self, name: str, target: str | None = None) -> Any:
         """Return a column about the phrases, or about their ``target``: flags, numbers, or an object array.
 
@@ -156,7 +161,7 @@ class Measured:
         if (name, target) not in self._facts:
             columns = [model.fact(name, target) for model in self.models if name in model.table.column_names]
             if not columns:
-                raise unknown_name("column", name, {c for model in self.models for c in model.table.column_names})
+                raise unknown_name("column", name, self.columns)
             self._facts[name, target] = _as_array(columns[0] if len(columns) == 1 else pc.coalesce(*columns))
         return self._facts[name, target]
 
@@ -203,7 +208,7 @@ class Measured:
                 return self.changed(what.aim(aim))
             return self.changed(what.condition) & self.has(aim)
         column = f"{what.replace('-', '_')}_differs"
-        if any(column in model.table.column_names for model in self.models):
+        if column in self.columns:
             return np.asarray(self.fact(column))
         place = {"condition": what} if what not in self.targets else {"condition": "none", "target": what}
         found = [model.row_of(**place) >= 0 for model in self.models]
