@@ -362,7 +362,7 @@ class Listed(Source):
         self.studies[-1] = Study(
             "s2", self.studies[-1].load, patient="p2", split="val", regions={"left lung": Box(0.1, 0.2, 0.4, 0.8)}
         )
-        self.problems.append(Problem("boxes.csv", "the box leaves the image: 2000 of 1024", 17, "x_max"))
+        self.problems.append(Problem("boxes.csv", "the box leaves the image: 2000 of 1024", 17, "x_max", "box-range"))
 
     @property
     def ids(self) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core.checks import Size, check_number, check_size
-from rightlung.core.errors import InputError
+from rightlung.core.errors import BoxFormError, EmptyBoxError, InputError
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,18 +40,18 @@ class Box:
                     "but coordinates are fractions from 0 to 1"
                 )
             if not low < high:
-                raise InputError(f"box {self.as_tuple()} has no area: {axis}0 = {low} is not below {axis}1 = {high}")
+                raise EmptyBoxError(f"box {self.as_tuple()} has no area: {axis}0 = {low} is not below {axis}1 = {high}")
         if self.area == 0.0:
-            raise InputError(f"box {self.as_tuple()} has no area: it is too small for floating point")
+            raise EmptyBoxError(f"box {self.as_tuple()} has no area: it is too small for floating point")
 
     @classmethod
     def from_sequence(cls, values: Iterable[object]) -> Box:
         """Build from ``[x0, y0, x1, y1]``, naming what is wrong with it."""
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-            raise InputError(f"a box must be [x0, y0, x1, y1]; got {values!r}")
+            raise BoxFormError(f"a box must be [x0, y0, x1, y1]; got {values!r}")
         numbers_given = list(values)
         if len(numbers_given) != 4:
-            raise InputError(f"a box must have four numbers [x0, y0, x1, y1]; got {numbers_given!r}")
+            raise BoxFormError(f"a box must have four numbers [x0, y0, x1, y1]; got {numbers_given!r}")
         return cls(*numbers_given)  # type: ignore[arg-type]  # checked in __post_init__
 
     @classmethod
@@ -59,7 +59,7 @@ class Box:
         """Build from pixel edges ``(x0, y0, x1, y1)`` in an image of ``size`` (height, width)."""
         height, width = check_size(size)
         if len(corners) != 4:
-            raise InputError(f"a box must have four pixel edges (x0, y0, x1, y1); got {tuple(corners)!r}")
+            raise BoxFormError(f"a box must have four pixel edges (x0, y0, x1, y1); got {tuple(corners)!r}")
         x0, y0, x1, y1 = (check_number(value, "pixel coordinate") for value in corners)
         return cls(x0 / width, y0 / height, x1 / width, y1 / height)
 
@@ -127,7 +127,7 @@ class Box:
         (x, y), half_width, half_height = self.centre, self.width * factor / 2, self.height * factor / 2
         box = Box.clipped(x - half_width, y - half_height, x + half_width, y + half_height)
         if box is None:
-            raise InputError(f"box {self.as_tuple()} scaled by {factor} has no area left")
+            raise EmptyBoxError(f"box {self.as_tuple()} scaled by {factor} has no area left")
         return box
 
     def mirrored(self) -> Box:

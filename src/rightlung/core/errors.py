@@ -15,6 +15,22 @@ class InputError(ValueError):
     """Something that came in is wrong: a value, a file, a row, a name. The message names it."""
 
 
+class MissingFileError(InputError):
+    """A file that is not there."""
+
+
+class BoxFormError(InputError):
+    """A box that is not four numbers."""
+
+
+class EmptyBoxError(InputError):
+    """A box without area."""
+
+
+class MaskSizeError(InputError):
+    """Masks that are to be put together and differ in size."""
+
+
 class OutputError(OSError):
     """Something could not be written: the folder, the disk, the permission. The message names the path."""
 

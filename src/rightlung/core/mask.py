@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rightlung.core.box import Box
 from rightlung.core.checks import Size, as_array, check_size
-from rightlung.core.errors import InputError
+from rightlung.core.errors import InputError, MaskSizeError
 from rightlung.core.resampling import positions
 
 MOST_BITS = 60
@@ -120,7 +120,7 @@ class Mask:
 
     def _same_size(self, other: Mask) -> NDArray[np.bool_]:
         if self.size != other.size:
-            raise InputError(f"masks differ in size: {self.size} and {other.size}")
+            raise MaskSizeError(f"masks differ in size: {self.size} and {other.size}")
         return other.pixels
 
     def to_runs(self) -> list[int]:

@@ -25,7 +25,6 @@ from rightlung.studies.checks.manifest import RawRow, misspelt_fields, raw_rows,
 from rightlung.studies.checks.masks import Masks
 from rightlung.studies.checks.people import People
 from rightlung.studies.checks.pictures import Pictures
-from rightlung.studies.checks.problems import check_of
 from rightlung.studies.checks.reports import Reports
 from rightlung.studies.checks.sides import Sides
 from rightlung.studies.checks.targets import Item, study_targets
@@ -182,7 +181,7 @@ class _Run:
             self.progress("checking", self.studies, total)
         for problem in source.problems:
             place = Origin(problem.file, problem.line)
-            self.ledger.add(check_of(problem), place, problem.field, problem.message)
+            self.ledger.add(problem.kind or "row", place, problem.field, problem.message)
         self._finish(_place_of(source, None))
 
     def _note_all(self, address: Address) -> bool:

@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 
 from rightlung.core import InputError
+from rightlung.core.errors import MissingFileError
 
 MAX_BYTES = 256 * 2**20
 """The most bytes one image or mask file may have. A 100-megapixel 16-bit radiograph without compression has 200 MB."""
@@ -22,7 +23,7 @@ def open_regular(path: str | os.PathLike[str], what: str) -> tuple[int, os.stat_
         # A pipe without a writer would block the plain open.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     except FileNotFoundError:
-        raise InputError(f"{what} does not exist") from None
+        raise MissingFileError(f"{what} does not exist") from None
     except IsADirectoryError:
         raise InputError(f"{what} is a folder, not a file") from None
     except (OSError, ValueError) as error:

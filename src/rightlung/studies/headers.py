@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rightlung.core import InputError, Size
+from rightlung.core.errors import MissingFileError
 from rightlung.studies import png
 from rightlung.studies.dicom import is_dicom
 from rightlung.studies.dicom.quiet import quiet
@@ -115,7 +116,7 @@ def years(text: str) -> float | None:
 
 def image_kind(error: InputError) -> str:
     """Return which check an image whose header cannot be read belongs to."""
-    return "missing-image" if "does not exist" in str(error) else "unreadable-image"
+    return "missing-image" if isinstance(error, MissingFileError) else "unreadable-image"
 
 
 def tree_header(root: str | os.PathLike[str], name: str, what: str) -> Header:

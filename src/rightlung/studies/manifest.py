@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rightlung.core import Image, InputError, Mask, Phrase, Polarity, Report, Study
-from rightlung.core.errors import unknown_name
+from rightlung.core.errors import MaskSizeError, unknown_name
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.images import read_image, read_mask
 from rightlung.studies.narrative import telling_sections, telling_sentences
@@ -53,8 +53,8 @@ class StoredMask:
         for name, mask in zip(names[1:], masks[1:], strict=True):
             try:
                 united = united.union(mask)
-            except InputError as error:
-                raise InputError(f"{name} cannot be united with mask {self.files[0]}: {error}") from None
+            except MaskSizeError as error:
+                raise MaskSizeError(f"{name} cannot be united with mask {self.files[0]}: {error}") from None
         return united
 
 

@@ -27,11 +27,14 @@ Value = TypeVar("Value")
 
 
 class FieldError(InputError):
-    """What is wrong with one field of a row; ``field`` is ``None`` where it is the row as a whole."""
+    """What is wrong with one field of a row; ``field`` is ``None`` where it is the row as a whole.
 
-    def __init__(self, field: str | None, message: str) -> None:
+    ``kind`` is the check of `rightlung.studies.checks.issue` that it belongs to, where that is known.
+    """
+
+    def __init__(self, field: str | None, message: str, kind: str | None = None) -> None:
         super().__init__(message)
-        self.field = field
+        self.field, self.kind = field, kind
 
 
 @dataclass(frozen=True, slots=True)

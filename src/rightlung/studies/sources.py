@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from typing import cast
 from urllib.parse import unquote
 
 from rightlung.core import FrozenMapping, InputError, Study
@@ -153,46 +154,19 @@ def build_studies(source: Source, positions: Sequence[int], problems: dict[str, 
 Opener = Callable[[Address], Source]
 
 
-def _open_manifest(address: Address) -> Source:
-    from rightlung.studies.manifest import open_manifest  # the readers are imported when first asked for
-
-    return open_manifest(address)
-
-
-def _open_phantom(address: Address) -> Source:
-    from rightlung.phantom.source import open_phantom
-
-    return open_phantom(address)
-
-
-def _reader(module: str, opener: str) -> Opener:
-    """Return what opens addresses with a reader of `rightlung.studies.readers`, imported when first asked for."""
-
-    def open_address(address: Address) -> Source:
-        source: Source = getattr(import_module(f"rightlung.studies.readers.{module}"), opener)(address)
-        return source
-
-    return open_address
-
-
-_openers: dict[str, Opener] = {
-    "manifest": _open_manifest,
-    "phantom": _open_phantom,
-    "chestx-det": _reader("chestx_det", "open_chestx_det"),
-    "chexlocalize": _reader("chexlocalize", "open_chexlocalize"),
-    "chexpert": _reader("chexpert", "open_chexpert"),
-    "nih": _reader("nih", "open_nih"),
-    "rsna": _reader("rsna", "open_rsna"),
-    "siim": _reader("siim", "open_siim"),
-    "vindr": _reader("vindr", "open_vindr"),
-    "egd": _reader("egd", "open_egd"),
-    "imagenome": _reader("imagenome", "open_imagenome"),
-    "mimic": _reader("mimic", "open_mimic"),
-    "mscxr": _reader("mscxr", "open_mscxr"),
-    "openi": _reader("openi", "open_openi"),
-    "padchest-gr": _reader("padchest_gr", "open_padchest_gr"),
-    "reflacx": _reader("reflacx", "open_reflacx"),
-}
+_openers: dict[str, str | Opener] = {
+    "manifest": "rightlung.studies.manifest:open_manifest",
+    "phantom": "rightlung.phantom.source:open_phantom",
+    **{
+        scheme: f"rightlung.studies.readers.{name}:open_{name}"
+        for scheme in (
+            "chestx-det", "chexlocalize", "chexpert", "egd", "imagenome", "mimic", "mscxr", "nih", "openi",
+            "padchest-gr", "reflacx", "rsna", "siim", "vindr",
+        )
+        for name in (scheme.replace("-", "_"),)
+    },
+}  # fmt: skip
+"""What opens each scheme, or where that stands: readers are imported when first asked for."""
 
 
 def register_source(scheme: str, opener: Opener) -> None:
@@ -257,6 +231,9 @@ def open_source(address: str) -> Source:
     opener = _openers.get(parsed.scheme)
     if opener is None:
         raise unknown_name("kind of source", parsed.scheme, source_schemes())
+    if isinstance(opener, str):
+        module, _, name = opener.partition(":")
+        opener = cast(Opener, getattr(import_module(module), name))
     return opener(parsed)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rightlung.core import InputError
+from rightlung.core.errors import MissingFileError
 from rightlung.studies.files import (
     MAX_BYTES,
     check_byte_count,
@@ -195,7 +196,7 @@ class ArchiveStorage:
     def _stretch(self, name: str) -> tuple[str, tuple[int, int]]:
         member = self._folder + relative_name(name)
         if member not in self._members:
-            raise InputError(f"file {name!r} is not in the archive")
+            raise MissingFileError(f"file {name!r} is not in the archive")
         return member, self._members[member]
 
 

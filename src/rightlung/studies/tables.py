@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from rightlung.core import Box, InputError
 from rightlung.core.checks import Size
-from rightlung.core.errors import unknown_name
+from rightlung.core.errors import BoxFormError, EmptyBoxError, unknown_name
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.lines import MAX_LINE_BYTES, Lines, opened_table
 
@@ -147,7 +147,9 @@ class TableRow:
 
 def box_kind(error: InputError) -> str:
     """Return which check a box that cannot be made belongs to."""
-    return "box-size" if "has no area" in str(error) else "box-range"
+    if isinstance(error, BoxFormError):
+        return "box-form"
+    return "box-size" if isinstance(error, EmptyBoxError) else "box-range"
 
 
 def _kind(column: str, of_boxes: str) -> str:
@@ -166,8 +168,9 @@ def pixel_box(edges: Sequence[float], size: Size) -> Box:
     except InputError:
         x0, y0, x1, y1 = edges
         height, width = size
-        what = "leaves the image" if not (min(edges) >= 0 and x1 <= width and y1 <= height) else "has no area"
-        raise InputError(
+        is_inside = min(edges) >= 0 and x1 <= width and y1 <= height
+        what, kind = ("has no area", EmptyBoxError) if is_inside else ("leaves the image", InputError)
+        raise kind(
             f"box ({x0:g}, {y0:g}, {x1:g}, {y1:g}) {what}, which is {width} pixels wide and {height} high"
         ) from None
 
@@ -327,7 +330,7 @@ class Table:
         try:
             records = list(csv.reader(io.StringIO(text, newline=""), delimiter=self._delimiter, strict=True))
         except csv.Error as error:
-            return None, "unexpected end" in str(error)
+            return None, "unexpected end" in str(error)  # the csv module has one type for all errors
         return (records[0], False) if len(records) == 1 else (None, False)
 
 

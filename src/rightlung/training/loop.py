@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -90,172 +90,220 @@ def train(
     with folder.locked() if rank == 0 else contextlib.nullcontext():
         if rank == 0:
             folder.begin(recipe)
-        return _run(recipe, folder, fabric, sharded=machine is not None and machine.strategy == "fsdp", shown=shown)
+        sharded = machine is not None and machine.strategy == "fsdp"
+        return _Training(recipe, folder, fabric, sharded, shown).run()
 
 
-def _run(recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: TrainingProgress) -> Outcome:
-    rank, world = fabric.global_rank, fabric.world_size
+class _Training:
+    """One run. What it needs is made in the order below; `run` is the loop."""
 
-    # The data, and the model before the first step: kept in the folder, so that every process and every resumption
-    # begins with the same.
-    entries = open_all(recipe, fabric.device, shown)
-    validation, unjudged = validation_batches(recipe, fabric.device, shown) if rank == 0 else ([], ())
-    maker = None if recipe.model.kind is None else model_class(recipe.model.kind)
-    if rank == 0 and not folder.start.is_dir():
-        keep_start(recipe, maker, folder, entries)
-    fabric.barrier()
-    model = load_folder(folder.start)
-    if not isinstance(model, nn.Module):
-        raise InputError(f"a {type(model).__name__} is no torch.nn.Module and cannot be trained")
-    model.train()
+    def __init__(self, recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: TrainingProgress) -> None:
+        self.recipe, self.folder, self.fabric, self.shown = recipe, folder, fabric, shown
+        self.rank, self.world, self.where = fabric.global_rank, fabric.world_size, str(fabric.device)
+        self.joint: Gather | None = gather if self.world > 1 else None
+        self.batch: TrainingBatch | None = None
+        self.entries = open_all(recipe, fabric.device, shown)
+        self.validation, self.unjudged = (
+            validation_batches(recipe, fabric.device, shown) if self.rank == 0 else ([], ())
+        )
+        self.model = self._start()
+        self._optimise(sharded)
+        self.start = self._resume()
+        self.batches = Batches(
+            self.entries, recipe.batch.size, recipe.seed, fabric.device, recipe.augmentation, rank=self.rank,
+            world=self.world, boxes=recipe.data.boxes,
+        )  # fmt: skip
+        self.record = Record(recipe, fabric, folder, self.batches)
+        self.log = Log(folder.log, self.start) if self.rank == 0 else None
+        self.board = Board(folder.board, self.start) if self.rank == 0 else None
 
-    # Weights, their average, the optimiser; and where the last checkpoint left them.
-    if fabric.device.type == "cuda":
-        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the stubs lack it
-        torch.backends.cudnn.benchmark = True
-    averaged = copied(model).to(fabric.device)
-    wrapped = fabric.setup_module(_Losses(model))
-    parameters = dict(named_parameters(wrapped) if sharded else model.named_parameters())
-    plain_optimiser = build_optimiser(parameters, recipe.optimiser)
-    optimiser = fabric.setup_optimizers(plain_optimiser)
-    inner = getattr(wrapped, "_forward_module", wrapped)  # without Fabric's own layer, which sharding does not know
-    weights = Weights(model, averaged, inner, plain_optimiser, recipe.averaging, sharded)
-    start = 0
-    if (checkpoint := last_checkpoint(folder.checkpoints)) is not None:
-        check_same_data(checkpoint, entries, world)
-        weights.load(checkpoint.tensors)
-        fabric.strategy.precision.load_state_dict(checkpoint.facts["precision"])
-        start = checkpoint.step
+    def _start(self) -> nn.Module:
+        """Return the model before the first step: kept in the folder, so that all processes and resumptions agree."""
+        kind = self.recipe.model.kind
+        maker = None if kind is None else model_class(kind)
+        if self.rank == 0 and not self.folder.start.is_dir():
+            keep_start(self.recipe, maker, self.folder, self.entries)
+        self.fabric.barrier()
+        model = load_folder(self.folder.start)
+        if not isinstance(model, nn.Module):
+            raise InputError(f"a {type(model).__name__} is no torch.nn.Module and cannot be trained")
+        model.train()
+        if self.fabric.device.type == "cuda":
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the stubs lack it
+            torch.backends.cudnn.benchmark = True
+        return model
 
-    steps, parts = recipe.schedule.steps, recipe.batch.accumulate
-    batches = Batches(
-        entries,
-        recipe.batch.size,
-        recipe.seed,
-        fabric.device,
-        recipe.augmentation,
-        rank=rank,
-        world=world,
-        boxes=recipe.data.boxes,
-    )
-    drawn = batches.from_number(start * parts, steps * parts)
-    joint: Gather | None = gather if world > 1 else None
-    record = Record(recipe, fabric, folder, batches)
-    log = Log(folder.log, start) if rank == 0 else None
-    board = Board(folder.board, start) if rank == 0 else None
-    began, last = time.monotonic(), {name: value for row in (log.rows if log else []) for name, value in row.items()}
-    step, where = start, str(fabric.device)
-    images_a_step = recipe.batch.size * parts * world
-    batch: TrainingBatch | None = None
-    ended = log is not None and out_of_patience(log.rows, recipe.schedule.patience)
-    if world > 1:
-        ended = _anywhere(fabric, ended)
-    with contextlib.closing(drawn), shown.begin(start, steps, images_a_step), Interruption() as interrupted:
-        while step < steps and not ended:
-            set_rate(plain_optimiser, rate_at(step, recipe.optimiser.rate, recipe.schedule))
-            torch.manual_seed(step_seed(recipe.seed, step, rank, "dropout"))
-            try:
-                for part in range(parts):
-                    batch = None  # the one before: its memory is wanted
-                    batch = next(drawn)
-                    with fabric.no_backward_sync(wrapped, enabled=part < parts - 1):
-                        terms = wrapped(_Held(batch, joint))
-                        loss = _weighted(terms, recipe.losses)
-                        fabric.backward(loss / parts)
-                    record.add(step, part, loss, terms)
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                failed = True
-            else:
-                failed = False
-            if failed:  # outside the handler, whose traceback would keep the memory
-                optimiser.zero_grad(set_to_none=True)
-                batch = None
-                attempt = _attempt(recipe, entries, fabric, model, step) if world == 1 else None
-                raise out_of_memory(recipe.batch.size, parts, where, attempt)
-            with enough_memory(where, f"to move the weights at step {step + 1}", SMALLER):
-                most = recipe.optimiser.clip or math.inf  # of which the norm is wanted all the same
-                norm = fabric.clip_gradients(wrapped, optimiser, max_norm=most, error_if_nonfinite=False)
-                record.norm(step, norm)
-                move(optimiser, step, rate_at(step, recipe.optimiser.rate, recipe.schedule))
-            optimiser.zero_grad(set_to_none=True)
-            step += 1
-            weights.follow(step)
+    def _optimise(self, sharded: bool) -> None:
+        """Make the optimiser, and the average of the weights."""
+        averaged = copied(self.model).to(self.fabric.device)
+        self.wrapped = self.fabric.setup_module(_Losses(self.model))
+        parameters = dict(named_parameters(self.wrapped) if sharded else self.model.named_parameters())
+        self.plain_optimiser = build_optimiser(parameters, self.recipe.optimiser)
+        self.optimiser = self.fabric.setup_optimizers(self.plain_optimiser)
+        # Without Fabric's own layer, which sharding does not know.
+        inner = getattr(self.wrapped, "_forward_module", self.wrapped)
+        self.weights = Weights(self.model, averaged, inner, self.plain_optimiser, self.recipe.averaging, sharded)
 
-            stop = interrupted.now if world == 1 else False
-            at_checkpoint = step % recipe.checkpoint_every == 0 or step == steps or stop
-            at_validation = recipe.data.validation is not None and (
-                step % recipe.data.validation.every == 0 or step == steps
-            )
-            if not (at_checkpoint or at_validation or step % recipe.log_every == 0):
-                continue
-            row = record.row(step)  # waits for the device; a loss that is no number ends the run here
-            if world > 1:  # all of them stop at the same step
-                stop = _anywhere(fabric, interrupted.now)
-                at_checkpoint = at_checkpoint or stop
-            if (at_checkpoint or at_validation) and batch is not None:
-                # What this step has made of the weights shows only now, and what is spoilt is neither judged nor kept.
-                record.check_weights(step, batch, {}, weights.finite())
-                with enough_memory(where, f"to look at a batch of {recipe.batch.size} again", SMALLER):
-                    record.check_weights(step, batch, _seen_again(wrapped, batch, joint), True)
-            if at_validation:
-                judged = weights.averaged_model()
-                if rank == 0 and validation and recipe.data.validation is not None:
-                    with enough_memory(where, f"to validate with {len(validation[0])} images at a time", SMALLER):
-                        found = validate(judged, validation, recipe.losses, recipe.data.validation.grounded)
-                    record.check_validation(step, validation[0], found)
-                    row |= found
-                fabric.barrier()
-            row["images per second"] = shown.images_per_second(step)
-            if log is not None and board is not None:
-                log.add(row)
-                board.add(row)
-                shown.show(step, row["loss"])
-            last |= row
-            if at_validation and recipe.schedule.patience is not None:
-                ended = log is not None and out_of_patience(log.rows, recipe.schedule.patience)
-                if world > 1:
-                    ended = _anywhere(fabric, ended)
-            if at_checkpoint or ended:
-                tensors = weights.tensors()
-                if rank == 0:
-                    facts = {
-                        "precision": fabric.strategy.precision.state_dict(),
-                        "studies": lengths(entries),
-                        "processes": world,
-                    }
-                    save_checkpoint(folder.checkpoints, Checkpoint(step, tensors, facts))
-                fabric.barrier()
-            if stop and step < steps and not ended:
-                if rank == 0:
-                    draw_curve(folder.log, folder.curve)
-                raise KeyboardInterrupt(f"stopped after step {step} of {steps}; --resume goes on from there")
+    def _resume(self) -> int:
+        """Take up where the last checkpoint left off, and return its step."""
+        checkpoint = last_checkpoint(self.folder.checkpoints)
+        if checkpoint is None:
+            return 0
+        check_same_data(checkpoint, self.entries, self.world)
+        self.weights.load(checkpoint.tensors)
+        self.fabric.strategy.precision.load_state_dict(checkpoint.facts["precision"])
+        return checkpoint.step
 
-    if not weights.finite():  # in a checkpoint of the last step, which was all that there was to do
-        raise InputError(f"{folder.checkpoints}: the weights after step {step} are no numbers")
-    trained = weights.averaged_model()
-    outcome = Outcome(
-        model=str(folder.model),
-        steps=step,
-        resumed_from=start,
-        loss=last.get("loss", math.nan),
-        validation={name.removeprefix(SHOWN): value for name, value in last.items() if name.startswith(SHOWN)},
-        best=_best(log.rows if log is not None else []),
-        seconds=time.monotonic() - began,
-        images_per_second=last.get("images per second", math.nan),
-        device=where,
-        left_out=(*left_out(entries), *unjudged),
-        stopped_early=step < steps,
-    )
-    if rank == 0:
-        if board is not None:
-            board.close()
-        save_model(trained, folder.model, recipe.card)  # type: ignore[arg-type]  # checked when the start was saved
-        draw_curve(folder.log, folder.curve)
-        folder.finish(asdict(outcome))
-    fabric.barrier()
-    return outcome
+    def run(self) -> Outcome:
+        """Train, and save the model."""
+        recipe, log = self.recipe, self.log
+        steps, parts = recipe.schedule.steps, recipe.batch.accumulate
+        drawn = self.batches.from_number(self.start * parts, steps * parts)
+        began = time.monotonic()
+        last: Row = {name: value for row in (log.rows if log else []) for name, value in row.items()}
+        step, ended = self.start, self._out_of_patience()
+        images_a_step = recipe.batch.size * parts * self.world
+        with (
+            contextlib.closing(drawn),
+            self.shown.begin(step, steps, images_a_step),
+            Interruption() as interrupted,
+        ):
+            while step < steps and not ended:
+                self._step(step, drawn)
+                step += 1
+                self.weights.follow(step)
+
+                stop = interrupted.now if self.world == 1 else False
+                at_checkpoint = step % recipe.checkpoint_every == 0 or step == steps or stop
+                at_validation = recipe.data.validation is not None and (
+                    step % recipe.data.validation.every == 0 or step == steps
+                )
+                if not (at_checkpoint or at_validation or step % recipe.log_every == 0):
+                    continue
+                row = self.record.row(step)  # waits for the device; a loss that is no number ends the run here
+                if self.world > 1:  # all of them stop at the same step
+                    stop = self._anywhere(interrupted.now)
+                    at_checkpoint = at_checkpoint or stop
+                if at_checkpoint or at_validation:
+                    self._check_weights(step)
+                if at_validation:
+                    row |= self._validate(step)
+                self._show(step, row)
+                last |= row
+                if at_validation and recipe.schedule.patience is not None:
+                    ended = self._out_of_patience()
+                if at_checkpoint or ended:
+                    self._save(step)
+                if stop and step < steps and not ended:
+                    if self.rank == 0:
+                        draw_curve(self.folder.log, self.folder.curve)
+                    raise KeyboardInterrupt(f"stopped after step {step} of {steps}; --resume goes on from there")
+        return self._finish(step, last, time.monotonic() - began)
+
+    def _step(self, step: int, drawn: Iterator[TrainingBatch]) -> None:
+        """Draw the batches of a step and move the weights."""
+        recipe, parts = self.recipe, self.recipe.batch.accumulate
+        rate = rate_at(step, recipe.optimiser.rate, recipe.schedule)
+        set_rate(self.plain_optimiser, rate)
+        torch.manual_seed(step_seed(recipe.seed, step, self.rank, "dropout"))
+        failed = False
+        try:
+            for part in range(parts):
+                self.batch = None  # the one before: its memory is wanted
+                self.batch = next(drawn)
+                with self.fabric.no_backward_sync(self.wrapped, enabled=part < parts - 1):
+                    terms = self.wrapped(_Held(self.batch, self.joint))
+                    loss = _weighted(terms, recipe.losses)
+                    self.fabric.backward(loss / parts)
+                self.record.add(step, part, loss, terms)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            failed = True
+        if failed:  # outside the handler, whose traceback would keep the memory
+            self.optimiser.zero_grad(set_to_none=True)
+            self.batch = None
+            one = self.world == 1
+            attempt = _attempt(recipe, self.entries, self.fabric, self.model, step) if one else None
+            raise out_of_memory(recipe.batch.size, parts, self.where, attempt)
+        with enough_memory(self.where, f"to move the weights at step {step + 1}", SMALLER):
+            most = recipe.optimiser.clip or math.inf  # of which the norm is wanted all the same
+            norm = self.fabric.clip_gradients(self.wrapped, self.optimiser, max_norm=most, error_if_nonfinite=False)
+            self.record.norm(step, norm)
+            move(self.optimiser, step, rate)
+        self.optimiser.zero_grad(set_to_none=True)
+
+    def _check_weights(self, step: int) -> None:
+        """See what this step has made of the weights: what is spoilt is neither judged nor kept."""
+        if self.batch is None:
+            return
+        self.record.check_weights(step, self.batch, {}, self.weights.finite())
+        with enough_memory(self.where, f"to look at a batch of {self.recipe.batch.size} again", SMALLER):
+            self.record.check_weights(step, self.batch, _seen_again(self.wrapped, self.batch, self.joint), True)
+
+    def _validate(self, step: int) -> Row:
+        judged, settings = self.weights.averaged_model(), self.recipe.data.validation
+        found: Row = {}
+        if self.rank == 0 and self.validation and settings is not None:
+            size = len(self.validation[0])
+            with enough_memory(self.where, f"to validate with {size} images at a time", SMALLER):
+                found = validate(judged, self.validation, self.recipe.losses, settings.grounded)
+            self.record.check_validation(step, self.validation[0], found)
+        self.fabric.barrier()
+        return found
+
+    def _show(self, step: int, row: Row) -> None:
+        row["images per second"] = self.shown.images_per_second(step)
+        if self.log is not None and self.board is not None:
+            self.log.add(row)
+            self.board.add(row)
+            self.shown.show(step, row["loss"])
+
+    def _save(self, step: int) -> None:
+        tensors = self.weights.tensors()
+        if self.rank == 0:
+            facts = {
+                "precision": self.fabric.strategy.precision.state_dict(),
+                "studies": lengths(self.entries),
+                "processes": self.world,
+            }
+            save_checkpoint(self.folder.checkpoints, Checkpoint(step, tensors, facts))
+        self.fabric.barrier()
+
+    def _out_of_patience(self) -> bool:
+        here = self.log is not None and out_of_patience(self.log.rows, self.recipe.schedule.patience)
+        return self._anywhere(here) if self.world > 1 else here
+
+    def _anywhere(self, here: bool) -> bool:
+        """Whether something is so in any process. All of them must ask."""
+        flag = torch.tensor(float(here), device=self.fabric.device)
+        return bool(self.fabric.all_reduce(flag, reduce_op="max"))
+
+    def _finish(self, step: int, last: Row, seconds: float) -> Outcome:
+        if not self.weights.finite():  # in a checkpoint of the last step, which was all that there was to do
+            raise InputError(f"{self.folder.checkpoints}: the weights after step {step} are no numbers")
+        trained = self.weights.averaged_model()
+        outcome = Outcome(
+            model=str(self.folder.model),
+            steps=step,
+            resumed_from=self.start,
+            loss=last.get("loss", math.nan),
+            validation={name.removeprefix(SHOWN): value for name, value in last.items() if name.startswith(SHOWN)},
+            best=_best(self.log.rows if self.log is not None else []),
+            seconds=seconds,
+            images_per_second=last.get("images per second", math.nan),
+            device=self.where,
+            left_out=(*left_out(self.entries), *self.unjudged),
+            stopped_early=step < self.recipe.schedule.steps,
+        )
+        if self.rank == 0:
+            if self.board is not None:
+                self.board.close()
+            save_model(trained, self.folder.model, self.recipe.card)  # type: ignore[arg-type]  # checked with the start
+            draw_curve(self.folder.log, self.folder.curve)
+            self.folder.finish(asdict(outcome))
+        self.fabric.barrier()
+        return outcome
 
 
 def _best(rows: Sequence[Row]) -> dict[str, float]:
@@ -264,11 +312,6 @@ def _best(rows: Sequence[Row]) -> dict[str, float]:
         return {}
     row = min(judged, key=lambda row: row["validation loss"])
     return {"step": row["step"], "loss": row["validation loss"]}
-
-
-def _anywhere(fabric: Any, here: bool) -> bool:
-    """Whether something is so in any process. All of them must ask."""
-    return bool(fabric.all_reduce(torch.tensor(float(here), device=fabric.device), reduce_op="max"))
 
 
 class _Held:

@@ -72,12 +72,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that there is no memory left, on the GPU or here."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
+    # PyTorch has a type for the GPU's memory only.
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 def is_overflow(error: BaseException) -> bool:
     """Whether an error says that a rate or a decay is larger than single precision can hold."""
-    return isinstance(error, RuntimeError) and "without overflow" in str(error)
+    return isinstance(error, RuntimeError) and "without overflow" in str(error)  # PyTorch has no type for it
 
 
 @contextlib.contextmanager

@@ -27,6 +27,8 @@ APEX = -13.6
 
 BODY_STREAM = 11
 
+Outline = tuple[Floats, Floats]
+
 
 @dataclass(frozen=True, slots=True)
 class Thorax:
@@ -91,6 +93,97 @@ def at(tables: Floats, positions: Floats) -> Floats:
     return first
 
 
+def _right_border(down: Floats, level: Floats, wide: Floats, reach: Floats, vena: Floats, bulge: Floats) -> Outline:
+    """Return control points (y, x) of the right border of the mediastinum: the great veins, then the right atrium."""
+    ones = np.ones_like(down)
+    right_y = np.concatenate(
+        [np.array([[-24, -13.6, -13.0, -12.0, -10.0, -7.0, -4.5]]) * down]
+        + [level + offset * down for offset in (-4.4, -2.6, -0.6, 1.4, 3.4, 5.5, 20.0)],
+        axis=1,
+    )
+    right_x = np.concatenate(
+        [
+            4.3 * ones,
+            4.0 * ones,
+            2.9 * ones,
+            1.9 * ones + 0.3 * wide,
+            vena - 0.2 + 0.8 * wide,
+            vena + 0.3 + wide,
+            vena + 0.2 + wide,
+            vena + 0.4 + 0.5 * wide,
+            (0.84 + 0.05 * bulge) * reach,
+            0.98 * reach,
+            reach,
+            0.93 * reach,
+            0.8 * reach,
+            0.5 * reach,
+        ],
+        axis=1,
+    )
+    return right_y, right_x
+
+
+def _left_border(down: Floats, level: Floats, wide: Floats, reach: Floats, knob: Floats, globe: Floats) -> Outline:
+    """Return control points (y, x) of the left border of the mediastinum: aortic knob, waist, left ventricle."""
+    ones = np.ones_like(down)
+    left_y = np.concatenate(
+        [np.array([[-24, -13.6, -13.0, -12.0, -9.6, -8.3, -7.0, -5.9, -5.0]]) * down]
+        + [level + offset * down for offset in (-5.9, -4.4, -2.6, -0.6, 1.4, 3.0, 4.6, 20.0)],
+        axis=1,
+    )
+    waist = 0.1 * (reach - 7.0) + 0.5 * wide
+    left_x = np.concatenate(
+        [
+            4.3 * ones,
+            4.0 * ones,
+            2.9 * ones,
+            2.0 * ones + 0.3 * wide,
+            1.9 * ones + 0.8 * wide,
+            0.93 * knob + wide,
+            knob + wide,
+            0.9 * knob + wide,
+            2.9 * ones + wide,
+            3.2 * ones + waist,
+            3.5 * ones + waist,
+            (0.52 + 0.06 * globe) * reach + 1.2,
+            (0.85 + 0.05 * globe) * reach,
+            0.98 * reach,
+            reach,
+            (0.95 - 0.04 * globe) * reach,
+            0.6 * reach,
+        ],
+        axis=1,
+    )
+    return left_y, left_x
+
+
+def _diaphragm(width: Floats, flat: Floats, right_dome: Floats, left_dome: Floats, chance: Floats) -> Floats:
+    """Return y of the diaphragm, over x: two domes with the heart between them, and the costophrenic angles."""
+    across = np.array(
+        [-24.0, -13.2, -12.6, -11.6, -10.0, -7.6, -5.4, -3.0, 0.0, 3.0, 5.4, 7.6, 10.0, 11.6, 12.6, 13.2, 24.0]
+    )
+    drop = np.array([6.0, 5.2, 4.0, 2.4, 1.0, 0.1, 0.0, 0.6, 1.8, 1.2, 0.3, 0.0, 0.9, 2.3, 4.0, 5.2, 6.0])
+    blend = 1 / (1 + np.exp(-across / 0.6))[None]
+    dome = right_dome[:, None] * (1 - blend) + left_dome[:, None] * blend
+    relief = drop[None] * (1 - 0.5 * flat[:, None] * (drop[None] < 2.5)) * (0.92 + 0.16 * chance[:, 7:8])
+    relief = relief - 0.8 * flat[:, None] * (drop[None] > 2.5)
+    return profile(across[None] * width[:, None], dome + relief, 1.0)
+
+
+def _skin(down: Floats, width: Floats, fat: Floats, supine: Floats, chance: Floats) -> Floats:
+    """Return the half width of the body, over y: neck, shoulders, trunk."""
+    lean = 1.9 + 3.2 * fat
+    side = np.array([-24, -18.0, -16.6, -15.2, -13.8, -12.4, -11.0, -9.0, -6.5, -4.0, -1.0, 6.0, 10.0, 14.0, 24.0])
+    wall = np.array([0, 0, 0, 0, 0, 0, 0, 0, 0.2, 0.7, 1, 1, 1, 1, 1.0])[None]
+    trunk = np.array([6, 6.0, 6.4, 8.4, 12.5, 16.8, 19.2, 20.0, 18.2, 14.6, 12.9, 13.2, 13.2, 13.4, 14.0])[None]
+    broad = (0.9 + 0.1 * width + 0.06 * fat)[:, None] * (1 - wall) + width[:, None] * wall
+    # Shoulders are shrugged, above all in bed, or hang; high ones fill the picture's upper corners.
+    shrug = (2.6 * chance[:, 25:26] + 0.8 * supine[:, None] + 1.0 * fat[:, None] - 1.3) * np.clip(
+        (-side[None] - 6.0) / 4.0, 0, 1
+    )
+    return profile(side[None] * down - shrug, trunk * broad + wall * lean[:, None], 1.6)
+
+
 def build(scenes: Sequence[Scene]) -> Thorax:
     """Work out the outlines of every scene's chest."""
     found = tuple(changes(scene) for scene in scenes)
@@ -150,88 +243,16 @@ def build(scenes: Sequence[Scene]) -> Thorax:
     outer_right = -outer - uneven + 0.3 * bend
     outer_left = outer - uneven + 0.3 * bend
 
-    level = heart_middle[:, None]
-    wide = widened[:, None]
-    reach = heart_right[:, None]
-    right_y = np.concatenate(
-        [np.array([[-24, -13.6, -13.0, -12.0, -10.0, -7.0, -4.5]]) * down]
-        + [level + offset * down for offset in (-4.4, -2.6, -0.6, 1.4, 3.4, 5.5, 20.0)],
-        axis=1,
-    )
+    level, wide = heart_middle[:, None], widened[:, None]
     vena = 1.9 + 0.6 * chance[:, 5:6] + 0.5 * supine[:, None]
-    right_x = np.concatenate(
-        [
-            4.3 * ones,
-            4.0 * ones,
-            2.9 * ones,
-            1.9 * ones + 0.3 * wide,
-            vena - 0.2 + 0.8 * wide,
-            vena + 0.3 + wide,
-            vena + 0.2 + wide,
-            vena + 0.4 + 0.5 * wide,
-            (0.84 + 0.05 * bulge) * reach,
-            0.98 * reach,
-            reach,
-            0.93 * reach,
-            0.8 * reach,
-            0.5 * reach,
-        ],
-        axis=1,
-    )
-    reach = heart_left[:, None]
     knob = 2.9 + 1.5 * aorta[:, None] + 0.3 * chance[:, 6:7]
-    left_y = np.concatenate(
-        [np.array([[-24, -13.6, -13.0, -12.0, -9.6, -8.3, -7.0, -5.9, -5.0]]) * down]
-        + [level + offset * down for offset in (-5.9, -4.4, -2.6, -0.6, 1.4, 3.0, 4.6, 20.0)],
-        axis=1,
-    )
-    waist = 0.1 * (reach - 7.0) + 0.5 * wide
-    left_x = np.concatenate(
-        [
-            4.3 * ones,
-            4.0 * ones,
-            2.9 * ones,
-            2.0 * ones + 0.3 * wide,
-            1.9 * ones + 0.8 * wide,
-            0.93 * knob + wide,
-            knob + wide,
-            0.9 * knob + wide,
-            2.9 * ones + wide,
-            3.2 * ones + waist,
-            3.5 * ones + waist,
-            (0.52 + 0.06 * globe) * reach + 1.2,
-            (0.85 + 0.05 * globe) * reach,
-            0.98 * reach,
-            reach,
-            (0.95 - 0.04 * globe) * reach,
-            0.6 * reach,
-        ],
-        axis=1,
-    )
+    right_y, right_x = _right_border(down, level, wide, heart_right[:, None], vena, bulge)
+    left_y, left_x = _left_border(down, level, wide, heart_left[:, None], knob, globe)
     inner_right = middle - profile(right_y, right_x * np.sqrt(width)[:, None], 1.1)
     inner_left = middle + profile(left_y, left_x * np.sqrt(width)[:, None], 0.9)
 
-    across = np.array(
-        [-24.0, -13.2, -12.6, -11.6, -10.0, -7.6, -5.4, -3.0, 0.0, 3.0, 5.4, 7.6, 10.0, 11.6, 12.6, 13.2, 24.0]
-    )
-    drop = np.array([6.0, 5.2, 4.0, 2.4, 1.0, 0.1, 0.0, 0.6, 1.8, 1.2, 0.3, 0.0, 0.9, 2.3, 4.0, 5.2, 6.0])
-    blend = 1 / (1 + np.exp(-across / 0.6))[None]
-    dome = right_dome[:, None] * (1 - blend) + left_dome[:, None] * blend
-    relief = drop[None] * (1 - 0.5 * flat[:, None] * (drop[None] < 2.5)) * (0.92 + 0.16 * chance[:, 7:8])
-    relief = relief - 0.8 * flat[:, None] * (drop[None] > 2.5)
-    diaphragm = profile(across[None] * width[:, None], dome + relief, 1.0)
-
-    lean = 1.9 + 3.2 * fat
-    side = np.array([-24, -18.0, -16.6, -15.2, -13.8, -12.4, -11.0, -9.0, -6.5, -4.0, -1.0, 6.0, 10.0, 14.0, 24.0])
-    wall = np.array([0, 0, 0, 0, 0, 0, 0, 0, 0.2, 0.7, 1, 1, 1, 1, 1.0])[None]
-    trunk = np.array([6, 6.0, 6.4, 8.4, 12.5, 16.8, 19.2, 20.0, 18.2, 14.6, 12.9, 13.2, 13.2, 13.4, 14.0])[None]
-    broad = (0.9 + 0.1 * width + 0.06 * fat)[:, None] * (1 - wall) + width[:, None] * wall
-    # Shoulders are shrugged, above all in bed, or hang; high ones fill the picture's upper corners.
-    shrug = (2.6 * chance[:, 25:26] + 0.8 * supine[:, None] + 1.0 * fat[:, None] - 1.3) * np.clip(
-        (-side[None] - 6.0) / 4.0, 0, 1
-    )
-    skin = profile(side[None] * down - shrug, trunk * broad + wall * lean[:, None], 1.6)
-
+    diaphragm = _diaphragm(width, flat, right_dome, left_dome, chance)
+    skin = _skin(down, width, fat, supine, chance)
     rise = at(rounded(middle, 0.2), APEX * 0 * ones[:, 0] - 5.6 * height)
     carina = np.stack([rise + 0.3 + 0.5 * turn, -5.4 * height + 0.3 * breath * 0.4], axis=1)
     right_hilum_y = -2.0 * height + 0.25 * breath

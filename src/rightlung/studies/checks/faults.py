@@ -22,12 +22,10 @@ def tell_faults(
         if _is_box_field(name):
             coordinates.note_raw(found.place, name, fault.value, size, found.raw)
         elif name == "file":
-            missing = "does not exist" in fault.message or "not in the archive" in fault.message
-            check = "missing-image" if missing or fault.value is None else "row"
+            check = "missing-image" if fault.missing or fault.value is None else "row"
             ledger.add(check, found.place, name, fault.message)
         elif name.endswith((".file", ".mask")):
-            missing = "does not exist" in fault.message or "not in the archive" in fault.message
-            ledger.add("missing-mask" if missing else "row", found.place, name, fault.message)
+            ledger.add("missing-mask" if fault.missing else "row", found.place, name, fault.message)
         elif ".findings." in f".{name}":
             ledger.add("label-value", found.place, name, explain_polarity(fault.value))
         else:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rightlung.core import Image, InputError, Mask, Phrase, Report, Study
+from rightlung.core.errors import MissingFileError
 from rightlung.studies.checks.issue import Origin
 from rightlung.studies.checks.targets import Item, row_targets
 from rightlung.studies.manifest import MAX_LINE_BYTES, StoredImage, StoredMask, manifest_lines
@@ -41,6 +42,8 @@ class Fault:
     field: str | None
     message: str
     value: object
+    missing: bool = False
+    """Whether it is a file that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +172,7 @@ class _NoImage:
     """Stands for an image that is known not to be there."""
 
     def __call__(self) -> Image:
-        raise InputError("the image does not exist")
+        raise MissingFileError("the image does not exist")
 
 
 def row_item(found: RawRow, row: Row, storage: Storage, address: str) -> tuple[Item, list[Fault]]:
@@ -182,10 +185,10 @@ def row_item(found: RawRow, row: Row, storage: Storage, address: str) -> tuple[I
         try:
             stored = storage.find(name)
             if isinstance(stored, FolderFile) and not stored.path.exists():
-                raise InputError(f"file {name!r} does not exist")
+                raise MissingFileError(f"file {name!r} does not exist")
             files[field] = stored
         except InputError as error:
-            faults.append(Fault(field, str(error), name))
+            faults.append(Fault(field, str(error), name, isinstance(error, MissingFileError)))
     masks = {field: Mask.deferred(StoredMask(row.id, (stored,))) for field, stored in files.items() if field != "file"}
     void = found.void | {fault.field for fault in faults if fault.field is not None}
     text = row.text if row.text is not None else " ".join(row.sections.values())

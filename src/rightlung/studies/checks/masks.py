@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rightlung.core import Box, Image, InputError
+from rightlung.core.errors import MaskSizeError, MissingFileError
 from rightlung.lexicon import region
 from rightlung.studies.checks.issue import HINT, WARNING, Ledger, Origin
 from rightlung.studies.checks.sides import Sides
@@ -35,12 +36,9 @@ class Masks:
         try:
             pixels = mask.pixels
         except InputError as error:
-            text = str(error)
-            if "differ in size" in text:
-                check = "mask-size"
-            else:
-                check = "missing-mask" if "does not exist" in text else "unreadable-mask"
-            self.ledger.add(check, item.place, name, text.removeprefix(f"study {item.study.id!r}: "))
+            missing = "missing-mask" if isinstance(error, MissingFileError) else "unreadable-mask"
+            check = "mask-size" if isinstance(error, MaskSizeError) else missing
+            self.ledger.add(check, item.place, name, str(error).removeprefix(f"study {item.study.id!r}: "))
             return
         self._masks += 1
         if image is not None and pixels.shape != image.shape:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rightlung.core import Image, InputError, Polarity
+from rightlung.core.errors import MissingFileError
 from rightlung.core.study import check_image
 from rightlung.lexicon import find
 from rightlung.studies.checks.issue import ERROR, MOST_KEPT, WARNING, Ledger, Origin
@@ -63,7 +64,7 @@ class Pictures:
             # Not study.image, which keeps it: the study may be held by its source.
             image = check_image(item.study.load(), f"study {item.study.id!r}")
         except InputError as error:
-            check = "missing-image" if "does not exist" in str(error) else "unreadable-image"
+            check = "missing-image" if isinstance(error, MissingFileError) else "unreadable-image"
             self.ledger.add(check, item.place, item.image_field, _without_study(str(error), item.study.id))
             return None
         self.decoded += 1

@@ -40,8 +40,9 @@ from rightlung.studies.readers.labelled import (
     meanings,
     read_json,
 )
+from rightlung.studies.rows import FieldError
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import pixel_box
+from rightlung.studies.tables import box_kind, pixel_box
 from rightlung.studies.trees import FileImage, find_optional
 
 SIZE = (1024, 1024)
@@ -99,10 +100,11 @@ class ChestXDetSource(IndexedSource):
                 try:
                     stem, marks = _marks(entry, number)
                     if stem not in images:
-                        raise _EntryError("file_name", f"there is no image {stem}.png in {' or '.join(folders)}")
-                except _EntryError as error:
+                        message = f"there is no image {stem}.png in {' or '.join(folders)}"
+                        raise FieldError("file_name", message, "missing-image")
+                except FieldError as error:
                     message = f"entry {number}: {error}"
-                    building.problems.append(Problem(file, message, field=error.field))
+                    building.problems.append(Problem(file, message, None, error.field, error.kind))
                     continue
                 yield {"id": stem, "split": split, "file": file, "image": images[stem], "marks": json.dumps(marks)}
 
@@ -131,33 +133,25 @@ class ChestXDetSource(IndexedSource):
         )
 
 
-class _EntryError(InputError):
-    """What is wrong with an entry, and in which field."""
-
-    def __init__(self, field: str | None, message: str) -> None:
-        super().__init__(message)
-        self.field = field
-
-
 def _marks(entry: object, number: int) -> tuple[str, list[tuple[str, tuple[float, ...], Outline]]]:
     """Return an entry's image and what is marked on it: label, box in fractions, outline in pixels (or none)."""
     if not isinstance(entry, dict):
-        raise _EntryError(None, "must be an object")
+        raise FieldError(None, "must be an object")
     name = entry.get("file_name")
     if not isinstance(name, str) or not name or "/" in name or "\\" in name:
-        raise _EntryError("file_name", f"must be the name of a file; got {name!r}")
+        raise FieldError("file_name", f"must be the name of a file; got {name!r}")
     lists = {field: entry.get(field, []) for field in ("syms", "boxes", "polygons")}
     for field, value in lists.items():
         if not isinstance(value, list):
-            raise _EntryError(field, "must be a list")
+            raise FieldError(field, "must be a list")
     syms, boxes, polygons = lists["syms"], lists["boxes"], lists["polygons"]
     if len(syms) != len(boxes) or (polygons and len(polygons) != len(syms)):
         counts = f"{len(syms)} syms, {len(boxes)} boxes and {len(polygons)} polygons"
-        raise _EntryError("syms", f"must have as many boxes and polygons; got {counts}")
+        raise FieldError("syms", f"must have as many boxes and polygons; got {counts}")
     marks = []
     for place, label in enumerate(syms):
         if label not in meanings(LABEL_SET):
-            raise _EntryError(f"syms[{place}]", f"{label!r} is not one of the 13 findings")
+            raise FieldError(f"syms[{place}]", f"{label!r} is not one of the 13 findings", "label-value")
         outline = _outline(polygons[place], f"polygons[{place}]") if polygons else []
         marks.append((label, _box(boxes[place], f"boxes[{place}]"), outline))
     return name.rpartition(".")[0] or name, marks
@@ -165,23 +159,23 @@ def _marks(entry: object, number: int) -> tuple[str, list[tuple[str, tuple[float
 
 def _box(value: object, field: str) -> tuple[float, ...]:
     if not isinstance(value, list) or len(value) != 4:
-        raise _EntryError(field, f"must be [x1, y1, x2, y2]; got {str(value)[:60]}")
+        raise FieldError(field, f"must be [x1, y1, x2, y2]; got {str(value)[:60]}", "box-form")
     try:
         return pixel_box([check_number(edge, "an edge") for edge in value], SIZE).as_tuple()
     except InputError as error:
-        raise _EntryError(field, str(error)) from None
+        raise FieldError(field, str(error), box_kind(error)) from None
 
 
 def _outline(value: object, field: str) -> Outline:
     points = value if isinstance(value, list) else []
     if len(points) < 3 or not all(isinstance(point, list) and len(point) == 2 for point in points):
-        raise _EntryError(field, "must be a list of at least three points [x, y]")
+        raise FieldError(field, "must be a list of at least three points [x, y]")
     try:
         outline = [[check_number(x, "x"), check_number(y, "y")] for x, y in points]
     except InputError as error:
-        raise _EntryError(field, str(error)) from None
+        raise FieldError(field, str(error)) from None
     if not all(-2 <= x <= SIZE[1] + 2 and -2 <= y <= SIZE[0] + 2 for x, y in outline):
-        raise _EntryError(field, f"leaves the image, which is {SIZE[1]} pixels wide and {SIZE[0]} high")
+        raise FieldError(field, f"leaves the image, which is {SIZE[1]} pixels wide and {SIZE[0]} high")
     return outline
 
 

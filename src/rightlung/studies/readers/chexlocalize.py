@@ -37,6 +37,7 @@ from rightlung.studies.building import Building
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import as_findings, finding_phrase, meanings, read_json
 from rightlung.studies.rle import CocoRle, is_empty_rle
+from rightlung.studies.rows import FieldError
 from rightlung.studies.sources import Address
 from rightlung.studies.tables import Table, TableRow
 from rightlung.studies.trees import FileImage, find_optional
@@ -126,7 +127,8 @@ class CheXlocalizeSource(IndexedSource):
             try:
                 found[key] = _checked(key, entry)
             except InputError as error:
-                building.problems.append(Problem(name, str(error), field=key[:80]))
+                kind = error.kind if isinstance(error, FieldError) else None
+                building.problems.append(Problem(name, str(error), None, key[:80], kind))
         return found
 
     def _read_labels(self, split: str, building: Building) -> dict[str, dict[str, Any]]:
@@ -195,7 +197,7 @@ def _checked(key: str, entry: object) -> dict[str, Any]:
     for name, rle in entry.items():
         label = ALIASES.get(name, name)
         if label not in FINDINGS:
-            raise InputError(f"{name!r} is not one of the ten findings")
+            raise FieldError(name, f"{name!r} is not one of the ten findings", "label-value")
         if not isinstance(rle, dict) or not isinstance(rle.get("counts"), str):
             raise InputError(f"the mask of {name} must have 'size' and 'counts', a text")
         size = check_size(rle.get("size") or (), f"the size of the mask of {name}")

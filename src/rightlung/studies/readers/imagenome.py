@@ -304,8 +304,8 @@ class ImagenomeSource(IndexedSource):
 
     def _note_faults(self, place: str, graph: Graph) -> None:
         """Put down what is odd in a graph, once for each oddity and never without end: the study itself is good."""
-        for field, message in graph.faults:
-            kind = message if field == "bbox_name" else f"{place} {field}"
-            if kind not in self._noted and len(self._noted) < MAX_LISTED:
-                self._noted.add(kind)
-                self.problems.append(Problem(place, message, field=field))
+        for fault in graph.faults:
+            oddity = str(fault) if fault.field == "bbox_name" else f"{place} {fault.field}"
+            if oddity not in self._noted and len(self._noted) < MAX_LISTED:
+                self._noted.add(oddity)
+                self.problems.append(Problem(place, str(fault), None, fault.field, fault.kind))

@@ -41,6 +41,7 @@ from rightlung.studies.readers.mimic_files import (
     needed_files_folder,
     report_record,
 )
+from rightlung.studies.rows import FieldError
 from rightlung.studies.sources import Address
 from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
 
@@ -164,7 +165,8 @@ class MscxrSource(IndexedSource):
                 yield _coco_annotation(name, place, entry, images, categories)
             except (KeyError, TypeError, InputError) as error:
                 message = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-                building.problems.append(Problem(name, message, field=place))
+                kind = error.kind if isinstance(error, FieldError) else None
+                building.problems.append(Problem(name, message, None, place, kind))
 
     def build_study(self, record: dict[str, Any]) -> Study:
         """Make a study of its record; the report is read now, the image later."""
@@ -233,14 +235,19 @@ def _coco_annotation(
         raise InputError(f"image_id {entry['image_id']!r} is not among the images")
     category = categories.get(entry["category_id"])
     if category not in label_set("ms-cxr-8").labels:
-        raise InputError(str(unknown_name("category", str(category), label_set("ms-cxr-8").labels)))
+        message = str(unknown_name("category", str(category), label_set("ms-cxr-8").labels))
+        raise FieldError(place, message, "label-value")
     x, y, w, h = (check_number(value, "bbox") for value in entry["bbox"])
     size = int(check_number(image["height"], "height")), int(check_number(image["width"], "width"))
     text = entry["label_text"]
     if not isinstance(text, str) or not text.strip():
         raise InputError("label_text must be a text")
     split = entry.get("split") or image.get("split") or None
+    try:
+        box = pixel_box((x, y, x + w, y + h), size)
+    except InputError as error:
+        raise FieldError(place, str(error), box_kind(error)) from None
     return Annotation(
-        file, None, f"{place}: path", str(image["path"]), category, text.strip(), pixel_box((x, y, x + w, y + h), size),
-        size, str(split) if split is not None else None,
+        file, None, f"{place}: path", str(image["path"]), category, text.strip(), box, size,
+        str(split) if split is not None else None,
     )  # fmt: skip

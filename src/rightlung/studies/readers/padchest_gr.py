@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import Box, InputError, Phrase, Polarity, Report, Study
-from rightlung.core.errors import unknown_name
+from rightlung.core.errors import BoxFormError, unknown_name
 from rightlung.core.problem import Problem
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.regions import region
@@ -31,8 +31,9 @@ from rightlung.studies.building import Building
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import folder_images, read_json
 from rightlung.studies.readers.mimic_files import given_path
+from rightlung.studies.rows import FieldError
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow
+from rightlung.studies.tables import Table, TableRow, box_kind
 from rightlung.studies.trees import FileImage, find_file, find_optional
 
 IMAGE_FOLDERS = (
@@ -97,13 +98,14 @@ class PadChestGrSource(IndexedSource):
                 image_id, exam = _text(entry, "ImageID"), _text(entry, "StudyID")
                 stem = image_id.removesuffix(".png")
                 if stem not in images:
-                    raise _FieldError("ImageID", f"there is no image {image_id} in {self.images}")
+                    raise FieldError("ImageID", f"there is no image {image_id} in {self.images}", "missing-image")
                 person = people.get(image_id)
                 if person is None:
-                    raise _FieldError("ImageID", f"{image_id} is not in {self._table.name}")
+                    raise FieldError("ImageID", f"{image_id} is not in {self._table.name}")
                 findings = [_finding(place, found) for place, found in _each(entry, "findings")]
-            except _FieldError as error:
-                building.problems.append(Problem(self._reports.name, str(error), field=f"[{number}].{error.field}"))
+            except FieldError as error:
+                field = f"[{number}].{error.field}"
+                building.problems.append(Problem(self._reports.name, str(error), None, field, error.kind))
                 continue
             other = {name: value for name, value in entry.items() if name not in _OWN}
             yield {
@@ -175,18 +177,10 @@ class PadChestGrSource(IndexedSource):
         )
 
 
-class _FieldError(InputError):
-    """What is wrong with one field of a report."""
-
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
-
-
 def _text(entry: object, name: str) -> str:
     value = entry.get(name) if isinstance(entry, dict) else None
     if not isinstance(value, str) or not value.strip():
-        raise _FieldError(name, "must be a text; every report must have it")
+        raise FieldError(name, "must be a text; every report must have it")
     return value
 
 
@@ -195,7 +189,7 @@ def _each(entry: Mapping[str, Any], name: str, place: str = "") -> Iterator[tupl
     if values is None:
         values = []
     if not isinstance(values, list):
-        raise _FieldError(place + name, f"must be a list; got {type(values).__name__}")
+        raise FieldError(place + name, f"must be a list; got {type(values).__name__}")
     for number, value in enumerate(values):
         yield f"{place}{name}[{number}]", value
 
@@ -203,16 +197,16 @@ def _each(entry: Mapping[str, Any], name: str, place: str = "") -> Iterator[tupl
 def _finding(place: str, found: object) -> dict[str, Any]:
     """Return one sentence's annotations, checked; absent findings often leave most of them out."""
     if not isinstance(found, dict):
-        raise _FieldError(place, f"must be an object; got {type(found).__name__}")
+        raise FieldError(place, f"must be an object; got {type(found).__name__}")
     sentences = {key: found.get(key) for key in LANGUAGES.values()}
     for key, sentence in sentences.items():
         if not isinstance(sentence, str | None):
-            raise _FieldError(f"{place}.{key}", f"must be a text; got {sentence!r}")
+            raise FieldError(f"{place}.{key}", f"must be a text; got {sentence!r}")
     if not any(sentence and sentence.strip() for sentence in sentences.values()):
-        raise _FieldError(place, "has neither sentence_en nor sentence_es")
+        raise FieldError(place, "has neither sentence_en nor sentence_es")
     abnormal = found.get("abnormal", False)
     if not isinstance(abnormal, bool):
-        raise _FieldError(f"{place}.abnormal", f"must be true or false; got {abnormal!r}")
+        raise FieldError(f"{place}.abnormal", f"must be true or false; got {abnormal!r}")
     progression = found.get("progression")
     return {
         **{key: (sentence or "").strip() or None for key, sentence in sentences.items()},
@@ -228,10 +222,10 @@ def _finding(place: str, found: object) -> dict[str, Any]:
 def _edges(place: str, box: object) -> list[float]:
     try:
         if not isinstance(box, list):
-            raise InputError(f"a box must be [x0, y0, x1, y1]; got {box!r}")
+            raise BoxFormError(f"a box must be [x0, y0, x1, y1]; got {box!r}")
         return list(Box.from_sequence(box).as_tuple())
     except InputError as error:
-        raise _FieldError(place, str(error)) from None
+        raise FieldError(place, str(error), box_kind(error)) from None
 
 
 def _polarities(found: Mapping[str, Any]) -> dict[str, Polarity]:

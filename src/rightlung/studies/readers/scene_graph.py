@@ -24,7 +24,8 @@ from rightlung.core import Box, InputError, Phrase, Polarity
 from rightlung.core.checks import Size
 from rightlung.lexicon.labels import label_map, label_set
 from rightlung.lexicon.regions import IMAGENOME_REGIONS
-from rightlung.studies.tables import pixel_box
+from rightlung.studies.rows import FieldError
+from rightlung.studies.tables import box_kind, pixel_box
 
 FINDING_CATEGORIES = ("anatomicalfinding", "disease")
 OTHER_OBJECTS = frozenset({
@@ -55,7 +56,7 @@ class Graph:
     relations: list[Relation] = field(default_factory=list)
     sentences: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
     """Text and regions by the sentence's id, also of sentences that give a region no attribute."""
-    faults: list[tuple[str, str]] = field(default_factory=list)
+    faults: list[FieldError] = field(default_factory=list)
     """What could not be read: the field and what is wrong."""
     about: dict[str, Any] = field(default_factory=dict)
 
@@ -92,14 +93,14 @@ def parse_graph(data: bytes) -> Graph:
         name = _region_name(entry)
         edges = _edges(entry)
         if name is None or edges is None:
-            graph.faults.append((f"objects[{number}]", "has no bbox_name, or no original_x1 to original_y2"))
+            graph.faults.append(FieldError(f"objects[{number}]", "has no bbox_name, or no original_x1 to original_y2"))
         else:
             graph.objects[name] = edges
     entries = tree.get("attributes", [])
     for number, entry in enumerate(entries if isinstance(entries, list) else []):
         name = _region_name(entry)
         if name is None:
-            graph.faults.append((f"attributes[{number}].bbox_name", "is missing"))
+            graph.faults.append(FieldError(f"attributes[{number}].bbox_name", "is missing"))
         else:
             _add_attributes(graph, name, entry, f"attributes[{number}]")
     return graph
@@ -126,7 +127,7 @@ def _add_attributes(graph: Graph, region: str, entry: Mapping[str, Any], place: 
     texts, ids, attributes = (_listed(entry, name) for name in ("phrases", "phrase_IDs", "attributes"))
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip():
-            graph.faults.append((f"{place}.phrases[{number}]", "is not a text"))
+            graph.faults.append(FieldError(f"{place}.phrases[{number}]", "is not a text"))
             continue
         sentence = " ".join(text.split())  # the reports' hard line ends are still in it
         sentence_id = str(ids[number]) if number < len(ids) else sentence
@@ -134,7 +135,8 @@ def _add_attributes(graph: Graph, region: str, entry: Mapping[str, Any], place: 
         for attribute in attributes[number] if number < len(attributes) else ():
             parts = attribute.split("|", 2) if isinstance(attribute, str) else []
             if len(parts) != 3 or parts[1] not in ("yes", "no"):
-                graph.faults.append((f"{place}.attributes[{number}]", f"must be category|yes|name; got {attribute!r}"))
+                message = f"must be category|yes|name; got {attribute!r}"
+                graph.faults.append(FieldError(f"{place}.attributes[{number}]", message))
                 continue
             graph.relations.append(
                 Relation(sentence_id, sentence, region, parts[0], parts[1] == "yes", parts[2].strip())
@@ -147,13 +149,12 @@ def graph_parts(graph: Graph, size: Size) -> GraphParts:
     others: dict[str, tuple[float, ...]] = {}
     for name, edges in graph.objects.items():
         if name not in IMAGENOME_REGIONS and name not in OTHER_OBJECTS:
-            graph.faults.append(
-                ("bbox_name", f"{name!r} is no region of Chest ImaGenome; its box is kept in extra only")
-            )
+            message = f"{name!r} is no region of Chest ImaGenome; its box is kept in extra only"
+            graph.faults.append(FieldError("bbox_name", message))
         try:
             box = _inside(edges, size)
         except InputError as error:
-            graph.faults.append((f"objects {name!r}", str(error)))
+            graph.faults.append(FieldError(f"objects {name!r}", str(error), box_kind(error)))
             continue
         if name in IMAGENOME_REGIONS:
             regions[name] = box
