@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core.resampling import resampling_matrix
+from rightlung.explain.peak import peaks
 from rightlung.measuring.maps import AnswerMap, painted, symmetric_divergence
 from rightlung.predictions import Key
 
 GRID = 64
-_TIE = 1e-6  # the cells of one native cell differ in the last digits
 PLAIN, RANDOM = "none", "random-sentence"
 
 FloatMap = NDArray[np.float32]
@@ -113,10 +113,5 @@ def moved_mass(before: FloatMap, after: FloatMap) -> float:
 
 def moved_peak(before: FloatMap, after: FloatMap) -> float:
     """Return how far apart two maps' peaks lie, in fractions of the image's width and height."""
-    (x, y), (other_x, other_y) = _peak(before), _peak(after)
-    return float(np.hypot(other_x - x, other_y - y))
-
-
-def _peak(values: FloatMap) -> tuple[float, float]:
-    rows, columns = np.nonzero(values >= values.max() * (1 - _TIE))
-    return float((columns.mean() + 0.5) / values.shape[1]), float((rows.mean() + 0.5) / values.shape[0])
+    x, y, _ = peaks(np.stack([before, after]))
+    return float(np.hypot(x[1] - x[0], y[1] - y[0]))

@@ -133,26 +133,6 @@ def painted(boxes: Boxes, size: tuple[int, int]) -> NDArray[np.float32]:
     return pixels
 
 
-def peaks(maps: Any, midlines: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return x and y of the peaks of ``maps`` (n, rows, cols), of tied ones the middle, and their share on the left.
-
-    The patient's left is the image's right. A map that is zero everywhere has no peak: NaN.
-    """
-    highest = maps.reshape(len(maps), -1).max(1)
-    highest = getattr(highest, "values", highest)
-    tied = maps == highest[:, None, None]
-    across, down = (
-        np.asarray(part.cpu() if hasattr(part, "cpu") else part, np.float64) for part in (tied.sum(1), tied.sum(2))
-    )
-    count = across.sum(axis=1)
-    columns, rows = (np.arange(side) + 0.5 for side in (maps.shape[2], maps.shape[1]))
-    x, y = (across @ columns) / count / len(columns), (down @ rows) / count / len(rows)
-    on_the_left = columns / len(columns) > np.asarray(midlines, np.float64)[:, None]
-    left = (across * on_the_left).sum(axis=1) / count
-    nothing = np.asarray(highest.cpu() if hasattr(highest, "cpu") else highest) <= 0
-    return tuple(np.where(nothing, np.nan, one) for one in (x, y, left))  # type: ignore[return-value]
-
-
 def entropy(shares: NDArray[np.float64]) -> float:
     """Return the entropy of shares that add up to one, in nats."""
     some = shares[shares > 0]

@@ -32,7 +32,7 @@ def prepare_studies(
         gather_targets(
             source, None, folder, rules=rules, pixels=pixels, seed=seed, subsets=protocol.subsets, limit=limit,
             keep_studies=True, progress=progress,
-        ).store.close()  # fmt: skip
+        )  # fmt: skip
     targets = Targets.open(folder)
     asked = {"source": source.address, "rules": [*rules], "pixels": pixels, "seed": seed, "limit": limit}
     for name, value in asked.items():

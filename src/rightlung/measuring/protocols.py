@@ -88,9 +88,14 @@ class Protocol:
 
     def applied_to(self, targets: Targets, **changes: Any) -> Protocol:
         """Return the protocol with the phrases measured and, by field name, whatever else a run chooses."""
-        settings = targets.settings
-        known = {"source": targets.source, "phrase_set": targets.phrase_set, "target_kinds": targets.kinds}
-        return replace(self, **known, **{"pixels": settings["pixels"], "seed": settings["seed"]} | changes)
+        known: dict[str, Any] = {
+            "source": targets.source,
+            "phrase_set": targets.phrase_set,
+            "target_kinds": targets.kinds,
+            "pixels": targets.settings["pixels"],
+            "seed": targets.settings["seed"],
+        }
+        return replace(self, **known | changes)
 
 
 _AUDIT = Protocol(

@@ -16,13 +16,16 @@ import pyarrow.parquet as pq
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.core.files import write_whole
+from rightlung.explain.peak import peaks, side_at
 from rightlung.lexicon import REGIONS
+from rightlung.lexicon.findings import canonical_finding
+from rightlung.lexicon.wordkeys import side_named, zones_in
 from rightlung.measuring.changes import Changes
-from rightlung.measuring.maps import AnswerMap, entropy, peaks, to_pixels
+from rightlung.measuring.maps import AnswerMap, entropy, to_pixels
 from rightlung.measuring.measures import MapsAndMasks, Statistics, find_measure
+from rightlung.measuring.phrases import PhraseTargets, TargetMask
 from rightlung.measuring.protocols import Protocol
-from rightlung.measuring.targets import PhraseTargets, TargetMask, Targets
-from rightlung.models.blind.words import canonical_finding, side_named, zones_in
+from rightlung.measuring.targets import Targets
 from rightlung.predictions import Batch, Key
 
 PIXELS_AT_ONCE = 1 << 23
@@ -218,8 +221,10 @@ class _Scorer:
         for job in jobs:
             scores = self._known[job.name]
             job.row.update(scores)
-            job.row["peak_on_side"] = _on_side(scores, job.mask.side)
-            del job.row["share_left"]
+            left = job.row.pop("share_left")
+            if np.isnan(left):
+                left = 0.5  # a map that is zero everywhere is on either side by half
+            job.row["peak_on_side"] = {"left": left, "right": 1 - left}.get(job.mask.side, np.nan)
         while len(self._known) > KEPT_SCORES:
             self._known.popitem(last=False)
 
@@ -240,19 +245,8 @@ class _Scorer:
         columns |= {name: values.tolist() for name, values in zip(_PEAK, found, strict=True)}
         for place, job in enumerate(jobs):
             scores = {name: values[place] for name, values in columns.items()}
-            self._known[job.name] = scores | {"peak_side": _side(scores["share_left"])}
-
-
-def _side(share_left: float) -> str | None:
-    if np.isnan(share_left):
-        return None
-    return "left" if share_left > 0.5 else "right" if share_left < 0.5 else "both"
-
-
-def _on_side(scores: Mapping[str, Any], side: str) -> float:
-    """Return the share of the peak on the target's side; a map that is zero everywhere is on either side by half."""
-    left = 0.5 if np.isnan(scores["share_left"]) else scores["share_left"]
-    return {"left": left, "right": 1 - left}.get(side, np.nan)
+            left = scores["share_left"]
+            self._known[job.name] = scores | {"peak_side": None if np.isnan(left) else side_at(left)}
 
 
 def write_instances(

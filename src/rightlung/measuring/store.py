@@ -14,6 +14,8 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rightlung.core import InputError
+
 MASKS = "masks.bin"
 
 
@@ -26,23 +28,39 @@ class Place:
 
 
 class MaskStore:
-    """Masks in ``masks.bin`` of a folder, or in a temporary file that closing the store removes."""
+    """Masks in ``masks.bin`` of a folder, or in a temporary file: written within a context, and read after that."""
 
-    def __init__(self, folder: Path | None = None, *, write: bool = False) -> None:
-        self._file: IO[bytes]
-        if folder is None:
-            self._file = tempfile.TemporaryFile(prefix="rightlung-masks-")  # noqa: SIM115  (closed by `close`)
-        else:
-            self._file = (folder / MASKS).open("w+b" if write else "rb")
-        self._end = 0
+    def __init__(self, folder: Path | None = None) -> None:
+        self._file: IO[bytes] = tempfile.TemporaryFile() if folder is None else (folder / MASKS).open("w+b")  # noqa: SIM115
+        self._bits: NDArray[np.uint8] = np.zeros(0, np.uint8)
+
+    def __enter__(self) -> MaskStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    @classmethod
+    def open(cls, folder: Path) -> MaskStore:
+        """Open the masks of a folder for reading."""
+        store = cls.__new__(cls)
+        try:
+            store._bits = np.memmap(folder / MASKS, np.uint8, "r")
+        except (OSError, ValueError) as error:
+            raise InputError(f"{folder / MASKS}: the masks cannot be read ({error})") from None
+        return store
 
     def add(self, pixels: NDArray[np.bool_]) -> Place:
-        """Keep a mask ``(height, width)`` and return its place."""
-        packed = np.packbits(pixels).tobytes()
-        self._file.seek(self._end)
-        self._file.write(packed)
-        self._end += len(packed)
-        return Place(self._end - len(packed), (pixels.shape[0], pixels.shape[1]))
+        """Write a mask ``(height, width)`` and return its place."""
+        place = Place(self._file.tell(), (pixels.shape[0], pixels.shape[1]))
+        self._file.write(np.packbits(pixels).tobytes())
+        return place
+
+    def finish(self) -> None:
+        """Go over from writing to reading; a temporary file is gone when the store is."""
+        self._file.write(b"\0")  # no empty file can be mapped
+        self._file.flush()
+        self._bits = np.memmap(self._file, np.uint8, "r")
 
     def read(self, places: Sequence[Place]) -> NDArray[np.bool_]:
         """Return masks of one size, ``(n, height, width)``."""
@@ -62,19 +80,7 @@ class MaskStore:
 
     def _packed(self, places: Sequence[Place]) -> NDArray[np.uint8]:
         count = -(-math.prod(places[0].size) // 8)
-        found = np.empty((len(places), count), np.uint8)
-        for row, place in zip(found, places, strict=True):
-            self._file.seek(place.offset)
-            row[:] = np.frombuffer(self._file.read(count), np.uint8)
-        return found
-
-    def flush(self) -> None:
-        """Bring everything written so far to the file."""
-        self._file.flush()
-
-    def close(self) -> None:
-        """Close the file, and remove it if it is temporary."""
-        self._file.close()
+        return np.stack([self._bits[place.offset : place.offset + count] for place in places])
 
 
 class PhraseSetHash:

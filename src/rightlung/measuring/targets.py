@@ -7,10 +7,10 @@ answers come. Masks wait on disk: in a temporary file, or in a folder that other
 from __future__ import annotations
 
 import json
-import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,14 @@ from numpy.typing import NDArray
 from rightlung.core import InputError, OutputError, Phrase, Study
 from rightlung.core.errors import unknown_name
 from rightlung.core.files import beside, not_written, read_json, write_whole
-from rightlung.core.keyed import text_generator
+from rightlung.lexicon.wordkeys import findings_about, side_named, word_key
+from rightlung.measuring.phrases import PhraseTargets, TargetMask, move_targets
 from rightlung.measuring.store import MaskStore, PhraseSetHash, Place, target_digest
 from rightlung.models.blind.prior import LocationPrior
 from rightlung.models.blind.sides import side_of_target, what_tells
-from rightlung.models.blind.words import NamedSide, findings_about, side_named, word_key
 from rightlung.predictions import phrase_query
-from rightlung.probes import Owner
 from rightlung.probes.rules import BOX_SIZE, MOVES, RULES, Target, midline_of, polarity_of, size_class
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
-from rightlung.probes.targets import exchanged_targets, shuffled_in_report
 from rightlung.studies import Source
 from rightlung.studies.kept import StudyWriter
 from rightlung.studies.sources import build_studies
@@ -49,37 +47,6 @@ SUBSETS = (*PHRASE_SUBSETS, "mdrb")
 
 
 @dataclass(frozen=True, slots=True)
-class TargetMask:
-    """A target by one rule: where its mask lies in the store, and its kind, area, class of size and side."""
-
-    place: Place
-    kind: str
-    area: float
-    size: str
-    side: str
-
-
-@dataclass(frozen=True, slots=True)
-class PhraseTargets:
-    """One phrase of one study and its targets by rule; none where it points at nothing known."""
-
-    study: str
-    query: str
-    patient: str
-    text: str
-    findings: tuple[str, ...]
-    """Findings asserted (positive or uncertain), by their canonical names."""
-    polarity: str
-    """``positive``, ``uncertain``, ``negative``, or ``none`` where no finding is named."""
-    regions: tuple[str, ...]
-    side_named: NamedSide
-    midline: float
-    masks: dict[str, TargetMask] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
-    """Further columns of the instances table, such as membership in subsets."""
-
-
-@dataclass(frozen=True, slots=True)
 class StudyLabels:
     """The findings of a whole image, by their names in the source, and whose image it is."""
 
@@ -89,7 +56,7 @@ class StudyLabels:
 
 @dataclass
 class Targets:
-    """The phrases to measure, by (study, query). A context that closes the store of masks."""
+    """The phrases to measure, by (study, query), and their masks on disk."""
 
     source: str
     settings: dict[str, Any]
@@ -104,12 +71,6 @@ class Targets:
     phrase_set: str = ""
     studies_without_patient: int = 0
 
-    def __enter__(self) -> Targets:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.store.close()
-
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of targets there are."""
@@ -122,7 +83,6 @@ class Targets:
 
     def save(self, folder: Path) -> None:
         """Write everything but the masks, which are in the store."""
-        self.store.flush()
         content = {name: value for name, value in vars(self).items() if name != "store"}
         content["phrases"] = [asdict(phrase) for phrase in self.phrases.values()]
         content["labels"] = {study: asdict(labels) for study, labels in self.labels.items()}
@@ -138,7 +98,10 @@ class Targets:
         labels = {study: StudyLabels(**labels) for study, labels in content.pop("labels").items()}
         content |= {"regions": set(content["regions"]), "left_out": Counter(content["left_out"])}
         return cls(
-            store=MaskStore(folder), phrases={(one.study, one.query): one for one in phrases}, labels=labels, **content
+            store=MaskStore.open(folder),
+            phrases={(one.study, one.query): one for one in phrases},
+            labels=labels,
+            **content,
         )
 
 
@@ -188,24 +151,21 @@ def gather_targets(
     """
     settings = {"rules": [*rules], "pixels": pixels, "seed": seed, "subsets": [*subsets], "limit": limit}
     _check(rules, pixels, subsets)
-    unfinished = None if folder is None else beside(Path(folder))
-    if folder is not None and Path(folder).exists() and any(Path(folder).iterdir()):
-        raise OutputError(f"{folder}: targets are written into a new or an empty folder, and this one holds something")
-    try:
-        if unfinished is not None:
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir(parents=True)
-        found = Targets(source.address, settings, MaskStore(unfinished, write=True))
+    with ExitStack() as cleaning:
+        unfinished = None if folder is None else _new_folder(Path(folder), cleaning)
+        found = Targets(source.address, settings, cleaning.enter_context(MaskStore(unfinished)))
+        keep = cleaning.enter_context(StudyWriter(source.address, unfinished)) if keep_studies and unfinished else None
+        walk = _Walk(found, seen, keep)
         found.left_out[REFUSED] += len(source.problems)
-        walk = _Walk(found, seen, StudyWriter(source.address, unfinished) if keep_studies and unfinished else None)
         positions = _positions(source, wanted, limit, found.problems)
         for begin in range(0, len(positions), STUDIES_AT_ONCE):
             failed: dict[str, str] = {}
             some = positions[begin : begin + STUDIES_AT_ONCE]
-            for study in build_studies(source, some, failed).values():
-                walk.take(study, None if wanted is None else wanted[study.id])
+            built = build_studies(source, some, failed)
             found.left_out[UNBUILT] += len(failed)
             found.problems += failed.values()
+            for study in built.values():
+                walk.take(study, None if wanted is None else wanted[study.id])
             if progress is not None:
                 progress(begin + len(some), len(positions))
         walk.finish()
@@ -213,12 +173,21 @@ def gather_targets(
         if unfinished is not None and folder is not None:
             found.save(unfinished)
             unfinished.replace(folder)
-    except OSError as error:
-        raise not_written(Path(folder or TARGETS), error) from error
-    finally:
-        if unfinished is not None:
-            shutil.rmtree(unfinished, ignore_errors=True)
     return found
+
+
+def _new_folder(folder: Path, cleaning: ExitStack) -> Path:
+    """Make the folder in which another is written, and see to it that nothing of it stays."""
+    if folder.exists() and any(folder.iterdir()):
+        raise OutputError(f"{folder}: targets are written into a new or an empty folder, and this one holds something")
+    unfinished = beside(folder)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        unfinished.mkdir(parents=True)
+    except OSError as error:
+        raise not_written(folder, error) from error
+    cleaning.callback(shutil.rmtree, unfinished, ignore_errors=True)
+    return unfinished
 
 
 def _check(rules: Sequence[str], pixels: int | None, subsets: Sequence[str]) -> None:
@@ -339,50 +308,17 @@ class _Walk:
         found = self.found
         phrases = [*found.phrases.values()]
         for name in found.settings["rules"]:
-            rule, _, move = name.rpartition("-")
-            if move in MOVES:
-                self._move(phrases, name, rule, shuffled=move == "shuffled")
+            if name not in RULES:
+                move_targets(phrases, list(self.owners.values()), name, found.settings["seed"])
         if "mdrb" in found.settings["subsets"]:
             counts = Counter(phrase.study for phrase in phrases)
             diverse = set(most_diverse_reports(self.overlaps, counts))
             found.add_fact("mdrb", lambda phrase: phrase.study in diverse)
         if self.keep is not None:
-            self.keep.close()
+            self.keep.finish()
+        found.store.finish()
         found.left_out = +found.left_out
         found.phrase_set = self.phrase_set.digest
-
-    def _move(self, phrases: Sequence[PhraseTargets], name: str, rule: str, shuffled: bool) -> None:
-        """Give every phrase with a target by a rule that of another phrase, where there is one."""
-        seed = self.found.settings["seed"]
-        others = _shuffled(phrases, rule, seed) if shuffled else self._drawn(phrases, rule, seed)
-        for number, other in others.items():
-            phrases[number].masks[name] = phrases[other].masks[rule]
-        if shuffled:  # two phrases of a report may have the same target
-            for number, one in enumerate(phrases):
-                differs = one.masks[name].place != one.masks[rule].place if number in others else None
-                one.facts[f"{rule}_shuffled_differs"] = differs
-
-    def _drawn(self, phrases: Sequence[PhraseTargets], rule: str, seed: int) -> dict[int, int]:
-        owners = [
-            Owner(str(number), self.owners[one.study, one.query])
-            for number, one in enumerate(phrases)
-            if rule in one.masks
-        ]
-        return {int(number): int(other) for number, other in (exchanged_targets(owners, seed) or {}).items()}
-
-
-def _shuffled(phrases: Sequence[PhraseTargets], rule: str, seed: int) -> dict[int, int]:
-    reports: dict[str, list[int]] = {}
-    for number, one in enumerate(phrases):
-        reports.setdefault(one.study, []).append(number)
-    others: dict[int, int] = {}
-    for study, members in reports.items():
-        chance = random.Random(int(text_generator(seed, f"shuffle {rule}", study, "").integers(2**63)))
-        order = shuffled_in_report([rule in phrases[number].masks for number in members], chance)
-        for place, number in enumerate(members):
-            if order is not None and rule in phrases[number].masks:
-                others[number] = members[order[place]]
-    return others
 
 
 def side_told(phrase: PhraseTargets, prior: LocationPrior | None) -> str:

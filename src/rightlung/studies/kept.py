@@ -54,7 +54,7 @@ def _load(path: Path, offset: int, size: tuple[int, int]) -> Image:
 
 
 class StudyWriter:
-    """Writes the files of a `KeptSource`, study by study."""
+    """Writes the files of a `KeptSource`, study by study: a context, of which `finish` is the last step."""
 
     def __init__(self, source: str, folder: Path) -> None:
         self._source, self._folder = source, folder
@@ -79,9 +79,14 @@ class StudyWriter:
         self._images.write(np.round(image * 255).astype(np.uint8).tobytes())
         self._rows.append(row)
 
-    def close(self) -> None:
-        """Finish the files."""
+    def __enter__(self) -> StudyWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._images.close()
+
+    def finish(self) -> None:
+        """Write what is known of the studies beside their images."""
         write_whole(self._folder / STUDIES, json.dumps({"source": self._source, "studies": self._rows}))
 
 

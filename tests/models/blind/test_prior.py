@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from rightlung.core import Box, InputError, Mask, Phrase, Polarity
+from rightlung.lexicon.wordkeys import word_key, zones_in
 from rightlung.models.base import BlindGrounder
 from rightlung.models.blind.prior import GRID, LocationPrior, PriorRow, fit_prior, fold_of
-from rightlung.models.blind.words import word_key, zones_in
 
 LEFT, RIGHT = Box(0.5, 0.0, 1.0, 1.0), Box(0.0, 0.0, 0.5, 1.0)
 
@@ -150,7 +150,9 @@ def test_a_key_holds_asserted_findings_only_by_their_canonical_names() -> None:
 
 def test_the_prior_grounds_words_without_an_image_and_says_the_same_of_the_same_words() -> None:
     own, others = patients_of_fold(0, 1, folds=5)[0], patients_of_fold(1, 5, folds=5)
-    prior: BlindGrounder = fit_prior([PriorRow(name, "mass", ["mass"], [LEFT]) for name in [own, *others]])
+    prior: BlindGrounder = fit_prior(
+        PriorRow(name, "mass", ["mass"], [LEFT if name == own else RIGHT]) for name in [own, *others]
+    )
     said = [Phrase(text, findings={"mass": Polarity.POSITIVE}) for text in ("A mass.", "Mass again.", "A mass.")]
     one, other, held_out = prior.ground_blind(said, [None, "a stranger", own])
     assert one.heatmap is not None

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rightlung.core import Box
+from rightlung.lexicon.wordkeys import word_key, zones_in
 from rightlung.models.blind import PriorRow, fit_prior
 from rightlung.models.blind.sides import WordSides, side_of_target, what_tells
-from rightlung.models.blind.words import word_key, zones_in
 
 
 def told(text: str, counts: dict[str, tuple[int, int]], findings: tuple[str, ...] = ("mass",)) -> str:

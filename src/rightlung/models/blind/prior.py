@@ -31,8 +31,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core import Box, Grounding, Heatmap, InputError, Mask, Phrase, Polarity
+from rightlung.lexicon.wordkeys import WordKey, word_key
 from rightlung.models.blind.sides import WordSides, side_of_target
-from rightlung.models.blind.words import WordKey, word_key
 from rightlung.scoring.localisation import score_grid
 
 GRID = 56

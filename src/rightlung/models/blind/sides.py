@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.lexicon import FINDINGS
-from rightlung.models.blind.words import WordKey
+from rightlung.lexicon.wordkeys import WordKey
 
 TargetSide = Literal["left", "right", "both", "midline"]
 
