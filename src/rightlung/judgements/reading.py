@@ -195,11 +195,12 @@ def _phrase(row: _Row) -> str:
     return query
 
 
-def _ratings(row: _Row) -> list[int] | None:
+def _ratings(row: _Row) -> tuple[int, int, int] | None:
     missing = [name for name in RATINGS if not row.cells[name]]
     if len(missing) == len(RATINGS):
         return None
     if missing:
         given = ", ".join(name for name in RATINGS if name not in missing)
         raise row.error(missing[0], f"is empty although {given} is given: half a judgement")
-    return [row.whole(name, *SCALE, f"from {SCALE[0]} to {SCALE[1]}") for name in RATINGS]
+    recall, precision, intuitiveness = (row.whole(name, *SCALE, f"from {SCALE[0]} to {SCALE[1]}") for name in RATINGS)
+    return recall, precision, intuitiveness
