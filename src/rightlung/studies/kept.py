@@ -44,7 +44,8 @@ class KeptSource(Source):
         load = partial(_load, self.folder / IMAGES, row["offset"], tuple(row["size"]))
         regions = {name: Box(*corners) for name, corners in row["regions"].items()}
         known = {name: row[name] for name in ("patient", "findings", "region_findings")}
-        return Study(row["id"], load, phrases=[Phrase(**one) for one in row["phrases"]], regions=regions, **known)
+        phrases = tuple(Phrase(**one) for one in row["phrases"])
+        return Study(row["id"], load, phrases=phrases, regions=regions, **known)
 
 
 def _load(path: Path, offset: int, size: tuple[int, int]) -> Image:

@@ -20,7 +20,7 @@ from rightlung.reproduce.claims import (
 )
 from rightlung.reproduce.examples import Examples
 from rightlung.reproduce.facts import OVER_PATIENTS, Measurements
-from rightlung.reproduce.tables import Quantity, TableMaker, TableRow, stars
+from rightlung.reproduce.tables import Quantity, TableMaker, ModelRow, stars
 from rightlung.reproduce.wrong_lung.claims import claims
 from rightlung.reproduce.wrong_lung.figures import change_figures, correlation_parts, judgement_figures
 from rightlung.reproduce.wrong_lung.own_tables import labels_compared, labels_decide, labels_table, own_tables
@@ -147,7 +147,7 @@ def _seed_quantities(measured: Measured) -> list[Quantity]:
     ]  # fmt: skip
 
 
-def _value(measured: Measured, measure: str, target: str | None, subset: str, row: TableRow) -> Floats:
+def _value(measured: Measured, measure: str, target: str | None, subset: str, row: ModelRow) -> Floats:
     return measured.within(measured.value(row.model, measure, target), subset)
 
 
