@@ -49,7 +49,7 @@ from rightlung.reproduce.plan import (
 )
 from rightlung.reproduce.prepared import Prepared
 from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Task, in_processes, interrupt
-from rightlung.reproduce.variants import Job, with_starts
+from rightlung.reproduce.variants import Job, Variant, with_starts
 from rightlung.scoring.threads import usable_cores
 from rightlung.training.loop import train
 from rightlung.training.pools import Advance
@@ -336,17 +336,18 @@ def _own_models(plan: Plan) -> dict[str, str]:
     """Return the folders of the user's models by name; what cannot be loaded or told apart is refused now."""
     found: dict[str, str] = {}
     for name in plan.models:
-        slug = own_slug(name)
-        if twin := next((other for other, taken in found.items() if taken == slug), None):
-            raise InputError(f"--model {twin} and --model {name} would be the same row, {slug}; rename one of them")
-        mark = plan.measures(slug) / "about.json"
-        if mark.exists() and (kept := read_json(mark).get("name")) != name:
-            raise InputError(
-                f"{mark.parent}: is the row of --model {kept}, and --model {name} would be, too; rename it"
-            )
         model = load(name, plan.device)
         if not isinstance(model, Grounder | RegionGrounder | BlindGrounder):
             raise InputError(f"--model {name}: a {type(model).__name__} cannot ground phrases: nothing to measure")
+        released = plan.paper.released.get(str(getattr(model, "kind", "")))
+        slug = own_slug(name) if released is None else released.slug
+        if twin := next((other for other, taken in found.items() if taken == slug), None):
+            raise InputError(f"--model {twin} and --model {name} would be the same row, {slug}; rename one of them")
+        mark = plan.measures(slug) / "about.json"
+        if mark.exists() and (kept := read_json(mark).get("loaded_from")) != name:
+            raise InputError(
+                f"{mark.parent}: is the row of --model {kept}, and --model {name} would be, too; rename it"
+            )
         found[name] = slug
     return found
 
@@ -367,9 +368,10 @@ def _measure_own(
         say(f"{slug}: measuring")
         (folder / "about.json").unlink(missing_ok=True)
         shutil.rmtree(plan.predictions(slug), ignore_errors=True)
-        about = {
-            "slug": slug, "variant": slug, "name": name, "group": "ours", "comparable": is_comparable(model),
-            "seed": None, "order": 2000, "note": "a model of one's own", "training": None, "weights": weights,
+        released = plan.paper.released.get(str(getattr(model, "kind", "")))
+        row = Variant(slug, name, "ours", "a model of one's own", recipe="") if released is None else released
+        about = Job(row, seed=1, order=2000 if released is None else 0).about() | {
+            "comparable": is_comparable(model), "seed": None, "training": None, "weights": weights, "loaded_from": name,
         }  # fmt: skip
         try:
             measure_model(plan, prepared, model, about, progress)

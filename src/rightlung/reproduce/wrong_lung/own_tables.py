@@ -11,7 +11,7 @@ from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import Table
 from rightlung.pages.numbers import number
 from rightlung.reproduce.claims import FAILS, HOLDS, JudgedClaim
-from rightlung.reproduce.tables import Quantity, TableMaker, ModelRow, model_row, stars
+from rightlung.reproduce.tables import ModelRow, Quantity, TableMaker, model_row, stars
 from rightlung.reproduce.wrong_lung.paper_tables import changes
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, TARGET_TITLES, VARIANTS
 from rightlung.results.estimator import Flags, Floats

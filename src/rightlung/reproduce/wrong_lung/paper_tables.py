@@ -8,7 +8,7 @@ from typing import Literal
 
 from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import Table
-from rightlung.reproduce.tables import Quantity, TableMaker, ModelRow, model_row
+from rightlung.reproduce.tables import ModelRow, Quantity, TableMaker, model_row
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, SUBSETS, TARGET_TITLES
 from rightlung.results.estimator import Floats
 from rightlung.results.measured import Measured

@@ -47,24 +47,31 @@ COMPARED = ("thirty-shot", *OTHERS)
 USUALLY = "Usually is taken as for more than half of the variants."
 
 
+def released(view: ClaimView) -> str:
+    """Return the variant for claims about GLoRIA with its released weights: itself if measured, else Retrained."""
+    return "gloria" if view.has("gloria") else "retrained"
+
+
 def above_chance(view: ClaimView, target: str) -> Ruling:
-    """Judge whether Retrained's AUROC is well over one half."""
-    if (absent := missing(view, "retrained")) is not None:
+    """Judge whether GLoRIA's AUROC is well over one half."""
+    subject = released(view)
+    if (absent := missing(view, subject)) is not None:
         return absent
-    found = view.mean(view.value("retrained", "auroc", target))
-    label = f"{view.name('retrained')}, AUROC"
+    found = view.mean(view.value(subject, "auroc", target))
+    label = f"{view.name(subject)}, AUROC"
     remark = f"Well over 50 % is taken as above {100 * WELL_ABOVE:.0f} %."
     return together([Evidence(label, found, side(found, above=WELL_ABOVE), "percent")], remark)
 
 
 def harder_subsets(view: ClaimView, target: str) -> Ruling:
-    """Judge whether Retrained does worse on One Lung and MDRB than on the rest."""
-    if (absent := missing(view, "retrained")) is not None:
+    """Judge whether GLoRIA does worse on One Lung and MDRB than on the rest."""
+    subject = released(view)
+    if (absent := missing(view, subject)) is not None:
         return absent
     evidence = []
     inside = view.measured.subset
     for measure, said in (("auroc", "AUROC"), ("average_precision", "average precision")):
-        whole = view.value("retrained", measure, target)
+        whole = view.value(subject, measure, target)
         for subset in ("one-lung", "mdrb"):
             part, rest = (np.where(flags, whole, np.nan) for flags in (inside(subset), ~inside(subset)))
             found = view.estimator.contrast(part, rest)
@@ -73,19 +80,21 @@ def harder_subsets(view: ClaimView, target: str) -> Ruling:
 
 
 def loses(view: ClaimView, target: str, perturbation: str) -> Ruling:
-    """Judge whether a perturbation costs Retrained AUROC."""
-    if (absent := missing(view, "retrained")) is not None:
+    """Judge whether a perturbation costs GLoRIA AUROC."""
+    subject = released(view)
+    if (absent := missing(view, subject)) is not None:
         return absent
-    found = view.mean(view.change("retrained", perturbation, target))
-    return together([Evidence(f"{view.name('retrained')}, change of AUROC", found, side(found, below=0.0))])
+    found = view.mean(view.change(subject, perturbation, target))
+    return together([Evidence(f"{view.name(subject)}, change of AUROC", found, side(found, below=0.0))])
 
 
 def barely_changes(view: ClaimView, target: str, perturbation: str) -> Ruling:
-    """Judge whether a perturbation leaves Retrained's AUROC about where it is."""
-    if (absent := missing(view, "retrained")) is not None:
+    """Judge whether a perturbation leaves GLoRIA's AUROC about where it is."""
+    subject = released(view)
+    if (absent := missing(view, subject)) is not None:
         return absent
-    found = view.mean(view.change("retrained", perturbation, target))
-    evidence = Evidence(f"{view.name('retrained')}, change of AUROC", found, small(found))
+    found = view.mean(view.change(subject, perturbation, target))
+    evidence = Evidence(f"{view.name(subject)}, change of AUROC", found, small(found))
     return together([evidence], "Up to two points either way is taken as barely.")
 
 
