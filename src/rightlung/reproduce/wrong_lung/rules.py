@@ -240,19 +240,20 @@ def _over_variants(first: Floats, second: Floats, label: str, expected: bool) ->
     return together([Evidence(f"correlation of {label}", found, verdict, "correlation")], remark)
 
 
+@needs("no-attn")
 def abstains_without_abnormality(view: ClaimView, target: str) -> Ruling:
     """Judge whether the No-Attn score correlates negatively with there being something abnormal."""
     abnormal = view.measured.subset("abnormal").astype(np.float64)
     return _abstains(view.of_one_seed(), "abnormal", abnormal)
 
 
+@needs("no-attn")
 def abstains_where_wrong(view: ClaimView, target: str) -> Ruling:
     """Judge whether the No-Attn score correlates negatively with IoU@10 %."""
     view = view.of_one_seed()
     return _abstains(view, "IoU@10 %", view.value("no-attn", "iou@10", target))
 
 
-@needs("no-attn")
 def _abstains(view: ClaimView, label: str, values: Floats) -> Ruling:
     pair = {"abstention": view.value("no-attn", "abstention"), label: values}
     found = view.estimator.correlations(pair)["abstention", label]
