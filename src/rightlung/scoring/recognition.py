@@ -145,7 +145,7 @@ def auroc(scores: ArrayLike, labels: ArrayLike) -> float:
     0.875
     """
     values, truth = _known(scores, labels)
-    return float(_SortedScores(values, truth).auroc(np.ones((1, len(values))))[0])
+    return float(SortedScores(values, truth).auroc(np.ones((1, len(values))))[0])
 
 
 def average_precision(scores: ArrayLike, labels: ArrayLike) -> float:
@@ -155,7 +155,7 @@ def average_precision(scores: ArrayLike, labels: ArrayLike) -> float:
     0.8333
     """
     values, truth = _known(scores, labels)
-    return float(_SortedScores(values, truth).average_precision(np.ones((1, len(values))))[0])
+    return float(SortedScores(values, truth).average_precision(np.ones((1, len(values))))[0])
 
 
 def interval(
@@ -193,7 +193,7 @@ def interval(
             workers=workers,
         )
     else:
-        ordered = _SortedScores(value, positive)
+        ordered = SortedScores(value, positive)
         of_counts: dict[str, Callable[[FloatArray], FloatArray]] = {
             "auroc": ordered.auroc,
             "average_precision": ordered.average_precision,
@@ -216,7 +216,7 @@ def interval(
     return replace(result, undefined=undefined, reason=reason)
 
 
-class _SortedScores:
+class SortedScores:
     """Scores of one label in descending order with ties grouped, for counts of how often each image is taken."""
 
     def __init__(self, scores: FloatArray, labels: FloatArray) -> None:
@@ -268,7 +268,7 @@ def _measure(
 ) -> tuple[dict[Metric, float], dict[Metric, str]]:
     """All metrics of one label without unknowns, and the reason for each that does not exist."""
     once = np.ones((1, len(scores)))
-    ordered = _SortedScores(scores, labels)
+    ordered = SortedScores(scores, labels)
     numbers: dict[Metric, float] = {
         "auroc": float(ordered.auroc(once)[0]),
         "average_precision": float(ordered.average_precision(once)[0]),
