@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from rightlung.core import InputError, Problem, ProblemError
+from rightlung.core import Problem, ProblemError
 
 
 @pytest.mark.parametrize(
