@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rightlung.audit.judgements import read_key, read_measures
-from tests.audit.judgements.made_up import fill_in, row, write_experiment, write_rows
+from rightlung.judgements import read_key, read_measures
 from tests.cli.conftest import Run
+from tests.judgements.made_up import fill_in, row, write_about, write_audit, write_experiment, write_rows
 
 PLAN = ("judgements", "plan", "exp", "--out", "table.csv", "--key", "private/key.csv", "--annotator", "ann",
         "--annotator", "bea", "--per-annotator", "8", "--overlap", "4", "--seed", "3")  # fmt: skip
@@ -35,7 +35,7 @@ def test_a_study_from_plan_to_page(call: Run, experiment: Path, tmp_path: Path) 
     assert checked.returncode == 0, checked.stderr
     assert json.loads(checked.stdout)["open"] == 32
 
-    fill_in(tmp_path / "table.csv", key.models, read_measures([experiment]).values)
+    fill_in(tmp_path / "table.csv", key.models, read_measures([experiment]))
     found = call("judgements", "analyse", "table.csv", "--key", "private/key.csv", "--measures", "exp", "--out", "out",
                  "--json", *FAST)  # fmt: skip
     assert found.returncode == 0, found.stderr
@@ -80,31 +80,28 @@ def test_only_abnormal_phrases_of_named_models_can_be_planned(call: Run, experim
 
 
 ABOUTS: dict[str, dict[str, object]] = {
-    "no-attn": {"variant": "no-attn", "group": "paper", "comparable": True, "seed": 1},
-    "no-attn-seed2": {"variant": "no-attn", "group": "paper", "comparable": True, "seed": 2},
-    "own-model-seed2": {"variant": "own-model-seed2", "group": "ours", "comparable": True, "seed": None},
-    "prior": {"variant": "prior", "group": "reference", "comparable": True, "seed": None},
-    "sided": {"variant": "sided", "group": "ours", "comparable": True, "seed": 1},
-    "sided-without-mirror": {
-        "variant": "sided-without-mirror",
-        "group": "ours",
-        "comparable": True,
-        "ablation": True,
-        "seed": 1,
-    },
-    "uniter": {"variant": "uniter", "group": "paper", "comparable": False, "seed": 1},
+    "no-attn": {"seed": 1},
+    "no-attn-seed2": {"variant": "no-attn", "seed": 2},
+    "own-model-seed2": {"group": "ours"},
+    "prior": {"group": "reference"},
+    "sided": {"group": "ours", "seed": 1},
+    "sided-without-mirror": {"group": "ours", "ablation": True, "seed": 1},
+    "uniter": {"comparable": False, "seed": 1},
 }
 
 
-def write_abouts(folder: Path, slugs: list[str]) -> None:
-    for slug in slugs:
-        (folder / "measures" / slug / "about.json").write_text(json.dumps({"slug": slug, "name": slug, **ABOUTS[slug]}))
+@pytest.fixture
+def seven(tmp_path: Path) -> Path:
+    """An experiment of seven models."""
+    folder = write_experiment(tmp_path / "exp", 30, slugs=ABOUTS)
+    for slug, facts in ABOUTS.items():
+        write_about(folder, slug, **facts)
+    return folder
 
 
 def test_references_ablations_other_seeds_and_what_does_not_compare_are_not_planned_unless_named(
-    call: Run, tmp_path: Path
+    call: Run, seven: Path, tmp_path: Path
 ) -> None:
-    write_abouts(write_experiment(tmp_path / "exp", 30, slugs=ABOUTS), [*ABOUTS])
     planned = call(*PLAN, "--json")
     assert planned.returncode == 0, planned.stderr
     summary = json.loads(planned.stdout)
@@ -123,43 +120,28 @@ def test_references_ablations_other_seeds_and_what_does_not_compare_are_not_plan
     assert sorted(read_key(key).models.values()) == ["prior", "uniter"]
 
 
-def test_a_model_that_was_not_measured_cannot_be_judged(call: Run, tmp_path: Path) -> None:
-    write_abouts(write_experiment(tmp_path / "exp", 30, slugs=ABOUTS), [*ABOUTS])
-    result = call(*PLAN, "--model", "sided", "--model", "sidde")
-    assert result.returncode == 2
-    assert "sidde" in result.stderr
-    assert "sided" in result.stderr
-    assert not (tmp_path / "table.csv").exists()
-
-
-def test_a_model_is_named_once_and_clearly(call: Run, tmp_path: Path) -> None:
-    folder = write_experiment(tmp_path / "exp", 30, slugs=ABOUTS)
-    write_abouts(folder, [*ABOUTS])
+def test_a_model_is_one_that_was_measured_named_once_and_clearly(call: Run, seven: Path, tmp_path: Path) -> None:
     for slug in ("no-attn", "no-attn-seed2"):
-        about = folder / "measures" / slug / "about.json"
-        about.write_text(json.dumps({**json.loads(about.read_text()), "name": "No Attn"}))
-    several = call(*PLAN, "--model", "no attn")
-    assert several.returncode == 2
-    assert "several models called 'no attn': no-attn, no-attn-seed2" in several.stderr
-    twice = call(*PLAN, "--model", "sided", "--model", "SIDED")
-    assert twice.returncode == 2
-    assert "sided" in twice.stderr
-    assert not (tmp_path / "table.csv").exists()
+        write_about(seven, slug, **{**ABOUTS[slug], "name": "No Attn token"})
+    for named, sentence in (
+        (["sided", "sidde"], "unknown model 'sidde'; did you mean 'sided'?"),
+        (["no attn token"], "several models called 'no attn token': no-attn, no-attn-seed2"),
+        (["sided", "SIDED"], "the model 'sided' is named twice"),
+    ):
+        result = call(*PLAN, *(part for name in named for part in ("--model", name)))
+        assert result.returncode == 2
+        assert sentence in result.stderr
+        assert not (tmp_path / "table.csv").exists()
 
 
-def test_a_table_to_fill_in_is_csv(call: Run, tmp_path: Path) -> None:
-    write_abouts(write_experiment(tmp_path / "exp", 30, slugs=ABOUTS), [*ABOUTS])
-    result = call(*("table.xlsx" if part == "table.csv" else part for part in PLAN))
-    assert result.returncode == 2
-    assert "table.xlsx: the table to fill in is written as CSV, so its name must end in .csv" in result.stderr
-    assert not (tmp_path / "table.xlsx").exists()
-
-
-def test_an_experiment_with_nothing_to_judge_by_itself_names_what_it_has(call: Run, tmp_path: Path) -> None:
-    write_abouts(write_experiment(tmp_path / "exp", 30, slugs=["prior", "uniter"]), ["prior", "uniter"])
-    result = call(*PLAN)
-    assert result.returncode == 2
-    assert "exp holds no measured models but prior, uniter; name those to judge with --model" in result.stderr
+def test_an_audit_is_planned_with_its_own_model_unless_others_are_named(call: Run, tmp_path: Path) -> None:
+    write_audit(tmp_path / "exp", 30, {"auroc": [0.5] * 30}, model="starter")
+    assert call(*PLAN).returncode == 0
+    assert list(read_key(tmp_path / "private" / "key.csv").models.values()) == ["starter"]
+    others = call(*(part.replace("table", "t2").replace("key.csv", "k2.csv") for part in PLAN), "--model", "gloria",
+                  "--model", "starter")  # fmt: skip
+    assert others.returncode == 0
+    assert sorted(read_key(tmp_path / "private" / "k2.csv").models.values()) == ["gloria", "starter"]
 
 
 def test_bad_rows_are_listed_and_the_exit_says_so(call: Run, tmp_path: Path) -> None:
@@ -184,23 +166,28 @@ def test_bad_rows_are_listed_and_the_exit_says_so(call: Run, tmp_path: Path) -> 
         (("check", "named.csv"), "line 2, field model: must be a blinded code"),
         (("analyse", "good.csv", "--out", "out", "--measures", "exp"), "give the key as well"),
         (("plan", "exp", "--out", "t.csv", "--key", "t.csv", "--annotator", "ann"), "must be two files"),
-        (
-            ("plan", "exp", "--out", "t.csv", "--key", "k.csv", "--annotator", "ann"),
-            "need 50 prompts",
-        ),
-        (("plan", "exp/instances.parquet", "--out", "t.csv", "--key", "k.csv", "--annotator", "ann"), "--model"),
+        (("plan", "exp", "--out", "t.csv", "--key", "k.csv", "--annotator", "ann"), "need 50 prompts"),
+        (("plan", "exp", "--out", "t.xlsx", "--key", "k.csv", "--annotator", "ann", "--per-annotator", "10"),
+         "t.xlsx: the table to fill in is written as CSV, so its name must end in .csv"),
+        (("plan", "references", "--out", "t.csv", "--key", "k.csv", "--annotator", "ann"),
+         "references holds no measured models but prior, uniter; name those to judge with --model"),
+        (("plan", "missing", "--out", "t.csv", "--key", "k.csv", "--annotator", "ann"), "missing does not exist"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_is_one_sentence(
     call: Run, experiment: Path, tmp_path: Path, arguments: tuple[str, ...], said: str
 ) -> None:
     write_rows(tmp_path / "good.csv", [row()])
     write_rows(tmp_path / "named.csv", [row(model="GLoRIA")])
+    references = write_experiment(tmp_path / "references", 6, slugs=["prior", "uniter"])
+    for slug in ("prior", "uniter"):
+        write_about(references, slug, **ABOUTS[slug])
     result = call("judgements", *arguments)
     assert result.returncode == 2
     assert said in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stdout == ""
+    assert not list(tmp_path.glob("[tk].*"))
 
 
 def test_an_output_that_cannot_be_written_exits_4(call: Run, tmp_path: Path) -> None:
@@ -223,4 +210,4 @@ def test_the_commands_of_the_documentation_run_as_they_stand(call: Run, tmp_path
         assert result.returncode == 0, result.stderr
         if command[2] == "plan":
             table, key = (tmp_path / command[command.index(name) + 1] for name in ("--out", "--key"))
-            fill_in(table, read_key(key).models, measures.values)
+            fill_in(table, read_key(key).models, measures)

@@ -52,14 +52,14 @@ def test_json_comes_back_with_numbers_that_are_none_as_null(tmp_path: Path) -> N
 
 def test_a_folder_is_held_by_one_at_a_time(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
-    with folder_lock(folder, "busy") as lock:
-        assert lock.held
+    with folder_lock(folder, "busy"):
         with pytest.raises(OutputError, match="busy"):
             folder_lock(folder, "busy")
         with pytest.raises(InputError, match="taken"):
             folder_lock(folder, InputError("taken"))
+    lock = folder_lock(folder, "busy")
+    lock.release()
     assert not lock.held
-    folder_lock(folder, "busy").release()
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="file: is a file, where a folder is needed"):
         folder_lock(tmp_path / "file", "busy")

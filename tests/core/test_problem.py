@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from rightlung.core import InputError, Problem, ProblemError
+from rightlung.core import Problem, ProblemError
 
 
 @pytest.mark.parametrize(
@@ -26,5 +26,5 @@ def test_a_problem_says_where_it_is(problem: Problem, says: str) -> None:
 
 def test_an_error_keeps_its_problem_from_process_to_process() -> None:
     error = pickle.loads(pickle.dumps(ProblemError(Problem("m.jsonl", "no.", 3))))
-    assert isinstance(error, InputError)
+    assert isinstance(error, ProblemError)
     assert error.problem == Problem("m.jsonl", "no.", 3)

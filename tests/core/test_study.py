@@ -94,6 +94,9 @@ def test_a_phrase_needs_words(text: object) -> None:
         {"boxes": None},
         {"boxes": Box(0, 0, 1, 1)},
         {"findings": ["mass"]},
+        {"locations": ["left lung"], "findings": {"mass": "positive"}},
+        {"locations": {"mass": "left lung"}, "findings": {"mass": "positive"}},
+        {"locations": {"mass": ["left lung"]}},
     ],
 )
 def test_a_phrase_refuses_what_is_not_a_noun(wrong: dict[str, object]) -> None:
@@ -180,8 +183,27 @@ def test_reading_an_image_leaves_the_loaders_own_array_as_it_was() -> None:
         {"patient": 3},
         {"split": ["val"]},
         {"extra": [1]},
+        {"region_findings": {"left lung": ["mass"]}},
+        {"region_findings": {"left lung": {"mass": "maybe"}}},
     ],
 )
 def test_a_study_names_its_wrong_field(wrong: dict[str, object]) -> None:
     with pytest.raises(InputError):
         Study(**{"id": "a", "load": flat, **wrong})  # type: ignore[arg-type]
+
+
+def test_a_region_has_the_sentences_that_speak_of_it_and_findings_of_its_own() -> None:
+    phrases = (
+        Phrase("a", regions=("left lung", "spine")),
+        Phrase("b"),
+        Phrase("c", regions=("left lung", "left lung")),
+    )
+    study = Study("a", flat, phrases=phrases, region_findings={"left lung": {"mass": "negative"}})  # type: ignore[dict-item]
+    assert study.region_sentences == {"left lung": (0, 2), "spine": (0,)}
+    assert study.region_findings == {"left lung": {"mass": Polarity.NEGATIVE}}
+
+
+def test_words_without_their_target_keep_what_they_say() -> None:
+    located = {"findings": {"mass": Polarity.POSITIVE}, "locations": {"mass": ("left lung",)}}
+    said = Phrase("a mass", (Box(0, 0, 1, 1),), Mask(np.ones((2, 2), bool)), ("left lung",), **located)  # type: ignore[arg-type]
+    assert said.without_target() == Phrase("a mass", regions=("left lung",), **located)  # type: ignore[arg-type]

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rightlung.core import Box
+from rightlung.core import Box, Polarity
 from rightlung.lexicon import IMAGENOME_REGIONS, label_set
 from rightlung.phantom.config import default_config
-from rightlung.phantom.graph import ATTRIBUTES, scene_graph, triples
+from rightlung.phantom.graph import ATTRIBUTES, finding_locations, region_findings, scene_graph, triples
 from rightlung.phantom.render import render
+from rightlung.phantom.report import Statement
 from rightlung.phantom.sampling import sample_scene
 from rightlung.phantom.scene import Lesion, Scene
 from rightlung.phantom.study import make_studies
@@ -124,3 +125,60 @@ def test_a_lesion_outside_the_picture_still_counts_in_its_own_region() -> None:
     boxes = render([scene], 64).region_boxes(0)
     graph = scene_graph(scene, boxes, np.zeros((1, 64, 64), dtype=bool))
     assert regions_with(graph, "lung lesion") == {"left apical zone", "left upper lung zone", "left lung"}
+
+
+NODULE = Lesion("nodule", "left", "left upper lung zone", (0.5, 0.2), 2.0, 0.6, "", 1)
+FLUID = Lesion("pleural effusion", "right", "right costophrenic angle", (0.8, 0.93), 0.0, 0.4, "", 2)
+REACHED = [{"left upper lung zone", "left lung"}, {"right costophrenic angle", "right lung", "right lower lung zone"}]
+
+
+def test_each_finding_of_a_sentence_has_the_regions_of_its_own_lesions() -> None:
+    findings = {"nodule": "positive", "pleural effusion": "uncertain", "pneumothorax": "negative"}
+    statement = Statement(
+        "Left nodule, possible right effusion, no pneumothorax.",
+        "findings",
+        ("left upper lung zone", "right costophrenic angle"),
+        {name: Polarity(polarity) for name, polarity in findings.items()},
+        (0, 1),
+    )
+    scene = replace(BLANK, lesions=(NODULE, FLUID))
+    assert finding_locations(scene, statement, REACHED) == {
+        "nodule": ("left upper lung zone", "left lung"),
+        "pleural effusion": ("right costophrenic angle", "right lung"),  # not the lower zone: nobody speaks of it
+    }
+    tube = replace(
+        statement,
+        regions=("left upper lung zone", "carina"),
+        findings={"nodule": Polarity.POSITIVE, "support devices": Polarity.POSITIVE},
+        lesions=(0,),
+        devices=(0,),
+    )
+    assert finding_locations(scene, tube, REACHED)["support devices"] == ("carina",)
+    alone = replace(tube, lesions=(), findings={"support devices": Polarity.POSITIVE})
+    assert finding_locations(scene, alone, REACHED) == {}
+
+
+def test_a_lesion_is_in_the_regions_it_reaches_and_absent_from_the_others_it_could_lie_in() -> None:
+    found = region_findings(replace(BLANK, lesions=(NODULE, FLUID)), REACHED)
+    assert tuple(found) == IMAGENOME_REGIONS
+    assert {name for name, told in found.items() if told.get("nodule") == "positive"} == REACHED[0]
+    assert {name for name, told in found.items() if told.get("pleural effusion") == "positive"} == REACHED[1]
+    assert found["left lung"]["lung lesion"] == "positive"  # which a nodule is
+    assert found["right lung"]["nodule"] == "negative"
+    assert found["left upper lung zone"]["rib fracture"] == "negative"
+    assert "nodule" not in found["spine"]  # can not lie there: nothing is said
+    assert not any("support devices" in told or "no finding" in told for told in found.values())
+
+
+def test_the_regions_of_a_study_agree_with_its_findings_and_sentences() -> None:
+    several = 0
+    for study in make_studies(default_config(), 9, range(24), 64):
+        there = {name for told in study.region_findings.values() for name, said in told.items() if said == "positive"}
+        assert there == {n for n, said in study.findings.items() if said == "positive"} - {
+            "support devices",
+            "no finding",
+        }
+        for phrase in study.phrases:
+            assert set(phrase.locations) <= set(phrase.findings)
+            several += len(set(phrase.locations.values())) > 1
+    assert several

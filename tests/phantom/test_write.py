@@ -17,13 +17,13 @@ from rightlung.phantom import write
 from rightlung.phantom.config import PhantomConfig, default_config
 from rightlung.phantom.faults import parse_faults
 from rightlung.phantom.study import MASKS_IN_EXTRA
-from rightlung.phantom.write import Job, write_phantom
+from rightlung.phantom.write import PhantomJob, write_phantom
 from rightlung.studies import read_image
 from rightlung.studies.images import read_mask
 
 
-def job(folder: Path, count: int = 5, seed: int = 7, size: int = 64, *shortcuts: str) -> Job:
-    return Job(folder, default_config(), count, seed, size, parse_faults(shortcuts))
+def job(folder: Path, count: int = 5, seed: int = 7, size: int = 64, *shortcuts: str) -> PhantomJob:
+    return PhantomJob(folder, default_config(), count, seed, size, parse_faults(shortcuts))
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -45,7 +45,19 @@ def test_the_folder_reads_as_the_stream_does(written: Path) -> None:
     assert read.problems == []
     for one, other in zip(read, streamed, strict=True):
         assert np.abs(one.image - other.image).max() <= 0.5 / 255 + 1e-6
-        for name in ("id", "patient", "exam", "view", "split", "age", "sex", "phrases", "regions", "findings"):
+        for name in (
+            "id",
+            "patient",
+            "exam",
+            "view",
+            "split",
+            "age",
+            "sex",
+            "phrases",
+            "regions",
+            "findings",
+            "region_findings",
+        ):
             assert getattr(one, name) == getattr(other, name), name
         assert one.report is not None
         assert other.report is not None
@@ -101,7 +113,7 @@ def test_studies_of_another_seed_size_or_fault_are_not_mixed_in(written: Path) -
         (job(written, 5, 7, 128, "marker=0.9", "wrong-boxes=0.5"), "another size 64, not 128"),
         (job(written, 5, 7, 64), "another shortcuts"),
         (
-            Job(written, PhantomConfig.from_mapping({"female": 0.1}), 5, 7, 64, job(written).faults),
+            PhantomJob(written, PhantomConfig.from_mapping({"female": 0.1}), 5, 7, 64, job(written).faults),
             "another (shortcuts|config)",
         ),
     ):
@@ -137,7 +149,7 @@ from rightlung.phantom.config import default_config
 
 torch.set_num_threads(1)
 write._BATCH = 2
-job = write.Job(Path(sys.argv[1]), default_config(), 6, 7, 64)
+job = write.PhantomJob(Path(sys.argv[1]), default_config(), 6, 7, 64)
 found = []
 for last in (3, 14, 20, None):
     child = os.fork()
@@ -210,14 +222,14 @@ def test_without_pydicom_one_sentence_says_so_and_nothing_is_written(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pydicom", None)
     with pytest.raises(InputError, match=r"pip install 'rightlung\[dicom\]'"):
-        write_phantom(Job(tmp_path / "out", default_config(), 1, 7, 64, dicom=True))
+        write_phantom(PhantomJob(tmp_path / "out", default_config(), 1, 7, 64, dicom=True))
     assert not (tmp_path / "out").exists()
 
 
 def test_dicom_files_hold_the_picture_and_say_that_it_is_synthetic(tmp_path: Path) -> None:
     pydicom = pytest.importorskip("pydicom")
     for name in ("a", "b"):
-        write_phantom(Job(tmp_path / name, default_config(), 3, 7, 64, dicom=True))
+        write_phantom(PhantomJob(tmp_path / name, default_config(), 3, 7, 64, dicom=True))
     assert content(tmp_path / "a") == content(tmp_path / "b")
     studies = list(open_source("phantom?count=3&seed=7&size=64"))
     identifiers = set()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from rightlung.core import Box, InputError, Phrase, Polarity, Study
+from rightlung.lexicon.regions import with_containing
 from rightlung.probes import Owner
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
 from rightlung.probes.targets import (
@@ -15,7 +16,6 @@ from rightlung.probes.targets import (
     region_target,
     shuffled_in_report,
     trimmed_regions,
-    with_containing,
 )
 
 
@@ -26,7 +26,9 @@ def phrase(**findings: str) -> Phrase:
 def test_abnormal_is_a_condition_said_to_be_there() -> None:
     assert is_abnormal(phrase(nodule="positive", edema="negative"))
     assert not is_abnormal(phrase(nodule="negative"))
-    assert not is_abnormal(phrase(nodule="uncertain"))
+    assert is_abnormal(phrase(nodule="uncertain"))  # "there is the suggestion of emphysema", table 5
+    assert is_abnormal(phrase(abnormal="positive"))
+    assert not is_abnormal(phrase(normal="positive"))
     assert not is_abnormal(phrase(support_devices="positive"))
     assert not is_abnormal(phrase(no_finding="positive"))
     assert not is_abnormal(Phrase("x"))

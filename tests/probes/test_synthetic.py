@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 from rightlung.core import InputError, Phrase, Polarity
+from rightlung.probes.sentences import synthetic_of
 from rightlung.probes.synthetic import Condition, ConditionPool, conditions_of, place_list, synthetic_sentence
 
 UPPER = ("left mid lung zone", "left upper lung zone", "left lung", "right mid lung zone", "right upper lung zone")
@@ -73,6 +74,25 @@ def test_what_a_phrase_says_becomes_conditions() -> None:
         Condition("mass", False, ("left lung",)),
         Condition("edema", True, ("left lung",)),
     )
+
+
+def test_each_condition_has_its_own_places_and_the_rest_have_the_phrases() -> None:
+    phrase = Phrase(
+        "Small right pleural effusion is stable.",
+        regions=("right costophrenic angle", "right lung"),
+        findings={"abnormal": Polarity.POSITIVE, "lung opacity": Polarity.POSITIVE,
+                  "pleural effusion": Polarity.POSITIVE, "pneumothorax": Polarity.NEGATIVE},
+        locations={"abnormal": ("right costophrenic angle",), "lung opacity": ("right costophrenic angle",),
+                   "pleural effusion": ("right lung", "right costophrenic angle")},
+    )  # fmt: skip
+    assert conditions_of(phrase)[3] == Condition("pneumothorax", False, ("right costophrenic angle", "right lung"))
+    assert synthetic_sentence(conditions_of(phrase)) == (  # figure 10, and what is denied
+        "The right costophrenic angle is abnormal. There is lung opacity in the right costophrenic angle. "
+        "There is pleural effusion in the right lung and right costophrenic angle. There is no pneumothorax."
+    )
+    said = synthetic_of(phrase)
+    assert said is not None
+    assert synthetic_of(said) == said
 
 
 def test_conditions_are_swapped_for_others_told_of_exactly_the_same_places() -> None:

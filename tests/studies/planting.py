@@ -13,7 +13,7 @@ import numpy as np
 import PIL.Image
 
 from rightlung.phantom.config import default_config
-from rightlung.phantom.write import Job, write_phantom
+from rightlung.phantom.write import PhantomJob, write_phantom
 from rightlung.studies.check import CheckResult, check_source
 
 COUNT, SIZE = 36, 96
@@ -22,7 +22,7 @@ Rows = list[dict[str, Any]]
 
 def write_sound(folder: Path) -> None:
     """Write a folder as ``rightlung phantom`` does, with a split for each patient."""
-    write_phantom(Job(folder, default_config(), COUNT, 3, SIZE, (), False))
+    write_phantom(PhantomJob(folder, default_config(), COUNT, 3, SIZE, (), False))
     rows = [json.loads(line) for line in (folder / "manifest.jsonl").read_text().splitlines()]
     patients = sorted({row["patient"] for row in rows})
     for row in rows:

@@ -150,9 +150,9 @@ def test_eight_bit_lossless_jpeg_is_read_without_a_plugin() -> None:
 
 def test_the_phantoms_dicom_files_show_the_phantoms_pictures(tmp_path: Path) -> None:
     from rightlung.phantom.config import default_config
-    from rightlung.phantom.write import Job, write_phantom
+    from rightlung.phantom.write import PhantomJob, write_phantom
 
-    write_phantom(Job(tmp_path, default_config(), 2, 1, 64, dicom=True))
+    write_phantom(PhantomJob(tmp_path, default_config(), 2, 1, 64, dicom=True))
     for study in open_source(f"manifest:{tmp_path}"):
         found = read_dicom(tmp_path / study.extra["dicom"])
         assert np.abs(found.image - study.image).max() <= 0.5 / 255 + 0.5 / 4095 + 1e-6

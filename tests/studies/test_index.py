@@ -19,7 +19,7 @@ from rightlung.studies import mapped
 from rightlung.studies.building import Building
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.sources import parse_address
-from rightlung.studies.tables import Table, TableRow
+from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import FileImage, find_file, find_optional, walk_files
 
 
@@ -38,7 +38,7 @@ class Small(IndexedSource):
 
     def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
         type(self).built += 1
-        table = Table(self.inputs()[0], ("id", "split", "view"), problems=building.problems, root=self.root)
+        table = CsvTable(self.inputs()[0], ("id", "split", "view"), problems=building.problems, root=self.root)
 
         def parse(row: TableRow) -> dict[str, Any] | None:
             if row.text("view") == "LATERAL":

@@ -191,6 +191,16 @@ def test_given_phrases_replace_all_others(write_data: WriteData) -> None:
         ({"phrases": [{"text": "x", "boxes": [[0, 0, 1, 1], [0, 0, 9, 1]]}]}, "phrases[0].boxes[1]", "leaves"),
         ({"phrases": [{"text": "x", "mask": "/m.png"}]}, "phrases[0].mask", "absolute"),
         ({"phrases": [{"text": "x", "regions": [""]}]}, "phrases[0].regions[0]", "at least one character"),
+        ({"phrases": [{"text": "x", "findings": ["mass"], "locations": ["left lung"]}]}, "phrases[0].locations",
+         "must be an object"),
+        ({"phrases": [{"text": "x", "findings": ["mass"], "locations": {"mas": ["left lung"]}}]},
+         "phrases[0].locations.mas", "did you mean 'mass'"),
+        ({"phrases": [{"text": "x", "findings": ["mass"], "locations": {"mass": "left lung"}}]},
+         "phrases[0].locations.mass", "must be a list"),
+        ({"phrases": [{"text": "x", "findings": ["mass"], "locations": {"mass": ["left lung", 3]}}]},
+         "phrases[0].locations.mass[1]", "must be a text"),
+        ({"region_findings": ["left lung"]}, "region_findings", "must be an object"),
+        ({"region_findings": {"left lung": {"mass": "maybe"}}}, "region_findings.left lung.mass", "polarity"),
         ({"id": "\ud800"}, None, "surrogate"),
     ],
 )  # fmt: skip
@@ -434,3 +444,20 @@ def test_a_gaze_map_is_read_and_a_wrong_one_is_named(write_data: WriteData) -> N
     assert study.gaze.values.tolist() == [[0.75, 0.25]]
     assert [problem.line for problem in source.problems] == [2, 3, 4]
     assert "did you mean 'grid'" in str(source.problems[2])
+
+
+def test_findings_have_their_own_places_and_regions_their_own_findings(write_folder: WriteData) -> None:
+    phrase = {
+        "text": "left consolidation, right effusion",
+        "regions": ["left lung", "right lung"],
+        "findings": ["consolidation", "pleural effusion"],
+        "locations": {"consolidation": ["left lung"], "pleural effusion": ["right lung"]},
+    }
+    told = {"left lung": ["consolidation"], "right lung": {"pleural effusion": "positive", "consolidation": "negative"}}
+    study = opened(write_folder([{**A, "phrases": [phrase], "region_findings": told}])).study("a")
+    assert study.phrases[0].locations == {"consolidation": ("left lung",), "pleural effusion": ("right lung",)}
+    assert study.region_findings == {
+        "left lung": {"consolidation": Polarity.POSITIVE},
+        "right lung": {"pleural effusion": Polarity.POSITIVE, "consolidation": Polarity.NEGATIVE},
+    }
+    assert "region_findings" not in study.extra

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from rightlung.core import Box, InputError
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.tables import MAX_LISTED, Table, TableRow
+from rightlung.studies.tables import MAX_LISTED, CsvTable, TableRow
 
 
 def table(
     path: Path, data: bytes | str, *required: str, problems: list[Problem] | None = None, **options: str
-) -> Table:
+) -> CsvTable:
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return Table(path, required, problems=problems if problems is not None else [], root=path.parent, **options)  # type: ignore[arg-type]
+    return CsvTable(path, required, problems=problems if problems is not None else [], root=path.parent, **options)  # type: ignore[arg-type]
 
 
-def cells(rows: Table) -> list[dict[str, str]]:
+def cells(rows: CsvTable) -> list[dict[str, str]]:
     return [row.values() for row in rows]
 
 
@@ -221,7 +221,7 @@ def test_a_table_is_read_in_bounded_memory(tmp_path: Path) -> None:
 
     path = tmp_path / "large.csv"
     path.write_bytes(b"id,text,view\n" + b"12345678,some text that is not short at all,PA\n" * 100_000)
-    rows = Table(path, ("id",), problems=[])
+    rows = CsvTable(path, ("id",), problems=[])
     tracemalloc.start()
     try:
         count = sum(1 for _ in rows)

@@ -17,7 +17,7 @@ from rightlung.lexicon import sides_in
 from rightlung.models.base import TrainingBatch
 from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
-from rightlung.phantom.write import Job, write_phantom
+from rightlung.phantom.write import PhantomJob, write_phantom
 from rightlung.training.augmentation import Augmentation
 from rightlung.training.batches import Batches, Deck, divided
 from rightlung.training.pools import Studies
@@ -44,7 +44,7 @@ def pool() -> tuple[DataEntry, Studies]:
 @pytest.fixture(scope="module")
 def manifest(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("phantom") / "studies"
-    write_phantom(Job(folder, default_config(), 6, 4, 64, (), False))
+    write_phantom(PhantomJob(folder, default_config(), 6, 4, 64, (), False))
     return f"manifest:{folder}"
 
 

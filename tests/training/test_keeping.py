@@ -12,7 +12,7 @@ import torch
 from rightlung import open_source
 from rightlung.core import InputError, OutputError
 from rightlung.training import preparing
-from rightlung.training.facts import Facts, Told, facts_from_plain, plain_facts
+from rightlung.training.facts import Facts, ToldText, facts_from_plain, plain_facts
 from rightlung.training.keeping import KeptPool
 from rightlung.training.pools import PhantomFlow, Pool
 from rightlung.training.recipe import DataEntry
@@ -166,9 +166,9 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, pool: Pool) ->
 
 def test_facts_come_back_from_json_as_they_were() -> None:
     told = (
-        Told("a", (0, 2), frozenset({"mass", "nodule"}), "left", True),
-        Told("b", seen=False),
-        Told("c", seen=None),
+        ToldText("a", (0, 2), frozenset({"mass", "nodule"}), "left", True),
+        ToldText("b", seen=False),
+        ToldText("c", seen=None),
     )
     facts = Facts("id", told, "a b c", frozenset({"x"}), frozenset({"y", "z"}), {"mass": (0, 2)}, ("q", "p"))
     assert facts_from_plain(json.loads(json.dumps(plain_facts(facts)))) == facts

@@ -27,7 +27,7 @@ from tests.training.tiny import Tiny
 CPU = Machine(accelerator="cpu")
 
 
-def run(folder: Path, *changes: str, resume: bool = False, name: str = "run") -> loop.Outcome:
+def run(folder: Path, *changes: str, resume: bool = False, name: str = "run") -> loop.TrainingOutcome:
     return train(small(folder, *changes), folder / name, resume=resume, machine=CPU, progress=quiet())
 
 

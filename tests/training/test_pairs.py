@@ -17,7 +17,7 @@ from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
 from rightlung.training.augmentation import Augmentation
 from rightlung.training.batches import Batches
-from rightlung.training.facts import Facts, Told
+from rightlung.training.facts import Facts, ToldText
 from rightlung.training.pools import Pool, Studies
 from rightlung.training.recipe import DataEntry
 from tests.training.test_batches import opened, same
@@ -50,7 +50,7 @@ def pool_of(told: list[list[str]], boxes: torch.Tensor | None = None) -> Pool:
     images = torch.zeros(count, 8, 8, dtype=torch.uint8)
     images[:, :, 4:] = (torch.arange(count) + 1)[:, None, None].to(torch.uint8)
     facts = [
-        Facts(f"study-{number}", tuple(Told(text) for text in texts), "", frozenset(), frozenset())
+        Facts(f"study-{number}", tuple(ToldText(text) for text in texts), "", frozenset(), frozenset())
         for number, texts in enumerate(told)
     ]
     given = torch.full((count, len(IMAGENOME_REGIONS), 4), torch.nan) if boxes is None else boxes

@@ -63,7 +63,7 @@ def judging(run: Path) -> Callable[..., Row]:
     return validate
 
 
-def patient(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, resume: bool = False) -> loop.Outcome:
+def patient(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, resume: bool = False) -> loop.TrainingOutcome:
     monkeypatch.setattr(loop, "validate", judging(folder / name))
     return train(small(folder, *CHANGES), folder / name, resume=resume, machine=CPU, progress=quiet())
 

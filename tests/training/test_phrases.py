@@ -14,10 +14,11 @@ from rightlung.lexicon import find, sides_in
 from rightlung.phantom.config import default_config
 from rightlung.phantom.report import write_report
 from rightlung.phantom.scene import Scene
-from rightlung.phantom.study import study_scene
+from rightlung.phantom.study import make_studies, study_scene
 from rightlung.phantom.truth import lesion_findings, present_findings
+from rightlung.probes.subsets import is_abnormal
 from rightlung.training.facts import Facts, facts_of_scene, facts_of_study
-from rightlung.training.phrases import Asked, draw_phrases, draw_texts, finding_prompts
+from rightlung.training.phrases import DrawnPhrase, draw_phrases, draw_texts, finding_prompts
 from rightlung.training.recipe import DataEntry
 
 OWN = DataEntry(source="phantom?count=1&seed=1", phrases=4)
@@ -26,7 +27,7 @@ SCENES = [study_scene(CONFIG, 21, index) for index in range(120)]
 FACTS = [facts_of_scene(scene, write_report(scene, CONFIG, 21)) for scene in SCENES]
 
 
-def asked(entry: DataEntry) -> list[tuple[Scene, Facts, Asked]]:
+def asked(entry: DataEntry) -> list[tuple[Scene, Facts, DrawnPhrase]]:
     found = []
     for number, (scene, facts) in enumerate(zip(SCENES, FACTS, strict=True)):
         stream = Stream(0, number)
@@ -151,7 +152,7 @@ LABELS = DataEntry(source="manifest:x", phrases=12, prompts="labels")
 UNIVERSE = frozenset({"nodule", "mass", "pleural effusion", "lung opacity", "consolidation", "no finding"})
 
 
-def _meant(drawn: list[Asked]) -> dict[str, bool]:
+def _meant(drawn: list[DrawnPhrase]) -> dict[str, bool]:
     by_prompt = {text: name for name in UNIVERSE for text in finding_prompts(name)}
     return {by_prompt[one.text]: one.present for one in drawn}
 
@@ -217,3 +218,18 @@ def test_positives_are_preferred_as_the_recipe_says(positive: float) -> None:
     both = [one for _, facts, one in drawn if {True, False} <= {told.seen for told in facts.told}]
     assert len(both) > 50
     assert {one.present for one in both} == {bool(positive)}
+
+
+def test_training_and_evaluation_mean_the_same_by_abnormal() -> None:
+    uncertain, states = Phrase("a", findings={"nodule": Polarity.UNCERTAIN}), {"normal": Polarity.POSITIVE}
+    own = Phrase("b", (Box(0, 0, 1, 1),), findings={"abnormal": Polarity.POSITIVE})
+    made = _study(phrases=(uncertain, own, Phrase("c", findings=states), Phrase("d")))
+    studies = [made, *make_studies(CONFIG, 21, range(16), 64)]
+    kinds = Counter[bool]()
+    for study in studies:
+        facts, _ = facts_of_study(study)
+        assert [told.abnormal for told in facts.told] == [is_abnormal(phrase) for phrase in study.phrases]
+        kinds.update(told.abnormal for told in facts.told)
+    assert min(kinds[True], kinds[False]) > 20
+    assert [told.abnormal for told in facts_of_study(made)[0].told] == [True, True, False, False]
+    assert facts_of_study(made)[0].targets_of == {}  # nobody is asked to point at "abnormal"

@@ -22,7 +22,7 @@ from tests.training.tiny import Tiny
 VALIDATION = "data.validation={source: 'phantom?count=8&seed=12', every: 1, pool: 8}"
 
 
-def run(folder: Path, *changes: str, resume: bool = False, name: str = "run") -> loop.Outcome:
+def run(folder: Path, *changes: str, resume: bool = False, name: str = "run") -> loop.TrainingOutcome:
     machine = Machine(accelerator="cpu")
     return train(small(folder, *changes), folder / name, resume=resume, machine=machine, progress=quiet())
 

@@ -27,6 +27,9 @@ TOO_LARGE_IN_A_ROW = 3
 _LONGEST_REASON = 500
 _METHODS = "ground, similarity, classify, describe, report, ground_regions, ground_blind, encode_image and encode_text"
 
+DEFAULT_BOXES = BoxRule()
+"""How maps become boxes unless told otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -52,7 +55,7 @@ class NoAnswer:
 class Answerer:
     """Asks a model, ``batch_size`` questions at a time, through every protocol that applies to a question.
 
-    Maps get boxes by the rule ``boxes`` where the model gives none itself. A `FindingClassifier` is asked for
+    Maps get boxes by the rule ``boxes`` (if any) where the model gives none itself. A `FindingClassifier` is asked for
     ``findings``; by default those that it lists (``model.findings``), else CheXpert's without "No Finding". With
     ``embeddings`` an `Embedder` gives the embedding of a whole image or of a phrase's text.
 
@@ -65,7 +68,7 @@ class Answerer:
         self,
         model: object,
         batch_size: int = 32,
-        boxes: BoxRule | None = None,
+        boxes: BoxRule | None = DEFAULT_BOXES,
         findings: Sequence[str] | None = None,
         embeddings: bool = False,
     ) -> None:
@@ -74,7 +77,7 @@ class Answerer:
         self.model: Any = model
         self.batch_size = self._asked_for = batch_size
         self.findings = _findings(model, findings)
-        self._calls = calls_of(model, boxes or BoxRule(), self.findings, embeddings)
+        self._calls = calls_of(model, boxes, self.findings, embeddings)
         self._blind = isinstance(model, BlindGrounder) and not isinstance(model, Grounder | RegionGrounder)
         self._fitting = self._too_large = 0
         self._failed: list[str] = []

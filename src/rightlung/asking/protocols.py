@@ -45,7 +45,7 @@ Call = Callable[[Sequence[Shown]], list[Fields]]
 
 
 def calls_of(
-    model: Any, boxes: BoxRule, findings: Sequence[str], embeddings: bool
+    model: Any, boxes: BoxRule | None, findings: Sequence[str], embeddings: bool
 ) -> list[tuple[Call, set[QueryKind]]]:
     """Return everything a model can be asked, each with the kinds of query that it answers."""
     calls: list[tuple[Call, set[QueryKind]]] = []
@@ -67,7 +67,7 @@ def calls_of(
     return calls
 
 
-def _ground(model: Any, rule: BoxRule, some: Sequence[Shown]) -> list[Fields]:
+def _ground(model: Any, rule: BoxRule | None, some: Sequence[Shown]) -> list[Fields]:
     # A model under test is told the words alone: what the source knows about them would be half the answer.
     images, texts = [one.image for one in some], [one.text for one in some]
     if isinstance(model, base.Grounder):
@@ -80,8 +80,8 @@ def _ground(model: Any, rule: BoxRule, some: Sequence[Shown]) -> list[Fields]:
     return [{"grounding": _with_boxes(one, rule)} for one in _checked(found, some, Grounding, "ground")]
 
 
-def _with_boxes(grounding: Grounding, rule: BoxRule) -> Grounding:
-    if grounding.has_boxes or grounding.heatmap is None:
+def _with_boxes(grounding: Grounding, rule: BoxRule | None) -> Grounding:
+    if rule is None or grounding.has_boxes or grounding.heatmap is None:
         return grounding
     return Grounding(grounding.heatmap, boxes_of(grounding.heatmap, rule))
 

@@ -9,7 +9,6 @@ from rightlung.core import Box, Image, Phrase, Query, Study
 from rightlung.core.study import QueryKind
 from rightlung.predictions.prediction import IMAGE_QUERY, Key, phrase_query, region_query
 from rightlung.probes import Probe, Setting
-from rightlung.probes.sentence_pool import without_target
 
 QUERIES: dict[str, QueryKind] = {"phrases": "phrase", "image": "image", "regions": "box"}
 """What can be asked about every study, with the kind of `Query` it is."""
@@ -48,7 +47,7 @@ def questions_of(
             key = Key(study.id, name, probe.name)
             if key in done or (probed := probe.ask(study, phrase, setting)) is None:
                 continue
-            words = None if probed.phrase is None else without_target(probed.phrase)
+            words = None if probed.phrase is None else probed.phrase.without_target()
             query = Query(None if words is None else words.text, box)
             yield Question(key, query, words, patient, probed.image_of, probed.alter)
 

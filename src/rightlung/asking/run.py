@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rightlung import __version__
-from rightlung.asking.answerer import Answerer, NoAnswer, check_not_broken
+from rightlung.asking.answerer import DEFAULT_BOXES, Answerer, NoAnswer, check_not_broken
 from rightlung.asking.finished import FinishedStudies
 from rightlung.asking.protocols import Regions, Shown
 from rightlung.asking.question import Question
@@ -56,7 +56,7 @@ def ask(
     model_name: str | None = None,
     seed: int = 0,
     limit: int | None = None,
-    boxes: BoxRule | None = None,
+    boxes: BoxRule | None = DEFAULT_BOXES,
     progress: Progress = lambda done, total: None,
 ) -> Summary:
     """Ask ``model`` about the first ``limit`` studies of ``source`` and write a predictions folder, or go on with one.
@@ -99,7 +99,7 @@ def answers(
     batch_size: int = 32,
     seed: int = 0,
     limit: int | None = None,
-    boxes: BoxRule | None = None,
+    boxes: BoxRule | None = DEFAULT_BOXES,
     progress: Progress = lambda done, total: None,
 ) -> Iterator[Batch]:
     """Yield the rows that `ask` would write, without a file. A study that cannot be read is left out."""

@@ -7,28 +7,26 @@ from pathlib import Path
 import typer
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.audit import Sureness
-from rightlung.audit.judgements import (
-    RATINGS,
-    VERSION,
-    analyse_table,
-    blind,
-    measured_models,
-    models_to_judge,
-    plan,
-    read_instances,
-    read_judgements,
-    read_key,
-    write_key,
-    write_table,
-)
-from rightlung.audit.judgements.writing import refuse_existing
-from rightlung.audit.run import plain
-from rightlung.audit.summary import span
 from rightlung.cli.exits import Exit
 from rightlung.cli.output import print_json, say, say_problems, say_table
 from rightlung.core import InputError
 from rightlung.core.progress import ProgressBars
+from rightlung.judgements import (
+    RATINGS,
+    VERSION,
+    analyse_table,
+    blind,
+    plan,
+    read_judgements,
+    read_key,
+    read_measures,
+    write_key,
+    write_table,
+)
+from rightlung.judgements.analysis import estimate_of
+from rightlung.judgements.judgement import refuse_existing
+from rightlung.pages.numbers import span
+from rightlung.results.estimate import BootstrapSettings
 
 
 def make_plan(
@@ -46,12 +44,12 @@ def make_plan(
     """Write an empty table and its key."""
     if out.resolve() == key.resolve():
         raise InputError(f"the table and its key must be two files, and both are {out}")
-    known = list(read_instances(instances).values())
-    chosen = [instance for instance in known if instance.abnormal or not abnormal]
-    names, others = (measured_models(instances, models), []) if models else models_to_judge(instances)
+    measures = read_measures([instances])
+    chosen = [instance for instance in measures.instances.values() if instance.abnormal or not abnormal]
+    names, others = (measures.named(models), []) if models else measures.to_judge()
     if not names:
-        which = "no measured models" if not others else f"no measured models but {', '.join(others)}"
-        raise InputError(f"{instances} holds {which}; name those to judge with --model")
+        listed = ", ".join(others)
+        raise InputError(f"{instances} holds no measured models but {listed}; name those to judge with --model")
     hidden = blind(names, seed)
     planned = plan(chosen, hidden.codes, annotators, seed, per_annotator, overlap)
     for path, what in ((out, "table"), (key, "key")):
@@ -88,7 +86,7 @@ def check(path: Path, key: Path | None, instances: Path | None, json: bool) -> N
     read = read_judgements(
         path,
         key=None if key is None else read_key(key),
-        instances=None if instances is None else read_instances(instances),
+        instances=None if instances is None else read_measures([instances]).instances,
     )
     rows = read.judgements
     summary = {
@@ -97,7 +95,7 @@ def check(path: Path, key: Path | None, instances: Path | None, json: bool) -> N
         "version": VERSION,
         "judgements": len(rows),
         "open": read.open,
-        "bad_rows": read.bad_rows,
+        "bad_rows": len(read.problems),
         "annotators": sorted({one.annotator for one in rows}),
         "models": sorted({one.model for one in rows}),
         "prompts": len({one.question for one in rows}),
@@ -123,25 +121,29 @@ def analyse(
     measures: list[Path],
     instances: Path | None,
     out: Path,
-    sureness: Sureness,
+    settings: BootstrapSettings,
     json: bool,
 ) -> None:
     """Work out what the judgements say; write numbers, Markdown and a page."""
     with ProgressBars(say) as tell:
         done = analyse_table(
-            table, out, key=key, measures=measures, instances=instances, sureness=sureness, progress=tell
+            table, out, key=key, measures=measures, instances=instances, settings=settings, progress=tell
         )  # fmt: skip
     result = done.result
+    problems = result["problems"]
     if json:
-        print_json(plain({**result, "page": str(done.page)}))
+        print_json({**result, "page": str(done.page)})
     else:
         for sentence in result["summary"]:
             say(sentence)
         if result["means"]:
             say()
-            rows = [[row["model"], *(span(row["ratings"][name]) for name in RATINGS)] for row in result["means"]]
+            rows = [
+                [row["model"], *(span(estimate_of(row["ratings"][name])) for name in RATINGS)]
+                for row in result["means"]
+            ]
             say_table(["model", *RATINGS], rows)
-        say_problems(done.problems, "rows left out")
+        say_problems(problems, "rows left out")
         say(f"\npage: {done.page}\n\n{result['note']}")
-    if done.problems:
+    if problems:
         raise typer.Exit(Exit.SOME_LEFT_OUT)

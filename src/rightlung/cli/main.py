@@ -167,8 +167,8 @@ def judgements_plan(
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help="A model to judge; if left out, an experiment's comparable variants without references, ablations "
-            "and other seeds. Repeatable.",
+            help="A model to judge (repeatable). Default: the model of an audit; the comparable variants of an "
+            "experiment, without references, ablations and other seeds.",
             metavar="NAME",
         ),
     ] = None,
@@ -217,10 +217,10 @@ def judgements_analyse(
     json: Json = False,
 ) -> None:
     """Say what judgements tell of models, annotators and automatic measures, and write a page."""
-    from rightlung.audit import Sureness
     from rightlung.cli.judgements import analyse
+    from rightlung.results.estimate import BootstrapSettings
 
-    analyse(table, key, measures or [], instances, out, Sureness(resamples, level, seed), json)
+    analyse(table, key, measures or [], instances, out, BootstrapSettings(resamples, level, seed), json)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from rightlung.core.progress import ProgressBars
 from rightlung.phantom.config import default_config
 from rightlung.phantom.faults import parse_faults
 from rightlung.phantom.source import read_config
-from rightlung.phantom.write import Job, write_phantom
+from rightlung.phantom.write import PhantomJob, write_phantom
 
 
 def run(
@@ -26,7 +26,7 @@ def run(
 ) -> None:
     """Write what ``out`` does not hold yet of ``count`` studies, and say where they are."""
     config = default_config() if config_file is None else read_config(config_file)
-    job = Job(out, config, count, seed, config.size if size is None else size, parse_faults(shortcuts), dicom)
+    job = PhantomJob(out, config, count, seed, config.size if size is None else size, parse_faults(shortcuts), dicom)
     with ProgressBars(say) as shown:
         written = write_phantom(job, shown)
     address = f"manifest:{out}"

@@ -15,7 +15,7 @@ from rightlung.cli.output import print_json, say, say_problems
 from rightlung.core.errors import unknown_name
 
 if TYPE_CHECKING:
-    from rightlung.training.loop import Outcome
+    from rightlung.training.loop import TrainingOutcome
 
 ACCELERATORS = ("auto", "cpu", "cuda", "mps")
 STRATEGIES = ("auto", "ddp", "fsdp")
@@ -60,7 +60,7 @@ def run(
         raise typer.Exit(Exit.SOME_LEFT_OUT)
 
 
-def _describe(outcome: Outcome, out: Path) -> None:
+def _describe(outcome: TrainingOutcome, out: Path) -> None:
     say(f"{outcome.model}: trained for {outcome.steps:,} steps, last loss {outcome.loss:.4g}")
     for name, value in outcome.validation.items():
         say(f"  validation {name}: {value:.4g}")

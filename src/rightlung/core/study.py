@@ -6,7 +6,7 @@ Absence means unknown throughout: a finding that is not named is neither present
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
@@ -67,24 +67,45 @@ def _check_mapping(values: object, kind: type, what: str) -> FrozenMapping[str, 
     return FrozenMapping(values)
 
 
+def _check_regions(regions: Iterable[object], what: str) -> tuple[str, ...]:
+    return tuple(check_text(name, "a region's name") for name in _check_all(regions, str, what))
+
+
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A text to ground, with its target (boxes, a mask, both, or none known), regions and findings."""
+    """A text to ground, with its target (boxes, a mask, both, or none known), regions and findings.
+
+    ``regions`` are all regions that the phrase speaks of. ``locations`` says which regions each finding belongs to, for
+    findings where that is known: "left consolidation with a small right effusion" has two findings in two places. A
+    finding without locations belongs to all ``regions``. Locations may include regions that contain those of
+    ``regions`` (the lung around a zone).
+    """
 
     text: str
     boxes: tuple[Box, ...] = ()
     mask: Mask | None = None
     regions: tuple[str, ...] = ()
     findings: Mapping[str, Polarity] = field(default_factory=FrozenMapping)
+    locations: Mapping[str, tuple[str, ...]] = field(default_factory=FrozenMapping)
 
     def __post_init__(self) -> None:
         check_text(self.text, "a phrase's text")
         object.__setattr__(self, "boxes", _check_all(self.boxes, Box, "boxes"))
         if self.mask is not None and not isinstance(self.mask, Mask):
             raise InputError(f"a phrase's mask must be a Mask; got {self.mask!r}")
-        regions = _check_all(self.regions, str, "regions")
-        object.__setattr__(self, "regions", tuple(check_text(name, "a region's name") for name in regions))
+        object.__setattr__(self, "regions", _check_regions(self.regions, "regions"))
         object.__setattr__(self, "findings", _check_findings(self.findings))
+        if not isinstance(self.locations, Mapping):
+            raise InputError(f"locations must map findings to lists of regions; got {self.locations!r}")
+        for finding in self.locations:
+            if finding not in self.findings:
+                raise unknown_name("finding in locations:", str(finding), self.findings)
+        located = {name: _check_regions(regions, f"locations of {name!r}") for name, regions in self.locations.items()}
+        object.__setattr__(self, "locations", FrozenMapping(located))
+
+    def without_target(self) -> Phrase:
+        """Return what the words say (text, regions, findings, locations), without boxes and mask."""
+        return replace(self, boxes=(), mask=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +218,9 @@ class Study:
     """One frontal image with everything its source knows about it. The image loads on first use.
 
     ``id`` is unique in its source and never a path. ``patient`` is what intervals are clustered by; ``exam`` groups the
-    images of one examination. ``extra`` holds what only this source knows.
+    images of one examination. ``region_findings`` holds the findings of each region, where the source knows them: a
+    region that is not in it, or a finding that a region does not have there, is unknown. ``extra`` holds what only this
+    source knows.
     """
 
     id: str
@@ -215,6 +238,7 @@ class Study:
     gaze: Heatmap | None = None
     source: str = ""
     extra: Mapping[str, Any] = field(default_factory=FrozenMapping)
+    region_findings: Mapping[str, Mapping[str, Polarity]] = field(default_factory=FrozenMapping)
 
     def __post_init__(self) -> None:
         check_text(self.id, "a study's id")
@@ -229,10 +253,22 @@ class Study:
         object.__setattr__(self, "regions", _check_mapping(self.regions, Box, f"study {self.id!r}: regions"))
         object.__setattr__(self, "findings", _check_findings(self.findings))
         object.__setattr__(self, "extra", _check_mapping(self.extra, object, f"study {self.id!r}: extra"))
+        regions = _check_mapping(self.region_findings, Mapping, f"study {self.id!r}: region_findings")
+        checked = {name: _check_findings(findings) for name, findings in regions.items()}
+        object.__setattr__(self, "region_findings", FrozenMapping(checked))
         if self.age is not None:
             object.__setattr__(self, "age", check_number(self.age, f"study {self.id!r}: age"))
             if self.age < 0:
                 raise InputError(f"study {self.id!r}: age must not be negative; got {self.age}")
+
+    @property
+    def region_sentences(self) -> dict[str, tuple[int, ...]]:
+        """The sentences of each region: the indices in ``phrases`` of those that speak of it, in order."""
+        found: dict[str, tuple[int, ...]] = {}
+        for index, phrase in enumerate(self.phrases):
+            for region in dict.fromkeys(phrase.regions):
+                found[region] = (*found.get(region, ()), index)
+        return found
 
     @property
     def image(self) -> Image:

@@ -18,12 +18,12 @@ from rightlung.lexicon.regions import (
     mirror_region,
     region,
 )
-from rightlung.lexicon.sections import Section, find_sections, report_sections
+from rightlung.lexicon.sections import ReportSection, find_sections, report_sections
 from rightlung.lexicon.sentences import split_sentences
 
 __all__ = [
     "FINDINGS", "IMAGENOME_REGIONS", "LABEL_SETS", "PAIRED_REGIONS", "REGIONS", "Finding", "LabelMap", "LabelSet",
-    "Region", "Section", "ancestors", "canonical_finding", "descendants", "find", "find_sections", "finding",
+    "Region", "ReportSection", "ancestors", "canonical_finding", "descendants", "find", "find_sections", "finding",
     "label_map", "label_set", "mirror_phrase", "mirror_region", "negative_prompts", "positive_prompts", "prompt",
     "region", "report_sections", "side_of", "sides_in", "split_sentences", "swap_sides",
 ]  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from rightlung.core.errors import unknown_name
 from rightlung.core.frozen import FrozenMapping
-from rightlung.lexicon.loading import LazyMapping, Table, bad_data, check_text, read_data
+from rightlung.lexicon.loading import DataTable, LazyMapping, bad_data, check_text, read_data
 from rightlung.lexicon.regions import REGIONS, ancestors, descendants
 
 Spread = Literal["focal", "diffuse", "either"]
@@ -81,7 +81,7 @@ def build_findings(data: Mapping[str, object]) -> Mapping[str, Finding]:
     """Build the findings from their tables, checking every name they mention and that ``broader`` has no circle."""
     findings = {}
     for name, entry in data.items():
-        table = Table(_FILE, name, entry)
+        table = DataTable(_FILE, name, entry)
         phrase = table.text("phrase", name)
         plural_phrase = table.text("plural_phrase", phrase)
         regions = table.texts("regions", REGIONS)

@@ -24,7 +24,7 @@ from typing import Any, Literal, cast
 from rightlung.core.errors import unknown_name
 from rightlung.core.frozen import FrozenMapping
 from rightlung.lexicon.findings import FINDINGS, broader_findings
-from rightlung.lexicon.loading import LazyMapping, Table, bad_data, check_text, read_data
+from rightlung.lexicon.loading import DataTable, LazyMapping, bad_data, check_text, read_data
 
 Relation = Literal["same", "close", "broader", "one of", "none"]
 
@@ -84,7 +84,7 @@ def build_label_sets(data: Mapping[str, object]) -> Mapping[str, LabelSet]:
     """Build the label sets from their tables, checking that every label means a finding that is there."""
     sets: dict[str, LabelSet] = {}
     for name, entry in data.items():
-        table = Table(_SETS_FILE, name, entry)
+        table = DataTable(_SETS_FILE, name, entry)
         meanings: dict[str, str] = {}
         notes: dict[str, str] = {}
         for part in table.texts("includes", sets):
@@ -93,7 +93,7 @@ def build_label_sets(data: Mapping[str, object]) -> Mapping[str, LabelSet]:
         labels = table.table("labels")
         for label, meaning in labels.entries.items():
             if isinstance(meaning, dict):
-                close = Table(_SETS_FILE, f"{name}.labels.{label}", meaning)
+                close = DataTable(_SETS_FILE, f"{name}.labels.{label}", meaning)
                 meaning, notes[label] = close.text("finding"), close.text("note")
                 close.done()
             if meaning not in FINDINGS:
@@ -149,7 +149,7 @@ def build_overrides(data: Mapping[str, Any], sets: Mapping[str, LabelSet]) -> Ma
     """Build the exceptions by (source, target, label), checking that sets and labels are there."""
     overrides = {}
     for number, entry in enumerate(data["override"], start=1):
-        table = Table(_MAPS_FILE, f"override {number}", entry)
+        table = DataTable(_MAPS_FILE, f"override {number}", entry)
         target = table.text("target")
         if target not in sets:
             table.fail("target", f"names {target!r}, which is not a label set")

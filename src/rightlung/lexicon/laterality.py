@@ -15,6 +15,7 @@ structure and not the right-hand one of two like ones, and the region "right atr
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
@@ -132,6 +133,10 @@ def _mirror_name(name: str) -> str:
     return REGIONS[name].mirror if name in REGIONS else _mirror_text(name)
 
 
+def _mirror_names(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(_mirror_name(name) for name in names)
+
+
 def mirror_phrase(phrase: Phrase) -> Phrase:
     """Return the phrase for the image flipped left to right: words, boxes, mask and region names together.
 
@@ -144,5 +149,6 @@ def mirror_phrase(phrase: Phrase) -> Phrase:
         text=_mirror_text(phrase.text),
         boxes=tuple(box.mirrored() for box in phrase.boxes),
         mask=None if phrase.mask is None else phrase.mask.mirrored(),
-        regions=tuple(_mirror_name(name) for name in phrase.regions),
+        regions=_mirror_names(phrase.regions),
+        locations={finding: _mirror_names(regions) for finding, regions in phrase.locations.items()},
     )

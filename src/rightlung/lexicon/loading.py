@@ -73,7 +73,7 @@ def read_data(file: str) -> dict[str, Any]:
     return tomllib.loads((files("rightlung.lexicon") / "data" / file).read_text(encoding="utf-8"))
 
 
-class Table:
+class DataTable:
     """One table of a data file: takes its keys one by one, checks their types, and refuses keys nobody asked for."""
 
     def __init__(self, file: str, name: str, entries: object) -> None:
@@ -126,9 +126,9 @@ class Table:
             self.fail(key, f"repeats an entry: {', '.join(value)}")
         return value
 
-    def table(self, key: str) -> Table:
+    def table(self, key: str) -> DataTable:
         """Return a table inside this one; empty when left out."""
-        return Table(self.file, f"{self.name}.{key}", self._take(key, {}, dict, "a table"))
+        return DataTable(self.file, f"{self.name}.{key}", self._take(key, {}, dict, "a table"))
 
     def done(self) -> None:
         """Refuse keys that were not asked for: most are misspelt."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, cast
 
 from rightlung.lexicon.regions import REGIONS
-from rightlung.lexicon.rules import AND, BOUNDARY, COMMA, EXCEPTION, OR, VERB, Place, Rules
+from rightlung.lexicon.rules import AND, BOUNDARY, COMMA, EXCEPTION, OR, VERB, NamedPlace, Rules
 from rightlung.lexicon.statements import Event, Said
 
 FindingSide = Literal["left", "right", "both"]
@@ -29,7 +29,7 @@ def places_of(words: list[str], said: list[Said], events: list[Event], rules: Ru
         return [(None, ())] * len(said), []
     told = [item for item in said if isinstance(item.meaning, str) or item.states]  # "in the left lung" tells nothing
     divisions = [(start, kind) for start, _, (kind, _) in events if kind in _DIVIDING]
-    own: list[list[tuple[int, Place]]] = [[] for _ in told]
+    own: list[list[tuple[int, NamedPlace]]] = [[] for _ in told]
     for start, end, place in found:
         owner = _owner(words, told, divisions, start, end)
         if owner is not None:
@@ -78,14 +78,14 @@ def _joined(divisions: list[tuple[int, int]], start: int, end: int) -> bool:
     return bool(kinds) and kinds <= {AND, OR, COMMA}
 
 
-def _side(places: list[Place]) -> FindingSide | None:
+def _side(places: list[NamedPlace]) -> FindingSide | None:
     sides = {place.side for place in places} - {None}
     if not sides:
         return None
     return "both" if len(sides) > 1 else cast(FindingSide, sides.pop())
 
 
-def _regions(places: list[Place]) -> list[str]:
+def _regions(places: list[NamedPlace]) -> list[str]:
     """Return the regions; a zone takes the side that stands with it, and none or both make it the pair."""
     found: dict[str, None] = {}
     for index, place in enumerate(places):

@@ -11,7 +11,7 @@ from typing import Literal
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.lexicon.findings import FINDINGS, Finding, find, finding
 from rightlung.lexicon.laterality import side_of
-from rightlung.lexicon.loading import Table, check_text, read_data
+from rightlung.lexicon.loading import DataTable, check_text, read_data
 from rightlung.lexicon.regions import Region
 from rightlung.lexicon.regions import region as find_region
 
@@ -22,15 +22,15 @@ _ADJECTIVE = {"left": "left", "right": "right", "both": "bilateral"}
 
 
 @cache
-def _tables() -> tuple[Table, Table, Table, Table]:
-    data = Table(_FILE, "", read_data(_FILE))
+def _tables() -> tuple[DataTable, DataTable, DataTable, DataTable]:
+    data = DataTable(_FILE, "", read_data(_FILE))
     tables = data.table("templates"), data.table("diagnosis"), data.table("instead"), data.table("also")
     data.done()
     for table in tables[2:]:
         for name, entry in table.entries.items():
             if name not in FINDINGS:
                 table.fail(name, "is not a finding")
-            prompts = Table(_FILE, f"{table.name}.{name}", entry)
+            prompts = DataTable(_FILE, f"{table.name}.{name}", entry)
             prompts.texts("positive")
             prompts.texts("negative")
             prompts.done()

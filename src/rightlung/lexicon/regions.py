@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, cast
 
-from rightlung.core.errors import unknown_name
+from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.frozen import FrozenMapping
-from rightlung.lexicon.loading import Table, check_text, read_data
+from rightlung.lexicon.loading import DataTable, check_text, read_data
 
 RegionSide = Literal["left", "right", "none", "both"]
 
@@ -49,14 +49,14 @@ def _mirror_name(name: str, names: Iterable[str]) -> str:
 
 def build_regions(data: Mapping[str, object]) -> dict[str, Region]:
     """Build all regions from the tables ``regions`` and ``paired``, checking that every name they mention is there."""
-    single = Table(_FILE, "regions", data.get("regions")).entries
-    paired = Table(_FILE, "paired", data.get("paired")).entries
+    single = DataTable(_FILE, "regions", data.get("regions")).entries
+    paired = DataTable(_FILE, "paired", data.get("paired")).entries
     names = (*single, *paired)
     parents: dict[str, str | None] = {}
-    tables: dict[str, Table] = {}
+    tables: dict[str, DataTable] = {}
     for kind, entries in (("regions", single), ("paired", paired)):
         for name, entry in entries.items():
-            tables[name] = table = Table(_FILE, f"{kind}.{name}", entry)
+            tables[name] = table = DataTable(_FILE, f"{kind}.{name}", entry)
             parent = table.text("parent", "")
             if parent and parent not in names:
                 table.fail("parent", f"names {parent!r}, which is not there")
@@ -100,7 +100,7 @@ def _names() -> dict[str, Region]:
     for found in _ALL.values():
         for alias in found.aliases:
             if names.setdefault(alias, found) is not found:
-                Table(_FILE, found.name, {}).fail("aliases", f"{alias!r} is also a name of {names[alias].name!r}")
+                DataTable(_FILE, found.name, {}).fail("aliases", f"{alias!r} is also a name of {names[alias].name!r}")
     return names
 
 
@@ -151,3 +151,32 @@ def ancestors(name: str) -> tuple[str, ...]:
         return ((found.parent,) if found.parent else ()) + holders
 
     return _closure(region(name), outward)
+
+
+LUNGS = ("left lung", "right lung")
+
+
+def with_containing(regions: Iterable[str]) -> tuple[str, ...]:
+    """Return regions with the lungs that contain them, those given first; a paired region counts as its two parts.
+
+    Chest ImaGenome's labels do so as a rule: what is told of a zone, hilum or costophrenic angle is told of the lung
+    as well ("That's the Wrong Lung!", figure 10 and table 5, where two rows do not). The lung is the only container
+    that is brought along there: an apical zone does not bring the upper zone, nor the heart the mediastinum. A name
+    that the lexicon does not know stays as it is.
+
+    >>> with_containing(["left lower lung zone", "cardiac silhouette"])
+    ('left lower lung zone', 'cardiac silhouette', 'left lung')
+    """
+    names = tuple(dict.fromkeys(part for name in regions for part in _containment(name)[0]))
+    return tuple(dict.fromkeys([*names, *(lung for name in names for lung in _containment(name)[1])]))
+
+
+@lru_cache(maxsize=4096)
+def _containment(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the regions that a name stands for, and the lungs that they lie in."""
+    try:
+        found = region(name)
+    except InputError:
+        return (name,), ()
+    parts = found.parts or (name,)
+    return parts, tuple(lung for part in parts for lung in LUNGS if lung in ancestors(part))

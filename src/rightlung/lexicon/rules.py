@@ -16,7 +16,7 @@ from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.frozen import FrozenMapping
 from rightlung.lexicon.findings import FINDINGS
 from rightlung.lexicon.labels import label_map, label_set
-from rightlung.lexicon.loading import Table, read_data
+from rightlung.lexicon.loading import DataTable, read_data
 from rightlung.lexicon.regions import REGIONS
 from rightlung.lexicon.wording import Payload, PhraseTable
 
@@ -51,7 +51,7 @@ class Structure:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NamedPlace:
     """A word for a place: its side, a region, or a region whose side other words give (``lower lung zone``)."""
 
     side: str | None = None
@@ -67,7 +67,7 @@ class Rules:
     """All of them, ready for use."""
 
     phrases: PhraseTable[Meaning]
-    places: PhraseTable[Place]
+    places: PhraseTable[NamedPlace]
     describing: frozenset[str]
     observations: Mapping[str, tuple[str, ...]]
     """Finding to CheXpert's observations, those without any left out."""
@@ -79,10 +79,10 @@ def rules(parts: tuple[Part, ...] = PARTS) -> Rules:
     for part in parts:
         if part not in PARTS:
             raise unknown_name("part of the rules", str(part), PARTS)
-    cues = [Table(_CUES_FILE, part, read_data(_CUES_FILE).get(part, {})) for part in parts]
-    mentions = [Table(_MENTIONS_FILE, part, read_data(_MENTIONS_FILE).get(part, {})) for part in parts]
+    cues = [DataTable(_CUES_FILE, part, read_data(_CUES_FILE).get(part, {})) for part in parts]
+    mentions = [DataTable(_MENTIONS_FILE, part, read_data(_MENTIONS_FILE).get(part, {})) for part in parts]
     phrases: PhraseTable[Meaning] = PhraseTable()
-    places: PhraseTable[Place] = PhraseTable()
+    places: PhraseTable[NamedPlace] = PhraseTable()
     describing: set[str] = set()
     observations = {name: labels for name, labels in label_map("findings", "chexpert-14").table.items() if labels}
     structures = _read_structures(mentions)
@@ -95,7 +95,7 @@ def rules(parts: tuple[Part, ...] = PARTS) -> Rules:
             _enter(states, kind, phrases, (STATE, kind))
         for name, entry in table.table("structures").entries.items():
             _enter(
-                Table(_MENTIONS_FILE, f"{table.name}.structures.{name}", entry),
+                DataTable(_MENTIONS_FILE, f"{table.name}.structures.{name}", entry),
                 "words",
                 phrases,
                 (STRUCTURE, structures[name]),
@@ -110,7 +110,7 @@ def rules(parts: tuple[Part, ...] = PARTS) -> Rules:
     return Rules(phrases, places, frozenset(describing), FrozenMapping(observations))
 
 
-def _enter(table: Table, key: str, phrases: PhraseTable[Payload], payload: Payload) -> None:
+def _enter(table: DataTable, key: str, phrases: PhraseTable[Payload], payload: Payload) -> None:
     for phrase in table.texts(key):
         try:
             phrases.add(phrase, payload)
@@ -118,21 +118,21 @@ def _enter(table: Table, key: str, phrases: PhraseTable[Payload], payload: Paylo
             table.fail(key, str(error))
 
 
-def _add_lexicon(phrases: PhraseTable[Meaning], places: PhraseTable[Place]) -> None:
+def _add_lexicon(phrases: PhraseTable[Meaning], places: PhraseTable[NamedPlace]) -> None:
     for found in FINDINGS.values():
         if found.name not in _NOT_MENTIONS:
             for name in (found.name, *found.synonyms, found.phrase, found.plural_phrase):
                 phrases.add(name.replace("(", " ").replace(")", " "), (MENTION, found.name))
     for word, side in (("left", "left"), ("right", "right"), ("bilateral", "both"), ("bilaterally", "both"),
                        ("both", "both"), ("lt", "left"), ("rt", "right"), ("either side", "both")):  # fmt: skip
-        places.add(word, Place(side=side))
+        places.add(word, NamedPlace(side=side))
     for found_region in REGIONS.values():
         own_side = found_region.side if found_region.side != "none" else None
         for name in (found_region.name, *found_region.aliases):
-            places.add(name, Place(side=own_side, regions=(found_region.name,)))
+            places.add(name, NamedPlace(side=own_side, regions=(found_region.name,)))
 
 
-def _add_mentions(table: Table, phrases: PhraseTable[Meaning]) -> None:
+def _add_mentions(table: DataTable, phrases: PhraseTable[Meaning]) -> None:
     for name in table.entries:
         for finding in name.split(", "):
             if finding.removeprefix("?") not in FINDINGS:
@@ -140,13 +140,13 @@ def _add_mentions(table: Table, phrases: PhraseTable[Meaning]) -> None:
         _enter(table, name, phrases, (MENTION, name))
 
 
-def _read_structures(tables: list[Table]) -> dict[str, Structure]:
+def _read_structures(tables: list[DataTable]) -> dict[str, Structure]:
     """Return the structures by name, what later parts add to one included."""
     states = {kind for table in tables for kind in table.table("states").entries}
     told: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {}
     for part in tables:
         for name, entry in part.table("structures").entries.items():
-            table = Table(_MENTIONS_FILE, f"{part.name}.structures.{name}", entry)
+            table = DataTable(_MENTIONS_FILE, f"{part.name}.structures.{name}", entry)
             table.texts("words")
             tellings = told.setdefault(name, {"says": {}, "denies": {}})
             for kind, telling in tellings.items():
@@ -164,7 +164,7 @@ def _read_structures(tables: list[Table]) -> dict[str, Structure]:
     }
 
 
-def _read_observations(table: Table) -> dict[str, tuple[str, ...]]:
+def _read_observations(table: DataTable) -> dict[str, tuple[str, ...]]:
     known = label_set("chexpert-14").labels
     read: dict[str, tuple[str, ...]] = {}
     for name in table.entries:
@@ -177,21 +177,21 @@ def _read_observations(table: Table) -> dict[str, tuple[str, ...]]:
     return read
 
 
-def _add_places(table: Table, places: PhraseTable[Place]) -> None:
+def _add_places(table: DataTable, places: PhraseTable[NamedPlace]) -> None:
     for name in table.entries:
         named = tuple(part.strip() for part in name.split(",")) if name else ()
         if all(part in REGIONS for part in named):
-            place = Place(regions=named)
+            place = NamedPlace(regions=named)
         elif f"left {name}" in REGIONS:
-            place = Place(zone=name)
+            place = NamedPlace(zone=name)
         else:
             table.fail(name, "is not a region")
         for phrase in table.texts(name):
             both = phrase.startswith(("bi", "bi "))
-            places.add(phrase, Place("both", place.zone, place.regions) if both else place)
+            places.add(phrase, NamedPlace("both", place.zone, place.regions) if both else place)
 
 
-def _add_cues(table: Table, phrases: PhraseTable[Meaning]) -> tuple[str, ...]:
+def _add_cues(table: DataTable, phrases: PhraseTable[Meaning]) -> tuple[str, ...]:
     for name, kind in _CUES.items():
         _enter(table, name, phrases, (kind, None))
     describing = table.texts("describing")

@@ -59,7 +59,7 @@ _SEEN = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """A stretch ``[start, end)`` of a report under one heading, without it and without white space around.
 
     ``name`` is one of `headings.SECTIONS`, ``preamble``, or what a heading nobody knows says in small letters;
@@ -84,7 +84,7 @@ class _Mark:
     end: int
 
 
-def find_sections(text: str) -> list[Section]:
+def find_sections(text: str) -> list[ReportSection]:
     """Cut a report at its headings, in the report's order, with positions; sections without text are left out.
 
     >>> [(s.name, s.text) for s in find_sections("INDICATION: Cough.\\nFindings\\nClear lungs.")]
@@ -128,15 +128,15 @@ def added_text(addendum: str) -> list[str]:
     return [section.text for section in find_sections(addendum) if section.name in (*TELLING, _PREAMBLE, "addendum")]
 
 
-def _joined(text: str, group: list[Section]) -> str:
+def _joined(text: str, group: list[ReportSection]) -> str:
     start = group[0].start
     if group[0].name != group[0].part and group[0].heading:  # "ADDENDUM: INDICATION:", which says what follows it
         start = text.rindex(group[0].heading, 0, start)
     return text[start : group[-1].end].strip()
 
 
-def _runs(sections: Iterable[Section], part: Part) -> Iterator[list[Section]]:
-    run: list[Section] = []
+def _runs(sections: Iterable[ReportSection], part: Part) -> Iterator[list[ReportSection]]:
+    run: list[ReportSection] = []
     for section in sections:
         if section.part == part and section.name == part and run:
             yield run
@@ -220,7 +220,7 @@ def _is_shouted(label: str) -> bool:
     return label == label.upper() and re.search(r"[A-Z]{4}", label) is not None
 
 
-def _cut(text: str, marks: list[_Mark]) -> Iterator[Section]:
+def _cut(text: str, marks: list[_Mark]) -> Iterator[ReportSection]:
     """Yield the sections between marks, each in its part."""
     part: Part = "report"
     had: set[str] = set()
@@ -256,23 +256,23 @@ def _goes_on(mark: _Mark, name: str, part: Part) -> bool:
     return name in (*TELLING, "organ", "title", "addendum", "wet read") and mark.name != "title"
 
 
-def _section(text: str, name: str, heading: str, start: int, end: int, part: Part) -> Section | None:
+def _section(text: str, name: str, heading: str, start: int, end: int, part: Part) -> ReportSection | None:
     body = text[start:end]
     kept = _RULE_AFTER.sub("", body.rstrip()).strip()
     if not any(character.isalnum() or character == "_" for character in kept):
         return None
     start += len(body) - len(body.lstrip())
-    return Section(name, heading, start, start + len(kept), kept, part)
+    return ReportSection(name, heading, start, start + len(kept), kept, part)
 
 
-def _settle_titles(sections: list[Section]) -> list[Section]:
+def _settle_titles(sections: list[ReportSection]) -> list[ReportSection]:
     """Decide what titles and organs head: the findings where nothing else does, else the examination."""
     headed = any(section.name == "findings" and section.part == "report" for section in sections)
     names = {"organ": "findings", "title": "examination" if headed else "findings"}
     return [replace(section, name=names.get(section.name, section.name)) for section in sections]
 
 
-def _with_findings(text: str, sections: list[Section]) -> list[Section]:
+def _with_findings(text: str, sections: list[ReportSection]) -> list[ReportSection]:
     """Add the findings to a report that has neither them nor an impression by heading."""
     own = [place for place, section in enumerate(sections) if section.part == "report"]
     if not own or any(sections[place].name in TELLING for place in own):
@@ -290,7 +290,7 @@ def _with_findings(text: str, sections: list[Section]) -> list[Section]:
         start = gap.end() if gap is not None else _after_comparison(last)
     if start is None:
         return sections
-    found = Section("findings", "", last.start + start, last.end, text[last.start + start : last.end])
+    found = ReportSection("findings", "", last.start + start, last.end, text[last.start + start : last.end])
     head = last.text[:start].rstrip()
     kept = [replace(last, end=last.start + len(head), text=head)] if head else []
     return [*sections[:place], *kept, found, *sections[place + 1 :]]
@@ -303,7 +303,7 @@ def _after_title(text: str) -> int:
     return gap.end() if gap is not None and title == title.upper() else 0
 
 
-def _after_comparison(section: Section) -> int | None:
+def _after_comparison(section: ReportSection) -> int | None:
     """Return where the findings begin that were dictated into the comparison: its second sentence, if any are told."""
     if section.name != "comparison":
         return None

@@ -1,9 +1,10 @@
-"""Models by name: those shipped, folders, the Hub's, and anybody's own class.
+"""Models by name: those shipped, folders, the Hub's, published checkpoints, and anybody's own class.
 
 ::
 
     register("mine", "my_package.model:Mine")   # one line, and folders of the kind "mine" can be loaded
     model = load("starter")                     # or "runs/mine", "my_package.model:Mine", "mine", "organisation/name"
+    model = load("gloria:chexpert_resnet50.ckpt?text=Bio_ClinicalBERT")   # somebody else's checkpoint
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from rightlung.models.base import (
 from rightlung.models.folder import PICKLES, load_folder, read_card, read_config
 from rightlung.models.hub import HUB_ID, fetch
 from rightlung.models.kinds import BUILT_IN, TARGET, class_of, import_target, kinds, register
+from rightlung.studies.sources import parse_address
 
 __all__ = [
     "ABILITIES", "Listed", "ModelFolder", "abilities", "class_of", "find_folder", "first_line", "kinds", "list_models",
@@ -49,6 +51,8 @@ ABILITIES: dict[str, type] = {
     "ground-blind": BlindGrounder,
 }
 """What a model can do, in a word, with the protocol that says how it is asked."""
+PUBLISHED: dict[str, str] = {"gloria": "rightlung.models.published.gloria:load_gloria"}
+"""Loaders of other people's checkpoints: ``name:FILE?parameter=value`` calls them with the file and the parameters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +83,15 @@ class Listed:
 def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
     """Return a model, ready to be asked, on a device.
 
-    Names are looked for in this order: a shipped model (`list_models`); a folder; ``module:attribute``, a class or
-    factory that needs no arguments, or an instance; a registered kind that needs no weights; a Hub id. A folder that
-    bears the name of a shipped model is ``./name``.
+    Names are looked for in this order: a published checkpoint (`PUBLISHED`); a shipped model (`list_models`); a folder;
+    ``module:attribute``, a class or factory that needs no arguments, or an instance; a registered kind that needs no
+    weights; a Hub id. A folder that bears the name of a shipped model is ``./name``.
     """
     place = _check_device(device)
     name = os.fspath(name_or_folder)
-    if folder := find_folder(name_or_folder):
+    if _is_published(name_or_folder):
+        model = _load_published(name)
+    elif folder := find_folder(name_or_folder):
         model = load_folder(folder.path, links_within=folder.links_within)
     elif TARGET.fullmatch(name):
         model = _made(import_target(name), name)
@@ -111,7 +117,7 @@ def find_folder(name_or_folder: str | Path) -> ModelFolder | None:
     path = _path(name)
     if path.is_dir():
         return ModelFolder(path, path)
-    if isinstance(name_or_folder, str) and TARGET.fullmatch(name):
+    if isinstance(name_or_folder, str) and (TARGET.fullmatch(name) or _is_published(name)):
         return None
     if isinstance(name_or_folder, str) and name in kinds():
         if name in BUILT_IN:
@@ -132,6 +138,24 @@ def find_folder(name_or_folder: str | Path) -> ModelFolder | None:
     if not known:
         raise InputError(f"unknown model {name!r}: none is shipped here; give a folder, 'module:Class' or a Hub id")
     raise unknown_name("model", name, known)
+
+
+def _is_published(name: str | Path) -> bool:
+    """Whether a name is the address of a published checkpoint, and not ``module:attribute``."""
+    scheme, _, rest = name.partition(":") if isinstance(name, str) else ("", "", "")
+    return scheme in PUBLISHED and (bool({"?", "/"} & set(rest)) or Path(rest).suffix.lower() in PICKLES)
+
+
+def _load_published(name: str) -> Any:
+    address = parse_address(name)
+    loader = import_target(PUBLISHED[address.scheme])
+    wanted = list(inspect.signature(loader).parameters)[1:]
+    for parameter in address.parameters:
+        if parameter not in wanted:
+            raise unknown_name(f"parameter of model {address.scheme!r}:", parameter, wanted)
+    if missing := [parameter for parameter in wanted if parameter not in address.parameters]:
+        raise InputError(f"model {name}: {missing[0]} is missing; give {address.scheme}:FILE?{missing[0]}=…")
+    return loader(address.path, **address.parameters)
 
 
 def list_models() -> list[Listed]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from rightlung.pages.content import Figure
@@ -116,7 +117,7 @@ def interval_figure(
             _legend(drawing, axes[0], names, any(panel.subtitle for panel in panels))
         return drawing
 
-    return Figure(name, title, caption, draw, folded, kept)
+    return Figure(name, title, caption, cache(draw), folded, kept)
 
 
 def seeds_figure(
@@ -153,7 +154,7 @@ def seeds_figure(
                     _note(place, row, "not measured")
         return drawing
 
-    return Figure(name, title, caption, draw, folded, kept)
+    return Figure(name, title, caption, cache(draw), folded, kept)
 
 
 def correlation_figure(
@@ -204,7 +205,7 @@ def correlation_figure(
                 place.text(s=number(one.value, digits), color=COLOURS["ink"], fontweight=weight, **centre)
         return drawing
 
-    return Figure(name, title, caption, draw, folded, kept)
+    return Figure(name, title, caption, cache(draw), folded, kept)
 
 
 # --- what the figures are made of -------------------------------------------------------------------------------------

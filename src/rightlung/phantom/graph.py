@@ -3,11 +3,14 @@
 Of the 43 anatomical findings and 10 diseases, those are told that a scene decides (`ATTRIBUTES`). The others are never
 drawn (subcutaneous air) or cannot be read off a scene (aspiration), and are left out. An attribute that is a matter of
 words for some lesion (is pneumonia also a consolidation?) is neither yes nor no where that lesion lies.
+
+The same rule for where a lesion lies (`lesion_regions`) gives the findings of each region in the lexicon's names
+(`region_findings`), and the regions of each finding of a sentence (`finding_locations`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,11 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core.box import Box
+from rightlung.core.study import Polarity
 from rightlung.lexicon import FINDINGS, IMAGENOME_REGIONS, REGIONS, ancestors, descendants, label_map, label_set
+from rightlung.lexicon.regions import with_containing
 from rightlung.phantom.image.consequences import changes
+from rightlung.phantom.report import Statement
 from rightlung.phantom.sampling import ALVEOLAR_EDEMA
 from rightlung.phantom.scene import Lesion, Scene
-from rightlung.phantom.truth import TORTUOUS_AORTA, lesion_findings
+from rightlung.phantom.truth import TORTUOUS_AORTA, known_findings, lesion_findings
+from rightlung.phantom.words.lesions import lesion_regions as named_regions
 
 ATTRIBUTES: tuple[str, ...] = (
     "atelectasis", "vascular congestion", "lung opacity", "mediastinal displacement", "pleural effusion",
@@ -39,6 +46,7 @@ _NODULES = ("nodule", "mass", "calcified granuloma")
 # Where the lexicon, which is about sentences, names no region of the 29.
 _ZONES = tuple(name for name in _LUNG_PARTS if name.endswith(("lung", "zone")))
 _PLACES = {"rib fracture": _ZONES, "copd/emphysema": _ZONES, "hernia": ("cardiac silhouette", "mediastinum")}
+_ZONE_FINDINGS = ("rib fracture", "fracture", "copd or emphysema", "low lung volumes")
 # What else a lesion is, and what it may be called or not: by finding, and by finding and form.
 _ALSO: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("atelectasis", "plate-like"): ("linear/patchy atelectasis",),
@@ -148,3 +156,64 @@ def triples(graph: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]
             for attribute in entry[answer]:
                 kind = "disease" if attribute in diseases else "anatomicalfinding"
                 yield name, f"{kind}|{answer}|{attribute}"
+
+
+def region_findings(scene: Scene, reached: Sequence[set[str]]) -> dict[str, dict[str, Polarity]]:
+    """Return what is there and what is absent in each of the 29 regions, by the lexicon's names.
+
+    ``reached`` are the regions of each lesion (`lesion_regions`). A finding is positive where one of its lesions lies,
+    and so is what it implies. It is negative in the other regions that it can lie in, and unknown elsewhere. Devices
+    have no regions here.
+    """
+    found: dict[str, dict[str, Polarity]] = {}
+    for name in IMAGENOME_REGIONS:
+        present = {
+            finding
+            for lesion, regions in zip(scene.lesions, reached, strict=True)
+            if name in regions
+            for finding in lesion_findings(lesion)
+        }
+        if scene.body.aorta >= TORTUOUS_AORTA and name in places("tortuous aorta"):
+            present.add("tortuous aorta")
+        found[name] = {
+            finding: Polarity.POSITIVE if finding in present else Polarity.NEGATIVE
+            for finding in known_findings()
+            if finding in present or name in _finding_places(finding)
+        }
+    return found
+
+
+@cache
+def _finding_places(finding: str) -> tuple[str, ...]:
+    if finding in ("support devices", "no finding"):
+        return ()
+    if finding in _ZONE_FINDINGS:
+        return _ZONES
+    return tuple(name for name in IMAGENOME_REGIONS if FINDINGS[finding].can_lie_in(name))
+
+
+def finding_locations(scene: Scene, statement: Statement, reached: Sequence[set[str]]) -> dict[str, tuple[str, ...]]:
+    """Return the regions of each finding that a sentence says is, or may be, there.
+
+    They are those of the sentence's regions, and of the lungs around them, that a lesion of the finding was placed in
+    or reaches into (`lesion_regions`). A finding that is no lesion (a device, an aged aorta) has the regions that no
+    lesion brought into the sentence. What the sentence denies, and what it suspects a lesion to be that is something
+    else, has no locations of its own: it is said of all the sentence's regions.
+    """
+    spoken = with_containing(statement.regions)
+    placed = {
+        number: {*with_containing(named_regions([scene.lesions[number]])), *reached[number]}
+        for number in statement.lesions
+    }
+    located: dict[str, tuple[str, ...]] = {}
+    for finding, polarity in statement.findings.items():
+        if polarity is Polarity.NEGATIVE or not placed:
+            continue
+        own = [placed[number] for number in placed if finding in lesion_findings(scene.lesions[number])]
+        if own:
+            regions = tuple(name for name in spoken if any(name in one for one in own))
+        else:
+            regions = tuple(name for name in spoken if not any(name in one for one in placed.values()))
+        if regions:
+            located[finding] = regions
+    return located

@@ -109,7 +109,7 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class SceneBatch:
     """Prepared scenes on the device, ready to be painted."""
 
     size: int
@@ -129,7 +129,7 @@ class Batch:
     placed: Placed
 
     @staticmethod
-    def of(parts: Sequence[Prepared], device: torch.device) -> Batch:
+    def of(parts: Sequence[Prepared], device: torch.device) -> SceneBatch:
         """Join what was prepared apart and bring it to the device: one copy, whatever the number of arrays."""
         size, count = parts[0].size, sum(map(len, parts))
         cargo = _Cargo()
@@ -154,14 +154,14 @@ class Batch:
             )
             for side in sorted({side for part in parts for side in (*part.strokes, *part.wires)})
         }
-        found = _Sorted.of([part.lesions for part in parts], first_study)
+        found = _SortedLesions.of([part.lesions for part in parts], first_study)
         whole, common, own = cargo.add([found.whole]), cargo.add([found.common]), cargo.add([found.own])
         row_of = cargo.add([found.row_of])
         devices = [number for part in parts for number in part.devices]
         hosts = cargo.add([np.repeat(np.arange(count, dtype=np.int32), devices)])
         arrived = cargo.send(device)
         rows = arrived(whole, torch.int32)
-        return Batch(
+        return SceneBatch(
             size=size,
             studies=Numbers(parts[0].names, arrived(columns)),
             outlines=arrived(outlines),
@@ -239,7 +239,7 @@ class _Arrived:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sorted:
+class _SortedLesions:
     """The findings of several parts, sorted by kind."""
 
     runs: list[Run]
@@ -249,14 +249,14 @@ class _Sorted:
     row_of: NDArray[np.int32]  # (k, 2): of each finding study by study, its row and its study
 
     @staticmethod
-    def of(parts: Sequence[lesions.Lesions], first_study: Sequence[int]) -> _Sorted:
+    def of(parts: Sequence[lesions.Lesions], first_study: Sequence[int]) -> _SortedLesions:
         """Join, count studies and findings through, and sort."""
         whole = np.concatenate([part.whole for part in parts])
         whole[:, 1] += np.repeat(first_study, [len(part.whole) for part in parts]).astype(np.int32)
         whole[:, 2] = np.arange(len(whole))
         order = np.argsort(whole[:, 0], kind="stable")
         bounds = np.searchsorted(whole[order, 0], np.arange(len(KINDS) + 1)).tolist()
-        return _Sorted(
+        return _SortedLesions(
             runs=[Run(kind, *both) for kind, both in zip(KINDS, pairwise(bounds), strict=True) if both[0] < both[1]],
             whole=whole[order],
             common=np.concatenate([part.common for part in parts])[order],

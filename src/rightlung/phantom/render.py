@@ -31,8 +31,8 @@ from rightlung.phantom.prepare import (
     LAYERS,
     SMALLEST,
     VESSELS,
-    Batch,
     Prepared,
+    SceneBatch,
     check_size,
     prepare,
 )
@@ -105,10 +105,10 @@ def join(parts: Sequence[Rendering]) -> Rendering:
 def paint(parts: Sequence[Prepared], device: str | torch.device = "cpu") -> Rendering:
     """Paint what was prepared, all parts at once and in their order."""
     with torch.no_grad():  # not inference mode, whose tensors a training step could not use
-        return _paint(Batch.of(parts, torch.device(device)))
+        return _paint(SceneBatch.of(parts, torch.device(device)))
 
 
-def _paint(batch: Batch) -> Rendering:
+def _paint(batch: SceneBatch) -> Rendering:
     size, studies, placed = batch.size, batch.studies, batch.placed
     device = batch.outlines.device
     count = len(studies)
@@ -169,7 +169,7 @@ def _paint(batch: Batch) -> Rendering:
     )
 
 
-def _exposed(batch: Batch) -> Tensor:
+def _exposed(batch: SceneBatch) -> Tensor:
     """Return what the collimators leave of the pictures, ``(n, size, size)`` bool."""
     cells = torch.arange(batch.size, device=batch.field.device)[None]
     left, top, right, bottom = batch.field[:, :, None].unbind(1)

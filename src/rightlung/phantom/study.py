@@ -29,7 +29,7 @@ from rightlung.phantom.faults import (
     wrong_targets,
 )
 from rightlung.phantom.gaze import fixations
-from rightlung.phantom.graph import scene_graph
+from rightlung.phantom.graph import finding_locations, lesion_regions, region_findings, scene_graph
 from rightlung.phantom.render import LARGEST, SMALLEST, Rendering, render
 from rightlung.phantom.report import Statement, assemble_report, write_report
 from rightlung.phantom.sampling import sample_scene
@@ -174,6 +174,11 @@ class _Made:
     tips: list[list[float]]
     regions: dict[str, Box]
 
+    def reached(self) -> list[set[str]]:
+        """Return the regions that each lesion lies in."""
+        pairs = zip(self.scene.lesions, self.lesion_masks, strict=True)
+        return [lesion_regions(lesion, mask, self.regions) for lesion, mask in pairs]
+
 
 def _make_batch(
     config: PhantomConfig,
@@ -253,13 +258,14 @@ def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Stu
                 "lesion_masks": tuple(HeldMask.of(mask) for mask in own.lesion_masks),
             }
         ),
+        region_findings=region_findings(scene, own.reached()),
     )
 
 
 def _phrases(told: _Made, lost: tuple[int, int] | None) -> Iterator[Phrase]:
     """Yield a phrase for each sentence; ``lost`` is seed and index of a study whose true targets are replaced."""
     masks: dict[tuple[tuple[int, ...], tuple[int, ...]], Mask | None] = {}
-    size = told.image.shape[0]
+    size, reached = told.image.shape[0], told.reached()
     for statement in told.statements:
         key = statement.lesions, statement.devices
         boxes = _boxes(told, statement)
@@ -271,7 +277,8 @@ def _phrases(told: _Made, lost: tuple[int, int] | None) -> Iterator[Phrase]:
             parts = [told.lesion_masks[number] for number in statement.lesions]
             parts += [told.device_masks[number] for number in statement.devices]
             masks[key] = HeldMask.of(np.logical_or.reduce(parts)) if boxes else None
-        yield Phrase(statement.text, boxes, masks[key], statement.regions, statement.findings)
+        locations = finding_locations(told.scene, statement, reached)
+        yield Phrase(statement.text, boxes, masks[key], statement.regions, statement.findings, locations)
 
 
 def _boxes(made: _Made, statement: Statement) -> tuple[Box, ...]:

@@ -43,7 +43,7 @@ _DX_IMAGE = "1.2.840.10008.5.1.4.1.1.1.1"  # Digital X-Ray Image Storage, for pr
 
 
 @dataclass(frozen=True)
-class Job:
+class PhantomJob:
     """What a folder is to hold: studies 0 to ``count - 1`` of a seed."""
 
     folder: Path
@@ -78,7 +78,7 @@ def plain_config(config: PhantomConfig | ReportConfig) -> dict[str, Any]:
             for name, value in settings.items()}  # fmt: skip
 
 
-def write_phantom(job: Job, progress: Progress = no_progress) -> int:
+def write_phantom(job: PhantomJob, progress: Progress = no_progress) -> int:
     """Write what the folder does not have yet and return how many studies that was."""
     if job.dicom:
         _pydicom()
@@ -116,7 +116,7 @@ def _writing(folder: Path) -> Iterator[None]:
         raise OutputError(f"{place}: the studies cannot be written ({error.strerror or error})") from error
 
 
-def _claim(job: Job) -> None:
+def _claim(job: PhantomJob) -> None:
     """Make the folder, or check that it was made with the same settings."""
     folder, wanted = job.folder, job.settings()
     path = folder / SETTINGS
@@ -137,7 +137,7 @@ def _claim(job: Job) -> None:
             )
 
 
-def _resume(job: Job, rows: BinaryIO) -> int:
+def _resume(job: PhantomJob, rows: BinaryIO) -> int:
     """Return how many studies are complete, leaving ``rows`` at the end of the last whole row."""
     finished = job.folder / MANIFEST
     if finished.exists() and rows.seek(0, os.SEEK_END) < finished.stat().st_size:
@@ -160,7 +160,7 @@ def _resume(job: Job, rows: BinaryIO) -> int:
     return there
 
 
-def _is_whole(job: Job, line: bytes, expected: str) -> bool:
+def _is_whole(job: PhantomJob, line: bytes, expected: str) -> bool:
     """Whether a row is whole, is the one expected, and has its files; what comes after one that is not is made anew."""
     try:
         row = json.loads(line) if line.endswith(b"\n") else None
@@ -174,7 +174,7 @@ def _is_whole(job: Job, line: bytes, expected: str) -> bool:
     return all((job.folder / name).exists() for name in (row["file"], *masks, *dicom))
 
 
-def _write_study(job: Job, study: Study) -> dict[str, Any]:
+def _write_study(job: PhantomJob, study: Study) -> dict[str, Any]:
     """Write a study's files and return its row."""
     image = f"images/{study.id}.png"
     _save(job.folder / image, _png((study.image * 255.0).round().astype(np.uint8)))
@@ -212,10 +212,12 @@ def _write_study(job: Job, study: Study) -> dict[str, Any]:
                 "mask": stored(phrase.mask) if phrase.mask is not None else None,
                 "regions": list(phrase.regions),
                 "findings": dict(phrase.findings),
+                "locations": {finding: list(regions) for finding, regions in phrase.locations.items()},
             }
             for phrase in study.phrases
         ],
         "regions": {name: list(box.as_tuple()) for name, box in study.regions.items()},
+        "region_findings": {name: dict(findings) for name, findings in study.region_findings.items()},
         "boxes": [{"label": lesion["finding"], "box": box} for lesion in lesions for box in lesion["boxes"]],
         "masks": [{"label": label, "file": stored(mask)} for label, mask in labelled],
         **{name: value for name, value in study.extra.items() if name not in MASKS_IN_EXTRA},

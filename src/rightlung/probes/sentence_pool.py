@@ -43,7 +43,7 @@ class SentencePool:
         for own, some in ((True, studies), (False, lent)):
             for study in some:
                 owner = Owner(study.id, study.patient)
-                for phrase in map(without_target, study.phrases):
+                for phrase in (one.without_target() for one in study.phrases):
                     (placed if phrase.regions else others).append(PooledSentence(phrase, owner))
                     for condition in conditions_of(phrase) if own else ():
                         conditions.add(condition)
@@ -59,11 +59,6 @@ class SentencePool:
             if fitting := [sentence for sentence in some if _is_other(sentence, owner, phrase)]:
                 return dice.choice(fitting).phrase
         return None
-
-
-def without_target(phrase: Phrase) -> Phrase:
-    """Return what a phrase says (text, regions, findings) without its boxes and mask."""
-    return Phrase(phrase.text, regions=phrase.regions, findings=phrase.findings)
 
 
 def _is_other(sentence: PooledSentence, owner: Owner, phrase: Phrase) -> bool:

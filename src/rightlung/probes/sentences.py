@@ -19,8 +19,12 @@ def sides_swapped(phrase: Phrase) -> Phrase | None:
     text = swap_sides(phrase.text)
     if text == phrase.text:
         return None
-    regions = tuple(REGIONS[name].mirror if name in REGIONS else name for name in phrase.regions)
-    return Phrase(text, regions=regions, findings=phrase.findings)
+    locations = {finding: tuple(map(_mirrored, regions)) for finding, regions in phrase.locations.items()}
+    return Phrase(text, regions=tuple(map(_mirrored, phrase.regions)), findings=phrase.findings, locations=locations)
+
+
+def _mirrored(region: str) -> str:
+    return REGIONS[region].mirror if region in REGIONS else region
 
 
 def random_sentence(study: Study, phrase: Phrase, setting: Setting) -> Phrase | None:
@@ -53,4 +57,5 @@ def _said(conditions: Iterable[Condition]) -> Phrase | None:
         return None
     regions = dict.fromkeys(place for condition in told if condition.present for place in condition.regions)
     findings = {one.name: Polarity.POSITIVE if one.present else Polarity.NEGATIVE for one in told}
-    return Phrase(text, regions=tuple(regions), findings=findings)
+    locations = {condition.name: condition.regions for condition in told if condition.regions}
+    return Phrase(text, regions=tuple(regions), findings=findings, locations=locations)

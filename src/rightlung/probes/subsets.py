@@ -5,7 +5,8 @@ An instance is a study and one of its phrases.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from functools import cache
 from itertools import combinations
 from typing import Any, TypeVar
 
@@ -13,17 +14,38 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core import InputError, Phrase, Polarity
-from rightlung.probes.targets import LUNGS, with_containing
+from rightlung.lexicon import find
+from rightlung.lexicon.regions import LUNGS, with_containing
 
-NO_CONDITION = frozenset({"no finding", "normal", "support devices"})
-"""Positive findings that make nothing abnormal: tubes and lines are told of healthy lungs, too."""
+NO_CONDITION = frozenset({"no finding", "support devices"})
+"""Findings that make nothing abnormal: tubes and lines are told of healthy lungs, too."""
 
 ReportKey = TypeVar("ReportKey", bound=Hashable)
 
 
 def is_abnormal(phrase: Phrase) -> bool:
-    """Whether a condition is said to be there. What is uncertain does not count, and neither do tubes and lines."""
-    return any(polarity == Polarity.POSITIVE and name not in NO_CONDITION for name, polarity in phrase.findings.items())
+    """Whether a sentence is abnormal (A.6): it says that a condition is, or may be, there (`names_condition`).
+
+    A condition in a positive context counts, and so does the label "abnormal" itself. What is uncertain counts: Chest
+    ImaGenome's context is yes or no, and hedged sentences are "yes" and "abnormal" in it ("there is the suggestion of
+    emphysema", table 5). A positive "normal" or "no finding" does not count, and neither do tubes and lines.
+    """
+    return names_condition(name for name, polarity in phrase.findings.items() if polarity != Polarity.NEGATIVE)
+
+
+def names_condition(findings: Iterable[str]) -> bool:
+    """Whether any of these findings is a condition.
+
+    This is the one definition of "abnormal": evaluation asks it of a phrase (`is_abnormal`), and training of the
+    findings that a sentence says are, or may be, there (``text: abnormal`` and ``abnormal-first`` of a recipe).
+    """
+    return any(_meaning(name) not in NO_CONDITION for name in findings)
+
+
+@cache
+def _meaning(name: str) -> str:
+    found = find(name)  # "normal" means "no finding"
+    return name if found is None else found.name
 
 
 def is_one_lung(phrase: Phrase) -> bool:

@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 
 from rightlung.core import InputError, Phrase, Polarity
 from rightlung.core.checks import check_text
-from rightlung.lexicon import IMAGENOME_REGIONS
-from rightlung.probes.targets import with_containing
+from rightlung.lexicon.regions import IMAGENOME_REGIONS, with_containing
 
 WHOLE = ("normal", "abnormal")
 """Conditions that are said of a place rather than found in it."""
@@ -40,10 +39,15 @@ class Condition:
 def conditions_of(phrase: Phrase) -> tuple[Condition, ...]:
     """Return what a phrase says of each finding; what is uncertain is said to be there.
 
-    The places are those of its label: all its regions and those that contain them (`with_containing`).
+    Each finding has its own places (A.3: "the anatomical locations associated with the condition"), as the source gives
+    them in ``phrase.locations``. Where they are not known, the places are those of the phrase's label: all its regions
+    and the lungs that contain them (`with_containing`).
     """
     places = with_containing(phrase.regions)
-    return tuple(Condition(name, polarity != Polarity.NEGATIVE, places) for name, polarity in phrase.findings.items())
+    return tuple(
+        Condition(name, polarity != Polarity.NEGATIVE, phrase.locations.get(name) or places)
+        for name, polarity in phrase.findings.items()
+    )
 
 
 def synthetic_sentence(conditions: Iterable[Condition]) -> str | None:

@@ -8,39 +8,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 
-from rightlung.core import Box, InputError, Phrase, Study
-from rightlung.lexicon import ancestors, region
+from rightlung.core import Box, Phrase, Study
+from rightlung.lexicon.regions import LUNGS, with_containing
 from rightlung.probes.exchange import Owner, exchanged, exchanged_outside
-
-LUNGS = ("left lung", "right lung")
-
-
-def with_containing(regions: Iterable[str]) -> tuple[str, ...]:
-    """Return regions with the lungs that contain them, those given first; a paired region counts as its two parts.
-
-    Chest ImaGenome's labels do so as a rule: what is told of a zone, hilum or costophrenic angle is told of the lung
-    as well ("That's the Wrong Lung!", figure 10 and table 5, where two rows do not). The lung is the only container
-    that is brought along there: an apical zone does not bring the upper zone, nor the heart the mediastinum. A name
-    that the lexicon does not know stays as it is.
-
-    >>> with_containing(["left lower lung zone", "cardiac silhouette"])
-    ('left lower lung zone', 'cardiac silhouette', 'left lung')
-    """
-    names = tuple(dict.fromkeys(part for name in regions for part in _containment(name)[0]))
-    return tuple(dict.fromkeys([*names, *(lung for name in names for lung in _containment(name)[1])]))
-
-
-@lru_cache(maxsize=4096)
-def _containment(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the regions that a name stands for, and the lungs that they lie in."""
-    try:
-        found = region(name)
-    except InputError:
-        return (name,), ()
-    parts = found.parts or (name,)
-    return parts, tuple(lung for part in parts for lung in LUNGS if lung in ancestors(part))
 
 
 def trimmed_regions(regions: Iterable[str]) -> tuple[str, ...]:

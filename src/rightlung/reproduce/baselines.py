@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rightlung.models.blind.prior import LocationPrior, PriorRow
-from rightlung.reproduce.prepared import Prepared
+from rightlung.reproduce.prepared import PreparedStudies
 
 PRIORS = {"prior": ("Location prior", "exact"), "prior-regions": ("Location prior, of region boxes", "regions")}
 
 
-def fit_priors(prepared: Prepared) -> Iterator[tuple[str, tuple[str, str, LocationPrior]]]:
+def fit_priors(prepared: PreparedStudies) -> Iterator[tuple[str, tuple[str, str, LocationPrior]]]:
     """Yield the priors by slug, with name and note; each patient's own fold is left out of its maps."""
     for slug, (name, rule) in PRIORS.items():
         prior = LocationPrior(source=prepared.source.address)

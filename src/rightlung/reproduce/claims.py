@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from typing import Any, Literal
 
 from rightlung.pages.numbers import number
@@ -369,6 +370,22 @@ def mostly(evidence: Sequence[Evidence], remark: str = "") -> Ruling:
         if 2 * verdicts.count(verdict) > len(verdicts):
             return Ruling(verdict, tuple(evidence), remark)
     return Ruling(NOT_SHOWN if verdicts else UNKNOWN, tuple(evidence), remark)
+
+
+Judge = Callable[..., Ruling]
+
+
+def needs(*variants: str) -> Callable[[Judge], Judge]:
+    """Make a rule that cannot be applied where one of these variants was not measured."""
+
+    def decorated(judge: Judge) -> Judge:
+        @wraps(judge)
+        def judged(view: ClaimView, target: str, **options: Any) -> Ruling:
+            return missing(view, *variants) or judge(view, target, **options)
+
+        return judged
+
+    return decorated
 
 
 def missing(view: ClaimView, *variants: str) -> Ruling | None:

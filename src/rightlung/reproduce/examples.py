@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 
 from rightlung.core import Box, Mask
 from rightlung.lexicon import swap_sides
-from rightlung.measuring.targets import PhraseTargets
+from rightlung.measuring import PhraseTargets
 from rightlung.pages.content import Case, Gallery
 from rightlung.pages.overlays import Tile, draw, make_sheet
 from rightlung.predictions import Key, Prediction, open_predictions
 from rightlung.probes.targets import boxes_named
-from rightlung.reproduce.prepared import Prepared
+from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.results.measured import Measured
 from rightlung.results.model import MeasuredModel
 
@@ -32,7 +32,7 @@ _SIDE, _ACROSS = 176, 6
 _LONGEST_NAME = 28
 
 
-def chosen_examples(prepared: Prepared, count: int = COUNT) -> list[PhraseTargets]:
+def chosen_examples(prepared: PreparedStudies, count: int = COUNT) -> list[PhraseTargets]:
     """Return the first phrases that name a side, each of another finding and study.
 
     Nothing about any model goes into the choice.
@@ -48,7 +48,7 @@ def chosen_examples(prepared: Prepared, count: int = COUNT) -> list[PhraseTarget
     return found
 
 
-def keep_examples(predictions: Path, prepared: Prepared, folder: Path) -> dict[str, Any]:
+def keep_examples(predictions: Path, prepared: PreparedStudies, folder: Path) -> dict[str, Any]:
     """Copy a model's answers to the examples into ``folder``, and return the grid of its maps, for ``about.json``."""
     wanted = {(one.study, one.query) for one in chosen_examples(prepared)}
     table = ds.dataset(sorted(predictions.glob("*.parquet"))).to_table(
@@ -66,14 +66,14 @@ def keep_examples(predictions: Path, prepared: Prepared, folder: Path) -> dict[s
 class Examples:
     """The chosen phrases with their studies, and what every model answered."""
 
-    prepared: Prepared
+    prepared: PreparedStudies
     phrases: Sequence[PhraseTargets]
     models: Sequence[MeasuredModel]
     answers: Mapping[str, Mapping[Key, Prediction]]
     """By model: answers by study, query and condition."""
 
     @classmethod
-    def read(cls, folder: Path, prepared: Prepared, measured: Measured) -> Examples:
+    def read(cls, folder: Path, prepared: PreparedStudies, measured: Measured) -> Examples:
         """Read the kept answers of an experiment: of each variant's first seed, without ablations."""
         models = [one for one in measured.models if one.seed in (None, 1) and not one.ablation]
         files = {one.slug: Path(one.origin).with_name(FILE) for one in models}

@@ -47,9 +47,9 @@ from rightlung.reproduce.plan import (
     recipe_digest,
     recipe_of,
 )
-from rightlung.reproduce.prepared import Prepared
+from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Task, in_processes, interrupt
-from rightlung.reproduce.variants import Job, with_starts
+from rightlung.reproduce.variants import Job, Variant, with_starts
 from rightlung.scoring.threads import usable_cores
 from rightlung.training.loop import train
 from rightlung.training.pools import Advance
@@ -100,7 +100,7 @@ def reproduce(
     for change in ignored_by_few_shots(plan.changes, wanted):
         say(f"note: the few-shot variants do not follow --set {change}; name one to change it: VARIANT:{change}")
 
-    prepared = Prepared.make(plan.measured_on, plan.out, plan.protocol, plan.limit, progress)
+    prepared = PreparedStudies.make(plan.measured_on, plan.out, plan.protocol, plan.limit, progress)
     typed = _keep_commands(plan.out, commands)
     _measure_baselines(plan, prepared, progress, say)
     missing = _measure_own(plan, prepared, own, progress, say)
@@ -120,7 +120,7 @@ def write_results(plan: Plan, judgements: Path | None, key: Path | None, command
     """Write the page, the Markdown and the JSON of what was measured so far."""
     from rightlung.pages.write import write_page
 
-    prepared = Prepared.open(plan.out, plan.protocol)
+    prepared = PreparedStudies.open(plan.out, plan.protocol)
     found = Measurements.read(plan.out, plan.paper, prepared, commands=commands, judgements=judgements, key=key)
     page = plan.paper.page(found)
     return write_page(
@@ -133,7 +133,7 @@ def write_results(plan: Plan, judgements: Path | None, key: Path | None, command
 
 
 def measure_model(
-    plan: Plan, prepared: Prepared, model: object, about: Mapping[str, Any], progress: Progress, title: str = ""
+    plan: Plan, prepared: PreparedStudies, model: object, about: Mapping[str, Any], progress: Progress, title: str = ""
 ) -> None:
     """Ask a model everything, measure its answers and write ``measures/<slug>``; ``about.json`` comes last."""
     slug = str(about["slug"])
@@ -143,13 +143,14 @@ def measure_model(
         progress(f"{title or slug}: asking", done, total)
 
     if isinstance(model, BlindGrounder):
-        batches = answers(model, prepared.source, conditions, batch_size=BATCH_SIZE, progress=tell)
+        batches = answers(model, prepared.source, conditions, batch_size=BATCH_SIZE, boxes=None, progress=tell)
         examples: dict[str, Any] = {}
         failed = 0
     else:
         out = plan.predictions(slug)
         summary = ask(
-            model, prepared.source, out, conditions, queries=("phrases",), batch_size=BATCH_SIZE, model_name=slug,
+            model, prepared.source, out, conditions, queries=("phrases",), batch_size=BATCH_SIZE, boxes=None,
+            model_name=slug,
             progress=tell,
         )  # fmt: skip
         examples = keep_examples(out, prepared, folder)
@@ -163,13 +164,13 @@ def measure_model(
     write_json(folder / "about.json", whole | examples)
 
 
-def is_measured(folder: Path, prepared: Prepared) -> bool:
+def is_measured(folder: Path, prepared: PreparedStudies) -> bool:
     """Whether a folder holds the complete measurement of a model on these very studies."""
     mark = folder / "about.json"
     return mark.exists() and read_json(mark).get("protocol") == prepared.protocol.hash
 
 
-def work_off(plan: Plan, job: Job, prepared: Prepared, title: str, progress: Progress, say: Say) -> None:
+def work_off(plan: Plan, job: Job, prepared: PreparedStudies, title: str, progress: Progress, say: Say) -> None:
     """Train one variant and measure it, as far as that is not done."""
     run, recipe = plan.run(job), recipe_of(plan, job)
     if not run.finished.is_file():
@@ -199,7 +200,7 @@ def is_comparable(model: object) -> bool:
 
 
 def _work_off_all(
-    plan: Plan, prepared: Prepared, asked: Sequence[Job], wanted: Sequence[Job], recipes: Mapping[Job, Recipe],
+    plan: Plan, prepared: PreparedStudies, asked: Sequence[Job], wanted: Sequence[Job], recipes: Mapping[Job, Recipe],
     has_own: bool, at_once: int, progress: Progress, say: Say,
 ) -> dict[str, str]:  # fmt: skip
     """Train and measure what is left to do, and return why some could not be."""
@@ -309,7 +310,7 @@ def _training(outcome: Mapping[str, Any], rows: Sequence[Row], recipe: Recipe) -
 # ------------------------------------------------------------------ other rows
 
 
-def _measure_baselines(plan: Plan, prepared: Prepared, progress: Progress, say: Say) -> None:
+def _measure_baselines(plan: Plan, prepared: PreparedStudies, progress: Progress, say: Say) -> None:
     """Measure the image-blind priors and, with ``--quick``, models whose answers are known, which are checked."""
     rows = dict(fit_priors(prepared))
     if plan.quick:
@@ -336,23 +337,24 @@ def _own_models(plan: Plan) -> dict[str, str]:
     """Return the folders of the user's models by name; what cannot be loaded or told apart is refused now."""
     found: dict[str, str] = {}
     for name in plan.models:
-        slug = own_slug(name)
-        if twin := next((other for other, taken in found.items() if taken == slug), None):
-            raise InputError(f"--model {twin} and --model {name} would be the same row, {slug}; rename one of them")
-        mark = plan.measures(slug) / "about.json"
-        if mark.exists() and (kept := read_json(mark).get("name")) != name:
-            raise InputError(
-                f"{mark.parent}: is the row of --model {kept}, and --model {name} would be, too; rename it"
-            )
         model = load(name, plan.device)
         if not isinstance(model, Grounder | RegionGrounder | BlindGrounder):
             raise InputError(f"--model {name}: a {type(model).__name__} cannot ground phrases: nothing to measure")
+        released = plan.paper.released.get(str(getattr(model, "kind", "")))
+        slug = own_slug(name) if released is None else released.slug
+        if twin := next((other for other, taken in found.items() if taken == slug), None):
+            raise InputError(f"--model {twin} and --model {name} would be the same row, {slug}; rename one of them")
+        mark = plan.measures(slug) / "about.json"
+        if mark.exists() and (kept := read_json(mark).get("loaded_from")) != name:
+            raise InputError(
+                f"{mark.parent}: is the row of --model {kept}, and --model {name} would be, too; rename it"
+            )
         found[name] = slug
     return found
 
 
 def _measure_own(
-    plan: Plan, prepared: Prepared, own: Mapping[str, str], progress: Progress, say: Say
+    plan: Plan, prepared: PreparedStudies, own: Mapping[str, str], progress: Progress, say: Say
 ) -> dict[str, str]:
     """Measure the user's models as more rows, and return why those failed that did.
 
@@ -367,9 +369,10 @@ def _measure_own(
         say(f"{slug}: measuring")
         (folder / "about.json").unlink(missing_ok=True)
         shutil.rmtree(plan.predictions(slug), ignore_errors=True)
-        about = {
-            "slug": slug, "variant": slug, "name": name, "group": "ours", "comparable": is_comparable(model),
-            "seed": None, "order": 2000, "note": "a model of one's own", "training": None, "weights": weights,
+        released = plan.paper.released.get(str(getattr(model, "kind", "")))
+        row = Variant(slug, name, "ours", "a model of one's own", recipe="") if released is None else released
+        about = Job(row, seed=1, order=2000 if released is None else 0).about() | {
+            "comparable": is_comparable(model), "seed": None, "training": None, "weights": weights, "loaded_from": name,
         }  # fmt: skip
         try:
             measure_model(plan, prepared, model, about, progress)
@@ -393,7 +396,7 @@ def _keep_commands(out: Path, commands: Sequence[str]) -> list[str]:
     return typed
 
 
-def _keep_missing(plan: Plan, missing: Mapping[str, str], prepared: Prepared) -> None:
+def _keep_missing(plan: Plan, missing: Mapping[str, str], prepared: PreparedStudies) -> None:
     """Write down what is missing and why, of this run and, where it still is, of those before."""
     path = plan.out / "run.json"
     earlier = read_json(path).get("missing", {}) if path.exists() else {}
@@ -405,7 +408,7 @@ def _keep_missing(plan: Plan, missing: Mapping[str, str], prepared: Prepared) ->
     write_json(path, {"quick": plan.quick, "missing": still})
 
 
-def _left_out(plan: Plan, prepared: Prepared, slugs: Sequence[str], missing: Mapping[str, str]) -> list[str]:
+def _left_out(plan: Plan, prepared: PreparedStudies, slugs: Sequence[str], missing: Mapping[str, str]) -> list[str]:
     """Say what should be there and is not: rows and studies of the source, variants, answers."""
     said = [f"{plan.measured_on}: {reason}: {count:,}" for reason, count in prepared.unread.items()]
     said += [f"{plan.measured_on}: the first of them: {problem}" for problem in prepared.targets.problems[:1]]
@@ -437,7 +440,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         plan = Plan.from_json(read_json(Path(plan_file)))
         job = next(job for job in plan.jobs((slug,)) if job.slug == slug)
-        work_off(plan, job, Prepared.open(plan.out, plan.protocol), title, no_progress, say)
+        work_off(plan, job, PreparedStudies.open(plan.out, plan.protocol), title, no_progress, say)
     except InputError as error:
         say(f"error: {error}")
         return REFUSED

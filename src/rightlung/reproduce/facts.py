@@ -15,7 +15,7 @@ from rightlung.core.files import read_json
 from rightlung.pages.content import Cell, Column, Table
 from rightlung.reproduce.claims import JudgedClaim
 from rightlung.reproduce.papers import Paper
-from rightlung.reproduce.prepared import Prepared
+from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.reproduce.published import Published, published_in
 from rightlung.reproduce.tables import TableMaker, stars
 from rightlung.results.estimate import BootstrapSettings
@@ -40,7 +40,7 @@ class Measurements:
     measured: Measured
     estimator: Estimator
     published: Published
-    prepared: Prepared
+    prepared: PreparedStudies
     run: Mapping[str, Any] = field(default_factory=dict)
     """Whether it was a rehearsal, and why variants are missing."""
     commands: Sequence[str] = ()
@@ -53,7 +53,7 @@ class Measurements:
         cls,
         folder: Path,
         paper: Paper,
-        prepared: Prepared,
+        prepared: PreparedStudies,
         *,
         commands: Sequence[str] = (),
         judgements: Path | None = None,

@@ -22,14 +22,14 @@ from rightlung.lexicon import side_of
 from rightlung.models.base import Similarities
 from rightlung.probes.targets import boxes_named
 from rightlung.reproduce.papers import Paper
-from rightlung.reproduce.prepared import Prepared
+from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.results.estimator import Floats
 from rightlung.results.measured import Measured
 
 Pixels = NDArray[np.bool_]
 
 
-def known_models(prepared: Prepared) -> dict[str, tuple[str, str, Any]]:
+def known_models(prepared: PreparedStudies) -> dict[str, tuple[str, str, Any]]:
     """Return models whose answers are known, by slug, with name and note."""
     oracle = Oracle(prepared)
     found = {
@@ -51,7 +51,7 @@ class Oracle:
     to be anywhere, it abstains. Its similarities are 1 for words of the own report and 0 for others.
     """
 
-    prepared: Prepared
+    prepared: PreparedStudies
     _studies: dict[bytes, str] = field(init=False, repr=False)
     _own: dict[tuple[str, str], Any] = field(init=False, repr=False)
     _mirrored: dict[tuple[str, str], Any] = field(init=False, repr=False)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,8 @@ class Paper:
     known_figures: Callable[[Measured], Iterator[KnownFigure]]
     """What ``--quick`` must find of models whose answers are known."""
     page: Callable[[Measurements], Page]
+    released: Mapping[str, Variant] = field(default_factory=dict)
+    """Published checkpoints, by the kind of model that loads them, whose rows (``--model``) are the paper's own."""
 
     def variant(self, slug: str) -> Variant | None:
         """Return a variant by its slug."""

@@ -15,7 +15,7 @@ FOLDER = "studies"
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedStudies:
     """Studies without their targets, to be asked about, and the targets, to measure the answers against."""
 
     source: KeptSource
@@ -25,7 +25,7 @@ class Prepared:
     @classmethod
     def make(
         cls, source: str, out: Path, protocol: Protocol, limit: int | None = None, progress: Progress = no_progress
-    ) -> Prepared:
+    ) -> PreparedStudies:
         """Prepare the first ``limit`` studies of a source, or open them where that was done before."""
         kept, targets = prepare_studies(
             open_source(source), out / FOLDER, protocol, limit=limit,
@@ -34,7 +34,7 @@ class Prepared:
         return cls(kept, targets, protocol.applied_to(targets))
 
     @classmethod
-    def open(cls, out: Path, protocol: Protocol) -> Prepared:
+    def open(cls, out: Path, protocol: Protocol) -> PreparedStudies:
         """Open what `make` has prepared."""
         targets = Targets.open(out / FOLDER)
         return cls(KeptSource(out / FOLDER), targets, protocol.applied_to(targets))

@@ -32,7 +32,7 @@ FEW_SEEDS = 5
 
 
 @dataclass(frozen=True)
-class TableRow:
+class ModelRow:
     """One line: a model, asked under a condition, over a subset."""
 
     label: str
@@ -49,8 +49,8 @@ class Quantity:
     """One column: a value for every phrase of a row's model, and the paper's figure beside its mean."""
 
     title: str
-    values: Callable[[TableRow], Floats]
-    paper: Callable[[TableRow], PublishedFigure | None] | None = None
+    values: Callable[[ModelRow], Floats]
+    paper: Callable[[ModelRow], PublishedFigure | None] | None = None
     scale: float = 100.0
     digits: int = 1
     signed: bool = False
@@ -63,10 +63,10 @@ class Quantity:
         return number(self.scale * value, self.digits, self.signed)
 
 
-def model_row(model: MeasuredModel, **changes: Any) -> TableRow:
+def model_row(model: MeasuredModel, **changes: Any) -> ModelRow:
     """Return the row of a model."""
     known = {"variant": model.variant, "comparable": model.comparable, "ranked": model.group != "reference"}
-    return TableRow(**{"label": model.label, "model": model.slug, **known, **changes})
+    return ModelRow(**{"label": model.label, "model": model.slug, **known, **changes})
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class TableMaker:
         name: str,
         title: str,
         caption: str,
-        rows: Sequence[TableRow],
+        rows: Sequence[ModelRow],
         quantities: Sequence[Quantity],
         *,
         first: str = "model",
@@ -132,10 +132,10 @@ class TableMaker:
     def printed(
         self, measure: str, subset: str | None = None, target: str = "regions", model: str | None = None,
         table: str | None = None,
-    ) -> Callable[[TableRow], PublishedFigure | None]:  # fmt: skip
+    ) -> Callable[[ModelRow], PublishedFigure | None]:  # fmt: skip
         """Return the function that finds the paper's figure for a row, cited from ``table`` where that prints it."""
 
-        def find(row: TableRow) -> PublishedFigure | None:
+        def find(row: ModelRow) -> PublishedFigure | None:
             synthetic = row.condition == "synthetic"
             subject = Subject(model or row.variant, measure, subset or row.subset, target, synthetic)
             return self.published.find(subject, table)
@@ -144,10 +144,10 @@ class TableMaker:
 
     def values(
         self, measure: str, target: str | None = None, subset: str | None = None
-    ) -> Callable[[TableRow], Floats]:
+    ) -> Callable[[ModelRow], Floats]:
         """Return the function that gives a row's measure, over its own subset unless another is given."""
 
-        def of_row(row: TableRow) -> Floats:
+        def of_row(row: ModelRow) -> Floats:
             found = self.measured.value(row.model, measure, target, row.condition)
             return self.measured.within(found, subset or row.subset)
 
@@ -217,7 +217,7 @@ def _paper_cell(figure: PublishedFigure | None) -> Cell:
     return Cell(figure.printed, f"Table {figure.table}", {"paper": figure.value, "table": figure.table})
 
 
-def _best(rows: Sequence[TableRow], found: Sequence[Estimate]) -> set[int]:
+def _best(rows: Sequence[ModelRow], found: Sequence[Estimate]) -> set[int]:
     """Return the rows with the highest number for each condition: no reference, and none that is not comparable."""
     rivals: dict[str, list[int]] = {}
     for place, (row, estimate) in enumerate(zip(rows, found, strict=True)):
@@ -235,6 +235,6 @@ def references(models: Sequence[MeasuredModel]) -> set[str]:
     return {model.label for model in models if model.group == "reference" or not model.comparable}
 
 
-def stars(models: Sequence[MeasuredModel] | Sequence[TableRow]) -> list[str]:
+def stars(models: Sequence[MeasuredModel] | Sequence[ModelRow]) -> list[str]:
     """Return the note that explains the asterisk, where there is one."""
     return [NOT_COMPARABLE] if any(not model.comparable for model in models) else []

@@ -24,7 +24,7 @@ from rightlung.studies.checks.labels import Labels
 from rightlung.studies.checks.manifest import RawRow, misspelt_fields, raw_rows, row_item
 from rightlung.studies.checks.masks import Masks
 from rightlung.studies.checks.people import People
-from rightlung.studies.checks.pictures import Pictures
+from rightlung.studies.checks.pictures import ImageChecks
 from rightlung.studies.checks.reports import Reports
 from rightlung.studies.checks.sides import Sides
 from rightlung.studies.checks.targets import Item, study_targets
@@ -82,7 +82,7 @@ def check_source(
 
     Without ``images`` no image and no mask is decoded. Findings below the severity ``least`` are left out.
     """
-    run = _Run(Ledger(least), images, limit, progress)
+    run = _CheckRun(Ledger(least), images, limit, progress)
     parsed = parse_address(address)
     if parsed.scheme == "manifest":
         run.check_manifest(parsed)
@@ -95,7 +95,7 @@ def check_source(
 
 
 @dataclass
-class _Run:
+class _CheckRun:
     """One check of one source."""
 
     ledger: Ledger
@@ -111,7 +111,7 @@ class _Run:
         self.sides = Sides(self.ledger)
         self.labels = Labels(self.ledger)
         self.reports = Reports(self.ledger)
-        self.pictures = Pictures(self.ledger)
+        self.pictures = ImageChecks(self.ledger)
         self.masks = Masks(self.ledger, self.sides)
         self.ids: dict[str, Origin] = {}
 

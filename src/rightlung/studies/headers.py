@@ -29,7 +29,7 @@ _ORIENTATION = 0x0112
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class ImageHeader:
     """What a file says of itself; all but the size is ``None`` where it does not say.
 
     ``size`` is ``(height, width)`` of the stored pixels, to which published boxes in pixels refer, a JPEG turned
@@ -43,7 +43,7 @@ class Header:
     view: str | None = None
 
 
-def read_header(path: str | os.PathLike[str], what: str) -> Header:
+def read_header(path: str | os.PathLike[str], what: str) -> ImageHeader:
     """Read the header of a DICOM, PNG or JPEG file; ``what`` names the file in sentences."""
     descriptor, _ = open_regular(path, what)
     with os.fdopen(descriptor, "rb") as file:
@@ -51,7 +51,7 @@ def read_header(path: str | os.PathLike[str], what: str) -> Header:
         file.seek(0)
         if start.startswith(png.SIGNATURE):
             header = png.read_header(start, what)
-            return Header((header.height, header.width))
+            return ImageHeader((header.height, header.width))
         if start.startswith(b"\xff\xd8\xff"):
             return _jpeg_header(file, what)
         if is_dicom(start):
@@ -59,7 +59,7 @@ def read_header(path: str | os.PathLike[str], what: str) -> Header:
     raise InputError(f"{what} is not an image in DICOM, PNG or JPEG format")
 
 
-def _jpeg_header(file: Any, what: str) -> Header:
+def _jpeg_header(file: Any, what: str) -> ImageHeader:
     from PIL.JpegImagePlugin import JpegImageFile
 
     try:
@@ -68,10 +68,10 @@ def _jpeg_header(file: Any, what: str) -> Header:
         turned = image.getexif().get(_ORIENTATION) in _TURNED
     except Exception as error:  # on hostile bytes the parser raises errors of every kind
         raise InputError(f"{what} is not a readable JPEG image: {error}") from error
-    return Header((width, height) if turned else (height, width))
+    return ImageHeader((width, height) if turned else (height, width))
 
 
-def _dicom_header(file: Any, what: str) -> Header:
+def _dicom_header(file: Any, what: str) -> ImageHeader:
     try:
         from pydicom import dcmread
     except ImportError:
@@ -91,7 +91,7 @@ def _dicom_header(file: Any, what: str) -> Header:
     if height < 1 or width < 1:
         raise InputError(f"{what} is not a readable DICOM file: it has {width} columns and {height} rows")
     sex = texts["PatientSex"].upper()
-    return Header(
+    return ImageHeader(
         size=(height, width),
         age=years(texts["PatientAge"]),
         sex=sex if sex in ("F", "M", "O") else None,
@@ -119,6 +119,6 @@ def image_kind(error: InputError) -> str:
     return "missing-image" if isinstance(error, MissingFileError) else "unreadable-image"
 
 
-def tree_header(root: str | os.PathLike[str], name: str, what: str) -> Header:
+def tree_header(root: str | os.PathLike[str], name: str, what: str) -> ImageHeader:
     """Read the header of a file below a folder."""
     return read_header(Path(root) / name, what)

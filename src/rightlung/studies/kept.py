@@ -43,8 +43,9 @@ class KeptSource(Source):
         row = self._rows[position]
         load = partial(_load, self.folder / IMAGES, row["offset"], tuple(row["size"]))
         regions = {name: Box(*corners) for name, corners in row["regions"].items()}
-        phrases = tuple(Phrase(one["text"], (), None, tuple(one["regions"]), one["findings"]) for one in row["phrases"])
-        return Study(row["id"], load, row["patient"], phrases=phrases, regions=regions, findings=row["findings"])
+        known = {name: row[name] for name in ("patient", "findings", "region_findings")}
+        phrases = tuple(Phrase(**one) for one in row["phrases"])
+        return Study(row["id"], load, phrases=phrases, regions=regions, **known)
 
 
 def _load(path: Path, offset: int, size: tuple[int, int]) -> Image:
@@ -66,7 +67,10 @@ class StudyWriter:
         for text in (study.id, study.patient or "", *(phrase.text for phrase in study.phrases)):
             text.encode()  # no table can hold a lone surrogate
         image = reduced(check_image(study.load(), f"study {study.id!r}"))
-        phrases = [{"text": one.text, "regions": one.regions, "findings": dict(one.findings)} for one in study.phrases]
+        phrases = [
+            {"text": one.text, "regions": one.regions, "findings": dict(one.findings), "locations": dict(one.locations)}
+            for one in study.phrases
+        ]
         row = {
             "id": study.id,
             "patient": study.patient,
@@ -74,6 +78,7 @@ class StudyWriter:
             "size": image.shape,
             "regions": {name: box.as_tuple() for name, box in study.regions.items()},
             "findings": dict(study.findings),
+            "region_findings": {name: dict(findings) for name, findings in study.region_findings.items()},
             "phrases": phrases,
         }
         self._images.write(np.round(image * 255).astype(np.uint8).tobytes())

@@ -16,7 +16,7 @@ from rightlung.core.errors import MaskSizeError, unknown_name
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.images import read_image, read_mask
 from rightlung.studies.narrative import telling_sections, telling_sentences
-from rightlung.studies.rows import FieldError, PhraseRow, Row, parse_row
+from rightlung.studies.rows import FieldError, ManifestRow, PhraseRow, parse_row
 from rightlung.studies.sources import Address, Source
 from rightlung.studies.storage import Storage, StoredFile, open_storage
 
@@ -167,7 +167,7 @@ def manifest_lines(storage: Storage) -> Iterator[tuple[int, int, bytes]]:
                 yield number, start, content
 
 
-def _parse_line(line: bytes) -> Row:
+def _parse_line(line: bytes) -> ManifestRow:
     if len(line) > MAX_LINE_BYTES:
         raise FieldError(None, f"the line is longer than the limit of {MAX_LINE_BYTES:,} bytes")
     return parse_row(line)
@@ -187,7 +187,7 @@ def _find(storage: Storage, field: str, name: str) -> StoredFile:
         raise FieldError(field, str(error)) from None
 
 
-def _study(row: Row, storage: Storage, address: str) -> Study:
+def _study(row: ManifestRow, storage: Storage, address: str) -> Study:
     return Study(
         id=row.id,
         load=StoredImage(row.id, _find(storage, "file", row.file)),
@@ -204,17 +204,18 @@ def _study(row: Row, storage: Storage, address: str) -> Study:
         gaze=row.gaze,
         source=address,
         extra=row.extra,
+        region_findings=row.region_findings,
     )
 
 
-def _report(row: Row) -> Report | None:
+def _report(row: ManifestRow) -> Report | None:
     if row.text is None and not row.sections:
         return None
     text = row.text if row.text is not None else " ".join(telling_sections(row.sections))
     return Report(text=text, sections=row.sections)
 
 
-def _phrases(row: Row, storage: Storage) -> Iterator[Phrase]:
+def _phrases(row: ManifestRow, storage: Storage) -> Iterator[Phrase]:
     if row.phrases is not None:
         for index, phrase in enumerate(row.phrases):
             yield _given_phrase(phrase, row.id, f"phrases[{index}].mask", storage)
@@ -228,10 +229,10 @@ def _given_phrase(phrase: PhraseRow, study_id: str, field: str, storage: Storage
     mask = None
     if phrase.mask is not None:
         mask = Mask.deferred(StoredMask(study_id, (_find(storage, field, phrase.mask),)))
-    return Phrase(phrase.text, phrase.boxes, mask, phrase.regions, phrase.findings)
+    return phrase.build(mask)
 
 
-def _labelled_phrases(row: Row, storage: Storage) -> Iterator[Phrase]:
+def _labelled_phrases(row: ManifestRow, storage: Storage) -> Iterator[Phrase]:
     """One phrase for each distinct label: all its boxes, and its masks united."""
     from rightlung.lexicon.prompts import prompt
 

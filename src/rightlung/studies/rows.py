@@ -13,14 +13,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rightlung.core import Box, Heatmap, InputError, Polarity
+from rightlung.core import Box, Heatmap, InputError, Mask, Phrase, Polarity
 from rightlung.core.checks import check_number, check_size
 from rightlung.core.errors import unknown_name
 from rightlung.studies.files import relative_name
 
 KNOWN_FIELDS = frozenset({
     "id", "file", "patient", "study", "view", "split", "age", "sex", "findings", "boxes", "masks", "text", "sections",
-    "phrases", "regions", "gaze",
+    "phrases", "regions", "gaze", "region_findings",
 })  # fmt: skip
 
 Value = TypeVar("Value")
@@ -46,10 +46,15 @@ class PhraseRow:
     mask: str | None
     regions: tuple[str, ...]
     findings: Mapping[str, Polarity]
+    locations: Mapping[str, tuple[str, ...]]
+
+    def build(self, mask: Mask | None) -> Phrase:
+        """Return the phrase with its mask."""
+        return Phrase(self.text, self.boxes, mask, self.regions, self.findings, self.locations)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ManifestRow:
     """A row's checked values. ``phrases`` is ``None`` where the row has none and they are made from the rest."""
 
     id: str
@@ -68,6 +73,7 @@ class Row:
     phrases: tuple[PhraseRow, ...] | None
     regions: Mapping[str, Box]
     gaze: Heatmap | None
+    region_findings: Mapping[str, Mapping[str, Polarity]]
     extra: Mapping[str, Any]
 
     def files(self) -> Iterator[tuple[str, str]]:
@@ -80,10 +86,10 @@ class Row:
                 yield f"phrases[{index}].mask", phrase.mask
 
 
-def parse_row(line: bytes) -> Row:
+def parse_row(line: bytes) -> ManifestRow:
     """Read one line of a manifest, raising `FieldError` at the first thing that is wrong."""
     row = _parse_json(line)
-    return Row(
+    return ManifestRow(
         id=_identifier(row),
         file=_checked("file", relative_name, _required(row, "file")),
         patient=_label(row, "patient"),
@@ -114,6 +120,10 @@ def parse_row(line: bytes) -> Row:
             if value is not None
         },
         gaze=None if row.get("gaze") is None else _gaze(_mapping("gaze", row["gaze"])),
+        region_findings={
+            _text("region_findings", name): _findings(f"region_findings.{name}", value)
+            for name, value in _mapping("region_findings", row.get("region_findings")).items()
+        },
         extra={name: value for name, value in row.items() if name not in KNOWN_FIELDS},
     )
 
@@ -277,13 +287,27 @@ def _gaze(entry: dict[str, Any]) -> Heatmap:
 
 
 def _phrases(value: object) -> Iterator[PhraseRow]:
-    for place, entry in _objects("phrases", value, ("text", "boxes", "mask", "regions", "findings")):
+    for place, entry in _objects("phrases", value, ("text", "boxes", "mask", "regions", "findings", "locations")):
         boxes = _list(f"{place}.boxes", entry.get("boxes"))
-        regions = _list(f"{place}.regions", entry.get("regions"))
+        findings = _findings(f"{place}.findings", entry.get("findings"))
         yield PhraseRow(
             text=_text(f"{place}.text", entry.get("text")),
             boxes=tuple(_box(f"{place}.boxes[{index}]", box) for index, box in enumerate(boxes)),
             mask=None if entry.get("mask") is None else _file(f"{place}.mask", entry["mask"]),
-            regions=tuple(_text(f"{place}.regions[{index}]", name) for index, name in enumerate(regions)),
-            findings=_findings(f"{place}.findings", entry.get("findings")),
+            regions=_names(f"{place}.regions", entry.get("regions")),
+            findings=findings,
+            locations=_locations(f"{place}.locations", entry.get("locations"), findings),
         )
+
+
+def _names(field: str, value: object) -> tuple[str, ...]:
+    return tuple(_text(f"{field}[{index}]", name) for index, name in enumerate(_list(field, value)))
+
+
+def _locations(field: str, value: object, findings: Mapping[str, Polarity]) -> dict[str, tuple[str, ...]]:
+    """The regions of each finding; a finding that the phrase does not name is refused, as a misspelt one would be."""
+    given = _mapping(field, value)
+    for name in given:
+        if name not in findings:
+            raise FieldError(f"{field}.{name}", str(unknown_name("finding of this phrase:", name, findings)))
+    return {name: _names(f"{field}.{name}", regions) for name, regions in given.items()}

@@ -42,7 +42,7 @@ class TableRow:
 
     __slots__ = ("_cells", "_table", "line")
 
-    def __init__(self, table: Table, line: int, cells: list[str]) -> None:
+    def __init__(self, table: CsvTable, line: int, cells: list[str]) -> None:
         self._table = table
         self._cells = cells
         self.line = line
@@ -175,7 +175,7 @@ def pixel_box(edges: Sequence[float], size: Size) -> Box:
         ) from None
 
 
-class Table:
+class CsvTable:
     """A table that is gone through once or more, a row at a time. See the head of this module for what it bears.
 
     ``problems`` is where rows that are left out are put down. ``root``, where given, is what the table's name in

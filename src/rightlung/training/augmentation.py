@@ -1,7 +1,7 @@
 """Random changes to training images that leave what they show as it is, for whole batches on their device.
 
-Pixels are never mirrored alone: `Changes` says which images are, and whoever asks for that mirrors their words, too
-(`batches` does; see `wording.mirrored`). By default nothing is mirrored: a heart on the right is a disease, not a
+Pixels are never mirrored alone: `ImageChanges` says which images are, and whoever asks for that mirrors their words,
+too (`batches` does; see `wording.mirrored`). By default nothing is mirrored: a heart on the right is a disease, not a
 nuisance.
 """
 
@@ -42,7 +42,7 @@ class Augmentation:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Changes:
+class ImageChanges:
     """What is done to each of ``n`` images: one number an image and kind of change, and the noise to be added."""
 
     turn: Tensor  # (n,) radians
@@ -68,7 +68,7 @@ Uniform = Callable[..., Tensor]
 """``uniform(low, high, *shape)``: numbers for every image, ``(n, *shape)``."""
 
 
-def draw_changes(size: Sequence[int], settings: Augmentation, generator: torch.Generator) -> Changes:
+def draw_changes(size: Sequence[int], settings: Augmentation, generator: torch.Generator) -> ImageChanges:
     """Draw changes for images of ``size`` (n, 1, h, w), on the generator's device; nothing is mirrored."""
     count, device = size[0], generator.device
 
@@ -85,7 +85,7 @@ def draw_changes_alike(
     rows: Tensor,
     total: int,
     device: torch.device,
-) -> Changes:
+) -> ImageChanges:
     """Draw the changes of ``total`` images, of which these are the ``rows`` (n,), so that every process agrees on them.
 
     ``generator`` is one on the CPU, in the same state in every process. An image's changes depend on its row and not on
@@ -106,7 +106,7 @@ def draw_changes_alike(
     return _changes(settings, uniform, noise)
 
 
-def _changes(settings: Augmentation, uniform: Uniform, noise: Callable[[], Tensor]) -> Changes:
+def _changes(settings: Augmentation, uniform: Uniform, noise: Callable[[], Tensor]) -> ImageChanges:
     # The order in which these are drawn is part of what a seed means.
     turn = _either_way(uniform, math.radians(settings.rotation))
     scale = torch.exp(_either_way(uniform, settings.scale))
@@ -121,7 +121,7 @@ def _changes(settings: Augmentation, uniform: Uniform, noise: Callable[[], Tenso
     if settings.cut_out > 0:
         sides = [uniform(low, high, 1) for _ in range(2) for low, high in ((0.0, 1.0), (0.0, settings.cut_out / 2))]
         rectangles = torch.cat(sides, dim=1)
-    return Changes(
+    return ImageChanges(
         turn, scale, shear, shift, exponent, contrast, brightness, blur, drawn_noise, noise_level, rectangles
     )
 
@@ -144,7 +144,7 @@ def augment(
     return apply_changes(images, changes), None if masks is None else move_masks(masks, changes)
 
 
-def apply_changes(images: Tensor, changes: Changes) -> Tensor:
+def apply_changes(images: Tensor, changes: ImageChanges) -> Tensor:
     """Change images (n, 1, h, w) in 0–1."""
     images = _moved(images, changes)
     images = images.clamp(1e-4, 1.0) ** changes.exponent
@@ -158,7 +158,7 @@ def apply_changes(images: Tensor, changes: Changes) -> Tensor:
     return images
 
 
-def move_masks(masks: Tensor, changes: Changes, images: Tensor | None = None) -> Tensor:
+def move_masks(masks: Tensor, changes: ImageChanges, images: Tensor | None = None) -> Tensor:
     """Move masks (n, k, rows, cols) as their images are moved; ``images`` (n,) says of which image each is."""
     if images is not None:
         mirrored = None if changes.mirrored is None else changes.mirrored[images]
@@ -170,7 +170,7 @@ def move_masks(masks: Tensor, changes: Changes, images: Tensor | None = None) ->
     return _moved(masks, changes)
 
 
-def _moved(images: Tensor, changes: Changes) -> Tensor:
+def _moved(images: Tensor, changes: ImageChanges) -> Tensor:
     if changes.mirrored is not None:
         images = torch.where(changes.mirrored[:, None, None, None], images.flip(3), images)
     cosine, sine = torch.cos(changes.turn) * changes.scale, torch.sin(changes.turn) * changes.scale

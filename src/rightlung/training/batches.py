@@ -22,7 +22,7 @@ from rightlung.models.base import TrainingBatch
 from rightlung.training.augmentation import Augmentation, apply_changes, draw_changes_alike, move_masks, on_device
 from rightlung.training.facts import Facts
 from rightlung.training.masking import hide_entities, hide_words
-from rightlung.training.phrases import Asked, draw_phrases, draw_texts
+from rightlung.training.phrases import DrawnPhrase, draw_phrases, draw_texts
 from rightlung.training.pools import Pictures, Studies
 from rightlung.training.recipe import DataEntry
 
@@ -81,7 +81,7 @@ class _Words:
     """Texts and phrases of some images."""
 
     texts: list[str]
-    asked: list[tuple[int, Asked]]  # with the image that each is asked of
+    asked: list[tuple[int, DrawnPhrase]]  # with the image that each is asked of
     flipped: list[bool]
 
 
@@ -191,7 +191,7 @@ class Batches:
         told = [self._told(place, at, joint) for at in range(begin, begin + self.drawn[place])]
         share = 0.0 if self.augmentation is None else self.augmentation.mirror
         texts: list[str] = []
-        asked: list[tuple[int, Asked]] = []
+        asked: list[tuple[int, DrawnPhrase]] = []
         flipped: list[bool] = []
         for image in range(self.counts[place]):
             own_texts, phrases, stream = told[image % len(told)]
@@ -216,7 +216,7 @@ class Batches:
             flipped.append(flip)
         return _Words(texts, asked, flipped)
 
-    def _told(self, place: int, at: int, joint: range) -> tuple[list[str], list[Asked], Stream]:
+    def _told(self, place: int, at: int, joint: range) -> tuple[list[str], list[DrawnPhrase], Stream]:
         """Draw the texts and the phrases of the study at a place of the deck, and return the stream they come from."""
         entry, studies = self.entries[place]
         deck = self.decks[place]

@@ -18,7 +18,7 @@ from rightlung.phantom.report import Statement
 from rightlung.phantom.scene import Scene
 from rightlung.phantom.study import study_id
 from rightlung.phantom.truth import known_findings, lesion_findings, present_findings
-from rightlung.probes.subsets import NO_CONDITION
+from rightlung.probes.subsets import names_condition
 from rightlung.probes.targets import region_target
 
 NO_FINDING = "no finding"
@@ -26,7 +26,7 @@ DEVICES = "support devices"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToldText:
     """One sentence or phrase about a study."""
 
     text: str
@@ -37,8 +37,8 @@ class Told:
 
     @property
     def abnormal(self) -> bool:
-        """Whether it says that a condition is, or may be, there; tubes and lines are none."""
-        return not self.positive <= NO_CONDITION
+        """Whether it says that a condition is, or may be, there: the same definition as the evaluation's subset."""
+        return names_condition(self.positive)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Facts:
     """One study."""
 
     id: str
-    told: tuple[Told, ...]
+    told: tuple[ToldText, ...]
     report: str
     present: frozenset[str]  # findings by the lexicon's names, with all that they imply
     absent: frozenset[str]  # those known not to be there
@@ -75,7 +75,7 @@ def facts_from_plain(given: Mapping[str, Any]) -> Facts:
     return Facts(
         id=given["id"],
         told=tuple(
-            Told(text, tuple(targets), frozenset(positive), side, seen)
+            ToldText(text, tuple(targets), frozenset(positive), side, seen)
             for text, targets, positive, side, seen in given["told"]
         ),
         report=given["report"],
@@ -102,7 +102,7 @@ def facts_of_scene(scene: Scene, statements: Sequence[Statement]) -> Facts:
         targets = (*statement.lesions, *(lesions + number for number in statement.devices))
         side = None if statement.devices else _only_side(scene, statement, positive)
         # A sentence about nothing in the picture ("compared with last week") is seen nowhere, as a negation is.
-        told.append(Told(statement.text, targets, positive, side, _tells(targets, positive)))
+        told.append(ToldText(statement.text, targets, positive, side, _tells(targets, positive)))
     return Facts(
         id=study_id(scene.seed, scene.index),
         told=tuple(told),
@@ -145,7 +145,7 @@ def place_of(study: Study, phrase: Phrase, targets: TargetKind) -> Place | None:
 def facts_of_study(study: Study, kind: TargetKind = "exact") -> tuple[Facts, list[Place]]:
     """Return what is known of any study, and the places of its targets, in their order."""
     placed: list[Place] = []
-    told: list[Told] = []
+    told: list[ToldText] = []
     targets_of: dict[str, list[int]] = {}
     for phrase in study.phrases:
         positive = frozenset(
@@ -155,7 +155,7 @@ def facts_of_study(study: Study, kind: TargetKind = "exact") -> tuple[Facts, lis
         if (place := place_of(study, phrase, kind)) is not None:
             targets = (len(placed),)
             placed.append(place)
-            for name in positive:
+            for name in positive - {NO_FINDING, "abnormal"}:  # said of a place; nothing that can be asked for
                 for meant in (name, *_broader(name)):
                     targets_of.setdefault(meant, []).append(targets[0])
         # Of a sentence whose findings nobody has noted down, nobody knows whether it tells of something; the regions of
@@ -163,10 +163,10 @@ def facts_of_study(study: Study, kind: TargetKind = "exact") -> tuple[Facts, lis
         seen = None
         if targets or phrase.findings:
             seen = _tells(() if kind == "regions" and phrase.findings else targets, positive)
-        told.append(Told(phrase.text, targets, positive, seen=seen))
+        told.append(ToldText(phrase.text, targets, positive, seen=seen))
     report = "" if study.report is None else study.report.text
     if not told and report.strip():
-        told = [Told(sentence) for sentence in split_sentences(report)]
+        told = [ToldText(sentence) for sentence in split_sentences(report)]
     polarities = {canonical_finding(name): polarity for name, polarity in study.findings.items()}
     labels = tuple(sorted(name for name, polarity in polarities.items() if polarity is Polarity.POSITIVE))
     present = frozenset(meant for name in labels for meant in (name, *_broader(name)))

@@ -46,14 +46,14 @@ from rightlung.training.validation import validate
 from rightlung.training.watching import Board, Log, Row, TrainingProgress, out_of_patience
 from rightlung.training.weights import Weights, build_optimiser, copied, move, rate_at, set_rate
 
-__all__ = ["Machine", "Outcome", "train"]
+__all__ = ["Machine", "TrainingOutcome", "train"]
 
 SHOWN = "validation "
 SMALLER = "a smaller batch.size or a smaller model may fit"
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class TrainingOutcome:
     """How a run ended."""
 
     model: str
@@ -76,7 +76,7 @@ def train(
     resume: bool = False,
     machine: Machine | None = None,
     progress: TrainingProgress | None = None,
-) -> Outcome:
+) -> TrainingOutcome:
     """Train by a recipe into a folder; ``resume`` goes on from the last checkpoint there.
 
     Ctrl-C writes a checkpoint after the current step and raises `KeyboardInterrupt`.
@@ -85,7 +85,7 @@ def train(
     folder, rank = RunFolder(Path(out)), fabric.global_rank
     shown = progress if progress is not None and rank == 0 else TrainingProgress(shown=rank == 0)
     if (done := folder.check(recipe, resume)) is not None:
-        return Outcome(**done)
+        return TrainingOutcome(**done)
     fabric.barrier()  # all have looked before one changes anything
     with folder.locked() if rank == 0 else contextlib.nullcontext():
         if rank == 0:
@@ -124,12 +124,12 @@ class _Training:
         if self.rank == 0 and not self.folder.start.is_dir():
             keep_start(self.recipe, maker, self.folder, self.entries)
         self.fabric.barrier()
-        model = load_folder(self.folder.start)
+        model: object = load_folder(self.folder.start)
         if not isinstance(model, nn.Module):
             raise InputError(f"a {type(model).__name__} is no torch.nn.Module and cannot be trained")
         model.train()
         if self.fabric.device.type == "cuda":
-            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the stubs lack it
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the stubs lack it
             torch.backends.cudnn.benchmark = True
         return model
 
@@ -154,7 +154,7 @@ class _Training:
         self.fabric.strategy.precision.load_state_dict(checkpoint.facts["precision"])
         return checkpoint.step
 
-    def run(self) -> Outcome:
+    def run(self) -> TrainingOutcome:
         """Train, and save the model."""
         recipe, log = self.recipe, self.log
         steps, parts = recipe.schedule.steps, recipe.batch.accumulate
@@ -279,11 +279,11 @@ class _Training:
         flag = torch.tensor(float(here), device=self.fabric.device)
         return bool(self.fabric.all_reduce(flag, reduce_op="max"))
 
-    def _finish(self, step: int, last: Row, seconds: float) -> Outcome:
+    def _finish(self, step: int, last: Row, seconds: float) -> TrainingOutcome:
         if not self.weights.finite():  # in a checkpoint of the last step, which was all that there was to do
             raise InputError(f"{self.folder.checkpoints}: the weights after step {step} are no numbers")
         trained = self.weights.averaged_model()
-        outcome = Outcome(
+        outcome = TrainingOutcome(
             model=str(self.folder.model),
             steps=step,
             resumed_from=self.start,

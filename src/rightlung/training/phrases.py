@@ -12,7 +12,7 @@ from functools import cache
 from rightlung.core.keyed import Stream
 from rightlung.lexicon import find, positive_prompts, prompt
 from rightlung.lexicon.side_changes import with_sides_exchanged, without_side
-from rightlung.training.facts import DEVICES, NO_FINDING, Facts, Told
+from rightlung.training.facts import DEVICES, NO_FINDING, Facts, ToldText
 from rightlung.training.recipe import DataEntry
 
 TRIES = 4
@@ -20,7 +20,7 @@ TRIES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class DrawnPhrase:
     """A phrase asked of an image: whether it is to be seen there, and the targets that it is about, where known."""
 
     text: str
@@ -68,7 +68,7 @@ def _label_text(facts: Facts, entry: DataEntry, stream: Stream) -> str:
 
 def draw_phrases(
     facts: Facts, entry: DataEntry, stream: Stream, other: Other, universe: frozenset[str] = frozenset()
-) -> list[Asked]:
+) -> list[DrawnPhrase]:
     """Draw up to ``entry.phrases`` phrases. ``universe`` are all findings that the source's labels name."""
     if entry.prompts == "labels":
         return _label_prompts(facts, entry, stream, universe)
@@ -76,7 +76,7 @@ def draw_phrases(
     nowhere = stream.shuffled(
         told for told in facts.told if told.seen is False and (entry.examples is None or not told.targets)
     )
-    asked: list[Asked] = []
+    asked: list[DrawnPhrase] = []
     for _ in range(entry.phrases):
         drawn = None
         kind = stream.random()
@@ -91,7 +91,9 @@ def draw_phrases(
     return asked
 
 
-def _own(facts: Facts, entry: DataEntry, stream: Stream, seen: list[Told], nowhere: list[Told]) -> Asked | None:
+def _own(
+    facts: Facts, entry: DataEntry, stream: Stream, seen: list[ToldText], nowhere: list[ToldText]
+) -> DrawnPhrase | None:
     """Take the next of the study's own sentences, those that tell of something preferred."""
     wants_seen, wants_prompt = stream.chance(entry.positive), stream.chance(float(entry.prompts))
     wants_strip = stream.chance(entry.stripped)
@@ -102,24 +104,24 @@ def _own(facts: Facts, entry: DataEntry, stream: Stream, seen: list[Told], nowhe
     if seen and (wants_seen or not nowhere):
         told = seen.pop()
         stripped = without_side(told.text) if wants_strip and told.side is not None else None
-        return Asked(stripped or told.text, told.seen is not False, told.targets)
-    return Asked(nowhere.pop().text, False) if nowhere else None
+        return DrawnPhrase(stripped or told.text, told.seen is not False, told.targets)
+    return DrawnPhrase(nowhere.pop().text, False) if nowhere else None
 
 
-def _present_prompt(facts: Facts, stream: Stream) -> Asked | None:
+def _present_prompt(facts: Facts, stream: Stream) -> DrawnPhrase | None:
     if not facts.targets_of:
         return None
     name = stream.choice(sorted(facts.targets_of))
-    return Asked(stream.choice(finding_prompts(name)), True, facts.targets_of[name])
+    return DrawnPhrase(stream.choice(finding_prompts(name)), True, facts.targets_of[name])
 
 
-def _absent_prompt(facts: Facts, stream: Stream) -> Asked | None:
+def _absent_prompt(facts: Facts, stream: Stream) -> DrawnPhrase | None:
     if not facts.absent:
         return None
-    return Asked(stream.choice(finding_prompts(stream.choice(sorted(facts.absent)))), False)
+    return DrawnPhrase(stream.choice(finding_prompts(stream.choice(sorted(facts.absent)))), False)
 
 
-def _foreign(facts: Facts, stream: Stream, other: Other) -> Asked | None:
+def _foreign(facts: Facts, stream: Stream, other: Other) -> DrawnPhrase | None:
     """Take a sentence that is true of another study, and of whose findings none is there in this one."""
     for _ in range(TRIES):
         theirs = other()
@@ -131,20 +133,20 @@ def _foreign(facts: Facts, stream: Stream, other: Other) -> Asked | None:
             and (told.positive <= facts.absent)
         ]  # fmt: skip
         if possible:
-            return Asked(stream.choice(possible).text, False)
+            return DrawnPhrase(stream.choice(possible).text, False)
     return None
 
 
-def _swapped(facts: Facts, stream: Stream) -> Asked | None:
+def _swapped(facts: Facts, stream: Stream) -> DrawnPhrase | None:
     """Take a sentence about one side and say the same of the other, where nothing of the kind is."""
     possible = [
         text for told in facts.told
         if told.side is not None and (text := with_sides_exchanged(told.text)) is not None
     ]  # fmt: skip
-    return Asked(stream.choice(possible), False) if possible else None
+    return DrawnPhrase(stream.choice(possible), False) if possible else None
 
 
-def _label_prompts(facts: Facts, entry: DataEntry, stream: Stream, universe: frozenset[str]) -> list[Asked]:
+def _label_prompts(facts: Facts, entry: DataEntry, stream: Stream, universe: frozenset[str]) -> list[DrawnPhrase]:
     """Ask for labels that are there and for labels that are not, in turn where both can be."""
     there = stream.shuffled(sorted(name for name in facts.labels if name != NO_FINDING))
     healthy = NO_FINDING in facts.labels
@@ -160,7 +162,7 @@ def _label_prompts(facts: Facts, entry: DataEntry, stream: Stream, universe: fro
         if not there and not gone:
             break
         if there and (not gone or stream.chance(entry.positive)):
-            asked.append(Asked(stream.choice(finding_prompts(there.pop())), True))
+            asked.append(DrawnPhrase(stream.choice(finding_prompts(there.pop())), True))
         elif gone:
-            asked.append(Asked(stream.choice(finding_prompts(gone.pop())), False))
+            asked.append(DrawnPhrase(stream.choice(finding_prompts(gone.pop())), False))
     return asked

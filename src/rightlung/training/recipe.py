@@ -128,7 +128,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchSettings:
     """Images a process sees at a time, and how many such batches make a step."""
 
     size: int = 64
@@ -144,7 +144,7 @@ class Recipe:
     losses: Mapping[str, float]
     schedule: Schedule
     optimiser: Optimiser = field(default_factory=Optimiser)
-    batch: Batch = field(default_factory=Batch)
+    batch: BatchSettings = field(default_factory=BatchSettings)
     averaging: float = 0.999  # of the weights that are saved as the model; 0 for none
     augmentation: Augmentation = field(default_factory=Augmentation)
     precision: Precision = "32-true"

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from rightlung.core import InputError
 from rightlung.lexicon.labeller import OBSERVATIONS
-from rightlung.models.published.chexbert import CLASSES, CONDITIONS, CheXbert, convert, load_chexbert, read_tensors
+from rightlung.models.published.checkpoints import read_tensors
+from rightlung.models.published.chexbert import CLASSES, CONDITIONS, CheXbert, convert, load_chexbert
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "no", "small", "left", "effusion", "##s", "pneumo", "##thorax", ".", "or")
 HIDDEN, LAYERS, INNER, POSITIONS = 128, 2, 96, 24
@@ -179,7 +180,7 @@ def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path) -> None:
     path = tmp_path / "evil.pth"
     torch.save({"model_state_dict": _Attack()}, path)
     with pytest.raises(InputError, match="more than tensors"):
-        read_tensors(path)
+        read_tensors(path, "model_state_dict")
 
 
 def _changed(tmp_path: Path, **changes: Tensor | None) -> Path:
@@ -201,7 +202,7 @@ def _changed(tmp_path: Path, **changes: Tensor | None) -> Path:
         ({"bert.encoder.layer.1.output.dense.bias": None}, "lacks bert.encoder.layer.1.output.dense.bias"),
         ({"linear_heads.13.weight": None, "linear_heads.13.bias": None}, "must have 14 heads"),
         ({"linear_heads.13.weight": torch.zeros(4, HIDDEN)}, r"linear_heads.13.weight must be of shape \(2, 128\)"),
-        ({"decoder.weight": torch.zeros(1)}, "has decoder.weight, which CheXbert has not"),
+        ({"decoder.weight": torch.zeros(1)}, "has decoder.weight, which the model has not"),
     ],
 )
 def test_a_checkpoint_of_another_layout_is_an_error_that_names_the_tensor(
@@ -222,12 +223,12 @@ def test_a_vocabulary_of_another_size_is_an_error(checkpoint: Path, vocabulary: 
 def test_a_file_that_is_no_checkpoint_is_an_error_that_names_it(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=name):
-        read_tensors(tmp_path / name)
+        read_tensors(tmp_path / name, "model_state_dict")
 
 
 def test_what_is_not_there_and_what_is_no_text_are_errors(model: CheXbert, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no such file"):
-        read_tensors(tmp_path / "missing.pth")
+        read_tensors(tmp_path / "missing.pth", "model_state_dict")
     with pytest.raises(InputError, match="must be a text"):
         list(model.label([None]))  # type: ignore[list-item]
     with pytest.raises(InputError, match="batch"):

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from rightlung.core.settings import plain_settings
-from rightlung.models.encoders import ImageEncoder
-from rightlung.models.gloria import GloriaConfig
+from rightlung.models.encoders import ImageEncoder, train_tokenizer
+from rightlung.models.gloria import Gloria, GloriaConfig
+from rightlung.models.uniter import Uniter
+from rightlung.models.uniter.config import UniterConfig
 from rightlung.reproduce.wrong_lung.variants import VARIANTS
 from rightlung.training.recipe import Recipe, differing_fields, read_recipe, shipped_recipes
 
@@ -145,8 +148,43 @@ def test_regions_see_as_many_pixels_as_the_documentation_says(name: str, pixels:
 
 
 def test_every_variant_has_a_recipe_and_every_such_recipe_is_a_variant() -> None:
-    shipped = {name for name in shipped_recipes() if name.startswith("wrong-lung-")}
+    shipped = {name for name in shipped_recipes() if name.startswith("wrong-lung-") and not name.endswith("-paper")}
     assert {variant.recipe for variant in VARIANTS} == shipped
     assert {name.removeprefix("wrong-lung-") for name in shipped} == {
         *CHANGED, "retrained", "thirty-shot", "thirty-shot-exact", "uniter",
     }  # fmt: skip
+
+
+def _size(module: nn.Module) -> int:
+    return sum(weights.numel() for weights in module.parameters())
+
+
+def test_gloria_at_the_papers_scale_is_a_resnet_50_and_a_bert_base_with_19_by_19_regions() -> None:
+    given = plain_settings(read_recipe("wrong-lung-retrained-paper").model.config)
+    assert given["image"].pop("pretrained") == "microsoft/resnet-50"
+    assert given["text"].pop("pretrained") == "emilyalsentzer/Bio_ClinicalBERT"
+    given["image"]["options"] = {"num_channels": 3}  # what the two folders say: a ResNet-50 for colours,
+    given["text"]["options"] = {"vocab_size": 28_996, "max_position_embeddings": 512}  # and a BERT-base, cased
+    with torch.device("meta"):
+        model = Gloria(GloriaConfig.from_mapping(given), train_tokenizer(["left lung"] * 2))
+    assert model.image_encoder.grid == (19, 19)
+    assert (
+        _size(model.image_encoder.backbone) == 25_557_032 - 2_049_000
+    )  # torchvision's resnet50 without its classifier
+    # BERT-base, cased, is 108,310,272; of these 590,592 are the pooling layer, which nothing reads.
+    assert _size(model.text_encoder.backbone) == 108_310_272 - 590_592
+    assert model.config.attention.softmaxes == 2
+
+
+def test_uniter_at_the_papers_scale_is_a_bert_base_over_regions_of_45_by_45_pixels() -> None:
+    recipe = read_recipe("wrong-lung-uniter-paper")
+    given = plain_settings(recipe.model.config)
+    assert given.pop("pretrained") == "bert-base-cased"
+    given["options"] = {"vocab_size": 28_996, "max_position_embeddings": 512}
+    with torch.device("meta"):
+        model = Uniter(UniterConfig.from_mapping(given), train_tokenizer(["left lung"] * 2))
+    bert = model.stream.backbone.config
+    assert (bert.num_hidden_layers, bert.num_attention_heads) == (12, 12)
+    assert _size(model.stream.backbone) + _size(model.stream.words) == 108_310_272 - 590_592
+    assert (model.config.side, model.config.feature) == (45, 2048)
+    assert (recipe.schedule.steps, recipe.batch.accumulate) == (200_000, 5)

@@ -17,6 +17,7 @@ import pytest
 
 from rightlung import open_source
 from rightlung.core import Box, InputError, Polarity
+from rightlung.probes.sentences import synthetic_of
 
 A, B, GOLD = "02aa804e-bde0afdd", "2a2277a9-b0ded155", "e084de3b-be89b11e"
 SPLIT_HEADER = ",subject_id,study_id,dicom_id,path,ViewPosition"
@@ -135,8 +136,19 @@ def test_a_silver_graph_becomes_regions_phrases_and_findings(silver: Path, mimic
     assert effusion.text == EFFUSION[1]
     assert effusion.regions == ("right lung", "left lung")
     assert effusion.boxes == (study.regions["right lung"], study.regions["left lung"])
-    assert effusion.findings == {"pleural effusion": Polarity.POSITIVE, "pneumonia": Polarity.NEGATIVE}
-    assert study.findings == effusion.findings
+    told = {"pleural effusion": Polarity.POSITIVE, "pneumonia": Polarity.NEGATIVE}
+    assert effusion.findings == {"abnormal": Polarity.POSITIVE, **told}
+    assert effusion.locations == {
+        "abnormal": ("right lung",),
+        "pleural effusion": ("right lung",),  # where it is affirmed; the left lung has none
+        "pneumonia": ("left lung",),
+    }
+    assert study.findings == told  # a study is not abnormal, a place in it is
+    assert study.region_findings == {
+        "right lung": {"abnormal": Polarity.POSITIVE, "pleural effusion": Polarity.POSITIVE},
+        "left lung": {"pleural effusion": Polarity.NEGATIVE, "pneumonia": Polarity.NEGATIVE},
+    }
+    assert study.region_sentences == {"carina": (0,), "right lung": (1,), "left lung": (1,)}
     assert (study.patient, study.exam, study.view, study.split, study.sex) == (
         "10000032",
         "50414267",
@@ -156,6 +168,23 @@ def test_the_graph_as_published_is_kept_for_each_region(silver: Path, mimic: Pat
     }  # fmt: skip
     assert kept["left lung"]["no"] == ["pleural effusion", "pneumonia"]
     assert kept["carina"]["other"] == ["tubesandlines|yes|endotracheal tube"]
+
+
+def test_figure_10_of_the_wrong_lung_comes_out_of_its_scene_graph(silver: Path, mimic: Path) -> None:
+    sentence = ("50414267|3", "Small right pleural effusion is stable.")
+    effusion = "anatomicalfinding|yes|pleural effusion"
+    marks = ["nlp|yes|abnormal", "anatomicalfinding|yes|lung opacity", effusion, "nlp|no|normal"]
+    places = [
+        attribute("right costophrenic angle", (*sentence, marks)),
+        attribute("right lung", (*sentence, [effusion])),
+    ]
+    write_graphs(silver, {A: graph(attributes=places)})
+    said = synthetic_of(open_source(f"imagenome:{silver}?images={mimic}").study(A).phrases[0])
+    assert said is not None
+    assert said.text == (
+        "The right costophrenic angle is abnormal. There is lung opacity in the right costophrenic angle. "
+        "There is pleural effusion in the right lung and right costophrenic angle."
+    )
 
 
 def test_graphs_are_read_from_the_archive_or_a_folder_alike(silver: Path, mimic: Path) -> None:

@@ -91,6 +91,10 @@ class Gloria(StoredModel):
         temperature = settings.temperature if self.log_temperature is None else self.log_temperature.exp()
         return AttentionRule(settings.softmaxes, temperature)
 
+    def prepare(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
+        """Bring images to the squares that the image encoder sees, (n, size, size), and say where these lie in them."""
+        return letterbox_all(images, self.config.image.size)
+
     def encode_texts(self, texts: Sequence[str]) -> TextEmbeddings:
         """Encode texts, each distinct one once."""
         distinct = list(dict.fromkeys(texts))
@@ -299,7 +303,7 @@ class Gloria(StoredModel):
                 self.encode_texts(words[begin : begin + PAIRS_AT_ONCE]) for begin in range(0, len(words), PAIRS_AT_ONCE)
             ]
             for begin in range(0, len(images), IMAGES_AT_ONCE):
-                squares, _ = letterbox_all(images[begin : begin + IMAGES_AT_ONCE], self.config.image.size)
+                squares, _ = self.prepare(images[begin : begin + IMAGES_AT_ONCE])
                 found = self.image_encoder(squares[:, None].to(self.device))
                 regions = self.region_vectors(found.regions)
                 rows = slice(begin, begin + len(squares))
@@ -351,7 +355,7 @@ class Gloria(StoredModel):
         groups = list(numbers.values())
         for begin in range(0, len(groups), IMAGES_AT_ONCE):
             some = groups[begin : begin + IMAGES_AT_ONCE]
-            squares, extents = letterbox_all([images[group[0]] for group in some], self.config.image.size)
+            squares, extents = self.prepare([images[group[0]] for group in some])
             regions = self.region_vectors(self.image_encoder(squares[:, None].to(self.device)).regions)
             pairs = [(pair, place) for place, group in enumerate(some) for pair in group]
             for first in range(0, len(pairs), PAIRS_AT_ONCE):

@@ -30,7 +30,7 @@ from rightlung.models.preprocessing import letterbox_all, standardise
 from rightlung.models.uniter.config import UniterConfig
 from rightlung.models.uniter.hiding import choose, exchange, hide_pieces
 from rightlung.models.uniter.regions import crop_regions, locations, paint, region_saliency
-from rightlung.models.uniter.stream import Head, Stream, Streamed, spread_weights
+from rightlung.models.uniter.stream import Head, JointEncoder, Streamed, spread_weights
 
 PAIRS_AT_ONCE = 32
 
@@ -49,7 +49,7 @@ class Uniter(StoredModel):
         if mask is None:
             raise InputError(f"a UNITER's tokenizer must have {MASK}")
         self._mask = mask
-        self.stream = Stream(config, len(self.tokenizer))
+        self.stream = JointEncoder(config, len(self.tokenizer))
         self.config = self.stream.config
         width, spread = self.stream.width, self.stream.spread
         self.language_head, self.region_head = Head(width, spread), Head(width, spread)

@@ -25,7 +25,7 @@ class Streamed:
     attentions: tuple[Tensor, ...] = ()
 
 
-class Stream(nn.Module):
+class JointEncoder(nn.Module):
     """``[CLS]``, words, regions, as one sequence. Types tell words from regions: there is no ``[SEP]``."""
 
     def __init__(self, config: UniterConfig, vocabulary: int) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
-from rightlung.phantom.image.consequences import Changes, changes
+from rightlung.phantom.image.consequences import BodyChanges, changes
 from rightlung.phantom.scene import Scene
 
 FIELD = 33.5  # centimetres across the picture at zoom 1
@@ -35,7 +35,7 @@ class Thorax:
     """The outlines of ``n`` chests. Tables are ``(n, len(AXIS))``, other arrays ``(n,)``; all in centimetres."""
 
     scenes: tuple[Scene, ...]
-    changes: tuple[Changes, ...]
+    changes: tuple[BodyChanges, ...]
     width: Floats  # scale of the chest across and along the body
     height: Floats
     outer_right: Floats  # x of the lateral lung border, over y

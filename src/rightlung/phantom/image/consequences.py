@@ -24,7 +24,7 @@ SIGN = {"right": -1.0, "left": 1.0, "both": 0.0, "none": 0.0}
 
 
 @dataclass(slots=True)
-class Changes:
+class BodyChanges:
     """The shape of one patient's chest with all findings at work. Lengths are centimetres."""
 
     heart: float  # cardiothoracic ratio
@@ -46,9 +46,9 @@ class Changes:
         self.left_dome += distance if side != "right" else 0.0
 
 
-def changes(scene: Scene) -> Changes:
+def changes(scene: Scene) -> BodyChanges:
     """Add up what the findings of a scene do to its anatomy; an unknown finding is refused by name."""
-    found = Changes(heart=scene.body.heart)
+    found = BodyChanges(heart=scene.body.heart)
     if scene.exposure.view == "AP":
         # The heart is farther from the detector and so thrown larger, but what is normal is still read as normal.
         found.heart = max(found.heart, min(found.heart * 1.08, 0.51))

@@ -11,7 +11,7 @@ from rightlung.pages.content import Page
 from rightlung.reproduce.facts import Measurements
 from rightlung.reproduce.known import KnownFigure
 from rightlung.reproduce.papers import Paper
-from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, VARIANTS, quick_changes
+from rightlung.reproduce.wrong_lung.variants import GLORIA, PERTURBATIONS, VARIANTS, quick_changes
 from rightlung.results.estimator import Floats
 from rightlung.results.measured import Measured
 
@@ -60,4 +60,5 @@ PAPER = Paper(
     quick_changes=quick_changes,
     known_figures=_known_figures,
     page=_page,
+    released={"released-gloria": GLORIA},
 )

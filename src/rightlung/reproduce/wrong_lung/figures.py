@@ -34,7 +34,7 @@ def change_figures(make: TableMaker, target: str) -> Iterator[Figure]:
     models = make.measured.rows
     if not models:
         return
-    changes = Changes(make, target, "auroc")
+    changes = ChangeEstimates(make, target, "auroc")
     against = TARGET_TITLES[target]
     retrained = make.measured.model("retrained")
     if retrained is not None:
@@ -52,13 +52,13 @@ def change_figures(make: TableMaker, target: str) -> Iterator[Figure]:
         name = f"figure-5-{target}" if subset is None else f"figure-14-{target}-{subset}"
         yield changes.figure(name, f"{title} ({against})", subset)
     if target == "regions":
-        precision = Changes(make, target, "average_precision")
+        precision = ChangeEstimates(make, target, "average_precision")
         for subset in SUBSETS:
             title = f"Figure 15: change of average precision on {SUBSET_TITLES[subset]} ({against})"
             yield precision.figure(f"figure-15-{subset}", title, subset)
 
 
-class Changes:
+class ChangeEstimates:
     """How a measure changes under every perturbation, on every subset, estimated together."""
 
     def __init__(self, make: TableMaker, target: str, measure: str) -> None:

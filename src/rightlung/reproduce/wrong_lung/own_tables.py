@@ -11,7 +11,7 @@ from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import Table
 from rightlung.pages.numbers import number
 from rightlung.reproduce.claims import FAILS, HOLDS, JudgedClaim
-from rightlung.reproduce.tables import Quantity, TableMaker, TableRow, model_row, stars
+from rightlung.reproduce.tables import ModelRow, Quantity, TableMaker, model_row, stars
 from rightlung.reproduce.wrong_lung.paper_tables import changes
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, TARGET_TITLES, VARIANTS
 from rightlung.results.estimator import Flags, Floats
@@ -69,7 +69,7 @@ def own_tables(make: TableMaker) -> Iterator[Table]:
         yield from _by_finding(make, measure, target)
 
 
-def _peak_on_side(measured: Measured, where: Flags, row: TableRow) -> Floats:
+def _peak_on_side(measured: Measured, where: Flags, row: ModelRow) -> Floats:
     return measured.within(measured.peak_on_side(row.model), where)
 
 
@@ -83,10 +83,10 @@ def _no_attention(make: TableMaker) -> Iterator[Table]:
         if len(seeds := measured.seeds(model.variant)) > 1:
             rows += [model_row(seed, label=f"{seed.label}, seed {seed.seed}") for seed in seeds]
 
-    def score(inside: str | Flags, row: TableRow) -> Floats:
+    def score(inside: str | Flags, row: ModelRow) -> Floats:
         return measured.within(measured.value(row.model, "abstention"), inside)
 
-    def change(perturbation: Perturbation, row: TableRow) -> Floats:
+    def change(perturbation: Perturbation, row: ModelRow) -> Floats:
         assert perturbation.condition is not None
         perturbed = measured.value(row.model, "abstention", None, perturbation.condition)
         plain = measured.value(row.model, "abstention", None, perturbation.plain)
@@ -133,7 +133,7 @@ def _by_finding(make: TableMaker, measure: str, target: str) -> Iterator[Table]:
     yield make.table(
         f"findings-{measure}", f"By finding: {find_measure(measure).title} against {TARGET_TITLES[target]}",
         "In percent; a phrase counts for each finding it says is there.",
-        [TableRow(f"{name} ({patients[name]:,} {measured.resampled})", name) for name in shown],
+        [ModelRow(f"{name} ({patients[name]:,} {measured.resampled})", name) for name in shown],
         [quantity(model) for model in models], first="finding", notes=notes, folded=measure != "pointing",
     )  # fmt: skip
 

@@ -20,8 +20,8 @@ from rightlung.reproduce.claims import (
 )
 from rightlung.reproduce.examples import Examples
 from rightlung.reproduce.facts import OVER_PATIENTS, Measurements
-from rightlung.reproduce.tables import Quantity, TableMaker, TableRow, stars
-from rightlung.reproduce.wrong_lung.claims import claims
+from rightlung.reproduce.tables import ModelRow, Quantity, TableMaker, stars
+from rightlung.reproduce.wrong_lung.claims import RELEASED, claims
 from rightlung.reproduce.wrong_lung.figures import change_figures, correlation_parts, judgement_figures
 from rightlung.reproduce.wrong_lung.own_tables import labels_compared, labels_decide, labels_table, own_tables
 from rightlung.reproduce.wrong_lung.paper_tables import (
@@ -147,7 +147,7 @@ def _seed_quantities(measured: Measured) -> list[Quantity]:
     ]  # fmt: skip
 
 
-def _value(measured: Measured, measure: str, target: str | None, subset: str, row: TableRow) -> Floats:
+def _value(measured: Measured, measure: str, target: str | None, subset: str, row: ModelRow) -> Floats:
     return measured.within(measured.value(row.model, measure, target), subset)
 
 
@@ -199,8 +199,9 @@ def _claims_table(found: Measurements) -> Table:
     rows = []
     for judged in found.judged:
         claim = judged.claim
+        stands_in = "" if claim.stands_in == RELEASED and found.measured.model("gloria") else claim.stands_in
         cells = [
-            Cell(claim.text, " ".join(part for part in (claim.where, claim.stands_in) if part)),
+            Cell(claim.text, " ".join(part for part in (claim.where, stands_in) if part)),
             Cell(claim.paper or "–"),
         ]
         for target in TARGET_TITLES:

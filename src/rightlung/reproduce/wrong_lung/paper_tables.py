@@ -8,7 +8,7 @@ from typing import Literal
 
 from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import Table
-from rightlung.reproduce.tables import Quantity, TableMaker, TableRow, model_row
+from rightlung.reproduce.tables import ModelRow, Quantity, TableMaker, model_row
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, SUBSETS, TARGET_TITLES
 from rightlung.results.estimator import Floats
 from rightlung.results.measured import Measured
@@ -30,7 +30,7 @@ def _title(measure: str) -> str:
     return find_measure(measure).title
 
 
-def _selection(measured: Measured, kind: Literal["local", "global"], subset: str, row: TableRow) -> Floats:
+def _selection(measured: Measured, kind: Literal["local", "global"], subset: str, row: ModelRow) -> Floats:
     return measured.within(measured.selection(row.model, kind), subset)
 
 
@@ -41,7 +41,7 @@ def changes(
     target: str,
     how: Literal["changed", "all"],
     measure: str,
-    row: TableRow,
+    row: ModelRow,
 ) -> Floats:
     """Return what a perturbation changes of a row's measure, over a subset."""
     return measured.within(measured.change(row.model, perturbation, measure, target, how), subset)
@@ -120,7 +120,7 @@ def _by_subset(
     name: str,
     title: str,
     measure: str,
-    rows: Sequence[TableRow],
+    rows: Sequence[ModelRow],
     table: str,
     target: str = "regions",
     folded: bool = False,

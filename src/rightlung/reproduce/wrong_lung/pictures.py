@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rightlung.core import Grounding, Mask
-from rightlung.measuring.targets import PhraseTargets
+from rightlung.measuring import PhraseTargets
 from rightlung.pages.content import Case, Gallery
 from rightlung.pages.overlays import Tile, draw
 from rightlung.predictions import Key

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -24,11 +24,12 @@ from rightlung.reproduce.claims import (
     Ruling,
     missing,
     mostly,
+    needs,
     side,
     small,
     together,
 )
-from rightlung.reproduce.wrong_lung.variants import SUBSET_TITLES, VARIANTS
+from rightlung.reproduce.wrong_lung.variants import SUBSET_TITLES
 from rightlung.results.estimate import Estimate
 from rightlung.results.estimator import Floats
 from rightlung.scoring.statistics import pearson
@@ -37,9 +38,6 @@ WELL_ABOVE = 0.55
 """AUROC "well over 50 %" is taken as above 55 %."""
 NEAR_UNIFORM = 0.95
 """An entropy of at least 95 % of its ceiling, ln(cells), is called near it."""
-SIDED_TIMES, SIDED_SWAP, SIDED_SELECTION = 2.0, -0.40, 0.02
-"""Our aims for +Sided: pointing at least twice Retrained's, the change of AUROC when sides are swapped, how far its
-selection may stay behind the best."""
 
 UNSUPERVISED = ("retrained", "clinical-masking", "no-attn", "abnormal")
 OTHERS = ("retrained", "word-masking", "clinical-masking", "no-attn", "abnormal", "rand-sents")
@@ -47,24 +45,31 @@ COMPARED = ("thirty-shot", *OTHERS)
 USUALLY = "Usually is taken as for more than half of the variants."
 
 
+def released(view: ClaimView) -> str:
+    """Return the variant for claims about GLoRIA with its released weights: itself if measured, else Retrained."""
+    return "gloria" if view.has("gloria") else "retrained"
+
+
 def above_chance(view: ClaimView, target: str) -> Ruling:
-    """Judge whether Retrained's AUROC is well over one half."""
-    if (absent := missing(view, "retrained")) is not None:
+    """Judge whether GLoRIA's AUROC is well over one half."""
+    subject = released(view)
+    if absent := missing(view, subject):
         return absent
-    found = view.mean(view.value("retrained", "auroc", target))
-    label = f"{view.name('retrained')}, AUROC"
+    found = view.mean(view.value(subject, "auroc", target))
+    label = f"{view.name(subject)}, AUROC"
     remark = f"Well over 50 % is taken as above {100 * WELL_ABOVE:.0f} %."
     return together([Evidence(label, found, side(found, above=WELL_ABOVE), "percent")], remark)
 
 
 def harder_subsets(view: ClaimView, target: str) -> Ruling:
-    """Judge whether Retrained does worse on One Lung and MDRB than on the rest."""
-    if (absent := missing(view, "retrained")) is not None:
+    """Judge whether GLoRIA does worse on One Lung and MDRB than on the rest."""
+    subject = released(view)
+    if absent := missing(view, subject):
         return absent
     evidence = []
     inside = view.measured.subset
     for measure, said in (("auroc", "AUROC"), ("average_precision", "average precision")):
-        whole = view.value("retrained", measure, target)
+        whole = view.value(subject, measure, target)
         for subset in ("one-lung", "mdrb"):
             part, rest = (np.where(flags, whole, np.nan) for flags in (inside(subset), ~inside(subset)))
             found = view.estimator.contrast(part, rest)
@@ -73,19 +78,21 @@ def harder_subsets(view: ClaimView, target: str) -> Ruling:
 
 
 def loses(view: ClaimView, target: str, perturbation: str) -> Ruling:
-    """Judge whether a perturbation costs Retrained AUROC."""
-    if (absent := missing(view, "retrained")) is not None:
+    """Judge whether a perturbation costs GLoRIA AUROC."""
+    subject = released(view)
+    if absent := missing(view, subject):
         return absent
-    found = view.mean(view.change("retrained", perturbation, target))
-    return together([Evidence(f"{view.name('retrained')}, change of AUROC", found, side(found, below=0.0))])
+    found = view.mean(view.change(subject, perturbation, target))
+    return together([Evidence(f"{view.name(subject)}, change of AUROC", found, side(found, below=0.0))])
 
 
 def barely_changes(view: ClaimView, target: str, perturbation: str) -> Ruling:
-    """Judge whether a perturbation leaves Retrained's AUROC about where it is."""
-    if (absent := missing(view, "retrained")) is not None:
+    """Judge whether a perturbation leaves GLoRIA's AUROC about where it is."""
+    subject = released(view)
+    if absent := missing(view, subject):
         return absent
-    found = view.mean(view.change("retrained", perturbation, target))
-    evidence = Evidence(f"{view.name('retrained')}, change of AUROC", found, small(found))
+    found = view.mean(view.change(subject, perturbation, target))
+    evidence = Evidence(f"{view.name(subject)}, change of AUROC", found, small(found))
     return together([evidence], "Up to two points either way is taken as barely.")
 
 
@@ -105,10 +112,9 @@ def beats(
     return together(evidence, _not_there(view, worse))
 
 
+@needs("retrained", "thirty-shot")
 def similar_or_better(view: ClaimView, target: str, measures: Sequence[str]) -> Ruling:
     """Judge whether Retrained's measures are no more than two points below those of +30-shot."""
-    if (absent := missing(view, "retrained", "thirty-shot")) is not None:
-        return absent
     evidence = []
     for measure in measures:
         found = view.mean(view.value("retrained", measure, target) - view.value("thirty-shot", measure, target))
@@ -157,7 +163,7 @@ def loses_in_order(
     view: ClaimView, target: str, perturbation: str, order: Sequence[str], others: Sequence[str] = OTHERS
 ) -> Ruling:
     """Judge whether the first loses more than the second, and so on, and the last more than all that are not named."""
-    if (absent := missing(view, *order)) is not None:
+    if absent := missing(view, *order):
         return absent
     rest = [variant for variant in _rivals(view, others) if variant not in order]
     pairs = [*itertools.pairwise(order), *((order[-1], variant) for variant in rest)]
@@ -171,7 +177,7 @@ def loses_in_order(
 
 def considerably_changes(view: ClaimView, target: str, variant: str, perturbation: str) -> Ruling:
     """Judge whether a perturbation changes a variant's AUROC by more than two points, either way."""
-    if (absent := missing(view, variant)) is not None:
+    if absent := missing(view, variant):
         return absent
     found = view.mean(view.change(variant, perturbation, target))
     verdict = {HOLDS: FAILS, FAILS: HOLDS}.get(within := small(found), within)
@@ -179,71 +185,9 @@ def considerably_changes(view: ClaimView, target: str, variant: str, perturbatio
     return together([evidence], "More than two points either way is taken as considerably.")
 
 
-NO_JUDGEMENTS = "It needs radiologists' judgements of the maps (--judgements TABLE --key KEY)."
-
-
-def judged_best(view: ClaimView, target: str, variant: str, ratings: Sequence[str]) -> Ruling:
-    """Judge whether radiologists rate a variant's maps above those of every other model that they judged."""
-    if view.judgements is None:
-        return Ruling(UNKNOWN, remark=NO_JUDGEMENTS)
-    evidence = []
-    for row in view.judgements["differences"]:
-        if row["rating"] in ratings and variant in (row["first"], row["second"]):
-            sign, other = (1, row["second"]) if row["first"] == variant else (-1, row["first"])
-            evidence.append(_rated(f"{row['rating']}, {variant} minus {other}", row, sign, above=0.0))
-    return together(evidence, "" if evidence else f"No judgements of {variant} and another model.")
-
-
-def judged_like_released(view: ClaimView, target: str) -> Ruling:
-    """Judge whether Retrained is rated about as precise and intuitive as the released GLoRIA, with less recall."""
-    if view.judgements is None:
-        return Ruling(UNKNOWN, remark=NO_JUDGEMENTS)
-    evidence = []
-    for row in view.judgements["differences"]:
-        pair = [row["first"], row["second"]]
-        if "retrained" in pair and any("gloria" in name for name in pair):
-            sign = 1 if pair[0] == "retrained" else -1
-            label = f"{row['rating']}, Retrained minus released GLoRIA"
-            evidence.append(_rated(label, row, sign, below=0.0 if row["rating"] == "recall" else None))
-    remark = f"About as good is taken as within {SMALL_RATING:g} of a step of the scale."
-    return together(evidence, remark if evidence else "No judgements of Retrained and the released GLoRIA.")
-
-
-SMALL_RATING = 0.5
-
-
-def _rated(
-    label: str, row: Mapping[str, Any], sign: int, above: float | None = None, below: float | None = None
-) -> Evidence:
-    low, high = sorted((sign * row["low"], sign * row["high"]))
-    found = Estimate(sign * row["estimate"], low, high, row["n"], row["clusters"])
-    close = above is None and below is None
-    return Evidence(
-        label, found, small(found, SMALL_RATING) if close else side(found, above=above, below=below), "rating"
-    )
-
-
-def judged_iou(view: ClaimView, target: str) -> Ruling:
-    """Judge whether, of the automatic measures, IoU@10 % correlates most with the intuitiveness of +No Attn's maps."""
-    if view.judgements is None:
-        return Ruling(UNKNOWN, remark=NO_JUDGEMENTS)
-    tables = [one for one in view.judgements["correlations"] if one["model"] == "no-attn"]
-    rows = [row for one in tables for row in one["values"] if row["rating"] == "intuitiveness"]
-    found = {row["measure"]: row["pearson"] for row in rows}
-    own = found.get("iou@10 (regions)")
-    if own is None:
-        return Ruling(UNKNOWN, remark="No judgements of +No Attn, or no measures of it.")
-    best = max(found, key=lambda name: abs(found[name]["estimate"]))
-    estimate = Estimate(own["estimate"], own["low"], own["high"], own["n"], own["clusters"])
-    verdict = side(estimate, above=0.0) if best == "iou@10 (regions)" else FAILS
-    evidence = Evidence("correlation of IoU@10 % with intuitiveness", estimate, verdict, "correlation")
-    return together([evidence], f"The strongest is {best}, {found[best]['estimate']:+.2f}, of {len(found)} measures.")
-
-
+@needs("word-masking")
 def selects_best(view: ClaimView, target: str) -> Ruling:
     """Judge whether +Word Masking selects the right sentence more often than each other variant."""
-    if (absent := missing(view, "word-masking")) is not None:
-        return absent
     evidence = []
     for variant in _comparable(view):
         if variant == "word-masking":
@@ -255,10 +199,9 @@ def selects_best(view: ClaimView, target: str) -> Ruling:
     return together(evidence, _not_there(view, COMPARED))
 
 
+@needs("no-attn", "retrained")
 def selection_less(view: ClaimView, target: str) -> Ruling:
     """Judge whether +No Attn selects the right sentence less often than Retrained."""
-    if (absent := missing(view, "no-attn", "retrained")) is not None:
-        return absent
     found = view.difference(view.selection("no-attn", "global"), view.selection("retrained", "global"))
     return together([Evidence(f"{view.name('no-attn')} minus {view.name('retrained')}", found, side(found, below=0.0))])
 
@@ -297,12 +240,14 @@ def _over_variants(first: Floats, second: Floats, label: str, expected: bool) ->
     return together([Evidence(f"correlation of {label}", found, verdict, "correlation")], remark)
 
 
+@needs("no-attn")
 def abstains_without_abnormality(view: ClaimView, target: str) -> Ruling:
     """Judge whether the No-Attn score correlates negatively with there being something abnormal."""
     abnormal = view.measured.subset("abnormal").astype(np.float64)
     return _abstains(view.of_one_seed(), "abnormal", abnormal)
 
 
+@needs("no-attn")
 def abstains_where_wrong(view: ClaimView, target: str) -> Ruling:
     """Judge whether the No-Attn score correlates negatively with IoU@10 %."""
     view = view.of_one_seed()
@@ -310,8 +255,6 @@ def abstains_where_wrong(view: ClaimView, target: str) -> Ruling:
 
 
 def _abstains(view: ClaimView, label: str, values: Floats) -> Ruling:
-    if (absent := missing(view, "no-attn")) is not None:
-        return absent
     pair = {"abstention": view.value("no-attn", "abstention"), label: values}
     found = view.estimator.correlations(pair)["abstention", label]
     return together([Evidence(f"correlation with {label}", found, side(found, below=0.0), "correlation")])
@@ -335,10 +278,9 @@ def _real_to_synthetic(view: ClaimView, variant: str, target: str) -> Estimate:
     return view.mean(synthetic - real)
 
 
+@needs("thirty-shot")
 def synthetic_jump(view: ClaimView, target: str) -> Ruling:
     """Judge whether synthetic sentences raise the AUROC of +30-shot."""
-    if (absent := missing(view, "thirty-shot")) is not None:
-        return absent
     found = _real_to_synthetic(view, "thirty-shot", target)
     return together([Evidence(f"{view.name('thirty-shot')}, synthetic minus real", found, side(found, above=0.0))])
 
@@ -352,10 +294,9 @@ def random_boxes_mdrb(view: ClaimView, target: str) -> Ruling:
     return together(evidence, _not_there(view, COMPARED))
 
 
+@needs("thirty-shot", "abnormal")
 def divergence_order(view: ClaimView, target: str) -> Ruling:
     """Judge whom a random sentence moves most, and whom not at all."""
-    if (absent := missing(view, "thirty-shot", "abnormal")) is not None:
-        return absent
     rest = [variant for variant in _rivals(view, OTHERS) if variant != "abnormal"]
     pairs = [("thirty-shot", "abnormal"), *(("abnormal", variant) for variant in rest)]
     evidence = []
@@ -375,10 +316,9 @@ def cells(view: ClaimView, variant: str) -> int | None:
     return int(grid[0]) * int(grid[1]) if grid else None
 
 
+@needs("retrained")
 def near_uniform(view: ClaimView, target: str) -> Ruling:
     """Judge whether the entropy of Retrained is near ln(cells); with one softmax it is said beside."""
-    if (absent := missing(view, "retrained")) is not None:
-        return absent
     variants = [variant for variant in ("retrained", "retrained-one-softmax") if view.has(variant)]
     shares = {variant: _entropy_share(view, variant) for variant in variants}
     known = {variant: found for variant, found in shares.items() if found is not None}
@@ -400,10 +340,9 @@ def _entropy_share(view: ClaimView, variant: str) -> Estimate | None:
     return None if count is None or count < 2 else view.mean(view.value(variant, "grid_entropy") / math.log(count))
 
 
+@needs("retrained", "retrained-one-softmax")
 def two_softmaxes(view: ClaimView, target: str) -> Ruling:
     """Judge whether a second softmax raises the entropy of the maps."""
-    if (absent := missing(view, "retrained", "retrained-one-softmax")) is not None:
-        return absent
     found = view.difference(
         view.value("retrained", "grid_entropy"), view.value("retrained-one-softmax", "grid_entropy")
     )
@@ -411,10 +350,9 @@ def two_softmaxes(view: ClaimView, target: str) -> Ruling:
     return together([Evidence(label, found, side(found, above=0.0), "nats")])
 
 
+@needs("abnormal")
 def entropy_localisation(view: ClaimView, target: str) -> Ruling:
     """Judge whether +Abnormal's entropy correlates negatively with how well it localises."""
-    if (absent := missing(view, "abnormal")) is not None:
-        return absent
     view = view.of_one_seed()
     names = {"auroc": "AUROC", "average_precision": "average precision", "iou@10": "IoU@10 %"}
     values = {"entropy": view.value("abnormal", "grid_entropy")}
@@ -457,59 +395,3 @@ def entropy_similarity(view: ClaimView, target: str, kind: Literal["local", "glo
         verdict = side(found, above=0.0) if positive else side(found, below=0.0)
         evidence.append(Evidence(view.name(variant), found, verdict, "correlation"))
     return mostly(evidence, USUALLY if evidence else _not_there(view, COMPARED))
-
-
-def sided_pointing(view: ClaimView, target: str) -> Ruling:
-    """Judge whether +Sided points at least twice as often into the target as Retrained."""
-    if (absent := missing(view, "sided", "retrained")) is not None:
-        return absent
-    sided, retrained = (view.value(variant, "pointing", target, "one-lung") for variant in ("sided", "retrained"))
-    both = ~(np.isnan(sided) | np.isnan(retrained))
-    if not both.any():
-        return Ruling(UNKNOWN, remark="No One Lung phrase has an exact mask and both answers.")
-    found = view.mean(sided - SIDED_TIMES * retrained)
-    ours, theirs = float(sided[both].mean()), float(retrained[both].mean())
-    times = f", {ours / theirs:.1f} times as often" if theirs else ""
-    remark = f"{100 * ours:.1f} % against {100 * theirs:.1f} %{times}."
-    return together([Evidence("pointing minus twice Retrained's", found, side(found, above=0.0))], remark)
-
-
-def sided_prior(view: ClaimView, target: str) -> Ruling:
-    """Judge whether +Sided points better than the image-blind prior."""
-    if (absent := missing(view, "sided", "prior")) is not None:
-        return absent
-    sided, prior = (view.value(variant, "pointing", target, "one-lung") for variant in ("sided", "prior"))
-    found = view.difference(sided, prior)
-    return together([Evidence("pointing minus the prior's", found, side(found, above=0.0))])
-
-
-def sided_swap(view: ClaimView, target: str) -> Ruling:
-    """Judge whether swapping the sides costs +Sided as much AUROC as it should."""
-    if (absent := missing(view, "sided")) is not None:
-        return absent
-    found = view.mean(view.change("sided", "swap-sides", target))
-    averaged = view.mean(view.change("sided", "swap-sides", target, how="all"))
-    beside = Evidence("as the paper averages, phrases that name no side counting 0", averaged, UNKNOWN)
-    remark = f"Over the phrases that name a side; {beside.said}."
-    return together([Evidence("change of AUROC", found, side(found, below=SIDED_SWAP))], remark)
-
-
-def sided_selection(view: ClaimView, target: str) -> Ruling:
-    """Judge whether +Sided selects sentences nearly as well as the best other variant.
-
-    Its rivals are the paper's variants and ours: no model of somebody's own, no reference, none of its own ablations.
-    """
-    if (absent := missing(view, "sided")) is not None:
-        return absent
-    rivals = {
-        model.variant: float(view.mean(view.selection(model.variant, "global")).value)
-        for model in view.measured.rows
-        if model.variant != "sided" and model.comparable
-        if any(one.slug == model.variant and not one.ablation for one in VARIANTS)
-    }
-    known = {variant: value for variant, value in rivals.items() if not math.isnan(value)}
-    if not known:
-        return Ruling(UNKNOWN, remark="No other variant's selection was measured.")
-    best = max(known, key=lambda variant: known[variant])
-    found = view.mean(view.selection("sided", "global") - view.selection(best, "global"))
-    return together([Evidence(f"minus {view.name(best)}, the best other", found, side(found, above=-SIDED_SELECTION))])

@@ -31,6 +31,7 @@ def _ablation(slug: str, name: str, note: str = "an ablation") -> Variant:
     return _variant(f"sided-without-{slug}", name, "ours", note, ablation=True)
 
 
+GLORIA = Variant("gloria", "GLoRIA (released weights)", "paper", "as published by its authors", recipe="")
 RETRAINED = _variant("retrained", "GLoRIA Retrained", "paper", "two softmaxes, as the released code attends")
 VARIANTS: tuple[Variant, ...] = (
     RETRAINED,

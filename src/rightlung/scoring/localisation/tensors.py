@@ -57,7 +57,7 @@ def score_tensors(maps: Tensor, masks: Any, settings: Settings) -> dict[str, Any
     return result
 
 
-class _Sorted:
+class _SortedMaps:
     """Every map's pixels in ascending order, with the limits of the tie that each belongs to."""
 
     def __init__(self, values: Tensor, labels: Tensor) -> None:
@@ -103,7 +103,7 @@ def _score_chunk(maps: Tensor, masks: Tensor, settings: Settings) -> tuple[dict[
         found["entropy"][total == 0] = torch.nan
         reasons.insert(0, (total == 0, "map is zero everywhere (entropy)"))
     if wants("auroc", "average_precision", "iou@", "precision@", "dice@"):
-        found |= _ranked(_Sorted(values, labels), settings)
+        found |= _ranked(_SortedMaps(values, labels), settings)
     if wants("pointing"):
         found["pointing"] = _pointing(maps, masks, highest, settings.tolerance)
     if wants("cnr"):
@@ -133,7 +133,7 @@ def _score_chunk(maps: Tensor, masks: Tensor, settings: Settings) -> tuple[dict[
     return {name: found[name].double() for name in settings.metrics}, joined
 
 
-def _ranked(order: _Sorted, settings: Settings) -> dict[str, Tensor]:
+def _ranked(order: _SortedMaps, settings: Settings) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     positives, pixels = order.positives.double(), order.pixels
     below, up_to = order.before(order.start), order.before(order.end)

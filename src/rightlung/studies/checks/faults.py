@@ -9,11 +9,11 @@ from rightlung.core import Image
 from rightlung.studies.checks.coordinates import Coordinates
 from rightlung.studies.checks.issue import Ledger, Origin
 from rightlung.studies.checks.labels import explain_polarity
-from rightlung.studies.checks.manifest import Fault, RawRow
+from rightlung.studies.checks.manifest import RawRow, RowFault
 
 
 def tell_faults(
-    ledger: Ledger, coordinates: Coordinates, found: RawRow, faults: Sequence[Fault], image: Image | None
+    ledger: Ledger, coordinates: Coordinates, found: RawRow, faults: Sequence[RowFault], image: Image | None
 ) -> None:
     """Note what is wrong with a row; boxes are kept by ``coordinates`` until all of them are known."""
     for fault in faults:
@@ -32,7 +32,7 @@ def tell_faults(
             _tell_value(ledger, found.place, fault)
 
 
-def _tell_value(ledger: Ledger, place: Origin, fault: Fault) -> None:
+def _tell_value(ledger: Ledger, place: Origin, fault: RowFault) -> None:
     value, name = fault.value, fault.field
     if name == "age":
         text = str(value).strip()

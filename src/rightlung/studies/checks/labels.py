@@ -12,7 +12,7 @@ from rightlung.core import InputError, Polarity
 from rightlung.lexicon import FINDINGS, LABEL_SETS, REGIONS, find, region
 from rightlung.lexicon.findings import broader_findings
 from rightlung.studies.checks.issue import HINT, WARNING, Ledger, Origin, visible
-from rightlung.studies.checks.targets import Item, Target
+from rightlung.studies.checks.targets import Item, LintTarget
 
 _VIEWS = {
     "pa", "ap", "frontal", "postero-anterior", "antero-posterior", "posteroanterior", "anteroposterior", "ap axial",
@@ -179,7 +179,7 @@ def _contradictions(where: str, findings: Mapping[str, Polarity]) -> Iterator[tu
             yield where, f"no finding is said beside {', '.join(repr(name) for name in others[:3])}"
 
 
-def _located_contradictions(target: Target, study: Mapping[str, Polarity]) -> Iterator[tuple[str, str]]:
+def _located_contradictions(target: LintTarget, study: Mapping[str, Polarity]) -> Iterator[tuple[str, str]]:
     """Yield boxes and masks of a finding that the study says is not there; ``study`` has its canonical findings."""
     field = f"{target.field}.label" if target.kind == "label" else f"{target.field}.findings"
     for name, polarity in target.findings.items():

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rightlung.core import Image, InputError, Mask, Phrase, Report, Study
+from rightlung.core import Image, InputError, Mask, Report, Study
 from rightlung.core.errors import MissingFileError
 from rightlung.studies.checks.issue import Origin
 from rightlung.studies.checks.targets import Item, row_targets
 from rightlung.studies.manifest import MAX_LINE_BYTES, StoredImage, StoredMask, manifest_lines
-from rightlung.studies.rows import KNOWN_FIELDS, FieldError, Row, parse_row
+from rightlung.studies.rows import KNOWN_FIELDS, FieldError, ManifestRow, parse_row
 from rightlung.studies.storage import FolderFile, Storage, StoredFile
 
 _MOST_FAULTS = 200
@@ -36,7 +36,7 @@ _FIELD_WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class RowFault:
     """What the reader refuses in a row: the field, its sentence, and the value as it stands in the file."""
 
     field: str | None
@@ -52,8 +52,8 @@ class RawRow:
 
     place: Origin
     raw: dict[str, Any]
-    row: Row | None
-    faults: tuple[Fault, ...]
+    row: ManifestRow | None
+    faults: tuple[RowFault, ...]
     void: frozenset[str]
 
 
@@ -62,7 +62,7 @@ def raw_rows(storage: Storage) -> Iterator[RawRow]:
     for number, _, line in manifest_lines(storage):
         place = Origin(storage.manifest_name, number)
         if len(line) > MAX_LINE_BYTES:
-            fault = Fault(None, f"the line is longer than the limit of {MAX_LINE_BYTES:,} bytes", None)
+            fault = RowFault(None, f"the line is longer than the limit of {MAX_LINE_BYTES:,} bytes", None)
             yield RawRow(place, {}, None, (fault,), frozenset())
             continue
         yield _read(place, line)
@@ -82,15 +82,15 @@ def _read_faulty(place: Origin, line: bytes, error: FieldError) -> RawRow:
     except (ValueError, RecursionError):
         raw = None
     if error.field is None or not isinstance(raw, dict):
-        return RawRow(place, {}, None, (Fault(error.field, str(error), None),), frozenset())
+        return RawRow(place, {}, None, (RowFault(error.field, str(error), None),), frozenset())
     name = raw.get("id")
     place = Origin(place.file, place.row, name if isinstance(name, str) else None)
     mended, faults, void = (
         copy.deepcopy(raw),
-        [Fault(error.field, str(error), value_at(raw, error.field))],
+        [RowFault(error.field, str(error), value_at(raw, error.field))],
         {error.field},
     )
-    row: Row | None = None
+    row: ManifestRow | None = None
     while len(faults) < _MOST_FAULTS and set_aside(mended, faults[-1].field or "", place):
         try:
             row = parse_row(json.dumps(mended).encode())
@@ -99,7 +99,7 @@ def _read_faulty(place: Origin, line: bytes, error: FieldError) -> RawRow:
             field = next_error.field
             if field is None or field in void:
                 break
-            faults.append(Fault(field, str(next_error), value_at(raw, field)))
+            faults.append(RowFault(field, str(next_error), value_at(raw, field)))
             void.add(field)
     return RawRow(place, raw, row, tuple(faults), frozenset(void))
 
@@ -175,7 +175,7 @@ class _NoImage:
         raise MissingFileError("the image does not exist")
 
 
-def row_item(found: RawRow, row: Row, storage: Storage, address: str) -> tuple[Item, list[Fault]]:
+def row_item(found: RawRow, row: ManifestRow, storage: Storage, address: str) -> tuple[Item, list[RowFault]]:
     """Return a row as a study to be checked, and which of its files are not where the row says."""
     files: dict[str, StoredFile] = {}
     faults = []
@@ -188,7 +188,7 @@ def row_item(found: RawRow, row: Row, storage: Storage, address: str) -> tuple[I
                 raise MissingFileError(f"file {name!r} does not exist")
             files[field] = stored
         except InputError as error:
-            faults.append(Fault(field, str(error), name, isinstance(error, MissingFileError)))
+            faults.append(RowFault(field, str(error), name, isinstance(error, MissingFileError)))
     masks = {field: Mask.deferred(StoredMask(row.id, (stored,))) for field, stored in files.items() if field != "file"}
     void = found.void | {fault.field for fault in faults if fault.field is not None}
     text = row.text if row.text is not None else " ".join(row.sections.values())
@@ -203,8 +203,7 @@ def row_item(found: RawRow, row: Row, storage: Storage, address: str) -> tuple[I
         sex=row.sex,
         report=Report(text, row.sections) if row.text is not None or row.sections else None,
         phrases=tuple(
-            Phrase(phrase.text, phrase.boxes, masks.get(f"phrases[{index}].mask"), phrase.regions, phrase.findings)
-            for index, phrase in enumerate(row.phrases or ())
+            phrase.build(masks.get(f"phrases[{index}].mask")) for index, phrase in enumerate(row.phrases or ())
         ),
         regions=row.regions,
         findings=row.findings,

@@ -7,7 +7,7 @@ from rightlung.core.errors import MaskSizeError, MissingFileError
 from rightlung.lexicon import region
 from rightlung.studies.checks.issue import HINT, WARNING, Ledger, Origin
 from rightlung.studies.checks.sides import Sides
-from rightlung.studies.checks.targets import Item, Target
+from rightlung.studies.checks.targets import Item, LintTarget
 
 _SAME_SHAPE = 0.02
 _FULL = 0.97
@@ -30,7 +30,7 @@ class Masks:
             if target.mask is not None and target.mask[0] not in item.void:
                 self._check_mask(item, target, image)
 
-    def _check_mask(self, item: Item, target: Target, image: Image | None) -> None:
+    def _check_mask(self, item: Item, target: LintTarget, image: Image | None) -> None:
         assert target.mask is not None
         name, mask = target.mask
         try:
@@ -71,7 +71,7 @@ class Masks:
         else:
             self._other_size.append((place, name, told))
 
-    def _check_boxes(self, item: Item, target: Target, name: str, around: Box) -> None:
+    def _check_boxes(self, item: Item, target: LintTarget, name: str, around: Box) -> None:
         boxes = [box for field, box in target.boxes if field not in item.void]
         what = "all boxes of its phrase"
         if not boxes and target.kind == "label":

@@ -46,7 +46,7 @@ class _First:
     split: str | None
 
 
-class Pictures:
+class ImageChecks:
     """The images of a source. Of each its hash and a thumbnail of 256 bytes are kept."""
 
     def __init__(self, ledger: Ledger) -> None:

@@ -17,7 +17,7 @@ from rightlung.core import Box, InputError
 from rightlung.lexicon import REGIONS, find, region, sides_in
 from rightlung.studies.checks.coordinates import Numbers
 from rightlung.studies.checks.issue import HINT, Ledger, Origin
-from rightlung.studies.checks.targets import Item, Target
+from rightlung.studies.checks.targets import Item, LintTarget
 
 _BEYOND = 0.08
 """How far beyond the middle a box must lie to be on a side: patients are rotated, and stand beside the middle."""
@@ -60,7 +60,7 @@ class Expectation:
     shape: int = 0
 
 
-def expectation(target: Target) -> Expectation:
+def expectation(target: LintTarget) -> Expectation:
     """Return what a target's region names, words and findings say of its place."""
     names = [name for name in (_region_name(given) for given in target.regions) if name is not None]
     if target.kind == "region":
@@ -210,7 +210,7 @@ class Sides:
                 f"{wins[found]} boxes of this study fit their names better when read as {found}, none worse",
             )  # fmt: skip
 
-    def _check_words(self, place: Origin, target: Target) -> None:
+    def _check_words(self, place: Origin, target: LintTarget) -> None:
         if target.kind == "region" or not target.regions:
             return
         said = _side_in_words(target.text)
@@ -223,7 +223,7 @@ class Sides:
                 f"{', '.join(names)}",
             )  # fmt: skip
 
-    def _check_side(self, place: Origin, target: Target, expected: Expectation, void: frozenset[str]) -> None:
+    def _check_side(self, place: Origin, target: LintTarget, expected: Expectation, void: frozenset[str]) -> None:
         boxes = [(name, box) for name, box in target.boxes if name not in void]
         # A mask's box only where there are no boxes, which say the same: decoding is dear.
         if expected.side:
@@ -239,7 +239,7 @@ class Sides:
                     where = "top" if expected.level > 0 else "bottom"
                     self.ledger.add("box-level", place, name, f"{target.text!r} lies at the {where} of the image")
 
-    def check_mask(self, item: Item, target: Target, box: Box) -> bool:
+    def check_mask(self, item: Item, target: LintTarget, box: Box) -> bool:
         """Check the side of a mask whose target has no boxes; ``box`` is around the mask. Whether it is wrong."""
         expected = expectation(target)
         if expected.side and target.mask is not None and not target.boxes and _is_beyond(box, -expected.side):
@@ -247,7 +247,7 @@ class Sides:
             return True
         return False
 
-    def _tell_side(self, place: Origin, name: str, target: Target, side: int, box: Box, partly: bool) -> None:
+    def _tell_side(self, place: Origin, name: str, target: LintTarget, side: int, box: Box, partly: bool) -> None:
         word, image = ("left", "left") if side > 0 else ("right", "right")
         self.ledger.add(
             "box-side", place, name,

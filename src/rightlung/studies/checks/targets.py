@@ -8,11 +8,11 @@ from dataclasses import field as made
 
 from rightlung.core import Box, FrozenMapping, Mask, Polarity, Study
 from rightlung.studies.checks.issue import Origin
-from rightlung.studies.rows import Row
+from rightlung.studies.rows import ManifestRow
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LintTarget:
     """A phrase, a label or a region with its boxes and mask.
 
     ``text`` are words in which a side may be named; ``kind`` is phrase, label or region. The fields of the boxes and of
@@ -34,17 +34,17 @@ class Item:
 
     place: Origin
     study: Study
-    targets: tuple[Target, ...]
+    targets: tuple[LintTarget, ...]
     raw: Mapping[str, object] | None = None
     image_field: str | None = None
     void: frozenset[str] = frozenset()
 
 
-def study_targets(study: Study) -> Iterator[Target]:
+def study_targets(study: Study) -> Iterator[LintTarget]:
     """Yield what the phrases and regions of a study point to."""
     for index, phrase in enumerate(study.phrases):
         place = f"phrases[{index}]"
-        yield Target(
+        yield LintTarget(
             kind="phrase",
             field=place,
             text=phrase.text,
@@ -54,19 +54,19 @@ def study_targets(study: Study) -> Iterator[Target]:
             findings=phrase.findings,
         )
     for name, box in study.regions.items():
-        yield Target("region", f"regions.{name}", name, ((f"regions.{name}", box),), regions=(name,))
+        yield LintTarget("region", f"regions.{name}", name, ((f"regions.{name}", box),), regions=(name,))
 
 
-def row_targets(row: Row, study: Study, masks: Mapping[str, Mask]) -> Iterator[Target]:
+def row_targets(row: ManifestRow, study: Study, masks: Mapping[str, Mask]) -> Iterator[LintTarget]:
     """Yield what a manifest's row points to, labelled boxes and masks included; ``masks`` are by field."""
     if row.phrases is not None:
         yield from (target for target in study_targets(study) if target.kind == "phrase")
     for index, (label, box) in enumerate(row.boxes):
         place = f"boxes[{index}]"
-        yield Target("label", place, label, ((f"{place}.box", box),), findings={label: Polarity.POSITIVE})
+        yield LintTarget("label", place, label, ((f"{place}.box", box),), findings={label: Polarity.POSITIVE})
     for index, (label, _) in enumerate(row.masks):
         place = f"masks[{index}]"
         name = f"{place}.file"
         mask = (name, masks[name]) if name in masks else None
-        yield Target("label", place, label, mask=mask, findings={label: Polarity.POSITIVE})
+        yield LintTarget("label", place, label, mask=mask, findings={label: Polarity.POSITIVE})
     yield from (target for target in study_targets(study) if target.kind == "region")

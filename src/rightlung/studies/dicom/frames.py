@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rightlung.core import InputError
 from rightlung.studies.dicom.codestreams import codestream_size
-from rightlung.studies.dicom.header import Header
+from rightlung.studies.dicom.header import DicomHeader
 from rightlung.studies.dicom.quiet import quiet
 from rightlung.studies.dicom.syntaxes import SYNTAXES, Syntax
 
@@ -43,7 +43,7 @@ class Layout:
         return 1 << self.bits
 
 
-def read_layout(header: Header, what: str, max_pixels: int) -> Layout:
+def read_layout(header: DicomHeader, what: str, max_pixels: int) -> Layout:
     """Read and check the layout; nothing is decoded before this."""
     if header.has("FloatPixelData") or header.has("DoubleFloatPixelData"):
         raise InputError(f"{what} holds floating-point pixels, which no radiograph has")
@@ -80,7 +80,7 @@ def read_layout(header: Header, what: str, max_pixels: int) -> Layout:
     )
 
 
-def read_levels(header: Header, layout: Layout, what: str) -> NDArray[np.uint16]:
+def read_levels(header: DicomHeader, layout: Layout, what: str) -> NDArray[np.uint16]:
     """Return stored values ``(rows, columns)``, counted from the lowest possible one (so that they index a table)."""
     syntax = SYNTAXES.get(header.syntax)
     if syntax is None:
@@ -101,7 +101,7 @@ def read_levels(header: Header, layout: Layout, what: str) -> NDArray[np.uint16]
     return _decoded(b"".join(fragments), header, layout, syntax, what)
 
 
-def _native(data: bytes, header: Header, layout: Layout, what: str) -> NDArray[np.unsignedinteger]:
+def _native(data: bytes, header: DicomHeader, layout: Layout, what: str) -> NDArray[np.unsignedinteger]:
     count = layout.rows * layout.columns
     needed = count * layout.allocated // 8
     if len(data) < needed:
@@ -177,7 +177,7 @@ def _unpacked_bits(segment: bytes, count: int, what: str) -> NDArray[np.uint8]:
     return np.frombuffer(b"".join(pieces), np.uint8, count)
 
 
-def _decoded(frame: bytes, header: Header, layout: Layout, syntax: Syntax, what: str) -> NDArray[np.uint16]:
+def _decoded(frame: bytes, header: DicomHeader, layout: Layout, syntax: Syntax, what: str) -> NDArray[np.uint16]:
     """Decode JPEG, JPEG-LS or JPEG 2000 once the stream itself has said that it has the header's size."""
     size = codestream_size(frame)
     if size is None or size.packing != syntax.packing:
@@ -219,7 +219,7 @@ def _pillow_jpeg(frame: bytes) -> NDArray[Any]:
     return np.asarray(image)
 
 
-def _plugin(frame: bytes, header: Header, layout: Layout, bits: int) -> NDArray[Any] | None:
+def _plugin(frame: bytes, header: DicomHeader, layout: Layout, bits: int) -> NDArray[Any] | None:
     """Decode with what pydicom finds installed; None if that is nothing."""
     from pydicom.encaps import encapsulate
     from pydicom.pixels.decoders.base import get_decoder

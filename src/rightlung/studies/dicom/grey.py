@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rightlung.core import Image, InputError
 from rightlung.studies.dicom.frames import Layout
-from rightlung.studies.dicom.header import Header
+from rightlung.studies.dicom.header import DicomHeader
 
 GreyRule = Literal["voi-lut", "window", "bits", "percentiles"]
 PERCENTILES = (0.5, 99.5)
@@ -32,7 +32,7 @@ class Grey:
     note: str | None = None
 
 
-def grey(levels: NDArray[np.uint16], header: Header, layout: Layout, what: str) -> Grey:
+def grey(levels: NDArray[np.uint16], header: DicomHeader, layout: Layout, what: str) -> Grey:
     """Show stored values, counted from the lowest possible one, as a radiologist's screen would."""
     values = layout.lowest + np.arange(layout.levels, dtype=np.float64)
     padded = _padded(values, header, layout)
@@ -57,7 +57,7 @@ def _is_flat(values: Table) -> bool:
     return values.size == 0 or bool(values.min() == values.max())
 
 
-def _padded(values: Table, header: Header, layout: Layout) -> NDArray[np.bool_]:
+def _padded(values: Table, header: DicomHeader, layout: Layout) -> NDArray[np.bool_]:
     """Tell which stored values stand for no picture at all; compared before anything else is done to them."""
     first = header.word("PixelPaddingValue")
     if first is None:
@@ -72,7 +72,7 @@ def _signed(word: int, signed: bool) -> int:
     return word - 65536 if signed and word >= 32768 else word
 
 
-def _after_modality(values: Table, header: Header, layout: Layout, what: str) -> Table:
+def _after_modality(values: Table, header: DicomHeader, layout: Layout, what: str) -> Table:
     for item in header.items.get("ModalityLUTSequence", ())[:1]:
         table, first, _ = _lookup_table(item, layout.signed, f"{what}: Modality LUT Sequence")
         return _looked_up(values, table, first)
@@ -87,7 +87,7 @@ def _after_modality(values: Table, header: Header, layout: Layout, what: str) ->
     return slope * values + intercept
 
 
-def _shown(values: Table, header: Header, layout: Layout, what: str) -> tuple[GreyRule, Table | None]:
+def _shown(values: Table, header: DicomHeader, layout: Layout, what: str) -> tuple[GreyRule, Table | None]:
     """Apply the file's own VOI LUT, else its first window; None where it has neither."""
     for item in header.items.get("VOILUTSequence", ())[:1]:
         table, first, highest = _lookup_table(item, bool(values.min() < 0), f"{what}: VOI LUT Sequence")
@@ -139,7 +139,7 @@ def _spread(values: Table, counts: NDArray[np.intp], layout: Layout) -> tuple[Gr
     return rule, np.clip((values - low) / (high - low), 0.0, 1.0)
 
 
-def _lookup_table(item: Header, signed: bool, what: str) -> tuple[Table, int, float]:
+def _lookup_table(item: DicomHeader, signed: bool, what: str) -> tuple[Table, int, float]:
     """Return a LUT's entries, the value that the first stands for, and what is white (PS3.3 C.11.1.1.1)."""
     descriptor = item.words("LUTDescriptor")
     if len(descriptor) != 3:

@@ -69,11 +69,11 @@ _FIRST_ELEMENTS = (0x0000, 0x0001, 0x0005, 0x0008, 0x0016, 0x0018)
 
 
 @dataclass(frozen=True)
-class Header:
+class DicomHeader:
     """Wanted elements of a data set or of a sequence's item: raw bytes by name, and sequences by name."""
 
     values: Mapping[str, bytes]
-    items: Mapping[str, tuple[Header, ...]] = field(default_factory=dict)
+    items: Mapping[str, tuple[DicomHeader, ...]] = field(default_factory=dict)
     little_endian: bool = True
     syntax: str = ""
     encapsulated: bool = False
@@ -125,7 +125,7 @@ def is_dicom(data: bytes) -> bool:
     return element in _FIRST_ELEMENTS and (explicit or length <= 64)
 
 
-def read_header(data: bytes, what: str, max_inflated: int) -> Header:
+def read_header(data: bytes, what: str, max_inflated: int) -> DicomHeader:
     """Find the wanted elements. ``max_inflated`` limits what a deflated file may grow to."""
     try:
         with quiet():
@@ -156,7 +156,7 @@ class _TooLargeError(Exception):
     pass
 
 
-def _read(reader: Any, data: bytes, max_inflated: int) -> Header:
+def _read(reader: Any, data: bytes, max_inflated: int) -> DicomHeader:
     stream = io.BytesIO(data)
     stream.seek(132 if data[128:132] == b"DICM" else 0)
     syntax = ""
@@ -177,7 +177,7 @@ def _read(reader: Any, data: bytes, max_inflated: int) -> Header:
         for name in sequences
         if WANTED[name] in dataset
     }
-    return Header(
+    return DicomHeader(
         values,
         items,
         little_endian,
@@ -187,8 +187,10 @@ def _read(reader: Any, data: bytes, max_inflated: int) -> Header:
     )
 
 
-def _item(dataset: Any, little_endian: bool) -> Header:
-    return Header({name: _raw(dataset, tag) for name, tag in _IN_ITEMS.items() if tag in dataset}, {}, little_endian)
+def _item(dataset: Any, little_endian: bool) -> DicomHeader:
+    return DicomHeader(
+        {name: _raw(dataset, tag) for name, tag in _IN_ITEMS.items() if tag in dataset}, {}, little_endian
+    )
 
 
 def _raw(dataset: Any, tag: int) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 from rightlung.core import Image, InputError
 from rightlung.studies.dicom.frames import read_layout, read_levels
 from rightlung.studies.dicom.grey import GreyRule, grey
-from rightlung.studies.dicom.header import Header, is_dicom, read_header
+from rightlung.studies.dicom.header import DicomHeader, is_dicom, read_header
 from rightlung.studies.dicom.suitability import describe, orientation
 from rightlung.studies.dicom.terms import View
 from rightlung.studies.files import MAX_BYTES
@@ -81,7 +81,7 @@ def read_dicom(
     )
 
 
-def _turns(header: Header) -> list[str]:
+def _turns(header: DicomHeader) -> list[str]:
     """What brings the patient's left to the image's right and the head to the top, as the header says."""
     directions = orientation(header)
     if directions is None or set(directions) & {"A", "P"}:
@@ -96,7 +96,7 @@ def _turns(header: Header) -> list[str]:
     return turns + ["across"] * (along_rows == "R") + ["down"] * (along_columns == "H")
 
 
-def _wrongly_turned(header: Header) -> str:
+def _wrongly_turned(header: DicomHeader) -> str:
     directions = orientation(header) or ("", "")
     how = "mirrored" if directions == ("R", "F") else "turned"
     return (
@@ -105,7 +105,7 @@ def _wrongly_turned(header: Header) -> str:
     )
 
 
-def _with_square_pixels(image: Image, header: Header, what: str, max_pixels: int) -> tuple[Image, str | None]:
+def _with_square_pixels(image: Image, header: DicomHeader, what: str, max_pixels: int) -> tuple[Image, str | None]:
     """Stretch the image where its pixels are not square; the finer spacing is kept, so that nothing gets lost."""
     for name in ("PixelSpacing", "ImagerPixelSpacing", "PixelAspectRatio"):
         spacing = header.numbers(name)

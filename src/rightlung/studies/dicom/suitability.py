@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rightlung.studies.dicom.header import Header
+from rightlung.studies.dicom.header import DicomHeader
 from rightlung.studies.dicom.terms import (
     CHEST_CODES,
     FRONTAL,
@@ -39,7 +39,7 @@ class Description:
     refusals: tuple[str, ...]
 
 
-def describe(header: Header) -> Description:
+def describe(header: DicomHeader) -> Description:
     """Read view, side and body part, and say what speaks against the image."""
     view, body_part = _view(header), _body_part(header)
     refusals = [*_wrong_kind(header), *_wrong_part(header), *_wrong_view(header, view)]
@@ -54,7 +54,7 @@ def describe(header: Header) -> Description:
     )
 
 
-def orientation(header: Header) -> tuple[str, str] | None:
+def orientation(header: DicomHeader) -> tuple[str, str] | None:
     """Where rows and columns go on to, a letter each of L, R, H, F, A, P, if the header says so (PS3.3 C.7.6.1.1.1)."""
     texts = [text.upper() for text in header.texts("PatientOrientation")]
     if len(texts) != 2 or not all(text and text[0] in "LRHFAP" for text in texts):
@@ -62,13 +62,13 @@ def orientation(header: Header) -> tuple[str, str] | None:
     return texts[0][0], texts[1][0]
 
 
-def _codes(header: Header, name: str) -> list[str]:
+def _codes(header: DicomHeader, name: str) -> list[str]:
     return [
         item.text("CodeValue") for item in header.items.get(name, ()) if item.text("CodingSchemeDesignator") in _SCHEMES
     ]
 
 
-def _view(header: Header) -> View | None:
+def _view(header: DicomHeader) -> View | None:
     views = [view_of(" ".join(header.texts("ViewPosition")))]
     views += [VIEW_CODES.get(code) for code in _codes(header, "ViewCodeSequence")]
     said = [view for view in views if view is not None]
@@ -76,14 +76,14 @@ def _view(header: Header) -> View | None:
     return next((view for view in said if view not in FRONTAL), None) or next(iter(said), None)
 
 
-def _body_part(header: Header) -> str | None:
+def _body_part(header: DicomHeader) -> str | None:
     part = repeatable_part(header.text("BodyPartExamined"))
     if part is not None:
         return part
     return next((CHEST_CODES[code] for code in _codes(header, "AnatomicRegionSequence") if code in CHEST_CODES), None)
 
 
-def _wrong_kind(header: Header) -> list[str]:
+def _wrong_kind(header: DicomHeader) -> list[str]:
     modality = header.text("Modality")
     if not modality:
         modality = modality_of_storage_class(header.text("SOPClassUID")) or ""
@@ -96,7 +96,7 @@ def _wrong_kind(header: Header) -> list[str]:
     return []
 
 
-def _wrong_part(header: Header) -> list[str]:
+def _wrong_part(header: DicomHeader) -> list[str]:
     text = header.text("BodyPartExamined")
     if is_chest(text):
         return []
@@ -111,7 +111,7 @@ def _wrong_part(header: Header) -> list[str]:
     return []
 
 
-def _wrong_view(header: Header, view: View | None) -> list[str]:
+def _wrong_view(header: DicomHeader, view: View | None) -> list[str]:
     if view is not None and view not in FRONTAL:
         said = "View Position" if view_of(" ".join(header.texts("ViewPosition"))) == view else "View Code Sequence"
         return [f"it is {_A_VIEW[view]}, not a frontal one (by its {said})"]

@@ -39,7 +39,7 @@ from rightlung.studies.readers.labelled import as_findings, finding_phrase, mean
 from rightlung.studies.rle import CocoRle, is_empty_rle
 from rightlung.studies.rows import FieldError
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow
+from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import FileImage, find_optional
 
 LABEL_SET = "chexpert-14"
@@ -135,7 +135,7 @@ class CheXlocalizeSource(IndexedSource):
         path = find_optional(self.root, *_TABLES[split])
         if path is None:
             return {}
-        table = Table(path, ("Path", *FINDINGS), problems=building.problems, root=self.root)
+        table = CsvTable(path, ("Path", *FINDINGS), problems=building.problems, root=self.root)
 
         def parse(row: TableRow) -> tuple[str, dict[str, Any]]:
             place = _PATH.fullmatch(row.required("Path").replace("\\", "/"))

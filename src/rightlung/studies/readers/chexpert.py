@@ -41,7 +41,7 @@ from rightlung.studies.building import Building
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import as_findings
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow
+from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import FileImage, find_optional
 
 LABEL_SET = "chexpert-14"
@@ -110,7 +110,7 @@ class CheXpertSource(IndexedSource):
             if path.name.startswith("groundtruth"):
                 yield from self._studies_records(path, folders, building)
                 continue
-            table = Table(path, ("Path", *COMPETITION), problems=building.problems, root=self.root)
+            table = CsvTable(path, ("Path", *COMPETITION), problems=building.problems, root=self.root)
             _note_missing_labels(table, building)
 
             def parse(row: TableRow, split: str = split, folders: Mapping[str, str] = folders) -> dict[str, Any] | None:
@@ -154,7 +154,7 @@ class CheXpertSource(IndexedSource):
         self, path: Path, folders: Mapping[str, str], building: Building
     ) -> Iterator[Mapping[str, Any]]:
         """Yield the frontal images of examinations, found in their folders: the table has one row for each."""
-        table = Table(path, ("Study", *COMPETITION), problems=building.problems, root=self.root)
+        table = CsvTable(path, ("Study", *COMPETITION), problems=building.problems, root=self.root)
         _note_missing_labels(table, building)
         for row in table:
             try:
@@ -226,7 +226,7 @@ class CheXpertSource(IndexedSource):
         )
 
 
-def _note_missing_labels(table: Table, building: Building) -> None:
+def _note_missing_labels(table: CsvTable, building: Building) -> None:
     """Put down which of the 14 labels a table does not have: nothing is known of them in any of its studies."""
     for label in label_set(LABEL_SET).labels:
         if label not in table.columns:

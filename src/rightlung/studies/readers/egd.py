@@ -43,7 +43,7 @@ from rightlung.studies.narrative import telling_sentences
 from rightlung.studies.readers.labelled import as_findings, meanings
 from rightlung.studies.readers.mimic_files import MimicImage, image_stem, needed_files_folder
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
+from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import find_file, find_optional
 
 METADATA = "mimic-cxr-2.0.0-metadata.csv"
@@ -111,7 +111,9 @@ class EgdSource(IndexedSource):
         sizes = self._read_sizes(building)
         looked = self._read_gaze(building)
         boxes = self._read_boxes(building)
-        table = Table(self._sheet, ("dicom_id", "study_id", "patient_id"), problems=building.problems, root=self.root)
+        table = CsvTable(
+            self._sheet, ("dicom_id", "study_id", "patient_id"), problems=building.problems, root=self.root
+        )
 
         def parse(row: TableRow) -> Mapping[str, Any]:
             dicom, exam, patient = row.identifier("dicom_id"), row.identifier("study_id"), row.identifier("patient_id")
@@ -156,8 +158,8 @@ class EgdSource(IndexedSource):
     def _read_sizes(self, building: Building) -> dict[str, tuple[int, int]]:
         if self._sizes is None:
             return {}
-        wanted = {row.text("dicom_id") for row in Table(self._sheet, ("dicom_id",), problems=[])}
-        table = Table(self._sizes, ("dicom_id", "Rows", "Columns"), problems=building.problems)
+        wanted = {row.text("dicom_id") for row in CsvTable(self._sheet, ("dicom_id",), problems=[])}
+        table = CsvTable(self._sizes, ("dicom_id", "Rows", "Columns"), problems=building.problems)
 
         def parse(row: TableRow) -> tuple[str, tuple[int, int]] | None:
             dicom = row.text("dicom_id")
@@ -171,7 +173,7 @@ class EgdSource(IndexedSource):
         """Return x, y (pixels), seconds and start, one after the other, by image."""
         samples = self._gaze.name.startswith("eye_gaze")
         columns = ("DICOM_ID", "FPOGD", "X_ORIGINAL", "Y_ORIGINAL")
-        table = Table(self._gaze, columns, problems=building.problems, root=self.root)
+        table = CsvTable(self._gaze, columns, problems=building.problems, root=self.root)
         looked: dict[str, array[float]] = {}
 
         def parse(row: TableRow) -> tuple[str, tuple[float, float, float, float]] | None:
@@ -192,7 +194,7 @@ class EgdSource(IndexedSource):
         if self._boxes is None:
             return {}
         columns = ("dicom_id", "bbox_name", "x1", "x2", "y1", "y2")
-        table = Table(self._boxes, columns, problems=building.problems, root=self.root)
+        table = CsvTable(self._boxes, columns, problems=building.problems, root=self.root)
         boxes: dict[str, list[tuple[str, int, tuple[float, ...]]]] = {}
 
         def parse(row: TableRow) -> tuple[str, tuple[str, int, tuple[float, ...]]]:

@@ -44,7 +44,7 @@ from rightlung.studies.readers.mimic_files import (
 from rightlung.studies.readers.scene_graph import Graph, Relation, graph_parts, parse_graph
 from rightlung.studies.sources import Address
 from rightlung.studies.storage import RandomAccessFile
-from rightlung.studies.tables import MAX_LISTED, Table, TableRow
+from rightlung.studies.tables import MAX_LISTED, CsvTable, TableRow
 from rightlung.studies.trees import find_file, find_optional, read_tree_file, walk_files
 from rightlung.studies.zips import StoredMember, members
 
@@ -138,7 +138,7 @@ class ImagenomeSource(IndexedSource):
     def _read_sizes(self, building: Building) -> dict[str, tuple[int, int]]:
         if self._metadata is None:
             return {}
-        table = Table(self._metadata, ("dicom_id", "Rows", "Columns"), problems=building.problems)
+        table = CsvTable(self._metadata, ("dicom_id", "Rows", "Columns"), problems=building.problems)
 
         def parse(row: TableRow) -> tuple[str, tuple[int, int]] | None:
             rows, columns = row.whole("Rows", low=1), row.whole("Columns", low=1)
@@ -148,7 +148,7 @@ class ImagenomeSource(IndexedSource):
 
     def _image_records(self, path: Path, building: Building) -> Iterator[dict[str, Any]]:
         """Yield what a table of images says: patient, exam, view."""
-        table = Table(path, ("subject_id", "study_id", "dicom_id"), problems=building.problems, root=self.root)
+        table = CsvTable(path, ("subject_id", "study_id", "dicom_id"), problems=building.problems, root=self.root)
 
         def parse(row: TableRow) -> dict[str, Any]:
             return {
@@ -211,7 +211,7 @@ class ImagenomeSource(IndexedSource):
             yield {**place, **known[image], "objects": objects, "relations": relations.get(image, [])}
 
     def _read_gold_boxes(self, building: Building) -> dict[str, tuple[int, list[dict[str, Any]]]]:
-        table = Table(
+        table = CsvTable(
             self.root / _GOLD_BOXES, ("image_id", "bbox_name", *_EDGES), problems=building.problems, root=self.root
         )
         boxes: dict[str, tuple[int, list[dict[str, Any]]]] = {}
@@ -228,7 +228,7 @@ class ImagenomeSource(IndexedSource):
     def _read_gold_attributes(self, building: Building) -> Iterator[tuple[str, dict[str, Any], dict[str, Any] | None]]:
         columns = ("image_id", "bbox", "sentence", "label_name", "categoryID", "context")
         path = find_file(self.root, _GOLD_ATTRIBUTES)
-        table = Table(path, columns, problems=building.problems, root=self.root, delimiter="\t")
+        table = CsvTable(path, columns, problems=building.problems, root=self.root, delimiter="\t")
 
         def parse(row: TableRow) -> tuple[str, dict[str, Any], dict[str, Any] | None]:
             image = row.identifier("image_id").removesuffix(".dcm")
@@ -279,6 +279,7 @@ class ImagenomeSource(IndexedSource):
             findings=parts.findings,
             source=self.address,
             extra=extra,
+            region_findings=parts.region_findings,
         )
 
     def _graph(self, record: dict[str, Any]) -> tuple[str, Graph]:

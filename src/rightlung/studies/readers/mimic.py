@@ -45,7 +45,7 @@ from rightlung.studies.readers.mimic_files import (
     sentence_phrases,
 )
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow
+from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import find_optional
 
 METADATA = "mimic-cxr-2.0.0-metadata.csv"
@@ -125,9 +125,11 @@ class MimicSource(IndexedSource):
         labels = {name: self._read_labels(name, building) for name in _LABELS}
         patients = self._read_patients(building)
         reports = self._reports.by_exam()
-        table = Table(self._main, ("dicom_id", "subject_id", "study_id"), problems=building.problems, root=self._tables)
+        table = CsvTable(
+            self._main, ("dicom_id", "subject_id", "study_id"), problems=building.problems, root=self._tables
+        )
         if known and not table.has("ViewPosition"):
-            Table(self._main, ("ViewPosition",), problems=building.problems)  # says which columns there are
+            CsvTable(self._main, ("ViewPosition",), problems=building.problems)  # says which columns there are
 
         def parse(row: TableRow) -> dict[str, Any] | None:
             dicom, patient, exam = row.identifier("dicom_id"), row.whole("subject_id"), row.whole("study_id")
@@ -162,7 +164,7 @@ class MimicSource(IndexedSource):
         path = find_optional(self._tables, _SPLIT)
         if path is None:
             return {}
-        table = Table(path, ("dicom_id", "split"), problems=building.problems, root=self._tables)
+        table = CsvTable(path, ("dicom_id", "split"), problems=building.problems, root=self._tables)
         names: dict[str, str] = {}  # one text for each split, not one a row
 
         def parse(row: TableRow) -> tuple[str, str]:
@@ -180,7 +182,7 @@ class MimicSource(IndexedSource):
         radiologist = name == "radiologist"
         aliases = {"Airspace Opacity": "Lung Opacity"} if radiologist else {}
         required = ("study_id",) if radiologist else ("study_id", *labels)
-        table = Table(path, required, problems=building.problems, root=self._tables, aliases=aliases)
+        table = CsvTable(path, required, problems=building.problems, root=self._tables, aliases=aliases)
 
         def parse(row: TableRow) -> tuple[int, bytes]:
             exam = row.whole("study_id")
@@ -201,7 +203,7 @@ class MimicSource(IndexedSource):
         if path is None:
             return {}
         columns = ("subject_id", "gender", "anchor_age", "anchor_year")
-        table = Table(path, columns, problems=building.problems, root=self._tables)
+        table = CsvTable(path, columns, problems=building.problems, root=self._tables)
 
         def parse(row: TableRow) -> tuple[int, tuple[str | None, int | None]]:
             patient, age, year = row.whole("subject_id"), row.whole("anchor_age", 0, 130), row.whole("anchor_year")

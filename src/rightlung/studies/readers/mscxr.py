@@ -43,7 +43,7 @@ from rightlung.studies.readers.mimic_files import (
 )
 from rightlung.studies.rows import FieldError
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
+from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
 
 _NAME = re.compile(r"MS_CXR_Local_Alignment_v([0-9.]+)\.(csv|json)")
 _PLACE = re.compile(r"(?:files/)?p1[0-9]/p([0-9]+)/s([0-9]+)/([A-Za-z0-9_-]+)\.[a-z]+")
@@ -125,7 +125,7 @@ class MscxrSource(IndexedSource):
             yield {**record, "phrases": phrases, **report_record(reports.get(int(record["exam"])))}
 
     def _read_csv(self, building: Building) -> Iterator[Annotation]:
-        table = Table(self._table, _COLUMNS, problems=building.problems, root=self._table.parent)
+        table = CsvTable(self._table, _COLUMNS, problems=building.problems, root=self._table.parent)
 
         def parse(row: TableRow) -> Annotation:
             sides = row.whole("image_height", low=1), row.whole("image_width", low=1)

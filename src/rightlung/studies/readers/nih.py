@@ -34,7 +34,7 @@ from rightlung.studies.headers import years
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import as_findings, finding_phrase, first_folders, folder_images, meanings
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
+from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import FileImage, find_file, find_optional
 
 SIZE = (1024, 1024)
@@ -81,7 +81,7 @@ class NihSource(IndexedSource):
         """Yield a record for each row of the table whose image is there."""
         path = find_file(self.root, "Data_Entry_2017_v2020.csv", "Data_Entry_2017.csv")
         required = ("Image Index", "Finding Labels", "Patient ID", "View Position")
-        table = Table(path, required, problems=building.problems, root=self.root)
+        table = CsvTable(path, required, problems=building.problems, root=self.root)
         boxes = self._read_boxes(building)
         splits = self._read_splits()
         images = folder_images(self.root, self._folders())
@@ -125,7 +125,9 @@ class NihSource(IndexedSource):
         boxes: dict[str, list[tuple[int, str, list[float]]]] = {}
         if path is None:
             return boxes
-        table = Table(path, ("Image Index", "Finding Label", *_BOX_COLUMNS), problems=building.problems, root=self.root)
+        table = CsvTable(
+            path, ("Image Index", "Finding Label", *_BOX_COLUMNS), problems=building.problems, root=self.root
+        )
 
         def parse(row: TableRow) -> tuple[str, tuple[int, str, list[float]]]:
             label = row.required("Finding Label")

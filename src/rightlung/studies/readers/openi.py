@@ -48,7 +48,7 @@ from rightlung.studies.index import IndexedSource
 from rightlung.studies.narrative import telling_sections, telling_sentences
 from rightlung.studies.readers.openi_xml import read_report
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow
+from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import FileImage, find_file, find_optional, walk_files
 
 FORMS = ("xml", "kaggle", "r2gen")
@@ -203,7 +203,7 @@ class OpenISource(IndexedSource):
     def _read_views(self, building: Building) -> dict[str, str] | None:
         if self.views is None:
             return None
-        table = Table(self.views, problems=building.problems, root=self.root)
+        table = CsvTable(self.views, problems=building.problems, root=self.root)
         known = [("filename", "projection"), ("imageid", "View Position")]
         for name, view in known:
             if table.has(name) and table.has(view):
@@ -233,10 +233,10 @@ class OpenISource(IndexedSource):
     def _kaggle_exams(self, building: Building) -> Iterator[tuple[dict[str, Any], list[tuple[str, str | None]]]]:
         projections = find_file(self.root, "indiana_projections.csv")
         images: dict[str, list[str]] = {}
-        table = Table(projections, ("uid", "filename", "projection"), problems=building.problems, root=self.root)
+        table = CsvTable(projections, ("uid", "filename", "projection"), problems=building.problems, root=self.root)
         for row in table:
             images.setdefault(row.text("uid"), []).append(row.text("filename"))
-        reports = Table(
+        reports = CsvTable(
             self._reports(), ("uid", "MeSH", "findings", "impression"), problems=building.problems, root=self.root
         )
 

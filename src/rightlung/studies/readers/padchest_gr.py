@@ -33,7 +33,7 @@ from rightlung.studies.readers.labelled import folder_images, read_json
 from rightlung.studies.readers.mimic_files import given_path
 from rightlung.studies.rows import FieldError
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow, box_kind
+from rightlung.studies.tables import CsvTable, TableRow, box_kind
 from rightlung.studies.trees import FileImage, find_file, find_optional
 
 IMAGE_FOLDERS = (
@@ -120,7 +120,7 @@ class PadChestGrSource(IndexedSource):
 
     def _read_table(self, building: Building) -> dict[str, dict[str, Any]]:
         """Read what the table says of each image; it has a row for each of its labels."""
-        table = Table(self._table, ("ImageID", "split"), problems=building.problems, root=self.root)
+        table = CsvTable(self._table, ("ImageID", "split"), problems=building.problems, root=self.root)
         people: dict[str, dict[str, Any]] = {}
 
         def parse(row: TableRow) -> tuple[str, dict[str, Any]]:

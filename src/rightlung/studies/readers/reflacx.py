@@ -48,7 +48,7 @@ from rightlung.studies.index import IndexedSource
 from rightlung.studies.narrative import telling_sentences
 from rightlung.studies.readers.mimic_files import MimicImage, image_stem, needed_files_folder
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow
+from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import find_optional
 
 LABELS = (
@@ -129,7 +129,7 @@ class ReflacxSource(IndexedSource):
         """Yield a record for each reading."""
         required = ("id", "split", "image", "dicom_id", "subject_id", "image_size_x", "image_size_y")
         for phase, path in self._phases.items():
-            table = Table(path, required, problems=building.problems, root=self.root)
+            table = CsvTable(path, required, problems=building.problems, root=self.root)
             yield from table.read(lambda row: self._record(row, phase, building))  # noqa: B023
 
     def _record(self, row: TableRow, phase: int, building: Building) -> Mapping[str, Any]:
@@ -169,7 +169,7 @@ class ReflacxSource(IndexedSource):
     def _read_rows(self, path: Path, required: Sequence[str], building: Building) -> list[TableRow]:
         """Return the rows of a reading's table; one that is missing is the reading's fault."""
         try:
-            return list(Table(path, required, problems=building.problems, root=self.root))
+            return list(CsvTable(path, required, problems=building.problems, root=self.root))
         except InputError as error:
             name = path.relative_to(self.root).as_posix()
             raise ProblemError(Problem(name, str(error))) from None

@@ -36,7 +36,7 @@ from rightlung.studies.headers import image_kind, tree_header
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import finding_phrase, first_folders, folder_images, meanings, read_json
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
+from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import FileImage, find_file, find_optional
 
 SIZE = (1024, 1024)
@@ -76,7 +76,7 @@ class RsnaSource(IndexedSource):
         nih = self._read_mapping(building)
         images = folder_images(self.root, [self._folder()])
         path = find_file(self.root, LABELS, f"{LABELS}.zip")
-        table = Table(path, ("patientId", *_BOX_COLUMNS, "Target"), problems=building.problems, root=self.root)
+        table = CsvTable(path, ("patientId", *_BOX_COLUMNS, "Target"), problems=building.problems, root=self.root)
         found: dict[str, dict[str, Any]] = {}
 
         def parse(row: TableRow) -> tuple[str, int, Box | None]:
@@ -113,7 +113,7 @@ class RsnaSource(IndexedSource):
         path = find_optional(self.root, CLASSES)
         if path is None:
             return {}
-        table = Table(path, ("patientId", "class"), problems=building.problems, root=self.root)
+        table = CsvTable(path, ("patientId", "class"), problems=building.problems, root=self.root)
 
         def parse(row: TableRow) -> tuple[str, str] | None:
             known = row.choice("class", meanings("rsna"))

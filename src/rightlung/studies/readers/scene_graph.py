@@ -5,10 +5,14 @@ that speak of it with their attributes, ``category|yes|name`` or ``category|no|n
 gold ones as tables. What becomes of them:
 
 - ``Study.regions``: the boxes of the 29 regions. Boxes of other objects (the graphs have up to 36) go to ``extra``.
-- ``Phrase``: one for each sentence, with every region that it speaks of and their boxes, and its findings. A sentence
-  that affirms a finding in one region and denies it in another counts as affirming it; ``extra["scene_graph"]`` keeps
-  both.
+- ``Phrase``: one for each sentence, with every region that it speaks of and their boxes, its findings, and the regions
+  of each finding (``locations``). A sentence that affirms a finding in one region and denies it in another counts as
+  affirming it, where it is affirmed; ``Study.region_findings`` keeps both.
 - ``Study.findings``: positive where any region has it, else negative where any has not. There is no uncertain.
+- ``Study.region_findings``: the same for each of the 29 regions.
+- ``nlp|yes|normal`` and ``nlp|yes|abnormal``, which the graphs' rules say of a region in a sentence, are read as
+  findings ``normal`` and ``abnormal`` of phrases and regions. They are said of a place, so a study does not have them.
+  Denied ones (``nlp|no|…``) stay in ``extra["scene_graph"]`` only.
 - ``extra["scene_graph"]``: for each region its box and attributes as published, ``yes`` and ``no`` for findings and
   diseases, ``other`` for the rest (devices, tubes, texture, technique), written ``category|yes|name``.
 """
@@ -28,6 +32,8 @@ from rightlung.studies.rows import FieldError
 from rightlung.studies.tables import box_kind, pixel_box
 
 FINDING_CATEGORIES = ("anatomicalfinding", "disease")
+STATES = ("normal", "abnormal")
+"""What the category ``nlp`` says of a region as a whole."""
 OTHER_OBJECTS = frozenset({
     "left cardiophrenic angle", "right cardiophrenic angle", "left cardiac silhouette", "right cardiac silhouette",
     "descending aorta", "left upper abdomen", "right upper abdomen", "left chest wall", "right chest wall",
@@ -76,6 +82,7 @@ class GraphParts:
     findings: Mapping[str, Polarity]
     scene_graph: Mapping[str, Any]
     other_objects: Mapping[str, tuple[float, ...]]
+    region_findings: Mapping[str, Mapping[str, Polarity]]
 
 
 def parse_graph(data: bytes) -> Graph:
@@ -163,9 +170,10 @@ def graph_parts(graph: Graph, size: Size) -> GraphParts:
     return GraphParts(
         phrases=tuple(_phrases(graph, regions)),
         regions=regions,
-        findings=_findings(graph.relations),
+        findings={name: said for name, said in _findings(graph.relations).items() if name not in STATES},
         scene_graph=_plain_graph(graph, regions),
         other_objects=others,
+        region_findings=_region_findings(graph.relations),
     )
 
 
@@ -190,11 +198,18 @@ def _phrases(graph: Graph, regions: Mapping[str, Box]) -> Iterable[Phrase]:
         by_sentence.setdefault(relation.sentence_id, []).append(relation)
     for sentence_id, (text, named) in sorted(graph.sentences.items(), key=lambda item: _sentence_order(item[0])):
         within = [name for name in named if name in IMAGENOME_REGIONS]
+        told = _region_findings(by_sentence.get(sentence_id, ()))
+        findings = _findings(by_sentence.get(sentence_id, ()))
         yield Phrase(
             text,
             boxes=tuple(regions[name] for name in within if name in regions),
             regions=tuple(within),
-            findings=_findings(by_sentence.get(sentence_id, ())),
+            findings=findings,
+            locations={
+                finding: places
+                for finding, polarity in findings.items()
+                if (places := tuple(name for name in within if told.get(name, {}).get(finding) is polarity))
+            },
         )
 
 
@@ -212,14 +227,25 @@ def _findings(relations: Iterable[Relation]) -> dict[str, Polarity]:
     known = label_set("imagenome-53").findings
     found: dict[str, Polarity] = {}
     for relation in relations:
-        if relation.category not in FINDING_CATEGORIES or relation.name not in known:
-            continue
-        for finding in names.apply(relation.name) or ():
+        meant: Sequence[str] = ()
+        if relation.category in FINDING_CATEGORIES and relation.name in known:
+            meant = names.apply(relation.name) or ()
+        elif relation.category == "nlp" and relation.affirmed and relation.name in STATES:
+            meant = (relation.name,)
+        for finding in meant:
             if relation.affirmed:
                 found[finding] = Polarity.POSITIVE
             else:
                 found.setdefault(finding, Polarity.NEGATIVE)
     return found
+
+
+def _region_findings(relations: Iterable[Relation]) -> dict[str, dict[str, Polarity]]:
+    by_region: dict[str, list[Relation]] = {}
+    for relation in relations:
+        if relation.region in IMAGENOME_REGIONS:
+            by_region.setdefault(relation.region, []).append(relation)
+    return {region: found for region, some in by_region.items() if (found := _findings(some))}
 
 
 def _plain_graph(graph: Graph, regions: Mapping[str, Box]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import IMAGE_SUFFIXES, finding_phrase, first_folders
 from rightlung.studies.rle import NO_MASK, RelativeRle, relative_runs
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow
+from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import FileImage, find_file, walk_files
 
 SIZE = (1024, 1024)
@@ -66,7 +66,7 @@ class SiimSource(IndexedSource):
                 building.step()
         path = find_file(self.root, *TABLES)
         # The first release writes a blank before the second column's name, which the table takes off.
-        table = Table(path, ("ImageId", "EncodedPixels"), problems=building.problems, root=self.root)
+        table = CsvTable(path, ("ImageId", "EncodedPixels"), problems=building.problems, root=self.root)
 
         def parse(row: TableRow) -> tuple[str, int, str]:
             name = row.identifier("ImageId")

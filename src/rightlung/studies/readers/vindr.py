@@ -45,7 +45,7 @@ from rightlung.studies.headers import image_kind, tree_header
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.labelled import as_findings, finding_phrase, first_folders, folder_images, meanings
 from rightlung.studies.sources import Address
-from rightlung.studies.tables import Table, TableRow, box_kind, pixel_box
+from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import FileImage, find_optional
 
 LOCAL, GLOBAL = "vindr-22", "vindr-6"
@@ -118,14 +118,14 @@ class VinDrSource(IndexedSource):
         images = folder_images(self.root, [split])
         found = _Annotations(split, images)
         if labels_path is not None:
-            labels = Table(labels_path, ("image_id", *reader), problems=building.problems, root=self.root)
+            labels = CsvTable(labels_path, ("image_id", *reader), problems=building.problems, root=self.root)
             known = {**meanings(LOCAL, GLOBAL), **ALIASES}
             columns = [column for column in labels.columns if column in known]
             if not columns:
                 raise InputError(f"{labels_path} has none of the columns of VinDr-CXR's 28 labels")
             for _ in labels.read(lambda row: found.add_labels(row, columns)):
                 building.step()
-        boxes = Table(path, ("image_id", *reader, "class_name", *_EDGES), problems=building.problems, root=self.root)
+        boxes = CsvTable(path, ("image_id", *reader, "class_name", *_EDGES), problems=building.problems, root=self.root)
         for _ in boxes.read(found.add_box):
             building.step()
         kind = "image labels" if labels_path is not None else "kaggle" if path.name.startswith("train.") else "boxes"
@@ -175,7 +175,7 @@ class VinDrSource(IndexedSource):
         path = find_optional(self.root, "train_meta.csv")
         if path is None:
             return {}
-        table = Table(path, ("image_id", "dim0", "dim1"), problems=building.problems, root=self.root)
+        table = CsvTable(path, ("image_id", "dim0", "dim1"), problems=building.problems, root=self.root)
 
         def parse(row: TableRow) -> tuple[str, tuple[int, int]]:
             height, width = (int(row.required_number(column, low=1)) for column in ("dim0", "dim1"))

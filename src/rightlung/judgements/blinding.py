@@ -7,8 +7,6 @@ an analysis does not need the key; what is drawn by chance for every annotator a
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rightlung.audit.judgements.writing import write_new
 from rightlung.core import InputError
 from rightlung.core.frozen import FrozenMapping
 from rightlung.core.problem import Problem
-from rightlung.studies.tables import Table
+from rightlung.judgements.judgement import write_new_csv
+from rightlung.studies.tables import CsvTable
 
 CODE = re.compile(r"[A-Z]{1,2}[0-9]{1,3}")
 """What a code looks like: short and without meaning, so that hardly any model's name can pass for one."""
@@ -30,7 +28,7 @@ _DIGITS = "23456789"
 
 
 @dataclass(frozen=True)
-class Key:
+class BlindingKey:
     """Which code stands for which model. Annotators must not see it."""
 
     models: Mapping[str, str]
@@ -64,51 +62,48 @@ def alike(first: str, second: str) -> bool:
     >>> alike("gloria no-attn", "GLoRIA No Attn")
     True
     """
-    return _bare(first) == _bare(second)
+    bare = ["".join(character for character in name.casefold() if character.isalnum()) for name in (first, second)]
+    return bare[0] == bare[1]
 
 
-def _bare(name: str) -> str:
-    return "".join(character for character in name.casefold() if character.isalnum())
-
-
-def blind(models: Sequence[str], seed: int) -> Key:
-    """Draw a code for every model; the same models (in any order) and seed give the same key."""
-    names = sorted(models)
+def check_names(kind: str, names: Sequence[str]) -> None:
+    """Refuse blank and doubled names."""
     for name in names:
         if not name.strip():
-            raise InputError("a model's name is blank")
-        if names.count(name) > 1:
-            raise InputError(f"the model {name!r} is named twice")
-    possible = [
-        code
-        for code in (letter + digit for letter in _LETTERS for digit in _DIGITS)
-        if not any(alike(code, name) for name in names)
-    ]
+            raise InputError(f"the name of one {kind} is blank")
+        if list(names).count(name) > 1:
+            raise InputError(f"the {kind} {name!r} is named twice")
+
+
+def blind(models: Sequence[str], seed: int) -> BlindingKey:
+    """Draw a code for every model; the same models (in any order) and seed give the same key."""
+    names = sorted(models)
+    check_names("model", names)
+    codes = (letter + digit for letter in _LETTERS for digit in _DIGITS)
+    possible = [code for code in codes if not any(alike(code, name) for name in names)]
     if len(names) > len(possible):
         raise InputError(f"there are codes for {len(possible)} models, not for {len(names)}")
     # A stream of its own: the order in a plan of the same seed must not follow from the codes.
     generator = np.random.default_rng((seed, 0))
     drawn = generator.choice(len(possible), size=len(names), replace=False)
-    return Key({possible[place]: name for place, name in zip(drawn.tolist(), names, strict=True)})
+    return BlindingKey({possible[place]: name for place, name in zip(drawn.tolist(), names, strict=True)})
 
 
-def blinding_fault(model: str, key: Key | None, names: Iterable[str] = ()) -> str | None:
+def blinding_fault(model: str, key: BlindingKey | None, names: Iterable[str] = ()) -> str | None:
     """Say how a table's ``model`` gives the model away, ``None`` where it is a proper code."""
     known = {*names, *(key.models.values() if key is not None else ())}
     if any(alike(model, name) for name in known):
         return f"is a model's name, {model!r}: judgements must be blinded, with a code such as 'A7' here"
     if not CODE.fullmatch(model):
-        return (
-            f"must be a blinded code, a letter or two and up to three digits such as 'A7'; got {model!r}, which may be "
-            "a model's name"
-        )
+        code = "a blinded code, a letter or two and up to three digits such as 'A7'"
+        return f"must be {code}; got {model!r}, which may be a model's name"
     return None
 
 
-def read_key(path: str | Path) -> Key:
+def read_key(path: str | Path) -> BlindingKey:
     """Read a key, a CSV table of the columns ``code`` and ``model``."""
     problems: list[Problem] = []
-    table = Table(path, ("code", "model"), problems=problems)
+    table = CsvTable(path, ("code", "model"), problems=problems)
     models: dict[str, str] = {}
     for row in table:
         code = row.required("code")
@@ -118,15 +113,11 @@ def read_key(path: str | Path) -> Key:
     if problems:
         raise InputError(str(problems[0]))
     try:
-        return Key(models)
+        return BlindingKey(models)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def write_key(key: Key, path: str | Path) -> None:
+def write_key(key: BlindingKey, path: str | Path) -> None:
     """Write a key; a file that is there already is refused."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["code", "model"])
-    writer.writerows((code, key.models[code]) for code in key.codes)
-    write_new(Path(path), text.getvalue(), "key")
+    write_new_csv(Path(path), "key", [("code", "model"), *((code, key.models[code]) for code in key.codes)])

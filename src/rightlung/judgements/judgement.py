@@ -1,11 +1,19 @@
-"""One judgement: what a person says of the heatmap that a model, whose name is hidden, draws for a prompt.
+"""One judgement: what a person says about the heatmap that a model, whose name is hidden, draws for a prompt.
 
 The three questions and their five answers are those of "That's the Wrong Lung!", section A.7.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from rightlung.core.errors import InputError
+from rightlung.core.files import write_whole
 
 VERSION = 1
 """Version of the table's format; it goes up when a column changes its meaning or becomes required."""
@@ -17,7 +25,6 @@ CUSTOM = ""
 """The phrase of a prompt that the annotator wrote: none of the source's."""
 
 REQUIRED = ("annotator", "study", "phrase", "prompt", "model", *RATINGS)
-OPTIONAL = ("comment", "judged_at", "order", "version")
 COLUMNS = ("version", "annotator", "order", *REQUIRED[1:], "comment", "judged_at")
 """As a planned table lays them out; a table may have them in any order."""
 
@@ -64,3 +71,17 @@ def same_words(text: str) -> str:
     'opacity in the left base'
     """
     return " ".join(text.casefold().split()).rstrip(" .")
+
+
+def refuse_existing(path: Path, what: str) -> None:
+    """Refuse a path where something exists already: nobody's judgements are overwritten."""
+    if os.path.lexists(path):
+        raise InputError(f"{path}: the {what} is there already and is not written over; move it or name another")
+
+
+def write_new_csv(path: Path, what: str, rows: Iterable[Sequence[object]]) -> None:
+    """Write a CSV file that must not exist yet."""
+    refuse_existing(path, what)
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    write_whole(path, text.getvalue())

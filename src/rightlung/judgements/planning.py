@@ -8,19 +8,16 @@ rows of Latin squares drawn anew: each model stands at each place equally often,
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from rightlung.audit.judgements.blinding import CODE
-from rightlung.audit.judgements.instances import JudgedInstance
-from rightlung.audit.judgements.judgement import COLUMNS, RATINGS, VERSION
-from rightlung.audit.judgements.writing import write_new
 from rightlung.core import InputError
+from rightlung.judgements.blinding import CODE, check_names
+from rightlung.judgements.judgement import COLUMNS, VERSION, write_new_csv
+from rightlung.judgements.measures import JudgedInstance
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +51,7 @@ def plan(
             f"{len(annotators)} annotators with {per_annotator} prompts each, {overlap} of them shared, need {needed} "
             f"prompts, and there are {len(known)}: take fewer a person, or share more"
         )
-    ordered = sorted(known.values(), key=lambda instance: instance.order)
+    ordered = sorted(known.values(), key=lambda one: (one.study, int(one.query.partition(":")[2])))
     drawn = _spread_over_patients(ordered, np.random.default_rng((seed, 1)))[:needed]
     shared, alone = drawn[:overlap], drawn[overlap:]
     own = per_annotator - overlap
@@ -72,14 +69,10 @@ def plan(
 
 
 def _check(codes: Sequence[str], annotators: Sequence[str], per_annotator: int, overlap: int) -> None:
-    for what, names in (("code", codes), ("annotator", annotators)):
+    for kind, names in (("code", codes), ("annotator", annotators)):
         if not names:
-            raise InputError(f"a plan needs at least one {what}")
-        for name in names:
-            if not name.strip():
-                raise InputError(f"an {what}'s name is blank" if what == "annotator" else "a code is blank")
-            if list(names).count(name) > 1:
-                raise InputError(f"the {what} {name!r} is named twice")
+            raise InputError(f"a plan needs at least one {kind}")
+        check_names(kind, names)
     for code in codes:
         if not CODE.fullmatch(code):
             raise InputError(f"a plan shows codes, never models' names: {code!r} is no code such as 'A7'")
@@ -114,11 +107,9 @@ def write_table(planned: Iterable[Planned], path: str | Path) -> None:
     """Write a plan as a table to fill in; one that is there already is never written over."""
     if Path(path).suffix.lower() != ".csv":
         raise InputError(f"{path}: the table to fill in is written as CSV, so its name must end in .csv")
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
-    writer.writeheader()
+    rows = []
     for row in planned:
         cells = {"version": VERSION, "annotator": row.annotator, "order": row.order, "study": row.instance.study}
         cells |= {"phrase": row.instance.query, "prompt": row.instance.text, "model": row.model}
-        writer.writerow(cells | dict.fromkeys(RATINGS, ""))
-    write_new(Path(path), text.getvalue(), "table")
+        rows.append([cells.get(column, "") for column in COLUMNS])
+    write_new_csv(Path(path), "table", [COLUMNS, *rows])

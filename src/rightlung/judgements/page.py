@@ -1,0 +1,204 @@
+"""The page of a study of judgements: what was found, ratings of each model, and the tables behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rightlung.judgements.analysis import FEW_PATIENTS, estimate_of
+from rightlung.judgements.judgement import RATINGS, SCALE
+from rightlung.judgements.summary import RATINGS_SHOWN, best_model, measure_name, some, summary
+from rightlung.pages.content import Cell, Column, Figure, Page, Section, Table
+from rightlung.pages.figures import IntervalPanel, interval_figure
+from rightlung.pages.numbers import estimate_cell, number, percent
+
+SHOWN_FINDINGS = 10
+SHOWN_PROBLEMS = 50
+_SCALES = {
+    "intuitiveness": "1 misleading – 5 as one might draw",
+    "recall": "share of the region included, 1 to 5",
+    "precision": "share of the heatmap of interest, 1 to 5",
+}
+_COMPARED = (
+    "A difference is shown (bold) where the interval excludes zero and the p-value of a sign-flip test, adjusted for "
+    "all pairs and ratings (Holm), is below 1 − level."
+)
+_CORRELATED = (
+    "Does what can be measured without asking anybody go with what people say? Each instance is one pair; the ratings "
+    "of several annotators are averaged. A correlation is shown (bold) where the interval excludes zero and the "
+    "p-value of a sign-flip test, adjusted for all measures and ratings of the table (Holm), is below 1 − level. A "
+    "correlation that is not shown may still exist. The figure is of the most intuitive model."
+)
+
+Result = Mapping[str, Any]
+
+
+def make_page(result: Result) -> Page:
+    """Return the page of a study's result (see `rightlung.judgements.analyse_table`)."""
+    facts = {"table": str(result.get("table", "–"))}
+    facts |= {name: f"{value:,}" for name, value in result["settings"].items()}
+    facts |= {"ratings": ", ".join(RATINGS), "models": "codes" if result["blinded"] else "names, by the key"}
+    lead = "Ratings of models' heatmaps by people who did not know which model drew them."
+    return Page("Judgements of heatmaps", lead, sections(result), facts)
+
+
+def sections(result: Result) -> list[Section]:
+    """Return the sections, of which those without content are not shown."""
+    findings = [_findings(result)] if result["findings"] else []
+    prompts = [_prompts(result)] if result["prompts"] else []
+    alone = "No heatmap was judged by two annotators: their agreement is not known."
+    return [
+        Section("summary", "What was found", items=summary(result)),
+        Section("ratings", "Ratings of each model", parts=_means(result) if result["means"] else []),
+        Section("comparison", "Models compared", **_explained(_COMPARED, _differences(result))),
+        Section("measures", "Ratings and automatic measures", **_explained(_CORRELATED, _correlations(result))),
+        Section("people", "Annotators", [] if result["agreement"]["units"] else [alone], parts=_annotators(result)),
+        Section("by-finding", "Intuitiveness by finding", parts=findings),
+        Section("custom", "Prompts that annotators wrote", parts=prompts),
+        Section("problems", "What was left out, and what to know", items=_left_out(result)),
+    ]
+
+
+def _explained(text: str, parts: Sequence[Table | Figure]) -> dict[str, Any]:
+    return {"paragraphs": [text] if parts else [], "parts": parts}
+
+
+def _level(result: Result) -> str:
+    return f"{100 * result['settings']['level']:g} % intervals, {result['clusters']} resampled."
+
+
+def _cell(value: Mapping[str, Any] | None, signed: bool = False) -> Cell:
+    """Return an estimate; bold where it is shown to differ from zero."""
+    return estimate_cell(estimate_of(value), signed=signed, strong=bool(value and value.get("shown")))
+
+
+def _cells(values: Mapping[str, Any] | None, signed: bool = False) -> list[Cell]:
+    return [_cell(values and values[name], signed) for name in RATINGS_SHOWN]
+
+
+def _named(name: str, *counts: int) -> list[Cell]:
+    return [Cell(name), *(Cell(f"{count:,}", value=count) for count in counts)]
+
+
+def _table(
+    name: str,
+    title: str,
+    caption: str,
+    header: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    notes: Sequence[str] = (),
+) -> Table:
+    columns = [Column(header[0], "text"), *(Column(title) for title in header[1:])]
+    return Table(name, title, caption, columns, rows, notes, folded=True)
+
+
+def _figure(name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, Any]], **panel: Any) -> Figure:
+    """Draw the ratings of each row side by side."""
+    panels = [
+        IntervalPanel(title=rating, series={rating: [estimate_of(row[rating]) for row in rows.values()]}, **panel)
+        for rating in RATINGS_SHOWN
+    ]
+    return interval_figure(name, title, caption, list(rows), panels)
+
+
+def _means(result: Result) -> list[Table | Figure]:
+    scales = "; ".join(f"{name}: {scale}" for name, scale in _SCALES.items())
+    caption = f"Mean ratings over prompts from reports ({scales}). {_level(result)}"
+    rows = [
+        _named(row["model"], row["judgements"], row["ratings"]["recall"]["clusters"]) + _cells(row["ratings"])
+        for row in result["means"]
+    ]
+    header = ["model", "judgements", result["clusters"], *RATINGS_SHOWN]
+    drawn = {row["model"]: row["ratings"] for row in result["means"]}
+    figure = _figure("ratings", "Mean ratings", caption, drawn, limits=SCALE)
+    return [figure, _table("means", "Mean ratings in numbers", caption, header, rows)]
+
+
+def _differences(result: Result) -> list[Table]:
+    pairs: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in result["differences"]:
+        pairs.setdefault((row["first"], row["second"]), {})[row["rating"]] = row
+    rows = [
+        _named(f"{first} − {second}", found["recall"]["n"])
+        + [cell for name in RATINGS_SHOWN for cell in (_cell(found[name], True), _p(found[name]["p_adjusted"]))]
+        for (first, second), found in pairs.items()
+    ]
+    header = ["models", "pairs", *(title for name in RATINGS_SHOWN for title in (name, "p"))]
+    caption = f"Mean difference on prompts that the same annotator judged for both models. {_level(result)}"
+    return [_table("differences", "Differences between models", caption, header, rows)] if rows else []
+
+
+def _p(value: float) -> Cell:
+    return Cell("< 0.001" if value < 0.001 else number(value, 3), value=value)
+
+
+def _correlations(result: Result) -> list[Table | Figure]:
+    best, parts = best_model(result), list[Table | Figure]()
+    for found in sorted(result["correlations"], key=lambda found: bool(found["model"] != best)):
+        place = result["models"].index(found["model"]) if found["model"] in result["models"] else "all"
+        for kind in ("pearson", "spearman"):
+            values: dict[str, dict[str, Any]] = {}
+            for row in found["values"]:
+                values.setdefault(measure_name(row["measure"]), {"pairs": row["pairs"]})[row["rating"]] = row[kind]
+            title = f"{kind.title()}'s correlations, {found['model']}"
+            caption = f"{kind.title()}'s correlation of each measure with each rating. {_level(result)}"
+            if found["model"] == best and kind == "pearson":
+                parts.append(_figure("best", title, caption, values, line=0.0, limits=(-1, 1), signed=True))
+            rows = [_named(name, row["pairs"]) + _cells(row, signed=True) for name, row in values.items()]
+            header = ["measure", "pairs", *RATINGS_SHOWN]
+            parts.append(_table(f"{kind}-{place}", f"{title}, in numbers", caption, header, rows))
+    return parts
+
+
+def _annotators(result: Result) -> list[Table]:
+    agreement, parts = result["agreement"], []
+    if agreement["units"]:
+        rows = []
+        for rating in RATINGS_SHOWN:
+            found = agreement["ratings"][rating]
+            shares = [Cell(percent(estimate_of(found[name])), value=found[name]) for name in ("exact", "within_one")]
+            rows.append([Cell(rating), _cell(found["ordinal"]), _cell(found["interval"]), *shares])
+        caption = (
+            f"{some(agreement['units'], 'heatmap')} that two annotators or more judged, of "
+            f"{some(agreement['annotators'], 'annotator')}. {_level(result)}"
+        )
+        header = ["rating", "alpha, ordinal", "alpha, interval", "the same", "within one step"]
+        parts.append(_table("agreement", "Agreement", caption, header, rows))
+    rows = [_named(row["annotator"], row["judgements"]) + _cells(row["ratings"]) for row in result["annotators"]]
+    caption = f"Mean ratings of each annotator, of whatever each was given. {_level(result)}"
+    return [*parts, _table("annotators", "Each annotator", caption, ["annotator", "judgements", *RATINGS_SHOWN], rows)]
+
+
+def _findings(result: Result) -> Table:
+    groups, models = result["findings"][:SHOWN_FINDINGS], result["models"] if len(result["models"]) > 1 else []
+    rows = [
+        _named(group["finding"] + (" *" if group["few"] else ""), group["prompts"], group["clusters"])
+        + [_cell(value) for value in (group["all"], *(group["models"].get(model) for model in models))]
+        for group in groups
+    ]
+    notes = []
+    if any(group["few"] for group in groups):
+        notes.append(f"* fewer than {FEW_PATIENTS} {result['clusters']}: the interval means little.")
+    if (count := len(result["findings"])) > SHOWN_FINDINGS:
+        notes.append(f"The {SHOWN_FINDINGS} most judged of {count} findings; all are in judgements.json.")
+    caption = f"Mean intuitiveness; a prompt counts for each finding it asserts. {_level(result)}"
+    header = ["finding", "prompts", result["clusters"], "all models", *models]
+    return _table("findings", "The most judged findings", caption, header, rows, notes)
+
+
+def _prompts(result: Result) -> Table:
+    rows = [
+        [Cell(f"{row['model']}, {title}"), *_cells(row.get(name), signed=name == "difference")]
+        for row in result["prompts"]
+        for name, title in (("report", "from reports"), ("custom", "custom"), ("difference", "custom − from reports"))
+    ]
+    caption = f"Mean ratings; the difference is not paired. {_level(result)}"
+    return _table("prompts", "Custom prompts and prompts from reports", caption, ["prompts", *RATINGS_SHOWN], rows)
+
+
+def _left_out(result: Result) -> list[str]:
+    items = [*result.get("problems", ()), *result["notes"]]
+    if result.get("open"):
+        items.append(f"{some(result['open'], 'row')} still to be judged")
+    more = [f"… and {len(items) - SHOWN_PROBLEMS} more, in judgements.json"] if len(items) > SHOWN_PROBLEMS else []
+    return [*items[:SHOWN_PROBLEMS], *more]

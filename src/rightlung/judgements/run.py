@@ -1,0 +1,78 @@
+"""A study from end to end: a table of judgements, with key and measures if there are any, to numbers and a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rightlung import NOT_A_MEDICAL_DEVICE, __version__
+from rightlung.core.errors import InputError
+from rightlung.core.progress import Progress
+from rightlung.judgements.analysis import analyse
+from rightlung.judgements.blinding import read_key
+from rightlung.judgements.judgement import VERSION
+from rightlung.judgements.measures import read_measures
+from rightlung.judgements.page import make_page
+from rightlung.judgements.reading import read_judgements
+from rightlung.judgements.summary import summary
+from rightlung.pages.write import write_page
+from rightlung.results.estimate import BootstrapSettings
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What an analysis wrote and found. ``result`` is what ``judgements.json`` holds."""
+
+    folder: Path
+    result: dict[str, Any]
+
+    @property
+    def page(self) -> Path:
+        """The HTML page."""
+        return self.folder / "judgements.html"
+
+
+def analyse_table(
+    table: str | Path,
+    out: str | Path,
+    *,
+    key: str | Path | None = None,
+    measures: Sequence[str | Path] = (),
+    instances: str | Path | None = None,
+    settings: BootstrapSettings | None = None,
+    progress: Progress | None = None,
+) -> Analysis:
+    """Analyse a table of judgements (CSV or Parquet) and write ``judgements.html``, ``.md`` and ``.json``.
+
+    ``key`` says which code stands for which model; without it, models are called by their codes. ``measures`` are
+    experiment folders and audits whose automatic measures the ratings are correlated with; they need ``key``.
+    Patients and findings come from ``instances``, an experiment or an audit, if not from ``measures``.
+    """
+    opened = None if key is None else read_key(key)
+    if measures and opened is None:
+        raise InputError("measures go by models' names and judgements by codes: give the key as well")
+    measured = read_measures(measures) if measures else None
+    about = measured if instances is None else read_measures([instances])
+    known = None if about is None else about.instances
+    names = [] if measured is None else [name for pair in measured.names.items() for name in pair]
+    read = read_judgements(table, key=opened, instances=known, names=names)
+    if not read.judgements:
+        bad = f"{len(read.problems):,} with problems" + (f"; the first: {read.problems[0]}" if read.problems else "")
+        raise InputError(f"{table}: no row is judged ({read.open:,} still to be judged, {bad})")
+    study: dict[str, Any] = {"key": opened, "instances": known, "measures": measured}
+    result: dict[str, Any] = {
+        "note": NOT_A_MEDICAL_DEVICE,
+        "version": __version__,
+        "table": str(table),
+        "table_version": VERSION,
+        "open": read.open,
+        "left_out": len(read.problems),
+        "problems": [str(problem) for problem in read.problems],
+        **analyse(read.judgements, **study, settings=settings, progress=progress),
+    }
+    result["summary"] = summary(result)
+    files = {"html": "judgements.html", "markdown": "judgements.md", "json_name": "judgements.json"}
+    write_page(make_page(result), out, data=result, **files)
+    return Analysis(Path(out), result)
