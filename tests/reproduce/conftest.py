@@ -9,7 +9,7 @@ import torch
 
 from rightlung.reproduce.experiment import Reproduced, reproduce
 from rightlung.reproduce.plan import Plan
-from rightlung.reproduce.prepared import Prepared
+from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.training.loop import Machine
 
 TRAINED = ("retrained", "thirty-shot", "uniter")
@@ -49,7 +49,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
 
 
 @pytest.fixture(scope="package")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedStudies:
     """Twelve studies, targets of 64 x 64 pixels."""
     out = tmp_path_factory.mktemp("prepared")
-    return Prepared.make("phantom?count=12&seed=5&size=64", out, Plan("wrong-lung", Path(), quick=True).protocol)
+    return PreparedStudies.make("phantom?count=12&seed=5&size=64", out, Plan("wrong-lung", Path(), quick=True).protocol)

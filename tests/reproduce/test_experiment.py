@@ -117,6 +117,14 @@ def test_another_command_for_the_same_folder_is_refused_before_anything_is_done(
         reproduce(replace(done.plan, **changed))
 
 
+def test_judgements_without_their_key_or_file_are_refused_before_anything_is_done(done: Done, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    with pytest.raises(InputError, match="--judgements TABLE and --key KEY are needed together"):
+        reproduce(done.plan, judgements=table)
+    with pytest.raises(InputError, match=r"table\.csv: there is no such file"):
+        reproduce(done.plan, judgements=table, key=table)
+
+
 def test_other_studies_or_another_number_of_them_are_refused(done: Done) -> None:
     other = "phantom?count=6&seed=14&size=64"
     for changed, said in (({"limit": 3}, "limit None, not 3"), ({"source": other}, "seed=13.*, not 'phantom.*seed=14")):
@@ -168,26 +176,29 @@ def test_a_process_only_opens_what_is_prepared_and_tells_why_it_ends(
 
 
 def test_a_variant_that_cannot_be_trained_is_found_before_training_and_the_rest_goes_on(
-    copy: Plan, monkeypatch: pytest.MonkeyPatch
+    done: Done, copy: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forget(copy, "thirty-shot", "uniter")
     order: list[str] = []
 
-    def noted(recipe: Any, out: Path, **rest: Any) -> Any:
+    def fails(recipe: Any, out: Path, **_: Any) -> None:
         order.append(out.name)
-        return train(recipe, out, **rest)
+        raise InputError("no power")
 
-    monkeypatch.setattr(experiment, "train", noted)
+    monkeypatch.setattr(experiment, "train", fails)
     changed = replace(copy, changes=("thirty-shot:data.train[0].examples=25",))
     with pytest.raises(InputError, match="asks for 25, but only"):  # nothing would come of it
         left_out(replace(changed, only=("thirty-shot",)))
-    (said,) = left_out(changed, say=order.append)
-    told = next(number for number, text in enumerate(order) if "thirty-shot cannot be trained" in text)
-    assert told < order.index("uniter")
+    few, uniter = left_out(changed, say=order.append)
+    assert order.index("uniter") > next(n for n, text in enumerate(order) if "thirty-shot cannot be trained" in text)
+    assert few.startswith("thirty-shot: ")
+    assert uniter == "uniter: no power"
     missing = json.loads((copy.out / "run.json").read_text())["missing"]
-    assert said == f"thirty-shot: {missing['thirty-shot']}"
-    assert "asks for 25, but only" in said
-    assert left_out(copy) == ()  # with its own recipe it can be
+    assert [f"{slug}: {reason}" for slug, reason in missing.items()] == [few, uniter]
+    for slug in missing:  # now they are there
+        for kind in ("runs", "measures"):
+            shutil.copytree(done.plan.out / kind / slug, copy.out / kind / slug)
+    assert left_out(copy) == ()
     assert json.loads((copy.out / "run.json").read_text())["missing"] == {}
 
 
@@ -252,6 +263,18 @@ def test_own_models_whose_rows_would_be_the_same_are_refused(copy: Plan, monkeyp
         left_out(replace(copy, only=("none",), models=("a-b",)))
 
 
+def test_the_released_checkpoint_is_the_papers_own_row(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Released(ImageBlind):
+        kind = "released-gloria"
+
+    monkeypatch.setattr(experiment, "load", lambda name, device: Released())
+    assert left_out(replace(copy, only=("none",), models=("here/gloria.ckpt",))) == ()
+    found = about(copy, "gloria")
+    assert (found["name"], found["group"], found["seed"]) == ("GLoRIA (released weights)", "paper", None)
+    with pytest.raises(InputError, match="is the row of --model here/gloria.ckpt"):
+        left_out(replace(copy, only=("none",), models=("elsewhere/gloria.ckpt",)))
+
+
 class Some:
     """Has no answer about nodules."""
 
@@ -276,6 +299,6 @@ def test_a_model_that_answers_some_questions_or_none_is_told(copy: Plan, monkeyp
     found = about(copy, "own-some")["measured"]
     answers = experiment.open_predictions(copy.out / "predictions" / "own-some")
     assert found["errors"] == sum(one.error is not None for one in answers) > 0
-    assert some == f"own-some: {found['errors']} of {len([*answers]):,} questions have no answer"
+    assert some == f"own-some: {found['errors']} of {len([*answers])} questions have no answer"
     with pytest.raises(InputError, match="--model none: a object cannot ground phrases"):
         left_out(replace(copy, only=("none",), models=("none",)))

@@ -26,7 +26,7 @@ from rightlung.reproduce.known import (
     known_models,
 )
 from rightlung.reproduce.papers import find_paper
-from rightlung.reproduce.prepared import Prepared
+from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS
 from rightlung.results.measured import Measured
 from tests.reproduce.made_up import DRAWN, Levels, write
@@ -37,7 +37,7 @@ Pixels = NDArray[np.bool_]
 
 
 @pytest.fixture(scope="module")
-def rows(prepared: Prepared) -> Callable[[object], dict[tuple[str, str, str, str], dict[str, Any]]]:
+def rows(prepared: PreparedStudies) -> Callable[[object], dict[tuple[str, str, str, str], dict[str, Any]]]:
     """Measure a model, once, and return its rows by study, query, condition and target."""
     kept: dict[str, Any] = {}
 
@@ -54,7 +54,7 @@ def rows(prepared: Prepared) -> Callable[[object], dict[tuple[str, str, str, str
     return of
 
 
-def mask(prepared: Prepared, key: tuple[str, str], rule: str) -> Pixels:
+def mask(prepared: PreparedStudies, key: tuple[str, str], rule: str) -> Pixels:
     found: Pixels = prepared.targets.store.read([prepared.targets.phrases[key].masks[rule].place])[0]
     return found
 
@@ -81,7 +81,7 @@ def exact(found: dict[Any, Any], condition: str) -> Iterator[tuple[tuple[str, st
             yield (study, query), row
 
 
-def test_the_oracle_is_perfect_where_the_truth_is_exact(prepared: Prepared, rows: Any) -> None:
+def test_the_oracle_is_perfect_where_the_truth_is_exact(prepared: PreparedStudies, rows: Any) -> None:
     found = [*exact(rows(Oracle(prepared)), "none")]
     assert len(found) > 30
     for key, row in found:
@@ -92,7 +92,7 @@ def test_the_oracle_is_perfect_where_the_truth_is_exact(prepared: Prepared, rows
 
 
 def test_swapped_sides_send_the_oracle_to_the_mirrored_place_and_its_mirror_image_back(
-    prepared: Prepared, rows: Any
+    prepared: PreparedStudies, rows: Any
 ) -> None:
     oracle, turned = rows(Oracle(prepared)), rows(Mirrored(Oracle(prepared)))
     found, lost = [*exact(oracle, "swap-sides")], 0
@@ -109,7 +109,7 @@ def test_swapped_sides_send_the_oracle_to_the_mirrored_place_and_its_mirror_imag
 
 @pytest.mark.parametrize("condition", ["random-sentence", "exchange-image", "synthetic-swapped"])
 def test_words_from_elsewhere_send_the_oracle_to_the_regions_they_name_in_the_image_shown(
-    prepared: Prepared, rows: Any, condition: str
+    prepared: PreparedStudies, rows: Any, condition: str
 ) -> None:
     asked = [*questions(prepared.source, prepared.protocol.conditions)]
     regions: dict[str, set[tuple[str, ...]]] = {}
@@ -140,7 +140,7 @@ def test_words_from_elsewhere_send_the_oracle_to_the_regions_they_name_in_the_im
     assert checked > 8
 
 
-def test_moved_targets_cost_the_oracle_what_they_cover(prepared: Prepared, rows: Any) -> None:
+def test_moved_targets_cost_the_oracle_what_they_cover(prepared: PreparedStudies, rows: Any) -> None:
     found, checked = rows(Oracle(prepared)), 0
     for (study, query, _, target), row in found.items():
         if target in ("exact-shuffled", "exact-random"):
@@ -181,7 +181,7 @@ def test_who_cannot_read_loses_with_another_image_and_who_cannot_see_follows_the
     assert followed > 20
 
 
-def test_the_prior_never_sees_the_image_and_knows_nothing_of_its_own_patient(prepared: Prepared, rows: Any) -> None:
+def test_the_prior_never_sees_the_image_and_knows_nothing_of_its_own_patient(prepared: PreparedStudies, rows: Any) -> None:
     priors = dict(fit_priors(prepared))
     assert list(priors) == ["prior", "prior-regions"]
     _, _, prior = priors["prior"]
@@ -192,7 +192,7 @@ def test_the_prior_never_sees_the_image_and_knows_nothing_of_its_own_patient(pre
     assert 0.6 < np.mean([row["auroc"] for _, row in exact(found, "none")]) < 1
 
 
-def test_the_oracle_knows_only_what_is_asked_here(prepared: Prepared) -> None:
+def test_the_oracle_knows_only_what_is_asked_here(prepared: PreparedStudies) -> None:
     oracle = Oracle(prepared)
     with pytest.raises(InputError, match="knows only the images of the prepared studies"):
         oracle.ground([np.zeros((64, 64), np.float32)], ["Left effusion."])

@@ -91,6 +91,7 @@ def reproduce(
     radiologists' judgements, with the ``key`` to its codes, for the page. ``commands`` are kept with earlier ones.
     """
     check_plan(plan)
+    _check_judgements(judgements, key)
     asked = plan.wanted()
     wanted = with_starts(asked)
     recipes = {job: recipe_of(plan, job) for job in wanted}
@@ -114,6 +115,15 @@ def reproduce(
         progress("writing the page", 1, 1)
     slugs = [*(job.slug for job in wanted), *own.values()]
     return Reproduced(tuple(files), tuple(_left_out(plan, prepared, slugs, missing)))
+
+
+def _check_judgements(judgements: Path | None, key: Path | None) -> None:
+    """Refuse now what would otherwise be refused after everything is trained and measured."""
+    if (judgements is None) != (key is None):
+        raise InputError("--judgements TABLE and --key KEY are needed together: models go by codes in the table")
+    for path in (judgements, key):
+        if path is not None and not path.is_file():
+            raise InputError(f"{path}: there is no such file")
 
 
 def write_results(plan: Plan, judgements: Path | None, key: Path | None, commands: Sequence[str]) -> list[Path]:
@@ -145,7 +155,7 @@ def measure_model(
     if isinstance(model, BlindGrounder):
         batches = answers(model, prepared.source, conditions, batch_size=BATCH_SIZE, boxes=None, progress=tell)
         examples: dict[str, Any] = {}
-        failed = 0
+        counts = {"errors": 0}
     else:
         out = plan.predictions(slug)
         summary = ask(
@@ -154,12 +164,11 @@ def measure_model(
             progress=tell,
         )  # fmt: skip
         examples = keep_examples(out, prepared, folder)
-        batches, failed = open_predictions(out).batches(), len(summary.failed)
+        batches, counts = open_predictions(out).batches(), {"errors": len(summary.failed), "questions": summary.rows}
     table = measure(batches, prepared.targets, prepared.protocol, device=plan.device)
     (folder / "about.json").unlink(missing_ok=True)  # what is being replaced must not be taken for complete
     write_instances(folder / "instances.parquet", table, prepared.protocol, slug)
-    asked = table.group_by(["study", "query", "condition"]).aggregate([]).num_rows
-    measured = {"instances": len(prepared.targets.phrases), "questions": asked, "errors": failed}
+    measured = {"instances": len(prepared.targets.phrases), "rows": table.num_rows, **counts}
     whole = {"weights": weights_digest(model), **about, "protocol": prepared.protocol.hash, "measured": measured}
     write_json(folder / "about.json", whole | examples)
 

@@ -86,6 +86,14 @@ def test_labels_can_decide_a_claim() -> None:
     assert (found.verdict("regions"), found.verdict("exact")) == (YES, NO)
 
 
+def test_claims_about_the_released_gloria_are_judged_on_it_where_it_is_measured() -> None:
+    models: dict[str, Levels] = {"retrained": {"level": 0.7}}
+    assert verdict("above-chance", models) == YES
+    (found,) = judge("above-chance", models | {"gloria": {"level": 0.5}}).values()
+    assert found.verdict("regions") == NO
+    assert found.rulings["regions"].told[0].startswith("+gloria, AUROC: ")
+
+
 @pytest.mark.parametrize(("level", "barely"), [(0.6, True), (0.5, False), (0.68, False)])
 def test_barely_is_within_two_points_either_way_and_considerably_is_not(level: float, barely: bool) -> None:
     models: dict[str, Levels] = {
