@@ -31,6 +31,7 @@ FEW = ("--source", "phantom?count=6&seed=4&size=64", "--only", "none")
         ([*PAPER, "--only", "none", "--source", "manifest:nowhere"], "nowhere"),
         ([*PAPER, "--source", "manifest:nowhere"], "--train must name what the variants learn from"),
         ([*PAPER, "--train", "manifest:nowhere"], "nowhere"),
+        ([*PAPER, "--only", "none", "--judgements", "table.csv"], "--key KEY"),
         ([*PAPER, "--seeds", "0"], "--seeds"),
         ([*PAPER, "--limit", "1"], "--limit"),
         ([*PAPER, "--at-once", "0"], "--at-once"),
@@ -41,8 +42,15 @@ def test_slips_are_answered_in_a_sentence_before_anything_is_done(call: Run, arg
     assert result.returncode == 2, result.stderr
     assert said in result.stderr
     assert "Traceback" not in result.stderr
-    assert not Path("out/instances.json").exists()
-    assert not Path("out/runs").exists()
+    assert not Path("out").exists()
+
+
+def test_without_a_paper_all_are_listed_and_without_a_folder_one_is_asked_for(call: Run) -> None:
+    listed = call("reproduce", "--json")
+    assert listed.returncode == 0, listed.stderr
+    assert [(one["name"], one["variants"]) for one in json.loads(listed.stdout)] == [("wrong-lung", 19)]
+    assert "reproduce PAPER --quick --out DIR" in call("reproduce").stderr
+    assert "reproduce wrong-lung needs --out DIR" in call(*PAPER).stderr
 
 
 def test_json_alone_goes_to_standard_output_and_whole_work_ends_with_0(call: Run) -> None:
@@ -67,10 +75,15 @@ def test_rows_that_are_refused_make_the_exit_code_3_and_are_said(call: Run) -> N
     assert result.returncode == 3, result.stderr
     assert "left out, and why:\n  manifest:made: rows that the source refused: 2\n" in result.stderr
     assert "the first of them: manifest.jsonl, line 7, field file" in result.stderr
-    assert json.loads(Path("out/instances.json").read_text())["left_out"]["rows that the source refused"] == 2
     again = call(*PAPER, "--out", "out", "--source", "manifest:made", "--only", "none", "--no-page", "--json")
     assert again.returncode == 3
     assert len(json.loads(again.stdout)["left_out"]) == 2
+
+
+def test_studies_without_a_phrase_to_measure_are_answered_in_a_sentence(call: Run, manifest: Path) -> None:
+    result = call(*PAPER, "--out", "out", "--source", f"manifest:{manifest}", "--only", "none")
+    assert result.returncode == 2, result.stderr
+    assert "no phrase to measure" in result.stderr
 
 
 def test_a_model_that_fails_at_everything_makes_the_exit_code_3(

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from rightlung.core import Grounding, Heatmap, InputError
+from rightlung.predictions import open_predictions
 from rightlung.reproduce import experiment
 from rightlung.reproduce.experiment import main, own_slug, reproduce
 from rightlung.reproduce.known import ImageBlind
@@ -129,7 +130,7 @@ def test_other_studies_or_another_number_of_them_are_refused(done: Done) -> None
     other = "phantom?count=6&seed=14&size=64"
     for changed, said in (({"limit": 3}, "limit None, not 3"), ({"source": other}, "seed=13.*, not 'phantom.*seed=14")):
         with pytest.raises(InputError, match=f"was prepared with .*{said}"):
-            reproduce(replace(done.plan, **changed))  # type: ignore[arg-type]
+            reproduce(replace(done.plan, **changed))
 
 
 def test_a_run_that_is_not_measured_is_held_to_its_recipe_too(copy: Plan) -> None:
@@ -271,7 +272,7 @@ def test_the_released_checkpoint_is_the_papers_own_row(copy: Plan, monkeypatch: 
     assert left_out(replace(copy, only=("none",), models=("here/gloria.ckpt",))) == ()
     found = about(copy, "gloria")
     assert (found["name"], found["group"], found["seed"]) == ("GLoRIA (released weights)", "paper", None)
-    with pytest.raises(InputError, match="is the row of --model here/gloria.ckpt"):
+    with pytest.raises(InputError, match=r"is the row of --model here/gloria\.ckpt"):
         left_out(replace(copy, only=("none",), models=("elsewhere/gloria.ckpt",)))
 
 
@@ -297,7 +298,7 @@ def test_a_model_that_answers_some_questions_or_none_is_told(copy: Plan, monkeyp
     silent, some = left_out(replace(copy, only=("none",), models=("some", "silent")))
     assert silent.startswith("own-silent: the model answered none of the first")
     found = about(copy, "own-some")["measured"]
-    answers = experiment.open_predictions(copy.out / "predictions" / "own-some")
+    answers = open_predictions(copy.out / "predictions" / "own-some")
     assert found["errors"] == sum(one.error is not None for one in answers) > 0
     assert some == f"own-some: {found['errors']} of {len([*answers])} questions have no answer"
     with pytest.raises(InputError, match="--model none: a object cannot ground phrases"):

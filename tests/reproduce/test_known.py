@@ -116,7 +116,9 @@ def test_words_from_elsewhere_send_the_oracle_to_the_regions_they_name_in_the_im
     for one in asked:
         assert one.phrase is not None
         regions.setdefault(one.phrase.text, set()).add(one.phrase.regions)
-    own = {(one.key.study, one.phrase.text) for one in asked if one.phrase and one.key.condition in ("none", *WORDS[::2])}
+    own = {
+        (one.key.study, one.phrase.text) for one in asked if one.phrase and one.key.condition in ("none", *WORDS[::2])
+    }
     found, checked = rows(Oracle(prepared)), 0
     for one in asked:
         key, shown = (one.key.study, one.key.query), one.image_of or one.key.study
@@ -181,7 +183,9 @@ def test_who_cannot_read_loses_with_another_image_and_who_cannot_see_follows_the
     assert followed > 20
 
 
-def test_the_prior_never_sees_the_image_and_knows_nothing_of_its_own_patient(prepared: PreparedStudies, rows: Any) -> None:
+def test_the_prior_never_sees_the_image_and_knows_nothing_of_its_own_patient(
+    prepared: PreparedStudies, rows: Any
+) -> None:
     priors = dict(fit_priors(prepared))
     assert list(priors) == ["prior", "prior-regions"]
     _, _, prior = priors["prior"]

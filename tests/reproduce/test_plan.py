@@ -48,7 +48,12 @@ def test_papers_are_found_by_name_and_a_slip_is_answered_with_the_nearest() -> N
 def test_runs_are_named_by_variant_and_seed_with_all_first_seeds_first() -> None:
     variants = (BASE, FEW)
     assert [one.slug for one in jobs(variants, seeds=2)] == ["base", "few", "base-seed2", "few-seed2"]
-    assert [one.slug for one in jobs(variants, ("few", "base-seed3"))] == ["few", "few-seed2", "base-seed3", "few-seed3"]
+    assert [one.slug for one in jobs(variants, ("few", "base-seed3"))] == [
+        "few",
+        "few-seed2",
+        "base-seed3",
+        "few-seed3",
+    ]
     assert jobs(variants, ("none",)) == []
     assert len({one.order for one in jobs(variants)}) == 6
     for wrong in ("bas", "base-seed9"):

@@ -69,7 +69,7 @@ def test_the_best_is_bold_and_neither_a_reference_nor_what_is_not_comparable() -
     table = made(maker(models()))
     assert [name for name, cell in column(table, "AUROC").items() if cell.strong] == ["+thirty-shot"]
     assert not any(cell.strong for cell in column(table, "One Lung").values())  # which ranks nothing
-    assert [BOLD, NOT_COMPARABLE] == table.notes
+    assert table.notes == [BOLD, NOT_COMPARABLE]
     alone = made(maker({"retrained": {}}))
     assert NOT_COMPARABLE not in alone.notes
 

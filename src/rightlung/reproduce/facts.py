@@ -61,13 +61,13 @@ class Measurements:
         settings: BootstrapSettings | None = None,
     ) -> Measurements:
         """Read an experiment folder and, where they are given, judgements of its models' maps."""
-        measured = Measured.read(folder)
-        settings = settings or BootstrapSettings(resamples=RESAMPLES)
-        found = None
+        measured, found = Measured.read(folder), None
         if judgements is not None:
             from rightlung.judgements import analyse_table
 
-            found = analyse_table(judgements, folder / "judgements", key=key, measures=[folder]).result
+            out = folder / "judgements"
+            found = analyse_table(judgements, out, key=key, measures=[folder], settings=settings).result
+        settings = settings or BootstrapSettings(resamples=RESAMPLES)
         return cls(
             folder,
             paper,

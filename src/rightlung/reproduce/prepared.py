@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from rightlung.core import InputError
 from rightlung.core.progress import Progress, no_progress
 from rightlung.measuring import Protocol, Targets, prepare_studies
 from rightlung.measuring.targets import UNREAD
@@ -31,6 +32,9 @@ class PreparedStudies:
             open_source(source), out / FOLDER, protocol, limit=limit,
             progress=lambda done, total: progress("preparing studies", done, total),
         )  # fmt: skip
+        if not targets.phrases:
+            reasons = "; ".join(f"{reason}: {count:,}" for reason, count in targets.left_out.items())
+            raise InputError(f"{source} has no phrase to measure ({reasons})")
         return cls(kept, targets, protocol.applied_to(targets))
 
     @classmethod

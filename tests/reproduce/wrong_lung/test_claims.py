@@ -115,7 +115,7 @@ def test_one_lung_and_mdrb_must_both_be_harder() -> None:
         return verdict("harder-subsets", {"retrained": {"auroc": 0.7 - 0.2 * lowered, "average_precision": DRAWN / 9}})
 
     def both(lowered: Any) -> str:
-        levels = {name: 0.7 - 0.2 * lowered + NOISE[:, 0] for name in ("auroc", "average_precision")}
+        levels = dict.fromkeys(("auroc", "average_precision"), 0.7 - 0.2 * lowered + NOISE[:, 0])
         return verdict("harder-subsets", {"retrained": levels})
 
     assert both(ONE_LUNG & MDRB) == YES
@@ -176,8 +176,7 @@ def test_a_second_softmax_flattens() -> None:
 def test_selection_that_goes_with_localisation_contradicts_the_paper(sign: int, expected: str) -> None:
     variants = ("retrained", "word-masking", "clinical-masking", "no-attn", "abnormal", "thirty-shot")
     models = {
-        slug: {"level": 0.65 + sign * 0.04 * place, **selects(0.3 + 0.1 * place)}
-        for place, slug in enumerate(variants)
+        slug: {"level": 0.65 + sign * 0.04 * place, **selects(0.3 + 0.1 * place)} for place, slug in enumerate(variants)
     }
     assert verdict("selection-unrelated-localisation", models) == expected
     few = {slug: models[slug] for slug in variants[:3]}
@@ -319,7 +318,10 @@ def test_a_model_that_is_judged_best_must_be_above_each_other(
 def test_retrained_is_rated_like_the_released_gloria_with_less_recall(
     recall: float, precision: float, expected: str
 ) -> None:
-    rows = [rated("gloria-released", "retrained", "recall", -recall), rated("retrained", "gloria", "precision", precision)]
+    rows = [
+        rated("gloria-released", "retrained", "recall", -recall),
+        rated("retrained", "gloria", "precision", precision),
+    ]
     (found,) = judge("judged-retrained", {"retrained": {}}, {"differences": rows, "correlations": []}).values()
     assert found.verdict("regions") == expected
 

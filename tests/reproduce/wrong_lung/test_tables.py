@@ -193,9 +193,7 @@ def test_labels_are_compared_over_the_same_phrases_variants_and_claims() -> None
     slugs = ("retrained", "no-attn", "word-masking", "sided", "abnormal")
     levels = {slug: 0.5 + place / 20 for place, slug in enumerate(slugs)}
     exact = dict(zip(slugs, (0.7, 0.6, 0.8, 0.9, 0.65), strict=True))
-    models: dict[str, Levels] = {
-        slug: {"regions": levels[slug], "exact": exact[slug], "noise": None} for slug in slugs
-    }
+    models: dict[str, Levels] = {slug: {"regions": levels[slug], "exact": exact[slug], "noise": None} for slug in slugs}
     others = {"uniter": {}, "own-mine": {"level": 0.1}, "sided-without-mirror": {"level": 0.1}}
     make = maker(models | others)
     rank = spearmanr([*levels.values()], [*exact.values()]).statistic
