@@ -48,12 +48,7 @@ def test_papers_are_found_by_name_and_a_slip_is_answered_with_the_nearest() -> N
 def test_runs_are_named_by_variant_and_seed_with_all_first_seeds_first() -> None:
     variants = (BASE, FEW)
     assert [one.slug for one in jobs(variants, seeds=2)] == ["base", "few", "base-seed2", "few-seed2"]
-    assert [one.slug for one in jobs(variants, ("few", "base-seed3"))] == [
-        "few",
-        "few-seed2",
-        "base-seed3",
-        "few-seed3",
-    ]
+    assert [one.slug for one in jobs(variants, ("few", "base-seed2"), 2)] == ["few", "base-seed2", "few-seed2"]
     assert jobs(variants, ("none",)) == []
     assert len({one.order for one in jobs(variants)}) == 6
     for wrong in ("bas", "base-seed9"):
@@ -64,13 +59,6 @@ def test_runs_are_named_by_variant_and_seed_with_all_first_seeds_first() -> None
 def test_a_run_comes_after_the_one_that_it_starts_from_which_is_wanted_with_it() -> None:
     found = with_starts(jobs((FEW, replace(FEW, slug="other")), seeds=2))
     assert [one.slug for one in found] == ["base", "few", "other", "base-seed2", "few-seed2", "other-seed2"]
-
-
-def test_about_says_what_a_table_needs_to_know_of_a_run() -> None:
-    assert Job(FEW, 2, 7).about() == {
-        "slug": "few-seed2", "variant": "few", "seed": 2, "order": 7, "name": "Few", "group": "ours",
-        "comparable": True, "ablation": False, "note": "",
-    }  # fmt: skip
 
 
 def test_a_plan_goes_to_another_process_and_comes_back_the_same(tmp_path: Path) -> None:

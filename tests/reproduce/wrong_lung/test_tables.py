@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,7 @@ MODELS: dict[str, Levels] = {
 }
 
 
-def maker(models: dict[str, Levels], facts: dict[str, Any] | None = None) -> TableMaker:
+def maker(models: Mapping[str, Levels], facts: dict[str, Any] | None = None) -> TableMaker:
     found = measured(models, facts)
     return TableMaker(found, found.estimator(BootstrapSettings(resamples=50)), PUBLISHED)
 
@@ -129,14 +130,6 @@ def test_changes_are_over_the_phrases_that_are_changed_and_as_in_the_paper_over_
     assert theirs["estimate"] == pytest.approx(-0.25 * changed.sum() / inside.sum())
     everywhere = line(tables["changes-regions-all"], "+retrained")["Swap Left Right, All"].value
     assert everywhere["phrases"] == NAMES_SIDE.sum()
-
-
-def test_a_shuffle_that_gives_the_same_target_changes_nothing() -> None:
-    differs = NUMBER % 2 == 0
-    table = change_table(maker({"retrained": {}}, {"regions_shuffled_differs": differs}), "regions", None)
-    assert f"Shuffle in Report {(differs & MDRB).sum()} of {MDRB.sum()};" in table.caption
-    assert f"Random BBoxes {ABNORMAL.sum()} of {ABNORMAL.sum()};" in table.caption
-    assert line(table, "+retrained")["Shuffle in Report, MDRB"].value["phrases"] == (differs & MDRB).sum()
 
 
 def test_each_perturbation_has_the_subset_of_the_paper_and_random_boxes_mdrb_too(tables: dict[str, Table]) -> None:
