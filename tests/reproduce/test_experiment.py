@@ -67,7 +67,7 @@ def test_every_variant_is_trained_asked_and_measured(done: Done) -> None:
 
 
 def test_each_run_says_by_its_number_what_it_is_at(done: Done) -> None:
-    told = [sentence for sentence in done.said if sentence.startswith("[")]
+    told = [one for one in done.said if one.endswith((": training", ": measuring"))]  # and progress, on a slow machine
     assert told == [
         f"[{number}/3] {name}: {what}" for number, name in enumerate(TRAINED, 1) for what in ("training", "measuring")
     ]  # fmt: skip
