@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rightlung.audit import Audit, audit
 from rightlung.core import Box, Grounding, Heatmap, Mask, Phrase, Polarity, Query, Study
 from rightlung.lexicon import swap_sides
 from rightlung.predictions import Prediction, PredictionWriter, phrase_query
+from rightlung.results.estimate import BootstrapSettings
 from rightlung.studies import Source
 
 SIDE = 64
+CONDITIONS = ("none", "swap-sides", "exchange-image")
+QUICK = BootstrapSettings(resamples=200)
 Answer = Callable[[Study, Phrase, str], Heatmap]
 """What a grounder says: of the study whose image is shown, the phrase of the source, and the text asked."""
 
@@ -69,14 +74,11 @@ def disc(x: int, y: int, radius: int) -> NDArray[np.bool_]:
 
 
 def write_answers(
-    source: Source,
-    folder: Path,
-    answer: Answer,
-    conditions: Sequence[str] = ("none", "swap-sides", "exchange-image"),
+    source: Source, folder: Path, answer: Answer, conditions: Sequence[str] = CONDITIONS, model: str = "known"
 ) -> Path:
     """Ask ``answer`` about every phrase; under exchange-image it sees the study half the source further on."""
     studies = list(source)
-    with PredictionWriter(folder, source=source.address, model="known") as writer:
+    with PredictionWriter(folder, source=source.address, model=model) as writer:
         for place, study in enumerate(studies):
             for index, phrase in enumerate(study.phrases):
                 for condition in conditions:
@@ -88,6 +90,14 @@ def write_answers(
                     key = (study.id, phrase_query(index), condition)
                     writer.write(Prediction(*key, asked=Query(text), grounding=Grounding(heatmap)))
     return folder
+
+
+def audited(
+    folder: Path, source: Source, answer: Answer, conditions: Sequence[str] = CONDITIONS, **options: Any
+) -> Audit:
+    """Ask ``answer`` about every phrase and audit what it says."""
+    written = write_answers(source, folder / "p", answer, conditions)
+    return audit(written, source, folder / "out", **{"settings": QUICK, "cases": 0} | options)
 
 
 def true_map(study: Study, phrase: Phrase, text: str) -> Heatmap:
@@ -108,6 +118,10 @@ def mirrored_map(study: Study, phrase: Phrase, text: str) -> Heatmap:
 
 def text_blind_map(study: Study, phrase: Phrase, text: str) -> Heatmap:
     return Heatmap(study.image)
+
+
+def diagonal_map(study: Study, phrase: Phrase, text: str) -> Heatmap:
+    return Heatmap(np.eye(4))
 
 
 def image_blind_map(study: Study, phrase: Phrase, text: str) -> Heatmap:

@@ -7,31 +7,22 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from rightlung.audit import PriorRow, Sureness, audit, fit_prior
-from rightlung.audit.run import plain
+from rightlung.audit import audit
 from rightlung.core import Heatmap, Phrase, Study
+from rightlung.core.files import plain
+from rightlung.models.blind import PriorRow, fit_prior
 from tests.audit.cards import (
-    Answer,
-    Cards,
-    image_blind_map,
-    mirrored_map,
-    text_blind_map,
-    true_map,
-    write_answers,
-)
-
-QUICK = Sureness(resamples=400)
+    QUICK, Answer, Cards, audited, image_blind_map, mirrored_map, text_blind_map, true_map, write_answers,
+)  # fmt: skip
 
 
-def audited(tmp_path: Path, answer: Answer, **more: Any) -> dict[str, Any]:
-    source = Cards(40)
-    folder = write_answers(source, tmp_path / "predictions", answer)
-    return audit(folder, source, tmp_path / "out", sureness=QUICK, cases=1, **more).result
+def found_of(folder: Path, answer: Answer, **options: Any) -> dict[str, Any]:
+    return audited(folder, Cards(40), answer, **options).result
 
 
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return audited(tmp_path_factory.mktemp("oracle"), true_map)
+    return found_of(tmp_path_factory.mktemp("oracle"), true_map)
 
 
 def test_an_oracle_scores_one_and_beats_the_prior(oracle: dict[str, Any]) -> None:
@@ -71,7 +62,7 @@ def test_an_oracle_abstains_where_there_is_nothing(oracle: dict[str, Any]) -> No
 
 
 def test_a_mirrored_oracle_is_never_on_the_findings_side(tmp_path: Path) -> None:
-    result = audited(tmp_path, mirrored_map)
+    result = found_of(tmp_path, mirrored_map)
     assert result["sides"]["named"]["model"]["estimate"] == 0.0
     assert result["sides"]["from_image"]["model"]["estimate"] == 0.0
     assert "falls behind" in result["summary"][0]
@@ -91,8 +82,7 @@ def test_the_prior_as_a_model_shows_no_difference_from_the_prior(tmp_path: Path)
     def answer(study: Study, phrase: Phrase, text: str) -> Heatmap:
         return prior.map_of(text, phrase.findings, patient_of[study.id])
 
-    folder = write_answers(source, tmp_path / "predictions", answer, conditions=("none",))
-    result = audit(folder, source, tmp_path / "out", sureness=QUICK, cases=0).result
+    result = audited(tmp_path, source, answer, ("none",)).result
     for value in result["overall"].values():
         assert value["difference"]["estimate"] == pytest.approx(0.0, abs=1e-12)
         assert not value["difference"]["shown"]
@@ -100,7 +90,7 @@ def test_the_prior_as_a_model_shows_no_difference_from_the_prior(tmp_path: Path)
 
 
 def test_a_text_blind_grounder_loses_nothing_when_sides_are_swapped(tmp_path: Path) -> None:
-    result = audited(tmp_path, text_blind_map)
+    result = found_of(tmp_path, text_blind_map)
     for metric, change in result["conditions"]["swap-sides"]["change"].items():
         assert change["estimate"] == 0.0, metric
         assert not change["shown"]
@@ -112,7 +102,7 @@ def test_a_text_blind_grounder_loses_nothing_when_sides_are_swapped(tmp_path: Pa
 
 
 def test_an_image_blind_grounder_loses_nothing_when_the_image_is_exchanged(tmp_path: Path) -> None:
-    result = audited(tmp_path, image_blind_map)
+    result = found_of(tmp_path, image_blind_map)
     for metric, change in result["conditions"]["exchange-image"]["change"].items():
         assert change["estimate"] == 0.0, metric
         assert not change["shown"]
@@ -121,7 +111,7 @@ def test_an_image_blind_grounder_loses_nothing_when_the_image_is_exchanged(tmp_p
 
 
 def test_a_prior_of_another_source_is_named_and_changes_the_protocol(tmp_path: Path, oracle: dict[str, Any]) -> None:
-    result = audited(tmp_path, true_map, prior_source=Cards(30, seed=9, address="other cards"))
+    result = found_of(tmp_path, true_map, prior_source=Cards(30, seed=9, address="other cards"))
     assert result["protocol"]["prior_source"] == "other cards"
     assert result["protocol"]["hash"] != oracle["protocol"]["hash"]
     assert result["overall"]["auroc"]["prior"]["estimate"] > 0.6
@@ -137,25 +127,8 @@ def test_the_order_of_rows_changes_nothing(tmp_path: Path) -> None:
     for number, start in enumerate(range(0, len(shuffled), 17)):
         pq.write_table(shuffled.slice(start, 17), tmp_path / "shuffled" / f"part-{number}.parquet")
     results = [
-        audit(where, source, tmp_path / f"out-{number}", sureness=QUICK, cases=1).result
+        audit(where, source, tmp_path / f"out-{number}", settings=QUICK, cases=0).result
         for number, where in enumerate((folder, tmp_path / "shuffled"))
     ]
     for name in ("overall", "sides", "groups", "conditions", "abstention", "protocol"):
         assert plain(results[0][name]) == plain(results[1][name])
-
-
-def test_a_model_that_notices_a_wrong_side_is_said_to_abstain_more(tmp_path: Path) -> None:
-    def doubting(study: Study, phrase: Phrase, text: str) -> Heatmap:
-        return Heatmap(true_map(study, phrase, phrase.text).values, abstention=0.2 if text == phrase.text else 0.9)
-
-    said = " ".join(audited(tmp_path, doubting)["summary"])
-    assert "Its abstention changes by +0.70 (0.70 to 0.70)." in said
-    assert said.count("Its abstention") == 2
-    assert "Its abstention shows no difference." in said  # with another image it asks in the same words
-
-
-def test_nothing_is_said_of_the_abstention_of_a_model_that_never_abstains(tmp_path: Path) -> None:
-    def sure(study: Study, phrase: Phrase, text: str) -> Heatmap:
-        return Heatmap(true_map(study, phrase, text).values)
-
-    assert "Its abstention" not in " ".join(audited(tmp_path, sure)["summary"])
