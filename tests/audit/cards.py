@@ -112,10 +112,6 @@ def true_map(study: Study, phrase: Phrase, text: str) -> Heatmap:
     return heatmap.mirrored() if swapped else heatmap
 
 
-def mirrored_map(study: Study, phrase: Phrase, text: str) -> Heatmap:
-    return true_map(study, phrase, text).mirrored()
-
-
 def text_blind_map(study: Study, phrase: Phrase, text: str) -> Heatmap:
     return Heatmap(study.image)
 

@@ -62,7 +62,7 @@ def test_a_demo_that_cannot_write_exits_4(run: Run, flat: Path) -> None:
 def test_held_studies_are_made_once() -> None:
     made = []
     source = open_source("phantom?count=3&seed=1&size=64")
-    held = HeldSource(source, lambda done, total: made.append((done, total)))
+    held = HeldSource(source, lambda _, done, total: made.append((done, total)))
     assert made == [(1, 3), (2, 3), (3, 3)]
     assert held.ids == list(source.ids)
     assert held[1] is held.study(held.ids[1])
