@@ -70,7 +70,7 @@ def main() -> None:
         begun = {"start": time.perf_counter()}
         ended: dict[str, float] = {}
 
-        def tell(stage: str, done: int, total: int) -> None:
+        def tell(stage: str, done: float, total: float) -> None:
             begun.setdefault(stage, time.perf_counter())
             ended[stage] = time.perf_counter()
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from rightlung.audit import Audit, audit
 from rightlung.core import Box, Grounding, Heatmap, Mask, Phrase, Polarity, Query, Study
 from rightlung.lexicon import swap_sides
+from rightlung.models.blind import LocationPrior, PriorRow, fit_prior
 from rightlung.predictions import Prediction, PredictionWriter, phrase_query
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.studies import Source
@@ -97,7 +98,15 @@ def audited(
 ) -> Audit:
     """Ask ``answer`` about every phrase and audit what it says."""
     written = write_answers(source, folder / "p", answer, conditions)
-    return audit(written, source, folder / "out", **{"settings": QUICK, "cases": 0} | options)
+    return audit(written, source, folder / "out", **dict[str, Any](settings=QUICK, cases=0) | options)
+
+
+def fitted_prior(source: Source) -> LocationPrior:
+    """Fit a prior as an audit of all phrases does."""
+    phrases = [(str(study.patient), phrase) for study in source for phrase in study.phrases]
+    return fit_prior(
+        PriorRow(patient, one.text, one.findings, one.mask) for patient, one in phrases if one.mask is not None
+    )
 
 
 def true_map(study: Study, phrase: Phrase, text: str) -> Heatmap:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rightlung.audit import audit
+from rightlung.audit import Audit, audit
 from rightlung.audit.gallery import answers_of, at_shares, case_tiles, choose, remarks
 from rightlung.core import Box, Grounding, Heatmap, InputError, Phrase, Query, ScoredBox, Study
 from rightlung.pages.overlays import PREDICTED, draw
@@ -80,32 +80,33 @@ def test_a_study_whose_image_cannot_be_read_leaves_a_case_without_pictures(tmp_p
     assert "is damaged" in text
 
 
-def test_the_boxes_of_a_detector_are_drawn_and_it_gives_no_abstention(tmp_path: Path) -> None:
+def detected(folder: Path, boxes: list[ScoredBox]) -> Audit:
+    """Audit a detector that answers everything with these boxes."""
     source = Cards(6, phrases=3)
-    with PredictionWriter(tmp_path / "p", source="cards", model="detector") as writer:
+    with PredictionWriter(folder / "p", source="cards", model="detector") as writer:
         for study in source:
             for index, phrase in enumerate(study.phrases):
-                answer = Grounding(boxes=[ScoredBox(Box(0.1, 0.2, 0.4, 0.6), 0.7)])
-                writer.write(Prediction(study.id, phrase_query(index), "none", Query(phrase.text), answer))
-    done = audit(tmp_path / "p", source, tmp_path / "out", settings=QUICK, cases=1)
+                answer = Prediction(study.id, phrase_query(index), "none", Query(phrase.text), Grounding(boxes=boxes))
+                writer.write(answer)
+    return audit(folder / "p", source, folder / "out", settings=QUICK, cases=1)
+
+
+def test_the_boxes_of_a_detector_are_drawn_and_it_gives_no_abstention(tmp_path: Path) -> None:
+    done = detected(tmp_path, [ScoredBox(Box(0.1, 0.2, 0.4, 0.6), 0.7)])
     text = done.page.read_text(encoding="utf-8")
     assert text.count("<figcaption>the model&#39;s boxes</figcaption>") == 2
     assert "The predictions give no abstention." in text
     assert "never abstains" not in text
     (row,) = at_shares(done.table, [0.5])
     place = row["study"], row["query"]
-    tiles = dict(case_tiles(row, source, answers_of(open_predictions(tmp_path / "p"), [place])[place], None))
+    tiles = dict(case_tiles(row, Cards(6), answers_of(open_predictions(tmp_path / "p"), [place])[place], None))
     pixels = np.asarray(draw(tiles["the model's boxes"], 100))
     assert tuple(pixels[20, 25]) == PREDICTED  # the middle of the box's upper edge
     assert not (np.asarray(draw(tiles["true outline"], 100)) == PREDICTED).all(axis=2).any()
 
 
 def test_a_detector_that_finds_nothing_anywhere_abstains(tmp_path: Path) -> None:
-    source = Cards(6, phrases=1)
-    with PredictionWriter(tmp_path / "p", source="cards", model="detector") as writer:
-        for study in source:
-            writer.write(Prediction(study.id, "phrase:0", "none", Query("x"), Grounding(boxes=[])))
-    done = audit(tmp_path / "p", source, tmp_path / "out", settings=QUICK, cases=1)
+    done = detected(tmp_path, [])
     assert (done.found.abstention.given, done.found.abstention.ever) == (True, True)
     assert "<figcaption>the model finds no box</figcaption>" in done.page.read_text(encoding="utf-8")
 

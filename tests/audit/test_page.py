@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import html
 import json
-import os
 import re
 import shlex
 import subprocess
@@ -16,7 +15,7 @@ from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.audit import Audit, audit
 from rightlung.core import Study
 from rightlung.results.estimate import BootstrapSettings
-from tests.audit.cards import QUICK, Cards, audited, diagonal_map, true_map, write_answers
+from tests.audit.cards import Cards, audited, diagonal_map, true_map, write_answers
 from tests.pages import Outline
 
 HOSTILE = 'Opacity <script>alert("x")</script> in the left lower lobe & "more".'
@@ -43,16 +42,12 @@ def text(done: Audit) -> str:
     return done.page.read_text(encoding="utf-8")
 
 
-def outline_of(text: str) -> Outline:
+@pytest.fixture(scope="module")
+def outline(text: str) -> Outline:
     found = Outline()
     found.feed(text)
     assert found.open == []
     return found
-
-
-@pytest.fixture(scope="module")
-def outline(text: str) -> Outline:
-    return outline_of(text)
 
 
 def test_the_page_has_its_sections_under_headings_in_order_and_a_way_to_each(text: str, outline: Outline) -> None:
@@ -126,29 +121,12 @@ def test_the_json_holds_what_the_page_shows_and_no_nan(done: Audit, text: str) -
         assert sentence.replace("'", "&#39;") in text
 
 
-def test_names_of_conditions_become_ids_without_blanks(tmp_path: Path) -> None:
-    conditions = ("none", "noise image (50 %)", "noise-image 50")
-    done = audited(tmp_path, Cards(5), true_map, conditions)
-    found = outline_of(done.page.read_text(encoding="utf-8"))
-    assert {f"h3 Condition {name}" for name in conditions[1:]} <= set(found.headings)
-    identities = found.values("id")
-    assert all(re.fullmatch(r"[A-Za-z0-9@_.-]+", one) for one in identities), identities
-    assert len(identities) == len(set(identities))
-
-
-def test_the_next_steps_can_be_pasted_and_need_no_pandas(tmp_path: Path) -> None:
+def test_the_next_steps_can_be_pasted_whatever_the_folder_is_called(tmp_path: Path) -> None:
     folder = tmp_path / 'it\'s a "folder" of mine'
-    written = write_answers(Cards(5), tmp_path / "p", diagonal_map, conditions=("none",))
-    done = audit(written, Cards(5), folder, settings=QUICK, cases=0)
+    done = audited(folder, Cards(5), diagonal_map, ("none",))
     code = re.search(r"<pre tabindex=.0.><code>(.*?)</code>", done.page.read_text(encoding="utf-8"), re.DOTALL)
     assert code is not None
     command = shlex.split(html.unescape(code[1]).splitlines()[1])
     assert command[:2] == ["python", "-c"]
-    (tmp_path / "without").mkdir()
-    (tmp_path / "without" / "pandas.py").write_text("raise ImportError('not installed')")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "without")}
-    run = subprocess.run(
-        [sys.executable, *command[1:]], capture_output=True, text=True, check=False, env=environment, timeout=120
-    )
-    assert run.returncode == 0, run.stderr
+    run = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, check=True, timeout=120)
     assert run.stdout.count("'average_precision'") == 3

@@ -91,8 +91,8 @@ def _headline(found: Breakdown, level: float) -> Iterator[Figure]:
         for name in HEADLINE
     ]  # fmt: skip
     caption = (
-        f"Mean over phrases with {100 * level:g} % intervals: the model and a prior that reads the same words and never "
-        "looks."
+        f"Mean over phrases with {100 * level:g} % intervals: the model and a prior that reads the same words and "
+        "never looks."
     )
     yield interval_figure("headline", "The model and the image-blind prior", caption, list(rows), panels)
 
