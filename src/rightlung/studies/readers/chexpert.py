@@ -57,7 +57,7 @@ _SEXES = {"male": "M", "m": "M", "female": "F", "f": "F", "unknown": None, "": N
 
 
 class CheXpertSource(DatasetSource):
-    """CheXpert's frontal images: train, valid, test, in the tables' order. Parameters: ``split``, ``limit``, ``subset``."""
+    """CheXpert's frontal images, in the tables' order; parameters ``split``, ``limit`` and ``subset``."""
 
     reader: ClassVar[str] = "chexpert"
     version: ClassVar[int] = 3
