@@ -256,7 +256,7 @@ def test_a_bad_entry_of_the_annotation_is_named(tmp_path: Path, entry: object, s
     assert says in problem.message
 
 
-@pytest.mark.parametrize(("content", "says"), [("{", "is not JSON"), ("[]", "must be an object with a list")])
+@pytest.mark.parametrize(("content", "says"), [("{", "is not JSON"), ("[]", "must hold an object with a list")])
 def test_an_annotation_that_is_none_is_refused(tmp_path: Path, content: str, says: str) -> None:
     (tmp_path / "annotation.json").write_text(content)
     with pytest.raises(InputError, match=says):

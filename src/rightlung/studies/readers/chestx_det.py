@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rightlung.core import Box, InputError, Mask, Size, Study
+from rightlung.core import Box, InputError, Mask, Study
 from rightlung.core.checks import check_number
 from rightlung.core.problem import Problem
 from rightlung.studies.building import Building
@@ -44,22 +44,15 @@ _FILES = {"train": "ChestX_Det_train.json", "test": "ChestX_Det_test.json"}
 Outline = list[list[float]]
 
 
-@dataclass(frozen=True, slots=True)
-class OutlinedMask:
-    """Loads the mask of one or more outlines: what they enclose, and the outlines."""
+def _draw(outlines: Sequence[Outline]) -> Mask:
+    """Return the mask of one or more outlines: what they enclose, and the outlines."""
+    from PIL import Image, ImageDraw
 
-    outlines: tuple[tuple[tuple[float, float], ...], ...]
-    size: Size
-
-    def __call__(self) -> Mask:
-        """Draw them."""
-        from PIL import Image, ImageDraw
-
-        canvas = Image.new("L", (self.size[1], self.size[0]))
-        draw = ImageDraw.Draw(canvas)
-        for outline in self.outlines:
-            draw.polygon(outline, fill=1, outline=1)
-        return Mask(np.asarray(canvas) != 0)
+    canvas = Image.new("L", (SIZE[1], SIZE[0]))
+    draw = ImageDraw.Draw(canvas)
+    for outline in outlines:
+        draw.polygon([(x, y) for x, y in outline], fill=1, outline=1)
+    return Mask(np.asarray(canvas) != 0)
 
 
 class ChestXDetSource(DatasetSource):
@@ -105,8 +98,8 @@ class ChestXDetSource(DatasetSource):
         marks = grouped((label, mark) for label, *mark in json.loads(record["marks"]))
         phrases = []
         for label, drawn in marks.items():
-            outlines = tuple(tuple((x, y) for x, y in outline) for _, outline in drawn if outline)
-            mask = Mask.deferred(OutlinedMask(outlines, SIZE)) if outlines else None
+            outlines = [outline for _, outline in drawn if outline]
+            mask = Mask.deferred(partial(_draw, outlines)) if outlines else None
             phrases.append(finding_phrase(meanings(LABEL_SET)[label], [Box(*edges) for edges, _ in drawn], mask))
         return self.as_study(
             record,

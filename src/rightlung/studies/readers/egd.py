@@ -167,7 +167,11 @@ class EgdSource(DatasetSource):
             spread = (SPREAD_DOWN * record["height"] / record["width"], SPREAD_DOWN)
             gaze = gaze_map(path, spread=np.tile(spread, (len(path), 1)))
         folder = self.root / FOLDER / dicom
-        masks = {name: folder / file for name, file in MASKS.items() if (folder / file).exists()}
+        masks = {
+            name: Mask.deferred(partial(read_mask, folder / file, name=f"study {dicom!r}: mask {folder / file}"))
+            for name, file in MASKS.items()
+            if (folder / file).exists()
+        }
         return self.as_study(
             record,
             load=MimicImage(dicom, str(self.images), image_stem(record["patient"], record["exam"], dicom)),
@@ -183,7 +187,7 @@ class EgdSource(DatasetSource):
                 "fixations": [tuple(row) for row in path.tolist()],
                 "fixation_starts": looked[:, 3].tolist(),
                 "timed_phrases": timed,
-                "masks": {name: Mask.deferred(partial(read_mask, path, name=f"study {dicom!r}: mask {path}")) for name, path in masks.items()},
+                "masks": masks,
             },
         )
 

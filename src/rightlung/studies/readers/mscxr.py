@@ -215,6 +215,4 @@ def _coco_annotation(
     if not isinstance(text, str) or not text.strip():
         raise InputError("label_text must be a text")
     split = entry.get("split") or image.get("split")
-    return Annotation(
-        fault, None, str(image["path"]), category, text.strip(), box, size, str(split) if split else None
-    )
+    return Annotation(fault, None, str(image["path"]), category, text.strip(), box, size, str(split) if split else None)
