@@ -1,16 +1,13 @@
 """Format as at https://github.com/Deepwise-AILab/ChestX-Det-Dataset (README): file_name, syms, boxes, polygons."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rightlung.core import InputError, Polarity
-from rightlung.studies import open_source
 from rightlung.studies.readers.chestx_det import ChestXDetSource
+from tests.studies.readers.published import Files, Write
 
 TRIANGLE = [[100, 100], [100, 200], [200, 200]]
 SQUARE = [[512, 512], [768, 512], [768, 768], [512, 768]]
@@ -27,20 +24,18 @@ TEST = [{"file_name": "40000.png", "syms": ["Fracture"], "boxes": [[0, 0, 512, 2
 
 
 @pytest.fixture
-def write(tmp_path: Path, write_image: Callable[..., Path]) -> Callable[..., ChestXDetSource]:
+def write(files: Files) -> Write:
     def write(train: Any = TRAIN, query: str = "") -> ChestXDetSource:
-        (tmp_path / "ChestX_Det_train.json").write_text(json.dumps(train))
-        (tmp_path / "ChestX_Det_test.json").write_text(json.dumps(TEST))
+        files.json("ChestX_Det_train.json", train)
+        files.json("ChestX_Det_test.json", TEST)
         for name in ("train_data/36199.png", "train_data/36302.png", "test_data/test/40000.png"):
-            write_image(name)
-        source = open_source(f"chestx-det:{tmp_path}{query}")
-        assert isinstance(source, ChestXDetSource)
-        return source
+            files.image(name)
+        return files.open("chestx-det", query)
 
     return write
 
 
-def test_a_finding_is_one_phrase_with_its_boxes_and_outlines(write: Callable[..., ChestXDetSource]) -> None:
+def test_a_finding_is_one_phrase_with_its_boxes_and_outlines(write: Write) -> None:
     source = write()
     assert (list(source.ids), source.problems) == (["36199", "36302", "40000"], [])
     effusion, nodules = source.study("36302").phrases
@@ -59,7 +54,7 @@ def test_a_finding_is_one_phrase_with_its_boxes_and_outlines(write: Callable[...
     assert source[1].image.shape == (6, 4)
 
 
-def test_what_is_not_named_is_negative(write: Callable[..., ChestXDetSource]) -> None:
+def test_what_is_not_named_is_negative(write: Write) -> None:
     normal, marked, _ = write()
     assert set(normal.findings.values()) == {Polarity.NEGATIVE}
     assert len(normal.findings) == 13
@@ -69,7 +64,7 @@ def test_what_is_not_named_is_negative(write: Callable[..., ChestXDetSource]) ->
     assert marked.extra["labels"] == ["Effusion", "Diffuse Nodule"]
 
 
-def test_the_published_split_is_kept(write: Callable[..., ChestXDetSource]) -> None:
+def test_the_published_split_is_kept(write: Write) -> None:
     assert list(write(query="?split=test").ids) == ["40000"]
 
 
@@ -88,9 +83,7 @@ def test_the_published_split_is_kept(write: Callable[..., ChestXDetSource]) -> N
         ({"polygons": "none"}, "polygons", "must be a list"),
     ],
 )
-def test_a_bad_entry_is_named_and_left_out(
-    write: Callable[..., ChestXDetSource], change: dict[str, Any], field: str, message: str
-) -> None:
+def test_a_bad_entry_is_named_and_left_out(write: Write, change: dict[str, Any], field: str, message: str) -> None:
     source = write([TRAIN[0], {**TRAIN[1], **change}])
     assert list(source.ids) == ["36199", "40000"]
     (problem,) = source.problems
@@ -99,11 +92,11 @@ def test_a_bad_entry_is_named_and_left_out(
     assert message in problem.message
 
 
-def test_what_cannot_be_read_at_all_is_an_error(tmp_path: Path, write: Callable[..., ChestXDetSource]) -> None:
+def test_what_cannot_be_read_at_all_is_an_error(write: Write, files: Files) -> None:
     with pytest.raises(InputError, match=r"has neither ChestX_Det_train\.json nor ChestX_Det_test\.json"):
-        open_source(f"chestx-det:{tmp_path}")
+        files.open("chestx-det")
     with pytest.raises(InputError, match="must hold a list of images; got dict"):
         write({})
-    (tmp_path / "ChestX_Det_train.json").write_text("[{")
+    (files.root / "ChestX_Det_train.json").write_text("[{")
     with pytest.raises(InputError, match=r"ChestX_Det_train\.json is not JSON that can be read"):
-        open_source(f"chestx-det:{tmp_path}")
+        files.open("chestx-det")

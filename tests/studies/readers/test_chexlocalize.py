@@ -3,16 +3,14 @@ image, a mask of zeros where there is none; the first release calls Lung Opacity
 """
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rightlung.core import InputError, Mask, Polarity
-from rightlung.studies import open_source
 from rightlung.studies.readers.chexlocalize import FINDINGS, CheXlocalizeSource
+from tests.studies.readers.published import Files, Write
 
 LABELS = (
     "No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,Consolidation,Pneumonia,"
@@ -45,11 +43,9 @@ SEGMENTATIONS = {
 
 
 @pytest.fixture
-def write(
-    tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]
-) -> Callable[..., CheXlocalizeSource]:
+def write(files: Files) -> Write:
     def write(segmentations: Any = SEGMENTATIONS, labels: bool = True) -> CheXlocalizeSource:
-        folder = tmp_path / "CheXlocalize"
+        folder = files.root / "CheXlocalize"
         folder.mkdir(exist_ok=True)
         (folder / "gt_segmentations_val.json").write_text(json.dumps(segmentations))
         positive = {"64541": ("Cardiomegaly", "Lung Opacity", "Pneumonia"), "64542": (), "64543": ("Edema",)}
@@ -59,17 +55,15 @@ def write(
             for patient, names in positive.items()
         ]
         if labels:
-            write_table("CheXpert/val_labels.csv", f"Path,Sex,Age,Frontal/Lateral,AP/PA,{LABELS}", rows)
+            files.table("CheXpert/val_labels.csv", f"Path,Sex,Age,Frontal/Lateral,AP/PA,{LABELS}", rows)
         for patient in positive:
-            write_image(f"CheXpert/val/patient{patient}/study1/view1_frontal.jpg")
-        source = open_source(f"chexlocalize:{tmp_path}")
-        assert isinstance(source, CheXlocalizeSource)
-        return source
+            files.image(f"CheXpert/val/patient{patient}/study1/view1_frontal.jpg")
+        return files.open("chexlocalize")
 
     return write
 
 
-def test_a_mask_with_anything_in_it_is_a_phrase(write: Callable[..., CheXlocalizeSource]) -> None:
+def test_a_mask_with_anything_in_it_is_a_phrase(write: Write) -> None:
     source = write()
     assert source.problems == []
     phrases = {phrase.text: phrase for phrase in source.study(ONE).phrases}
@@ -81,7 +75,7 @@ def test_a_mask_with_anything_in_it_is_a_phrase(write: Callable[..., CheXlocaliz
     assert source.study(TWO).phrases == ()
 
 
-def test_images_with_labels_only_are_there_too_and_laterals_are_not(write: Callable[..., CheXlocalizeSource]) -> None:
+def test_images_with_labels_only_are_there_too_and_laterals_are_not(write: Write) -> None:
     source = write()
     assert list(source.ids) == [ONE, TWO, "patient64543_study1_view1_frontal"]
     assert dict(source.left_out) == {"lateral view": 1}
@@ -94,25 +88,21 @@ def test_images_with_labels_only_are_there_too_and_laterals_are_not(write: Calla
     assert study.image.shape == (6, 4)
 
 
-def test_without_labels_what_is_outlined_is_positive_and_the_rest_unknown(
-    write: Callable[..., CheXlocalizeSource],
-) -> None:
+def test_without_labels_what_is_outlined_is_positive_and_the_rest_unknown(write: Write) -> None:
     source = write(labels=False)
     assert list(source.ids) == [ONE, TWO]
     assert source[0].findings == {"cardiomegaly": Polarity.POSITIVE, "lung opacity": Polarity.POSITIVE}
     assert source[1].findings == {}
 
 
-def test_the_first_release_and_the_common_names_of_splits_are_read(
-    tmp_path: Path, write_image: Callable[..., Path]
-) -> None:
-    (tmp_path / "gt_segmentations_val.json").write_text(json.dumps(SEGMENTATIONS))
-    write_image("CheXpert-v1.0/valid/patient64541/study1/view1_frontal.jpg")
-    source = open_source(f"chexlocalize:{tmp_path}?split=valid&limit=1")
+def test_the_first_release_and_the_common_names_of_splits_are_read(files: Files) -> None:
+    files.json("gt_segmentations_val.json", SEGMENTATIONS)
+    files.image("CheXpert-v1.0/valid/patient64541/study1/view1_frontal.jpg")
+    source = files.open("chexlocalize", "?split=valid&limit=1")
     assert source[0].image.shape == (6, 4)
 
 
-def test_the_released_sample_decodes_to_an_empty_mask_of_its_size(write: Callable[..., CheXlocalizeSource]) -> None:
+def test_the_released_sample_decodes_to_an_empty_mask_of_its_size(write: Write) -> None:
     """Two values of ``sample/gt_segmentations_val.json``: images of 2320 x 2828 and 2022 x 2021 without the finding."""
     entries = {
         ONE: {"Lung Lesion": {"size": [2320, 2828], "counts": "PVWX6"}},
@@ -130,7 +120,7 @@ def test_the_released_sample_decodes_to_an_empty_mask_of_its_size(write: Callabl
         ([], "an image's entry must be an object"),
     ],
 )
-def test_a_bad_entry_is_named_and_left_out(write: Callable[..., CheXlocalizeSource], entry: Any, message: str) -> None:
+def test_a_bad_entry_is_named_and_left_out(write: Write, entry: Any, message: str) -> None:
     source = write({ONE: entry, TWO: masks(Edema=heart())}, labels=False)
     assert list(source.ids) == [TWO]
     (problem,) = source.problems
@@ -138,21 +128,21 @@ def test_a_bad_entry_is_named_and_left_out(write: Callable[..., CheXlocalizeSour
     assert message in problem.message
 
 
-def test_an_odd_name_of_an_image_is_a_problem(write: Callable[..., CheXlocalizeSource]) -> None:
+def test_an_odd_name_of_an_image_is_a_problem(write: Write) -> None:
     source = write({"../../etc": masks(), ONE: masks()}, labels=False)
     assert (list(source.ids), len(source.problems)) == ([ONE], 1)
 
 
-def test_a_mask_that_does_not_decode_names_its_study(write: Callable[..., CheXlocalizeSource]) -> None:
+def test_a_mask_that_does_not_decode_names_its_study(write: Write) -> None:
     study = write({ONE: {"Edema": {"size": [6, 4], "counts": "11"}}})[0]
     assert study.phrases[0].mask is not None
     with pytest.raises(InputError, match=f"study '{ONE}': mask of Edema: run lengths add up to 2"):
         _ = study.phrases[0].mask.pixels
 
 
-def test_what_is_missing_altogether_is_an_error(tmp_path: Path) -> None:
+def test_what_is_missing_altogether_is_an_error(files: Files) -> None:
     with pytest.raises(InputError, match=r"has neither CheXlocalize/gt_segmentations_val\.json"):
-        open_source(f"chexlocalize:{tmp_path}")
-    (tmp_path / "gt_segmentations_test.json").write_text("{}")
+        files.open("chexlocalize")
+    (files.root / "gt_segmentations_test.json").write_text("{}")
     with pytest.raises(InputError, match="no folder with images"):
-        open_source(f"chexlocalize:{tmp_path}")
+        files.open("chexlocalize")

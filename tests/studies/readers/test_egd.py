@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from PIL import Image as PillowImage
 
 from rightlung.core import Box, InputError, Polarity
 from rightlung.studies import open_source
+from tests.studies.readers.published import Files
 
 FIRST, SECOND = "24c7496c-d7635dfe-b8e0b87f-d818affc-78ff7cf4", "78711a04-264d5305-d5feec9b-ebef1cec-fdc6db9c"
 SHEET = (
@@ -40,12 +40,10 @@ def fixation(dicom: str, x: float, y: float, seconds: float, start: float = 0.0,
 
 
 @pytest.fixture
-def tree(
-    tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path], write_text: Callable[..., None]
-) -> Path:
+def tree(files: Files) -> Path:
     """Two images of 40 x 20 pixels, the first with everything, the second with a gaze outside the picture only."""
-    write_table("egd/master_sheet.csv", SHEET, SHEET_ROWS)
-    write_table(
+    files.table("egd/master_sheet.csv", SHEET, SHEET_ROWS)
+    files.table(
         "egd/fixations.csv",
         GAZE,
         [
@@ -55,12 +53,12 @@ def tree(
             fixation(SECOND, -900, 4000, 1.0),
         ],
     )
-    write_table(
+    files.table(
         "egd/eye_gaze.csv",
         GAZE,
         [fixation(FIRST, 5, 10, 0.1), fixation(FIRST, 5, 10, 0.2), fixation(FIRST, 15, 30, 0.3)],
     )
-    write_table(
+    files.table(
         "egd/bounding_boxes.csv",
         "dicom_id,bbox_name,x1,x2,y1,y2",
         [f"{FIRST},cardiac silhouette,10.0,18.0,20.0,32.0", f"{FIRST},left lung,10.0,500.0,0.0,40.0"],
@@ -70,13 +68,13 @@ def tree(
         "full_text": "Heart is enlarged. No pneumothorax.",
         "time_stamped_text": [{"phrase": "Heart is enlarged.", "begin_time": 0.4, "end_time": 1.6}],
     }
-    write_text({f"{folder}/transcript.json": json.dumps(said)})
+    files.text({f"{folder}/transcript.json": json.dumps(said)})
     lung = np.zeros((40, 20), dtype=bool)
     lung[:, :10] = True
-    PillowImage.fromarray(lung).save(tmp_path / folder / "right_lung.png")
-    write_image(f"mimic/files/p15/p15628804/s58573295/{FIRST}.jpg", (40, 20))
-    write_image(f"mimic/files/p19/p19462352/s51900589/{SECOND}.jpg", (40, 20))
-    return tmp_path
+    PillowImage.fromarray(lung).save(files.root / folder / "right_lung.png")
+    files.image(f"mimic/files/p15/p15628804/s58573295/{FIRST}.jpg", (40, 20))
+    files.image(f"mimic/files/p19/p19462352/s51900589/{SECOND}.jpg", (40, 20))
+    return files.root
 
 
 def address(tree: Path, more: str = "") -> str:
@@ -125,11 +123,9 @@ def test_every_sample_can_be_taken_instead_of_fixations(tree: Path) -> None:
     assert study.gaze.values[:16, :16].sum() == pytest.approx(2 / 3, abs=0.01)
 
 
-def test_sizes_of_the_originals_hold_where_the_images_were_made_smaller(
-    tree: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]
-) -> None:
-    write_image(f"mimic/files/p15/p15628804/s58573295/{FIRST}.jpg", (8, 4))
-    write_table("mimic/mimic-cxr-2.0.0-metadata.csv.gz", "dicom_id,Rows,Columns", [f"{FIRST},40,20", "other,1,1"])
+def test_sizes_of_the_originals_hold_where_the_images_were_made_smaller(tree: Path, files: Files) -> None:
+    files.image(f"mimic/files/p15/p15628804/s58573295/{FIRST}.jpg", (8, 4))
+    files.table("mimic/mimic-cxr-2.0.0-metadata.csv.gz", "dicom_id,Rows,Columns", [f"{FIRST},40,20", "other,1,1"])
     study = open_source(address(tree)).study(FIRST)
     assert study.image.shape == (8, 4)
     assert study.regions["cardiac silhouette"] == Box(0.5, 0.5, 0.9, 0.8)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import pickle
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import pytest
 from rightlung import open_source
 from rightlung.core import Box, InputError, Polarity
 from rightlung.probes.sentences import synthetic_of
+from tests.studies.readers.published import Files
 
 A, B, GOLD = "02aa804e-bde0afdd", "2a2277a9-b0ded155", "e084de3b-be89b11e"
 SPLIT_HEADER = ",subject_id,study_id,dicom_id,path,ViewPosition"
@@ -86,27 +86,27 @@ def graph(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def mimic(tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]) -> Path:
+def mimic(files: Files) -> Path:
     rows = [f"{name},10000032,50414267,PA,100,200" for name in (A, B)]
-    write_table("mimic/mimic-cxr-2.0.0-metadata.csv.gz", "dicom_id,subject_id,study_id,ViewPosition,Rows,Columns", rows)
-    write_image(f"mimic/files/p10/p10000032/s50414267/{A}.jpg", size=(100, 200))
-    write_image(f"mimic/files/p11/p11000000/s55000000/{GOLD}.jpg", size=(100, 200))
-    return tmp_path / "mimic"
+    files.table("mimic/mimic-cxr-2.0.0-metadata.csv.gz", "dicom_id,subject_id,study_id,ViewPosition,Rows,Columns", rows)
+    files.image(f"mimic/files/p10/p10000032/s50414267/{A}.jpg", size=(100, 200))
+    files.image(f"mimic/files/p11/p11000000/s55000000/{GOLD}.jpg", size=(100, 200))
+    return files.root / "mimic"
 
 
 @pytest.fixture
-def silver(tmp_path: Path, mimic: Path, write_table: Callable[..., Path]) -> Path:
+def silver(mimic: Path, files: Files) -> Path:
     def row(number: int, name: str, patient: int, exam: int) -> str:
         return f"{number},{patient},{exam},{name},files/p10/p{patient}/s{exam}/{name}.dcm,AP"
 
-    root = tmp_path / "cig"
+    root = files.root / "cig"
     splits = "cig/silver_dataset/splits"
-    write_table(
+    files.table(
         f"{splits}/train.csv", SPLIT_HEADER, [row(0, A, 10000032, 50414267), row(1, "missing", 10000032, 50414267)]
     )
-    write_table(f"{splits}/valid.csv", SPLIT_HEADER, [row(0, B, 10000032, 50414267)])
-    write_table(f"{splits}/test.csv", SPLIT_HEADER, [row(0, GOLD, 11000000, 55000000)])
-    write_table(f"{splits}/images_to_avoid.csv", SPLIT_HEADER[1:], [row(0, GOLD, 11000000, 55000000)[2:]])
+    files.table(f"{splits}/valid.csv", SPLIT_HEADER, [row(0, B, 10000032, 50414267)])
+    files.table(f"{splits}/test.csv", SPLIT_HEADER, [row(0, GOLD, 11000000, 55000000)])
+    files.table(f"{splits}/images_to_avoid.csv", SPLIT_HEADER[1:], [row(0, GOLD, 11000000, 55000000)[2:]])
     write_graphs(root, {A: graph(), B: graph(image_id=B), GOLD: graph(image_id=GOLD)})
     return root
 
@@ -280,14 +280,14 @@ def test_images_must_be_named(silver: Path, mimic: Path) -> None:
 
 
 @pytest.fixture
-def gold(silver: Path, write_table: Callable[..., Path]) -> Path:
+def gold(silver: Path, files: Files) -> Path:
     def box_row(name: str, x1: float, y1: float, x2: float, y2: float) -> str:
         width, height = x2 - x1, y2 - y1
         edges = f"{x1},{x2},{y1},{y2},{width},{height}"  # the published order: x1, x2, y1, y2
         return f'{GOLD}.dcm,1,2,3,4,2,2,{name},a1,{edges},J,"[1, 2, 3, 4]","[{x1}, {y1}, {x2}, {y2}]"'
 
     boxes = [box_row("right lung", 20, 10, 90, 80), box_row("left lung", 110.0, 10, 180, 80)]
-    write_table("cig/gold_dataset/gold_bbox_coordinate_annotations_1000images.csv", GOLD_BOXES, boxes)
+    files.table("cig/gold_dataset/gold_bbox_coordinate_annotations_1000images.csv", GOLD_BOXES, boxes)
 
     def attribute_row(
         bbox: str, category: str, label: str, context: str, relation: int, sentence: str, number: int
@@ -312,9 +312,9 @@ def gold(silver: Path, write_table: Callable[..., Path]) -> Path:
         attribute_row("left lung", "disease", "pneumonia", "no", 1, sentence, 3),
         attribute_row("left lung", "anatomicalfinding", "lung opacity", "yes", 0, sentence, 3),
     ]
-    write_table("cig/gold_dataset/gold_object_attribute_with_coordinates.txt", GOLD_ATTRIBUTES, rows)
+    files.table("cig/gold_dataset/gold_object_attribute_with_coordinates.txt", GOLD_ATTRIBUTES, rows)
     record = f"11000000,55000000,{GOLD},files/p11/p11000000/s55000000/{GOLD}.dcm,PA"
-    write_table("cig/utils/cxr-record-list_view.csv", "subject_id,study_id,dicom_id,path,ViewPosition", [record])
+    files.table("cig/utils/cxr-record-list_view.csv", "subject_id,study_id,dicom_id,path,ViewPosition", [record])
     return silver
 
 

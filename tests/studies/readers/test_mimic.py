@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +19,7 @@ import pytest
 
 from rightlung import open_source
 from rightlung.core import InputError, Polarity
+from tests.studies.readers.published import Files
 
 METADATA = (
     "dicom_id,subject_id,study_id,PerformedProcedureStepDescription,ViewPosition,Rows,Columns,StudyDate,StudyTime,"
@@ -53,12 +53,7 @@ def metadata_row(dicom: str, patient: int, exam: int, view: str, meaning: str = 
 
 
 @pytest.fixture
-def tree(
-    tmp_path: Path,
-    write_table: Callable[..., Path],
-    write_image: Callable[..., Path],
-    write_text: Callable[[Mapping[str, str]], None],
-) -> Path:
+def tree(files: Files) -> Path:
     rows = [
         metadata_row(PA, 10000032, 50414267, "PA", "postero-anterior"),
         metadata_row(LATERAL, 10000032, 50414267, "LATERAL", "lateral"),
@@ -67,20 +62,20 @@ def tree(
         metadata_row("ffff", 10000764, 57375967, "", ""),
         metadata_row("eeee", 10000764, 57375967, "AP LLD"),
     ]
-    write_table("mimic-cxr-2.0.0-metadata.csv.gz", METADATA, rows)
+    files.table("mimic-cxr-2.0.0-metadata.csv.gz", METADATA, rows)
     splits = [
         (PA, 50414267, 10000032, "train"),
         (AP, 53189527, 10000032, "train"),
         (OTHER, 57375967, 10000764, "validate"),
     ]
-    write_table("mimic-cxr-2.0.0-split.csv.gz", "dicom_id,study_id,subject_id,split", splits)
+    files.table("mimic-cxr-2.0.0-split.csv.gz", "dicom_id,study_id,subject_id,split", splits)
     chexpert = ["10000032,50414267,,,,1.0,,,,-1.0,,0.0,,,,", "10000032,53189527,,,,,,,,,1.0,,,,,"]
-    write_table("mimic-cxr-2.0.0-chexpert.csv.gz", LABELS, chexpert)
-    write_table("mimic-cxr-2.0.0-negbio.csv", LABELS, ["10000032,50414267,,,,-1.0,,,,,,0.0,,,,"])
-    write_image(f"files/p10/p10000032/s50414267/{PA}.jpg", value=51)
-    write_image(f"files/p10/p10000764/s57375967/{OTHER}.jpg")
-    write_text({"files/p10/p10000032/s50414267.txt": REPORT})
-    return tmp_path
+    files.table("mimic-cxr-2.0.0-chexpert.csv.gz", LABELS, chexpert)
+    files.table("mimic-cxr-2.0.0-negbio.csv", LABELS, ["10000032,50414267,,,,-1.0,,,,,,0.0,,,,"])
+    files.image(f"files/p10/p10000032/s50414267/{PA}.jpg", value=51)
+    files.image(f"files/p10/p10000764/s57375967/{OTHER}.jpg")
+    files.text({"files/p10/p10000032/s50414267.txt": REPORT})
+    return files.root
 
 
 def test_a_study_has_what_the_tables_and_the_report_say(tree: Path) -> None:
@@ -115,10 +110,10 @@ def test_frontal_images_come_in_the_tables_order_and_others_are_counted(tree: Pa
         open_source(f"mimic:{tree}?views=lateral")
 
 
-def test_labels_can_come_from_either_labeller_or_the_radiologist(tree: Path, write_table: Callable[..., Path]) -> None:
+def test_labels_can_come_from_either_labeller_or_the_radiologist(tree: Path, files: Files) -> None:
     assert open_source(f"mimic:{tree}?labels=negbio").study(PA).findings["edema"] is Polarity.UNCERTAIN
     header = "study_id,Airspace Opacity,Edema"
-    write_table("mimic-cxr-2.1.0-test-set-labeled.csv", header, ["50414267,1,0"])
+    files.table("mimic-cxr-2.1.0-test-set-labeled.csv", header, ["50414267,1,0"])
     study = open_source(f"mimic:{tree}?labels=radiologist").study(PA)
     assert study.findings == {"lung opacity": Polarity.POSITIVE, "edema": Polarity.NEGATIVE}
     with pytest.raises(InputError, match=r"unknown labels 'chexbert'; did you mean 'chexpert'\?"):
@@ -165,37 +160,37 @@ def test_a_dicom_tree_is_read_with_the_tables_of_the_other(
         open_source(f"mimic:{folder}")
 
 
-def test_the_record_list_stands_in_for_the_metadata(tree: Path, write_table: Callable[..., Path]) -> None:
+def test_the_record_list_stands_in_for_the_metadata(tree: Path, files: Files) -> None:
     (tree / "mimic-cxr-2.0.0-metadata.csv.gz").unlink()
     rows = [(10000032, 50414267, name, f"files/p10/p10000032/s50414267/{name}.dcm") for name in (PA, LATERAL)]
-    write_table("cxr-record-list.csv.gz", "subject_id,study_id,dicom_id,path", rows)
+    files.table("cxr-record-list.csv.gz", "subject_id,study_id,dicom_id,path", rows)
     source = open_source(f"mimic:{tree}")
     assert [(study.id, study.view) for study in source] == [(PA, None), (LATERAL, None)]
 
 
-def test_age_and_sex_come_from_mimic_iv_where_its_table_is_there(tree: Path, write_table: Callable[..., Path]) -> None:
+def test_age_and_sex_come_from_mimic_iv_where_its_table_is_there(tree: Path, files: Files) -> None:
     assert open_source(f"mimic:{tree}").study(PA).age is None
     header = "subject_id,gender,anchor_age,anchor_year,anchor_year_group,dod"
-    write_table(
+    files.table(
         "patients.csv.gz", header, ["10000032,F,52,2180,2014 - 2016,2180-09-09", "10000764,M,86,2132,2014 - 2016,"]
     )
     study = open_source(f"mimic:{tree}").study(PA)
     assert (study.age, study.sex) == (52.0, "F")
 
 
-def test_a_missing_column_is_refused_with_the_nearest(tree: Path, write_table: Callable[..., Path]) -> None:
-    write_table("mimic-cxr-2.0.0-metadata.csv.gz", METADATA.replace("ViewPosition", "Viewposition"), [])
+def test_a_missing_column_is_refused_with_the_nearest(tree: Path, files: Files) -> None:
+    files.table("mimic-cxr-2.0.0-metadata.csv.gz", METADATA.replace("ViewPosition", "Viewposition"), [])
     with pytest.raises(InputError, match=r"has no column 'ViewPosition'; did you mean 'Viewposition'\?"):
         open_source(f"mimic:{tree}")
 
 
-def test_a_bad_row_among_many_is_left_out_and_named(tree: Path, write_table: Callable[..., Path]) -> None:
+def test_a_bad_row_among_many_is_left_out_and_named(tree: Path, files: Files) -> None:
     rows = [metadata_row(f"{n:08x}-aaaa", 10000032, 50414267, "PA") for n in range(5000)]
     rows[1000] = metadata_row("../../../etc/passwd", 10000032, 50414267, "PA")
     rows[2000] = metadata_row("abc", 10000032, 50414267, "PA").replace("10000032", "somebody")
     rows[3000] = 'abc,"10000032,50414267,'
     rows[4000] = rows[0]
-    write_table("mimic-cxr-2.0.0-metadata.csv.gz", METADATA, rows, line_end="\r\n")
+    files.table("mimic-cxr-2.0.0-metadata.csv.gz", METADATA, rows, line_end="\r\n")
     source = open_source(f"mimic:{tree}")
     assert len(source) == 4996
     name = "mimic-cxr-2.0.0-metadata.csv.gz"
@@ -207,8 +202,8 @@ def test_a_bad_row_among_many_is_left_out_and_named(tree: Path, write_table: Cal
     ]
 
 
-def test_a_label_outside_its_set_is_named(tree: Path, write_table: Callable[..., Path]) -> None:
-    write_table("mimic-cxr-2.0.0-chexpert.csv.gz", LABELS, ["10000032,50414267,,,,2.0,,,,,,,,,,"])
+def test_a_label_outside_its_set_is_named(tree: Path, files: Files) -> None:
+    files.table("mimic-cxr-2.0.0-chexpert.csv.gz", LABELS, ["10000032,50414267,,,,2.0,,,,,,,,,,"])
     source = open_source(f"mimic:{tree}")
     assert (
         str(source.problems[0])
@@ -243,11 +238,9 @@ def test_an_archive_of_reports_that_was_replaced_is_noticed(tree: Path) -> None:
         assert report.text == text
 
 
-def test_a_large_tree_is_mapped_the_second_time_and_light_in_a_worker(
-    tree: Path, write_table: Callable[..., Path]
-) -> None:
+def test_a_large_tree_is_mapped_the_second_time_and_light_in_a_worker(tree: Path, files: Files) -> None:
     rows = [metadata_row(f"{n:08x}-aaaa", 10000032, 50414267, "PA") for n in range(20_000)]
-    write_table("mimic-cxr-2.0.0-metadata.csv.gz", METADATA, rows)
+    files.table("mimic-cxr-2.0.0-metadata.csv.gz", METADATA, rows)
     source = open_source(f"mimic:{tree}")
     assert len(source) == 20_000
     assert len(pickle.dumps(source)) < 5000

@@ -6,7 +6,6 @@ Columns and keys are as public code that reads them lists them; the files themse
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from rightlung import open_source
 from rightlung.core import Box, InputError, Polarity
 from rightlung.studies.check import check_source
+from tests.studies.readers.published import Files
 
 HEADER = "dicom_id,category_name,label_text,path,x,y,w,h,image_width,image_height,split"
 A, B = "675d792f-a3521e48", "2a2277a9-b0ded155"
@@ -28,19 +28,19 @@ ROWS = [
 
 
 @pytest.fixture
-def mimic(tmp_path: Path, write_image: Callable[..., Path]) -> Path:
-    write_image(f"mimic/{PATH_A}", size=(100, 200))
-    return tmp_path / "mimic"
+def mimic(files: Files) -> Path:
+    files.image(f"mimic/{PATH_A}", size=(100, 200))
+    return files.root / "mimic"
 
 
 @pytest.fixture
-def folder(write_table: Callable[..., Path], mimic: Path) -> Path:
-    return write_table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, ROWS).parent
+def folder(mimic: Path, files: Files) -> Path:
+    return files.table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, ROWS).parent
 
 
-def test_a_check_names_the_table_and_its_line(write_table: Callable[..., Path], mimic: Path) -> None:
+def test_a_check_names_the_table_and_its_line(mimic: Path, files: Files) -> None:
     swapped = ROWS[0].replace("right lower lobe", "left lower lobe")
-    folder = write_table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, [swapped]).parent
+    folder = files.table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, [swapped]).parent
     findings = check_source(f"mscxr:{folder}?images={mimic}", images=False).findings
     assert [(f.check, f.place.file, f.place.row, f.field) for f in findings if f.check == "box-side"] == [
         ("box-side", "MS_CXR_Local_Alignment_v1.1.0.csv", 2, "phrases[0].boxes[0]")
@@ -81,8 +81,8 @@ def test_boxes_in_pixels_become_fractions_and_one_text_has_all_its_boxes(folder:
     assert study.image.shape == (100, 200)
 
 
-def test_both_forms_give_the_same(folder: Path, mimic: Path, tmp_path: Path) -> None:
-    path = tmp_path / "MS_CXR_Local_Alignment_v1.1.0.json"
+def test_both_forms_give_the_same(folder: Path, mimic: Path, files: Files) -> None:
+    path = files.root / "MS_CXR_Local_Alignment_v1.1.0.json"
     path.write_text(json.dumps(coco()))
     one, other = (list(open_source(f"mscxr:{place}?images={mimic}")) for place in (folder, path))
     assert [study.id for study in one] == [study.id for study in other] == [A, B]
@@ -95,11 +95,9 @@ def test_both_forms_give_the_same(folder: Path, mimic: Path, tmp_path: Path) -> 
         )
 
 
-def test_the_newest_version_is_read_and_the_first_had_no_split(
-    folder: Path, mimic: Path, write_table: Callable[..., Path]
-) -> None:
+def test_the_newest_version_is_read_and_the_first_had_no_split(folder: Path, mimic: Path, files: Files) -> None:
     old = "ms-cxr/MS_CXR_Local_Alignment_v1.0.0.csv"
-    write_table(old, HEADER.removesuffix(",split"), [row.rpartition(",")[0] for row in ROWS[:3]])
+    files.table(old, HEADER.removesuffix(",split"), [row.rpartition(",")[0] for row in ROWS[:3]])
     assert list(open_source(f"mscxr:{folder}?images={mimic}").ids) == [A, B]
     first = open_source(f"mscxr:{folder / 'MS_CXR_Local_Alignment_v1.0.0.csv'}?images={mimic}")
     assert [(study.id, study.split) for study in first] == [(A, None)]
@@ -111,7 +109,7 @@ def test_the_split_is_the_tables_own(folder: Path, mimic: Path) -> None:
     assert list(open_source(f"mscxr:{folder}?images={mimic}&split=validate").ids) == [B]
 
 
-def test_bad_rows_are_named_and_their_image_keeps_the_good_ones(mimic: Path, write_table: Callable[..., Path]) -> None:
+def test_bad_rows_are_named_and_their_image_keeps_the_good_ones(mimic: Path, files: Files) -> None:
     bad = [
         f"{A},Pneumonia,outside,{PATH_A},20,50,400,25,200,100,test",
         f"{A},Pnuemonia,misspelt,{PATH_A},20,50,40,25,200,100,test",
@@ -120,7 +118,7 @@ def test_bad_rows_are_named_and_their_image_keeps_the_good_ones(mimic: Path, wri
         f"{A},Pneumonia,another size,{PATH_A},20,50,40,25,100,200,test",
         f"{A},Pneumonia,not a number,{PATH_A},left,50,40,25,200,100,test",
     ]
-    folder = write_table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, [ROWS[0], *bad, ROWS[1]]).parent
+    folder = files.table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, [ROWS[0], *bad, ROWS[1]]).parent
     source = open_source(f"mscxr:{folder}?images={mimic}")
     (study,) = source
     assert [phrase.text for phrase in study.phrases] == ["consolidation, right lower lobe", "bilateral effusions"]
@@ -134,8 +132,8 @@ def test_bad_rows_are_named_and_their_image_keeps_the_good_ones(mimic: Path, wri
     assert found[8] == ("x", "must be a number; got 'left'")
 
 
-def test_coco_that_is_none_is_refused_and_its_bad_entries_are_named(mimic: Path, tmp_path: Path) -> None:
-    path = tmp_path / "MS_CXR_Local_Alignment_v1.1.0.json"
+def test_coco_that_is_none_is_refused_and_its_bad_entries_are_named(mimic: Path, files: Files) -> None:
+    path = files.root / "MS_CXR_Local_Alignment_v1.1.0.json"
     for text in ("[1]", "{", '{"images": []}'):
         path.write_text(text)
         with pytest.raises(InputError, match="is not in COCO's form"):

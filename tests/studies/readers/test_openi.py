@@ -12,7 +12,6 @@ import json
 import pickle
 import re
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -22,6 +21,7 @@ from rightlung.core import InputError, Polarity
 from rightlung.lexicon.sections import report_sections
 from rightlung.studies import open_source
 from rightlung.studies.readers.openi_xml import parse_report
+from tests.studies.readers.published import Files
 
 REPORT = """<?xml version="1.0" encoding="utf-8"?>
 <eCitation>
@@ -50,18 +50,16 @@ def report(uid: int, images: list[str], findings: str = "A small left\n   effusi
 
 
 @pytest.fixture
-def xml_tree(
-    tmp_path: Path, write_text: Callable[..., None], write_table: Callable[..., Path], write_image: Callable[..., Path]
-) -> Path:
+def xml_tree(files: Files) -> Path:
     """Three reports: one with a frontal and a lateral image, one with two frontals, one with none."""
-    write_text({
+    files.text({
         "ecgen-radiology/1.xml": report(1, ["CXR1_1_IM-0001-3001", "CXR1_1_IM-0001-4001"]),
         "ecgen-radiology/2.xml": report(2, []),
         "ecgen-radiology/1000.xml": report(1000, ["CXR1000_IM-0003-1001", "CXR1000_IM-0003-2001"]),
     })  # fmt: skip
     for name in ("CXR1_1_IM-0001-3001", "CXR1_1_IM-0001-4001", "CXR1000_IM-0003-1001", "CXR1000_IM-0003-2001"):
-        write_image(f"NLMCXR_png/{name}.png")
-    write_table(
+        files.image(f"NLMCXR_png/{name}.png")
+    files.table(
         "indiana_projections.csv",
         PROJECTIONS,
         [
@@ -71,7 +69,7 @@ def xml_tree(
             "1000,1000_IM-0003-2001.dcm.png,Frontal",
         ],
     )
-    return tmp_path
+    return files.root
 
 
 def test_reports_in_xml_come_with_their_frontal_images(xml_tree: Path) -> None:
@@ -104,9 +102,9 @@ def test_without_a_table_of_views_nothing_is_guessed(xml_tree: Path) -> None:
     assert len(open_source(f"openi:{xml_tree}?views={moved}")) == 3
 
 
-def test_views_from_the_dicom_headers_are_understood(xml_tree: Path, write_table: Callable[..., Path]) -> None:
+def test_views_from_the_dicom_headers_are_understood(xml_tree: Path, files: Files) -> None:
     rows = ["CXR1_IM-0001-3001,LL", "CXR1_IM-0001-4001,PA", "CXR1000_IM-0003-1001,AP", "CXR1000_IM-0003-2001,"]
-    table = write_table("headers.csv.gz", "imageid,View Position", rows)
+    table = files.table("headers.csv.gz", "imageid,View Position", rows)
     source = open_source(f"openi:{xml_tree}?views={table}")
     assert [study.view for study in source] == ["PA", "AP"]
     assert source.left_out["view not known"] == 1  # type: ignore[attr-defined]
@@ -158,9 +156,9 @@ def test_an_image_that_is_missing_is_named(xml_tree: Path) -> None:
 
 
 @pytest.fixture
-def kaggle_tree(tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]) -> Path:
+def kaggle_tree(files: Files) -> Path:
     """Two reports as on Kaggle."""
-    write_table(
+    files.table(
         "indiana_reports.csv",
         REPORTS,
         [
@@ -170,10 +168,10 @@ def kaggle_tree(tmp_path: Path, write_table: Callable[..., Path], write_image: C
         line_end="\r\n",
     )
     rows = ["1,1_IM-0001-4001.dcm.png,Frontal", "1,1_IM-0001-3001.dcm.png,Lateral", "2,2_IM-0652-1001.dcm.png,Frontal"]
-    write_table("indiana_projections.csv", PROJECTIONS, rows)
+    files.table("indiana_projections.csv", PROJECTIONS, rows)
     for row in rows:
-        write_image(f"images/images_normalized/{row.split(',')[1]}")
-    return tmp_path
+        files.image(f"images/images_normalized/{row.split(',')[1]}")
+    return files.root
 
 
 def test_the_kaggle_form_reads_as_the_xml_does(kaggle_tree: Path) -> None:
@@ -191,12 +189,12 @@ def test_the_kaggle_form_reads_as_the_xml_does(kaggle_tree: Path) -> None:
     assert source.left_out == {"lateral view": 1}  # type: ignore[attr-defined]
 
 
-def test_a_bad_row_and_a_missing_column_are_named(kaggle_tree: Path, write_table: Callable[..., Path]) -> None:
+def test_a_bad_row_and_a_missing_column_are_named(kaggle_tree: Path, files: Files) -> None:
     with (kaggle_tree / "indiana_reports.csv").open("a") as table:
         table.write("3,too,few\r\n")
     (problem,) = open_source(f"openi:{kaggle_tree}").problems
     assert (problem.file, problem.line) == ("indiana_reports.csv", 4)
-    write_table("indiana_reports.csv", "uid,MeSH,impression", ["1,normal,Clear."])
+    files.table("indiana_reports.csv", "uid,MeSH,impression", ["1,normal,Clear."])
     with pytest.raises(InputError, match=r"indiana_reports.csv has no column 'findings'"):
         open_source(f"openi:{kaggle_tree}")
 
@@ -215,12 +213,12 @@ ANNOTATION = {
 }
 
 
-def test_the_r2gen_form_has_its_split_and_first_images(tmp_path: Path, write_image: Callable[..., Path]) -> None:
-    (tmp_path / "annotation.json").write_text(json.dumps(ANNOTATION))
+def test_the_r2gen_form_has_its_split_and_first_images(files: Files) -> None:
+    files.json("annotation.json", ANNOTATION)
     for entry in (*ANNOTATION["train"], *ANNOTATION["val"]):
         for name in entry["image_path"]:
-            write_image(f"images/{name}", value=200 if name.endswith("0.png") else 10)
-    source = open_source(f"openi:{tmp_path}")
+            files.image(f"images/{name}", value=200 if name.endswith("0.png") else 10)
+    source = files.open("openi")
     assert [(study.id, study.split, study.exam) for study in source] == [
         ("CXR1_1_IM-0001_0", "train", "CXR1"),
         ("CXR2_IM-0652_0", "val", "CXR2"),
@@ -228,8 +226,8 @@ def test_the_r2gen_form_has_its_split_and_first_images(tmp_path: Path, write_ima
     assert source[0].image.mean() == pytest.approx(200 / 255)
     assert [phrase.text for phrase in source[0].phrases] == ["The heart is large."]
     assert source.left_out == {"second image of R2Gen's pair": 1}  # type: ignore[attr-defined]
-    assert len(open_source(f"openi:{tmp_path}?split=validation")) == 1
-    assert len(open_source(f"openi:{tmp_path}?views=any")) == 3
+    assert len(files.open("openi", "?split=validation")) == 1
+    assert len(files.open("openi", "?views=any")) == 3
 
 
 def test_r2gens_split_and_report_join_the_other_forms(kaggle_tree: Path) -> None:
@@ -249,27 +247,27 @@ def test_r2gens_split_and_report_join_the_other_forms(kaggle_tree: Path) -> None
         ({"id": "a", "report": "b", "image_path": ["/etc/passwd"]}, "absolute path"),
     ],
 )
-def test_a_bad_entry_of_the_annotation_is_named(tmp_path: Path, entry: object, says: str) -> None:
-    (tmp_path / "annotation.json").write_text(json.dumps({**ANNOTATION, "test": [entry]}))
-    (problem,) = open_source(f"openi:{tmp_path}").problems
+def test_a_bad_entry_of_the_annotation_is_named(entry: object, says: str, files: Files) -> None:
+    files.json("annotation.json", {**ANNOTATION, "test": [entry]})
+    (problem,) = files.open("openi").problems
     assert (problem.file, problem.field) == ("annotation.json", "test[0]")
     assert says in problem.message
 
 
 @pytest.mark.parametrize(("content", "says"), [("{", "is not JSON"), ("[]", "must hold an object with a list")])
-def test_an_annotation_that_is_none_is_refused(tmp_path: Path, content: str, says: str) -> None:
-    (tmp_path / "annotation.json").write_text(content)
+def test_an_annotation_that_is_none_is_refused(content: str, says: str, files: Files) -> None:
+    (files.root / "annotation.json").write_text(content)
     with pytest.raises(InputError, match=says):
-        open_source(f"openi:{tmp_path}")
+        files.open("openi")
 
 
-def test_a_folder_without_any_form_says_what_is_looked_for(tmp_path: Path) -> None:
+def test_a_folder_without_any_form_says_what_is_looked_for(files: Files) -> None:
     with pytest.raises(InputError, match=r"neither ecgen-radiology/\*.xml, nor indiana_reports.csv, nor annotation"):
-        open_source(f"openi:{tmp_path}")
+        files.open("openi")
     with pytest.raises(InputError, match="did you mean 'kaggle'"):
-        open_source(f"openi:{tmp_path}?form=kagle")
+        files.open("openi", "?form=kagle")
     with pytest.raises(InputError, match="does not have the form 'xml'"):
-        open_source(f"openi:{tmp_path}?form=xml")
+        files.open("openi", "?form=xml")
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ from PIL import Image as PillowImage
 
 from rightlung.core import Box, InputError, Polarity
 from rightlung.studies import open_source
+from tests.studies.readers.published import Files
 
 FIRST, SECOND = "2053668664013634_k6ga29.png", "1358034155049235_fzis7d.png"
 REPORTS: list[dict[str, Any]] = [
@@ -54,10 +55,10 @@ TABLE = "StudyID,ImageID,PatientID,PatientSex_DICOM,PatientAge,label,label_group
 
 
 @pytest.fixture
-def tree(tmp_path: Path, write_table: Callable[..., Path]) -> Path:
+def tree(files: Files) -> Path:
     """Two reports, their table, and 16-bit images."""
-    (tmp_path / "grounded_reports_20240819.json").write_text(json.dumps(REPORTS))
-    write_table(
+    files.json("grounded_reports_20240819.json", REPORTS)
+    files.table(
         "master_table.csv",
         TABLE,
         [
@@ -66,11 +67,11 @@ def tree(tmp_path: Path, write_table: Callable[..., Path]) -> Path:
             f"1358034155049235,{SECOND},313572,M,,Normal,,validation",
         ],
     )
-    folder = tmp_path / "Padchest_GR_files" / "PadChest_GR"
+    folder = files.root / "Padchest_GR_files" / "PadChest_GR"
     folder.mkdir(parents=True)
     for name, value in ((FIRST, 13107), (SECOND, 65535)):
         PillowImage.fromarray(np.full((6, 4), value, dtype=np.uint16)).save(folder / name)
-    return tmp_path
+    return files.root
 
 
 def test_sentences_have_several_boxes_or_none(tree: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 
 from rightlung.core import Box, InputError, Polarity
 from rightlung.studies import open_source
+from tests.studies.readers.published import Files
 
 DICOM = "f7216f70-ea0d379f-f2d9028e-817459ef-f8357a3e"
 IMAGE = f"physionet.org/files/mimic-cxr/2.0.0/files/p10/p10000032/s50414267/{DICOM}.dcm"
@@ -41,15 +41,13 @@ def row(
 
 
 @pytest.fixture
-def tree(
-    tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path], write_text: Callable[..., None]
-) -> Path:
+def tree(files: Files) -> Path:
     """Two readings of one image, 2,000 pixels wide and 1,000 high; the eye tracking of the second was discarded."""
-    write_table("reflacx/main_data/metadata_phase_3.csv", METADATA, [row("P300R000001")])
-    write_table("reflacx/main_data/metadata_phase_2.csv", METADATA, [row("P200R000002", "True", split="validate")])
+    files.table("reflacx/main_data/metadata_phase_3.csv", METADATA, [row("P300R000001")])
+    files.table("reflacx/main_data/metadata_phase_2.csv", METADATA, [row("P200R000002", "True", split="validate")])
     for reading in ("P300R000001", "P200R000002"):
         folder = f"reflacx/main_data/{reading}"
-        write_table(
+        files.table(
             f"{folder}/anomaly_location_ellipses.csv",
             ELLIPSES,
             [
@@ -57,21 +55,21 @@ def tree(
                 "1000,500,1400,900,3,False,False,True,False" + ",False" * 10,
             ],
         )
-        write_table(f"{folder}/chest_bounding_box.csv", "xmin,ymin,xmax,ymax", ["200,100,1800,1050"])
+        files.table(f"{folder}/chest_bounding_box.csv", "xmin,ymin,xmax,ymax", ["200,100,1800,1050"])
     folder = "reflacx/main_data/P300R000001"
-    write_table(
+    files.table(
         f"{folder}/fixations.csv",
         FIXATIONS,
         ["0.5,3.5,500,250,1.1,0.5,1.0,100,100", "4.0,5.0,1500,750,1.1,0.5,1.0,200,100"],
     )
-    write_table(
+    files.table(
         f"{folder}/timestamps_transcription.csv",
         "word,timestamp_start_word,timestamp_end_word",
         ["atelectasis,1.0,1.5", ".,1.6,1.8", '",",2.0,2.1'],
     )
-    write_text({f"{folder}/transcription.txt": "Atelectasis at the left base. No pneumothorax."})
-    write_image(f"mimic/files/p10/p10000032/s50414267/{DICOM}.jpg", (10, 20))
-    return tmp_path
+    files.text({f"{folder}/transcription.txt": "Atelectasis at the left base. No pneumothorax."})
+    files.image(f"mimic/files/p10/p10000032/s50414267/{DICOM}.jpg", (10, 20))
+    return files.root
 
 
 def address(tree: Path, more: str = "") -> str:

@@ -4,17 +4,13 @@ InnerEye-DataQuality's create_noisy_chestxray_dataset.py (Microsoft), which read
 
 import csv
 import io
-import json
 import zipfile
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from rightlung.core import InputError, Polarity
-from rightlung.studies import open_source
 from rightlung.studies.readers.rsna import RsnaSource
-from tests.studies.readers.published import link_all, real_table, write_dicom
+from tests.studies.readers.published import Files, Write, link_all, real_table, write_dicom
 
 HEADER = "patientId,x,y,width,height,Target"
 ROWS = [
@@ -32,23 +28,21 @@ CLASSES = [
 
 
 @pytest.fixture
-def write(tmp_path: Path, write_table: Callable[..., Path]) -> Callable[..., RsnaSource]:
+def write(files: Files) -> Write:
     def write(rows: list[str] = ROWS, classes: list[str] | None = CLASSES) -> RsnaSource:
-        write_table("stage_2_train_labels.csv", HEADER, rows)
+        files.table("stage_2_train_labels.csv", HEADER, rows)
         if classes is not None:
-            write_table("stage_2_detailed_class_info.csv", "patientId,class", classes)
+            files.table("stage_2_detailed_class_info.csv", "patientId,class", classes)
         for line in ROWS:
             name = line.partition(",")[0]
-            path = tmp_path / f"stage_2_train_images/{name}.dcm"
+            path = files.root / f"stage_2_train_images/{name}.dcm"
             write_dicom(path, PatientAge="51", PatientSex="F", ViewPosition="AP", PatientID=name)
-        source = open_source(f"rsna:{tmp_path}")
-        assert isinstance(source, RsnaSource)
-        return source
+        return files.open("rsna")
 
     return write
 
 
-def test_boxes_of_an_image_make_one_phrase(write: Callable[..., RsnaSource]) -> None:
+def test_boxes_of_an_image_make_one_phrase(write: Write) -> None:
     source = write()
     assert (len(source), source.problems) == (3, [])
     study = source.study("00436515-870c-4b36-a041-de91049b9ab4")
@@ -59,7 +53,7 @@ def test_boxes_of_an_image_make_one_phrase(write: Callable[..., RsnaSource]) -> 
     assert study.findings == {"pneumonia-like opacity": Polarity.POSITIVE}
 
 
-def test_the_other_two_classes_deny_the_opacity(write: Callable[..., RsnaSource]) -> None:
+def test_the_other_two_classes_deny_the_opacity(write: Write) -> None:
     abnormal, _, normal = write()
     assert abnormal.findings == {
         "pneumonia-like opacity": Polarity.NEGATIVE, "other abnormality": Polarity.POSITIVE,
@@ -69,7 +63,7 @@ def test_the_other_two_classes_deny_the_opacity(write: Callable[..., RsnaSource]
     assert normal.phrases == ()
 
 
-def test_age_sex_and_view_come_from_the_header_and_no_patient_does(write: Callable[..., RsnaSource]) -> None:
+def test_age_sex_and_view_come_from_the_header_and_no_patient_does(write: Write) -> None:
     study = write(classes=None)[0]
     assert (study.age, study.sex, study.view, study.split) == (51.0, "F", "AP", "train")
     assert study.patient is None  # patientId names an image
@@ -77,7 +71,7 @@ def test_age_sex_and_view_come_from_the_header_and_no_patient_does(write: Callab
     assert study.image.shape == (6, 4)
 
 
-def test_the_mapping_gives_the_nih_patient(write: Callable[..., RsnaSource], tmp_path: Path) -> None:
+def test_the_mapping_gives_the_nih_patient(write: Write, files: Files) -> None:
     entries = [
         {
             "subset_img_id": "0004cfab-14fd-4e49-80ba-63a80b6bddd6",
@@ -87,14 +81,14 @@ def test_the_mapping_gives_the_nih_patient(write: Callable[..., RsnaSource], tmp
         {"subset_img_id": "00436515-870c-4b36-a041-de91049b9ab4", "img_id": "00014197_011.png"},
         {"subset_img_id": "00569f44-917d-4c86-a842-81832af98c30", "img_id": None},
     ]
-    (tmp_path / "pneumonia-challenge-dataset-mappings_2018.json").write_text(json.dumps(entries))
+    files.json("pneumonia-challenge-dataset-mappings_2018.json", entries)
     source = write()
     assert [study.patient for study in source] == ["14197", "14197", None]
     assert source[0].extra["nih"] == "00014197_010.png"
     assert [problem.message[:7] for problem in source.problems] == ["entry 3"]
 
 
-def test_bad_rows_are_named(write: Callable[..., RsnaSource]) -> None:
+def test_bad_rows_are_named(write: Write) -> None:
     bad = [
         "0004cfab-14fd-4e49-80ba-63a80b6bddd6,1,1,,5,1",
         "00569f44-917d-4c86-a842-81832af98c30,,,,,2",
@@ -108,33 +102,33 @@ def test_bad_rows_are_named(write: Callable[..., RsnaSource]) -> None:
     assert len(source) == 3
 
 
-def test_a_broken_image_is_a_problem_of_its_row(write: Callable[..., RsnaSource], tmp_path: Path) -> None:
+def test_a_broken_image_is_a_problem_of_its_row(write: Write, files: Files) -> None:
     source = write()
-    (tmp_path / "stage_2_train_images/00569f44-917d-4c86-a842-81832af98c30.dcm").write_bytes(b"\0" * 200)
+    (files.root / "stage_2_train_images/00569f44-917d-4c86-a842-81832af98c30.dcm").write_bytes(b"\0" * 200)
     assert len(list(source)) == 2
     assert "is not an image in DICOM, PNG or JPEG format" in str(source.problems[0])
     assert source.problems[0].line == 5
 
 
-def test_what_is_missing_altogether_is_an_error(tmp_path: Path, write_table: Callable[..., Path]) -> None:
+def test_what_is_missing_altogether_is_an_error(files: Files) -> None:
     with pytest.raises(InputError, match="has no table of boxes"):
-        open_source(f"rsna:{tmp_path}")
-    write_table("stage_2_train_labels.csv", HEADER, ROWS)
+        files.open("rsna")
+    files.table("stage_2_train_labels.csv", HEADER, ROWS)
     with pytest.raises(InputError, match="stage_2_train_images"):
-        open_source(f"rsna:{tmp_path}")
+        files.open("rsna")
 
 
-def test_the_real_table_reads(tmp_path: Path, write_image: Callable[..., Path]) -> None:
+def test_the_real_table_reads(files: Files) -> None:
     """The first 2,000 images of the real table, all given one and the same file, against a plain reading of it."""
     path = real_table("kaggle_stage_2_train_labels.csv.zip")
     data = zipfile.ZipFile(path).read("stage_2_train_labels.csv").decode()
-    (tmp_path / "stage_2_train_labels.csv.zip").write_bytes(path.read_bytes())
+    (files.root / "stage_2_train_labels.csv.zip").write_bytes(path.read_bytes())
     rows = list(csv.DictReader(io.StringIO(data)))
     names = list(dict.fromkeys(row["patientId"] for row in rows))
     assert len(names) == 26_684
     kept = names[:2000]
-    link_all(write_image("one.png"), [tmp_path / f"stage_2_train_images/{name}.png" for name in kept])
-    source = open_source(f"rsna:{tmp_path}")
+    link_all(files.image("one.png"), [files.root / f"stage_2_train_images/{name}.png" for name in kept])
+    source = files.open("rsna")
     assert list(source.ids) == kept
     expected = {
         (row["patientId"], float(row["x"]) / 1024, (float(row["y"]) + float(row["height"])) / 1024)

@@ -7,15 +7,12 @@ import csv
 import gzip
 import pickle
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from rightlung.core import InputError, Polarity
-from rightlung.studies import open_source
 from rightlung.studies.readers.vindr import VinDrSource, polarity_of
-from tests.studies.readers.published import link_all, real_table, write_dicom
+from tests.studies.readers.published import Files, Write, link_all, real_table, write_dicom
 
 LABELS = (
     "Aortic enlargement,Atelectasis,Calcification,Cardiomegaly,Clavicle fracture,Consolidation,Edema,Emphysema,"
@@ -51,29 +48,27 @@ IMAGE_LABELS = [
 
 
 @pytest.fixture
-def write(tmp_path: Path, write_table: Callable[..., Path]) -> Callable[..., VinDrSource]:
+def write(files: Files) -> Write:
     def write(
         train: list[str] = TRAIN, labels: list[str] | None = IMAGE_LABELS, query: str = "", folder: str = "annotations/"
     ) -> VinDrSource:
         edges = "class_name,x_min,y_min,x_max,y_max"
-        write_table(f"{folder}annotations_train.csv", f"image_id,rad_id,{edges}", train)
-        write_table(f"{folder}annotations_test.csv", f"image_id,{edges}", TEST)
+        files.table(f"{folder}annotations_train.csv", f"image_id,rad_id,{edges}", train)
+        files.table(f"{folder}annotations_test.csv", f"image_id,{edges}", TEST)
         if labels is not None:
-            write_table(f"{folder}image_labels_train.csv", f"image_id,rad_id,{LABELS}", labels)
+            files.table(f"{folder}image_labels_train.csv", f"image_id,rad_id,{LABELS}", labels)
             header = f"image_id,{LABELS.replace('Other diseases', 'Other disease')}"
-            write_table(
+            files.table(
                 f"{folder}image_labels_test.csv", header, [f"{C},{labels_row('Cardiomegaly', 'Other diseases')}"]
             )
         for name in (f"train/{A}", f"train/{B}", f"test/{C}"):
-            write_dicom(tmp_path / f"{name}.dicom", (200, 100), PatientAge="061Y", PatientSex="F")
-        source = open_source(f"vindr:{tmp_path}{query}")
-        assert isinstance(source, VinDrSource)
-        return source
+            write_dicom(files.root / f"{name}.dicom", (200, 100), PatientAge="061Y", PatientSex="F")
+        return files.open("vindr", query)
 
     return write
 
 
-def test_three_readers_are_fused_label_by_label(write: Callable[..., VinDrSource]) -> None:
+def test_three_readers_are_fused_label_by_label(write: Write) -> None:
     source = write()
     assert (list(source.ids), source.problems) == ([A, B, C], [])
     study = source.study(B)
@@ -90,7 +85,7 @@ def test_three_readers_are_fused_label_by_label(write: Callable[..., VinDrSource
     }
 
 
-def test_most_readers_decide_and_one_of_three_is_uncertain(write: Callable[..., VinDrSource]) -> None:
+def test_most_readers_decide_and_one_of_three_is_uncertain(write: Write) -> None:
     study = write().study(B)
     assert study.findings["cardiomegaly"] is Polarity.POSITIVE
     assert study.findings["pleural effusion"] is Polarity.POSITIVE
@@ -105,7 +100,7 @@ def test_most_readers_decide_and_one_of_three_is_uncertain(write: Callable[..., 
     assert [polarity_of(count, 3).value for count in range(4)] == ["negative", "uncertain", "positive", "positive"]
 
 
-def test_single_readers_are_kept_for_a_human_ceiling(write: Callable[..., VinDrSource]) -> None:
+def test_single_readers_are_kept_for_a_human_ceiling(write: Write) -> None:
     readers = write().study(B).extra["readers"]
     assert list(readers) == ["R10", "R8", "R9"]
     assert readers["R9"] == {
@@ -117,7 +112,7 @@ def test_single_readers_are_kept_for_a_human_ceiling(write: Callable[..., VinDrS
     }
 
 
-def test_agreement_keeps_what_so_many_have_drawn(write: Callable[..., VinDrSource]) -> None:
+def test_agreement_keeps_what_so_many_have_drawn(write: Write) -> None:
     assert [phrase.text for phrase in write(query="?agreement=2").study(B).phrases] == [
         "cardiomegaly",
         "pleural effusion",
@@ -129,7 +124,7 @@ def test_agreement_keeps_what_so_many_have_drawn(write: Callable[..., VinDrSourc
         write(query="?agreement=0")
 
 
-def test_the_consensus_of_the_test_images_is_taken_as_it_is(write: Callable[..., VinDrSource]) -> None:
+def test_the_consensus_of_the_test_images_is_taken_as_it_is(write: Write) -> None:
     study = write(query="?split=test")[0]
     (phrase,) = study.phrases
     assert [box.as_tuple() for box in phrase.boxes] == [(0.1, 0.1, 0.5, 0.5), pytest.approx((0.12, 0.11, 0.52, 0.51))]
@@ -138,7 +133,7 @@ def test_the_consensus_of_the_test_images_is_taken_as_it_is(write: Callable[...,
     assert study.findings["edema"] is Polarity.NEGATIVE
 
 
-def test_a_normal_image_has_no_phrase(write: Callable[..., VinDrSource]) -> None:
+def test_a_normal_image_has_no_phrase(write: Write) -> None:
     study = write().study(A)
     assert study.phrases == ()
     assert study.findings["no finding"] is Polarity.POSITIVE
@@ -146,7 +141,7 @@ def test_a_normal_image_has_no_phrase(write: Callable[..., VinDrSource]) -> None
     assert study.image.shape == (200, 100)
 
 
-def test_labels_come_from_the_boxes_where_there_is_no_table_of_them(write: Callable[..., VinDrSource]) -> None:
+def test_labels_come_from_the_boxes_where_there_is_no_table_of_them(write: Write) -> None:
     source = write(labels=None, folder="")
     assert source.study(B).findings["pleural effusion"] is Polarity.POSITIVE
     assert source.study(B).findings["nodule or mass"] is Polarity.UNCERTAIN
@@ -154,7 +149,7 @@ def test_labels_come_from_the_boxes_where_there_is_no_table_of_them(write: Calla
     assert "tuberculosis" not in source.study(B).findings  # nobody was asked
 
 
-def test_bad_rows_are_named_and_the_rest_stays(write: Callable[..., VinDrSource]) -> None:
+def test_bad_rows_are_named_and_the_rest_stays(write: Write) -> None:
     source = write(
         [*TRAIN, f"{B},R9,Wart,0,0,10,20", f"{B},R9,Mass,1,1,2,2", f"{B},R9,ILD,20,0,10,20", f"{B},R9,ILD,,0,10,20",
          f"{A}0,R9,ILD,1,0,10,20", f"{B},,ILD,1,0,10,20"],
@@ -172,63 +167,57 @@ def test_bad_rows_are_named_and_the_rest_stays(write: Callable[..., VinDrSource]
     assert len(source) == 3
 
 
-def test_a_box_outside_its_image_is_a_problem_of_the_study(write: Callable[..., VinDrSource]) -> None:
+def test_a_box_outside_its_image_is_a_problem_of_the_study(write: Write) -> None:
     source = write([*TRAIN, f"{A},R7,ILD,50,50,500,90"])
     assert [study.id for study in source] == [B, C]
     assert "leaves the image, which is 100 pixels wide and 200 high" in str(source.problems[0])
 
 
-def test_kaggles_layout_is_read(
-    tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]
-) -> None:
+def test_kaggles_layout_is_read(files: Files) -> None:
     rows = [f"{A},No finding,14,R11,,,,", f"{A},No finding,14,R7,,,,", f"{A},ILD,5,R8,20,50,80,150"]
-    write_table("train.csv", "image_id,class_name,class_id,rad_id,x_min,y_min,x_max,y_max", rows)
-    write_table("train_meta.csv", "image_id,dim0,dim1", [f"{A},200,100"])
-    write_image(f"train/{A}.png", (20, 10))
-    (study,) = open_source(f"vindr:{tmp_path}")
+    files.table("train.csv", "image_id,class_name,class_id,rad_id,x_min,y_min,x_max,y_max", rows)
+    files.table("train_meta.csv", "image_id,dim0,dim1", [f"{A},200,100"])
+    files.image(f"train/{A}.png", (20, 10))
+    (study,) = files.open("vindr")
     assert study.phrases[0].boxes[0].as_tuple() == (0.2, 0.25, 0.8, 0.75)  # of the original size, not of 20 x 10
     assert study.findings["interstitial lung disease"] is Polarity.UNCERTAIN
     assert study.findings["no finding"] is Polarity.POSITIVE
     assert len(study.findings) == 15  # the competition's 14 and "No finding"
 
 
-def test_images_that_were_made_smaller_are_refused_without_their_sizes(
-    tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]
-) -> None:
+def test_images_that_were_made_smaller_are_refused_without_their_sizes(files: Files) -> None:
     rows = [f"{A},ILD,5,R8,2,5,8,15", f"{B},ILD,5,R8,20,50,80,150"]  # the first fits its small image, and is wrong
-    write_table("train.csv", "image_id,class_name,class_id,rad_id,x_min,y_min,x_max,y_max", rows)
+    files.table("train.csv", "image_id,class_name,class_id,rad_id,x_min,y_min,x_max,y_max", rows)
     for name in (A, B):
-        write_image(f"train/{name}.png", (20, 10))
+        files.image(f"train/{name}.png", (20, 10))
     with pytest.raises(InputError, match=r"made smaller.*train_meta\.csv \(image_id, dim0, dim1\)"):
-        open_source(f"vindr:{tmp_path}")
-    write_table("train_meta.csv", "image_id,dim0,dim1", [f"{A},200,100", f"{B},200,100"])
-    assert [study.phrases[0].boxes[0].as_tuple() for study in open_source(f"vindr:{tmp_path}")] == [
+        files.open("vindr")
+    files.table("train_meta.csv", "image_id,dim0,dim1", [f"{A},200,100", f"{B},200,100"])
+    assert [study.phrases[0].boxes[0].as_tuple() for study in files.open("vindr")] == [
         pytest.approx((0.02, 0.025, 0.08, 0.075)), pytest.approx((0.2, 0.25, 0.8, 0.75)),
     ]  # fmt: skip
 
 
-def test_what_is_missing_altogether_is_an_error(tmp_path: Path, write_table: Callable[..., Path]) -> None:
+def test_what_is_missing_altogether_is_an_error(files: Files) -> None:
     with pytest.raises(InputError, match="has no table of boxes"):
-        open_source(f"vindr:{tmp_path}")
-    write_table("annotations/annotations_test.csv", "image_id,class_name,x_min,y_min,x_max,y_max", TEST)
+        files.open("vindr")
+    files.table("annotations/annotations_test.csv", "image_id,class_name,x_min,y_min,x_max,y_max", TEST)
     with pytest.raises(InputError, match="no folder test with its images"):
-        open_source(f"vindr:{tmp_path}")
+        files.open("vindr")
 
 
-def test_the_real_table_reads(
-    tmp_path: Path, write_image: Callable[..., Path], write_table: Callable[..., Path]
-) -> None:
+def test_the_real_table_reads(files: Files) -> None:
     """1,500 images of the competition's table, given one file, against a plain count of its rows."""
     path = real_table("vinbigdata-train.csv.gz")
-    (tmp_path / "train.csv.gz").write_bytes(path.read_bytes())
+    (files.root / "train.csv.gz").write_bytes(path.read_bytes())
     with gzip.open(path, "rt", newline="") as file:
         rows = list(csv.DictReader(file))
     names = list(dict.fromkeys(row["image_id"] for row in rows))
     assert len(names) == 15_000
     kept = set(names[:1500])
-    link_all(write_image("one.png"), [tmp_path / f"train/{name}.png" for name in kept])
-    write_table("train_meta.csv", "image_id,dim0,dim1", [f"{name},4000,4000" for name in kept])
-    source = open_source(f"vindr:{tmp_path}")
+    link_all(files.image("one.png"), [files.root / f"train/{name}.png" for name in kept])
+    files.table("train_meta.csv", "image_id,dim0,dim1", [f"{name},4000,4000" for name in kept])
+    source = files.open("vindr")
     assert set(source.ids) == kept
     readers: dict[str, set[str]] = {}
     drawn: dict[str, Counter[str]] = {name: Counter() for name in kept}
