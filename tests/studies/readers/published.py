@@ -15,8 +15,10 @@ import numpy as np
 import pytest
 from PIL import Image as PillowImage
 
+from rightlung.core import InputError
 from rightlung.studies import open_source
 from rightlung.studies.index import IndexedSource
+from rightlung.studies.sources import Source
 
 
 class Files:
@@ -59,8 +61,23 @@ class Files:
         assert isinstance(source, IndexedSource)
         return source
 
+    def refuses(self, scheme: str, match: str, query: str = "") -> None:
+        """Assert that the folder cannot be opened, and why."""
+        refuses(f"{scheme}:{self.root}{query}", match)
+
 
 Write = Callable[..., IndexedSource]
+
+
+def refuses(address: str, match: str) -> None:
+    """Assert that a source cannot be opened, and why."""
+    with pytest.raises(InputError, match=match):
+        open_source(address)
+
+
+def places(source: Source) -> list[tuple[int | None, str | None]]:
+    """Return line and field of a source's problems."""
+    return [(problem.line, problem.field) for problem in source.problems]
 
 
 def real_table(name: str) -> Path:

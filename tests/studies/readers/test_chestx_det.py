@@ -93,10 +93,8 @@ def test_a_bad_entry_is_named_and_left_out(write: Write, change: dict[str, Any],
 
 
 def test_what_cannot_be_read_at_all_is_an_error(write: Write, files: Files) -> None:
-    with pytest.raises(InputError, match=r"has neither ChestX_Det_train\.json nor ChestX_Det_test\.json"):
-        files.open("chestx-det")
+    files.refuses("chestx-det", r"has neither ChestX_Det_train\.json nor ChestX_Det_test\.json")
     with pytest.raises(InputError, match="must hold a list of images; got dict"):
         write({})
     (files.root / "ChestX_Det_train.json").write_text("[{")
-    with pytest.raises(InputError, match=r"ChestX_Det_train\.json is not JSON that can be read"):
-        files.open("chestx-det")
+    files.refuses("chestx-det", r"ChestX_Det_train\.json is not JSON that can be read")

@@ -141,8 +141,6 @@ def test_a_mask_that_does_not_decode_names_its_study(write: Write) -> None:
 
 
 def test_what_is_missing_altogether_is_an_error(files: Files) -> None:
-    with pytest.raises(InputError, match=r"has neither CheXlocalize/gt_segmentations_val\.json"):
-        files.open("chexlocalize")
+    files.refuses("chexlocalize", r"has neither CheXlocalize/gt_segmentations_val\.json")
     (files.root / "gt_segmentations_test.json").write_text("{}")
-    with pytest.raises(InputError, match="no folder with images"):
-        files.open("chexlocalize")
+    files.refuses("chexlocalize", "no folder with images")

@@ -12,7 +12,7 @@ import pytest
 from rightlung.core import InputError, Polarity
 from rightlung.studies.check import check_source
 from rightlung.studies.readers.chexpert import CheXpertSource
-from tests.studies.readers.published import Files, Write, real_table
+from tests.studies.readers.published import Files, Write, places, real_table
 
 LABELS = (
     "No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,Consolidation,Pneumonia,"
@@ -139,7 +139,7 @@ def test_test_labels_by_image_or_by_examination(files: Files) -> None:
     source = files.open("chexpert")
     assert isinstance(source, CheXpertSource)
     assert list(source.ids) == ["patient64741_study1_view1_frontal", "patient64741_study1_view3_frontal"]
-    assert [(problem.line, problem.field) for problem in source.problems] == [(3, "Study"), (4, "Study")]
+    assert places(source) == [(3, "Study"), (4, "Study")]
     assert source[0].findings["support devices"] is Polarity.POSITIVE
     assert {study.exam for study in source} == {"patient64741_study1"}
     path.unlink()
@@ -175,7 +175,7 @@ def test_bad_rows_are_named(write: Write) -> None:
         "train/patient00009/study1/view1_frontal.jpg,Female,68,Frontal,AP,2.0" + "," * 13,
         "train/patient00009/study1/view1_frontal.jpg,Female,old,Frontal,AP" + "," * 14,
     ])  # fmt: skip
-    assert [(problem.line, problem.field) for problem in source.problems] == [
+    assert places(source) == [
         (6, "Path"), (7, "Path"), (8, "No Finding"), (9, "Age"),
     ]  # fmt: skip
     assert len(source) == 3
@@ -191,10 +191,8 @@ def test_an_image_that_is_not_there_is_found_when_it_is_asked_for(write: Write, 
 
 
 def test_what_is_missing_altogether_is_an_error(files: Files) -> None:
-    with pytest.raises(InputError, match=r"has no table of CheXpert \(train\.csv, valid\.csv"):
-        files.open("chexpert")
-    with pytest.raises(InputError, match=r"\(chexpert_5x200\.csv\)"):
-        files.open("chexpert", "?subset=5x200")
+    files.refuses("chexpert", r"has no table of CheXpert \(train\.csv, valid\.csv")
+    files.refuses("chexpert", r"\(chexpert_5x200\.csv\)", "?subset=5x200")
 
 
 def test_the_real_table_reads(files: Files) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image as PillowImage
 
-from rightlung.core import Box, InputError, Polarity
+from rightlung.core import Box, Polarity
 from rightlung.studies import open_source
-from tests.studies.readers.published import Files
+from tests.studies.readers.published import Files, refuses
 
 FIRST, SECOND = "24c7496c-d7635dfe-b8e0b87f-d818affc-78ff7cf4", "78711a04-264d5305-d5feec9b-ebef1cec-fdc6db9c"
 SHEET = (
@@ -43,26 +43,17 @@ def fixation(dicom: str, x: float, y: float, seconds: float, start: float = 0.0,
 def tree(files: Files) -> Path:
     """Two images of 40 x 20 pixels, the first with everything, the second with a gaze outside the picture only."""
     files.table("egd/master_sheet.csv", SHEET, SHEET_ROWS)
-    files.table(
-        "egd/fixations.csv",
-        GAZE,
-        [
-            fixation(FIRST, 5, 10, 3.0, 0.5),
-            fixation(FIRST, 15, 30, 1.0, 4.0),
-            fixation(FIRST, 0, 0, 9.0, 6.0, valid=0),
-            fixation(SECOND, -900, 4000, 1.0),
-        ],
-    )
-    files.table(
-        "egd/eye_gaze.csv",
-        GAZE,
-        [fixation(FIRST, 5, 10, 0.1), fixation(FIRST, 5, 10, 0.2), fixation(FIRST, 15, 30, 0.3)],
-    )
-    files.table(
-        "egd/bounding_boxes.csv",
-        "dicom_id,bbox_name,x1,x2,y1,y2",
-        [f"{FIRST},cardiac silhouette,10.0,18.0,20.0,32.0", f"{FIRST},left lung,10.0,500.0,0.0,40.0"],
-    )
+    fixations = [
+        fixation(FIRST, 5, 10, 3.0, 0.5),
+        fixation(FIRST, 15, 30, 1.0, 4.0),
+        fixation(FIRST, 0, 0, 9.0, 6.0, valid=0),
+        fixation(SECOND, -900, 4000, 1.0),
+    ]
+    files.table("egd/fixations.csv", GAZE, fixations)
+    samples = [fixation(FIRST, 5, 10, 0.1), fixation(FIRST, 5, 10, 0.2), fixation(FIRST, 15, 30, 0.3)]
+    files.table("egd/eye_gaze.csv", GAZE, samples)
+    boxes = [f"{FIRST},cardiac silhouette,10.0,18.0,20.0,32.0", f"{FIRST},left lung,10.0,500.0,0.0,40.0"]
+    files.table("egd/bounding_boxes.csv", "dicom_id,bbox_name,x1,x2,y1,y2", boxes)
     folder = f"egd/audio_segmentation_transcripts/{FIRST}"
     said = {
         "full_text": "Heart is enlarged. No pneumothorax.",
@@ -150,10 +141,7 @@ def test_a_broken_transcript_is_a_problem_of_its_file(tree: Path) -> None:
 
 
 def test_what_is_missing_as_a_whole_is_refused(tree: Path) -> None:
-    with pytest.raises(InputError, match="no images of its own; add images="):
-        open_source(f"egd:{tree}/egd")
-    with pytest.raises(InputError, match="did you mean 'samples'"):
-        open_source(address(tree, "&gaze=sample"))
+    refuses(f"egd:{tree}/egd", "no images of its own; add images=")
+    refuses(address(tree, "&gaze=sample"), "did you mean 'samples'")
     (tree / "egd" / "fixations.csv").write_text("DICOM_ID,FPOGD\n")
-    with pytest.raises(InputError, match=r"fixations.csv has no column 'X_ORIGINAL'"):
-        open_source(address(tree))
+    refuses(address(tree), r"fixations.csv has no column 'X_ORIGINAL'")

@@ -17,7 +17,7 @@ import pytest
 from rightlung import open_source
 from rightlung.core import Box, InputError, Polarity
 from rightlung.probes.sentences import synthetic_of
-from tests.studies.readers.published import Files
+from tests.studies.readers.published import Files, refuses
 
 A, B, GOLD = "02aa804e-bde0afdd", "2a2277a9-b0ded155", "e084de3b-be89b11e"
 SPLIT_HEADER = ",subject_id,study_id,dicom_id,path,ViewPosition"
@@ -30,17 +30,9 @@ GOLD_ATTRIBUTES = "patient_id\tstudy_id\timage_id\trow_id\tsentence\tbbox\tcateg
 
 def bbox(name: str, x1: int, y1: int, x2: int, y2: int) -> dict[str, Any]:
     """An object of a scene graph in a 200 x 100 image (width x height); 224-pixel coordinates are beside the point."""
+    small = {"x1": 1, "y1": 2, "x2": 3, "y2": 4}
     edges = {"original_x1": x1, "original_y1": y1, "original_x2": x2, "original_y2": y2}
-    return {
-        "object_id": f"{A}_{name}",
-        "x1": 1,
-        "y1": 2,
-        "x2": 3,
-        "y2": 4,
-        **edges,
-        "bbox_name": name,
-        "name": name.title(),
-    }
+    return {"object_id": f"{A}_{name}", **small, **edges, "bbox_name": name, "name": name.title()}
 
 
 def attribute(name: str, *phrases: tuple[str, str, list[str]]) -> dict[str, Any]:
@@ -149,13 +141,8 @@ def test_a_silver_graph_becomes_regions_phrases_and_findings(silver: Path, mimic
         "left lung": {"pleural effusion": Polarity.NEGATIVE, "pneumonia": Polarity.NEGATIVE},
     }
     assert study.region_sentences == {"carina": (0,), "right lung": (1,), "left lung": (1,)}
-    assert (study.patient, study.exam, study.view, study.split, study.sex) == (
-        "10000032",
-        "50414267",
-        "AP",
-        "train",
-        "F",
-    )
+    assert (study.patient, study.exam, study.split) == ("10000032", "50414267", "train")
+    assert (study.view, study.sex) == ("AP", "F")
     assert study.extra["age_decile"] == "50-60"
     assert study.extra["other_objects"] == {"descending aorta": (0.45, 0.2, 0.6, 0.9)}
     assert study.image.shape == (100, 200)
@@ -174,11 +161,11 @@ def test_figure_10_of_the_wrong_lung_comes_out_of_its_scene_graph(silver: Path, 
     sentence = ("50414267|3", "Small right pleural effusion is stable.")
     effusion = "anatomicalfinding|yes|pleural effusion"
     marks = ["nlp|yes|abnormal", "anatomicalfinding|yes|lung opacity", effusion, "nlp|no|normal"]
-    places = [
+    angle, lung = (
         attribute("right costophrenic angle", (*sentence, marks)),
         attribute("right lung", (*sentence, [effusion])),
-    ]
-    write_graphs(silver, {A: graph(attributes=places)})
+    )
+    write_graphs(silver, {A: graph(attributes=[angle, lung])})
     said = synthetic_of(open_source(f"imagenome:{silver}?images={mimic}").study(A).phrases[0])
     assert said is not None
     assert said.text == (
@@ -213,14 +200,9 @@ def test_without_the_metadata_the_size_is_taken_from_the_image(silver: Path, mim
 
 
 def test_unknown_regions_and_odd_attributes_are_named_and_the_rest_is_kept(silver: Path, mimic: Path) -> None:
-    objects = [
-        *graph()["objects"],
-        bbox("left gill", 1, 1, 9, 9),
-        {"bbox_name": "spine"},
-        bbox("trachea", 90, 10, 999, 20),
-    ]
+    objects = [bbox("left gill", 1, 1, 9, 9), {"bbox_name": "spine"}, bbox("trachea", 90, 10, 999, 20)]
     attributes = [*graph()["attributes"], attribute("left gill", ("50414267|11", "Left gill clear.", ["nonsense"]))]
-    odd = graph(objects=objects, attributes=attributes)
+    odd = graph(objects=[*graph()["objects"], *objects], attributes=attributes)
     write_graphs(silver, {A: odd, B: odd})
     source = open_source(f"imagenome:{silver}?images={mimic}")
     first, _ = list(source)
@@ -233,9 +215,8 @@ def test_unknown_regions_and_odd_attributes_are_named_and_the_rest_is_kept(silve
     place = f"silver_dataset/scene_graph.zip: scene_graph/{A}_SceneGraph.json"
     assert f"{place}, field objects[5]: has no bbox_name, or no original_x1 to original_y2" in told
     assert f"{place}, field attributes[3].attributes[0]: must be category|yes|name; got 'nonsense'" in told
-    assert any(
-        line.startswith(f"{place}, field objects 'trachea': box (90, 10, 999, 20) leaves the image") for line in told
-    )
+    outside = f"{place}, field objects 'trachea': box (90, 10, 999, 20) leaves the image"
+    assert any(line.startswith(outside) for line in told)
 
 
 def test_a_region_that_runs_out_of_the_image_is_cut_off_at_its_edge(silver: Path, mimic: Path) -> None:
@@ -249,9 +230,8 @@ def test_a_broken_graph_is_left_out_and_named(silver: Path, mimic: Path) -> None
     write_graphs(silver, {A: '{"objects": [', B: graph(image_id=B)})
     source = open_source(f"imagenome:{silver}?images={mimic}")
     assert [study.id for study in source] == [B]
-    assert str(source.problems[0]).startswith(
-        f"silver_dataset/scene_graph.zip: scene_graph/{A}_SceneGraph.json: is not JSON"
-    )
+    place = f"silver_dataset/scene_graph.zip: scene_graph/{A}_SceneGraph.json"
+    assert str(source.problems[0]).startswith(f"{place}: is not JSON")
 
 
 def test_a_link_in_a_circle_among_the_graphs_is_a_problem_and_no_end(silver: Path, mimic: Path) -> None:
@@ -266,17 +246,13 @@ def test_a_link_in_a_circle_among_the_graphs_is_a_problem_and_no_end(silver: Pat
 def test_an_archive_with_a_name_that_leads_out_is_refused(silver: Path, mimic: Path) -> None:
     with zipfile.ZipFile(silver / "silver_dataset/scene_graph.zip", "w") as archive:
         archive.writestr("../../etc/x_SceneGraph.json", "{}")
-    with pytest.raises(InputError, match=r"scene_graph.zip is refused: file .* leads out"):
-        open_source(f"imagenome:{silver}?images={mimic}")
+    refuses(f"imagenome:{silver}?images={mimic}", r"scene_graph.zip is refused: file .* leads out")
 
 
 def test_images_must_be_named(silver: Path, mimic: Path) -> None:
-    with pytest.raises(InputError, match="add images=/path/to/mimic-cxr-jpg"):
-        open_source(f"imagenome:{silver}")
-    with pytest.raises(InputError, match=r"images=.* has neither files/p10 nor p10"):
-        open_source(f"imagenome:{silver}?images={silver}")
-    with pytest.raises(InputError, match=r"unknown part 'glod'; did you mean 'gold'\?"):
-        open_source(f"imagenome:{silver}?images={mimic}&part=glod")
+    refuses(f"imagenome:{silver}", "add images=/path/to/mimic-cxr-jpg")
+    refuses(f"imagenome:{silver}?images={silver}", r"images=.* has neither files/p10 nor p10")
+    refuses(f"imagenome:{silver}?images={mimic}&part=glod", r"unknown part 'glod'; did you mean 'gold'\?")
 
 
 @pytest.fixture
@@ -289,28 +265,11 @@ def gold(silver: Path, files: Files) -> Path:
     boxes = [box_row("right lung", 20, 10, 90, 80), box_row("left lung", 110.0, 10, 180, 80)]
     files.table("cig/gold_dataset/gold_bbox_coordinate_annotations_1000images.csv", GOLD_BOXES, boxes)
 
-    def attribute_row(
-        bbox: str, category: str, label: str, context: str, relation: int, sentence: str, number: int
-    ) -> str:
-        cells = (
-            11000000,
-            55000000,
-            f"{GOLD}.dcm",
-            f"55000000|{number}",
-            sentence,
-            bbox,
-            category,
-            label,
-            context,
-            relation,
-        )
-        return "\t".join(map(str, cells))
-
-    sentence = "Right pneumonia, left clear."
+    start = f"11000000\t55000000\t{GOLD}.dcm\t55000000|3\tRight pneumonia, left clear.\t"
     rows = [
-        attribute_row("right lung", "disease", "pneumonia", "yes", 1, sentence, 3),
-        attribute_row("left lung", "disease", "pneumonia", "no", 1, sentence, 3),
-        attribute_row("left lung", "anatomicalfinding", "lung opacity", "yes", 0, sentence, 3),
+        start + "right lung\tdisease\tpneumonia\tyes\t1",
+        start + "left lung\tdisease\tpneumonia\tno\t1",
+        start + "left lung\tanatomicalfinding\tlung opacity\tyes\t0",
     ]
     files.table("cig/gold_dataset/gold_object_attribute_with_coordinates.txt", GOLD_ATTRIBUTES, rows)
     record = f"11000000,55000000,{GOLD},files/p11/p11000000/s55000000/{GOLD}.dcm,PA"
@@ -325,9 +284,8 @@ def test_gold_tables_become_the_same_nouns(gold: Path, mimic: Path) -> None:
     assert study.regions == {"right lung": Box(0.1, 0.1, 0.45, 0.8), "left lung": Box(0.55, 0.1, 0.9, 0.8)}
     (phrase,) = study.phrases
     assert (phrase.text, phrase.regions) == ("Right pneumonia, left clear.", ("right lung", "left lung"))
-    assert (
-        phrase.findings == study.findings == {"pneumonia": Polarity.POSITIVE}
-    )  # what was struck out by hand is not there
+    # What was struck out by hand is not there.
+    assert phrase.findings == study.findings == {"pneumonia": Polarity.POSITIVE}
     assert study.extra["scene_graph"]["left lung"]["no"] == ["pneumonia"]
     assert (study.patient, study.exam, study.view, study.split) == ("11000000", "55000000", "PA", "gold")
     assert study.image.shape == (100, 200)

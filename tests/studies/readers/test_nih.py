@@ -8,7 +8,7 @@ import gzip
 
 import pytest
 
-from rightlung.core import InputError, Polarity
+from rightlung.core import Polarity
 from rightlung.studies.readers.nih import NihSource
 from tests.studies.readers.published import Files, Write, link_all, real_table
 
@@ -137,15 +137,12 @@ def test_rows_that_cannot_be_used_are_named(write: Write) -> None:
 
 
 def test_what_is_missing_altogether_is_an_error(files: Files) -> None:
-    with pytest.raises(InputError, match="has no table of images"):
-        files.open("nih")
+    files.refuses("nih", "has no table of images")
     files.table("Data_Entry_2017_v2020.csv", HEADER, ROWS)
-    with pytest.raises(InputError, match="no folder with images"):
-        files.open("nih")
+    files.refuses("nih", "no folder with images")
     (files.root / "images").mkdir()
     files.table("Data_Entry_2017_v2020.csv", HEADER.replace("Patient ID", "Patient"), ROWS)
-    with pytest.raises(InputError, match="has no column 'Patient ID'"):
-        files.open("nih")
+    files.refuses("nih", "has no column 'Patient ID'")
 
 
 def test_the_real_tables_read(files: Files) -> None:

@@ -13,15 +13,16 @@ import pickle
 import re
 import tarfile
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from rightlung.core import InputError, Polarity
+from rightlung.core import Polarity
 from rightlung.lexicon.sections import report_sections
 from rightlung.studies import open_source
 from rightlung.studies.readers.openi_xml import parse_report
-from tests.studies.readers.published import Files
+from tests.studies.readers.published import Files, refuses
 
 REPORT = """<?xml version="1.0" encoding="utf-8"?>
 <eCitation>
@@ -59,16 +60,9 @@ def xml_tree(files: Files) -> Path:
     })  # fmt: skip
     for name in ("CXR1_1_IM-0001-3001", "CXR1_1_IM-0001-4001", "CXR1000_IM-0003-1001", "CXR1000_IM-0003-2001"):
         files.image(f"NLMCXR_png/{name}.png")
-    files.table(
-        "indiana_projections.csv",
-        PROJECTIONS,
-        [
-            "1,1_IM-0001-4001.dcm.png,Frontal",
-            "1,1_IM-0001-3001.dcm.png,Lateral",
-            "1000,1000_IM-0003-1001.dcm.png,Frontal",
-            "1000,1000_IM-0003-2001.dcm.png,Frontal",
-        ],
-    )
+    views = ["1,1_IM-0001-4001.dcm.png,Frontal", "1,1_IM-0001-3001.dcm.png,Lateral"]
+    views += [f"1000,1000_IM-0003-{number}.dcm.png,Frontal" for number in (1001, 2001)]
+    files.table("indiana_projections.csv", PROJECTIONS, views)
     return files.root
 
 
@@ -96,8 +90,7 @@ def test_reports_in_xml_come_with_their_frontal_images(xml_tree: Path) -> None:
 def test_without_a_table_of_views_nothing_is_guessed(xml_tree: Path) -> None:
     moved = xml_tree / "elsewhere.csv"
     (xml_tree / "indiana_projections.csv").rename(moved)
-    with pytest.raises(InputError, match=r"do not say which images are frontal.*views="):
-        open_source(f"openi:{xml_tree}")
+    refuses(f"openi:{xml_tree}", r"do not say which images are frontal.*views=")
     assert len(open_source(f"openi:{xml_tree}?views=any")) == 4
     assert len(open_source(f"openi:{xml_tree}?views={moved}")) == 3
 
@@ -158,15 +151,11 @@ def test_an_image_that_is_missing_is_named(xml_tree: Path) -> None:
 @pytest.fixture
 def kaggle_tree(files: Files) -> Path:
     """Two reports as on Kaggle."""
-    files.table(
-        "indiana_reports.csv",
-        REPORTS,
-        [
-            '1,Cardiomegaly/borderline;Pulmonary Artery/enlarged,Cardiomegaly,"Chest, 2 views",Cough.,None.,Large.,',
-            "2,normal,normal,Chest,,,,Clear lungs. No effusion.",
-        ],
-        line_end="\r\n",
-    )
+    reports = [
+        '1,Cardiomegaly/borderline;Pulmonary Artery/enlarged,Cardiomegaly,"Chest, 2 views",Cough.,None.,Large.,',
+        "2,normal,normal,Chest,,,,Clear lungs. No effusion.",
+    ]
+    files.table("indiana_reports.csv", REPORTS, reports, line_end="\r\n")
     rows = ["1,1_IM-0001-4001.dcm.png,Frontal", "1,1_IM-0001-3001.dcm.png,Lateral", "2,2_IM-0652-1001.dcm.png,Frontal"]
     files.table("indiana_projections.csv", PROJECTIONS, rows)
     for row in rows:
@@ -195,19 +184,12 @@ def test_a_bad_row_and_a_missing_column_are_named(kaggle_tree: Path, files: File
     (problem,) = open_source(f"openi:{kaggle_tree}").problems
     assert (problem.file, problem.line) == ("indiana_reports.csv", 4)
     files.table("indiana_reports.csv", "uid,MeSH,impression", ["1,normal,Clear."])
-    with pytest.raises(InputError, match=r"indiana_reports.csv has no column 'findings'"):
-        open_source(f"openi:{kaggle_tree}")
+    refuses(f"openi:{kaggle_tree}", r"indiana_reports.csv has no column 'findings'")
 
 
-ANNOTATION = {
-    "train": [
-        {
-            "id": "CXR1_1_IM-0001",
-            "report": "The heart is large.",
-            "image_path": ["CXR1_1_IM-0001/0.png", "CXR1_1_IM-0001/1.png"],
-            "split": "train",
-        }
-    ],
+PAIR = ["CXR1_1_IM-0001/0.png", "CXR1_1_IM-0001/1.png"]
+ANNOTATION: dict[str, list[dict[str, Any]]] = {
+    "train": [{"id": "CXR1_1_IM-0001", "report": "The heart is large.", "image_path": PAIR, "split": "train"}],
     "val": [{"id": "CXR2_IM-0652", "report": "Clear.", "image_path": ["CXR2_IM-0652/0.png"], "split": "val"}],
     "test": [],
 }
@@ -219,10 +201,8 @@ def test_the_r2gen_form_has_its_split_and_first_images(files: Files) -> None:
         for name in entry["image_path"]:
             files.image(f"images/{name}", value=200 if name.endswith("0.png") else 10)
     source = files.open("openi")
-    assert [(study.id, study.split, study.exam) for study in source] == [
-        ("CXR1_1_IM-0001_0", "train", "CXR1"),
-        ("CXR2_IM-0652_0", "val", "CXR2"),
-    ]
+    found = [(study.id, study.split, study.exam) for study in source]
+    assert found == [("CXR1_1_IM-0001_0", "train", "CXR1"), ("CXR2_IM-0652_0", "val", "CXR2")]
     assert source[0].image.mean() == pytest.approx(200 / 255)
     assert [phrase.text for phrase in source[0].phrases] == ["The heart is large."]
     assert source.left_out == {"second image of R2Gen's pair": 1}  # type: ignore[attr-defined]
@@ -257,17 +237,13 @@ def test_a_bad_entry_of_the_annotation_is_named(entry: object, says: str, files:
 @pytest.mark.parametrize(("content", "says"), [("{", "is not JSON"), ("[]", "must hold an object with a list")])
 def test_an_annotation_that_is_none_is_refused(content: str, says: str, files: Files) -> None:
     (files.root / "annotation.json").write_text(content)
-    with pytest.raises(InputError, match=says):
-        files.open("openi")
+    files.refuses("openi", says)
 
 
 def test_a_folder_without_any_form_says_what_is_looked_for(files: Files) -> None:
-    with pytest.raises(InputError, match=r"neither ecgen-radiology/\*.xml, nor indiana_reports.csv, nor annotation"):
-        files.open("openi")
-    with pytest.raises(InputError, match="did you mean 'kaggle'"):
-        files.open("openi", "?form=kagle")
-    with pytest.raises(InputError, match="does not have the form 'xml'"):
-        files.open("openi", "?form=xml")
+    files.refuses("openi", r"neither ecgen-radiology/\*.xml, nor indiana_reports.csv, nor annotation")
+    files.refuses("openi", "did you mean 'kaggle'", "?form=kagle")
+    files.refuses("openi", "does not have the form 'xml'", "?form=xml")
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ import zipfile
 
 import pytest
 
-from rightlung.core import InputError, Polarity
+from rightlung.core import Polarity
 from rightlung.studies.readers.rsna import RsnaSource
-from tests.studies.readers.published import Files, Write, link_all, real_table, write_dicom
+from tests.studies.readers.published import Files, Write, link_all, places, real_table, write_dicom
 
 HEADER = "patientId,x,y,width,height,Target"
 ROWS = [
@@ -96,7 +96,7 @@ def test_bad_rows_are_named(write: Write) -> None:
         "00569f44-917d-4c86-a842-81832af98c30,1000,1000,300,300,1",
     ]
     source = write([*ROWS, *bad])
-    assert [(problem.line, problem.field) for problem in source.problems] == [
+    assert places(source) == [
         (6, "width"), (7, "Target"), (8, "patientId"), (9, "x"),
     ]  # fmt: skip
     assert len(source) == 3
@@ -111,11 +111,9 @@ def test_a_broken_image_is_a_problem_of_its_row(write: Write, files: Files) -> N
 
 
 def test_what_is_missing_altogether_is_an_error(files: Files) -> None:
-    with pytest.raises(InputError, match="has no table of boxes"):
-        files.open("rsna")
+    files.refuses("rsna", "has no table of boxes")
     files.table("stage_2_train_labels.csv", HEADER, ROWS)
-    with pytest.raises(InputError, match="stage_2_train_images"):
-        files.open("rsna")
+    files.refuses("rsna", "stage_2_train_images")
 
 
 def test_the_real_table_reads(files: Files) -> None:

@@ -8,10 +8,10 @@ import gzip
 import numpy as np
 import pytest
 
-from rightlung.core import InputError, Polarity
+from rightlung.core import Polarity
 from rightlung.studies.check import check_source
 from rightlung.studies.readers.siim import SiimSource
-from tests.studies.readers.published import Files, Write, link_all, real_table, write_dicom
+from tests.studies.readers.published import Files, Write, link_all, places, real_table, write_dicom
 
 ONE, TWO, THREE = (f"1.2.276.0.7230010.3.1.4.8323329.{number}.1517875201.850819" for number in (1000, 2000, 3000))
 ROWS = [f"{ONE},-1", f"{TWO}, 0 10 1014 10", f"{TWO},2048 5", f"{THREE},1024 1024"]
@@ -86,7 +86,7 @@ def test_a_check_names_the_table_and_its_line(write: Write, files: Files) -> Non
 
 def test_bad_rows_are_named(write: Write) -> None:
     source = write([*ROWS, f"{ONE}9,-1", f"{ONE},1 2 3", f"{ONE},", f"{ONE},1048576 1", "../x,-1"])
-    assert [(problem.line, problem.field) for problem in source.problems] == [
+    assert places(source) == [
         (6, "ImageId"), (7, "EncodedPixels"), (8, "EncodedPixels"), (9, "EncodedPixels"), (10, "ImageId"),
     ]  # fmt: skip
     assert "add up to 1,048,577" in source.problems[3].message
@@ -101,14 +101,11 @@ def test_a_link_in_a_circle_is_named_and_the_rest_is_read(write: Write, files: F
 
 
 def test_what_is_missing_altogether_is_an_error(files: Files) -> None:
-    with pytest.raises(InputError, match="has no table of masks"):
-        files.open("siim")
+    files.refuses("siim", "has no table of masks")
     files.table("train-rle.csv", "ImageId, Pixels", ROWS)
-    with pytest.raises(InputError, match="no folder with images"):
-        files.open("siim")
+    files.refuses("siim", "no folder with images")
     (files.root / "dicom-images-train").mkdir()
-    with pytest.raises(InputError, match="no column 'EncodedPixels'"):
-        files.open("siim")
+    files.refuses("siim", "no column 'EncodedPixels'")
 
 
 def test_the_real_table_reads(files: Files) -> None:

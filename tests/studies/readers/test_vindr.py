@@ -190,8 +190,7 @@ def test_images_that_were_made_smaller_are_refused_without_their_sizes(files: Fi
     files.table("train.csv", "image_id,class_name,class_id,rad_id,x_min,y_min,x_max,y_max", rows)
     for name in (A, B):
         files.image(f"train/{name}.png", (20, 10))
-    with pytest.raises(InputError, match=r"made smaller.*train_meta\.csv \(image_id, dim0, dim1\)"):
-        files.open("vindr")
+    files.refuses("vindr", r"made smaller.*train_meta\.csv \(image_id, dim0, dim1\)")
     files.table("train_meta.csv", "image_id,dim0,dim1", [f"{A},200,100", f"{B},200,100"])
     assert [study.phrases[0].boxes[0].as_tuple() for study in files.open("vindr")] == [
         pytest.approx((0.02, 0.025, 0.08, 0.075)), pytest.approx((0.2, 0.25, 0.8, 0.75)),
@@ -199,11 +198,9 @@ def test_images_that_were_made_smaller_are_refused_without_their_sizes(files: Fi
 
 
 def test_what_is_missing_altogether_is_an_error(files: Files) -> None:
-    with pytest.raises(InputError, match="has no table of boxes"):
-        files.open("vindr")
+    files.refuses("vindr", "has no table of boxes")
     files.table("annotations/annotations_test.csv", "image_id,class_name,x_min,y_min,x_max,y_max", TEST)
-    with pytest.raises(InputError, match="no folder test with its images"):
-        files.open("vindr")
+    files.refuses("vindr", "no folder test with its images")
 
 
 def test_the_real_table_reads(files: Files) -> None:
