@@ -15,10 +15,16 @@ import numpy as np
 import pytest
 from PIL import Image as PillowImage
 
-from rightlung.core import InputError
+from rightlung.core import InputError, Polarity
 from rightlung.studies import open_source
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.sources import Source
+
+POSITIVE, NEGATIVE, UNCERTAIN = Polarity.POSITIVE, Polarity.NEGATIVE, Polarity.UNCERTAIN
+CHEXPERT_LABELS = (
+    "No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,Consolidation,Pneumonia,"
+    "Atelectasis,Pneumothorax,Pleural Effusion,Pleural Other,Fracture,Support Devices"
+)
 
 
 class Files:
@@ -45,6 +51,17 @@ class Files:
         buffer = io.BytesIO()
         PillowImage.fromarray(np.full(size, value, dtype=np.uint8)).save(buffer, "JPEG" if ".jpg" in name else "PNG")
         return self.write(name, buffer.getvalue())
+
+    def images(self, names: Iterable[str]) -> None:
+        """Give one image many names, which takes no room."""
+        image = self.image("one.png")
+        for name in names:
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            os.link(image, self.root / name)
+
+    def dicom(self, name: str, size: tuple[int, int] = (6, 4), **elements: str | list[str]) -> None:
+        """Write a DICOM image; see `write_dicom`."""
+        write_dicom(self.root / name, size, **elements)
 
     def json(self, name: str, content: object) -> Path:
         """Write a JSON file."""
@@ -113,10 +130,3 @@ def write_dicom(path: Path, size: tuple[int, int] = (6, 4), **elements: str | li
         for name, value in elements.items():
             setattr(data, name, value)
         data.save_as(path, enforce_file_format=True)
-
-
-def link_all(image: Path, names: Iterable[Path]) -> None:
-    """Give one image many names, which takes no room."""
-    for name in names:
-        name.parent.mkdir(parents=True, exist_ok=True)
-        os.link(image, name)

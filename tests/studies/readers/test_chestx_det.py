@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rightlung.core import InputError, Polarity
-from rightlung.studies.readers.chestx_det import ChestXDetSource
-from tests.studies.readers.published import Files, Write
+from rightlung.core import InputError
+from rightlung.studies.index import IndexedSource
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, Write
 
 TRIANGLE = [[100, 100], [100, 200], [200, 200]]
 SQUARE = [[512, 512], [768, 512], [768, 768], [512, 768]]
@@ -25,7 +25,7 @@ TEST = [{"file_name": "40000.png", "syms": ["Fracture"], "boxes": [[0, 0, 512, 2
 
 @pytest.fixture
 def write(files: Files) -> Write:
-    def write(train: Any = TRAIN, query: str = "") -> ChestXDetSource:
+    def write(train: Any = TRAIN, query: str = "") -> IndexedSource:
         files.json("ChestX_Det_train.json", train)
         files.json("ChestX_Det_test.json", TEST)
         for name in ("train_data/36199.png", "train_data/36302.png", "test_data/test/40000.png"):
@@ -56,9 +56,9 @@ def test_a_finding_is_one_phrase_with_its_boxes_and_outlines(write: Write) -> No
 
 def test_what_is_not_named_is_negative(write: Write) -> None:
     normal, marked, _ = write()
-    assert set(normal.findings.values()) == {Polarity.NEGATIVE}
+    assert set(normal.findings.values()) == {NEGATIVE}
     assert len(normal.findings) == 13
-    assert {name for name, polarity in marked.findings.items() if polarity is Polarity.POSITIVE} == {
+    assert {name for name, polarity in marked.findings.items() if polarity is POSITIVE} == {
         "pleural effusion", "multiple nodules",
     }  # fmt: skip
     assert marked.extra["labels"] == ["Effusion", "Diffuse Nodule"]

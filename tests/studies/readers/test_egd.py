@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image as PillowImage
 
-from rightlung.core import Box, Polarity
+from rightlung.core import Box
 from rightlung.studies import open_source
-from tests.studies.readers.published import Files, refuses
+from tests.studies.readers.published import NEGATIVE, POSITIVE, UNCERTAIN, Files, refuses
 
 FIRST, SECOND = "24c7496c-d7635dfe-b8e0b87f-d818affc-78ff7cf4", "78711a04-264d5305-d5feec9b-ebef1cec-fdc6db9c"
 SHEET = (
@@ -81,11 +81,7 @@ def test_a_reading_has_its_words_gaze_regions_and_labels(tree: Path) -> None:
     assert [phrase.text for phrase in study.phrases] == ["Heart is enlarged.", "No pneumothorax."]
     assert study.report is not None
     assert study.report.sections["indication"] == "___F with CHF\nand shortness of breath"
-    assert dict(study.findings) == {
-        "cardiomegaly": Polarity.POSITIVE,
-        "edema": Polarity.UNCERTAIN,
-        "pleural effusion": Polarity.NEGATIVE,
-    }
+    assert dict(study.findings) == {"cardiomegaly": POSITIVE, "edema": UNCERTAIN, "pleural effusion": NEGATIVE}
     assert study.extra["labels"]["CHF"] == "1"
     assert study.regions["cardiac silhouette"] == Box(0.5, 0.5, 0.9, 0.8)
     assert study.extra["timed_phrases"] == [("Heart is enlarged.", 0.4, 1.6)]

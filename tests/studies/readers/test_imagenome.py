@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from rightlung import open_source
-from rightlung.core import Box, InputError, Polarity
+from rightlung.core import Box, InputError
 from rightlung.probes.sentences import synthetic_of
-from tests.studies.readers.published import Files, refuses
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, refuses
 
 A, B, GOLD = "02aa804e-bde0afdd", "2a2277a9-b0ded155", "e084de3b-be89b11e"
 SPLIT_HEADER = ",subject_id,study_id,dicom_id,path,ViewPosition"
@@ -128,8 +128,8 @@ def test_a_silver_graph_becomes_regions_phrases_and_findings(silver: Path, mimic
     assert effusion.text == EFFUSION[1]
     assert effusion.regions == ("right lung", "left lung")
     assert effusion.boxes == (study.regions["right lung"], study.regions["left lung"])
-    told = {"pleural effusion": Polarity.POSITIVE, "pneumonia": Polarity.NEGATIVE}
-    assert effusion.findings == {"abnormal": Polarity.POSITIVE, **told}
+    told = {"pleural effusion": POSITIVE, "pneumonia": NEGATIVE}
+    assert effusion.findings == {"abnormal": POSITIVE, **told}
     assert effusion.locations == {
         "abnormal": ("right lung",),
         "pleural effusion": ("right lung",),  # where it is affirmed; the left lung has none
@@ -137,8 +137,8 @@ def test_a_silver_graph_becomes_regions_phrases_and_findings(silver: Path, mimic
     }
     assert study.findings == told  # a study is not abnormal, a place in it is
     assert study.region_findings == {
-        "right lung": {"abnormal": Polarity.POSITIVE, "pleural effusion": Polarity.POSITIVE},
-        "left lung": {"pleural effusion": Polarity.NEGATIVE, "pneumonia": Polarity.NEGATIVE},
+        "right lung": {"abnormal": POSITIVE, "pleural effusion": POSITIVE},
+        "left lung": {"pleural effusion": NEGATIVE, "pneumonia": NEGATIVE},
     }
     assert study.region_sentences == {"carina": (0,), "right lung": (1,), "left lung": (1,)}
     assert (study.patient, study.exam, study.split) == ("10000032", "50414267", "train")
@@ -285,7 +285,7 @@ def test_gold_tables_become_the_same_nouns(gold: Path, mimic: Path) -> None:
     (phrase,) = study.phrases
     assert (phrase.text, phrase.regions) == ("Right pneumonia, left clear.", ("right lung", "left lung"))
     # What was struck out by hand is not there.
-    assert phrase.findings == study.findings == {"pneumonia": Polarity.POSITIVE}
+    assert phrase.findings == study.findings == {"pneumonia": POSITIVE}
     assert study.extra["scene_graph"]["left lung"]["no"] == ["pneumonia"]
     assert (study.patient, study.exam, study.view, study.split) == ("11000000", "55000000", "PA", "gold")
     assert study.image.shape == (100, 200)

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from rightlung import open_source
-from rightlung.core import InputError, Polarity
-from tests.studies.readers.published import Files, refuses
+from rightlung.core import InputError
+from tests.studies.readers.published import NEGATIVE, POSITIVE, UNCERTAIN, Files, refuses
 
 METADATA = (
     "dicom_id,subject_id,study_id,PerformedProcedureStepDescription,ViewPosition,Rows,Columns,StudyDate,StudyTime,"
@@ -81,11 +81,7 @@ def tree(files: Files) -> Path:
 def test_a_study_has_what_the_tables_and_the_report_say(tree: Path) -> None:
     study = open_source(f"mimic:{tree}").study(PA)
     assert (study.patient, study.exam, study.view, study.split) == ("10000032", "50414267", "PA", "train")
-    assert study.findings == {
-        "edema": Polarity.POSITIVE,
-        "lung opacity": Polarity.UNCERTAIN,
-        "pleural effusion": Polarity.NEGATIVE,
-    }
+    assert study.findings == {"edema": POSITIVE, "lung opacity": UNCERTAIN, "pleural effusion": NEGATIVE}
     assert study.extra["chexpert"] == {"Edema": 1, "Lung Opacity": -1, "Pleural Effusion": 0}
     assert study.extra["negbio"] == {"Edema": -1, "Pleural Effusion": 0}
     assert study.report is not None
@@ -110,11 +106,11 @@ def test_frontal_images_come_in_the_tables_order_and_others_are_counted(tree: Pa
 
 
 def test_labels_can_come_from_either_labeller_or_the_radiologist(tree: Path, files: Files) -> None:
-    assert open_source(f"mimic:{tree}?labels=negbio").study(PA).findings["edema"] is Polarity.UNCERTAIN
+    assert open_source(f"mimic:{tree}?labels=negbio").study(PA).findings["edema"] is UNCERTAIN
     header = "study_id,Airspace Opacity,Edema"
     files.table("mimic-cxr-2.1.0-test-set-labeled.csv", header, ["50414267,1,0"])
     study = open_source(f"mimic:{tree}?labels=radiologist").study(PA)
-    assert study.findings == {"lung opacity": Polarity.POSITIVE, "edema": Polarity.NEGATIVE}
+    assert study.findings == {"lung opacity": POSITIVE, "edema": NEGATIVE}
     refuses(f"mimic:{tree}?labels=chexbert", r"unknown labels 'chexbert'; did you mean 'chexpert'\?")
 
 

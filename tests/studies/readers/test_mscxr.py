@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rightlung import open_source
-from rightlung.core import Box, Polarity
+from rightlung.core import Box
 from rightlung.studies.check import check_source
-from tests.studies.readers.published import Files, refuses
+from tests.studies.readers.published import POSITIVE, Files, refuses
 
 HEADER = "dicom_id,category_name,label_text,path,x,y,w,h,image_width,image_height,split"
 A, B = "675d792f-a3521e48", "2a2277a9-b0ded155"
@@ -73,9 +73,9 @@ def test_boxes_in_pixels_become_fractions_and_one_text_has_all_its_boxes(folder:
     pneumonia, effusion = study.phrases
     assert pneumonia.text == "consolidation, right lower lobe"
     assert pneumonia.boxes == (Box(0.1, 0.5, 0.3, 0.75),)
-    assert pneumonia.findings == {"pneumonia": Polarity.POSITIVE}
+    assert pneumonia.findings == {"pneumonia": POSITIVE}
     assert effusion.boxes == (Box(0.0, 0.6, 0.25, 1.0), Box(0.75, 0.6, 1.0, 1.0))
-    assert study.findings == {"pneumonia": Polarity.POSITIVE, "pleural effusion": Polarity.POSITIVE}
+    assert study.findings == {"pneumonia": POSITIVE, "pleural effusion": POSITIVE}
     assert study.extra["categories"] == ("Pneumonia", "Pleural Effusion")
     assert (study.patient, study.exam, study.split) == ("10233088", "54276838", "test")
     assert study.image.shape == (100, 200)

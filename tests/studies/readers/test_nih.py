@@ -8,9 +8,8 @@ import gzip
 
 import pytest
 
-from rightlung.core import Polarity
-from rightlung.studies.readers.nih import NihSource
-from tests.studies.readers.published import Files, Write, link_all, real_table
+from rightlung.studies.index import IndexedSource
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, Write, real_table
 
 HEADER = (
     "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position,"
@@ -32,7 +31,7 @@ def write(files: Files) -> Write:
         header: str = HEADER,
         table: str = "Data_Entry_2017_v2020.csv",
         query: str = "",
-    ) -> NihSource:
+    ) -> IndexedSource:
         files.table(table, header, rows)
         if boxes is not None:
             files.table("BBox_List_2017.csv", BOX_HEADER, boxes)
@@ -58,11 +57,11 @@ def test_a_row_becomes_a_study(write: Write) -> None:
 
 def test_labels_not_named_are_unknown_and_no_finding_denies_all(write: Write) -> None:
     first, normal, third = write()
-    assert first.findings == {"cardiomegaly": Polarity.POSITIVE, "pleural effusion": Polarity.POSITIVE}
-    assert normal.findings["no finding"] is Polarity.POSITIVE
+    assert first.findings == {"cardiomegaly": POSITIVE, "pleural effusion": POSITIVE}
+    assert normal.findings["no finding"] is POSITIVE
     assert len(normal.findings) == 15
-    assert normal.findings["hernia"] is Polarity.NEGATIVE
-    assert third.findings == {"pleural thickening": Polarity.POSITIVE}
+    assert normal.findings["hernia"] is NEGATIVE
+    assert third.findings == {"pleural thickening": POSITIVE}
 
 
 def test_boxes_are_left_top_width_height_in_1024_pixels(write: Write) -> None:
@@ -73,18 +72,18 @@ def test_boxes_are_left_top_width_height_in_1024_pixels(write: Write) -> None:
     ])  # fmt: skip
     assert source.problems == []
     heart, infiltrate = source[0].phrases
-    assert (heart.text, heart.findings) == ("cardiomegaly", {"cardiomegaly": Polarity.POSITIVE})
+    assert (heart.text, heart.findings) == ("cardiomegaly", {"cardiomegaly": POSITIVE})
     assert heart.boxes[0].as_tuple() == (0.25, 0.5, 0.75, 0.75)
     assert [box.as_tuple() for box in infiltrate.boxes] == [
         pytest.approx((0.0, 0.0, 0.1, 0.1)), pytest.approx((0.5, 0.0, 0.6, 0.1)),
     ]  # fmt: skip
-    assert source[0].findings["infiltration"] is Polarity.POSITIVE  # boxed, though the mined labels do not name it
+    assert source[0].findings["infiltration"] is POSITIVE  # boxed, though the mined labels do not name it
     assert source[1].phrases == ()
 
 
 def test_a_box_takes_no_finding_back(write: Write) -> None:
     study = write(boxes=["00000001_001.png,Nodule,10,10,50,50"])[1]
-    assert study.findings == {"nodule": Polarity.POSITIVE}
+    assert study.findings == {"nodule": POSITIVE}
 
 
 def test_bad_boxes_are_named_and_the_rest_stays(write: Write) -> None:
@@ -152,8 +151,7 @@ def test_the_real_tables_read(files: Files) -> None:
     (files.root / "BBox_List_2017.csv").write_bytes(gzip.decompress(boxes.read_bytes()))
     with gzip.open(boxes, "rt", newline="") as file:
         rows = list(csv.reader(file))[1:]
-    image = files.image("one.png")
-    link_all(image, [files.root / "images" / name for name in {row[0] for row in rows}])
+    files.images({f"images/{row[0]}" for row in rows})
     source = files.open("nih")
     assert len(source) == 880
     problems = [problem for problem in source.problems if problem.file == "BBox_List_2017.csv"]

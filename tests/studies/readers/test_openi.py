@@ -18,11 +18,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rightlung.core import Polarity
 from rightlung.lexicon.sections import report_sections
 from rightlung.studies import open_source
 from rightlung.studies.readers.openi_xml import parse_report
-from tests.studies.readers.published import Files, refuses
+from tests.studies.readers.published import POSITIVE, Files, refuses
 
 REPORT = """<?xml version="1.0" encoding="utf-8"?>
 <eCitation>
@@ -80,7 +79,7 @@ def test_reports_in_xml_come_with_their_frontal_images(xml_tree: Path) -> None:
         "impression": "1. Effusion. 2. Seen by Dr. XXXX.",
     }
     assert [phrase.text for phrase in study.phrases] == ["A small left effusion.", "Effusion.", "Seen by Dr. XXXX."]
-    assert dict(study.findings) == {"pleural effusion": Polarity.POSITIVE}
+    assert dict(study.findings) == {"pleural effusion": POSITIVE}
     assert study.extra["mesh"] == ["Pleural Effusion/left/small", "Markings/lung"]
     assert study.extra["automatic"] == ["pleural effusion"]
     assert study.image.shape == (6, 4)
@@ -171,8 +170,8 @@ def test_the_kaggle_form_reads_as_the_xml_does(kaggle_tree: Path) -> None:
     assert dict(first.report.sections) == {"indication": "Cough.", "comparison": "None.", "findings": "Large."}
     assert first.extra["mesh"] == ["Cardiomegaly/borderline", "Pulmonary Artery/enlarged"]
     assert first.extra["caption"] == "Chest, 2 views"
-    assert dict(first.findings) == {"cardiomegaly": Polarity.POSITIVE}
-    assert dict(second.findings) == {"no finding": Polarity.POSITIVE}
+    assert dict(first.findings) == {"cardiomegaly": POSITIVE}
+    assert dict(second.findings) == {"no finding": POSITIVE}
     assert [phrase.text for phrase in second.phrases] == ["Clear lungs.", "No effusion."]
     assert first.image.shape == (6, 4)
     assert source.left_out == {"lateral view": 1}  # type: ignore[attr-defined]

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from PIL import Image as PillowImage
 
-from rightlung.core import Box, Polarity
+from rightlung.core import Box
 from rightlung.studies import open_source
-from tests.studies.readers.published import Files, refuses
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, refuses
 
 FIRST, SECOND = "2053668664013634_k6ga29.png", "1358034155049235_fzis7d.png"
 REPORTS: list[dict[str, Any]] = [
@@ -70,13 +70,13 @@ def test_sentences_have_several_boxes_or_none(tree: Path) -> None:
     assert effusion.text == "Bilateral pleural effusion."
     assert effusion.boxes == (Box(0.1, 0.6, 0.3, 0.9), Box(0.7, 0.6, 0.9, 0.9))
     assert effusion.regions == ("left lower lung zone",)
-    assert dict(effusion.findings) == {"pleural effusion": Polarity.POSITIVE}
+    assert dict(effusion.findings) == {"pleural effusion": POSITIVE}
     assert (chronic.boxes, dict(chronic.findings)) == ((), {})
-    assert dict(absent.findings) == {"pneumothorax": Polarity.NEGATIVE}
+    assert dict(absent.findings) == {"pneumothorax": NEGATIVE}
     assert study.extra["second_reader"] == [[Box(0.1, 0.5, 0.3, 0.9)], [], []]
     assert study.extra["sentences"][0]["progression"] == "worsening"
     assert study.extra["PreviousImageID"] == "old.png"
-    assert dict(study.findings) == {"pleural effusion": Polarity.POSITIVE, "pneumothorax": Polarity.NEGATIVE}
+    assert dict(study.findings) == {"pleural effusion": POSITIVE, "pneumothorax": NEGATIVE}
 
 
 def test_sixteen_bits_are_kept(tree: Path) -> None:
@@ -87,7 +87,7 @@ def test_sixteen_bits_are_kept(tree: Path) -> None:
 
 def test_splits_and_languages(tree: Path) -> None:
     (study,) = open_source(f"padchest-gr:{tree}?split=val")
-    assert dict(study.findings) == {"no finding": Polarity.POSITIVE}
+    assert dict(study.findings) == {"no finding": POSITIVE}
     spanish = open_source(f"padchest-gr:{tree}?language=es")
     told = [phrase.text for phrase in spanish[0].phrases]
     assert told == ["Derrame pleural bilateral.", "Cambios.", "Sin neumotórax."]

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rightlung.core import Box, Polarity
+from rightlung.core import Box
 from rightlung.studies import open_source
-from tests.studies.readers.published import Files, refuses
+from tests.studies.readers.published import NEGATIVE, POSITIVE, UNCERTAIN, Files, refuses
 
 DICOM = "f7216f70-ea0d379f-f2d9028e-817459ef-f8357a3e"
 IMAGE = f"physionet.org/files/mimic-cxr/2.0.0/files/p10/p10000032/s50414267/{DICOM}.dcm"
@@ -80,8 +80,8 @@ def test_a_reading_has_its_words_labels_and_place(tree: Path) -> None:
 
 def test_certainties_become_polarities(tree: Path) -> None:
     findings = open_source(address(tree)).study("P300R000001").findings
-    expected = {"atelectasis": Polarity.POSITIVE, "consolidation": Polarity.UNCERTAIN}
-    expected |= {"pneumothorax": Polarity.NEGATIVE, "support devices": Polarity.POSITIVE}
+    expected = {"atelectasis": POSITIVE, "consolidation": UNCERTAIN}
+    expected |= {"pneumothorax": NEGATIVE, "support devices": POSITIVE}
     assert findings.items() >= expected.items()
     # Not selecting an acute fracture says nothing of old ones, nor ground glass of other opacities.
     assert not {"fracture", "lung opacity", "other pleural abnormality"} & set(findings)
@@ -91,7 +91,7 @@ def test_ellipses_are_masks_and_boxes_of_their_labels(tree: Path) -> None:
     atelectasis, consolidation, *_ = open_source(address(tree)).study("P300R000001").phrases
     assert atelectasis.text == "atelectasis"
     assert atelectasis.boxes == (Box(0.1, 0.1, 0.3, 0.3), Box(0.5, 0.5, 0.7, 0.9))
-    assert dict(consolidation.findings) == {"consolidation": Polarity.POSITIVE}
+    assert dict(consolidation.findings) == {"consolidation": POSITIVE}
     assert consolidation.mask is not None
     assert consolidation.mask.size == (384, 768)
     assert consolidation.mask.area == pytest.approx(math.pi / 4 * 0.2 * 0.2, rel=0.01)
@@ -116,7 +116,7 @@ def test_fixations_spread_by_their_own_angular_resolution(tree: Path) -> None:
 def test_readings_without_eye_tracking_keep_their_labels(tree: Path) -> None:
     study = open_source(address(tree, "&split=val"))[0]
     assert (study.id, study.gaze, study.report) == ("P200R000002", None, None)
-    assert study.findings["atelectasis"] is Polarity.POSITIVE
+    assert study.findings["atelectasis"] is POSITIVE
     assert [phrase.text for phrase in study.phrases] == ["atelectasis", "consolidation"]
 
 

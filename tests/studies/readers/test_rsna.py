@@ -8,9 +8,8 @@ import zipfile
 
 import pytest
 
-from rightlung.core import Polarity
-from rightlung.studies.readers.rsna import RsnaSource
-from tests.studies.readers.published import Files, Write, link_all, places, real_table, write_dicom
+from rightlung.studies.index import IndexedSource
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, Write, places, real_table
 
 HEADER = "patientId,x,y,width,height,Target"
 ROWS = [
@@ -29,14 +28,14 @@ CLASSES = [
 
 @pytest.fixture
 def write(files: Files) -> Write:
-    def write(rows: list[str] = ROWS, classes: list[str] | None = CLASSES) -> RsnaSource:
+    def write(rows: list[str] = ROWS, classes: list[str] | None = CLASSES) -> IndexedSource:
         files.table("stage_2_train_labels.csv", HEADER, rows)
         if classes is not None:
             files.table("stage_2_detailed_class_info.csv", "patientId,class", classes)
         for line in ROWS:
             name = line.partition(",")[0]
-            path = files.root / f"stage_2_train_images/{name}.dcm"
-            write_dicom(path, PatientAge="51", PatientSex="F", ViewPosition="AP", PatientID=name)
+            path = f"stage_2_train_images/{name}.dcm"
+            files.dicom(path, PatientAge="51", PatientSex="F", ViewPosition="AP", PatientID=name)
         return files.open("rsna")
 
     return write
@@ -50,15 +49,13 @@ def test_boxes_of_an_image_make_one_phrase(write: Write) -> None:
     assert phrase.text == "opacity suspicious for pneumonia"
     assert phrase.boxes[0].as_tuple() == (0.25, 0.125, 0.75, 0.375)
     assert phrase.boxes[1].as_tuple() == pytest.approx((0.0, 0.0, 0.1, 0.1))
-    assert study.findings == {"pneumonia-like opacity": Polarity.POSITIVE}
+    assert study.findings == {"pneumonia-like opacity": POSITIVE}
 
 
 def test_the_other_two_classes_deny_the_opacity(write: Write) -> None:
     abnormal, _, normal = write()
-    assert abnormal.findings == {
-        "pneumonia-like opacity": Polarity.NEGATIVE, "other abnormality": Polarity.POSITIVE,
-    }  # fmt: skip
-    assert normal.findings == {"pneumonia-like opacity": Polarity.NEGATIVE, "no finding": Polarity.POSITIVE}
+    assert abnormal.findings == {"pneumonia-like opacity": NEGATIVE, "other abnormality": POSITIVE}
+    assert normal.findings == {"pneumonia-like opacity": NEGATIVE, "no finding": POSITIVE}
     assert normal.extra["class"] == "Normal"
     assert normal.phrases == ()
 
@@ -96,9 +93,7 @@ def test_bad_rows_are_named(write: Write) -> None:
         "00569f44-917d-4c86-a842-81832af98c30,1000,1000,300,300,1",
     ]
     source = write([*ROWS, *bad])
-    assert places(source) == [
-        (6, "width"), (7, "Target"), (8, "patientId"), (9, "x"),
-    ]  # fmt: skip
+    assert places(source) == [(6, "width"), (7, "Target"), (8, "patientId"), (9, "x")]
     assert len(source) == 3
 
 
@@ -125,7 +120,7 @@ def test_the_real_table_reads(files: Files) -> None:
     names = list(dict.fromkeys(row["patientId"] for row in rows))
     assert len(names) == 26_684
     kept = names[:2000]
-    link_all(files.image("one.png"), [files.root / f"stage_2_train_images/{name}.png" for name in kept])
+    files.images(f"stage_2_train_images/{name}.png" for name in kept)
     source = files.open("rsna")
     assert list(source.ids) == kept
     expected = {

@@ -8,10 +8,9 @@ import gzip
 import numpy as np
 import pytest
 
-from rightlung.core import Polarity
 from rightlung.studies.check import check_source
-from rightlung.studies.readers.siim import SiimSource
-from tests.studies.readers.published import Files, Write, link_all, places, real_table, write_dicom
+from rightlung.studies.index import IndexedSource
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, Write, places, real_table, write_dicom
 
 ONE, TWO, THREE = (f"1.2.276.0.7230010.3.1.4.8323329.{number}.1517875201.850819" for number in (1000, 2000, 3000))
 ROWS = [f"{ONE},-1", f"{TWO}, 0 10 1014 10", f"{TWO},2048 5", f"{THREE},1024 1024"]
@@ -21,7 +20,7 @@ ROWS = [f"{ONE},-1", f"{TWO}, 0 10 1014 10", f"{TWO},2048 5", f"{THREE},1024 102
 def write(files: Files) -> Write:
     def write(
         rows: list[str] = ROWS, table: str = "train-rle.csv", header: str = "ImageId, EncodedPixels"
-    ) -> SiimSource:
+    ) -> IndexedSource:
         files.table(table, header, rows)
         for name, folder in (
             (ONE, "dicom-images-train/a/b"),
@@ -44,7 +43,7 @@ def test_masks_go_down_the_columns_and_are_united(write: Write) -> None:
     source = write()
     assert (list(source.ids), source.problems) == ([ONE, TWO, THREE], [])
     (phrase,) = source.study(TWO).phrases
-    assert (phrase.text, phrase.findings) == ("pneumothorax", {"pneumothorax": Polarity.POSITIVE})
+    assert (phrase.text, phrase.findings) == ("pneumothorax", {"pneumothorax": POSITIVE})
     assert phrase.mask is not None
     assert phrase.mask.size == (1024, 1024)
     expected = np.zeros((1024, 1024), dtype=bool)
@@ -57,7 +56,7 @@ def test_masks_go_down_the_columns_and_are_united(write: Write) -> None:
 
 def test_minus_one_is_no_pneumothorax(write: Write) -> None:
     study = write()[0]
-    assert (study.findings, study.phrases) == ({"pneumothorax": Polarity.NEGATIVE}, ())
+    assert (study.findings, study.phrases) == ({"pneumothorax": NEGATIVE}, ())
 
 
 def test_the_second_stage_is_read(write: Write) -> None:
@@ -73,7 +72,7 @@ def test_the_header_gives_age_sex_and_view_and_not_the_patient(write: Write) -> 
 def test_a_check_names_the_table_and_its_line(write: Write, files: Files) -> None:
     write([*ROWS, f"{ONE}9,-1"])
     for path in files.root.rglob(f"{THREE}.dcm"):
-        write_dicom(path, ViewPosition="LL")
+        files.dicom(str(path), ViewPosition="LL")
     findings = check_source(f"siim:{files.root}").findings
     assert {(f.place.file, f.place.row) for f in findings if f.place.study == THREE and f.field == "view"} == {
         ("train-rle.csv", 5)
@@ -117,7 +116,7 @@ def test_the_real_table_reads(files: Files) -> None:
     names = list(dict.fromkeys(name for name, _ in rows))
     assert len(names) == 12_047
     kept = names[:600]
-    link_all(files.image("one.png"), [files.root / f"dicom-images-train/{name}.png" for name in kept])
+    files.images(f"dicom-images-train/{name}.png" for name in kept)
     source = files.open("siim")
     assert list(source.ids) == kept
     areas: dict[str, set[int]] = {name: set() for name in kept}
