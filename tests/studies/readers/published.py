@@ -8,7 +8,7 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -81,9 +81,6 @@ class Files:
     def refuses(self, scheme: str, match: str, query: str = "") -> None:
         """Assert that the folder cannot be opened, and why."""
         refuses(f"{scheme}:{self.root}{query}", match)
-
-
-Write = Callable[..., IndexedSource]
 
 
 def refuses(address: str, match: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from rightlung.core import InputError
 from rightlung.studies.index import IndexedSource
-from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, Write
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files
 
 TRIANGLE = [[100, 100], [100, 200], [200, 200]]
 SQUARE = [[512, 512], [768, 512], [768, 768], [512, 768]]
@@ -23,20 +23,16 @@ TRAIN: list[dict[str, Any]] = [
 TEST = [{"file_name": "40000.png", "syms": ["Fracture"], "boxes": [[0, 0, 512, 256]], "polygons": [SQUARE]}]
 
 
-@pytest.fixture
-def write(files: Files) -> Write:
-    def write(train: Any = TRAIN, query: str = "") -> IndexedSource:
-        files.json("ChestX_Det_train.json", train)
-        files.json("ChestX_Det_test.json", TEST)
-        for name in ("train_data/36199.png", "train_data/36302.png", "test_data/test/40000.png"):
-            files.image(name)
-        return files.open("chestx-det", query)
-
-    return write
+def write(files: Files, train: Any = TRAIN, query: str = "") -> IndexedSource:
+    files.json("ChestX_Det_train.json", train)
+    files.json("ChestX_Det_test.json", TEST)
+    for name in ("train_data/36199.png", "train_data/36302.png", "test_data/test/40000.png"):
+        files.image(name)
+    return files.open("chestx-det", query)
 
 
-def test_a_finding_is_one_phrase_with_its_boxes_and_outlines(write: Write) -> None:
-    source = write()
+def test_a_finding_is_one_phrase_with_its_boxes_and_outlines(files: Files) -> None:
+    source = write(files)
     assert (list(source.ids), source.problems) == (["36199", "36302", "40000"], [])
     effusion, nodules = source.study("36302").phrases
     assert (effusion.text, nodules.text) == ("pleural effusion", "multiple lung nodules")
@@ -54,8 +50,8 @@ def test_a_finding_is_one_phrase_with_its_boxes_and_outlines(write: Write) -> No
     assert source[1].image.shape == (6, 4)
 
 
-def test_what_is_not_named_is_negative(write: Write) -> None:
-    normal, marked, _ = write()
+def test_what_is_not_named_is_negative(files: Files) -> None:
+    normal, marked, _ = write(files)
     assert set(normal.findings.values()) == {NEGATIVE}
     assert len(normal.findings) == 13
     assert {name for name, polarity in marked.findings.items() if polarity is POSITIVE} == {
@@ -64,8 +60,8 @@ def test_what_is_not_named_is_negative(write: Write) -> None:
     assert marked.extra["labels"] == ["Effusion", "Diffuse Nodule"]
 
 
-def test_the_published_split_is_kept(write: Write) -> None:
-    assert list(write(query="?split=test").ids) == ["40000"]
+def test_the_published_split_is_kept(files: Files) -> None:
+    assert list(write(files, query="?split=test").ids) == ["40000"]
 
 
 @pytest.mark.parametrize(
@@ -83,8 +79,8 @@ def test_the_published_split_is_kept(write: Write) -> None:
         ({"polygons": "none"}, "polygons", "must be a list"),
     ],
 )
-def test_a_bad_entry_is_named_and_left_out(write: Write, change: dict[str, Any], field: str, message: str) -> None:
-    source = write([TRAIN[0], {**TRAIN[1], **change}])
+def test_a_bad_entry_is_named_and_left_out(files: Files, change: dict[str, Any], field: str, message: str) -> None:
+    source = write(files, [TRAIN[0], {**TRAIN[1], **change}])
     assert list(source.ids) == ["36199", "40000"]
     (problem,) = source.problems
     assert (problem.file, problem.field) == ("ChestX_Det_train.json", field)
@@ -92,9 +88,9 @@ def test_a_bad_entry_is_named_and_left_out(write: Write, change: dict[str, Any],
     assert message in problem.message
 
 
-def test_what_cannot_be_read_at_all_is_an_error(write: Write, files: Files) -> None:
+def test_what_cannot_be_read_at_all_is_an_error(files: Files) -> None:
     files.refuses("chestx-det", r"has neither ChestX_Det_train\.json nor ChestX_Det_test\.json")
     with pytest.raises(InputError, match="must hold a list of images; got dict"):
-        write({})
+        write(files, {})
     (files.root / "ChestX_Det_train.json").write_text("[{")
     files.refuses("chestx-det", r"ChestX_Det_train\.json is not JSON that can be read")

@@ -11,7 +11,7 @@ import pytest
 from rightlung.core import InputError, Mask
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.chexlocalize import FINDINGS
-from tests.studies.readers.published import CHEXPERT_LABELS, NEGATIVE, POSITIVE, Files, Write
+from tests.studies.readers.published import CHEXPERT_LABELS, NEGATIVE, POSITIVE, Files
 
 ONE, TWO, SIDE = (
     "patient64541_study1_view1_frontal",
@@ -39,29 +39,25 @@ SEGMENTATIONS = {
 }
 
 
-@pytest.fixture
-def write(files: Files) -> Write:
-    def write(segmentations: Any = SEGMENTATIONS, labels: bool = True) -> IndexedSource:
-        folder = files.root / "CheXlocalize"
-        folder.mkdir(exist_ok=True)
-        (folder / "gt_segmentations_val.json").write_text(json.dumps(segmentations))
-        positive = {"64541": ("Cardiomegaly", "Lung Opacity", "Pneumonia"), "64542": (), "64543": ("Edema",)}
-        rows = [
-            f"CheXpert-v1.0/valid/patient{patient}/study1/view1_frontal.jpg,Male,73,Frontal,AP,"
-            + ",".join("1.0" if label in names else "0.0" for label in CHEXPERT_LABELS.split(","))
-            for patient, names in positive.items()
-        ]
-        if labels:
-            files.table("CheXpert/val_labels.csv", f"Path,Sex,Age,Frontal/Lateral,AP/PA,{CHEXPERT_LABELS}", rows)
-        for patient in positive:
-            files.image(f"CheXpert/val/patient{patient}/study1/view1_frontal.jpg")
-        return files.open("chexlocalize")
-
-    return write
+def write(files: Files, segmentations: Any = SEGMENTATIONS, labels: bool = True) -> IndexedSource:
+    folder = files.root / "CheXlocalize"
+    folder.mkdir(exist_ok=True)
+    (folder / "gt_segmentations_val.json").write_text(json.dumps(segmentations))
+    positive = {"64541": ("Cardiomegaly", "Lung Opacity", "Pneumonia"), "64542": (), "64543": ("Edema",)}
+    rows = [
+        f"CheXpert-v1.0/valid/patient{patient}/study1/view1_frontal.jpg,Male,73,Frontal,AP,"
+        + ",".join("1.0" if label in names else "0.0" for label in CHEXPERT_LABELS.split(","))
+        for patient, names in positive.items()
+    ]
+    if labels:
+        files.table("CheXpert/val_labels.csv", f"Path,Sex,Age,Frontal/Lateral,AP/PA,{CHEXPERT_LABELS}", rows)
+    for patient in positive:
+        files.image(f"CheXpert/val/patient{patient}/study1/view1_frontal.jpg")
+    return files.open("chexlocalize")
 
 
-def test_a_mask_with_anything_in_it_is_a_phrase(write: Write) -> None:
-    source = write()
+def test_a_mask_with_anything_in_it_is_a_phrase(files: Files) -> None:
+    source = write(files)
     assert source.problems == []
     phrases = {phrase.text: phrase for phrase in source.study(ONE).phrases}
     assert set(phrases) == {"cardiomegaly", "lung opacity"}
@@ -72,8 +68,8 @@ def test_a_mask_with_anything_in_it_is_a_phrase(write: Write) -> None:
     assert source.study(TWO).phrases == ()
 
 
-def test_images_with_labels_only_are_there_too_and_laterals_are_not(write: Write) -> None:
-    source = write()
+def test_images_with_labels_only_are_there_too_and_laterals_are_not(files: Files) -> None:
+    source = write(files)
     assert list(source.ids) == [ONE, TWO, "patient64543_study1_view1_frontal"]
     assert dict(source.left_out) == {"lateral view": 1}
     study = source.study(ONE)
@@ -84,8 +80,8 @@ def test_images_with_labels_only_are_there_too_and_laterals_are_not(write: Write
     assert study.image.shape == (6, 4)
 
 
-def test_without_labels_what_is_outlined_is_positive_and_the_rest_unknown(write: Write) -> None:
-    source = write(labels=False)
+def test_without_labels_what_is_outlined_is_positive_and_the_rest_unknown(files: Files) -> None:
+    source = write(files, labels=False)
     assert list(source.ids) == [ONE, TWO]
     assert source[0].findings == {"cardiomegaly": POSITIVE, "lung opacity": POSITIVE}
     assert source[1].findings == {}
@@ -98,13 +94,13 @@ def test_the_first_release_and_the_common_names_of_splits_are_read(files: Files)
     assert source[0].image.shape == (6, 4)
 
 
-def test_the_released_sample_decodes_to_an_empty_mask_of_its_size(write: Write) -> None:
+def test_the_released_sample_decodes_to_an_empty_mask_of_its_size(files: Files) -> None:
     """Two values of ``sample/gt_segmentations_val.json``: images of 2320 x 2828 and 2022 x 2021 without the finding."""
     entries = {
         ONE: {"Lung Lesion": {"size": [2320, 2828], "counts": "PVWX6"}},
         TWO: {"Edema": {"size": [2022, 2021], "counts": "nefl3"}},
     }
-    assert [study.phrases for study in write(entries)] == [(), (), ()]
+    assert [study.phrases for study in write(files, entries)] == [(), (), ()]
 
 
 @pytest.mark.parametrize(
@@ -116,21 +112,21 @@ def test_the_released_sample_decodes_to_an_empty_mask_of_its_size(write: Write) 
         ([], "an image's entry must be an object"),
     ],
 )
-def test_a_bad_entry_is_named_and_left_out(write: Write, entry: Any, message: str) -> None:
-    source = write({ONE: entry, TWO: masks(Edema=heart())}, labels=False)
+def test_a_bad_entry_is_named_and_left_out(files: Files, entry: Any, message: str) -> None:
+    source = write(files, {ONE: entry, TWO: masks(Edema=heart())}, labels=False)
     assert list(source.ids) == [TWO]
     (problem,) = source.problems
     assert (problem.file, problem.field) == ("CheXlocalize/gt_segmentations_val.json", ONE)
     assert message in problem.message
 
 
-def test_an_odd_name_of_an_image_is_a_problem(write: Write) -> None:
-    source = write({"../../etc": masks(), ONE: masks()}, labels=False)
+def test_an_odd_name_of_an_image_is_a_problem(files: Files) -> None:
+    source = write(files, {"../../etc": masks(), ONE: masks()}, labels=False)
     assert (list(source.ids), len(source.problems)) == ([ONE], 1)
 
 
-def test_a_mask_that_does_not_decode_names_its_study(write: Write) -> None:
-    study = write({ONE: {"Edema": {"size": [6, 4], "counts": "11"}}})[0]
+def test_a_mask_that_does_not_decode_names_its_study(files: Files) -> None:
+    study = write(files, {ONE: {"Edema": {"size": [6, 4], "counts": "11"}}})[0]
     assert study.phrases[0].mask is not None
     with pytest.raises(InputError, match=f"study '{ONE}': mask of Edema: run lengths add up to 2"):
         _ = study.phrases[0].mask.pixels

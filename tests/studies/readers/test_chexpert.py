@@ -19,7 +19,6 @@ from tests.studies.readers.published import (
     POSITIVE,
     UNCERTAIN,
     Files,
-    Write,
     places,
     real_table,
 )
@@ -34,23 +33,19 @@ TRAIN = [
 VALID = ["valid/patient64541/study1/view1_frontal.jpg,Male,73,Frontal,AP," + ",".join(["0.0"] * 13 + ["1.0"])]
 
 
-@pytest.fixture
-def write(files: Files) -> Write:
-    def write(
-        train: list[str] = TRAIN, name: str = "CheXpert-v1.0", inside: str = "", query: str = ""
-    ) -> IndexedSource:
-        files.table(f"{inside}train.csv", HEADER, [f"{name}/{row}" for row in train])
-        files.table(f"{inside}valid.csv", HEADER, [f"{name}/{row}" for row in VALID])
-        files.image(f"{inside}train/patient00001/study1/view1_frontal.jpg", value=10)
-        files.image(f"{inside}train/patient00002/study2/view1_frontal.jpg", value=20)
-        files.image(f"{inside}valid/patient64541/study1/view1_frontal.jpg", value=30)
-        return files.open("chexpert", query)
-
-    return write
+def write(
+    files: Files, train: list[str] = TRAIN, name: str = "CheXpert-v1.0", inside: str = "", query: str = ""
+) -> IndexedSource:
+    files.table(f"{inside}train.csv", HEADER, [f"{name}/{row}" for row in train])
+    files.table(f"{inside}valid.csv", HEADER, [f"{name}/{row}" for row in VALID])
+    files.image(f"{inside}train/patient00001/study1/view1_frontal.jpg", value=10)
+    files.image(f"{inside}train/patient00002/study2/view1_frontal.jpg", value=20)
+    files.image(f"{inside}valid/patient64541/study1/view1_frontal.jpg", value=30)
+    return files.open("chexpert", query)
 
 
-def test_one_zero_minus_one_and_nothing_are_four_different_things(write: Write) -> None:
-    first, second, valid = write()
+def test_one_zero_minus_one_and_nothing_are_four_different_things(files: Files) -> None:
+    first, second, valid = write(files)
     assert first.findings == {"no finding": POSITIVE, "pneumothorax": NEGATIVE, "support devices": POSITIVE}
     assert second.findings.items() >= {"cardiomegaly": UNCERTAIN, "lung opacity": POSITIVE}.items()
     assert "pneumonia" not in second.findings
@@ -61,8 +56,8 @@ def test_one_zero_minus_one_and_nothing_are_four_different_things(write: Write) 
     assert Counter(valid.findings.values()) == {NEGATIVE: 13, POSITIVE: 1}
 
 
-def test_a_row_becomes_a_study(write: Write) -> None:
-    source = write()
+def test_a_row_becomes_a_study(files: Files) -> None:
+    source = write(files)
     assert list(source.ids) == [
         "patient00001_study1_view1_frontal", "patient00002_study2_view1_frontal", "patient64541_study1_view1_frontal",
     ]  # fmt: skip
@@ -73,7 +68,7 @@ def test_a_row_becomes_a_study(write: Write) -> None:
     assert (study.phrases, source.problems) == ((), [])
 
 
-def test_a_check_names_table_line_and_kind(write: Write, files: Files) -> None:
+def test_a_check_names_table_line_and_kind(files: Files) -> None:
     clear = ",".join([""] * 14)
     rows = [
         *TRAIN[:1],
@@ -83,7 +78,7 @@ def test_a_check_names_table_line_and_kind(write: Write, files: Files) -> None:
         TRAIN[0],
         f"train/patient00007/study1/view1_frontal.jpg,Male,21,Frontal,XY,{clear}",
     ]
-    write(rows)
+    write(files, rows)
     told = {
         (f.check, f.place.file, f.place.row, f.field)
         for f in check_source(f"chexpert:{files.root}?split=train", images=False).findings
@@ -107,21 +102,21 @@ def test_labels_that_a_table_lacks_are_listed(files: Files) -> None:
     assert len(source) == 1
 
 
-def test_laterals_are_left_out_and_counted(write: Write) -> None:
-    assert dict(write().left_out) == {"lateral view": 2}  # one by its name, one by its projection
+def test_laterals_are_left_out_and_counted(files: Files) -> None:
+    assert dict(write(files).left_out) == {"lateral view": 2}  # one by its name, one by its projection
 
 
 @pytest.mark.parametrize(
     ("name", "inside"),
     [("CheXpert-v1.0", ""), ("CheXpert-v1.0-small", ""), ("CheXpert-v1.0-small", "CheXpert-v1.0-small/")],
 )
-def test_paths_of_both_releases_lead_to_the_images(write: Write, name: str, inside: str) -> None:
-    assert [study.image.shape for study in write(name=name, inside=inside)] == [(6, 4)] * 3
+def test_paths_of_both_releases_lead_to_the_images(files: Files, name: str, inside: str) -> None:
+    assert [study.image.shape for study in write(files, name=name, inside=inside)] == [(6, 4)] * 3
 
 
-def test_splits_have_their_names_and_common_ones(write: Write) -> None:
-    assert len(write(query="?split=train")) == 2
-    assert list(write(query="?split=val").ids) == ["patient64541_study1_view1_frontal"]
+def test_splits_have_their_names_and_common_ones(files: Files) -> None:
+    assert len(write(files, query="?split=train")) == 2
+    assert list(write(files, query="?split=val").ids) == ["patient64541_study1_view1_frontal"]
 
 
 def test_the_parts_of_the_download_are_read_side_by_side(files: Files) -> None:
@@ -153,25 +148,25 @@ def test_test_labels_by_image_or_by_examination(files: Files) -> None:
     assert study.image.shape == (6, 4)
 
 
-def test_5x200_knows_its_class_and_takes_no_filled_blank_for_a_negative(write: Write, files: Files) -> None:
+def test_5x200_knows_its_class_and_takes_no_filled_blank_for_a_negative(files: Files) -> None:
     one = ["1.0" if label == "Edema" else "0.0" for label in CHEXPERT_LABELS.split(",")]
     row = ["17", "CheXpert-v1.0/train/patient00001/study1/view1_frontal.jpg", "Female", "68", "Frontal", "AP", *one]
     files.table("chexpert_5x200.csv", f",{HEADER},Report Impression", [[*row, '"1. Edema, mild."']])
-    source = write(query="?subset=5x200")
+    source = write(files, query="?subset=5x200")
     (study,) = source
     assert (study.split, study.extra["class"]) == ("5x200", "Edema")
     assert study.findings == {"edema": POSITIVE}
     assert study.report is not None
     assert study.report.sections == {"impression": "1. Edema, mild."}
     assert study.image.shape == (6, 4)
-    assert len(write()) == 3  # the same folder without the subset
+    assert len(write(files)) == 3  # the same folder without the subset
     with pytest.raises(InputError, match="unknown subset '5x20'; did you mean '5x200'"):
-        write(query="?subset=5x20")
+        write(files, query="?subset=5x20")
 
 
-def test_bad_rows_are_named(write: Write) -> None:
+def test_bad_rows_are_named(files: Files) -> None:
     tail = ",Female,68,Frontal,AP" + "," * 14
-    source = write([
+    source = write(files, [
         *TRAIN,
         "train/patient00009/study1/view1_frontal.gif" + tail,
         "train/../../patient00009/study1/view1_frontal.jpg" + tail,
@@ -182,8 +177,8 @@ def test_bad_rows_are_named(write: Write) -> None:
     assert len(source) == 3
 
 
-def test_an_image_that_is_not_there_is_found_when_it_is_asked_for(write: Write, files: Files) -> None:
-    source = write()
+def test_an_image_that_is_not_there_is_found_when_it_is_asked_for(files: Files) -> None:
+    source = write(files)
     (files.root / "train/patient00001/study1/view1_frontal.jpg").unlink()
     with pytest.raises(
         InputError, match=r"study 'patient00001_study1_view1_frontal': image .*view1_frontal\.jpg does not exist"

@@ -9,7 +9,7 @@ import gzip
 import pytest
 
 from rightlung.studies.index import IndexedSource
-from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, Write, real_table
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, real_table
 
 HEADER = (
     "Image Index,Finding Labels,Follow-up #,Patient ID,Patient Age,Patient Gender,View Position,"
@@ -23,28 +23,25 @@ ROWS = [
 BOX_HEADER = "Image Index,Finding Label,Bbox [x,y,w,h],,,"
 
 
-@pytest.fixture
-def write(files: Files) -> Write:
-    def write(
-        rows: list[str] = ROWS,
-        boxes: list[str] | None = None,
-        header: str = HEADER,
-        table: str = "Data_Entry_2017_v2020.csv",
-        query: str = "",
-    ) -> IndexedSource:
-        files.table(table, header, rows)
-        if boxes is not None:
-            files.table("BBox_List_2017.csv", BOX_HEADER, boxes)
-        files.image("images_001/images/00000001_000.png", value=10)
-        files.image("images_001/images/00000001_001.png", value=20)
-        files.image("images_012/images/00000002_000.png", value=30)
-        return files.open("nih", query)
-
-    return write
+def write(
+    files: Files,
+    rows: list[str] = ROWS,
+    boxes: list[str] | None = None,
+    header: str = HEADER,
+    table: str = "Data_Entry_2017_v2020.csv",
+    query: str = "",
+) -> IndexedSource:
+    files.table(table, header, rows)
+    if boxes is not None:
+        files.table("BBox_List_2017.csv", BOX_HEADER, boxes)
+    files.image("images_001/images/00000001_000.png", value=10)
+    files.image("images_001/images/00000001_001.png", value=20)
+    files.image("images_012/images/00000002_000.png", value=30)
+    return files.open("nih", query)
 
 
-def test_a_row_becomes_a_study(write: Write) -> None:
-    source = write()
+def test_a_row_becomes_a_study(files: Files) -> None:
+    source = write(files)
     assert list(source.ids) == ["00000001_000", "00000001_001", "00000002_000"]
     assert source.problems == []
     study = source[0]
@@ -55,8 +52,8 @@ def test_a_row_becomes_a_study(write: Write) -> None:
     assert source[2].image[0, 0] == pytest.approx(30 / 255)  # from another of the twelve folders
 
 
-def test_labels_not_named_are_unknown_and_no_finding_denies_all(write: Write) -> None:
-    first, normal, third = write()
+def test_labels_not_named_are_unknown_and_no_finding_denies_all(files: Files) -> None:
+    first, normal, third = write(files)
     assert first.findings == {"cardiomegaly": POSITIVE, "pleural effusion": POSITIVE}
     assert normal.findings["no finding"] is POSITIVE
     assert len(normal.findings) == 15
@@ -64,8 +61,8 @@ def test_labels_not_named_are_unknown_and_no_finding_denies_all(write: Write) ->
     assert third.findings == {"pleural thickening": POSITIVE}
 
 
-def test_boxes_are_left_top_width_height_in_1024_pixels(write: Write) -> None:
-    source = write(boxes=[
+def test_boxes_are_left_top_width_height_in_1024_pixels(files: Files) -> None:
+    source = write(files, boxes=[
         "00000001_000.png,Cardiomegaly,256,512,512,256,,,",
         "00000001_000.png,Infiltrate,0,0,102.4,102.4",
         "00000001_000.png,Infiltrate,512,0,102.4,102.4",
@@ -81,13 +78,13 @@ def test_boxes_are_left_top_width_height_in_1024_pixels(write: Write) -> None:
     assert source[1].phrases == ()
 
 
-def test_a_box_takes_no_finding_back(write: Write) -> None:
-    study = write(boxes=["00000001_001.png,Nodule,10,10,50,50"])[1]
+def test_a_box_takes_no_finding_back(files: Files) -> None:
+    study = write(files, boxes=["00000001_001.png,Nodule,10,10,50,50"])[1]
     assert study.findings == {"nodule": POSITIVE}
 
 
-def test_bad_boxes_are_named_and_the_rest_stays(write: Write) -> None:
-    source = write(boxes=[
+def test_bad_boxes_are_named_and_the_rest_stays(files: Files) -> None:
+    source = write(files, boxes=[
         "00000001_000.png,Cardiomegaly,900,512,512,256",
         "00000001_000.png,Wart,0,0,10,10",
         "00000009_000.png,Mass,0,0,10,10",
@@ -103,23 +100,23 @@ def test_bad_boxes_are_named_and_the_rest_stays(write: Write) -> None:
     assert [phrase.text for phrase in source[0].phrases] == ["mass"]
 
 
-def test_the_official_split_is_read(write: Write, files: Files) -> None:
+def test_the_official_split_is_read(files: Files) -> None:
     (files.root / "train_val_list.txt").write_text("00000001_000.png\r\n00000001_001.png\r\n")
     (files.root / "test_list.txt").write_text("00000002_000.png")
-    assert [study.split for study in write()] == ["train", "train", "test"]
-    assert list(write(query="?split=test").ids) == ["00000002_000"]
-    assert list(write(query="?split=train_val&limit=1").ids) == ["00000001_000"]
+    assert [study.split for study in write(files)] == ["train", "train", "test"]
+    assert list(write(files, query="?split=test").ids) == ["00000002_000"]
+    assert list(write(files, query="?split=train_val&limit=1").ids) == ["00000001_000"]
 
 
-def test_the_first_release_is_read(write: Write) -> None:
+def test_the_first_release_is_read(files: Files) -> None:
     rows = ["00000001_000.png,Cardiomegaly,000,1,058Y,M,PA,2682,2749,0.143,0.143,",
             "00000002_000.png,Hernia,000,2,411Y,M,PA,2682,2749,0.143,0.143,"]  # fmt: skip
-    source = write(rows, header=HEADER + ",", table="Data_Entry_2017.csv")
+    source = write(files, rows, header=HEADER + ",", table="Data_Entry_2017.csv")
     assert [study.age for study in source] == [58.0, None]
 
 
-def test_rows_that_cannot_be_used_are_named(write: Write) -> None:
-    source = write([
+def test_rows_that_cannot_be_used_are_named(files: Files) -> None:
+    source = write(files, [
         ROWS[0],
         "00000003_000.png,Mass,0,3,57,M,PA,2682,2749,0.143,0.143",
         "../../etc/passwd,Mass,0,3,57,M,PA,2682,2749,0.143,0.143",

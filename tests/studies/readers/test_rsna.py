@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from rightlung.studies.index import IndexedSource
-from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, Write, places, real_table
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, places, real_table
 
 HEADER = "patientId,x,y,width,height,Target"
 ROWS = [
@@ -26,23 +26,19 @@ CLASSES = [
 ]
 
 
-@pytest.fixture
-def write(files: Files) -> Write:
-    def write(rows: list[str] = ROWS, classes: list[str] | None = CLASSES) -> IndexedSource:
-        files.table("stage_2_train_labels.csv", HEADER, rows)
-        if classes is not None:
-            files.table("stage_2_detailed_class_info.csv", "patientId,class", classes)
-        for line in ROWS:
-            name = line.partition(",")[0]
-            path = f"stage_2_train_images/{name}.dcm"
-            files.dicom(path, PatientAge="51", PatientSex="F", ViewPosition="AP", PatientID=name)
-        return files.open("rsna")
-
-    return write
+def write(files: Files, rows: list[str] = ROWS, classes: list[str] | None = CLASSES) -> IndexedSource:
+    files.table("stage_2_train_labels.csv", HEADER, rows)
+    if classes is not None:
+        files.table("stage_2_detailed_class_info.csv", "patientId,class", classes)
+    for line in ROWS:
+        name = line.partition(",")[0]
+        path = f"stage_2_train_images/{name}.dcm"
+        files.dicom(path, PatientAge="51", PatientSex="F", ViewPosition="AP", PatientID=name)
+    return files.open("rsna")
 
 
-def test_boxes_of_an_image_make_one_phrase(write: Write) -> None:
-    source = write()
+def test_boxes_of_an_image_make_one_phrase(files: Files) -> None:
+    source = write(files)
     assert (len(source), source.problems) == (3, [])
     study = source.study("00436515-870c-4b36-a041-de91049b9ab4")
     (phrase,) = study.phrases
@@ -52,23 +48,23 @@ def test_boxes_of_an_image_make_one_phrase(write: Write) -> None:
     assert study.findings == {"pneumonia-like opacity": POSITIVE}
 
 
-def test_the_other_two_classes_deny_the_opacity(write: Write) -> None:
-    abnormal, _, normal = write()
+def test_the_other_two_classes_deny_the_opacity(files: Files) -> None:
+    abnormal, _, normal = write(files)
     assert abnormal.findings == {"pneumonia-like opacity": NEGATIVE, "other abnormality": POSITIVE}
     assert normal.findings == {"pneumonia-like opacity": NEGATIVE, "no finding": POSITIVE}
     assert normal.extra["class"] == "Normal"
     assert normal.phrases == ()
 
 
-def test_age_sex_and_view_come_from_the_header_and_no_patient_does(write: Write) -> None:
-    study = write(classes=None)[0]
+def test_age_sex_and_view_come_from_the_header_and_no_patient_does(files: Files) -> None:
+    study = write(files, classes=None)[0]
     assert (study.age, study.sex, study.view, study.split) == (51.0, "F", "AP", "train")
     assert study.patient is None  # patientId names an image
     assert dict(study.extra) == {}
     assert study.image.shape == (6, 4)
 
 
-def test_the_mapping_gives_the_nih_patient(write: Write, files: Files) -> None:
+def test_the_mapping_gives_the_nih_patient(files: Files) -> None:
     entries = [
         {
             "subset_img_id": "0004cfab-14fd-4e49-80ba-63a80b6bddd6",
@@ -79,26 +75,26 @@ def test_the_mapping_gives_the_nih_patient(write: Write, files: Files) -> None:
         {"subset_img_id": "00569f44-917d-4c86-a842-81832af98c30", "img_id": None},
     ]
     files.json("pneumonia-challenge-dataset-mappings_2018.json", entries)
-    source = write()
+    source = write(files)
     assert [study.patient for study in source] == ["14197", "14197", None]
     assert source[0].extra["nih"] == "00014197_010.png"
     assert [problem.message[:7] for problem in source.problems] == ["entry 3"]
 
 
-def test_bad_rows_are_named(write: Write) -> None:
+def test_bad_rows_are_named(files: Files) -> None:
     bad = [
         "0004cfab-14fd-4e49-80ba-63a80b6bddd6,1,1,,5,1",
         "00569f44-917d-4c86-a842-81832af98c30,,,,,2",
         "11111111-1111-1111-1111-111111111111,,,,,0",
         "00569f44-917d-4c86-a842-81832af98c30,1000,1000,300,300,1",
     ]
-    source = write([*ROWS, *bad])
+    source = write(files, [*ROWS, *bad])
     assert places(source) == [(6, "width"), (7, "Target"), (8, "patientId"), (9, "x")]
     assert len(source) == 3
 
 
-def test_a_broken_image_is_a_problem_of_its_row(write: Write, files: Files) -> None:
-    source = write()
+def test_a_broken_image_is_a_problem_of_its_row(files: Files) -> None:
+    source = write(files)
     (files.root / "stage_2_train_images/00569f44-917d-4c86-a842-81832af98c30.dcm").write_bytes(b"\0" * 200)
     assert len(list(source)) == 2
     assert "is not an image in DICOM, PNG or JPEG format" in str(source.problems[0])

@@ -6,41 +6,36 @@ import csv
 import gzip
 
 import numpy as np
-import pytest
 
 from rightlung.studies.check import check_source
 from rightlung.studies.index import IndexedSource
-from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, Write, places, real_table, write_dicom
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, places, real_table, write_dicom
 
 ONE, TWO, THREE = (f"1.2.276.0.7230010.3.1.4.8323329.{number}.1517875201.850819" for number in (1000, 2000, 3000))
 ROWS = [f"{ONE},-1", f"{TWO}, 0 10 1014 10", f"{TWO},2048 5", f"{THREE},1024 1024"]
 
 
-@pytest.fixture
-def write(files: Files) -> Write:
-    def write(
-        rows: list[str] = ROWS, table: str = "train-rle.csv", header: str = "ImageId, EncodedPixels"
-    ) -> IndexedSource:
-        files.table(table, header, rows)
-        for name, folder in (
-            (ONE, "dicom-images-train/a/b"),
-            (TWO, "dicom-images-train/c/d"),
-            (THREE, "dicom-images-test/e/f"),
-        ):
-            write_dicom(
-                files.root / folder / f"{name}.dcm",
-                PatientID="p-7",
-                PatientAge="024Y",
-                PatientSex="M",
-                ViewPosition="PA",
-            )
-        return files.open("siim")
-
-    return write
+def write(
+    files: Files, rows: list[str] = ROWS, table: str = "train-rle.csv", header: str = "ImageId, EncodedPixels"
+) -> IndexedSource:
+    files.table(table, header, rows)
+    for name, folder in (
+        (ONE, "dicom-images-train/a/b"),
+        (TWO, "dicom-images-train/c/d"),
+        (THREE, "dicom-images-test/e/f"),
+    ):
+        write_dicom(
+            files.root / folder / f"{name}.dcm",
+            PatientID="p-7",
+            PatientAge="024Y",
+            PatientSex="M",
+            ViewPosition="PA",
+        )
+    return files.open("siim")
 
 
-def test_masks_go_down_the_columns_and_are_united(write: Write) -> None:
-    source = write()
+def test_masks_go_down_the_columns_and_are_united(files: Files) -> None:
+    source = write(files)
     assert (list(source.ids), source.problems) == ([ONE, TWO, THREE], [])
     (phrase,) = source.study(TWO).phrases
     assert (phrase.text, phrase.findings) == ("pneumothorax", {"pneumothorax": POSITIVE})
@@ -54,23 +49,23 @@ def test_masks_go_down_the_columns_and_are_united(write: Write) -> None:
     assert np.flatnonzero(third.pixels.any(axis=0)).tolist() == [1]  # one whole column
 
 
-def test_minus_one_is_no_pneumothorax(write: Write) -> None:
-    study = write()[0]
+def test_minus_one_is_no_pneumothorax(files: Files) -> None:
+    study = write(files)[0]
     assert (study.findings, study.phrases) == ({"pneumothorax": NEGATIVE}, ())
 
 
-def test_the_second_stage_is_read(write: Write) -> None:
-    assert len(write(table="stage_2_train.csv", header="ImageId,EncodedPixels")) == 3
+def test_the_second_stage_is_read(files: Files) -> None:
+    assert len(write(files, table="stage_2_train.csv", header="ImageId,EncodedPixels")) == 3
 
 
-def test_the_header_gives_age_sex_and_view_and_not_the_patient(write: Write) -> None:
-    study = write()[0]
+def test_the_header_gives_age_sex_and_view_and_not_the_patient(files: Files) -> None:
+    study = write(files)[0]
     assert (study.age, study.sex, study.view, study.patient) == (24.0, "M", "PA", None)
     assert study.image.shape == (6, 4)
 
 
-def test_a_check_names_the_table_and_its_line(write: Write, files: Files) -> None:
-    write([*ROWS, f"{ONE}9,-1"])
+def test_a_check_names_the_table_and_its_line(files: Files) -> None:
+    write(files, [*ROWS, f"{ONE}9,-1"])
     for path in files.root.rglob(f"{THREE}.dcm"):
         files.dicom(str(path), ViewPosition="LL")
     findings = check_source(f"siim:{files.root}").findings
@@ -83,18 +78,18 @@ def test_a_check_names_the_table_and_its_line(write: Write, files: Files) -> Non
     assert all(f.place.file == "train-rle.csv" and f.place.row for f in findings if f.place.study is not None)
 
 
-def test_bad_rows_are_named(write: Write) -> None:
-    source = write([*ROWS, f"{ONE}9,-1", f"{ONE},1 2 3", f"{ONE},", f"{ONE},1048576 1", "../x,-1"])
+def test_bad_rows_are_named(files: Files) -> None:
+    source = write(files, [*ROWS, f"{ONE}9,-1", f"{ONE},1 2 3", f"{ONE},", f"{ONE},1048576 1", "../x,-1"])
     assert places(source) == [
         (6, "ImageId"), (7, "EncodedPixels"), (8, "EncodedPixels"), (9, "EncodedPixels"), (10, "ImageId"),
     ]  # fmt: skip
     assert "add up to 1,048,577" in source.problems[3].message
 
 
-def test_a_link_in_a_circle_is_named_and_the_rest_is_read(write: Write, files: Files) -> None:
+def test_a_link_in_a_circle_is_named_and_the_rest_is_read(files: Files) -> None:
     (files.root / "dicom-images-train/a").mkdir(parents=True)
     (files.root / "dicom-images-train/a/loop").symlink_to(files.root / "dicom-images-train")
-    source = write()
+    source = write(files)
     assert len(source) == 3
     assert "a link in a circle?" in str(source.problems[0])
 

@@ -13,7 +13,7 @@ import pytest
 from rightlung.core import InputError
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.vindr import polarity_of
-from tests.studies.readers.published import NEGATIVE, POSITIVE, UNCERTAIN, Files, Write, real_table
+from tests.studies.readers.published import NEGATIVE, POSITIVE, UNCERTAIN, Files, real_table
 
 LABELS = (
     "Aortic enlargement,Atelectasis,Calcification,Cardiomegaly,Clavicle fracture,Consolidation,Edema,Emphysema,"
@@ -48,29 +48,27 @@ IMAGE_LABELS = [
 ]
 
 
-@pytest.fixture
-def write(files: Files) -> Write:
-    def write(
-        train: list[str] = TRAIN, labels: list[str] | None = IMAGE_LABELS, query: str = "", folder: str = "annotations/"
-    ) -> IndexedSource:
-        edges = "class_name,x_min,y_min,x_max,y_max"
-        files.table(f"{folder}annotations_train.csv", f"image_id,rad_id,{edges}", train)
-        files.table(f"{folder}annotations_test.csv", f"image_id,{edges}", TEST)
-        if labels is not None:
-            files.table(f"{folder}image_labels_train.csv", f"image_id,rad_id,{LABELS}", labels)
-            header = f"image_id,{LABELS.replace('Other diseases', 'Other disease')}"
-            files.table(
-                f"{folder}image_labels_test.csv", header, [f"{C},{labels_row('Cardiomegaly', 'Other diseases')}"]
-            )
-        for name in (f"train/{A}", f"train/{B}", f"test/{C}"):
-            files.dicom(f"{name}.dicom", (200, 100), PatientAge="061Y", PatientSex="F")
-        return files.open("vindr", query)
-
-    return write
+def write(
+    files: Files,
+    train: list[str] = TRAIN,
+    labels: list[str] | None = IMAGE_LABELS,
+    query: str = "",
+    folder: str = "annotations/",
+) -> IndexedSource:
+    edges = "class_name,x_min,y_min,x_max,y_max"
+    files.table(f"{folder}annotations_train.csv", f"image_id,rad_id,{edges}", train)
+    files.table(f"{folder}annotations_test.csv", f"image_id,{edges}", TEST)
+    if labels is not None:
+        files.table(f"{folder}image_labels_train.csv", f"image_id,rad_id,{LABELS}", labels)
+        header = f"image_id,{LABELS.replace('Other diseases', 'Other disease')}"
+        files.table(f"{folder}image_labels_test.csv", header, [f"{C},{labels_row('Cardiomegaly', 'Other diseases')}"])
+    for name in (f"train/{A}", f"train/{B}", f"test/{C}"):
+        files.dicom(f"{name}.dicom", (200, 100), PatientAge="061Y", PatientSex="F")
+    return files.open("vindr", query)
 
 
-def test_three_readers_are_fused_label_by_label(write: Write) -> None:
-    source = write()
+def test_three_readers_are_fused_label_by_label(files: Files) -> None:
+    source = write(files)
     assert (list(source.ids), source.problems) == ([A, B, C], [])
     study = source.study(B)
     phrases = {phrase.text: phrase for phrase in study.phrases}
@@ -86,8 +84,8 @@ def test_three_readers_are_fused_label_by_label(write: Write) -> None:
     }
 
 
-def test_most_readers_decide_and_one_of_three_is_uncertain(write: Write) -> None:
-    study = write().study(B)
+def test_most_readers_decide_and_one_of_three_is_uncertain(files: Files) -> None:
+    study = write(files).study(B)
     assert study.findings["cardiomegaly"] is POSITIVE
     assert study.findings["pleural effusion"] is POSITIVE
     assert study.findings["nodule or mass"] is UNCERTAIN
@@ -100,8 +98,8 @@ def test_most_readers_decide_and_one_of_three_is_uncertain(write: Write) -> None
     assert [polarity_of(count, 3).value for count in range(4)] == ["negative", "uncertain", "positive", "positive"]
 
 
-def test_single_readers_are_kept_for_a_human_ceiling(write: Write) -> None:
-    readers = write().study(B).extra["readers"]
+def test_single_readers_are_kept_for_a_human_ceiling(files: Files) -> None:
+    readers = write(files).study(B).extra["readers"]
     assert list(readers) == ["R10", "R8", "R9"]
     assert readers["R9"] == {
         "labels": ["Cardiomegaly", "Nodule/Mass"],
@@ -112,20 +110,20 @@ def test_single_readers_are_kept_for_a_human_ceiling(write: Write) -> None:
     }
 
 
-def test_agreement_keeps_what_so_many_have_drawn(write: Write) -> None:
-    assert [phrase.text for phrase in write(query="?agreement=2").study(B).phrases] == [
+def test_agreement_keeps_what_so_many_have_drawn(files: Files) -> None:
+    assert [phrase.text for phrase in write(files, query="?agreement=2").study(B).phrases] == [
         "cardiomegaly",
         "pleural effusion",
     ]
-    source = pickle.loads(pickle.dumps(write(query="?agreement=3")))
+    source = pickle.loads(pickle.dumps(write(files, query="?agreement=3")))
     assert [phrase.text for phrase in source.study(B).phrases] == ["cardiomegaly"]
     assert len(source.study(C).phrases) == 1  # the consensus is one voice, and stands
     with pytest.raises(InputError, match="agreement must be a whole number of at least 1"):
-        write(query="?agreement=0")
+        write(files, query="?agreement=0")
 
 
-def test_the_consensus_of_the_test_images_is_taken_as_it_is(write: Write) -> None:
-    study = write(query="?split=test")[0]
+def test_the_consensus_of_the_test_images_is_taken_as_it_is(files: Files) -> None:
+    study = write(files, query="?split=test")[0]
     (phrase,) = study.phrases
     assert [box.as_tuple() for box in phrase.boxes] == [(0.1, 0.1, 0.5, 0.5), pytest.approx((0.12, 0.11, 0.52, 0.51))]
     assert study.findings["cardiomegaly"] is POSITIVE
@@ -133,23 +131,23 @@ def test_the_consensus_of_the_test_images_is_taken_as_it_is(write: Write) -> Non
     assert study.findings["edema"] is NEGATIVE
 
 
-def test_a_normal_image_has_no_phrase(write: Write) -> None:
-    study = write().study(A)
+def test_a_normal_image_has_no_phrase(files: Files) -> None:
+    study = write(files).study(A)
     assert study.phrases == ()
     assert study.findings["no finding"] is POSITIVE
     assert (study.view, study.age, study.sex, study.split, study.patient) == ("PA", 61.0, "F", "train", None)
     assert study.image.shape == (200, 100)
 
 
-def test_labels_come_from_the_boxes_where_there_is_no_table_of_them(write: Write) -> None:
-    source = write(labels=None, folder="")
+def test_labels_come_from_the_boxes_where_there_is_no_table_of_them(files: Files) -> None:
+    source = write(files, labels=None, folder="")
     assert source.study(B).findings.items() >= {"pleural effusion": POSITIVE, "nodule or mass": UNCERTAIN}.items()
     assert source.study(A).findings["no finding"] is POSITIVE
     assert "tuberculosis" not in source.study(B).findings  # nobody was asked
 
 
-def test_bad_rows_are_named_and_the_rest_stays(write: Write) -> None:
-    source = write(
+def test_bad_rows_are_named_and_the_rest_stays(files: Files) -> None:
+    source = write(files,
         [*TRAIN, f"{B},R9,Wart,0,0,10,20", f"{B},R9,Mass,1,1,2,2", f"{B},R9,ILD,20,0,10,20", f"{B},R9,ILD,,0,10,20",
          f"{A}0,R9,ILD,1,0,10,20", f"{B},,ILD,1,0,10,20"],
         [*IMAGE_LABELS, f"{A},R10,{labels_row('ILD').replace('1', '2')}"],
@@ -166,8 +164,8 @@ def test_bad_rows_are_named_and_the_rest_stays(write: Write) -> None:
     assert len(source) == 3
 
 
-def test_a_box_outside_its_image_is_a_problem_of_the_study(write: Write) -> None:
-    source = write([*TRAIN, f"{A},R7,ILD,50,50,500,90"])
+def test_a_box_outside_its_image_is_a_problem_of_the_study(files: Files) -> None:
+    source = write(files, [*TRAIN, f"{A},R7,ILD,50,50,500,90"])
     assert [study.id for study in source] == [B, C]
     assert "leaves the image, which is 100 pixels wide and 200 high" in str(source.problems[0])
 
