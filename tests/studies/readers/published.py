@@ -21,7 +21,7 @@ from rightlung.studies.index import IndexedSource
 from rightlung.studies.sources import Source
 
 POSITIVE, NEGATIVE, UNCERTAIN = Polarity.POSITIVE, Polarity.NEGATIVE, Polarity.UNCERTAIN
-CHEXPERT_LABELS = (
+CHEXPERT = (
     "No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,Consolidation,Pneumonia,"
     "Atelectasis,Pneumothorax,Pleural Effusion,Pleural Other,Fracture,Support Devices"
 )

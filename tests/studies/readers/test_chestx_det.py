@@ -36,9 +36,8 @@ def test_a_finding_is_one_phrase_with_its_boxes_and_outlines(files: Files) -> No
     assert (list(source.ids), source.problems) == (["36199", "36302", "40000"], [])
     effusion, nodules = source.study("36302").phrases
     assert (effusion.text, nodules.text) == ("pleural effusion", "multiple lung nodules")
-    assert [box.as_tuple() for box in effusion.boxes] == [
-        (100 / 1024, 100 / 1024, 200 / 1024, 200 / 1024), (0.5, 0.5, 0.75, 0.75),
-    ]  # fmt: skip
+    first, second = (box.as_tuple() for box in effusion.boxes)
+    assert (first, second) == ((100 / 1024, 100 / 1024, 200 / 1024, 200 / 1024), (0.5, 0.5, 0.75, 0.75))
     assert effusion.mask is not None
     pixels = effusion.mask.pixels
     rows, columns = np.mgrid[:1024, :1024]
@@ -54,9 +53,8 @@ def test_what_is_not_named_is_negative(files: Files) -> None:
     normal, marked, _ = write(files)
     assert set(normal.findings.values()) == {NEGATIVE}
     assert len(normal.findings) == 13
-    assert {name for name, polarity in marked.findings.items() if polarity is POSITIVE} == {
-        "pleural effusion", "multiple nodules",
-    }  # fmt: skip
+    positive = {name for name, polarity in marked.findings.items() if polarity is POSITIVE}
+    assert positive == {"pleural effusion", "multiple nodules"}
     assert marked.extra["labels"] == ["Effusion", "Diffuse Nodule"]
 
 

@@ -12,18 +12,9 @@ import pytest
 from rightlung.core import InputError
 from rightlung.studies.check import check_source
 from rightlung.studies.index import IndexedSource
-from rightlung.studies.readers.chexpert import CheXpertSource
-from tests.studies.readers.published import (
-    CHEXPERT_LABELS,
-    NEGATIVE,
-    POSITIVE,
-    UNCERTAIN,
-    Files,
-    places,
-    real_table,
-)
+from tests.studies.readers.published import CHEXPERT, NEGATIVE, POSITIVE, UNCERTAIN, Files, places, real_table
 
-HEADER = f"Path,Sex,Age,Frontal/Lateral,AP/PA,{CHEXPERT_LABELS}"
+HEADER = f"Path,Sex,Age,Frontal/Lateral,AP/PA,{CHEXPERT}"
 TRAIN = [
     "train/patient00001/study1/view1_frontal.jpg,Female,68,Frontal,AP,1.0,,,,,,,,,0.0,,,,1.0",
     "train/patient00002/study2/view1_frontal.jpg,Female,87,Frontal,PA,,,-1.0,1.0,,-1.0,-1.0,,-1.0,,-1.0,,1.0,",
@@ -49,18 +40,16 @@ def test_one_zero_minus_one_and_nothing_are_four_different_things(files: Files) 
     assert first.findings == {"no finding": POSITIVE, "pneumothorax": NEGATIVE, "support devices": POSITIVE}
     assert second.findings.items() >= {"cardiomegaly": UNCERTAIN, "lung opacity": POSITIVE}.items()
     assert "pneumonia" not in second.findings
-    assert second.extra["labels"] == {
-        "Cardiomegaly": -1, "Lung Opacity": 1, "Edema": -1, "Consolidation": -1, "Atelectasis": -1,
-        "Pleural Effusion": -1, "Fracture": 1,
-    }  # fmt: skip
+    uncertain = ("Cardiomegaly", "Edema", "Consolidation", "Atelectasis", "Pleural Effusion")
+    assert second.extra["labels"] == {**dict.fromkeys(uncertain, -1), "Lung Opacity": 1, "Fracture": 1}
     assert Counter(valid.findings.values()) == {NEGATIVE: 13, POSITIVE: 1}
 
 
-def test_a_row_becomes_a_study(files: Files) -> None:
+def test_a_row_becomes_a_study_and_laterals_are_counted(files: Files) -> None:
     source = write(files)
-    assert list(source.ids) == [
-        "patient00001_study1_view1_frontal", "patient00002_study2_view1_frontal", "patient64541_study1_view1_frontal",
-    ]  # fmt: skip
+    exams = ("patient00001_study1", "patient00002_study2", "patient64541_study1")
+    assert list(source.ids) == [f"{exam}_view1_frontal" for exam in exams]
+    assert dict(source.left_out) == {"lateral view": 2}  # one by its name, one by its projection
     study = source[1]
     assert (study.patient, study.exam) == ("patient00002", "patient00002_study2")
     assert (study.age, study.sex, study.view, study.split) == (87.0, "F", "PA", "train")
@@ -79,10 +68,8 @@ def test_a_check_names_table_line_and_kind(files: Files) -> None:
         f"train/patient00007/study1/view1_frontal.jpg,Male,21,Frontal,XY,{clear}",
     ]
     write(files, rows)
-    told = {
-        (f.check, f.place.file, f.place.row, f.field)
-        for f in check_source(f"chexpert:{files.root}?split=train", images=False).findings
-    }
+    findings = check_source(f"chexpert:{files.root}?split=train", images=False).findings
+    told = {(f.check, f.place.file, f.place.row, f.field) for f in findings}
     assert told == {
         ("label-value", "train.csv", 3, "Age"), ("label-value", "train.csv", 4, "Sex"),
         ("label-value", "train.csv", 5, "No Finding"), ("duplicate-id", "train.csv", 6, "id"),
@@ -96,14 +83,9 @@ def test_labels_that_a_table_lacks_are_listed(files: Files) -> None:
     header = HEADER.replace(",Fracture", "").replace(",Pleural Other", "")
     files.table("train.csv", header, [f"{TRAIN[0].rsplit(',', 2)[0]}"])
     source = files.open("chexpert")
-    assert [(one.file, one.line, one.field, one.kind) for one in source.problems] == [
-        ("train.csv", None, "Pleural Other", "label-name"), ("train.csv", None, "Fracture", "label-name"),
-    ]  # fmt: skip
+    found = [(one.file, one.line, one.field, one.kind) for one in source.problems]
+    assert found == [("train.csv", None, label, "label-name") for label in ("Pleural Other", "Fracture")]
     assert len(source) == 1
-
-
-def test_laterals_are_left_out_and_counted(files: Files) -> None:
-    assert dict(write(files).left_out) == {"lateral view": 2}  # one by its name, one by its projection
 
 
 @pytest.mark.parametrize(
@@ -133,9 +115,8 @@ def test_test_labels_by_image_or_by_examination(files: Files) -> None:
     for name in ("view1_frontal", "view2_lateral", "view3_frontal"):
         files.image(f"test/patient64741/study1/{name}.jpg")
     studies = ("CheXpert-v1.0/test/patient64741/study1", "CheXpert-v1.0/test/patient64742/study1", "nonsense")
-    path = files.table("groundtruth.csv", f"Study,{CHEXPERT_LABELS}", [f"{study},{values}" for study in studies])
+    path = files.table("groundtruth.csv", f"Study,{CHEXPERT}", [f"{study},{values}" for study in studies])
     source = files.open("chexpert")
-    assert isinstance(source, CheXpertSource)
     assert list(source.ids) == ["patient64741_study1_view1_frontal", "patient64741_study1_view3_frontal"]
     assert places(source) == [(3, "Study"), (4, "Study")]
     assert source[0].findings["support devices"] is POSITIVE
@@ -143,13 +124,13 @@ def test_test_labels_by_image_or_by_examination(files: Files) -> None:
     path.unlink()
     images = ("view1_frontal.jpg", "view2_lateral.jpg")
     rows = [f"test/patient64741/study1/{image},{values}" for image in images]
-    files.table("test_labels.csv", f"Path,{CHEXPERT_LABELS}", rows)
+    files.table("test_labels.csv", f"Path,{CHEXPERT}", rows)
     (study,) = files.open("chexpert", "?split=test")
     assert study.image.shape == (6, 4)
 
 
 def test_5x200_knows_its_class_and_takes_no_filled_blank_for_a_negative(files: Files) -> None:
-    one = ["1.0" if label == "Edema" else "0.0" for label in CHEXPERT_LABELS.split(",")]
+    one = ["1.0" if label == "Edema" else "0.0" for label in CHEXPERT.split(",")]
     row = ["17", "CheXpert-v1.0/train/patient00001/study1/view1_frontal.jpg", "Female", "68", "Frontal", "AP", *one]
     files.table("chexpert_5x200.csv", f",{HEADER},Report Impression", [[*row, '"1. Edema, mild."']])
     source = write(files, query="?subset=5x200")
@@ -180,9 +161,8 @@ def test_bad_rows_are_named(files: Files) -> None:
 def test_an_image_that_is_not_there_is_found_when_it_is_asked_for(files: Files) -> None:
     source = write(files)
     (files.root / "train/patient00001/study1/view1_frontal.jpg").unlink()
-    with pytest.raises(
-        InputError, match=r"study 'patient00001_study1_view1_frontal': image .*view1_frontal\.jpg does not exist"
-    ):
+    missing = r"study 'patient00001_study1_view1_frontal': image .*view1_frontal\.jpg does not exist"
+    with pytest.raises(InputError, match=missing):
         _ = source[0].image
 
 
@@ -197,7 +177,6 @@ def test_the_real_table_reads(files: Files) -> None:
         lines = [next(file) for _ in range(20_001)]
     (files.root / "train.csv").write_text("".join(lines))
     source = files.open("chexpert")
-    assert isinstance(source, CheXpertSource)
     rows = [
         row for row in csv.DictReader(lines) if row["Frontal/Lateral"] == "Frontal" and row["AP/PA"] in ("AP", "PA")
     ]

@@ -36,16 +36,9 @@ def bbox(name: str, x1: int, y1: int, x2: int, y2: int) -> dict[str, Any]:
 
 
 def attribute(name: str, *phrases: tuple[str, str, list[str]]) -> dict[str, Any]:
-    return {
-        name: True,
-        "bbox_name": name,
-        "name": name.title(),
-        "attributes": [list(attributes) for _, _, attributes in phrases],
-        "phrases": [text for _, text, _ in phrases],
-        "phrase_IDs": [number for number, _, _ in phrases],
-        "sections": ["finalreport"] * len(phrases),
-        "object_id": f"{A}_{name}",
-    }
+    ids, texts, attributes = zip(*phrases, strict=True)
+    lists = {"attributes": attributes, "phrases": texts, "phrase_IDs": ids, "sections": ["finalreport"] * len(phrases)}
+    return {name: True, "bbox_name": name, "name": name.title(), **lists, "object_id": f"{A}_{name}"}
 
 
 EFFUSION = ("50414267|10", "Small right effusion, none on the left.")
@@ -55,12 +48,8 @@ TUBE = ("50414267|9", "Endotracheal tube 4 cm above the carina.")
 def graph(**changes: Any) -> dict[str, Any]:
     yes, no = "anatomicalfinding|yes|pleural effusion", "anatomicalfinding|no|pleural effusion"
     whole = {
-        "image_id": A,
-        "viewpoint": "AP",
-        "patient_id": 10000032,
-        "study_id": 50414267,
-        "gender": "F",
-        "age_decile": "50-60",
+        "image_id": A, "viewpoint": "AP", "patient_id": 10000032, "study_id": 50414267,
+        "gender": "F", "age_decile": "50-60", "relationships": [],
         "objects": [
             bbox("right lung", 20, 10, 90, 80),
             bbox("left lung", 110, 10, 180, 80),
@@ -72,8 +61,7 @@ def graph(**changes: Any) -> dict[str, Any]:
             attribute("left lung", (*EFFUSION, [no, "disease|no|pneumonia"])),
             attribute("carina", (TUBE[0], TUBE[1].replace(" cm", "\n cm"), ["tubesandlines|yes|endotracheal tube"])),
         ],
-        "relationships": [],
-    }
+    }  # fmt: skip
     return {**whole, **changes}
 
 
@@ -88,17 +76,15 @@ def mimic(files: Files) -> Path:
 
 @pytest.fixture
 def silver(mimic: Path, files: Files) -> Path:
-    def row(number: int, name: str, patient: int, exam: int) -> str:
-        return f"{number},{patient},{exam},{name},files/p10/p{patient}/s{exam}/{name}.dcm,AP"
+    def row(name: str, patient: int = 10000032, exam: int = 50414267) -> str:
+        return f"0,{patient},{exam},{name},files/p10/p{patient}/s{exam}/{name}.dcm,AP"
 
     root = files.root / "cig"
-    splits = "cig/silver_dataset/splits"
-    files.table(
-        f"{splits}/train.csv", SPLIT_HEADER, [row(0, A, 10000032, 50414267), row(1, "missing", 10000032, 50414267)]
-    )
-    files.table(f"{splits}/valid.csv", SPLIT_HEADER, [row(0, B, 10000032, 50414267)])
-    files.table(f"{splits}/test.csv", SPLIT_HEADER, [row(0, GOLD, 11000000, 55000000)])
-    files.table(f"{splits}/images_to_avoid.csv", SPLIT_HEADER[1:], [row(0, GOLD, 11000000, 55000000)[2:]])
+    splits, gold = "cig/silver_dataset/splits", row(GOLD, 11000000, 55000000)
+    files.table(f"{splits}/train.csv", SPLIT_HEADER, [row(A), row("missing")])
+    files.table(f"{splits}/valid.csv", SPLIT_HEADER, [row(B)])
+    files.table(f"{splits}/test.csv", SPLIT_HEADER, [gold])
+    files.table(f"{splits}/images_to_avoid.csv", SPLIT_HEADER[1:], [gold[2:]])
     write_graphs(root, {A: graph(), B: graph(image_id=B), GOLD: graph(image_id=GOLD)})
     return root
 

@@ -47,9 +47,8 @@ REPORT = """                                 FINAL REPORT
 
 
 def metadata_row(dicom: str, patient: int, exam: int, view: str, meaning: str = "") -> str:
-    return (
-        f"{dicom},{patient},{exam},CHEST (PA AND LAT),{view},6,4,21800506,213014.531,CHEST (PA AND LAT),{meaning},Erect"
-    )
+    procedure = "CHEST (PA AND LAT)"
+    return f"{dicom},{patient},{exam},{procedure},{view},6,4,21800506,213014.531,{procedure},{meaning},Erect"
 
 
 @pytest.fixture
@@ -63,11 +62,8 @@ def tree(files: Files) -> Path:
         metadata_row("eeee", 10000764, 57375967, "AP LLD"),
     ]
     files.table("mimic-cxr-2.0.0-metadata.csv.gz", METADATA, rows)
-    splits = [
-        (PA, 50414267, 10000032, "train"),
-        (AP, 53189527, 10000032, "train"),
-        (OTHER, 57375967, 10000764, "validate"),
-    ]
+    splits = [(PA, 50414267, 10000032, "train"), (AP, 53189527, 10000032, "train")]
+    splits.append((OTHER, 57375967, 10000764, "validate"))
     files.table("mimic-cxr-2.0.0-split.csv.gz", "dicom_id,study_id,subject_id,split", splits)
     chexpert = ["10000032,50414267,,,,1.0,,,,-1.0,,0.0,,,,", "10000032,53189527,,,,,,,,,1.0,,,,,"]
     files.table("mimic-cxr-2.0.0-chexpert.csv.gz", LABELS, chexpert)
@@ -86,11 +82,8 @@ def test_a_study_has_what_the_tables_and_the_report_say(tree: Path) -> None:
     assert study.extra["negbio"] == {"Edema": -1, "Pleural Effusion": 0}
     assert study.report is not None
     assert study.report.sections["impression"].split() == ["No", "acute", "process."]
-    assert [phrase.text for phrase in study.phrases] == [
-        "There is no pleural effusion.",
-        "The cardiomediastinal silhouette is normal.",
-        "No acute process.",
-    ]
+    findings = ["There is no pleural effusion.", "The cardiomediastinal silhouette is normal."]
+    assert [phrase.text for phrase in study.phrases] == [*findings, "No acute process."]
     assert study.image.shape == (6, 4)
     np.testing.assert_allclose(study.image, 0.2, atol=0.01)
 
@@ -133,19 +126,16 @@ def test_reports_are_read_from_the_archive_in_place(tree: Path, tmp_path_factory
         assert pickle.loads(pickle.dumps(source)).study(PA).report == whole
 
 
-def test_a_dicom_tree_is_read_with_the_tables_of_the_other(
-    tree: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_dicom_tree_is_read_with_the_tables_of_the_other(tree: Path, files: Files) -> None:
     from tests.studies.dicom_files import dicom
 
-    folder = tmp_path_factory.mktemp("mimic-cxr")
+    folder = files.root / "mimic-cxr"
     pixels = np.arange(24, dtype=np.uint16).reshape(6, 4) * 100
     window = {"BitsStored": 12, "HighBit": 11, "WindowCenter": 2048, "WindowWidth": 4096}
     for name, view in ((PA, "PA"), (AP, "LL")):
         exam = "50414267" if name == PA else "53189527"
-        path = folder / f"files/p10/p10000032/s{exam}/{name}.dcm"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(dicom(pixels, ViewPosition=view, **window))
+        data = dicom(pixels, ViewPosition=view, **window)
+        files.write(f"mimic-cxr/files/p10/p10000032/s{exam}/{name}.dcm", data)
     source = open_source(f"mimic:{folder}?tables={tree}")
     np.testing.assert_allclose(source.study(PA).image, pixels / 4095, atol=1e-6)
     with pytest.raises(InputError, match=r"image .*\.dcm is not read: it is a lateral view"):
@@ -164,9 +154,8 @@ def test_the_record_list_stands_in_for_the_metadata(tree: Path, files: Files) ->
 def test_age_and_sex_come_from_mimic_iv_where_its_table_is_there(tree: Path, files: Files) -> None:
     assert open_source(f"mimic:{tree}").study(PA).age is None
     header = "subject_id,gender,anchor_age,anchor_year,anchor_year_group,dod"
-    files.table(
-        "patients.csv.gz", header, ["10000032,F,52,2180,2014 - 2016,2180-09-09", "10000764,M,86,2132,2014 - 2016,"]
-    )
+    rows = ["10000032,F,52,2180,2014 - 2016,2180-09-09", "10000764,M,86,2132,2014 - 2016,"]
+    files.table("patients.csv.gz", header, rows)
     study = open_source(f"mimic:{tree}").study(PA)
     assert (study.age, study.sex) == (52.0, "F")
 
@@ -197,10 +186,8 @@ def test_a_bad_row_among_many_is_left_out_and_named(tree: Path, files: Files) ->
 def test_a_label_outside_its_set_is_named(tree: Path, files: Files) -> None:
     files.table("mimic-cxr-2.0.0-chexpert.csv.gz", LABELS, ["10000032,50414267,,,,2.0,,,,,,,,,,"])
     source = open_source(f"mimic:{tree}")
-    assert (
-        str(source.problems[0])
-        == "mimic-cxr-2.0.0-chexpert.csv.gz, line 2, field Edema: must be 1, 0, -1 or empty; got '2.0'"
-    )
+    place = "mimic-cxr-2.0.0-chexpert.csv.gz, line 2, field Edema"
+    assert str(source.problems[0]) == f"{place}: must be 1, 0, -1 or empty; got '2.0'"
     assert source.study(PA).findings == {}
 
 
@@ -209,9 +196,8 @@ def test_a_disk_that_goes_away_in_the_middle_is_named_and_stops_nothing(tree: Pa
     studies = iter(source)
     first = next(studies)
     shutil.move(tree / "files", tree / "unmounted")
-    with pytest.raises(
-        InputError, match=r"study .*: image .*\.jpg cannot be read: folder .*files is not there any more"
-    ):
+    gone = r"study .*: image .*\.jpg cannot be read: folder .*files is not there any more"
+    with pytest.raises(InputError, match=gone):
         _ = first.image
     assert list(studies) == []  # their reports are on that disk, too
     assert [problem.file for problem in source.problems] == [f"study {AP!r}", f"study {OTHER!r}"]

@@ -55,9 +55,8 @@ def test_a_row_becomes_a_study(files: Files) -> None:
 def test_labels_not_named_are_unknown_and_no_finding_denies_all(files: Files) -> None:
     first, normal, third = write(files)
     assert first.findings == {"cardiomegaly": POSITIVE, "pleural effusion": POSITIVE}
-    assert normal.findings["no finding"] is POSITIVE
+    assert normal.findings.items() >= {"no finding": POSITIVE, "hernia": NEGATIVE}.items()
     assert len(normal.findings) == 15
-    assert normal.findings["hernia"] is NEGATIVE
     assert third.findings == {"pleural thickening": POSITIVE}
 
 
@@ -71,9 +70,8 @@ def test_boxes_are_left_top_width_height_in_1024_pixels(files: Files) -> None:
     heart, infiltrate = source[0].phrases
     assert (heart.text, heart.findings) == ("cardiomegaly", {"cardiomegaly": POSITIVE})
     assert heart.boxes[0].as_tuple() == (0.25, 0.5, 0.75, 0.75)
-    assert [box.as_tuple() for box in infiltrate.boxes] == [
-        pytest.approx((0.0, 0.0, 0.1, 0.1)), pytest.approx((0.5, 0.0, 0.6, 0.1)),
-    ]  # fmt: skip
+    edges = [box.as_tuple() for box in infiltrate.boxes]
+    assert edges == [pytest.approx((0.0, 0.0, 0.1, 0.1)), pytest.approx((0.5, 0.0, 0.6, 0.1))]
     assert source[0].findings["infiltration"] is POSITIVE  # boxed, though the mined labels do not name it
     assert source[1].phrases == ()
 
@@ -91,9 +89,8 @@ def test_bad_boxes_are_named_and_the_rest_stays(files: Files) -> None:
         "00000001_000.png,Mass,0,,10,10",
         "00000001_000.png,Mass,10,10,20,20",
     ])  # fmt: skip
-    assert [(problem.file, problem.line) for problem in source.problems] == [
-        ("BBox_List_2017.csv", 2), ("BBox_List_2017.csv", 3), ("BBox_List_2017.csv", 5), ("BBox_List_2017.csv", 4),
-    ]  # fmt: skip
+    lines = [(problem.file, problem.line) for problem in source.problems]
+    assert lines == [("BBox_List_2017.csv", line) for line in (2, 3, 5, 4)]
     assert "leaves the image" in source.problems[0].message
     assert "'Wart' is not one of the 8" in source.problems[1].message
     assert "00000009_000.png is not in Data_Entry_2017_v2020.csv" in source.problems[3].message
@@ -109,8 +106,8 @@ def test_the_official_split_is_read(files: Files) -> None:
 
 
 def test_the_first_release_is_read(files: Files) -> None:
-    rows = ["00000001_000.png,Cardiomegaly,000,1,058Y,M,PA,2682,2749,0.143,0.143,",
-            "00000002_000.png,Hernia,000,2,411Y,M,PA,2682,2749,0.143,0.143,"]  # fmt: skip
+    start = ("00000001_000.png,Cardiomegaly,000,1,058Y", "00000002_000.png,Hernia,000,2,411Y")
+    rows = [f"{one},M,PA,2682,2749,0.143,0.143," for one in start]
     source = write(files, rows, header=HEADER + ",", table="Data_Entry_2017.csv")
     assert [study.age for study in source] == [58.0, None]
 
@@ -126,9 +123,8 @@ def test_rows_that_cannot_be_used_are_named(files: Files) -> None:
     ])  # fmt: skip
     assert list(source.ids) == ["00000001_000"]
     assert [problem.line for problem in source.problems] == [3, 4, 5, 6, 7]
-    assert str(source.problems[0]) == (
-        "Data_Entry_2017_v2020.csv, line 3, field Image Index: there is no image 00000003_000.png"
-    )
+    place = "Data_Entry_2017_v2020.csv, line 3, field Image Index"
+    assert str(source.problems[0]) == f"{place}: there is no image 00000003_000.png"
     assert "was there before" in source.problems[4].message
 
 

@@ -65,15 +65,9 @@ def test_age_sex_and_view_come_from_the_header_and_no_patient_does(files: Files)
 
 
 def test_the_mapping_gives_the_nih_patient(files: Files) -> None:
-    entries = [
-        {
-            "subset_img_id": "0004cfab-14fd-4e49-80ba-63a80b6bddd6",
-            "img_id": "00014197_010.png",
-            "orig_labels": ["Mass"],
-        },
-        {"subset_img_id": "00436515-870c-4b36-a041-de91049b9ab4", "img_id": "00014197_011.png"},
-        {"subset_img_id": "00569f44-917d-4c86-a842-81832af98c30", "img_id": None},
-    ]
+    nih: dict[str, str | None] = {"0004cfab-14fd-4e49-80ba-63a80b6bddd6": "00014197_010.png"}
+    nih |= {"00436515-870c-4b36-a041-de91049b9ab4": "00014197_011.png", "00569f44-917d-4c86-a842-81832af98c30": None}
+    entries = [{"subset_img_id": ours, "img_id": theirs, "orig_labels": ["Mass"]} for ours, theirs in nih.items()]
     files.json("pneumonia-challenge-dataset-mappings_2018.json", entries)
     source = write(files)
     assert [study.patient for study in source] == ["14197", "14197", None]

@@ -9,7 +9,7 @@ import numpy as np
 
 from rightlung.studies.check import check_source
 from rightlung.studies.index import IndexedSource
-from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, places, real_table, write_dicom
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, places, real_table
 
 ONE, TWO, THREE = (f"1.2.276.0.7230010.3.1.4.8323329.{number}.1517875201.850819" for number in (1000, 2000, 3000))
 ROWS = [f"{ONE},-1", f"{TWO}, 0 10 1014 10", f"{TWO},2048 5", f"{THREE},1024 1024"]
@@ -19,18 +19,9 @@ def write(
     files: Files, rows: list[str] = ROWS, table: str = "train-rle.csv", header: str = "ImageId, EncodedPixels"
 ) -> IndexedSource:
     files.table(table, header, rows)
-    for name, folder in (
-        (ONE, "dicom-images-train/a/b"),
-        (TWO, "dicom-images-train/c/d"),
-        (THREE, "dicom-images-test/e/f"),
-    ):
-        write_dicom(
-            files.root / folder / f"{name}.dcm",
-            PatientID="p-7",
-            PatientAge="024Y",
-            PatientSex="M",
-            ViewPosition="PA",
-        )
+    elements = {"PatientID": "p-7", "PatientAge": "024Y", "PatientSex": "M", "ViewPosition": "PA"}
+    for name in (f"train/a/b/{ONE}", f"train/c/d/{TWO}", f"test/e/f/{THREE}"):
+        files.dicom(f"dicom-images-{name}.dcm", **elements)
     return files.open("siim")
 
 
@@ -52,16 +43,13 @@ def test_masks_go_down_the_columns_and_are_united(files: Files) -> None:
 def test_minus_one_is_no_pneumothorax(files: Files) -> None:
     study = write(files)[0]
     assert (study.findings, study.phrases) == ({"pneumothorax": NEGATIVE}, ())
+    # From the header, which names the patient, too; that is not read.
+    assert (study.age, study.sex, study.view, study.patient) == (24.0, "M", "PA", None)
+    assert study.image.shape == (6, 4)
 
 
 def test_the_second_stage_is_read(files: Files) -> None:
     assert len(write(files, table="stage_2_train.csv", header="ImageId,EncodedPixels")) == 3
-
-
-def test_the_header_gives_age_sex_and_view_and_not_the_patient(files: Files) -> None:
-    study = write(files)[0]
-    assert (study.age, study.sex, study.view, study.patient) == (24.0, "M", "PA", None)
-    assert study.image.shape == (6, 4)
 
 
 def test_a_check_names_the_table_and_its_line(files: Files) -> None:
@@ -69,20 +57,16 @@ def test_a_check_names_the_table_and_its_line(files: Files) -> None:
     for path in files.root.rglob(f"{THREE}.dcm"):
         files.dicom(str(path), ViewPosition="LL")
     findings = check_source(f"siim:{files.root}").findings
-    assert {(f.place.file, f.place.row) for f in findings if f.place.study == THREE and f.field == "view"} == {
-        ("train-rle.csv", 5)
-    }
-    assert [(f.check, f.place.row, f.field) for f in findings if f.place.study is None and f.place.row] == [
-        ("missing-image", 6, "ImageId")
-    ]
+    views = {(f.place.file, f.place.row) for f in findings if f.place.study == THREE and f.field == "view"}
+    assert views == {("train-rle.csv", 5)}
+    rows = [(f.check, f.place.row, f.field) for f in findings if f.place.study is None and f.place.row]
+    assert rows == [("missing-image", 6, "ImageId")]
     assert all(f.place.file == "train-rle.csv" and f.place.row for f in findings if f.place.study is not None)
 
 
 def test_bad_rows_are_named(files: Files) -> None:
     source = write(files, [*ROWS, f"{ONE}9,-1", f"{ONE},1 2 3", f"{ONE},", f"{ONE},1048576 1", "../x,-1"])
-    assert places(source) == [
-        (6, "ImageId"), (7, "EncodedPixels"), (8, "EncodedPixels"), (9, "EncodedPixels"), (10, "ImageId"),
-    ]  # fmt: skip
+    assert places(source) == [(6, "ImageId"), *((line, "EncodedPixels") for line in (7, 8, 9)), (10, "ImageId")]
     assert "add up to 1,048,577" in source.problems[3].message
 
 

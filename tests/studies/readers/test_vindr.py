@@ -13,7 +13,7 @@ import pytest
 from rightlung.core import InputError
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.vindr import polarity_of
-from tests.studies.readers.published import NEGATIVE, POSITIVE, UNCERTAIN, Files, real_table
+from tests.studies.readers.published import NEGATIVE, POSITIVE, UNCERTAIN, Files, places, real_table
 
 LABELS = (
     "Aortic enlargement,Atelectasis,Calcification,Cardiomegaly,Clavicle fracture,Consolidation,Edema,Emphysema,"
@@ -101,20 +101,14 @@ def test_most_readers_decide_and_one_of_three_is_uncertain(files: Files) -> None
 def test_single_readers_are_kept_for_a_human_ceiling(files: Files) -> None:
     readers = write(files).study(B).extra["readers"]
     assert list(readers) == ["R10", "R8", "R9"]
-    assert readers["R9"] == {
-        "labels": ["Cardiomegaly", "Nodule/Mass"],
-        "boxes": [
-            {"label": "Cardiomegaly", "box": [0.28, 0.3, 0.88, 0.5]},
-            {"label": "Nodule/Mass", "box": [0.0, 0.0, 0.1, 0.1]},
-        ],
-    }
+    heart = {"label": "Cardiomegaly", "box": [0.28, 0.3, 0.88, 0.5]}
+    nodule = {"label": "Nodule/Mass", "box": [0.0, 0.0, 0.1, 0.1]}
+    assert readers["R9"] == {"labels": ["Cardiomegaly", "Nodule/Mass"], "boxes": [heart, nodule]}
 
 
 def test_agreement_keeps_what_so_many_have_drawn(files: Files) -> None:
-    assert [phrase.text for phrase in write(files, query="?agreement=2").study(B).phrases] == [
-        "cardiomegaly",
-        "pleural effusion",
-    ]
+    two = write(files, query="?agreement=2").study(B)
+    assert [phrase.text for phrase in two.phrases] == ["cardiomegaly", "pleural effusion"]
     source = pickle.loads(pickle.dumps(write(files, query="?agreement=3")))
     assert [phrase.text for phrase in source.study(B).phrases] == ["cardiomegaly"]
     assert len(source.study(C).phrases) == 1  # the consensus is one voice, and stands
@@ -152,15 +146,10 @@ def test_bad_rows_are_named_and_the_rest_stays(files: Files) -> None:
          f"{A}0,R9,ILD,1,0,10,20", f"{B},,ILD,1,0,10,20"],
         [*IMAGE_LABELS, f"{A},R10,{labels_row('ILD').replace('1', '2')}"],
     )  # fmt: skip
-    assert [(problem.file.rpartition("/")[2], problem.line, problem.field) for problem in source.problems] == [
-        ("image_labels_train.csv", 8, "ILD"),
-        ("annotations_train.csv", 11, "class_name"),
-        ("annotations_train.csv", 12, "class_name"),
-        ("annotations_train.csv", 13, "x_min"),
-        ("annotations_train.csv", 14, "x_min"),
-        ("annotations_train.csv", 15, "image_id"),
-        ("annotations_train.csv", 16, "rad_id"),
-    ]
+    names = [problem.file.rpartition("/")[2] for problem in source.problems]
+    assert names == ["image_labels_train.csv"] + ["annotations_train.csv"] * 6
+    boxes = ((11, "class_name"), (12, "class_name"), (13, "x_min"), (14, "x_min"), (15, "image_id"), (16, "rad_id"))
+    assert places(source) == [(8, "ILD"), *boxes]
     assert len(source) == 3
 
 
