@@ -5,7 +5,6 @@ Files and columns: https://physionet.org/content/egd-cxr/1.0.0/ and its table_de
 
 from __future__ import annotations
 
-import json
 import pickle
 from pathlib import Path
 
@@ -43,23 +42,17 @@ def fixation(dicom: str, x: float, y: float, seconds: float, start: float = 0.0,
 def tree(files: Files) -> Path:
     """Two images of 40 x 20 pixels, the first with everything, the second with a gaze outside the picture only."""
     files.table("egd/master_sheet.csv", SHEET, SHEET_ROWS)
-    fixations = [
-        fixation(FIRST, 5, 10, 3.0, 0.5),
-        fixation(FIRST, 15, 30, 1.0, 4.0),
-        fixation(FIRST, 0, 0, 9.0, 6.0, valid=0),
-        fixation(SECOND, -900, 4000, 1.0),
-    ]
+    fixations = [fixation(FIRST, 5, 10, 3.0, 0.5), fixation(FIRST, 15, 30, 1.0, 4.0)]
+    fixations += [fixation(FIRST, 0, 0, 9.0, 6.0, valid=0), fixation(SECOND, -900, 4000, 1.0)]
     files.table("egd/fixations.csv", GAZE, fixations)
     samples = [fixation(FIRST, 5, 10, 0.1), fixation(FIRST, 5, 10, 0.2), fixation(FIRST, 15, 30, 0.3)]
     files.table("egd/eye_gaze.csv", GAZE, samples)
     boxes = [f"{FIRST},cardiac silhouette,10.0,18.0,20.0,32.0", f"{FIRST},left lung,10.0,500.0,0.0,40.0"]
     files.table("egd/bounding_boxes.csv", "dicom_id,bbox_name,x1,x2,y1,y2", boxes)
     folder = f"egd/audio_segmentation_transcripts/{FIRST}"
-    said = {
-        "full_text": "Heart is enlarged. No pneumothorax.",
-        "time_stamped_text": [{"phrase": "Heart is enlarged.", "begin_time": 0.4, "end_time": 1.6}],
-    }
-    files.text({f"{folder}/transcript.json": json.dumps(said)})
+    timed = [{"phrase": "Heart is enlarged.", "begin_time": 0.4, "end_time": 1.6}]
+    said = {"full_text": "Heart is enlarged. No pneumothorax.", "time_stamped_text": timed}
+    files.json(f"{folder}/transcript.json", said)
     lung = np.zeros((40, 20), dtype=bool)
     lung[:, :10] = True
     PillowImage.fromarray(lung).save(files.root / folder / "right_lung.png")

@@ -95,12 +95,9 @@ def test_the_newest_version_is_read_and_the_first_had_no_split(folder: Path, mim
     old = "ms-cxr/MS_CXR_Local_Alignment_v1.0.0.csv"
     files.table(old, HEADER.removesuffix(",split"), [row.rpartition(",")[0] for row in ROWS[:3]])
     assert list(open_source(f"mscxr:{folder}?images={mimic}").ids) == [A, B]
-    first = open_source(f"mscxr:{folder / 'MS_CXR_Local_Alignment_v1.0.0.csv'}?images={mimic}")
-    assert [(study.id, study.split) for study in first] == [(A, None)]
-    refuses(
-        f"mscxr:{folder / 'MS_CXR_Local_Alignment_v1.0.0.csv'}?images={mimic}&split=test",
-        "has no splits; leave out split=test",
-    )
+    first = f"mscxr:{files.root / old}?images={mimic}"
+    assert [(study.id, study.split) for study in open_source(first)] == [(A, None)]
+    refuses(f"{first}&split=test", "has no splits; leave out split=test")
 
 
 def test_the_split_is_the_tables_own(folder: Path, mimic: Path) -> None:
@@ -138,11 +135,13 @@ def test_coco_that_is_none_is_refused_and_its_bad_entries_are_named(mimic: Path,
     whole = coco()
     whole["annotations"][1] = {"image_id": 7}
     whole["annotations"][2]["image_id"] = 99
+    whole["annotations"].append({**whole["annotations"][3], "bbox": [10, 10, 20]})
     path.write_text(json.dumps(whole))
     source = open_source(f"mscxr:{path}?images={mimic}")
     assert [str(problem) for problem in source.problems] == [
         "MS_CXR_Local_Alignment_v1.1.0.json, field annotations[1]: 'category_id' is missing",
         "MS_CXR_Local_Alignment_v1.1.0.json, field annotations[2]: image_id 99 is not among the images",
+        "MS_CXR_Local_Alignment_v1.1.0.json, field annotations[4]: bbox must be [x, y, width, height]; got 3 numbers",
     ]
     assert [len(study.phrases) for study in source] == [1, 1]
 

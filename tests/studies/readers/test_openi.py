@@ -201,7 +201,7 @@ def test_the_r2gen_form_has_its_split_and_first_images(files: Files) -> None:
     assert found == [("CXR1_1_IM-0001_0", "train", "CXR1"), ("CXR2_IM-0652_0", "val", "CXR2")]
     assert source[0].image.mean() == pytest.approx(200 / 255)
     assert [phrase.text for phrase in source[0].phrases] == ["The heart is large."]
-    assert source.left_out == {"second image of R2Gen's pair": 1}  # type: ignore[attr-defined]
+    assert source.left_out == {"second image of R2Gen's pair": 1}
     assert len(files.open("openi", "?split=validation")) == 1
     assert len(files.open("openi", "?views=any")) == 3
 

@@ -19,9 +19,9 @@ def write(
     files: Files, rows: list[str] = ROWS, table: str = "train-rle.csv", header: str = "ImageId, EncodedPixels"
 ) -> IndexedSource:
     files.table(table, header, rows)
-    elements = {"PatientID": "p-7", "PatientAge": "024Y", "PatientSex": "M", "ViewPosition": "PA"}
     for name in (f"train/a/b/{ONE}", f"train/c/d/{TWO}", f"test/e/f/{THREE}"):
-        files.dicom(f"dicom-images-{name}.dcm", **elements)
+        path = f"dicom-images-{name}.dcm"
+        files.dicom(path, PatientID="p-7", PatientAge="024Y", PatientSex="M", ViewPosition="PA")
     return files.open("siim")
 
 

@@ -177,9 +177,8 @@ def test_images_that_were_made_smaller_are_refused_without_their_sizes(files: Fi
         files.image(f"train/{name}.png", (20, 10))
     files.refuses("vindr", r"made smaller.*train_meta\.csv \(image_id, dim0, dim1\)")
     files.table("train_meta.csv", "image_id,dim0,dim1", [f"{A},200,100", f"{B},200,100"])
-    assert [study.phrases[0].boxes[0].as_tuple() for study in files.open("vindr")] == [
-        pytest.approx((0.02, 0.025, 0.08, 0.075)), pytest.approx((0.2, 0.25, 0.8, 0.75)),
-    ]  # fmt: skip
+    boxes = [study.phrases[0].boxes[0].as_tuple() for study in files.open("vindr")]
+    assert boxes == [pytest.approx((0.02, 0.025, 0.08, 0.075)), pytest.approx((0.2, 0.25, 0.8, 0.75))]
 
 
 def test_what_is_missing_altogether_is_an_error(files: Files) -> None:
