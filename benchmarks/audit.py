@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from rightlung.audit import Sureness, audit
+from rightlung.audit import audit
 from rightlung.core import Grounding, Heatmap, Mask, Phrase, Polarity, Query, Study
 from rightlung.predictions import Prediction, PredictionWriter, open_predictions, phrase_query
 from rightlung.studies import Source
@@ -70,14 +70,14 @@ def main() -> None:
         begun = {"start": time.perf_counter()}
         ended: dict[str, float] = {}
 
-        def tell(stage: str, done: int, total: int) -> None:
+        def tell(stage: str, done: float, total: float) -> None:
             begun.setdefault(stage, time.perf_counter())
             ended[stage] = time.perf_counter()
 
-        audit(path, source, Path(folder) / "out", sureness=Sureness(), cases=0, progress=tell)
+        audit(path, source, Path(folder) / "out", cases=0, progress=tell)
         total = time.perf_counter() - begun["start"]
         phrases = len(source) * PHRASES_A_STUDY
-        scoring = ended["scoring"] - ended["reading studies"]
+        scoring = ended["scoring the prior"] - ended["reading studies"]
         print(f"{phrases:,} phrases, masks of {SIDE} x {SIDE}, maps of {GRID} x {GRID}, with the prior beside each")
         print(f"  making and reading targets  {ended['reading studies'] - begun['start']:8.1f} s (the source's time)")
         print(f"  scoring, all measures       {scoring:8.1f} s   {phrases / scoring:10,.0f} phrases/s")

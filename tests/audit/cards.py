@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rightlung.audit import Audit, audit
 from rightlung.core import Box, Grounding, Heatmap, Mask, Phrase, Polarity, Query, Study
 from rightlung.lexicon import swap_sides
+from rightlung.models.blind import LocationPrior, PriorRow, fit_prior
 from rightlung.predictions import Prediction, PredictionWriter, phrase_query
+from rightlung.results.estimate import BootstrapSettings
 from rightlung.studies import Source
 
 SIDE = 64
+CONDITIONS = ("none", "swap-sides", "exchange-image")
+QUICK = BootstrapSettings(resamples=200)
 Answer = Callable[[Study, Phrase, str], Heatmap]
 """What a grounder says: of the study whose image is shown, the phrase of the source, and the text asked."""
 
@@ -69,14 +75,11 @@ def disc(x: int, y: int, radius: int) -> NDArray[np.bool_]:
 
 
 def write_answers(
-    source: Source,
-    folder: Path,
-    answer: Answer,
-    conditions: Sequence[str] = ("none", "swap-sides", "exchange-image"),
+    source: Source, folder: Path, answer: Answer, conditions: Sequence[str] = CONDITIONS, model: str = "known"
 ) -> Path:
     """Ask ``answer`` about every phrase; under exchange-image it sees the study half the source further on."""
     studies = list(source)
-    with PredictionWriter(folder, source=source.address, model="known") as writer:
+    with PredictionWriter(folder, source=source.address, model=model) as writer:
         for place, study in enumerate(studies):
             for index, phrase in enumerate(study.phrases):
                 for condition in conditions:
@@ -88,6 +91,22 @@ def write_answers(
                     key = (study.id, phrase_query(index), condition)
                     writer.write(Prediction(*key, asked=Query(text), grounding=Grounding(heatmap)))
     return folder
+
+
+def audited(
+    folder: Path, source: Source, answer: Answer, conditions: Sequence[str] = CONDITIONS, **options: Any
+) -> Audit:
+    """Ask ``answer`` about every phrase and audit what it says."""
+    written = write_answers(source, folder / "p", answer, conditions)
+    return audit(written, source, folder / "out", **dict[str, Any](settings=QUICK, cases=0) | options)
+
+
+def fitted_prior(source: Source) -> LocationPrior:
+    """Fit a prior as an audit of all phrases does."""
+    phrases = [(str(study.patient), phrase) for study in source for phrase in study.phrases]
+    return fit_prior(
+        PriorRow(patient, one.text, one.findings, one.mask) for patient, one in phrases if one.mask is not None
+    )
 
 
 def true_map(study: Study, phrase: Phrase, text: str) -> Heatmap:
@@ -102,12 +121,12 @@ def true_map(study: Study, phrase: Phrase, text: str) -> Heatmap:
     return heatmap.mirrored() if swapped else heatmap
 
 
-def mirrored_map(study: Study, phrase: Phrase, text: str) -> Heatmap:
-    return true_map(study, phrase, text).mirrored()
-
-
 def text_blind_map(study: Study, phrase: Phrase, text: str) -> Heatmap:
     return Heatmap(study.image)
+
+
+def diagonal_map(study: Study, phrase: Phrase, text: str) -> Heatmap:
+    return Heatmap(np.eye(4))
 
 
 def image_blind_map(study: Study, phrase: Phrase, text: str) -> Heatmap:

@@ -1,159 +1,88 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import average_precision_score, roc_auc_score
 
-from rightlung.audit import Sureness, audit
-from rightlung.audit.instances import SCHEMA, peak_of
-from rightlung.audit.pixels import painted, upsampled
-from rightlung.audit.targets import Target, side_of_target, size_class, target_pixels
-from rightlung.core import Box, Extent, Grounding, Heatmap, Mask, Phrase, Query, ScoredBox, Study
-from rightlung.predictions import Prediction, PredictionWriter
-from tests.audit.cards import SIDE, Cards, disc, write_answers
+from rightlung.audit import Audit
+from rightlung.core import Mask, Phrase, Polarity, Study
+from rightlung.scoring.localisation import METRICS, score
+from tests.audit.cards import SIDE, Cards, audited, diagonal_map, disc, fitted_prior
 
-QUICK = Sureness(resamples=200)
-
-
-@pytest.mark.parametrize("extent", [Extent(), Extent(-0.2, 0.0, 1.2, 1.0), Extent(0.3, 0.4, 0.7, 0.9)])
-@pytest.mark.parametrize("size", [(64, 64), (37, 51), (5, 3)])
-def test_maps_are_upsampled_as_heatmaps_are_but_for_the_scale(extent: Extent, size: tuple[int, int]) -> None:
-    values = np.random.default_rng(0).random((7, 9), dtype=np.float32) * 5
-    expected = Heatmap(values, extent).to_size(size, keep_mass=False) / values.max()
-    assert np.allclose(upsampled(values, extent.as_tuple(), size), expected, atol=1e-6)
+OPACITY, DEVICE = {"lung opacity": Polarity.POSITIVE}, {"Support Devices": Polarity.POSITIVE}
+DOCUMENTED = {
+    "study", "query", "condition", "target", "patient", "phrase", "asked", "findings", "polarity", "regions",
+    "side_named", "side_asked", "side_told", "zones_named", "target_kind", "target_side", "target_size", "target_area",
+    "scored_pixels", "peak_x", "peak_y", "peak_side", "peak_on_side", "grid_entropy", "abstention", "abstention_given",
+    "similarity_global", "similarity_local", "moved_mass", "moved_peak", "kl_random", "reason", "prior_peak_on_side",
+    "prior_support", *METRICS, *(f"prior_{name}" for name in METRICS),
+}  # fmt: skip
 
 
-def test_a_peak_between_all_pixel_centres_is_not_lost() -> None:
-    values = np.zeros((9, 9), dtype=np.float32)
-    values[4, 4] = 1.0
-    assert upsampled(values, (0.0, 0.0, 1.0, 1.0), (2, 2)).sum() > 0
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Audit:
+    return audited(tmp_path_factory.mktemp("instances"), Cards(12), diagonal_map)
 
 
-def test_scores_are_scikit_learns(tmp_path: Path) -> None:
-    source, rng = Cards(8), np.random.default_rng(3)
-    maps: dict[tuple[str, str], Heatmap] = {}
+@pytest.fixture(scope="module")
+def rows(done: Audit) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(done.instances).to_pylist()
+    return found
 
-    def answer(study: Study, phrase: Phrase, text: str) -> Heatmap:
-        heatmap = Heatmap(rng.random((12, 10)), Extent(-0.1, 0.0, 1.1, 1.0))
-        maps[study.id, text] = heatmap
-        return heatmap
 
-    folder = write_answers(source, tmp_path / "p", answer, conditions=("none",))
-    done = audit(folder, source, tmp_path / "out", sureness=QUICK, cases=0)
-    rows = pq.read_table(done.instances).to_pylist()
-    assert len(rows) == 32
-    checked = 0
+def test_the_table_has_the_documented_columns_and_says_what_it_is(done: Audit) -> None:
+    table = pq.read_table(done.instances)
+    assert set(table.schema.names) >= DOCUMENTED
+    page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
+    listed = page[page.index("## The table of instances") : page.index("## Auditing a file")]
+    missing = {name for name in DOCUMENTED if f"`{name}`" not in listed}
+    assert missing == {*METRICS, *(f"prior_{name}" for name in METRICS), "prior_peak_on_side"}  # named together
+    assert table.schema.metadata[b"rightlung.note"].startswith(b"Not a medical device")
+    assert done.result["protocol"]["hash"].encode() in table.schema.metadata[b"rightlung.protocol"]
+    assert table.schema.metadata[b"rightlung.model"] == b"known"
+
+
+def test_the_prior_is_scored_on_the_words_asked_and_fitted_on_other_patients(rows: list[dict[str, Any]]) -> None:
+    source = Cards(12)
+    prior = fitted_prior(source)
     for row in rows:
         mask = source.study(row["study"]).phrases[int(row["query"][-1])].mask
         if mask is None:
-            assert row["reason"] == "no target"
-            assert np.isnan(row["auroc"])
+            assert np.isnan(row["prior_auroc"])
+            assert row["prior_support"] is None
             continue
-        pixels = maps[row["study"], row["asked"]].to_size(mask.size).ravel()
-        assert row["auroc"] == pytest.approx(roc_auc_score(mask.pixels.ravel(), pixels), abs=1e-6)
-        assert row["average_precision"] == pytest.approx(average_precision_score(mask.pixels.ravel(), pixels), abs=1e-6)
-        peaks = np.argwhere(np.isclose(pixels.reshape(mask.size), pixels.max(), rtol=1e-6))  # ties at the border
-        y, x = (peaks.mean(axis=0) + 0.5) / SIDE
-        assert row["pointing"] == pytest.approx(np.mean([mask.pixels[down, across] for down, across in peaks]))
-        assert (row["peak_x"], row["peak_y"]) == pytest.approx((x, y))
-        assert row["peak_side"] == ("left" if x > 0.5 else "right")
-        checked += 1
-    assert checked == 24
+        heatmap = prior.map_of(row["asked"], row["findings"], row["patient"])
+        scores = score(heatmap.to_size((SIDE, SIDE), keep_mass=False)[None], mask.pixels[None])
+        expected = scores["average_precision"][0]
+        assert row["prior_average_precision"] == pytest.approx(expected, rel=0.01)  # ties in float32
+        others = [study for study in source if study.patient != row["patient"]]
+        alike = sum(one.text == row["asked"] for study in others for one in study.phrases)
+        assert row["prior_support"] <= alike  # those of the same fold do not count either
 
 
-def test_the_table_says_what_was_asked_and_what_is_true(tmp_path: Path) -> None:
-    source = Cards(6)
-    folder = write_answers(source, tmp_path / "p", lambda *_: Heatmap(np.eye(4)))
-    done = audit(folder, source, tmp_path / "out", sureness=QUICK, cases=0)
-    table = pq.read_table(done.instances)
-    assert table.schema.names == SCHEMA.names
-    assert table.schema.metadata[b"rightlung.note"].startswith(b"Not a medical device")
-    rows = {(row["study"], row["query"], row["condition"]): row for row in table.to_pylist()}
-    for (study, query, condition), row in rows.items():
-        phrase = source.study(study).phrases[int(query[-1])]
-        assert row["phrase"] == phrase.text
-        assert (row["asked"] != phrase.text) == (condition == "swap-sides")
-        if condition == "swap-sides":
-            assert {row["side_asked"], row["side_named"]} == {"left", "right"}
-        if query == "phrase:0":
-            assert row["target_side"] == row["side_named"]
-            assert row["target_kind"] == "exact mask"
-            assert phrase.mask is not None
-            assert row["target_area"] == phrase.mask.area
-        if query == "phrase:2":
-            assert (row["target_side"], row["side_named"]) == ("midline", "none")
+class Telltale(Cards):
+    """Cards with an opacity behind the heart, which is always on the left, and a tube, wherever it ends."""
+
+    def _build(self, position: int) -> Study:
+        study = super()._build(position)
+        behind = Phrase("Retrocardiac opacity.", mask=Mask(disc(44, 44, 5)), findings=OPACITY)
+        tube = Phrase("Tube in place.", mask=Mask(disc(12 + 40 * (position % 2), 50, 3)), findings=DEVICE)
+        return replace(study, phrases=(study.phrases[1], behind, tube))
 
 
-def target(side: str, midline: float = 0.5) -> Target:
-    return Target("s", "phrase:0", "p", "x", (), "none", (), "none", midline, side=side)  # type: ignore[arg-type]
-
-
-def test_tied_peaks_share_the_side_and_an_empty_map_has_no_peak() -> None:
-    flat = np.ones((4, 8), dtype=np.float32)
-    assert peak_of(flat, target("left"))["peak_on_side"] == 0.5
-    assert peak_of(flat, target("left", midline=0.25))["peak_on_side"] == 0.75
-    assert peak_of(flat, target("midline"))["peak_on_side"] != peak_of(flat, target("midline"))["peak_on_side"]  # NaN
-    nothing = peak_of(np.zeros((4, 8), dtype=np.float32), target("right"))
-    assert nothing["peak_side"] is None
-    assert nothing["peak_on_side"] == 0.5
-
-
-def test_targets_have_sides_and_sizes() -> None:
-    left, right = disc(48, 30, 4), disc(12, 30, 4)
-    assert side_of_target(left, 0.5) == "left"  # the patient's left is the image's right
-    assert side_of_target(right, 0.5) == "right"
-    assert side_of_target(left | right, 0.5) == "both"
-    assert side_of_target(disc(32, 30, 6), 0.5) == "midline"
-    assert side_of_target(disc(32, 30, 6), 0.2) == "left"  # a rotated patient's middle lies elsewhere
-    assert [size_class(area) for area in (0.0099, 0.01, 0.0499, 0.05)] == ["small", "medium", "medium", "large"]
-
-
-def test_boxes_are_targets_too_and_their_kind_is_told() -> None:
-    box = Box(0.25, 0.5, 0.5, 1.0)
-    pixels, kind = target_pixels(Phrase("x", boxes=(box,), findings={"mass": "positive"}))  # type: ignore[dict-item]
-    assert kind == "finding boxes"
-    assert pixels is not None
-    assert pixels.mean() == box.area
-    assert target_pixels(Phrase("x", boxes=(box,)))[1] == "region boxes"
-    assert target_pixels(Phrase("x", boxes=(box,), mask=Mask(disc(9, 9, 2))))[1] == "exact mask"
-    assert target_pixels(Phrase("x", mask=Mask(np.zeros((4, 4))))) == (None, None)
-
-
-def test_answers_of_boxes_alone_are_painted_with_their_scores() -> None:
-    box = {"x0": 0.0, "y0": 0.0, "x1": 0.5, "y1": 1.0, "score": 0.2}
-    better = {"x0": 0.25, "y0": 0.0, "x1": 0.75, "y1": 1.0, "score": 0.9}
-    expected = np.tile(np.array([0.2, 0.9, 0.9, 0.0], dtype=np.float32), (4, 1))
-    assert np.array_equal(painted([better, box], (4, 4)), expected)
-    assert painted([{**box, "score": -3.0}], (4, 4)).max() == 1.0
-    assert painted([], (4, 4)).max() == 0.0
-
-
-def test_detectors_and_failures_are_scored_as_what_they_are(tmp_path: Path) -> None:
-    source = Cards(6)
-    with PredictionWriter(tmp_path / "p", source="cards", model="m") as writer:
-        for study in source:
-            mask = study.phrases[0].mask
-            assert mask is not None
-            box = mask.box()
-            assert box is not None
-            grounding = Grounding(boxes=[ScoredBox(box, 0.7)])
-            writer.write(Prediction(study.id, "phrase:0", asked=Query(study.phrases[0].text), grounding=grounding))
-            writer.write(Prediction(study.id, "phrase:1", asked=Query("x"), similarity_global=0.25))
-            writer.write(Prediction.failed(study.id, "phrase:2", "none", Query("y"), "out of memory"))
-            writer.write(Prediction(study.id, "image", similarity_global=0.5))
-    done = audit(tmp_path / "p", source, tmp_path / "out", sureness=QUICK, cases=1)
-    rows = {row["query"]: row for row in pq.read_table(done.instances).to_pylist()}
-    assert set(rows) == {"phrase:0", "phrase:1", "phrase:2"}
-    mask = source.study(rows["phrase:0"]["study"]).phrases[0].mask
-    assert mask is not None
-    box = mask.box()
-    assert box is not None
-    assert rows["phrase:0"]["pointing"] == pytest.approx(mask.area / box.area)  # all of the box is the peak
-    assert rows["phrase:1"]["reason"] == "neither a map nor boxes"
-    assert rows["phrase:1"]["similarity_global"] == 0.25
-    assert rows["phrase:2"]["reason"] == "no answer: out of memory"
-    assert any("6 rows ask something else" in note for note in done.result["notes"])
-    assert done.result["overall"]["auroc"]["model"]["phrases"] == 6
+def test_only_phrases_whose_side_no_word_tells_ask_the_image(tmp_path: Path) -> None:
+    done = audited(tmp_path, Telltale(60), diagonal_map, ("none",))
+    sides = done.result["sides"]
+    assert sides["from_image"]["model"]["phrases"] == 60
+    assert sides["left_out"] == {"device": 60, "words": 60}
+    assert sides["from_image"]["prior"]["estimate"] == pytest.approx(0.5, abs=0.2)  # of all three kinds, 0.7
+    told = {(row["query"], row["side_told"]) for row in pq.read_table(done.instances).to_pylist()}
+    assert told == {("phrase:0", "image"), ("phrase:1", "words"), ("phrase:2", "device")}
+    (said,) = (one for one in done.result["summary"] if "only the image can tell" in one)
+    assert "no difference from the prior is shown" in said
+    assert "60 phrases whose words give it away, 60 about devices" in said
+    assert "60 phrases whose words give it away" in done.page.read_text(encoding="utf-8")

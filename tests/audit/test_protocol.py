@@ -1,18 +1,19 @@
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from rightlung.audit import Protocol, Sureness, audit
-from rightlung.audit.protocol import PhraseSetHash
-from rightlung.core import Box, Heatmap, Mask, Phrase, Polarity, Study
-from tests.audit.cards import Cards, write_answers
-
-QUICK = Sureness(resamples=200)
+from rightlung.audit import audit
+from rightlung.core import Box, Mask, Phrase, Polarity, Study
+from rightlung.results.estimate import BootstrapSettings
+from tests.audit.cards import QUICK, Cards, diagonal_map, true_map, write_answers
 
 
 class Changed(Cards):
@@ -46,42 +47,38 @@ CHANGES: dict[str, Callable[[Study], Study]] = {
 }
 
 
-def as_it_is(study: Study) -> Study:
-    return study
-
-
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("protocol") / "p"
-    return write_answers(Cards(8), folder, lambda *_: Heatmap(np.eye(3)), conditions=("none",))
+    return write_answers(Cards(8), tmp_path_factory.mktemp("protocol") / "p", diagonal_map, conditions=("none",))
 
 
-def hash_of(written: Path, folder: Path, source: Cards, prior_source: Cards | None = None) -> str:
-    done = audit(written, source, folder, prior_source=prior_source, sureness=QUICK, cases=0)
+def hash_of(written: Path, source: Cards, **options: Any) -> str:
+    done = audit(written, source, written.parent / "out", **dict[str, Any](settings=QUICK, cases=0) | options)
     return str(done.result["protocol"]["hash"])
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_the_hash_covers_what_numbers_depend_on(written: Path, tmp_path: Path, name: str) -> None:
-    before = hash_of(written, tmp_path / "a", Changed(as_it_is))
-    assert hash_of(written, tmp_path / "b", Changed(CHANGES[name])) != before
+def test_the_hash_covers_what_numbers_depend_on(written: Path) -> None:
+    hashes = {name: hash_of(written, Changed(change)) for name, change in CHANGES.items()}
+    hashes["nothing"] = hash_of(written, Changed(lambda study: study))
+    assert len(set(hashes.values())) == len(CHANGES) + 1, hashes
+    assert all(re.fullmatch("[0-9a-f]{10}", one) for one in hashes.values())
 
 
 def test_the_hash_knows_settings_but_not_where_files_lie(written: Path, tmp_path: Path) -> None:
-    before = hash_of(written, tmp_path / "a", Cards(8))
-    assert hash_of(written, tmp_path / "b", Cards(8, address="cards elsewhere")) == before
-    assert Protocol("a", "x", ()).hash == Protocol("b", "x", ()).hash
-    assert Protocol("a", "x", ()).hash != Protocol("a", "x", (), seed=1).hash
-    assert len(Protocol("a", "x", ()).hash) == 10
+    before = hash_of(written, Cards(8))
+    moved = shutil.copytree(written, tmp_path / "moved" / "p")
+    assert hash_of(moved, Cards(8, address="cards elsewhere")) == before
+    changed = [BootstrapSettings(300), BootstrapSettings(200, level=0.9), BootstrapSettings(200, seed=1)]
+    assert len({before, *(hash_of(written, Cards(8), settings=one) for one in changed)}) == 4
 
 
-def test_the_hash_knows_what_the_prior_was_fitted_on_and_not_its_address(written: Path, tmp_path: Path) -> None:
+def test_the_hash_knows_what_the_prior_was_fitted_on_and_not_its_address(written: Path) -> None:
     hashes = {
-        name: hash_of(written, tmp_path / name.replace(" ", "-"), Cards(8), fitted)
+        name: hash_of(written, Cards(8), prior_source=fitted)
         for name, fitted in {
             "here": None,
-            "other": Changed(as_it_is, "other", 12),
-            "moved": Changed(as_it_is, "other, moved", 12),
+            "other": Changed(lambda study: study, "other", 12),
+            "moved": Changed(lambda study: study, "other, moved", 12),
             "other target": Changed(CHANGES["target"], "other", 12),
             "other patient": Changed(CHANGES["patient"], "other", 12),
         }.items()
@@ -90,14 +87,6 @@ def test_the_hash_knows_what_the_prior_was_fitted_on_and_not_its_address(written
     assert len(set(hashes.values())) == 4
 
 
-def test_the_phrase_sets_hash_depends_on_every_part_and_on_no_order() -> None:
-    def digest(*phrases: tuple[str, str, str, bytes]) -> str:
-        found = PhraseSetHash()
-        for phrase in phrases:
-            found.add(*phrase)
-        return found.digest
-
-    one, other = ("a", "phrase:0", "x", b"1"), ("b", "phrase:0", "y", b"2")
-    assert digest(one, other) == digest(other, one)
-    changed = [("c", *one[1:]), (one[0], "phrase:1", *one[2:]), (*one[:2], "z", b"1"), (*one[:3], b"3")]
-    assert len({digest(one, other), *(digest(each, other) for each in changed)}) == 5
+def test_the_hash_does_not_know_the_model(written: Path, tmp_path: Path) -> None:
+    other = write_answers(Cards(8), tmp_path / "p", true_map, ("none",), model="another")
+    assert hash_of(other, Cards(8)) == hash_of(written, Cards(8))

@@ -60,10 +60,10 @@ def test_a_demo_that_cannot_write_exits_4(run: Run, flat: Path) -> None:
 
 
 def test_held_studies_are_made_once() -> None:
-    made: list[tuple[str, float, float]] = []
+    made = []
     source = open_source("phantom?count=3&seed=1&size=64")
-    held = HeldSource(source, lambda *told: made.append(told))
-    assert made == [("making studies", done, 3) for done in (1, 2, 3)]
+    held = HeldSource(source, lambda _, done, total: made.append((done, total)))
+    assert made == [(1, 3), (2, 3), (3, 3)]
     assert held.ids == list(source.ids)
     assert held[1] is held.study(held.ids[1])
     assert [study.id for study in held] == list(source.ids)

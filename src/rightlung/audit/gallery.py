@@ -164,7 +164,7 @@ def remarks(row: Row) -> list[str]:
     if row["abstention"] >= 0.5:
         found.append(f"the model abstains ({row['abstention']:.2f})")
     if row["target_size"] == "small":
-        found.append(f"a small target ({100 * row['target_area']:.1f} % of the image)")
+        found.append(f"a small target ({100 * row['target_area']:.2g} % of the image)")
     if row.get("prior_average_precision", -1.0) > row["average_precision"]:
         found.append("the prior, which never looks, does better")
     return found

@@ -51,7 +51,7 @@ def make_page(
     more = [f"… and {len(listed) - 50} more, in audit.json"] if len(listed) > 50 else []
     basis = f"{100 * protocol['level']:g} % intervals, patients resampled; protocol {protocol['hash']}."
     sections = [
-        Section("summary", "What was found", items=result["summary"], parts=[*_headline(found)]),
+        Section("summary", "What was found", items=result["summary"], parts=[*_headline(found, protocol["level"])]),
         Section("cases", "Best and worst cases", parts=galleries),
         Section("overall", "Compared with the image-blind prior", [_PRIOR], parts=[*_overall(found, basis)]),
         Section("sides", "Left and right", parts=[*_sides(found, basis)]),
@@ -72,7 +72,7 @@ def make_page(
     return Page(f"Audit of {result['model'] or 'a model'}", lead, sections, facts)
 
 
-def _headline(found: Breakdown) -> Iterator[Figure]:
+def _headline(found: Breakdown, level: float) -> Iterator[Figure]:
     """Draw the model and the prior: as asked, with another image, with sides swapped, and the side of the peak."""
     if not found.overall:
         return
@@ -90,7 +90,10 @@ def _headline(found: Breakdown) -> Iterator[Figure]:
         )
         for name in HEADLINE
     ]  # fmt: skip
-    caption = "Mean over phrases with 95 % intervals: the model and a prior that reads the same words and never looks."
+    caption = (
+        f"Mean over phrases with {100 * level:g} % intervals: the model and a prior that reads the same words and "
+        "never looks."
+    )
     yield interval_figure("headline", "The model and the image-blind prior", caption, list(rows), panels)
 
 

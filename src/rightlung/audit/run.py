@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,8 +131,10 @@ def audit(
         progress("drawing the page", 0, 1)
         steps = next_steps or _next_steps(opened, studies, folder)
         page = make_page(result, found, galleries(table, opened, studies, known, cases), steps)
-        write_instances(folder / "instances.parquet", table, protocol, opened.model or "")
-        write_page(page, folder, html="audit.html", json_name="audit.json", data=result)
+        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:  # the table waits for the page
+            write_instances(Path(name, "instances.parquet"), table, protocol, opened.model or "")
+            write_page(page, folder, html="audit.html", json_name="audit.json", data=result)
+            Path(name, "instances.parquet").replace(folder / "instances.parquet")
         progress("drawing the page", 1, 1)
     return Audit(folder, result, found, table, known)
 
@@ -183,10 +186,11 @@ def _with_prior(
         return table
     for name in _OF_PRIOR:  # the rows are the same, in the same order
         table = table.append_column(f"prior_{name}", prior_table.column(name))
-    support = []
-    for study, query, asked in zip(*(table.column(n).to_pylist() for n in ("study", "query", "asked")), strict=True):
-        phrase = targets.phrases[study, query]
-        support.append(prior.support(word_key(asked, phrase.findings), prior.held_out(phrase.patient)))
+    support: list[int | None] = []
+    for row in table.select(["study", "query", "asked"]).to_pylist():
+        phrase = targets.phrases[row["study"], row["query"]]
+        key = word_key(row["asked"], phrase.findings)
+        support.append(prior.support(key, prior.held_out(phrase.patient)) if phrase.masks else None)
     return table.append_column("prior_support", pa.array(support, pa.int64()))
 
 

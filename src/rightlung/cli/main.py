@@ -139,7 +139,7 @@ def ground(
         list[str] | None,
         typer.Argument(help="What to look for; a source's own phrases where none is given.", metavar="PHRASE…"),
     ] = None,
-    model: Annotated[str, typer.Option(help="Name or folder of the model.", metavar="MODEL")] = "starter",
+    model: Annotated[str, typer.Option("--model", help="Name or folder of the model.", metavar="MODEL")] = "starter",
     out: Annotated[
         Path, typer.Option(help="Folder to write to; what is there already is not done again.", metavar="DIR")
     ] = Path("groundings"),
@@ -162,7 +162,9 @@ def judgements_plan(
         Path, typer.Argument(help="What to judge: the folder of an experiment or an audit.", metavar="INSTANCES")
     ],
     out: Annotated[Path, typer.Option(help="The table to fill in, CSV.", metavar="TABLE")],
-    key: Annotated[Path, typer.Option(help="Which code is which model, CSV; not for annotators.", metavar="KEY")],
+    key: Annotated[
+        Path, typer.Option("--key", help="Which code is which model, CSV; not for annotators.", metavar="KEY")
+    ],
     annotator: Annotated[list[str], typer.Option(help="Who judges. Repeatable.", metavar="NAME")],
     model: Annotated[
         list[str] | None,
@@ -187,9 +189,12 @@ def judgements_plan(
 @judgements_app.command("check")
 def judgements_check(
     table: Annotated[Path, typer.Argument(help="A table of judgements, CSV or Parquet.", metavar="TABLE")],
-    key: Annotated[Path | None, typer.Option(help="The key: its codes are the only ones.", metavar="KEY")] = None,
+    key: Annotated[
+        Path | None, typer.Option("--key", help="The key: its codes are the only ones.", metavar="KEY")
+    ] = None,
     instances: Annotated[
-        Path | None, typer.Option(help="The experiment or audit that the prompts come from.", metavar="INSTANCES")
+        Path | None,
+        typer.Option("--instances", help="The experiment or audit that the prompts come from.", metavar="INSTANCES"),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -203,7 +208,7 @@ def judgements_check(
 def judgements_analyse(
     table: Annotated[Path, typer.Argument(help="A table of judgements, CSV or Parquet.", metavar="TABLE")],
     out: Annotated[Path, typer.Option(help="Folder to write to.", metavar="DIR")],
-    key: Annotated[Path | None, typer.Option(help="Which code is which model, CSV.", metavar="KEY")] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="Which code is which model, CSV.", metavar="KEY")] = None,
     measures: Annotated[
         list[Path] | None,
         typer.Option(help="Folder of an experiment or an audit to correlate with; needs --key. Repeatable."),
@@ -312,7 +317,7 @@ def reproduce(
         Path | None, typer.Option(help="Folder to write to; what is done there is not done again.", metavar="DIR")
     ] = None,
     source: Annotated[
-        str | None, typer.Option(help="Studies to measure on. Default: synthetic ones.", metavar="SOURCE")
+        str | None, typer.Option("--source", help="Studies to measure on. Default: synthetic ones.", metavar="SOURCE")
     ] = None,
     train: Annotated[str | None, typer.Option(help="Studies to learn from.", metavar="SOURCE")] = None,
     validation: Annotated[str | None, typer.Option(help="Studies to validate on.", metavar="SOURCE")] = None,
@@ -321,7 +326,8 @@ def reproduce(
         typer.Option(help="Only these variants, such as retrained,sided; none for none. Repeatable.", metavar="NAMES"),
     ] = None,
     model: Annotated[
-        list[str] | None, typer.Option(help="One more row: a model's name or folder. Repeatable.", metavar="MODEL")
+        list[str] | None,
+        typer.Option("--model", help="One more row: a model's name or folder. Repeatable.", metavar="MODEL"),
     ] = None,
     seeds: Annotated[
         int, typer.Option(min=1, max=10, help="Seeds that each variant is trained with; --quick takes one.")
@@ -343,7 +349,7 @@ def reproduce(
     judgements: Annotated[
         Path | None, typer.Option(help="Radiologists' judgements of the maps; needs --key.", metavar="TABLE")
     ] = None,
-    key: Annotated[Path | None, typer.Option(help="Which code is which model, CSV.", metavar="KEY")] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="Which code is which model, CSV.", metavar="KEY")] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Check the machinery with tiny models and models of known answers.")
     ] = False,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rightlung.core import InputError, Size
@@ -117,8 +116,3 @@ def years(text: str) -> float | None:
 def image_kind(error: InputError) -> str:
     """Return which check an image whose header cannot be read belongs to."""
     return "missing-image" if isinstance(error, MissingFileError) else "unreadable-image"
-
-
-def tree_header(root: str | os.PathLike[str], name: str, what: str) -> ImageHeader:
-    """Read the header of a file below a folder."""
-    return read_header(Path(root) / name, what)

@@ -158,12 +158,12 @@ _openers: dict[str, str | Opener] = {
     "manifest": "rightlung.studies.manifest:open_manifest",
     "phantom": "rightlung.phantom.source:open_phantom",
     **{
-        scheme: f"rightlung.studies.readers.{name}:open_{name}"
-        for scheme in (
-            "chestx-det", "chexlocalize", "chexpert", "egd", "imagenome", "mimic", "mscxr", "nih", "openi",
-            "padchest-gr", "reflacx", "rsna", "siim", "vindr",
-        )
-        for name in (scheme.replace("-", "_"),)
+        scheme: f"rightlung.studies.readers.{scheme.replace('-', '_')}:{name}Source"
+        for scheme, name in {
+            "chestx-det": "ChestXDet", "chexlocalize": "CheXlocalize", "chexpert": "CheXpert", "egd": "Egd",
+            "imagenome": "Imagenome", "mimic": "Mimic", "mscxr": "Mscxr", "nih": "Nih", "openi": "OpenI",
+            "padchest-gr": "PadChestGr", "reflacx": "Reflacx", "rsna": "Rsna", "siim": "Siim", "vindr": "VinDr",
+        }.items()
     },
 }  # fmt: skip
 """What opens each scheme, or where that stands: readers are imported when first asked for."""

@@ -1,15 +1,97 @@
-"""What several readers' tests need: small DICOM files, and the real tables of the ``torchxrayvision`` wheel."""
+"""What several readers' tests need: small trees of files, and the real tables of the ``torchxrayvision`` wheel."""
 
 from __future__ import annotations
 
+import gzip
 import importlib.util
+import io
+import json
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image as PillowImage
+
+from rightlung.core import InputError, Polarity
+from rightlung.studies import open_source
+from rightlung.studies.index import IndexedSource
+from rightlung.studies.sources import Source
+
+POSITIVE, NEGATIVE, UNCERTAIN = Polarity.POSITIVE, Polarity.NEGATIVE, Polarity.UNCERTAIN
+CHEXPERT = (
+    "No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,Consolidation,Pneumonia,"
+    "Atelectasis,Pneumothorax,Pleural Effusion,Pleural Other,Fracture,Support Devices"
+)
+
+
+class Files:
+    """Writes files below a test's folder and opens them as a source."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def write(self, name: str, data: bytes) -> Path:
+        """Write any file; folders are made."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        return path
+
+    def table(self, name: str, header: str, rows: Sequence[str | Sequence[object]], line_end: str = "\n") -> Path:
+        """Write a CSV file: a header and rows, each a line of text or a list of cells."""
+        lines = [header, *(row if isinstance(row, str) else ",".join(map(str, row)) for row in rows)]
+        data = "".join(line + line_end for line in lines).encode()
+        return self.write(name, gzip.compress(data, mtime=0) if name.endswith(".gz") else data)
+
+    def image(self, name: str, size: tuple[int, int] = (6, 4), value: int = 100) -> Path:
+        """Write a grey image."""
+        buffer = io.BytesIO()
+        PillowImage.fromarray(np.full(size, value, dtype=np.uint8)).save(buffer, "JPEG" if ".jpg" in name else "PNG")
+        return self.write(name, buffer.getvalue())
+
+    def images(self, names: Iterable[str]) -> None:
+        """Give one image many names, which takes no room."""
+        image = self.image("one.png")
+        for name in names:
+            (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+            os.link(image, self.root / name)
+
+    def dicom(self, name: str, size: tuple[int, int] = (6, 4), **elements: str | list[str]) -> None:
+        """Write a DICOM image; see `write_dicom`."""
+        write_dicom(self.root / name, size, **elements)
+
+    def json(self, name: str, content: object) -> Path:
+        """Write a JSON file."""
+        return self.write(name, json.dumps(content).encode())
+
+    def text(self, files: Mapping[str, str]) -> None:
+        """Write text files."""
+        for name, text in files.items():
+            self.write(name, text.encode())
+
+    def open(self, scheme: str, query: str = "", folder: str = "") -> IndexedSource:
+        """Open the folder, or one below it."""
+        source = open_source(f"{scheme}:{self.root / folder}{query}")
+        assert isinstance(source, IndexedSource)
+        return source
+
+    def refuses(self, scheme: str, match: str, query: str = "") -> None:
+        """Assert that the folder cannot be opened, and why."""
+        refuses(f"{scheme}:{self.root}{query}", match)
+
+
+def refuses(address: str, match: str) -> None:
+    """Assert that a source cannot be opened, and why."""
+    with pytest.raises(InputError, match=match):
+        open_source(address)
+
+
+def places(source: Source) -> list[tuple[int | None, str | None]]:
+    """Return line and field of a source's problems."""
+    return [(problem.line, problem.field) for problem in source.problems]
 
 
 def real_table(name: str) -> Path:
@@ -45,10 +127,3 @@ def write_dicom(path: Path, size: tuple[int, int] = (6, 4), **elements: str | li
         for name, value in elements.items():
             setattr(data, name, value)
         data.save_as(path, enforce_file_format=True)
-
-
-def link_all(image: Path, names: Iterable[Path]) -> None:
-    """Give one image many names, which takes no room."""
-    for name in names:
-        name.parent.mkdir(parents=True, exist_ok=True)
-        os.link(image, name)

@@ -1,16 +1,13 @@
 """Format as at https://github.com/Deepwise-AILab/ChestX-Det-Dataset (README): file_name, syms, boxes, polygons."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rightlung.core import InputError, Polarity
-from rightlung.studies import open_source
-from rightlung.studies.readers.chestx_det import ChestXDetSource
+from rightlung.core import InputError
+from rightlung.studies.index import IndexedSource
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files
 
 TRIANGLE = [[100, 100], [100, 200], [200, 200]]
 SQUARE = [[512, 512], [768, 512], [768, 768], [512, 768]]
@@ -26,28 +23,21 @@ TRAIN: list[dict[str, Any]] = [
 TEST = [{"file_name": "40000.png", "syms": ["Fracture"], "boxes": [[0, 0, 512, 256]], "polygons": [SQUARE]}]
 
 
-@pytest.fixture
-def write(tmp_path: Path, write_image: Callable[..., Path]) -> Callable[..., ChestXDetSource]:
-    def write(train: Any = TRAIN, query: str = "") -> ChestXDetSource:
-        (tmp_path / "ChestX_Det_train.json").write_text(json.dumps(train))
-        (tmp_path / "ChestX_Det_test.json").write_text(json.dumps(TEST))
-        for name in ("train_data/36199.png", "train_data/36302.png", "test_data/test/40000.png"):
-            write_image(name)
-        source = open_source(f"chestx-det:{tmp_path}{query}")
-        assert isinstance(source, ChestXDetSource)
-        return source
-
-    return write
+def write(files: Files, train: Any = TRAIN, query: str = "") -> IndexedSource:
+    files.json("ChestX_Det_train.json", train)
+    files.json("ChestX_Det_test.json", TEST)
+    for name in ("train_data/36199.png", "train_data/36302.png", "test_data/test/40000.png"):
+        files.image(name)
+    return files.open("chestx-det", query)
 
 
-def test_a_finding_is_one_phrase_with_its_boxes_and_outlines(write: Callable[..., ChestXDetSource]) -> None:
-    source = write()
+def test_a_finding_is_one_phrase_with_its_boxes_and_outlines(files: Files) -> None:
+    source = write(files)
     assert (list(source.ids), source.problems) == (["36199", "36302", "40000"], [])
     effusion, nodules = source.study("36302").phrases
     assert (effusion.text, nodules.text) == ("pleural effusion", "multiple lung nodules")
-    assert [box.as_tuple() for box in effusion.boxes] == [
-        (100 / 1024, 100 / 1024, 200 / 1024, 200 / 1024), (0.5, 0.5, 0.75, 0.75),
-    ]  # fmt: skip
+    first, second = (box.as_tuple() for box in effusion.boxes)
+    assert (first, second) == ((100 / 1024, 100 / 1024, 200 / 1024, 200 / 1024), (0.5, 0.5, 0.75, 0.75))
     assert effusion.mask is not None
     pixels = effusion.mask.pixels
     rows, columns = np.mgrid[:1024, :1024]
@@ -59,18 +49,17 @@ def test_a_finding_is_one_phrase_with_its_boxes_and_outlines(write: Callable[...
     assert source[1].image.shape == (6, 4)
 
 
-def test_what_is_not_named_is_negative(write: Callable[..., ChestXDetSource]) -> None:
-    normal, marked, _ = write()
-    assert set(normal.findings.values()) == {Polarity.NEGATIVE}
+def test_what_is_not_named_is_negative(files: Files) -> None:
+    normal, marked, _ = write(files)
+    assert set(normal.findings.values()) == {NEGATIVE}
     assert len(normal.findings) == 13
-    assert {name for name, polarity in marked.findings.items() if polarity is Polarity.POSITIVE} == {
-        "pleural effusion", "multiple nodules",
-    }  # fmt: skip
+    positive = {name for name, polarity in marked.findings.items() if polarity is POSITIVE}
+    assert positive == {"pleural effusion", "multiple nodules"}
     assert marked.extra["labels"] == ["Effusion", "Diffuse Nodule"]
 
 
-def test_the_published_split_is_kept(write: Callable[..., ChestXDetSource]) -> None:
-    assert list(write(query="?split=test").ids) == ["40000"]
+def test_the_published_split_is_kept(files: Files) -> None:
+    assert list(write(files, query="?split=test").ids) == ["40000"]
 
 
 @pytest.mark.parametrize(
@@ -88,10 +77,8 @@ def test_the_published_split_is_kept(write: Callable[..., ChestXDetSource]) -> N
         ({"polygons": "none"}, "polygons", "must be a list"),
     ],
 )
-def test_a_bad_entry_is_named_and_left_out(
-    write: Callable[..., ChestXDetSource], change: dict[str, Any], field: str, message: str
-) -> None:
-    source = write([TRAIN[0], {**TRAIN[1], **change}])
+def test_a_bad_entry_is_named_and_left_out(files: Files, change: dict[str, Any], field: str, message: str) -> None:
+    source = write(files, [TRAIN[0], {**TRAIN[1], **change}])
     assert list(source.ids) == ["36199", "40000"]
     (problem,) = source.problems
     assert (problem.file, problem.field) == ("ChestX_Det_train.json", field)
@@ -99,11 +86,9 @@ def test_a_bad_entry_is_named_and_left_out(
     assert message in problem.message
 
 
-def test_what_cannot_be_read_at_all_is_an_error(tmp_path: Path, write: Callable[..., ChestXDetSource]) -> None:
-    with pytest.raises(InputError, match=r"has neither ChestX_Det_train\.json nor ChestX_Det_test\.json"):
-        open_source(f"chestx-det:{tmp_path}")
+def test_what_cannot_be_read_at_all_is_an_error(files: Files) -> None:
+    files.refuses("chestx-det", r"has neither ChestX_Det_train\.json nor ChestX_Det_test\.json")
     with pytest.raises(InputError, match="must hold a list of images; got dict"):
-        write({})
-    (tmp_path / "ChestX_Det_train.json").write_text("[{")
-    with pytest.raises(InputError, match=r"ChestX_Det_train\.json is not JSON that can be read"):
-        open_source(f"chestx-det:{tmp_path}")
+        write(files, {})
+    (files.root / "ChestX_Det_train.json").write_text("[{")
+    files.refuses("chestx-det", r"ChestX_Det_train\.json is not JSON that can be read")

@@ -2,22 +2,16 @@
 image, a mask of zeros where there is none; the first release calls Lung Opacity "Airspace Opacity".
 """
 
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from rightlung.core import InputError, Mask, Polarity
-from rightlung.studies import open_source
-from rightlung.studies.readers.chexlocalize import FINDINGS, CheXlocalizeSource
+from rightlung.core import InputError, Mask
+from rightlung.studies.index import IndexedSource
+from rightlung.studies.readers.chexlocalize import FINDINGS
+from tests.studies.readers.published import CHEXPERT, NEGATIVE, POSITIVE, Files
 
-LABELS = (
-    "No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,Consolidation,Pneumonia,"
-    "Atelectasis,Pneumothorax,Pleural Effusion,Pleural Other,Fracture,Support Devices"
-)
 ONE, TWO, SIDE = (
     "patient64541_study1_view1_frontal",
     "patient64542_study1_view1_frontal",
@@ -44,115 +38,93 @@ SEGMENTATIONS = {
 }
 
 
-@pytest.fixture
-def write(
-    tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]
-) -> Callable[..., CheXlocalizeSource]:
-    def write(segmentations: Any = SEGMENTATIONS, labels: bool = True) -> CheXlocalizeSource:
-        folder = tmp_path / "CheXlocalize"
-        folder.mkdir(exist_ok=True)
-        (folder / "gt_segmentations_val.json").write_text(json.dumps(segmentations))
-        positive = {"64541": ("Cardiomegaly", "Lung Opacity", "Pneumonia"), "64542": (), "64543": ("Edema",)}
-        rows = [
-            f"CheXpert-v1.0/valid/patient{patient}/study1/view1_frontal.jpg,Male,73,Frontal,AP,"
-            + ",".join("1.0" if label in names else "0.0" for label in LABELS.split(","))
-            for patient, names in positive.items()
-        ]
-        if labels:
-            write_table("CheXpert/val_labels.csv", f"Path,Sex,Age,Frontal/Lateral,AP/PA,{LABELS}", rows)
-        for patient in positive:
-            write_image(f"CheXpert/val/patient{patient}/study1/view1_frontal.jpg")
-        source = open_source(f"chexlocalize:{tmp_path}")
-        assert isinstance(source, CheXlocalizeSource)
-        return source
-
-    return write
+def write(files: Files, segmentations: Any = SEGMENTATIONS, labels: bool = True) -> IndexedSource:
+    files.json("CheXlocalize/gt_segmentations_val.json", segmentations)
+    positive = {"64541": ("Cardiomegaly", "Lung Opacity", "Pneumonia"), "64542": (), "64543": ("Edema",)}
+    rows = [
+        f"CheXpert-v1.0/valid/patient{patient}/study1/view1_frontal.jpg,Male,73,Frontal,AP,"
+        + ",".join("1.0" if label in names else "0.0" for label in CHEXPERT.split(","))
+        for patient, names in positive.items()
+    ]
+    if labels:
+        files.table("CheXpert/val_labels.csv", f"Path,Sex,Age,Frontal/Lateral,AP/PA,{CHEXPERT}", rows)
+    for patient in positive:
+        files.image(f"CheXpert/val/patient{patient}/study1/view1_frontal.jpg")
+    return files.open("chexlocalize")
 
 
-def test_a_mask_with_anything_in_it_is_a_phrase(write: Callable[..., CheXlocalizeSource]) -> None:
-    source = write()
+def test_a_mask_with_anything_in_it_is_a_phrase(files: Files) -> None:
+    source = write(files)
     assert source.problems == []
     phrases = {phrase.text: phrase for phrase in source.study(ONE).phrases}
     assert set(phrases) == {"cardiomegaly", "lung opacity"}
     mask = phrases["cardiomegaly"].mask
     assert mask is not None
     np.testing.assert_array_equal(mask.pixels, heart())
-    assert phrases["lung opacity"].findings == {"lung opacity": Polarity.POSITIVE}
+    assert phrases["lung opacity"].findings == {"lung opacity": POSITIVE}
     assert source.study(TWO).phrases == ()
 
 
-def test_images_with_labels_only_are_there_too_and_laterals_are_not(write: Callable[..., CheXlocalizeSource]) -> None:
-    source = write()
+def test_images_with_labels_only_are_there_too_and_laterals_are_not(files: Files) -> None:
+    source = write(files)
     assert list(source.ids) == [ONE, TWO, "patient64543_study1_view1_frontal"]
     assert dict(source.left_out) == {"lateral view": 1}
     study = source.study(ONE)
-    assert (study.patient, study.exam, study.age, study.sex, study.view, study.split) == (
-        "patient64541", "patient64541_study1", 73.0, "M", "AP", "val",
-    )  # fmt: skip
-    assert study.findings["pneumonia"] is Polarity.POSITIVE
-    assert study.findings["edema"] is Polarity.NEGATIVE
+    assert (study.patient, study.exam, study.split) == ("patient64541", "patient64541_study1", "val")
+    assert (study.age, study.sex, study.view) == (73.0, "M", "AP")
+    assert study.findings.items() >= {"pneumonia": POSITIVE, "edema": NEGATIVE}.items()
     assert study.image.shape == (6, 4)
 
 
-def test_without_labels_what_is_outlined_is_positive_and_the_rest_unknown(
-    write: Callable[..., CheXlocalizeSource],
-) -> None:
-    source = write(labels=False)
+def test_without_labels_what_is_outlined_is_positive_and_the_rest_unknown(files: Files) -> None:
+    source = write(files, labels=False)
     assert list(source.ids) == [ONE, TWO]
-    assert source[0].findings == {"cardiomegaly": Polarity.POSITIVE, "lung opacity": Polarity.POSITIVE}
+    assert source[0].findings == {"cardiomegaly": POSITIVE, "lung opacity": POSITIVE}
     assert source[1].findings == {}
 
 
-def test_the_first_release_and_the_common_names_of_splits_are_read(
-    tmp_path: Path, write_image: Callable[..., Path]
-) -> None:
-    (tmp_path / "gt_segmentations_val.json").write_text(json.dumps(SEGMENTATIONS))
-    write_image("CheXpert-v1.0/valid/patient64541/study1/view1_frontal.jpg")
-    source = open_source(f"chexlocalize:{tmp_path}?split=valid&limit=1")
+def test_the_first_release_and_the_common_names_of_splits_are_read(files: Files) -> None:
+    files.json("gt_segmentations_val.json", SEGMENTATIONS)
+    files.image("CheXpert-v1.0/valid/patient64541/study1/view1_frontal.jpg")
+    source = files.open("chexlocalize", "?split=valid&limit=1")
     assert source[0].image.shape == (6, 4)
 
 
-def test_the_released_sample_decodes_to_an_empty_mask_of_its_size(write: Callable[..., CheXlocalizeSource]) -> None:
+def test_the_released_sample_decodes_to_an_empty_mask_of_its_size(files: Files) -> None:
     """Two values of ``sample/gt_segmentations_val.json``: images of 2320 x 2828 and 2022 x 2021 without the finding."""
     entries = {
         ONE: {"Lung Lesion": {"size": [2320, 2828], "counts": "PVWX6"}},
         TWO: {"Edema": {"size": [2022, 2021], "counts": "nefl3"}},
     }
-    assert [study.phrases for study in write(entries)] == [(), (), ()]
+    assert [study.phrases for study in write(files, entries)] == [(), (), ()]
 
 
 @pytest.mark.parametrize(
-    ("entry", "message"),
+    ("name", "entry", "message"),
     [
-        ({"Wart": {"size": [6, 4], "counts": "PVWX6"}}, "'Wart' is not one of the ten"),
-        ({"Edema": {"size": [6, 4]}}, "must have 'size' and 'counts', a text"),
-        ({"Edema": {"size": [6], "counts": "00"}}, "two positive integers"),
-        ([], "an image's entry must be an object"),
+        ("../../etc", masks(), "an image's name must be like patient64541_study1"),
+        (ONE, {"Wart": {"size": [6, 4], "counts": "PVWX6"}}, "'Wart' is not one of the ten"),
+        (ONE, {"Edema": {"size": [6, 4]}}, "must have 'size' and 'counts', a text"),
+        (ONE, {"Edema": {"size": [6], "counts": "00"}}, "two positive integers"),
+        (ONE, [], "an image's entry must be an object"),
     ],
 )
-def test_a_bad_entry_is_named_and_left_out(write: Callable[..., CheXlocalizeSource], entry: Any, message: str) -> None:
-    source = write({ONE: entry, TWO: masks(Edema=heart())}, labels=False)
+def test_a_bad_entry_is_named_and_left_out(files: Files, name: str, entry: Any, message: str) -> None:
+    source = write(files, {name: entry, TWO: masks(Edema=heart())}, labels=False)
     assert list(source.ids) == [TWO]
     (problem,) = source.problems
-    assert (problem.file, problem.field) == ("CheXlocalize/gt_segmentations_val.json", ONE)
+    assert (problem.file, problem.field) == ("CheXlocalize/gt_segmentations_val.json", name)
     assert message in problem.message
 
 
-def test_an_odd_name_of_an_image_is_a_problem(write: Callable[..., CheXlocalizeSource]) -> None:
-    source = write({"../../etc": masks(), ONE: masks()}, labels=False)
-    assert (list(source.ids), len(source.problems)) == ([ONE], 1)
-
-
-def test_a_mask_that_does_not_decode_names_its_study(write: Callable[..., CheXlocalizeSource]) -> None:
-    study = write({ONE: {"Edema": {"size": [6, 4], "counts": "11"}}})[0]
+def test_a_mask_that_does_not_decode_names_its_study(files: Files) -> None:
+    study = write(files, {ONE: {"Edema": {"size": [6, 4], "counts": "11"}}})[0]
     assert study.phrases[0].mask is not None
     with pytest.raises(InputError, match=f"study '{ONE}': mask of Edema: run lengths add up to 2"):
         _ = study.phrases[0].mask.pixels
 
 
-def test_what_is_missing_altogether_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"has neither CheXlocalize/gt_segmentations_val\.json"):
-        open_source(f"chexlocalize:{tmp_path}")
-    (tmp_path / "gt_segmentations_test.json").write_text("{}")
-    with pytest.raises(InputError, match="no folder with images"):
-        open_source(f"chexlocalize:{tmp_path}")
+def test_what_is_missing_altogether_is_an_error(files: Files) -> None:
+    files.refuses("chexlocalize", r"has neither CheXlocalize/gt_segmentations_val\.json")
+    (files.root / "gt_segmentations_test.json").write_text("{}")
+    files.refuses("chexlocalize", "no folder with images")

@@ -5,17 +5,16 @@ Files and columns: https://physionet.org/content/egd-cxr/1.0.0/ and its table_de
 
 from __future__ import annotations
 
-import json
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image as PillowImage
 
-from rightlung.core import Box, InputError, Polarity
+from rightlung.core import Box
 from rightlung.studies import open_source
+from tests.studies.readers.published import NEGATIVE, POSITIVE, UNCERTAIN, Files, refuses
 
 FIRST, SECOND = "24c7496c-d7635dfe-b8e0b87f-d818affc-78ff7cf4", "78711a04-264d5305-d5feec9b-ebef1cec-fdc6db9c"
 SHEET = (
@@ -40,43 +39,26 @@ def fixation(dicom: str, x: float, y: float, seconds: float, start: float = 0.0,
 
 
 @pytest.fixture
-def tree(
-    tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path], write_text: Callable[..., None]
-) -> Path:
+def tree(files: Files) -> Path:
     """Two images of 40 x 20 pixels, the first with everything, the second with a gaze outside the picture only."""
-    write_table("egd/master_sheet.csv", SHEET, SHEET_ROWS)
-    write_table(
-        "egd/fixations.csv",
-        GAZE,
-        [
-            fixation(FIRST, 5, 10, 3.0, 0.5),
-            fixation(FIRST, 15, 30, 1.0, 4.0),
-            fixation(FIRST, 0, 0, 9.0, 6.0, valid=0),
-            fixation(SECOND, -900, 4000, 1.0),
-        ],
-    )
-    write_table(
-        "egd/eye_gaze.csv",
-        GAZE,
-        [fixation(FIRST, 5, 10, 0.1), fixation(FIRST, 5, 10, 0.2), fixation(FIRST, 15, 30, 0.3)],
-    )
-    write_table(
-        "egd/bounding_boxes.csv",
-        "dicom_id,bbox_name,x1,x2,y1,y2",
-        [f"{FIRST},cardiac silhouette,10.0,18.0,20.0,32.0", f"{FIRST},left lung,10.0,500.0,0.0,40.0"],
-    )
+    files.table("egd/master_sheet.csv", SHEET, SHEET_ROWS)
+    fixations = [fixation(FIRST, 5, 10, 3.0, 0.5), fixation(FIRST, 15, 30, 1.0, 4.0)]
+    fixations += [fixation(FIRST, 0, 0, 9.0, 6.0, valid=0), fixation(SECOND, -900, 4000, 1.0)]
+    files.table("egd/fixations.csv", GAZE, fixations)
+    samples = [fixation(FIRST, 5, 10, 0.1), fixation(FIRST, 5, 10, 0.2), fixation(FIRST, 15, 30, 0.3)]
+    files.table("egd/eye_gaze.csv", GAZE, samples)
+    boxes = [f"{FIRST},cardiac silhouette,10.0,18.0,20.0,32.0", f"{FIRST},left lung,10.0,500.0,0.0,40.0"]
+    files.table("egd/bounding_boxes.csv", "dicom_id,bbox_name,x1,x2,y1,y2", boxes)
     folder = f"egd/audio_segmentation_transcripts/{FIRST}"
-    said = {
-        "full_text": "Heart is enlarged. No pneumothorax.",
-        "time_stamped_text": [{"phrase": "Heart is enlarged.", "begin_time": 0.4, "end_time": 1.6}],
-    }
-    write_text({f"{folder}/transcript.json": json.dumps(said)})
+    timed = [{"phrase": "Heart is enlarged.", "begin_time": 0.4, "end_time": 1.6}]
+    said = {"full_text": "Heart is enlarged. No pneumothorax.", "time_stamped_text": timed}
+    files.json(f"{folder}/transcript.json", said)
     lung = np.zeros((40, 20), dtype=bool)
     lung[:, :10] = True
-    PillowImage.fromarray(lung).save(tmp_path / folder / "right_lung.png")
-    write_image(f"mimic/files/p15/p15628804/s58573295/{FIRST}.jpg", (40, 20))
-    write_image(f"mimic/files/p19/p19462352/s51900589/{SECOND}.jpg", (40, 20))
-    return tmp_path
+    PillowImage.fromarray(lung).save(files.root / folder / "right_lung.png")
+    files.image(f"mimic/files/p15/p15628804/s58573295/{FIRST}.jpg", (40, 20))
+    files.image(f"mimic/files/p19/p19462352/s51900589/{SECOND}.jpg", (40, 20))
+    return files.root
 
 
 def address(tree: Path, more: str = "") -> str:
@@ -92,11 +74,7 @@ def test_a_reading_has_its_words_gaze_regions_and_labels(tree: Path) -> None:
     assert [phrase.text for phrase in study.phrases] == ["Heart is enlarged.", "No pneumothorax."]
     assert study.report is not None
     assert study.report.sections["indication"] == "___F with CHF\nand shortness of breath"
-    assert dict(study.findings) == {
-        "cardiomegaly": Polarity.POSITIVE,
-        "edema": Polarity.UNCERTAIN,
-        "pleural effusion": Polarity.NEGATIVE,
-    }
+    assert dict(study.findings) == {"cardiomegaly": POSITIVE, "edema": UNCERTAIN, "pleural effusion": NEGATIVE}
     assert study.extra["labels"]["CHF"] == "1"
     assert study.regions["cardiac silhouette"] == Box(0.5, 0.5, 0.9, 0.8)
     assert study.extra["timed_phrases"] == [("Heart is enlarged.", 0.4, 1.6)]
@@ -125,11 +103,9 @@ def test_every_sample_can_be_taken_instead_of_fixations(tree: Path) -> None:
     assert study.gaze.values[:16, :16].sum() == pytest.approx(2 / 3, abs=0.01)
 
 
-def test_sizes_of_the_originals_hold_where_the_images_were_made_smaller(
-    tree: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]
-) -> None:
-    write_image(f"mimic/files/p15/p15628804/s58573295/{FIRST}.jpg", (8, 4))
-    write_table("mimic/mimic-cxr-2.0.0-metadata.csv.gz", "dicom_id,Rows,Columns", [f"{FIRST},40,20", "other,1,1"])
+def test_sizes_of_the_originals_hold_where_the_images_were_made_smaller(tree: Path, files: Files) -> None:
+    files.image(f"mimic/files/p15/p15628804/s58573295/{FIRST}.jpg", (8, 4))
+    files.table("mimic/mimic-cxr-2.0.0-metadata.csv.gz", "dicom_id,Rows,Columns", [f"{FIRST},40,20", "other,1,1"])
     study = open_source(address(tree)).study(FIRST)
     assert study.image.shape == (8, 4)
     assert study.regions["cardiac silhouette"] == Box(0.5, 0.5, 0.9, 0.8)
@@ -154,10 +130,7 @@ def test_a_broken_transcript_is_a_problem_of_its_file(tree: Path) -> None:
 
 
 def test_what_is_missing_as_a_whole_is_refused(tree: Path) -> None:
-    with pytest.raises(InputError, match="no images of its own; add images="):
-        open_source(f"egd:{tree}/egd")
-    with pytest.raises(InputError, match="did you mean 'samples'"):
-        open_source(address(tree, "&gaze=sample"))
+    refuses(f"egd:{tree}/egd", "no images of its own; add images=")
+    refuses(address(tree, "&gaze=sample"), "did you mean 'samples'")
     (tree / "egd" / "fixations.csv").write_text("DICOM_ID,FPOGD\n")
-    with pytest.raises(InputError, match=r"fixations.csv has no column 'X_ORIGINAL'"):
-        open_source(address(tree))
+    refuses(address(tree), r"fixations.csv has no column 'X_ORIGINAL'")

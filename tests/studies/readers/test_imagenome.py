@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import pickle
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rightlung import open_source
-from rightlung.core import Box, InputError, Polarity
+from rightlung.core import Box, InputError
 from rightlung.probes.sentences import synthetic_of
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, refuses
 
 A, B, GOLD = "02aa804e-bde0afdd", "2a2277a9-b0ded155", "e084de3b-be89b11e"
 SPLIT_HEADER = ",subject_id,study_id,dicom_id,path,ViewPosition"
@@ -30,30 +30,15 @@ GOLD_ATTRIBUTES = "patient_id\tstudy_id\timage_id\trow_id\tsentence\tbbox\tcateg
 
 def bbox(name: str, x1: int, y1: int, x2: int, y2: int) -> dict[str, Any]:
     """An object of a scene graph in a 200 x 100 image (width x height); 224-pixel coordinates are beside the point."""
+    small = {"x1": 1, "y1": 2, "x2": 3, "y2": 4}
     edges = {"original_x1": x1, "original_y1": y1, "original_x2": x2, "original_y2": y2}
-    return {
-        "object_id": f"{A}_{name}",
-        "x1": 1,
-        "y1": 2,
-        "x2": 3,
-        "y2": 4,
-        **edges,
-        "bbox_name": name,
-        "name": name.title(),
-    }
+    return {"object_id": f"{A}_{name}", **small, **edges, "bbox_name": name, "name": name.title()}
 
 
 def attribute(name: str, *phrases: tuple[str, str, list[str]]) -> dict[str, Any]:
-    return {
-        name: True,
-        "bbox_name": name,
-        "name": name.title(),
-        "attributes": [list(attributes) for _, _, attributes in phrases],
-        "phrases": [text for _, text, _ in phrases],
-        "phrase_IDs": [number for number, _, _ in phrases],
-        "sections": ["finalreport"] * len(phrases),
-        "object_id": f"{A}_{name}",
-    }
+    ids, texts, attributes = zip(*phrases, strict=True)
+    lists = {"attributes": attributes, "phrases": texts, "phrase_IDs": ids, "sections": ["finalreport"] * len(phrases)}
+    return {name: True, "bbox_name": name, "name": name.title(), **lists, "object_id": f"{A}_{name}"}
 
 
 EFFUSION = ("50414267|10", "Small right effusion, none on the left.")
@@ -63,12 +48,8 @@ TUBE = ("50414267|9", "Endotracheal tube 4 cm above the carina.")
 def graph(**changes: Any) -> dict[str, Any]:
     yes, no = "anatomicalfinding|yes|pleural effusion", "anatomicalfinding|no|pleural effusion"
     whole = {
-        "image_id": A,
-        "viewpoint": "AP",
-        "patient_id": 10000032,
-        "study_id": 50414267,
-        "gender": "F",
-        "age_decile": "50-60",
+        "image_id": A, "viewpoint": "AP", "patient_id": 10000032, "study_id": 50414267,
+        "gender": "F", "age_decile": "50-60", "relationships": [],
         "objects": [
             bbox("right lung", 20, 10, 90, 80),
             bbox("left lung", 110, 10, 180, 80),
@@ -80,33 +61,30 @@ def graph(**changes: Any) -> dict[str, Any]:
             attribute("left lung", (*EFFUSION, [no, "disease|no|pneumonia"])),
             attribute("carina", (TUBE[0], TUBE[1].replace(" cm", "\n cm"), ["tubesandlines|yes|endotracheal tube"])),
         ],
-        "relationships": [],
-    }
+    }  # fmt: skip
     return {**whole, **changes}
 
 
 @pytest.fixture
-def mimic(tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]) -> Path:
+def mimic(files: Files) -> Path:
     rows = [f"{name},10000032,50414267,PA,100,200" for name in (A, B)]
-    write_table("mimic/mimic-cxr-2.0.0-metadata.csv.gz", "dicom_id,subject_id,study_id,ViewPosition,Rows,Columns", rows)
-    write_image(f"mimic/files/p10/p10000032/s50414267/{A}.jpg", size=(100, 200))
-    write_image(f"mimic/files/p11/p11000000/s55000000/{GOLD}.jpg", size=(100, 200))
-    return tmp_path / "mimic"
+    files.table("mimic/mimic-cxr-2.0.0-metadata.csv.gz", "dicom_id,subject_id,study_id,ViewPosition,Rows,Columns", rows)
+    files.image(f"mimic/files/p10/p10000032/s50414267/{A}.jpg", size=(100, 200))
+    files.image(f"mimic/files/p11/p11000000/s55000000/{GOLD}.jpg", size=(100, 200))
+    return files.root / "mimic"
 
 
 @pytest.fixture
-def silver(tmp_path: Path, mimic: Path, write_table: Callable[..., Path]) -> Path:
-    def row(number: int, name: str, patient: int, exam: int) -> str:
-        return f"{number},{patient},{exam},{name},files/p10/p{patient}/s{exam}/{name}.dcm,AP"
+def silver(mimic: Path, files: Files) -> Path:
+    def row(name: str, patient: int = 10000032, exam: int = 50414267) -> str:
+        return f"0,{patient},{exam},{name},files/p10/p{patient}/s{exam}/{name}.dcm,AP"
 
-    root = tmp_path / "cig"
-    splits = "cig/silver_dataset/splits"
-    write_table(
-        f"{splits}/train.csv", SPLIT_HEADER, [row(0, A, 10000032, 50414267), row(1, "missing", 10000032, 50414267)]
-    )
-    write_table(f"{splits}/valid.csv", SPLIT_HEADER, [row(0, B, 10000032, 50414267)])
-    write_table(f"{splits}/test.csv", SPLIT_HEADER, [row(0, GOLD, 11000000, 55000000)])
-    write_table(f"{splits}/images_to_avoid.csv", SPLIT_HEADER[1:], [row(0, GOLD, 11000000, 55000000)[2:]])
+    root = files.root / "cig"
+    splits, gold = "cig/silver_dataset/splits", row(GOLD, 11000000, 55000000)
+    files.table(f"{splits}/train.csv", SPLIT_HEADER, [row(A), row("missing")])
+    files.table(f"{splits}/valid.csv", SPLIT_HEADER, [row(B)])
+    files.table(f"{splits}/test.csv", SPLIT_HEADER, [gold])
+    files.table(f"{splits}/images_to_avoid.csv", SPLIT_HEADER[1:], [gold[2:]])
     write_graphs(root, {A: graph(), B: graph(image_id=B), GOLD: graph(image_id=GOLD)})
     return root
 
@@ -136,8 +114,8 @@ def test_a_silver_graph_becomes_regions_phrases_and_findings(silver: Path, mimic
     assert effusion.text == EFFUSION[1]
     assert effusion.regions == ("right lung", "left lung")
     assert effusion.boxes == (study.regions["right lung"], study.regions["left lung"])
-    told = {"pleural effusion": Polarity.POSITIVE, "pneumonia": Polarity.NEGATIVE}
-    assert effusion.findings == {"abnormal": Polarity.POSITIVE, **told}
+    told = {"pleural effusion": POSITIVE, "pneumonia": NEGATIVE}
+    assert effusion.findings == {"abnormal": POSITIVE, **told}
     assert effusion.locations == {
         "abnormal": ("right lung",),
         "pleural effusion": ("right lung",),  # where it is affirmed; the left lung has none
@@ -145,17 +123,12 @@ def test_a_silver_graph_becomes_regions_phrases_and_findings(silver: Path, mimic
     }
     assert study.findings == told  # a study is not abnormal, a place in it is
     assert study.region_findings == {
-        "right lung": {"abnormal": Polarity.POSITIVE, "pleural effusion": Polarity.POSITIVE},
-        "left lung": {"pleural effusion": Polarity.NEGATIVE, "pneumonia": Polarity.NEGATIVE},
+        "right lung": {"abnormal": POSITIVE, "pleural effusion": POSITIVE},
+        "left lung": {"pleural effusion": NEGATIVE, "pneumonia": NEGATIVE},
     }
     assert study.region_sentences == {"carina": (0,), "right lung": (1,), "left lung": (1,)}
-    assert (study.patient, study.exam, study.view, study.split, study.sex) == (
-        "10000032",
-        "50414267",
-        "AP",
-        "train",
-        "F",
-    )
+    assert (study.patient, study.exam, study.split) == ("10000032", "50414267", "train")
+    assert (study.view, study.sex) == ("AP", "F")
     assert study.extra["age_decile"] == "50-60"
     assert study.extra["other_objects"] == {"descending aorta": (0.45, 0.2, 0.6, 0.9)}
     assert study.image.shape == (100, 200)
@@ -174,11 +147,11 @@ def test_figure_10_of_the_wrong_lung_comes_out_of_its_scene_graph(silver: Path, 
     sentence = ("50414267|3", "Small right pleural effusion is stable.")
     effusion = "anatomicalfinding|yes|pleural effusion"
     marks = ["nlp|yes|abnormal", "anatomicalfinding|yes|lung opacity", effusion, "nlp|no|normal"]
-    places = [
+    angle, lung = (
         attribute("right costophrenic angle", (*sentence, marks)),
         attribute("right lung", (*sentence, [effusion])),
-    ]
-    write_graphs(silver, {A: graph(attributes=places)})
+    )
+    write_graphs(silver, {A: graph(attributes=[angle, lung])})
     said = synthetic_of(open_source(f"imagenome:{silver}?images={mimic}").study(A).phrases[0])
     assert said is not None
     assert said.text == (
@@ -213,14 +186,9 @@ def test_without_the_metadata_the_size_is_taken_from_the_image(silver: Path, mim
 
 
 def test_unknown_regions_and_odd_attributes_are_named_and_the_rest_is_kept(silver: Path, mimic: Path) -> None:
-    objects = [
-        *graph()["objects"],
-        bbox("left gill", 1, 1, 9, 9),
-        {"bbox_name": "spine"},
-        bbox("trachea", 90, 10, 999, 20),
-    ]
+    objects = [bbox("left gill", 1, 1, 9, 9), {"bbox_name": "spine"}, bbox("trachea", 90, 10, 999, 20)]
     attributes = [*graph()["attributes"], attribute("left gill", ("50414267|11", "Left gill clear.", ["nonsense"]))]
-    odd = graph(objects=objects, attributes=attributes)
+    odd = graph(objects=[*graph()["objects"], *objects], attributes=attributes)
     write_graphs(silver, {A: odd, B: odd})
     source = open_source(f"imagenome:{silver}?images={mimic}")
     first, _ = list(source)
@@ -233,9 +201,8 @@ def test_unknown_regions_and_odd_attributes_are_named_and_the_rest_is_kept(silve
     place = f"silver_dataset/scene_graph.zip: scene_graph/{A}_SceneGraph.json"
     assert f"{place}, field objects[5]: has no bbox_name, or no original_x1 to original_y2" in told
     assert f"{place}, field attributes[3].attributes[0]: must be category|yes|name; got 'nonsense'" in told
-    assert any(
-        line.startswith(f"{place}, field objects 'trachea': box (90, 10, 999, 20) leaves the image") for line in told
-    )
+    outside = f"{place}, field objects 'trachea': box (90, 10, 999, 20) leaves the image"
+    assert any(line.startswith(outside) for line in told)
 
 
 def test_a_region_that_runs_out_of_the_image_is_cut_off_at_its_edge(silver: Path, mimic: Path) -> None:
@@ -249,9 +216,8 @@ def test_a_broken_graph_is_left_out_and_named(silver: Path, mimic: Path) -> None
     write_graphs(silver, {A: '{"objects": [', B: graph(image_id=B)})
     source = open_source(f"imagenome:{silver}?images={mimic}")
     assert [study.id for study in source] == [B]
-    assert str(source.problems[0]).startswith(
-        f"silver_dataset/scene_graph.zip: scene_graph/{A}_SceneGraph.json: is not JSON"
-    )
+    place = f"silver_dataset/scene_graph.zip: scene_graph/{A}_SceneGraph.json"
+    assert str(source.problems[0]).startswith(f"{place}: is not JSON")
 
 
 def test_a_link_in_a_circle_among_the_graphs_is_a_problem_and_no_end(silver: Path, mimic: Path) -> None:
@@ -266,55 +232,34 @@ def test_a_link_in_a_circle_among_the_graphs_is_a_problem_and_no_end(silver: Pat
 def test_an_archive_with_a_name_that_leads_out_is_refused(silver: Path, mimic: Path) -> None:
     with zipfile.ZipFile(silver / "silver_dataset/scene_graph.zip", "w") as archive:
         archive.writestr("../../etc/x_SceneGraph.json", "{}")
-    with pytest.raises(InputError, match=r"scene_graph.zip is refused: file .* leads out"):
-        open_source(f"imagenome:{silver}?images={mimic}")
+    refuses(f"imagenome:{silver}?images={mimic}", r"scene_graph.zip is refused: file .* leads out")
 
 
 def test_images_must_be_named(silver: Path, mimic: Path) -> None:
-    with pytest.raises(InputError, match="add images=/path/to/mimic-cxr-jpg"):
-        open_source(f"imagenome:{silver}")
-    with pytest.raises(InputError, match=r"images=.* has neither files/p10 nor p10"):
-        open_source(f"imagenome:{silver}?images={silver}")
-    with pytest.raises(InputError, match=r"unknown part 'glod'; did you mean 'gold'\?"):
-        open_source(f"imagenome:{silver}?images={mimic}&part=glod")
+    refuses(f"imagenome:{silver}", "add images=/path/to/mimic-cxr-jpg")
+    refuses(f"imagenome:{silver}?images={silver}", r"images=.* has neither files/p10 nor p10")
+    refuses(f"imagenome:{silver}?images={mimic}&part=glod", r"unknown part 'glod'; did you mean 'gold'\?")
 
 
 @pytest.fixture
-def gold(silver: Path, write_table: Callable[..., Path]) -> Path:
+def gold(silver: Path, files: Files) -> Path:
     def box_row(name: str, x1: float, y1: float, x2: float, y2: float) -> str:
         width, height = x2 - x1, y2 - y1
         edges = f"{x1},{x2},{y1},{y2},{width},{height}"  # the published order: x1, x2, y1, y2
         return f'{GOLD}.dcm,1,2,3,4,2,2,{name},a1,{edges},J,"[1, 2, 3, 4]","[{x1}, {y1}, {x2}, {y2}]"'
 
     boxes = [box_row("right lung", 20, 10, 90, 80), box_row("left lung", 110.0, 10, 180, 80)]
-    write_table("cig/gold_dataset/gold_bbox_coordinate_annotations_1000images.csv", GOLD_BOXES, boxes)
+    files.table("cig/gold_dataset/gold_bbox_coordinate_annotations_1000images.csv", GOLD_BOXES, boxes)
 
-    def attribute_row(
-        bbox: str, category: str, label: str, context: str, relation: int, sentence: str, number: int
-    ) -> str:
-        cells = (
-            11000000,
-            55000000,
-            f"{GOLD}.dcm",
-            f"55000000|{number}",
-            sentence,
-            bbox,
-            category,
-            label,
-            context,
-            relation,
-        )
-        return "\t".join(map(str, cells))
-
-    sentence = "Right pneumonia, left clear."
+    start = f"11000000\t55000000\t{GOLD}.dcm\t55000000|3\tRight pneumonia, left clear.\t"
     rows = [
-        attribute_row("right lung", "disease", "pneumonia", "yes", 1, sentence, 3),
-        attribute_row("left lung", "disease", "pneumonia", "no", 1, sentence, 3),
-        attribute_row("left lung", "anatomicalfinding", "lung opacity", "yes", 0, sentence, 3),
+        start + "right lung\tdisease\tpneumonia\tyes\t1",
+        start + "left lung\tdisease\tpneumonia\tno\t1",
+        start + "left lung\tanatomicalfinding\tlung opacity\tyes\t0",
     ]
-    write_table("cig/gold_dataset/gold_object_attribute_with_coordinates.txt", GOLD_ATTRIBUTES, rows)
+    files.table("cig/gold_dataset/gold_object_attribute_with_coordinates.txt", GOLD_ATTRIBUTES, rows)
     record = f"11000000,55000000,{GOLD},files/p11/p11000000/s55000000/{GOLD}.dcm,PA"
-    write_table("cig/utils/cxr-record-list_view.csv", "subject_id,study_id,dicom_id,path,ViewPosition", [record])
+    files.table("cig/utils/cxr-record-list_view.csv", "subject_id,study_id,dicom_id,path,ViewPosition", [record])
     return silver
 
 
@@ -325,9 +270,8 @@ def test_gold_tables_become_the_same_nouns(gold: Path, mimic: Path) -> None:
     assert study.regions == {"right lung": Box(0.1, 0.1, 0.45, 0.8), "left lung": Box(0.55, 0.1, 0.9, 0.8)}
     (phrase,) = study.phrases
     assert (phrase.text, phrase.regions) == ("Right pneumonia, left clear.", ("right lung", "left lung"))
-    assert (
-        phrase.findings == study.findings == {"pneumonia": Polarity.POSITIVE}
-    )  # what was struck out by hand is not there
+    # What was struck out by hand is not there.
+    assert phrase.findings == study.findings == {"pneumonia": POSITIVE}
     assert study.extra["scene_graph"]["left lung"]["no"] == ["pneumonia"]
     assert (study.patient, study.exam, study.view, study.split) == ("11000000", "55000000", "PA", "gold")
     assert study.image.shape == (100, 200)

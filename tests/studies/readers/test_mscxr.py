@@ -6,15 +6,15 @@ Columns and keys are as public code that reads them lists them; the files themse
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rightlung import open_source
-from rightlung.core import Box, InputError, Polarity
+from rightlung.core import Box
 from rightlung.studies.check import check_source
+from tests.studies.readers.published import POSITIVE, Files, refuses
 
 HEADER = "dicom_id,category_name,label_text,path,x,y,w,h,image_width,image_height,split"
 A, B = "675d792f-a3521e48", "2a2277a9-b0ded155"
@@ -28,26 +28,26 @@ ROWS = [
 
 
 @pytest.fixture
-def mimic(tmp_path: Path, write_image: Callable[..., Path]) -> Path:
-    write_image(f"mimic/{PATH_A}", size=(100, 200))
-    return tmp_path / "mimic"
+def mimic(files: Files) -> Path:
+    files.image(f"mimic/{PATH_A}", size=(100, 200))
+    return files.root / "mimic"
 
 
 @pytest.fixture
-def folder(write_table: Callable[..., Path], mimic: Path) -> Path:
-    return write_table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, ROWS).parent
+def folder(mimic: Path, files: Files) -> Path:
+    return files.table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, ROWS).parent
 
 
-def test_a_check_names_the_table_and_its_line(write_table: Callable[..., Path], mimic: Path) -> None:
+def test_a_check_names_the_table_and_its_line(mimic: Path, files: Files) -> None:
     swapped = ROWS[0].replace("right lower lobe", "left lower lobe")
-    folder = write_table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, [swapped]).parent
+    folder = files.table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, [swapped]).parent
     findings = check_source(f"mscxr:{folder}?images={mimic}", images=False).findings
     assert [(f.check, f.place.file, f.place.row, f.field) for f in findings if f.check == "box-side"] == [
         ("box-side", "MS_CXR_Local_Alignment_v1.1.0.csv", 2, "phrases[0].boxes[0]")
     ]
 
 
-def coco(**changes: Any) -> dict[str, Any]:
+def coco() -> dict[str, Any]:
     names = ["Pneumonia", "Pleural Effusion", "Cardiomegaly"]
     images = [
         {"id": 7, "file_name": f"{A}.jpg", "path": PATH_A, "width": 200, "height": 100, "num_annotations": 3},
@@ -65,7 +65,7 @@ def coco(**changes: Any) -> dict[str, Any]:
         entry(8, 2, "enlarged heart", [10, 10, 20, 20], "val"),
     ]
     categories = [{"id": number, "name": name} for number, name in enumerate(names)]
-    return {"info": {}, "images": images, "annotations": annotations, "categories": categories, **changes}
+    return {"info": {}, "images": images, "annotations": annotations, "categories": categories}
 
 
 def test_boxes_in_pixels_become_fractions_and_one_text_has_all_its_boxes(folder: Path, mimic: Path) -> None:
@@ -73,45 +73,38 @@ def test_boxes_in_pixels_become_fractions_and_one_text_has_all_its_boxes(folder:
     pneumonia, effusion = study.phrases
     assert pneumonia.text == "consolidation, right lower lobe"
     assert pneumonia.boxes == (Box(0.1, 0.5, 0.3, 0.75),)
-    assert pneumonia.findings == {"pneumonia": Polarity.POSITIVE}
+    assert pneumonia.findings == {"pneumonia": POSITIVE}
     assert effusion.boxes == (Box(0.0, 0.6, 0.25, 1.0), Box(0.75, 0.6, 1.0, 1.0))
-    assert study.findings == {"pneumonia": Polarity.POSITIVE, "pleural effusion": Polarity.POSITIVE}
+    assert study.findings == {"pneumonia": POSITIVE, "pleural effusion": POSITIVE}
     assert study.extra["categories"] == ("Pneumonia", "Pleural Effusion")
     assert (study.patient, study.exam, study.split) == ("10233088", "54276838", "test")
     assert study.image.shape == (100, 200)
 
 
-def test_both_forms_give_the_same(folder: Path, mimic: Path, tmp_path: Path) -> None:
-    path = tmp_path / "MS_CXR_Local_Alignment_v1.1.0.json"
+def test_both_forms_give_the_same(folder: Path, mimic: Path, files: Files) -> None:
+    path = files.root / "MS_CXR_Local_Alignment_v1.1.0.json"
     path.write_text(json.dumps(coco()))
     one, other = (list(open_source(f"mscxr:{place}?images={mimic}")) for place in (folder, path))
     assert [study.id for study in one] == [study.id for study in other] == [A, B]
     for left, right in zip(one, other, strict=True):
-        assert (left.phrases, left.split, left.patient, left.extra) == (
-            right.phrases,
-            right.split,
-            right.patient,
-            right.extra,
-        )
+        assert (left.phrases, left.split, left.patient) == (right.phrases, right.split, right.patient)
+        assert left.extra == right.extra
 
 
-def test_the_newest_version_is_read_and_the_first_had_no_split(
-    folder: Path, mimic: Path, write_table: Callable[..., Path]
-) -> None:
+def test_the_newest_version_is_read_and_the_first_had_no_split(folder: Path, mimic: Path, files: Files) -> None:
     old = "ms-cxr/MS_CXR_Local_Alignment_v1.0.0.csv"
-    write_table(old, HEADER.removesuffix(",split"), [row.rpartition(",")[0] for row in ROWS[:3]])
+    files.table(old, HEADER.removesuffix(",split"), [row.rpartition(",")[0] for row in ROWS[:3]])
     assert list(open_source(f"mscxr:{folder}?images={mimic}").ids) == [A, B]
-    first = open_source(f"mscxr:{folder / 'MS_CXR_Local_Alignment_v1.0.0.csv'}?images={mimic}")
-    assert [(study.id, study.split) for study in first] == [(A, None)]
-    with pytest.raises(InputError, match="has no splits; leave out split=test"):
-        open_source(f"mscxr:{folder / 'MS_CXR_Local_Alignment_v1.0.0.csv'}?images={mimic}&split=test")
+    first = f"mscxr:{files.root / old}?images={mimic}"
+    assert [(study.id, study.split) for study in open_source(first)] == [(A, None)]
+    refuses(f"{first}&split=test", "has no splits; leave out split=test")
 
 
 def test_the_split_is_the_tables_own(folder: Path, mimic: Path) -> None:
     assert list(open_source(f"mscxr:{folder}?images={mimic}&split=validate").ids) == [B]
 
 
-def test_bad_rows_are_named_and_their_image_keeps_the_good_ones(mimic: Path, write_table: Callable[..., Path]) -> None:
+def test_bad_rows_are_named_and_their_image_keeps_the_good_ones(mimic: Path, files: Files) -> None:
     bad = [
         f"{A},Pneumonia,outside,{PATH_A},20,50,400,25,200,100,test",
         f"{A},Pnuemonia,misspelt,{PATH_A},20,50,40,25,200,100,test",
@@ -120,7 +113,7 @@ def test_bad_rows_are_named_and_their_image_keeps_the_good_ones(mimic: Path, wri
         f"{A},Pneumonia,another size,{PATH_A},20,50,40,25,100,200,test",
         f"{A},Pneumonia,not a number,{PATH_A},left,50,40,25,200,100,test",
     ]
-    folder = write_table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, [ROWS[0], *bad, ROWS[1]]).parent
+    folder = files.table("ms-cxr/MS_CXR_Local_Alignment_v1.1.0.csv", HEADER, [ROWS[0], *bad, ROWS[1]]).parent
     source = open_source(f"mscxr:{folder}?images={mimic}")
     (study,) = source
     assert [phrase.text for phrase in study.phrases] == ["consolidation, right lower lobe", "bilateral effusions"]
@@ -134,26 +127,25 @@ def test_bad_rows_are_named_and_their_image_keeps_the_good_ones(mimic: Path, wri
     assert found[8] == ("x", "must be a number; got 'left'")
 
 
-def test_coco_that_is_none_is_refused_and_its_bad_entries_are_named(mimic: Path, tmp_path: Path) -> None:
-    path = tmp_path / "MS_CXR_Local_Alignment_v1.1.0.json"
+def test_coco_that_is_none_is_refused_and_its_bad_entries_are_named(mimic: Path, files: Files) -> None:
+    path = files.root / "MS_CXR_Local_Alignment_v1.1.0.json"
     for text in ("[1]", "{", '{"images": []}'):
         path.write_text(text)
-        with pytest.raises(InputError, match="is not in COCO's form"):
-            open_source(f"mscxr:{path}?images={mimic}")
+        refuses(f"mscxr:{path}?images={mimic}", "is not in COCO's form")
     whole = coco()
     whole["annotations"][1] = {"image_id": 7}
     whole["annotations"][2]["image_id"] = 99
+    whole["annotations"].append({**whole["annotations"][3], "bbox": [10, 10, 20]})
     path.write_text(json.dumps(whole))
     source = open_source(f"mscxr:{path}?images={mimic}")
     assert [str(problem) for problem in source.problems] == [
         "MS_CXR_Local_Alignment_v1.1.0.json, field annotations[1]: 'category_id' is missing",
         "MS_CXR_Local_Alignment_v1.1.0.json, field annotations[2]: image_id 99 is not among the images",
+        "MS_CXR_Local_Alignment_v1.1.0.json, field annotations[4]: bbox must be [x, y, width, height]; got 3 numbers",
     ]
     assert [len(study.phrases) for study in source] == [1, 1]
 
 
 def test_a_folder_without_the_table_and_one_without_images_are_refused(folder: Path, mimic: Path) -> None:
-    with pytest.raises(InputError, match=r"has no MS_CXR_Local_Alignment_v….csv or .json"):
-        open_source(f"mscxr:{mimic}?images={mimic}")
-    with pytest.raises(InputError, match="add images=/path/to/mimic-cxr-jpg"):
-        open_source(f"mscxr:{folder}")
+    refuses(f"mscxr:{mimic}?images={mimic}", r"has no MS_CXR_Local_Alignment_v….csv or .json")
+    refuses(f"mscxr:{folder}", "add images=/path/to/mimic-cxr-jpg")

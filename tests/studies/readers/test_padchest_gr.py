@@ -5,6 +5,7 @@ Files and fields: https://bimcv.cipf.es/bimcv-projects/padchest-gr/ and arXiv:24
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 from collections.abc import Callable
@@ -15,38 +16,28 @@ import numpy as np
 import pytest
 from PIL import Image as PillowImage
 
-from rightlung.core import Box, InputError, Polarity
+from rightlung.core import Box
 from rightlung.studies import open_source
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, refuses
 
 FIRST, SECOND = "2053668664013634_k6ga29.png", "1358034155049235_fzis7d.png"
 REPORTS: list[dict[str, Any]] = [
     {
-        "StudyID": "2053668664013634",
-        "ImageID": FIRST,
-        "PreviousImageID": "old.png",
+        "StudyID": "2053668664013634", "ImageID": FIRST, "PreviousImageID": "old.png",
         "findings": [
             {
-                "sentence_en": "Bilateral pleural effusion.",
-                "sentence_es": "Derrame pleural bilateral.",
-                "abnormal": True,
-                "boxes": [[0.1, 0.6, 0.3, 0.9], [0.7, 0.6, 0.9, 0.9]],
-                "extra_boxes": [[0.1, 0.5, 0.3, 0.9]],
-                "labels": ["pleural effusion"],
-                "locations": ["loc left lower lobe", "loc pleural"],
-                "progression": "worsening",
+                "sentence_en": "Bilateral pleural effusion.", "sentence_es": "Derrame pleural bilateral.",
+                "abnormal": True, "boxes": [[0.1, 0.6, 0.3, 0.9], [0.7, 0.6, 0.9, 0.9]],
+                "extra_boxes": [[0.1, 0.5, 0.3, 0.9]], "labels": ["pleural effusion"],
+                "locations": ["loc left lower lobe", "loc pleural"], "progression": "worsening",
             },
             {"sentence_en": "Chronic.", "sentence_es": "Cambios.", "abnormal": True, "labels": ["chronic changes"]},
-            {
-                "sentence_en": "No pneumothorax.",
-                "sentence_es": "Sin neumotórax.",
-                "abnormal": False,
-                "labels": ["pneumothorax"],
-            },
+            {"sentence_en": "No pneumothorax.", "sentence_es": "Sin neumotórax.", "abnormal": False,
+             "labels": ["pneumothorax"]},
         ],
     },
     {
-        "StudyID": "1358034155049235",
-        "ImageID": SECOND,
+        "StudyID": "1358034155049235", "ImageID": SECOND,
         "findings": [{"sentence_en": "No alterations.", "abnormal": False, "labels": ["Normal"]}],
     },
 ]  # fmt: skip
@@ -54,23 +45,20 @@ TABLE = "StudyID,ImageID,PatientID,PatientSex_DICOM,PatientAge,label,label_group
 
 
 @pytest.fixture
-def tree(tmp_path: Path, write_table: Callable[..., Path]) -> Path:
+def tree(files: Files) -> Path:
     """Two reports, their table, and 16-bit images."""
-    (tmp_path / "grounded_reports_20240819.json").write_text(json.dumps(REPORTS))
-    write_table(
-        "master_table.csv",
-        TABLE,
-        [
-            f"2053668664013634,{FIRST},839860,F,84,pleural effusion,Pleural effusion,train",
-            f"2053668664013634,{FIRST},839860,F,84,chronic changes,,train",
-            f"1358034155049235,{SECOND},313572,M,,Normal,,validation",
-        ],
-    )
-    folder = tmp_path / "Padchest_GR_files" / "PadChest_GR"
+    files.json("grounded_reports_20240819.json", REPORTS)
+    rows = [
+        f"2053668664013634,{FIRST},839860,F,84,pleural effusion,Pleural effusion,train",
+        f"2053668664013634,{FIRST},839860,F,84,chronic changes,,train",
+        f"1358034155049235,{SECOND},313572,M,,Normal,,validation",
+    ]
+    files.table("master_table.csv", TABLE, rows)
+    folder = files.root / "Padchest_GR_files" / "PadChest_GR"
     folder.mkdir(parents=True)
     for name, value in ((FIRST, 13107), (SECOND, 65535)):
         PillowImage.fromarray(np.full((6, 4), value, dtype=np.uint16)).save(folder / name)
-    return tmp_path
+    return files.root
 
 
 def test_sentences_have_several_boxes_or_none(tree: Path) -> None:
@@ -82,13 +70,13 @@ def test_sentences_have_several_boxes_or_none(tree: Path) -> None:
     assert effusion.text == "Bilateral pleural effusion."
     assert effusion.boxes == (Box(0.1, 0.6, 0.3, 0.9), Box(0.7, 0.6, 0.9, 0.9))
     assert effusion.regions == ("left lower lung zone",)
-    assert dict(effusion.findings) == {"pleural effusion": Polarity.POSITIVE}
+    assert dict(effusion.findings) == {"pleural effusion": POSITIVE}
     assert (chronic.boxes, dict(chronic.findings)) == ((), {})
-    assert dict(absent.findings) == {"pneumothorax": Polarity.NEGATIVE}
+    assert dict(absent.findings) == {"pneumothorax": NEGATIVE}
     assert study.extra["second_reader"] == [[Box(0.1, 0.5, 0.3, 0.9)], [], []]
     assert study.extra["sentences"][0]["progression"] == "worsening"
     assert study.extra["PreviousImageID"] == "old.png"
-    assert dict(study.findings) == {"pleural effusion": Polarity.POSITIVE, "pneumothorax": Polarity.NEGATIVE}
+    assert dict(study.findings) == {"pleural effusion": POSITIVE, "pneumothorax": NEGATIVE}
 
 
 def test_sixteen_bits_are_kept(tree: Path) -> None:
@@ -99,22 +87,12 @@ def test_sixteen_bits_are_kept(tree: Path) -> None:
 
 def test_splits_and_languages(tree: Path) -> None:
     (study,) = open_source(f"padchest-gr:{tree}?split=val")
-    assert dict(study.findings) == {"no finding": Polarity.POSITIVE}
+    assert dict(study.findings) == {"no finding": POSITIVE}
     spanish = open_source(f"padchest-gr:{tree}?language=es")
-    assert [phrase.text for phrase in spanish[0].phrases] == [
-        "Derrame pleural bilateral.",
-        "Cambios.",
-        "Sin neumotórax.",
-    ]
+    told = [phrase.text for phrase in spanish[0].phrases]
+    assert told == ["Derrame pleural bilateral.", "Cambios.", "Sin neumotórax."]
     assert (spanish[1].phrases, spanish[1].report) == ((), None)
-    with pytest.raises(InputError, match="unknown language"):
-        open_source(f"padchest-gr:{tree}?language=fr")
-
-
-def broken(change: Callable[[dict[str, Any]], object]) -> list[Any]:
-    reports = json.loads(json.dumps(REPORTS))
-    change(reports[0])
-    return reports  # type: ignore[no-any-return]
+    refuses(f"padchest-gr:{tree}?language=fr", "unknown language")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +112,9 @@ def broken(change: Callable[[dict[str, Any]], object]) -> list[Any]:
 def test_a_bad_report_is_named_and_the_rest_goes_on(
     tree: Path, change: Callable[[dict[str, Any]], object], field: str, says: str
 ) -> None:
-    (tree / "grounded_reports_20240819.json").write_text(json.dumps(broken(change)))
+    reports = copy.deepcopy(REPORTS)
+    change(reports[0])
+    (tree / "grounded_reports_20240819.json").write_text(json.dumps(reports))
     source = open_source(f"padchest-gr:{tree}")
     assert list(source.ids) == ["1358034155049235_fzis7d"]
     (problem,) = source.problems
@@ -150,13 +130,10 @@ def test_an_image_that_the_table_leaves_out_is_named(tree: Path) -> None:
 
 
 def test_what_is_missing_as_a_whole_is_refused(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    with pytest.raises(InputError, match=r"has no grounded_reports_20240819\.json"):
-        open_source(f"padchest-gr:{tmp_path_factory.mktemp('empty')}")
+    refuses(f"padchest-gr:{tmp_path_factory.mktemp('empty')}", r"has no grounded_reports_20240819\.json")
     (tree / "grounded_reports_20240819.json").write_text("{}")
-    with pytest.raises(InputError, match="must hold a list of reports"):
-        open_source(f"padchest-gr:{tree}")
+    refuses(f"padchest-gr:{tree}", "must hold a list of reports")
     (tree / "Padchest_GR_files").rename(tree / "away")
-    with pytest.raises(InputError, match="has no folder with images"):
-        open_source(f"padchest-gr:{tree}")
+    refuses(f"padchest-gr:{tree}", "has no folder with images")
     (tree / "grounded_reports_20240819.json").write_text(json.dumps(REPORTS))
     assert len(open_source(f"padchest-gr:{tree}?images={tree}/away/PadChest_GR")) == 2

@@ -4,48 +4,32 @@ has a blank before its second name, the second stage's has none.
 
 import csv
 import gzip
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-import pytest
 
-from rightlung.core import InputError, Polarity
-from rightlung.studies import open_source
 from rightlung.studies.check import check_source
-from rightlung.studies.readers.siim import SiimSource
-from tests.studies.readers.published import link_all, real_table, write_dicom
+from rightlung.studies.index import IndexedSource
+from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, places, real_table
 
 ONE, TWO, THREE = (f"1.2.276.0.7230010.3.1.4.8323329.{number}.1517875201.850819" for number in (1000, 2000, 3000))
 ROWS = [f"{ONE},-1", f"{TWO}, 0 10 1014 10", f"{TWO},2048 5", f"{THREE},1024 1024"]
 
 
-@pytest.fixture
-def write(tmp_path: Path, write_table: Callable[..., Path]) -> Callable[..., SiimSource]:
-    def write(
-        rows: list[str] = ROWS, table: str = "train-rle.csv", header: str = "ImageId, EncodedPixels"
-    ) -> SiimSource:
-        write_table(table, header, rows)
-        for name, folder in (
-            (ONE, "dicom-images-train/a/b"),
-            (TWO, "dicom-images-train/c/d"),
-            (THREE, "dicom-images-test/e/f"),
-        ):
-            write_dicom(
-                tmp_path / folder / f"{name}.dcm", PatientID="p-7", PatientAge="024Y", PatientSex="M", ViewPosition="PA"
-            )
-        source = open_source(f"siim:{tmp_path}")
-        assert isinstance(source, SiimSource)
-        return source
-
-    return write
+def write(
+    files: Files, rows: list[str] = ROWS, table: str = "train-rle.csv", header: str = "ImageId, EncodedPixels"
+) -> IndexedSource:
+    files.table(table, header, rows)
+    for name in (f"train/a/b/{ONE}", f"train/c/d/{TWO}", f"test/e/f/{THREE}"):
+        path = f"dicom-images-{name}.dcm"
+        files.dicom(path, PatientID="p-7", PatientAge="024Y", PatientSex="M", ViewPosition="PA")
+    return files.open("siim")
 
 
-def test_masks_go_down_the_columns_and_are_united(write: Callable[..., SiimSource]) -> None:
-    source = write()
+def test_masks_go_down_the_columns_and_are_united(files: Files) -> None:
+    source = write(files)
     assert (list(source.ids), source.problems) == ([ONE, TWO, THREE], [])
     (phrase,) = source.study(TWO).phrases
-    assert (phrase.text, phrase.findings) == ("pneumothorax", {"pneumothorax": Polarity.POSITIVE})
+    assert (phrase.text, phrase.findings) == ("pneumothorax", {"pneumothorax": POSITIVE})
     assert phrase.mask is not None
     assert phrase.mask.size == (1024, 1024)
     expected = np.zeros((1024, 1024), dtype=bool)
@@ -56,73 +40,63 @@ def test_masks_go_down_the_columns_and_are_united(write: Callable[..., SiimSourc
     assert np.flatnonzero(third.pixels.any(axis=0)).tolist() == [1]  # one whole column
 
 
-def test_minus_one_is_no_pneumothorax(write: Callable[..., SiimSource]) -> None:
-    study = write()[0]
-    assert (study.findings, study.phrases) == ({"pneumothorax": Polarity.NEGATIVE}, ())
-
-
-def test_the_second_stage_is_read(write: Callable[..., SiimSource]) -> None:
-    assert len(write(table="stage_2_train.csv", header="ImageId,EncodedPixels")) == 3
-
-
-def test_the_header_gives_age_sex_and_view_and_not_the_patient(write: Callable[..., SiimSource]) -> None:
-    study = write()[0]
+def test_minus_one_is_no_pneumothorax(files: Files) -> None:
+    study = write(files)[0]
+    assert (study.findings, study.phrases) == ({"pneumothorax": NEGATIVE}, ())
+    # From the header, which names the patient, too; that is not read.
     assert (study.age, study.sex, study.view, study.patient) == (24.0, "M", "PA", None)
     assert study.image.shape == (6, 4)
 
 
-def test_a_check_names_the_table_and_its_line(write: Callable[..., SiimSource], tmp_path: Path) -> None:
-    write([*ROWS, f"{ONE}9,-1"])
-    for path in tmp_path.rglob(f"{THREE}.dcm"):
-        write_dicom(path, ViewPosition="LL")
-    findings = check_source(f"siim:{tmp_path}").findings
-    assert {(f.place.file, f.place.row) for f in findings if f.place.study == THREE and f.field == "view"} == {
-        ("train-rle.csv", 5)
-    }
-    assert [(f.check, f.place.row, f.field) for f in findings if f.place.study is None and f.place.row] == [
-        ("missing-image", 6, "ImageId")
-    ]
+def test_the_second_stage_is_read(files: Files) -> None:
+    assert len(write(files, table="stage_2_train.csv", header="ImageId,EncodedPixels")) == 3
+
+
+def test_a_check_names_the_table_and_its_line(files: Files) -> None:
+    write(files, [*ROWS, f"{ONE}9,-1"])
+    for path in files.root.rglob(f"{THREE}.dcm"):
+        files.dicom(str(path), ViewPosition="LL")
+    findings = check_source(f"siim:{files.root}").findings
+    views = {(f.place.file, f.place.row) for f in findings if f.place.study == THREE and f.field == "view"}
+    assert views == {("train-rle.csv", 5)}
+    rows = [(f.check, f.place.row, f.field) for f in findings if f.place.study is None and f.place.row]
+    assert rows == [("missing-image", 6, "ImageId")]
     assert all(f.place.file == "train-rle.csv" and f.place.row for f in findings if f.place.study is not None)
 
 
-def test_bad_rows_are_named(write: Callable[..., SiimSource]) -> None:
-    source = write([*ROWS, f"{ONE}9,-1", f"{ONE},1 2 3", f"{ONE},", f"{ONE},1048576 1", "../x,-1"])
-    assert [(problem.line, problem.field) for problem in source.problems] == [
-        (6, "ImageId"), (7, "EncodedPixels"), (8, "EncodedPixels"), (9, "EncodedPixels"), (10, "ImageId"),
-    ]  # fmt: skip
+def test_bad_rows_are_named(files: Files) -> None:
+    source = write(files, [*ROWS, f"{ONE}9,-1", f"{ONE},1 2 3", f"{ONE},", f"{ONE},1048576 1", "../x,-1"])
+    assert places(source) == [(6, "ImageId"), *((line, "EncodedPixels") for line in (7, 8, 9)), (10, "ImageId")]
     assert "add up to 1,048,577" in source.problems[3].message
 
 
-def test_a_link_in_a_circle_is_named_and_the_rest_is_read(write: Callable[..., SiimSource], tmp_path: Path) -> None:
-    (tmp_path / "dicom-images-train/a").mkdir(parents=True)
-    (tmp_path / "dicom-images-train/a/loop").symlink_to(tmp_path / "dicom-images-train")
-    source = write()
+def test_a_link_in_a_circle_is_named_and_the_rest_is_read(files: Files) -> None:
+    (files.root / "dicom-images-train/a").mkdir(parents=True)
+    (files.root / "dicom-images-train/a/loop").symlink_to(files.root / "dicom-images-train")
+    source = write(files)
     assert len(source) == 3
     assert "a link in a circle?" in str(source.problems[0])
 
 
-def test_what_is_missing_altogether_is_an_error(tmp_path: Path, write_table: Callable[..., Path]) -> None:
-    with pytest.raises(InputError, match="has no table of masks"):
-        open_source(f"siim:{tmp_path}")
-    write_table("train-rle.csv", "ImageId, Pixels", ROWS)
-    with pytest.raises(InputError, match="no folder with images"):
-        open_source(f"siim:{tmp_path}")
-    (tmp_path / "dicom-images-train").mkdir()
-    with pytest.raises(InputError, match="no column 'EncodedPixels'"):
-        open_source(f"siim:{tmp_path}")
+def test_what_is_missing_altogether_is_an_error(files: Files) -> None:
+    files.refuses("siim", "has no table of masks")
+    files.table("train-rle.csv", "ImageId, Pixels", ROWS)
+    files.refuses("siim", "no folder with images")
+    (files.root / "dicom-images-train").mkdir()
+    files.refuses("siim", "no column 'EncodedPixels'")
 
 
-def test_the_real_table_reads(tmp_path: Path, write_image: Callable[..., Path]) -> None:
+def test_the_real_table_reads(files: Files) -> None:
     """All 12,047 images of the real table's rows are named; 600 of them, given one file, are compared mask by mask."""
     path = real_table("siim-pneumothorax-train-rle.csv.gz")
-    (tmp_path / "train-rle.csv.gz").write_bytes(path.read_bytes())
+    (files.root / "train-rle.csv.gz").write_bytes(path.read_bytes())
     with gzip.open(path, "rt", newline="") as file:
         rows = list(csv.reader(file))[1:]
     names = list(dict.fromkeys(name for name, _ in rows))
     assert len(names) == 12_047
     kept = names[:600]
-    link_all(write_image("one.png"), [tmp_path / f"dicom-images-train/{name}.png" for name in kept])
-    source = open_source(f"siim:{tmp_path}")
+    files.images(f"dicom-images-train/{name}.png" for name in kept)
+    source = files.open("siim")
     assert list(source.ids) == kept
     areas: dict[str, set[int]] = {name: set() for name in kept}
     for name, text in rows:

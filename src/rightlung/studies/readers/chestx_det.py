@@ -1,13 +1,5 @@
 """The `chestx-det` reader: ChestX-Det, 3,578 radiographs of NIH ChestX-ray14 with 13 findings outlined by radiologists.
 
-::
-
-    chestx-det:/data/chestx-det
-        ChestX_Det_train.json       [{"file_name", "syms", "boxes", "polygons"}, …]; either file or both
-        ChestX_Det_test.json
-        train_data/*.png            also train_data/train, or train
-        test_data/*.png             also test_data/test, or test
-
 From https://github.com/Deepwise-AILab/ChestX-Det-Dataset (Lian et al., arXiv:2104.10326), which names the addresses of
 the images. Its predecessor ChestX-Det10 (``train.json``, no polygons) is not read.
 
@@ -21,29 +13,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rightlung.core import Box, InputError, Mask, Polarity, Size, Study
+from rightlung.core import Box, InputError, Mask, Study
 from rightlung.core.checks import check_number
 from rightlung.core.problem import Problem
 from rightlung.studies.building import Building
-from rightlung.studies.index import IndexedSource
+from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, present
 from rightlung.studies.readers.labelled import (
     as_findings,
     finding_phrase,
     first_folders,
     folder_images,
     meanings,
+    presence,
     read_json,
 )
 from rightlung.studies.rows import FieldError
-from rightlung.studies.sources import Address
 from rightlung.studies.tables import box_kind, pixel_box
-from rightlung.studies.trees import FileImage, find_optional
+from rightlung.studies.trees import find_optional
 
 SIZE = (1024, 1024)
 """Height and width of NIH's images, in whose pixels boxes and outlines are."""
@@ -52,33 +44,26 @@ _FILES = {"train": "ChestX_Det_train.json", "test": "ChestX_Det_test.json"}
 Outline = list[list[float]]
 
 
-@dataclass(frozen=True, slots=True)
-class OutlinedMask:
-    """Loads the mask of one or more outlines: what they enclose, and the outlines."""
+def _draw(outlines: Sequence[Outline]) -> Mask:
+    """Return the mask of one or more outlines: what they enclose, and the outlines."""
+    from PIL import Image, ImageDraw
 
-    outlines: tuple[tuple[tuple[float, float], ...], ...]
-    size: Size
-
-    def __call__(self) -> Mask:
-        """Draw them."""
-        from PIL import Image, ImageDraw
-
-        canvas = Image.new("L", (self.size[1], self.size[0]))
-        draw = ImageDraw.Draw(canvas)
-        for outline in self.outlines:
-            draw.polygon(outline, fill=1, outline=1)
-        return Mask(np.asarray(canvas) != 0)
+    canvas = Image.new("L", (SIZE[1], SIZE[0]))
+    draw = ImageDraw.Draw(canvas)
+    for outline in outlines:
+        draw.polygon([(x, y) for x, y in outline], fill=1, outline=1)
+    return Mask(np.asarray(canvas) != 0)
 
 
-class ChestXDetSource(IndexedSource):
-    """ChestX-Det, the training images first, in the files' order."""
+class ChestXDetSource(DatasetSource):
+    """ChestX-Det, the training images first, in the files' order; parameters ``split`` and ``limit``."""
 
     reader: ClassVar[str] = "chestx-det"
-    columns: ClassVar[Mapping[str, Any]] = {"image": "string", "marks": "string"}
+    columns: ClassVar[Mapping[str, Any]] = columns("marks")
 
     def inputs(self) -> Sequence[Path]:
         """Return the files with annotations and the folders with images."""
-        paths = [path for name in _FILES.values() if (path := find_optional(self.root, name)) is not None]
+        paths = present(*(find_optional(self.root, name) for name in _FILES.values()))
         if not paths:
             raise InputError(f"{self.root} has neither {' nor '.join(_FILES.values())}")
         return [*paths, *(self.root / name for split in _FILES for name in self._folders(split))]
@@ -98,7 +83,7 @@ class ChestXDetSource(IndexedSource):
             images = folder_images(self.root, folders)
             for number, entry in enumerate(read_json(path, list, "a list of images"), start=1):
                 try:
-                    stem, marks = _marks(entry, number)
+                    stem, marks = _marks(entry)
                     if stem not in images:
                         message = f"there is no image {stem}.png in {' or '.join(folders)}"
                         raise FieldError("file_name", message, "missing-image")
@@ -110,30 +95,21 @@ class ChestXDetSource(IndexedSource):
 
     def build_study(self, record: dict[str, Any]) -> Study:
         """Make a study of its record."""
-        boxes: dict[str, list[Box]] = {}
-        outlines: dict[str, list[tuple[tuple[float, float], ...]]] = {}
-        for label, edges, outline in json.loads(record["marks"]):
-            boxes.setdefault(label, []).append(Box(*edges))
-            outlines.setdefault(label, [])
-            if outline:
-                outlines[label].append(tuple((x, y) for x, y in outline))
-        labels = {label: Polarity.POSITIVE if label in boxes else Polarity.NEGATIVE for label in meanings(LABEL_SET)}
+        marks = grouped((label, mark) for label, *mark in json.loads(record["marks"]))
         phrases = []
-        for label, drawn in boxes.items():
-            mask = Mask.deferred(OutlinedMask(tuple(outlines[label]), SIZE)) if outlines[label] else None
-            phrases.append(finding_phrase(meanings(LABEL_SET)[label], drawn, mask))
-        return Study(
-            id=record["id"],
-            load=FileImage(record["id"], str(self.root), record["image"]),
-            split=record["split"],
+        for label, drawn in marks.items():
+            outlines = [outline for _, outline in drawn if outline]
+            mask = Mask.deferred(partial(_draw, outlines)) if outlines else None
+            phrases.append(finding_phrase(meanings(LABEL_SET)[label], [Box(*edges) for edges, _ in drawn], mask))
+        return self.as_study(
+            record,
             phrases=tuple(phrases),
-            findings=as_findings(labels, LABEL_SET),
-            source=self.address,
-            extra={"labels": list(boxes)},
+            findings=as_findings({label: presence(label in marks) for label in meanings(LABEL_SET)}, LABEL_SET),
+            extra={"labels": list(marks)},
         )
 
 
-def _marks(entry: object, number: int) -> tuple[str, list[tuple[str, tuple[float, ...], Outline]]]:
+def _marks(entry: object) -> tuple[str, list[tuple[str, tuple[float, ...], Outline]]]:
     """Return an entry's image and what is marked on it: label, box in fractions, outline in pixels (or none)."""
     if not isinstance(entry, dict):
         raise FieldError(None, "must be an object")
@@ -177,8 +153,3 @@ def _outline(value: object, field: str) -> Outline:
     if not all(-2 <= x <= SIZE[1] + 2 and -2 <= y <= SIZE[0] + 2 for x, y in outline):
         raise FieldError(field, f"leaves the image, which is {SIZE[1]} pixels wide and {SIZE[0]} high")
     return outline
-
-
-def open_chestx_det(address: Address) -> ChestXDetSource:
-    """Open ``chestx-det:PATH``; parameters ``split`` and ``limit``."""
-    return ChestXDetSource(address)

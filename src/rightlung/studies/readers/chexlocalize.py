@@ -1,15 +1,5 @@
 """The `chexlocalize` reader: CheXpert's valid and test images with radiologists' masks of ten findings.
 
-::
-
-    chexlocalize:/data/chexlocalize
-        CheXlocalize/gt_segmentations_val.json    {"patient64541_study1_view1_frontal": {finding: {"size", "counts"}}}
-        CheXlocalize/gt_segmentations_test.json   either or both; the first release has them beside CheXpert-v1.0/
-        CheXpert/val_labels.csv                   optional: labels of the images (or CheXpert-v1.0/valid.csv)
-        CheXpert/test_labels.csv
-        CheXpert/val/patient64541/study1/view1_frontal.jpg       (or CheXpert-v1.0/valid/…)
-        CheXpert/test/…
-
 From https://stanfordaimi.azurewebsites.net/datasets/23c56a0d-15de-405b-87c8-99c30138950c (Saporta et al., Nature
 Machine Intelligence 2022; Stanford University data set research use agreement); the format is documented at
 https://github.com/rajpurkarlab/cheXlocalize.
@@ -34,21 +24,26 @@ from rightlung.core import InputError, Mask, Polarity, Study
 from rightlung.core.checks import check_size
 from rightlung.core.problem import Problem
 from rightlung.studies.building import Building
-from rightlung.studies.index import IndexedSource
-from rightlung.studies.readers.labelled import as_findings, finding_phrase, meanings, read_json
+from rightlung.studies.readers.dataset import DatasetSource, columns, origin, present
+from rightlung.studies.readers.labelled import (
+    CHEXPERT,
+    as_findings,
+    finding_phrase,
+    image_folders,
+    meanings,
+    presence,
+    read_json,
+)
 from rightlung.studies.rle import CocoRle, is_empty_rle
 from rightlung.studies.rows import FieldError
-from rightlung.studies.sources import Address
-from rightlung.studies.tables import CsvTable, TableRow
-from rightlung.studies.trees import FileImage, find_optional
+from rightlung.studies.tables import TableRow
+from rightlung.studies.trees import find_optional
 
-LABEL_SET = "chexpert-14"
 FINDINGS = (
     "Enlarged Cardiomediastinum", "Cardiomegaly", "Lung Lesion", "Lung Opacity", "Edema", "Consolidation",
     "Atelectasis", "Pneumothorax", "Pleural Effusion", "Support Devices",
 )  # fmt: skip
 ALIASES = {"Airspace Opacity": "Lung Opacity", "Support Device": "Support Devices"}
-_SPLITS = ("val", "test")
 _TABLES = {
     "val": ("CheXpert/val_labels.csv", "val_labels.csv", "CheXpert-v1.0/valid.csv", "valid.csv"),
     "test": ("CheXpert/test_labels.csv", "test_labels.csv", "CheXpert-v1.0/test.csv", "test.csv"),
@@ -61,46 +56,33 @@ _KEY = re.compile(r"(?P<patient>patient[0-9]+)_(?P<exam>study[0-9]+)_(?P<view>vi
 _PATH = re.compile(r"(?:.*/)?(patient[0-9]+)/(study[0-9]+)/(view[0-9]+_(?:frontal|lateral))\.(?:jpg|png)")
 
 
-class CheXlocalizeSource(IndexedSource):
-    """CheXlocalize's frontal images, valid before test: those with labels in their order, then the others."""
+class CheXlocalizeSource(DatasetSource):
+    """CheXlocalize's frontal images, valid before test: those with labels in their order, then the others.
+
+    Parameters ``split`` and ``limit``.
+    """
 
     reader: ClassVar[str] = "chexlocalize"
     split_aliases: ClassVar[Mapping[str, str]] = {"valid": "val", "validate": "val"}
-    columns: ClassVar[Mapping[str, Any]] = {
-        "image": "string",
-        "patient": "string",
-        "exam": "string",
-        "view": "string",
-        "age": "float64",
-        "sex": "string",
-        "labels": "string",
-        "masks": "string",
-    }
+    columns: ClassVar[Mapping[str, Any]] = columns("labels", "masks")
 
     def inputs(self) -> Sequence[Path]:
         """Return the files with masks and the tables of labels."""
-        masks = [path for split in _SPLITS if (path := self._masks(split)) is not None]
-        if not masks:
-            names = " nor ".join(f"CheXlocalize/gt_segmentations_{split}.json" for split in _SPLITS)
-            raise InputError(f"{self.root} has neither {names}")
-        tables = [find_optional(self.root, *_TABLES[split]) for split in _SPLITS]
-        return [*masks, *(path for path in tables if path is not None)]
-
-    def _masks(self, split: str) -> Path | None:
-        name = f"gt_segmentations_{split}.json"
-        return find_optional(self.root, f"CheXlocalize/{name}", name)
+        names = {split: f"gt_segmentations_{split}.json" for split in _TABLES}
+        found = {split: find_optional(self.root, f"CheXlocalize/{name}", name) for split, name in names.items()}
+        self._masks = {split: path for split, path in found.items() if path is not None}
+        if not self._masks:
+            looked = " nor ".join(f"CheXlocalize/{name}" for name in names.values())
+            raise InputError(f"{self.root} has neither {looked}")
+        self._labels = {split: find_optional(self.root, *tables) for split, tables in _TABLES.items()}
+        return present(*self._masks.values(), *self._labels.values())
 
     def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
         """Yield a record for each frontal image of the splits that have masks."""
-        for split in _SPLITS:
-            path = self._masks(split)
-            if path is None:
-                continue
-            folder = next((name for name in _FOLDERS[split] if (self.root / name).is_dir()), None)
-            if folder is None:
-                raise InputError(f"{self.root} has no folder with images ({' or '.join(_FOLDERS[split])})")
+        for split, path in self._masks.items():
+            folder = image_folders(self.root, *_FOLDERS[split])[0]
             name = path.relative_to(self.root).as_posix()
-            masks = self._read_masks(path, name, building)
+            masks = _read_masks(path, name, building)
             labels = self._read_labels(split, building)
             for key in dict.fromkeys([*labels, *masks]):
                 parts = _KEY.fullmatch(key)
@@ -108,83 +90,57 @@ class CheXlocalizeSource(IndexedSource):
                 if parts["kind"] == "lateral":
                     building.left_out("lateral view")
                     continue
-                row = labels.get(key, {})
                 yield {
-                    **row,
+                    "file": name,
+                    **labels.get(key, {}),
                     "id": key,
                     "split": split,
-                    "file": row.get("file", name),
                     "image": f"{folder}/{parts['patient']}/{parts['exam']}/{parts['view']}.jpg",
                     "patient": parts["patient"],
                     "exam": f"{parts['patient']}_{parts['exam']}",
                     "masks": json.dumps(masks.get(key, {})),
                 }
 
-    def _read_masks(self, path: Path, name: str, building: Building) -> dict[str, dict[str, Any]]:
-        """Return the masks with anything in them, by image and finding."""
-        found: dict[str, dict[str, Any]] = {}
-        for key, entry in read_json(path, dict, "an object with images as names").items():
-            try:
-                found[key] = _checked(key, entry)
-            except InputError as error:
-                kind = error.kind if isinstance(error, FieldError) else None
-                building.problems.append(Problem(name, str(error), None, key[:80], kind))
-        return found
-
     def _read_labels(self, split: str, building: Building) -> dict[str, dict[str, Any]]:
-        path = find_optional(self.root, *_TABLES[split])
-        if path is None:
-            return {}
-        table = CsvTable(path, ("Path", *FINDINGS), problems=building.problems, root=self.root)
-
         def parse(row: TableRow) -> tuple[str, dict[str, Any]]:
             place = _PATH.fullmatch(row.required("Path").replace("\\", "/"))
             if place is None:
                 raise row.error(
                     "Path", f"must be like test/patient64741/study1/view1_frontal.jpg; got {row.text('Path')[:80]!r}"
                 )
-            values = {label: row.whole(label, low=0, high=1) for label in meanings(LABEL_SET)}
-            record = {
-                "file": row.file,
-                "line": row.line,
+            values = {label: row.whole(label, low=0, high=1) for label in meanings(CHEXPERT)}
+            return "_".join(place.groups()), {
+                **origin(row),
                 "view": row.text("AP/PA") or None,
                 "age": row.number("Age", low=0, high=130) or None,
                 "sex": {"Male": "M", "Female": "F"}.get(row.text("Sex")),
                 "labels": json.dumps({label: value for label, value in values.items() if value is not None}),
             }
-            return "_".join(place.groups()), record
 
-        return dict(table.read(parse))
+        return dict(self.read(building, self._labels[split], ("Path", *FINDINGS), parse))
 
     def build_study(self, record: dict[str, Any]) -> Study:
         """Make a study of its record."""
-        masks = json.loads(record["masks"])
-        labels = {label: _polarity(value) for label, value in json.loads(record["labels"] or "{}").items()}
+        masks, labels = json.loads(record["masks"]), json.loads(record["labels"] or "{}")
         # Who has outlined it has seen it.
-        labels |= dict.fromkeys(masks, Polarity.POSITIVE)
+        known = {label: presence(value) for label, value in labels.items()} | dict.fromkeys(masks, Polarity.POSITIVE)
         phrases = []
         for label, (counts, size) in masks.items():
-            what = f"study {record['id']!r}: mask of {label}"
-            mask = Mask.deferred(CocoRle(what, counts, (size[0], size[1])))
-            phrases.append(finding_phrase(meanings(LABEL_SET)[label], mask=mask))
-        return Study(
-            id=record["id"],
-            load=FileImage(record["id"], str(self.root), record["image"]),
-            patient=record["patient"],
-            exam=record["exam"],
-            view=record["view"],
-            split=record["split"],
-            age=record["age"],
-            sex=record["sex"],
-            phrases=tuple(phrases),
-            findings=as_findings(labels, LABEL_SET),
-            source=self.address,
-            extra={"labels": json.loads(record["labels"] or "{}")},
-        )
+            mask = Mask.deferred(CocoRle(f"study {record['id']!r}: mask of {label}", counts, (size[0], size[1])))
+            phrases.append(finding_phrase(meanings(CHEXPERT)[label], mask=mask))
+        findings = as_findings(known, CHEXPERT)
+        return self.as_study(record, phrases=tuple(phrases), findings=findings, extra={"labels": labels})
 
 
-def _polarity(value: int) -> Polarity:
-    return Polarity.POSITIVE if value else Polarity.NEGATIVE
+def _read_masks(path: Path, name: str, building: Building) -> dict[str, dict[str, Any]]:
+    """Return the masks with anything in them, by image and finding."""
+    found: dict[str, dict[str, Any]] = {}
+    for key, entry in read_json(path, dict, "an object with images as names").items():
+        try:
+            found[key] = _checked(key, entry)
+        except InputError as error:
+            building.problems.append(Problem(name, str(error), None, key[:80], getattr(error, "kind", None)))
+    return found
 
 
 def _checked(key: str, entry: object) -> dict[str, Any]:
@@ -204,8 +160,3 @@ def _checked(key: str, entry: object) -> dict[str, Any]:
         if not is_empty_rle(rle):
             masks[label] = (rle["counts"], size)
     return masks
-
-
-def open_chexlocalize(address: Address) -> CheXlocalizeSource:
-    """Open ``chexlocalize:PATH``; parameters ``split`` and ``limit``."""
-    return CheXlocalizeSource(address)

@@ -1,15 +1,5 @@
 """The `chexpert` reader: CheXpert, 224,316 radiographs with 14 observations mined from reports, and its 5×200 subset.
 
-::
-
-    chexpert:/data/CheXpert-v1.0        or CheXpert-v1.0-small, or the folder that holds either
-        train.csv                       Path,Sex,Age,Frontal/Lateral,AP/PA and 14 columns of 1, 0, -1 or nothing
-        valid.csv                       any of these tables; at least one. Also val_labels.csv
-        test_labels.csv                 Path and 14 columns; or groundtruth.csv: Study and 14 columns
-        chexpert_5x200.csv              for subset=5x200
-        train/patient00001/study1/view1_frontal.jpg
-        valid/… (or val/…)  test/…
-
 From https://stanfordmlgroup.github.io/competitions/chexpert/ and https://stanfordaimi.azurewebsites.net (Irvin et al.,
 AAAI 2019; Stanford University data set research use agreement); test labels from
 https://github.com/rajpurkarlab/cheXpert-test-set-labels. The download in parts is read as it comes, too: folders
@@ -27,24 +17,29 @@ https://github.com/rajpurkarlab/cheXpert-test-set-labels. The download in parts 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rightlung.core import InputError, Polarity, Report, Study
-from rightlung.core.errors import unknown_name
-from rightlung.core.problem import Problem
+import pyarrow as pa
+
+from rightlung.core import InputError, Report, Study
+from rightlung.core.problem import Problem, ProblemError
 from rightlung.lexicon.labels import label_set
 from rightlung.studies.building import Building
-from rightlung.studies.index import IndexedSource
-from rightlung.studies.readers.labelled import as_findings
-from rightlung.studies.sources import Address
+from rightlung.studies.readers.dataset import DatasetSource, columns, origin
+from rightlung.studies.readers.labelled import (
+    CHEXPERT,
+    chexpert_codes,
+    chexpert_findings,
+    chexpert_values,
+    file_names,
+    first_folders,
+)
 from rightlung.studies.tables import CsvTable, TableRow
-from rightlung.studies.trees import FileImage, find_optional
+from rightlung.studies.trees import find_optional
 
-LABEL_SET = "chexpert-14"
 TABLES = {
     "train": ("train.csv",),
     "valid": ("valid.csv", "val_labels.csv"),
@@ -58,69 +53,56 @@ _FOLDERS = {"train": ("train",), "valid": ("valid", "val"), "test": ("test",)}
 _BATCH = re.compile(r"CheXpert-v1\.0 batch [0-9]+ \(.*\)")
 _PATH = re.compile(r"(?:.*/)?(?P<split>train|valid|val|test)/(?P<patient>patient[0-9]+)/(?P<exam>study[0-9]+)")
 _FILE = re.compile(r"/(?P<view>view[0-9]+_(?P<kind>frontal|lateral))\.(?:jpg|jpeg|png)")
-_CODES = {1: "+", 0: "-", -1: "?"}
-_POLARITIES = {"+": Polarity.POSITIVE, "-": Polarity.NEGATIVE, "?": Polarity.UNCERTAIN}
 _SEXES = {"male": "M", "m": "M", "female": "F", "f": "F", "unknown": None, "": None}
-_VALUES = {"+": 1, "-": 0, "?": -1}
 
 
-class CheXpertSource(IndexedSource):
-    """CheXpert's frontal images: train, valid, test, in the tables' order."""
+class CheXpertSource(DatasetSource):
+    """CheXpert's frontal images, in the tables' order; parameters ``split``, ``limit`` and ``subset``."""
 
     reader: ClassVar[str] = "chexpert"
-    version: ClassVar[int] = 2
+    version: ClassVar[int] = 3
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "subset")
     index_options: ClassVar[tuple[str, ...]] = ("subset",)
     split_aliases: ClassVar[Mapping[str, str]] = {"val": "valid", "validate": "valid"}
-    columns: ClassVar[Mapping[str, Any]] = {
-        "image": "string",
-        "patient": "string",
-        "exam": "string",
-        "view": "string",
-        "age": "float64",
-        "sex": "string",
-        "labels": "string",
-        "report": "string",
-    }
+    columns: ClassVar[Mapping[str, Any]] = columns("report", labels=pa.binary(14))
 
     def inputs(self) -> Sequence[Path]:
-        """Return the tables."""
-        subset = self.options.get("subset")
-        if subset is not None and subset != SUBSET:
-            raise unknown_name("subset", subset, [SUBSET])
-        tables = [path for _, path in self._tables()]
-        if not tables:
-            looked = "chexpert_5x200.csv" if subset else ", ".join(name for names in TABLES.values() for name in names)
-            raise InputError(f"{self.root} has no table of CheXpert ({looked})")
-        return tables
-
-    def _tables(self) -> Iterator[tuple[str, Path]]:
-        """Yield the tables that are there, each with its split; folder after folder, in the order of `_HOMES`."""
-        names = {SUBSET: ("chexpert_5x200.csv",)} if "subset" in self.options else TABLES
-        for split, files in names.items():
+        """Return the tables, in whichever folder they lie."""
+        tables = {SUBSET: ("chexpert_5x200.csv",)} if self.option("subset", [SUBSET]) else TABLES
+        self._tables: dict[str, Path] = {}
+        for split, files in tables.items():
             path = find_optional(self.root, *(f"{home}/{file}" if home else file for home in _HOMES for file in files))
             if path is not None:
-                yield split, path
+                self._tables[split] = path
+        if not self._tables:
+            looked = ", ".join(name for names in tables.values() for name in names)
+            raise InputError(f"{self.root} has no table of CheXpert ({looked})")
+        return [*self._tables.values()]
 
     def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
         """Yield a record for each frontal image that a table names."""
         batches = self._batches()
-        for split, path in self._tables():
+        for split, path in self._tables.items():
             folders = self._folders(path.parent)
-            if path.name.startswith("groundtruth"):
-                yield from self._studies_records(path, folders, building)
-                continue
-            table = CsvTable(path, ("Path", *COMPETITION), problems=building.problems, root=self.root)
-            _note_missing_labels(table, building)
+            by_exam = path.name.startswith("groundtruth")
+            place = "Study" if by_exam else "Path"
+            table = CsvTable(path, (place, *COMPETITION), problems=building.problems, root=self.root)
+            for label in label_set(CHEXPERT).labels:
+                if not table.has(label):
+                    message = "the table has no such column, so this label is unknown in all of its rows"
+                    building.problems.append(Problem(table.name, message, field=label, kind="label-name"))
+            for row in table:
+                try:
+                    if by_exam:
+                        yield from self._exam_records(row, folders["test"], building)
+                    else:
+                        yield from self._image_records(row, split, folders, batches, building)
+                except InputError as error:
+                    table.skip((error if isinstance(error, ProblemError) else row.error(place, str(error))).problem)
 
-            def parse(row: TableRow, split: str = split, folders: Mapping[str, str] = folders) -> dict[str, Any] | None:
-                return self._record(row, split, folders, batches, building)
-
-            yield from table.read(parse)
-
-    def _record(
+    def _image_records(
         self, row: TableRow, split: str, folders: Mapping[str, str], batches: Mapping[str, str], building: Building
-    ) -> dict[str, Any] | None:
+    ) -> Iterator[dict[str, Any]]:
         text = row.required("Path").replace("\\", "/")
         place, file = _PATH.match(text), _FILE.search(text)
         if place is None or file is None or place.end() != file.start() or file.end() != len(text):
@@ -128,110 +110,74 @@ class CheXpertSource(IndexedSource):
         projection = row.text("AP/PA").upper()
         if file["kind"] == "lateral" or row.text("Frontal/Lateral") == "Lateral" or projection in ("LL", "RL"):
             building.left_out("lateral view")
-            return None
+            return
         own = "valid" if place["split"] == "val" else place["split"]
         home = batches.get(place["patient"]) if own == "train" else None
         home = home or f"{folders[own]}/{place['patient']}"
-        codes = _codes(row)
+        record = _record(row, place, file, f"{home}/{place['exam']}{file[0]}")
         if split == SUBSET:
-            codes = codes.replace("-", " ")
-        return {
-            "id": f"{place['patient']}_{place['exam']}_{file['view']}",
+            record["labels"] = record["labels"].replace(b"\1", b"\0")
+        yield {
+            **record,
             "split": split,
-            "file": row.file,
-            "line": row.line,
-            "image": f"{home}/{place['exam']}{file[0]}",
-            "patient": place["patient"],
-            "exam": f"{place['patient']}_{place['exam']}",
             "view": projection or None,
             "age": row.number("Age", low=0, high=130) or None,
             "sex": _sex(row),
-            "labels": codes,
             "report": row.text("Report Impression") or None,
         }
 
-    def _studies_records(
-        self, path: Path, folders: Mapping[str, str], building: Building
-    ) -> Iterator[Mapping[str, Any]]:
-        """Yield the frontal images of examinations, found in their folders: the table has one row for each."""
-        table = CsvTable(path, ("Study", *COMPETITION), problems=building.problems, root=self.root)
-        _note_missing_labels(table, building)
-        for row in table:
-            try:
-                place = _PATH.fullmatch(row.required("Study"))
-                if place is None:
-                    raise row.error("Study", f"must be like test/patient64741/study1; got {row.text('Study')[:80]!r}")
-                folder = f"{folders['test']}/{place['patient']}/{place['exam']}"
-                codes = _codes(row)
-                names = _files(self.root / folder)
-                if not names:
-                    raise row.error("Study", f"there is no image in {folder}", "missing-image")
-            except InputError as error:
-                table.skip(row.error("Study", str(error)).problem if not hasattr(error, "problem") else error.problem)
-                continue
-            for name in names:
-                file = _FILE.fullmatch(f"/{name}")
-                if file is None or file["kind"] == "lateral":
-                    building.left_out("lateral view")
-                    continue
-                yield {
-                    "id": f"{place['patient']}_{place['exam']}_{file['view']}",
-                    "split": "test",
-                    "file": row.file,
-                    "line": row.line,
-                    "image": f"{folder}/{name}",
-                    "patient": place["patient"],
-                    "exam": f"{place['patient']}_{place['exam']}",
-                    "labels": codes,
-                }
+    def _exam_records(self, row: TableRow, home: str, building: Building) -> Iterator[dict[str, Any]]:
+        """Yield the frontal images of an examination, which are found in its folder."""
+        place = _PATH.fullmatch(row.required("Study"))
+        if place is None:
+            raise row.error("Study", f"must be like test/patient64741/study1; got {row.text('Study')[:80]!r}")
+        folder = f"{home}/{place['patient']}/{place['exam']}"
+        names = file_names(self.root / folder) if (self.root / folder).exists() else []
+        if not names:
+            raise row.error("Study", f"there is no image in {folder}", "missing-image")
+        for name in names:
+            file = _FILE.fullmatch(f"/{name}")
+            if file is None or file["kind"] == "lateral":
+                building.left_out("lateral view")
+            else:
+                yield {**_record(row, place, file, f"{folder}/{name}"), "split": "test"}
 
     def _folders(self, home: Path) -> dict[str, str]:
         """Return the folder of each split's images, relative to the root; they lie beside the table."""
         base = "" if home == self.root else f"{home.relative_to(self.root).as_posix()}/"
-        return {
-            split: base + next((name for name in names if (home / name).is_dir()), names[0])
-            for split, names in _FOLDERS.items()
-        }
+        return {split: base + [*first_folders(home, *names), names[0]][0] for split, names in _FOLDERS.items()}
 
     def _batches(self) -> dict[str, str]:
         """Return where each patient's folder lies, where the training images are still in the parts they come in."""
-        places: dict[str, str] = {}
-        for name in _files(self.root):
-            if _BATCH.fullmatch(name):
-                for patient in _files(self.root / name):
-                    if patient.startswith("patient"):
-                        places[patient] = f"{name}/{patient}"
-        return places
+        return {
+            patient: f"{name}/{patient}"
+            for name in file_names(self.root)
+            if _BATCH.fullmatch(name)
+            for patient in file_names(self.root / name)
+            if patient.startswith("patient")
+        }
 
     def build_study(self, record: dict[str, Any]) -> Study:
         """Make a study of its record."""
-        known = zip(label_set(LABEL_SET).labels, record["labels"], strict=True)
-        labels = {label: code for label, code in known if code != " "}
-        extra: dict[str, Any] = {"labels": {label: _VALUES[code] for label, code in labels.items()}}
+        labels = chexpert_values(record["labels"])
+        extra: dict[str, Any] = {"labels": labels}
         if record["split"] == SUBSET:
-            extra["class"] = next((label for label in COMPETITION if labels.get(label) == "+"), None)
-        return Study(
-            id=record["id"],
-            load=FileImage(record["id"], str(self.root), record["image"]),
-            patient=record["patient"],
-            exam=record["exam"],
-            view=record["view"],
-            split=record["split"],
-            age=record["age"],
-            sex=record["sex"],
-            report=None if record["report"] is None else Report(record["report"], {"impression": record["report"]}),
-            findings=as_findings({label: _POLARITIES[code] for label, code in labels.items()}, LABEL_SET),
-            source=self.address,
-            extra=extra,
-        )
+            extra["class"] = next((label for label in COMPETITION if labels.get(label) == 1), None)
+        text = record["report"]
+        report = None if text is None else Report(text, {"impression": text})
+        return self.as_study(record, report=report, findings=chexpert_findings(labels), extra=extra)
 
 
-def _note_missing_labels(table: CsvTable, building: Building) -> None:
-    """Put down which of the 14 labels a table does not have: nothing is known of them in any of its studies."""
-    for label in label_set(LABEL_SET).labels:
-        if label not in table.columns:
-            message = "the table has no such column, so this label is unknown in all of its rows"
-            building.problems.append(Problem(table.name, message, field=label, kind="label-name"))
+def _record(row: TableRow, place: re.Match[str], file: re.Match[str], image: str) -> dict[str, Any]:
+    exam = f"{place['patient']}_{place['exam']}"
+    return {
+        "id": f"{exam}_{file['view']}",
+        **origin(row),
+        "image": image,
+        "patient": place["patient"],
+        "exam": exam,
+        "labels": chexpert_codes(row),
+    }
 
 
 def _sex(row: TableRow) -> str | None:
@@ -239,28 +185,3 @@ def _sex(row: TableRow) -> str | None:
     if text.casefold() not in _SEXES:
         raise row.error("Sex", f"must be Male, Female, Unknown or empty; got {text[:40]!r}", "label-value")
     return _SEXES[text.casefold()]
-
-
-def _codes(row: TableRow) -> str:
-    """Return the 14 labels of a row as 14 characters: ``+``, ``-``, ``?``, and a blank where nothing is said."""
-    codes = []
-    for label in label_set(LABEL_SET).labels:
-        value = row.whole(label)
-        if value is not None and value not in _CODES:
-            raise row.error(label, f"must be 1, 0, -1 or empty; got {row.text(label)!r}", "label-value")
-        codes.append(" " if value is None else _CODES[value])
-    return "".join(codes)
-
-
-def _files(folder: Path) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))  # noqa: PTH208  (names, not Path objects)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise InputError(f"{folder} cannot be read: {error.strerror or error}") from error
-
-
-def open_chexpert(address: Address) -> CheXpertSource:
-    """Open ``chexpert:PATH``; parameters ``split``, ``limit`` and ``subset``."""
-    return CheXpertSource(address)

@@ -1,18 +1,9 @@
 """The `egd` reader: EGD-CXR, "Eye Gaze Data for Chest X-rays" of one radiologist who read 1,083 images of MIMIC-CXR.
 
-``egd:/data/egd-cxr?images=/data/mimic-cxr-jpg`` expects what PhysioNet distributes (credentialed access,
-https://physionet.org/content/egd-cxr/1.0.0/; Karargyris et al., Scientific Data 2021; columns in its
-``table_descriptions.pdf``)::
-
-    master_sheet.csv      dicom_id, study_id, patient_id, gender, anchor_age, …, edema__chx, …, cxr_exam_indication
-    fixations.csv         DICOM_ID, FPOGS and FPOGD (start, seconds), FPOGV (valid), X_ORIGINAL, Y_ORIGINAL (pixels), …
-    eye_gaze.csv          the same columns for every sample of the tracker; needed with gaze=samples only
-    bounding_boxes.csv    dicom_id, bbox_name, x1, x2, y1, y2 (pixels): 17 anatomical regions
-    audio_segmentation_transcripts/DICOM_ID/transcript.json    full_text, time_stamped_text (phrase, begin_time, …)
-    audio_segmentation_transcripts/DICOM_ID/left_lung.png, right_lung.png, mediastanum.png, aortic_knob.png
-
-Images are MIMIC-CXR's, below ``images=``. Pixels are those of the original images: their sizes come from
-``mimic-cxr-2.0.0-metadata.csv(.gz)`` beside the images if it is there, else from the images' headers.
+From PhysioNet (credentialed access, https://physionet.org/content/egd-cxr/1.0.0/; Karargyris et al., Scientific Data
+2021; columns in its ``table_descriptions.pdf``). Images are MIMIC-CXR's, below ``images=``. Pixels are those of the
+original images: their sizes come from ``mimic-cxr-2.0.0-metadata.csv(.gz)`` beside the images if it is there, else from
+the images' headers.
 
 Read: what was dictated (report and phrases), where was looked meanwhile (`Study.gaze`; ``extra["fixations"]`` with x, y
 in fractions and seconds, ``extra["fixation_starts"]``, ``extra["timed_phrases"]``), regions, CheXpert's labels as
@@ -25,28 +16,32 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from rightlung.core import Box, InputError, Mask, Phrase, Polarity, Report, Study
-from rightlung.core.errors import unknown_name
+from rightlung.core import Box, InputError, Mask, Phrase, Report, Study
 from rightlung.core.gaze import gaze_map
 from rightlung.core.problem import Problem
 from rightlung.studies.building import Building
 from rightlung.studies.files import read_regular
 from rightlung.studies.images import read_mask
-from rightlung.studies.index import IndexedSource
 from rightlung.studies.narrative import telling_sentences
-from rightlung.studies.readers.labelled import as_findings, meanings
-from rightlung.studies.readers.mimic_files import MimicImage, image_stem, needed_files_folder
-from rightlung.studies.sources import Address
+from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
+from rightlung.studies.readers.labelled import CHEXPERT, chexpert_findings, meanings
+from rightlung.studies.readers.mimic_files import (
+    MimicImage,
+    find_metadata,
+    image_stem,
+    needed_files_folder,
+    read_sizes,
+)
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import find_file, find_optional
 
-METADATA = "mimic-cxr-2.0.0-metadata.csv"
 FOLDER = "audio_segmentation_transcripts"
 MASKS = {
     "left lung": "left_lung.png", "right lung": "right_lung.png", "mediastinum": "mediastanum.png",
@@ -55,7 +50,6 @@ MASKS = {
 SPREAD_DOWN = 0.034
 """One degree, 1.13 cm seen from 65 cm, in heights of a picture that fills the 33.6 cm of the 27-inch screen used."""
 MAX_TRANSCRIPT_BYTES = 2**20
-_POLARITIES = {1: Polarity.POSITIVE, 0: Polarity.NEGATIVE, -1: Polarity.UNCERTAIN}
 _LABELS = (
     "normal_reports", "Normal", "CHF", "pneumonia", "consolidation", "enlarged_cardiac_silhouette",
     "linear__patchy_atelectasis", "lobar__segmental_collapse",
@@ -67,53 +61,33 @@ _GAZE = {"fixations": "fixations.csv", "samples": "eye_gaze.csv"}
 _SAMPLE_SECONDS = 1 / 60
 
 
-def open_egd(address: Address) -> EgdSource:
-    """Open ``egd:PATH?images=FOLDER``; further parameters ``gaze`` (``fixations`` or ``samples``) and ``limit``."""
-    return EgdSource(address)
-
-
-class EgdSource(IndexedSource):
-    """Images with a radiologist's dictation and gaze."""
+class EgdSource(DatasetSource):
+    """Images with a radiologist's dictation and gaze; ``gaze=samples`` takes every sample instead of fixations."""
 
     reader: ClassVar[str] = "egd"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "gaze")
     index_options: ClassVar[tuple[str, ...]] = ("images", "gaze")
-    columns: ClassVar[Mapping[str, Any]] = {
-        "patient": "string",
-        "exam": "string",
-        "sex": "string",
-        "age_range": "string",
-        "indication": "string",
-        "height": "int32",
-        "width": "int32",
-        "chexpert": "string",
-        "labels": "string",
-        "regions": "string",
-        "looked": pa.list_(pa.float32()),
-    }
+    columns: ClassVar[Mapping[str, Any]] = columns(
+        "age_range", "indication", "chexpert", "labels", "regions",
+        height="int32", width="int32", looked=pa.list_(pa.float32()),
+    )  # fmt: skip
 
     def inputs(self) -> Sequence[Path]:
         """Return the tables and what tells the images' sizes."""
-        gaze = self.options.get("gaze", "fixations")
-        if gaze not in _GAZE:
-            raise unknown_name("gaze of egd:", gaze, _GAZE)
+        gaze = _GAZE[self.option("gaze", _GAZE, "fixations")]
         self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
-        self._sheet = find_file(self.root, "master_sheet.csv")
-        self._gaze = find_file(self.root, _GAZE[gaze])
+        self._sheet, self._gaze = find_file(self.root, "master_sheet.csv"), find_file(self.root, gaze)
         self._boxes = find_optional(self.root, "bounding_boxes.csv")
-        self._sizes = find_optional(self.images, METADATA) or find_optional(self.images.parent, METADATA)
-        optional = [path for path in (self._boxes, self._sizes) if path is not None]
-        return [self._sheet, self._gaze, *optional, self.images]
+        self._sizes = find_metadata(self.images)
+        return present(self._sheet, self._gaze, self._boxes, self._sizes, self.images)
 
     def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
         """Yield a record for each row of the master sheet whose image is there."""
-        chexpert = {f"{label.lower().replace(' ', '_')}__chx": label for label in meanings("chexpert-14")}
-        sizes = self._read_sizes(building)
+        chexpert = {f"{label.lower().replace(' ', '_')}__chx": label for label in meanings(CHEXPERT)}
+        wanted = {row.text("dicom_id") for row in CsvTable(self._sheet, ("dicom_id",), problems=[])}
+        sizes = read_sizes(self._sizes, building.problems, wanted)
         looked = self._read_gaze(building)
-        boxes = self._read_boxes(building)
-        table = CsvTable(
-            self._sheet, ("dicom_id", "study_id", "patient_id"), problems=building.problems, root=self.root
-        )
+        boxes = grouped(self._read_boxes(building))
 
         def parse(row: TableRow) -> Mapping[str, Any]:
             dicom, exam, patient = row.identifier("dicom_id"), row.identifier("study_id"), row.identifier("patient_id")
@@ -129,14 +103,11 @@ class EgdSource(IndexedSource):
                     fault = Problem("bounding_boxes.csv", str(error), line, "x1, x2, y1, y2", box_kind(error))
                     building.problems.append(fault)
             if dicom not in looked:
-                building.problems.append(
-                    Problem(row.file, f"{self._gaze.name} has no gaze on it", row.line, "dicom_id")
-                )
+                building.problems.append(row.error("dicom_id", f"{self._gaze.name} has no gaze on it").problem)
             said = {label: row.whole(column, -1, 1) for column, label in chexpert.items()}
             return {
                 "id": dicom,
-                "file": row.file,
-                "line": row.line,
+                **origin(row),
                 "patient": patient,
                 "exam": exam,
                 "sex": row.text("gender") or None,
@@ -150,60 +121,37 @@ class EgdSource(IndexedSource):
                 "looked": looked.pop(dicom, array("f")).tolist(),
             }
 
-        yield from table.read(parse)
+        yield from self.read(building, self._sheet, ("dicom_id", "study_id", "patient_id"), parse)
         # The tables also hold what the sheet leaves out.
         if looked:
             building.left_out("gaze without a row in the master sheet", len(looked))
 
-    def _read_sizes(self, building: Building) -> dict[str, tuple[int, int]]:
-        if self._sizes is None:
-            return {}
-        wanted = {row.text("dicom_id") for row in CsvTable(self._sheet, ("dicom_id",), problems=[])}
-        table = CsvTable(self._sizes, ("dicom_id", "Rows", "Columns"), problems=building.problems)
-
-        def parse(row: TableRow) -> tuple[str, tuple[int, int]] | None:
-            dicom = row.text("dicom_id")
-            if dicom not in wanted:
-                return None
-            return dicom, (int(row.required_number("Rows", 1)), int(row.required_number("Columns", 1)))
-
-        return dict(table.read(parse))
-
     def _read_gaze(self, building: Building) -> dict[str, array[float]]:
         """Return x, y (pixels), seconds and start, one after the other, by image."""
         samples = self._gaze.name.startswith("eye_gaze")
-        columns = ("DICOM_ID", "FPOGD", "X_ORIGINAL", "Y_ORIGINAL")
-        table = CsvTable(self._gaze, columns, problems=building.problems, root=self.root)
         looked: dict[str, array[float]] = {}
 
         def parse(row: TableRow) -> tuple[str, tuple[float, float, float, float]] | None:
-            if table.has("FPOGV") and row.whole("FPOGV") == 0:
+            if row.whole("FPOGV") == 0:
                 return None  # the tracker had lost the eye
             seconds = _SAMPLE_SECONDS if samples else row.required_number("FPOGD", 0)
-            start = row.number("Time (in secs)") if samples else row.number("FPOGS")
+            start = row.number("Time (in secs)" if samples else "FPOGS")
             place = row.required_number("X_ORIGINAL"), row.required_number("Y_ORIGINAL")
             return row.required("DICOM_ID"), (*place, seconds, start or 0.0)
 
-        for number, (dicom, fixation) in enumerate(table.read(parse)):
+        rows = self.read(building, self._gaze, ("DICOM_ID", "FPOGD", "X_ORIGINAL", "Y_ORIGINAL"), parse)
+        for number, (dicom, fixation) in enumerate(rows):
             looked.setdefault(dicom, array("f")).extend(fixation)
             if number % 10_000 == 9_999:
                 building.step(0)
         return looked
 
-    def _read_boxes(self, building: Building) -> dict[str, list[tuple[str, int, tuple[float, ...]]]]:
-        if self._boxes is None:
-            return {}
-        columns = ("dicom_id", "bbox_name", "x1", "x2", "y1", "y2")
-        table = CsvTable(self._boxes, columns, problems=building.problems, root=self.root)
-        boxes: dict[str, list[tuple[str, int, tuple[float, ...]]]] = {}
-
-        def parse(row: TableRow) -> tuple[str, tuple[str, int, tuple[float, ...]]]:
-            edges = tuple(row.required_number(column) for column in ("x1", "y1", "x2", "y2"))
+    def _read_boxes(self, building: Building) -> Iterator[tuple[str, tuple[str, int, list[float]]]]:
+        def parse(row: TableRow) -> tuple[str, tuple[str, int, list[float]]]:
+            edges = [row.required_number(column) for column in ("x1", "y1", "x2", "y2")]
             return row.required("dicom_id"), (row.required("bbox_name"), row.line, edges)
 
-        for dicom, drawn in table.read(parse):
-            boxes.setdefault(dicom, []).append(drawn)
-        return boxes
+        return self.read(building, self._boxes, ("dicom_id", "bbox_name", "x1", "x2", "y1", "y2"), parse)
 
     def build_study(self, record: dict[str, Any]) -> Study:
         """Make a study of its record."""
@@ -219,19 +167,19 @@ class EgdSource(IndexedSource):
             spread = (SPREAD_DOWN * record["height"] / record["width"], SPREAD_DOWN)
             gaze = gaze_map(path, spread=np.tile(spread, (len(path), 1)))
         folder = self.root / FOLDER / dicom
-        masks = {name: folder / file for name, file in MASKS.items() if (folder / file).exists()}
-        return Study(
-            id=dicom,
+        masks = {
+            name: Mask.deferred(partial(read_mask, folder / file, name=f"study {dicom!r}: mask {folder / file}"))
+            for name, file in MASKS.items()
+            if (folder / file).exists()
+        }
+        return self.as_study(
+            record,
             load=MimicImage(dicom, str(self.images), image_stem(record["patient"], record["exam"], dicom)),
-            patient=record["patient"],
-            exam=record["exam"],
-            sex=record["sex"],
             report=Report(text, sections) if sections else None,
             phrases=tuple(Phrase(sentence) for sentence in telling_sentences(text or None, {})),
             regions={name: Box(*edges) for name, edges in json.loads(record["regions"]).items()},
-            findings=as_findings({label: _POLARITIES[value] for label, value in chexpert.items()}, "chexpert-14"),
+            findings=chexpert_findings(chexpert),
             gaze=gaze if gaze is not None and gaze.mass > 0 else None,
-            source=self.address,
             extra={
                 "age_range": record["age_range"],
                 "chexpert": chexpert,
@@ -239,7 +187,7 @@ class EgdSource(IndexedSource):
                 "fixations": [tuple(row) for row in path.tolist()],
                 "fixation_starts": looked[:, 3].tolist(),
                 "timed_phrases": timed,
-                "masks": {name: Mask.deferred(_StoredMask(dicom, path)) for name, path in masks.items()},
+                "masks": masks,
             },
         )
 
@@ -260,14 +208,3 @@ class EgdSource(IndexedSource):
             message = f"must have full_text and time_stamped_text with phrase, begin_time and end_time: {error!r}"
             raise self.problem({**record, "file": name, "line": None}, None, message) from None
         return text, timed
-
-
-class _StoredMask:
-    """Loads a mask from its file. Small, so that a study is cheap to pickle."""
-
-    def __init__(self, study_id: str, path: Path) -> None:
-        self.study_id, self.path = study_id, str(path)
-
-    def __call__(self) -> Mask:
-        """Read and decode the mask."""
-        return read_mask(self.path, name=f"study {self.study_id!r}: mask {self.path}")

@@ -1,4 +1,4 @@
-"""What the readers of labelled images share: labels as findings, labelled boxes and masks as phrases, image folders."""
+"""Labels as findings, labelled boxes and masks as phrases, folders of images, and JSON files."""
 
 from __future__ import annotations
 
@@ -13,11 +13,17 @@ from rightlung.core import Box, InputError, Mask, Phrase, Polarity
 from rightlung.lexicon.labels import label_set
 from rightlung.lexicon.prompts import prompt
 from rightlung.studies.files import read_regular
+from rightlung.studies.tables import TableRow
 
+CHEXPERT = "chexpert-14"
 IMAGE_SUFFIXES = (".dicom", ".dcm", ".png", ".jpg", ".jpeg")
 """Names of images end so; the first of these wins where a folder has one image in two formats."""
 MAX_JSON_BYTES = 2**30
 _STRENGTH = (Polarity.NEGATIVE, Polarity.UNCERTAIN, Polarity.POSITIVE)
+# The 14 labels of an exam are 14 bytes in the index, 227,000 times.
+_VALUES = (None, 0, 1, -1)
+_CODES = {"": 0, "0.0": 1, "0": 1, "1.0": 2, "1": 2, "-1.0": 3, "-1": 3}
+_POLARITIES = {1: Polarity.POSITIVE, 0: Polarity.NEGATIVE, -1: Polarity.UNCERTAIN}
 
 
 @cache
@@ -32,9 +38,42 @@ def as_findings(labels: Mapping[str, Polarity], *sets: str) -> dict[str, Polarit
     findings: dict[str, Polarity] = {}
     for label, polarity in labels.items():
         name = known[label]
-        if name not in findings or _STRENGTH.index(polarity) > _STRENGTH.index(findings[name]):
-            findings[name] = polarity
+        findings[name] = max(findings.get(name, polarity), polarity, key=_STRENGTH.index)
     return findings
+
+
+def chexpert_codes(row: TableRow) -> bytes:
+    """Return a row's 14 labels of CheXpert (1, 0, -1 or nothing), a byte each, for `chexpert_values`."""
+    labels = label_set(CHEXPERT).labels
+    cells = zip(labels, row.texts(labels), strict=True)
+    return bytes([_CODES[text] if text in _CODES else _unusual_code(row, label) for label, text in cells])
+
+
+def _unusual_code(row: TableRow, label: str) -> int:
+    value = row.whole(label)
+    if value not in _VALUES:
+        raise row.error(label, f"must be 1, 0, -1 or empty; got {row.text(label)!r}", "label-value")
+    return _VALUES.index(value)
+
+
+def chexpert_values(codes: bytes) -> dict[str, int]:
+    """Return the labels of which something is said, with their values."""
+    known = zip(label_set(CHEXPERT).labels, codes, strict=True)
+    return {label: value for label, code in known if (value := _VALUES[code]) is not None}
+
+
+def chexpert_findings(values: Mapping[str, int]) -> dict[str, Polarity]:
+    """Return what CheXpert's labels (1, 0, -1) say in canonical findings.
+
+    >>> chexpert_findings({"Edema": 1, "Lung Opacity": -1})
+    {'edema': <Polarity.POSITIVE: 'positive'>, 'lung opacity': <Polarity.UNCERTAIN: 'uncertain'>}
+    """
+    return as_findings({label: _POLARITIES[value] for label, value in values.items()}, CHEXPERT)
+
+
+def presence(is_there: object) -> Polarity:
+    """Return the polarity of what was looked for."""
+    return Polarity.POSITIVE if is_there else Polarity.NEGATIVE
 
 
 def finding_phrase(
@@ -49,22 +88,19 @@ def finding_phrase(
 
 def folder_images(root: Path, folders: Iterable[str]) -> dict[str, str]:
     """Return the images that lie in folders below ``root``: relative name by name without ending."""
-    found: dict[str, str] = {}
+    found: dict[str, tuple[int, str]] = {}
     for folder in folders:
-        for name in _names(root / folder):
+        for name in file_names(root / folder):
             stem, suffix = os.path.splitext(name)  # noqa: PTH122  (Path objects for 112,000 files take a second)
             if suffix.lower() in IMAGE_SUFFIXES:
-                known = found.get(stem)
-                if known is None or _rank(suffix) < _rank(os.path.splitext(known)[1]):  # noqa: PTH122
-                    found[stem] = f"{folder}/{name}" if folder not in ("", ".") else name
-    return found
+                ranked = IMAGE_SUFFIXES.index(suffix.lower()), f"{folder}/{name}" if folder else name
+                if stem not in found or ranked[0] < found[stem][0]:
+                    found[stem] = ranked
+    return {stem: name for stem, (_, name) in found.items()}
 
 
-def _rank(suffix: str) -> int:
-    return IMAGE_SUFFIXES.index(suffix.lower())
-
-
-def _names(folder: Path) -> list[str]:
+def file_names(folder: Path) -> list[str]:
+    """Return the names in a folder, in order."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208  (names, not Path objects)
     except OSError as error:
@@ -74,6 +110,14 @@ def _names(folder: Path) -> list[str]:
 def first_folders(root: Path, *names: str) -> list[str]:
     """Return those of the relative names that are folders."""
     return [name for name in names if (root / name).is_dir()]
+
+
+def image_folders(root: Path, *names: str) -> list[str]:
+    """Return those of the relative names that are folders, refusing a data set that has none of them."""
+    folders = first_folders(root, *names)
+    if not folders:
+        raise InputError(f"{root} has no folder with images ({' or '.join(names)})")
+    return folders
 
 
 def read_json(path: Path, kind: type, what: str) -> Any:

@@ -8,29 +8,45 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from rightlung.core import Image, InputError, Phrase, Report
+from rightlung.core.problem import Problem
 from rightlung.studies.headers import read_header
 from rightlung.studies.narrative import telling_sentences
 from rightlung.studies.storage import RandomAccessFile
-from rightlung.studies.trees import FileImage, check_folder, read_tree_file
+from rightlung.studies.tables import CsvTable, TableRow
+from rightlung.studies.trees import FileImage, check_folder, find_optional, read_tree_file
 from rightlung.studies.zips import Member, StoredMember, members
 
+METADATA = "mimic-cxr-2.0.0-metadata.csv"
 REPORTS_ZIP = "mimic-cxr-reports.zip"
-REPORT_COLUMNS: Mapping[str, str] = {
-    "report_offset": "int64", "report_stored": "int32", "report_size": "int32", "report_method": "int8",
-}  # fmt: skip
-"""Where a report lies in the archive: columns that an index gets beside its own."""
 MAX_REPORT_BYTES = 2**20
 
 _SUFFIXES = (".jpg", ".dcm", ".png")
 _PATIENT_FOLDER = re.compile(r"p1[0-9]")
 _REPORT_NAME = re.compile(r"s([0-9]+)\.txt")
+_MEMBER = {"offset": "int64", "stored": "int64", "size": "int64", "method": "int8"}
+
+
+def member_columns(prefix: str) -> dict[str, str]:
+    """Return the columns that say where a file lies in an archive."""
+    return {f"{prefix}_{name}": kind for name, kind in _MEMBER.items()}
+
+
+def member_record(prefix: str, member: Member | None) -> dict[str, int]:
+    """Return an archive's member as the columns of a record."""
+    return {f"{prefix}_{name}": getattr(member, name) for name in _MEMBER} if member is not None else {}
+
+
+def member_of(prefix: str, record: Mapping[str, Any], archive: RandomAccessFile, name: str) -> StoredMember | None:
+    """Return the member that a record names; ``None`` where it names none."""
+    numbers = [record[column] for column in member_columns(prefix)]
+    return StoredMember(archive, name, *numbers) if numbers[0] is not None else None
 
 
 def given_path(address: str, name: str, text: str) -> Path:
@@ -67,6 +83,26 @@ def needed_files_folder(address: str, root: Path, given: str | None) -> Path:
             )
         raise InputError(f"{address}: images={given} has neither files/p10 nor p10")
     return folder
+
+
+def find_metadata(files: Path) -> Path | None:
+    """Return MIMIC's table with the sizes of the original images, beside or in the folder of images."""
+    return find_optional(files.parent, METADATA) or find_optional(files, METADATA)
+
+
+def read_sizes(
+    path: Path | None, problems: list[Problem], wanted: Container[str] | None = None
+) -> dict[str, tuple[int, int]]:
+    """Return height and width of the original images, by id, from MIMIC's metadata."""
+
+    def parse(row: TableRow) -> tuple[str, tuple[int, int]] | None:
+        dicom = row.required("dicom_id")
+        if wanted is not None and dicom not in wanted:
+            return None
+        return dicom, (int(row.required_number("Rows", 1)), int(row.required_number("Columns", 1)))
+
+    columns = ("dicom_id", "Rows", "Columns")
+    return {} if path is None else dict(CsvTable(path, columns, problems=problems).read(parse))
 
 
 def image_stem(patient: str, exam: str, dicom: str) -> str:
@@ -134,35 +170,27 @@ class MimicReports:
             raise InputError(f"{address}: reports={given} has neither {REPORTS_ZIP} nor files/p10 with text files")
         return cls(None, None)
 
-    def inputs(self) -> list[Path]:
-        """Return what an index is made from: the archive; text files are read where they lie."""
-        return [self.archive] if self.archive is not None else []
-
     def by_exam(self) -> dict[int, Member]:
         """Return the archive's members by study number."""
-        found: dict[int, Member] = {}
-        for member in members(self.archive) if self.archive is not None else ():
-            name = _REPORT_NAME.fullmatch(member.name.rpartition("/")[2])
-            if name is not None:
-                found[int(name[1])] = member
-        return found
+        return {
+            int(name[1]): member
+            for member in (members(self.archive) if self.archive is not None else ())
+            if (name := _REPORT_NAME.fullmatch(member.name.rpartition("/")[2]))
+        }
 
-    def read(self, record: Mapping[str, Any], patient: str, exam: str) -> Report | None:
-        """Return the report of an examination with its sections; ``None`` where there is none."""
+    def read(self, record: Mapping[str, Any]) -> Report | None:
+        """Return the report of a record's examination with its sections; ``None`` where there is none."""
         from rightlung.lexicon.sections import report_sections
 
-        text = self._text(record, patient, exam)
+        text = self._text(record, record["patient"], record["exam"])
         if text is None or not text.strip():
             return None
         return Report(text, report_sections(text))
 
     def _text(self, record: Mapping[str, Any], patient: str, exam: str) -> str | None:
-        what = f"report s{exam}.txt"
         if self._file is not None:
-            if record.get("report_offset") is None:
-                return None
-            place = [record[name] for name in REPORT_COLUMNS]
-            data = StoredMember(self._file, f"s{exam}.txt", *place).read(what, MAX_REPORT_BYTES)
+            member = member_of("report", record, self._file, f"s{exam}.txt")
+            data = None if member is None else member.read(f"report s{exam}.txt", MAX_REPORT_BYTES)
         elif self.folder is not None:
             name = f"p{patient[:2]}/p{patient}/s{exam}.txt"
             path = self.folder / name
@@ -171,19 +199,7 @@ class MimicReports:
             data = read_tree_file(str(self.folder), name, f"report {path}", MAX_REPORT_BYTES)
         else:
             return None
-        return data.decode("utf-8", errors="replace")
-
-
-def report_record(member: Member | None) -> dict[str, int]:
-    """Return an archive's member as the columns of a record."""
-    if member is None:
-        return {}
-    return {
-        "report_offset": member.offset,
-        "report_stored": member.stored,
-        "report_size": member.size,
-        "report_method": member.method,
-    }
+        return None if data is None else data.decode("utf-8", errors="replace")
 
 
 def sentence_phrases(report: Report | None) -> tuple[Phrase, ...]:

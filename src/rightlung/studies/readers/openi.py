@@ -1,27 +1,11 @@
 """The `openi` reader: the chest X-ray collection of Indiana University (Open-I, "IU X-Ray"), in its three forms.
 
-As the National Library of Medicine gives it out (https://openi.nlm.nih.gov/faq, NLMCXR_reports.tgz and NLMCXR_png.tgz
-or NLMCXR_dcm.tgz; CC BY-NC-ND 4.0)::
-
-    ecgen-radiology/1.xml …                 a report an examination, with its MeSH codes and its images' ids
-    NLMCXR_png/CXR1_1_IM-0001-3001.png …    the images (also images/, or anywhere below the folder)
-    indiana_projections.csv                 which images are frontal: the reports do not say
-
-As Kaggle has it (https://www.kaggle.com/datasets/raddar/chest-xrays-indiana-university)::
-
-    indiana_reports.csv                     uid, MeSH, Problems, image, indication, comparison, findings, impression
-    indiana_projections.csv                 uid, filename, projection (Frontal or Lateral)
-    images/images_normalized/1_IM-0001-4001.dcm.png …
-
-As R2Gen's readers share it (https://github.com/cuhksz-nlp/R2Gen, Chen et al., EMNLP 2020)::
-
-    annotation.json                         train, val, test: id, report, image_path (two images)
-    images/CXR2384_IM-0942/0.png, 1.png …
-
-Parameters: ``split``, ``limit``; ``form`` (``xml``, ``kaggle``, ``r2gen``) where a folder has several; ``images``, a
-folder of images elsewhere; ``views``, a table of projections elsewhere (Kaggle's, or the DICOM headers'
-``nlmcxr_dicom_metadata.csv`` with ``imageid`` and ``View Position``), or ``any`` to take every image; ``annotation``,
-R2Gen's file elsewhere, whose split and report are joined to the other forms.
+- The National Library of Medicine's XML (https://openi.nlm.nih.gov/faq, NLMCXR_reports.tgz and NLMCXR_png.tgz or
+  NLMCXR_dcm.tgz; CC BY-NC-ND 4.0). Its reports do not say which images are frontal; ``indiana_projections.csv`` does,
+  or the DICOM headers' ``nlmcxr_dicom_metadata.csv`` with ``imageid`` and ``View Position``.
+- Kaggle's tables (https://www.kaggle.com/datasets/raddar/chest-xrays-indiana-university).
+- R2Gen's ``annotation.json`` (https://github.com/cuhksz-nlp/R2Gen, Chen et al., EMNLP 2020), whose split and report are
+  joined to the other forms where it is there.
 
 Read: sections, MeSH codes (``extra["mesh"]``; findings are those the lexicon knows), captions. Not read: the automatic
 terms as findings (they are text-mined; ``extra["automatic"]``), the image features. R2Gen's file does not say which
@@ -32,40 +16,35 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from rightlung.core import InputError, Phrase, Polarity, Report, Study
-from rightlung.core.errors import unknown_name
 from rightlung.core.problem import Problem
 from rightlung.lexicon.findings import find
 from rightlung.studies.building import Building
-from rightlung.studies.files import read_regular, relative_name
-from rightlung.studies.index import IndexedSource
+from rightlung.studies.files import relative_name
 from rightlung.studies.narrative import telling_sections, telling_sentences
+from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
+from rightlung.studies.readers.labelled import read_json
 from rightlung.studies.readers.openi_xml import read_report
-from rightlung.studies.sources import Address
 from rightlung.studies.tables import CsvTable, TableRow
-from rightlung.studies.trees import FileImage, find_file, find_optional, walk_files
+from rightlung.studies.trees import find_file, find_optional, walk_files
 
 FORMS = ("xml", "kaggle", "r2gen")
 REPORT_FOLDERS = ("ecgen-radiology", "NLMCXR_reports/ecgen-radiology", "reports/ecgen-radiology", "reports")
 IMAGE_FOLDERS = ("images/images_normalized", "images", "NLMCXR_png", "NLMCXR_dcm")
 PROJECTIONS = ("indiana_projections.csv", "nlmcxr_dicom_metadata.csv")
 SECTIONS = ("indication", "comparison", "findings", "impression")
-MAX_ANNOTATION_BYTES = 512 * 2**20
 
 _KEY = re.compile(r"(\d+)_IM-[0-9A-Za-z-]+")
 _SERIES = re.compile(r"\d+_IM-\d+")
 _LATERAL = ("lateral", "ll", "rl", "large lateral")
-
-
-def open_openi(address: Address) -> OpenISource:
-    """Open ``openi:PATH``, PATH the folder of any of the three forms."""
-    return OpenISource(address)
+Exam = tuple[dict[str, Any], list[tuple[str, str | None]]]
+"""A record without its image, and the images with their captions."""
 
 
 def image_key(name: str) -> str | None:
@@ -78,52 +57,49 @@ def image_key(name: str) -> str | None:
     return found[0] if found is not None else None
 
 
-class OpenISource(IndexedSource):
+class OpenISource(DatasetSource):
     """Frontal images of Open-I with their reports."""
 
     reader: ClassVar[str] = "openi"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "form", "images", "views", "annotation")
     index_options: ClassVar[tuple[str, ...]] = ("form", "images", "views", "annotation")
     split_aliases: ClassVar[Mapping[str, str]] = {"validate": "val", "validation": "val"}
-    columns: ClassVar[Mapping[str, Any]] = {
-        "image": "string",
-        "exam": "string",
-        "view": "string",
-        "sections": "string",
-        "caption": "string",
-        "r2gen_report": "string",
-        "mesh": pa.list_(pa.string()),
-        "automatic": pa.list_(pa.string()),
-    }
+    columns: ClassVar[Mapping[str, Any]] = columns(
+        "sections", "caption", "r2gen_report", mesh=pa.list_(pa.string()), automatic=pa.list_(pa.string())
+    )
 
     def inputs(self) -> Sequence[Path]:
         """Return the reports, the table of views, the annotation and the folder of images."""
+        self.annotation = self._given("annotation", Path.is_file, "a file") or find_optional(
+            self.root, "annotation.json"
+        )
         self.form = self._find_form()
-        self.image_root = self._folder("images", *IMAGE_FOLDERS)
-        self.views = self._file("views", *PROJECTIONS) if self.options.get("views") != "any" else None
-        self.annotation = self._file("annotation", "annotation.json")
+        found = find_optional(self.root, *IMAGE_FOLDERS)
+        own = found if found is not None and found.is_dir() else self.root
+        self.images = self._given("images", Path.is_dir, "a folder") or own
         if self.form == "r2gen":
-            assert self.annotation is not None
-            return [self.annotation, self.image_root]
-        if self.views is None and self.options.get("views") != "any":
-            raise InputError(
-                f"{self.root} has no {PROJECTIONS[0]}, and the reports do not say which images are frontal; "
-                "give it as views=/path/to/indiana_projections.csv, or take every image with views=any"
-            )
-        reports = self._reports()
-        return [path for path in (reports, self.views, self.annotation, self.image_root) if path is not None]
+            return present(self.annotation, self.images)
+        self.views = None
+        if self.options.get("views") != "any":
+            self.views = self._given("views", Path.is_file, "a file") or find_optional(self.root, *PROJECTIONS)
+            if self.views is None:
+                raise InputError(
+                    f"{self.root} has no {PROJECTIONS[0]}, and the reports do not say which images are frontal; "
+                    "give it as views=/path/to/indiana_projections.csv, or take every image with views=any"
+                )
+        reports = ("indiana_reports.csv",) if self.form == "kaggle" else REPORT_FOLDERS
+        self._reports = find_optional(self.root, *reports) or self.root
+        return present(self._reports, self.views, self.annotation, self.images)
 
     def _find_form(self) -> str:
-        asked = self.options.get("form")
-        if asked is not None and asked not in FORMS:
-            raise unknown_name("form of openi:", asked, FORMS)
+        asked = self.option("form", FORMS)
         there = {
             "xml": find_optional(self.root, *REPORT_FOLDERS) is not None or any(self.root.glob("*.xml")),
             "kaggle": find_optional(self.root, "indiana_reports.csv") is not None,
-            "r2gen": self._file("annotation", "annotation.json") is not None,
+            "r2gen": self.annotation is not None,
         }
         forms = [form for form in FORMS if there[form]]
-        if asked is not None and asked not in forms:
+        if asked and asked not in forms:
             raise InputError(f"{self.root} does not have the form {asked!r}; it has {', '.join(forms) or 'none'}")
         if not forms:
             raise InputError(
@@ -131,29 +107,15 @@ class OpenISource(IndexedSource):
             )
         return asked or forms[0]
 
-    def _reports(self) -> Path:
-        if self.form == "kaggle":
-            return find_file(self.root, "indiana_reports.csv")
-        return find_optional(self.root, *REPORT_FOLDERS) or self.root
-
-    def _file(self, option: str, *names: str) -> Path | None:
+    def _given(self, option: str, is_right: Callable[[Path], bool], what: str) -> Path | None:
+        """Return the path in a parameter of the address, which must be ``what``."""
         given = self.options.get(option)
         if given is None:
-            return find_optional(self.root, *names)
-        path = Path(given).expanduser()
-        if not path.is_file():
-            raise InputError(f"{self.address}: {option}={given} is not a file")
-        return path.absolute()
-
-    def _folder(self, option: str, *names: str) -> Path:
-        given = self.options.get(option)
-        if given is None:
-            found = find_optional(self.root, *names)
-            return found if found is not None and found.is_dir() else self.root
-        path = Path(given).expanduser()
-        if not path.is_dir():
-            raise InputError(f"{self.address}: {option}={given} is not a folder")
-        return path.absolute()
+            return None
+        path = Path(given).expanduser().absolute()
+        if not is_right(path):
+            raise InputError(f"{self.address}: {option}={given} is not {what}")
+        return path
 
     def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
         """Yield a record for each frontal image."""
@@ -168,36 +130,28 @@ class OpenISource(IndexedSource):
             if not names:
                 building.left_out("report without images")
             for name, caption in names:
-                view = views.get(image_key(name) or "") if views is not None else ""
-                if view is None or _is_lateral(view):
+                key = image_key(name) or ""
+                view = views.get(key) if views is not None else ""
+                if view is None or view.strip().casefold() in _LATERAL:
                     building.left_out("view not known" if view is None else "lateral view")
                     continue
-                key = image_key(name)
-                file = files.get(key or "")
-                if key is None or file is None:
-                    message = f"image {name!r} is not below {self.image_root}"
+                if key not in files:
+                    message = f"image {name!r} is not below {self.images}"
                     building.problems.append(Problem(exam["file"], message, exam.get("line"), "image", "missing-image"))
                     continue
                 series = _SERIES.match(key)
                 split, told = splits.get(series[0] if series is not None else "", (None, None))
-                yield {
-                    **exam,
-                    "id": f"CXR{key}",
-                    "image": file,
-                    "view": view or None,
-                    "caption": caption,
-                    "split": split,
-                    "r2gen_report": told,
-                }
+                about = {"id": f"CXR{key}", "image": files[key], "view": view or None, "caption": caption}
+                yield {**exam, **about, "split": split, "r2gen_report": told}
 
     def _image_files(self, building: Building) -> dict[str, str]:
         files: dict[str, str] = {}
-        for path in walk_files(self.image_root, (".png", ".jpg", ".jpeg", ".dcm"), building.problems):
+        for path in walk_files(self.images, (".png", ".jpg", ".jpeg", ".dcm"), building.problems):
             key = image_key(path.name)
             if key is not None:
-                files.setdefault(key, path.relative_to(self.image_root).as_posix())
+                files.setdefault(key, path.relative_to(self.images).as_posix())
         if not files:
-            raise InputError(f"{self.image_root} has no images of Open-I (such as CXR1_1_IM-0001-4001.png)")
+            raise InputError(f"{self.images} has no images of Open-I (such as CXR1_1_IM-0001-4001.png)")
         return files
 
     def _read_views(self, building: Building) -> dict[str, str] | None:
@@ -211,10 +165,10 @@ class OpenISource(IndexedSource):
                 return {key: said for key, said in pairs if key is not None and said}
         raise InputError(f"{self.views} has neither the columns filename, projection nor imageid, View Position")
 
-    def _xml_exams(self, building: Building) -> Iterator[tuple[dict[str, Any], list[tuple[str, str | None]]]]:
-        folder = self._reports()
-        paths = [path for path in walk_files(folder, (".xml",), building.problems) if path.parent == folder]
-        for path in sorted(paths, key=lambda path: (len(path.name), path.name)):
+    def _xml_exams(self, building: Building) -> Iterator[Exam]:
+        paths = walk_files(self._reports, (".xml",), building.problems)
+        own = [path for path in paths if path.parent == self._reports]
+        for path in sorted(own, key=lambda path: (len(path.name), path.name)):
             name = path.relative_to(self.root).as_posix()
             try:
                 report = read_report(path)
@@ -224,61 +178,50 @@ class OpenISource(IndexedSource):
             exam = {
                 "file": name,
                 "exam": report.uid,
-                "sections": json.dumps(dict(report.sections)),
-                "mesh": list(report.mesh),
-                "automatic": list(report.automatic),
+                "sections": json.dumps(report.sections),
+                "mesh": report.mesh,
+                "automatic": report.automatic,
             }
             yield exam, [(image, caption or None) for image, caption in report.images.items()]
 
-    def _kaggle_exams(self, building: Building) -> Iterator[tuple[dict[str, Any], list[tuple[str, str | None]]]]:
-        projections = find_file(self.root, "indiana_projections.csv")
-        images: dict[str, list[str]] = {}
-        table = CsvTable(projections, ("uid", "filename", "projection"), problems=building.problems, root=self.root)
-        for row in table:
-            images.setdefault(row.text("uid"), []).append(row.text("filename"))
-        reports = CsvTable(
-            self._reports(), ("uid", "MeSH", "findings", "impression"), problems=building.problems, root=self.root
-        )
+    def _kaggle_exams(self, building: Building) -> Iterator[Exam]:
+        def name(row: TableRow) -> tuple[str, str]:
+            return row.text("uid"), row.text("filename")
 
-        def parse(row: TableRow) -> tuple[dict[str, Any], list[tuple[str, str | None]]]:
+        projections = find_file(self.root, "indiana_projections.csv")
+        images = grouped(self.read(building, projections, ("uid", "filename", "projection"), name))
+
+        def parse(row: TableRow) -> Exam:
             uid = row.identifier("uid")
-            sections = {name: row.text(name) for name in SECTIONS if row.text(name)}
             exam = {
-                "file": row.file,
-                "line": row.line,
+                **origin(row),
                 "exam": f"CXR{uid}",
-                "sections": json.dumps(sections),
+                "sections": json.dumps({name: row.text(name) for name in SECTIONS if row.text(name)}),
                 "mesh": [code.strip() for code in row.text("MeSH").split(";") if code.strip()],
             }
             caption = row.text("image") or None
             return exam, [(name, caption) for name in images.get(uid, [])]
 
-        yield from reports.read(parse)
+        return self.read(building, self._reports, ("uid", "MeSH", "findings", "impression"), parse)
 
-    def _annotated(self, building: Building) -> Iterator[tuple[str, int, dict[str, Any]]]:
-        """Yield split, number and entry of R2Gen's file."""
-        assert self.annotation is not None
-        try:
-            content = json.loads(read_regular(self.annotation, str(self.annotation), MAX_ANNOTATION_BYTES))
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, InputError):
-                raise
-            raise InputError(f"{self.annotation} is not JSON that can be read: {error}") from None
-        if not isinstance(content, dict) or not all(isinstance(entries, list) for entries in content.values()):
-            raise InputError(f"{self.annotation} must be an object with a list for each split (train, val, test)")
+    def _annotated(self, building: Building) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Yield split, place and entry of R2Gen's file."""
+        if self.annotation is None:
+            return
+        what = "an object with a list for each split (train, val, test)"
+        content = read_json(self.annotation, dict, what)
+        if not all(isinstance(entries, list) for entries in content.values()):
+            raise InputError(f"{self.annotation} must hold {what}")
         for split, entries in content.items():
             for number, entry in enumerate(entries):
-                if not isinstance(entry, dict) or not isinstance(entry.get("id"), str):
-                    place = f"{split}[{number}]"
-                    building.problems.append(
-                        Problem(self.annotation.name, "must be an object with id, report and image_path", field=place)
-                    )
-                    continue
-                yield split, number, entry
+                place = f"{split}[{number}]"
+                if isinstance(entry, dict) and isinstance(entry.get("id"), str):
+                    yield split, place, entry
+                else:
+                    message = "must be an object with id, report and image_path"
+                    building.problems.append(Problem(self.annotation.name, message, field=place))
 
     def _splits(self, building: Building) -> dict[str, tuple[str, str | None]]:
-        if self.annotation is None:
-            return {}
         found = {}
         for split, _, entry in self._annotated(building):
             series = _SERIES.search(entry["id"])
@@ -290,8 +233,7 @@ class OpenISource(IndexedSource):
     def _r2gen_records(self, building: Building) -> Iterator[Mapping[str, Any]]:
         assert self.annotation is not None
         every = self.options.get("views") == "any"
-        for split, number, entry in self._annotated(building):
-            place = f"{split}[{number}]"
+        for split, place, entry in self._annotated(building):
             told, names = entry.get("report"), entry.get("image_path")
             try:
                 if not isinstance(told, str) or not isinstance(names, list) or not names:
@@ -316,32 +258,15 @@ class OpenISource(IndexedSource):
     def build_study(self, record: dict[str, Any]) -> Study:
         """Make a study of its record."""
         sections: dict[str, str] = json.loads(record["sections"])
-        mesh = record["mesh"] or []
-        extra = {
-            name: value
-            for name in ("mesh", "automatic", "caption", "r2gen_report")
-            if (value := record[name]) not in (None, [])
-        }
-        return Study(
-            id=record["id"],
-            load=FileImage(record["id"], str(self.image_root), record["image"]),
+        kept = ("mesh", "automatic", "caption", "r2gen_report")
+        extra = {name: record[name] for name in kept if record[name] not in (None, [])}
+        codes = [find(code.partition("/")[0]) for code in record["mesh"] or []]  # such as Opacity/lung/base/left
+        return self.as_study(
+            record,
             # Open-I has one examination a patient and no other word for the patient.
             patient=record["exam"],
-            exam=record["exam"],
-            view=record["view"],
-            split=record["split"],
             report=Report("\n\n".join(telling_sections(sections)), sections) if sections else None,
             phrases=tuple(Phrase(sentence) for sentence in telling_sentences(None, sections)),
-            findings={found.name: Polarity.POSITIVE for code in mesh if (found := _coded(code)) is not None},
-            source=self.address,
+            findings={found.name: Polarity.POSITIVE for found in codes if found is not None},
             extra=extra,
         )
-
-
-def _coded(code: str) -> Any:
-    """Return the finding that a MeSH code such as ``Opacity/lung/base/left`` means."""
-    return find(code.partition("/")[0])
-
-
-def _is_lateral(view: str) -> bool:
-    return view.strip().casefold() in _LATERAL

@@ -1,13 +1,7 @@
 """The `padchest-gr` reader: PadChest-GR, reports in sentences of one finding each, with radiologists' boxes.
 
-``padchest-gr:/data/padchest-gr`` expects what BIMCV distributes on request
-(https://bimcv.cipf.es/bimcv-projects/padchest-gr/; Castro et al., "PadChest-GR: A Bilingual Chest X-ray Dataset for
-Grounded Radiology Report Generation", NEJM AI 2025, arXiv:2411.05085)::
-
-    grounded_reports_20240819.json     a list: StudyID, ImageID, findings (sentence_en, sentence_es, abnormal, boxes,
-                                       extra_boxes, labels, locations, progression)
-    master_table.csv                   a row for each study and label: ImageID, PatientID, PatientSex_DICOM, split, …
-    Padchest_GR_files/PadChest_GR/*.png    16-bit images (PadChest_GR.zip.001 … put together and unpacked)
+From BIMCV on request, https://bimcv.cipf.es/bimcv-projects/padchest-gr/ (Castro et al., "PadChest-GR: A Bilingual
+Chest X-ray Dataset for Grounded Radiology Report Generation", NEJM AI 2025, arXiv:2411.05085).
 
 Boxes are fractions already: ``[x0, y0, x1, y1]``. A sentence has several boxes, one, or none (absent findings; findings
 nobody could point at). ``extra_boxes`` are a second reader's and stand in ``extra["second_reader"]``, a list for each
@@ -23,18 +17,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import Box, InputError, Phrase, Polarity, Report, Study
-from rightlung.core.errors import BoxFormError, unknown_name
+from rightlung.core.errors import BoxFormError
 from rightlung.core.problem import Problem
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.regions import region
 from rightlung.studies.building import Building
-from rightlung.studies.index import IndexedSource
+from rightlung.studies.readers.dataset import DatasetSource, columns
 from rightlung.studies.readers.labelled import folder_images, read_json
 from rightlung.studies.readers.mimic_files import given_path
 from rightlung.studies.rows import FieldError
-from rightlung.studies.sources import Address
-from rightlung.studies.tables import CsvTable, TableRow, box_kind
-from rightlung.studies.trees import FileImage, find_file, find_optional
+from rightlung.studies.tables import TableRow, box_kind
+from rightlung.studies.trees import find_file, find_optional
 
 IMAGE_FOLDERS = (
     "Padchest_GR_files/PadChest_GR", "PadChest_GR", "Padchest_GR_files", "PadChest_GR_Images", "images_grounding",
@@ -45,35 +38,18 @@ _OWN = ("StudyID", "ImageID", "findings")
 _AGES = ("PatientAge", "Age", "age")
 
 
-def open_padchest_gr(address: Address) -> PadChestGrSource:
-    """Open ``padchest-gr:PATH``; parameters ``split``, ``limit``, ``images`` and ``language``."""
-    return PadChestGrSource(address)
-
-
-class PadChestGrSource(IndexedSource):
-    """Frontal images with grounded sentences."""
+class PadChestGrSource(DatasetSource):
+    """Frontal images with grounded sentences; parameters ``split``, ``limit``, ``images`` and ``language``."""
 
     reader: ClassVar[str] = "padchest-gr"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "language")
     index_options: ClassVar[tuple[str, ...]] = ("images",)
     split_aliases: ClassVar[Mapping[str, str]] = {"val": "validation", "validate": "validation"}
-    columns: ClassVar[Mapping[str, Any]] = {
-        "image": "string",
-        "exam": "string",
-        "patient": "string",
-        "sex": "string",
-        "age": "float64",
-        "view": "string",
-        "findings": "string",
-        "other": "string",
-    }
+    columns: ClassVar[Mapping[str, Any]] = columns("findings", "other")
 
     def inputs(self) -> Sequence[Path]:
         """Return the reports, the table and the folder of images."""
-        language = self.options.get("language", "en")
-        if language not in LANGUAGES:
-            raise unknown_name("language of padchest-gr:", language, LANGUAGES)
-        self._sentence = LANGUAGES[language]
+        self._sentence = LANGUAGES[self.option("language", LANGUAGES, "en")]
         found = sorted(self.root.glob("grounded_reports*.json"))
         if not found:
             raise InputError(f"{self.root} has no grounded_reports_20240819.json")
@@ -120,11 +96,10 @@ class PadChestGrSource(IndexedSource):
 
     def _read_table(self, building: Building) -> dict[str, dict[str, Any]]:
         """Read what the table says of each image; it has a row for each of its labels."""
-        table = CsvTable(self._table, ("ImageID", "split"), problems=building.problems, root=self.root)
         people: dict[str, dict[str, Any]] = {}
 
         def parse(row: TableRow) -> tuple[str, dict[str, Any]]:
-            ages = [row.number(column, 0, 130) for column in _AGES if table.has(column)]
+            ages = [row.number(column, 0, 130) for column in _AGES]
             return row.required("ImageID"), {
                 "split": row.required("split"),
                 "patient": row.text("PatientID") or None,
@@ -133,7 +108,7 @@ class PadChestGrSource(IndexedSource):
                 "view": row.text("Projection") or row.text("ViewPosition_DICOM") or None,
             }
 
-        for image_id, person in table.read(parse):
+        for image_id, person in self.read(building, self._table, ("ImageID", "split"), parse):
             people.setdefault(image_id, person)
         return people
 
@@ -148,15 +123,8 @@ class PadChestGrSource(IndexedSource):
                 # A finding seen in one place and absent in another is there.
                 if known.get(name) is not Polarity.POSITIVE:
                     known[name] = polarity
-        return Study(
-            id=record["id"],
-            load=FileImage(record["id"], str(self.images), record["image"]),
-            patient=record["patient"],
-            exam=record["exam"],
-            view=record["view"],
-            split=record["split"],
-            age=record["age"],
-            sex=record["sex"],
+        return self.as_study(
+            record,
             report=Report(text, {"findings": text}) if text else None,
             phrases=tuple(
                 Phrase(
@@ -168,7 +136,6 @@ class PadChestGrSource(IndexedSource):
                 for found in told
             ),
             findings=known,
-            source=self.address,
             extra={
                 "sentences": told,
                 "second_reader": [[Box(*edges) for edges in found["extra_boxes"]] for found in told],

@@ -1,18 +1,7 @@
 """The `reflacx` reader: REFLACX, readings of MIMIC-CXR's images by five radiologists with an eye tracker.
 
-``reflacx:/data/reflacx?images=/data/mimic-cxr-jpg`` expects what PhysioNet distributes (restricted access,
-https://physionet.org/content/reflacx-xray-localization/1.0.0/; Bigolin Lanfredi et al., Scientific Data 2022; columns
-in its README)::
-
-    main_data/metadata_phase_1.csv, _2.csv, _3.csv    id, split, eye_tracking_data_discarded, image, dicom_id,
-                                                      subject_id, image_size_x, image_size_y, and for each label a
-                                                      certainty from 0 to 5
-    main_data/P102R009922/fixations.csv               timestamp_start_fixation, timestamp_end_fixation, x_position,
-                                                      y_position, angular_resolution_x_pixels_per_degree, …_y_…
-    main_data/P102R009922/anomaly_location_ellipses.csv    xmin, ymin, xmax, ymax, certainty, a column for each label
-    main_data/P102R009922/chest_bounding_box.csv      xmin, ymin, xmax, ymax
-    main_data/P102R009922/timestamps_transcription.csv    word, timestamp_start_word, timestamp_end_word
-    main_data/P102R009922/transcription.txt
+From PhysioNet (restricted access, https://physionet.org/content/reflacx-xray-localization/1.0.0/; Bigolin Lanfredi et
+al., Scientific Data 2022; columns in its README).
 
 A study is a reading; images that several radiologists read come several times, with one exam. ``phase=3`` keeps one
 phase. Images are MIMIC-CXR's, below ``images=``.
@@ -30,24 +19,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from rightlung.core import Box, InputError, Mask, Phrase, Polarity, Report, Study
-from rightlung.core.errors import unknown_name
+from rightlung.core import Box, InputError, Mask, Phrase, Polarity, Report, Size, Study
 from rightlung.core.gaze import gaze_map
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.prompts import prompt
 from rightlung.studies.building import Building
 from rightlung.studies.files import read_regular
-from rightlung.studies.index import IndexedSource
 from rightlung.studies.narrative import telling_sentences
+from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin
+from rightlung.studies.readers.labelled import presence
 from rightlung.studies.readers.mimic_files import MimicImage, image_stem, needed_files_folder
-from rightlung.studies.sources import Address
 from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import find_optional
 
@@ -79,48 +68,26 @@ _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0"
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 
 
-def open_reflacx(address: Address) -> ReflacxSource:
-    """Open ``reflacx:PATH?images=FOLDER``; further parameters ``phase``, ``split`` and ``limit``."""
-    return ReflacxSource(address)
-
-
-class ReflacxSource(IndexedSource):
-    """Readings of images with dictation, gaze and ellipses."""
+class ReflacxSource(DatasetSource):
+    """Readings of images with dictation, gaze and ellipses; ``phase=3`` keeps one phase."""
 
     reader: ClassVar[str] = "reflacx"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "phase")
     index_options: ClassVar[tuple[str, ...]] = ("phase",)
     split_aliases: ClassVar[Mapping[str, str]] = {"val": "validate", "validation": "validate"}
-    columns: ClassVar[Mapping[str, Any]] = {
-        "dicom": "string",
-        "patient": "string",
-        "exam": "string",
-        "phase": "int8",
-        "height": "int32",
-        "width": "int32",
-        "certainty": "string",
-        "other": "string",
-        "devices": "bool",
-        "ellipses": "string",
-        "chest": pa.list_(pa.float64()),
-        "looked": pa.list_(pa.float32()),
-        "text": "string",
-        "words": "string",
-    }
+    columns: ClassVar[Mapping[str, Any]] = columns(
+        "dicom", "certainty", "other", "ellipses", "text", "words",
+        phase="int8", height="int32", width="int32", devices="bool",
+        chest=pa.list_(pa.float64()), looked=pa.list_(pa.float32()),
+    )  # fmt: skip
 
     def inputs(self) -> Sequence[Path]:
         """Return the metadata of the phases, and the folder of readings."""
         self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
         self._main = find_optional(self.root, "main_data") or self.root
-        phase = self.options.get("phase")
-        if phase is not None and phase not in ("1", "2", "3"):
-            raise unknown_name("phase of reflacx:", phase, ("1", "2", "3"))
-        self._phases = {
-            number: path
-            for number in (1, 2, 3)
-            if phase in (None, str(number))
-            and (path := find_optional(self._main, f"metadata_phase_{number}.csv")) is not None
-        }
+        phase = self.option("phase", ("1", "2", "3"))
+        found = {number: find_optional(self._main, f"metadata_phase_{number}.csv") for number in phase or "123"}
+        self._phases = {int(number): path for number, path in found.items() if path is not None}
         if not self._phases:
             raise InputError(f"{self._main} has no metadata_phase_{phase or '1'}.csv")
         return [*self._phases.values(), self._main]
@@ -129,8 +96,7 @@ class ReflacxSource(IndexedSource):
         """Yield a record for each reading."""
         required = ("id", "split", "image", "dicom_id", "subject_id", "image_size_x", "image_size_y")
         for phase, path in self._phases.items():
-            table = CsvTable(path, required, problems=building.problems, root=self.root)
-            yield from table.read(lambda row: self._record(row, phase, building))  # noqa: B023
+            yield from self.read(building, path, required, lambda row: self._record(row, phase, building))  # noqa: B023
 
     def _record(self, row: TableRow, phase: int, building: Building) -> Mapping[str, Any]:
         reading, dicom = row.identifier("id"), row.identifier("dicom_id")
@@ -148,8 +114,7 @@ class ReflacxSource(IndexedSource):
         return {
             "id": reading,
             "split": row.text("split") or None,
-            "file": row.file,
-            "line": row.line,
+            **origin(row),
             "dicom": dicom,
             "patient": row.identifier("subject_id"),
             "exam": place[3],
@@ -174,7 +139,7 @@ class ReflacxSource(IndexedSource):
             name = path.relative_to(self.root).as_posix()
             raise ProblemError(Problem(name, str(error))) from None
 
-    def _fixations(self, path: Path, size: tuple[int, int], building: Building) -> list[float]:
+    def _fixations(self, path: Path, size: Size, building: Building) -> list[float]:
         """Return x, y, seconds, spread across and down, and start of each fixation, one after the other."""
         degree = ("angular_resolution_x_pixels_per_degree", "angular_resolution_y_pixels_per_degree")
         times = ("timestamp_start_fixation", "timestamp_end_fixation")
@@ -203,7 +168,7 @@ class ReflacxSource(IndexedSource):
         ]
         return text, words
 
-    def _ellipses(self, path: Path, size: tuple[int, int], building: Building) -> list[dict[str, Any]]:
+    def _ellipses(self, path: Path, size: Size, building: Building) -> list[dict[str, Any]]:
         return [
             {
                 "box": _box(row, size),
@@ -223,19 +188,15 @@ class ReflacxSource(IndexedSource):
         gaze = gaze_map(looked[:, :3], spread=looked[:, 3:5]) if len(looked) else None
         findings = {name: value for label, score in certainty.items() for name, value in _meaning(label, score)}
         if record["devices"] is not None:
-            findings["support devices"] = Polarity.POSITIVE if record["devices"] else Polarity.NEGATIVE
+            findings["support devices"] = presence(record["devices"])
         sentences = [Phrase(sentence) for sentence in telling_sentences(text or None, {})]
-        return Study(
-            id=record["id"],
+        return self.as_study(
+            record,
             load=MimicImage(record["id"], str(self.images), stem),
-            patient=record["patient"],
-            exam=record["exam"],
-            split=record["split"],
             report=Report(text, {"findings": text}) if text else None,
             phrases=(*_drawn(ellipses, (record["height"], record["width"])), *sentences),
             findings=findings,
             gaze=gaze if gaze is not None and gaze.mass > 0 else None,
-            source=self.address,
             extra={
                 "dicom_id": record["dicom"],
                 "phase": record["phase"],
@@ -259,7 +220,7 @@ def _true(row: TableRow, column: str) -> bool | None:
     return _TRUE[text]
 
 
-def _box(row: TableRow, size: tuple[int, int]) -> tuple[float, float, float, float]:
+def _box(row: TableRow, size: Size) -> tuple[float, float, float, float]:
     """Return the part inside the image of what was drawn by hand, and may reach beyond."""
     height, width = size
     x0, y0, x1, y1 = (row.required_number(name) for name in _EDGES)
@@ -286,35 +247,28 @@ def _name(label: str) -> str | None:
     return found.name if found is not None else None
 
 
-def _drawn(ellipses: Sequence[Mapping[str, Any]], size: tuple[int, int]) -> Iterator[Phrase]:
+def _drawn(ellipses: Sequence[Mapping[str, Any]], size: Size) -> Iterator[Phrase]:
     """Yield a phrase for each label that was drawn, with all its ellipses."""
-    for label in dict.fromkeys(label for ellipse in ellipses for label in ellipse["labels"]):
-        of_label = [ellipse for ellipse in ellipses if label in ellipse["labels"]]
+    for label, of_label in grouped((label, ellipse) for ellipse in ellipses for label in ellipse["labels"]).items():
         boxes = tuple(Box(*ellipse["box"]) for ellipse in of_label)
         surest = max(ellipse["certainty"] or 0 for ellipse in of_label)
         name = _name(label)
         yield Phrase(
             prompt(name) if name is not None and label not in _BROADER else label.lower(),
             boxes,
-            Mask.deferred(_Ellipses(boxes, size)),
+            Mask.deferred(partial(_paint, boxes, size)),
             findings=dict(_meaning(label, max(surest, 1))),
         )
 
 
-class _Ellipses:
-    """Paints ellipses, each given by its bounding box, when the mask is first used."""
-
-    def __init__(self, boxes: tuple[Box, ...], size: tuple[int, int]) -> None:
-        self.boxes, self.size = boxes, size
-
-    def __call__(self) -> Mask:
-        """Paint them: a pixel is set where its middle lies in any ellipse."""
-        scale = min(1.0, MASK_SIDE / max(self.size))
-        height, width = (max(1, round(side * scale)) for side in self.size)
-        across, down = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
-        pixels = np.zeros((height, width), dtype=np.bool_)
-        for box in self.boxes:
-            (x, y), (half_width, half_height) = box.centre, (box.width / 2, box.height / 2)
-            squared = ((across - x) / half_width)[None] ** 2 + ((down - y) / half_height)[:, None] ** 2
-            pixels |= squared <= 1.0
-        return Mask(pixels)
+def _paint(boxes: tuple[Box, ...], size: Size) -> Mask:
+    """Paint ellipses, each given by its bounding box: a pixel is set where its middle lies in any of them."""
+    scale = min(1.0, MASK_SIDE / max(size))
+    height, width = (max(1, round(side * scale)) for side in size)
+    across, down = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
+    pixels = np.zeros((height, width), dtype=np.bool_)
+    for box in boxes:
+        (x, y), (half_width, half_height) = box.centre, (box.width / 2, box.height / 2)
+        squared = ((across - x) / half_width)[None] ** 2 + ((down - y) / half_height)[:, None] ** 2
+        pixels |= squared <= 1.0
+    return Mask(pixels)

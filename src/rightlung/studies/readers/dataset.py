@@ -1,0 +1,98 @@
+"""What the readers of published data sets share: options, tables read into records, records made studies.
+
+The files that each reader expects, its parameters and what becomes of the annotations stand in ``docs/sources.md``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rightlung.core import Box, InputError, Study
+from rightlung.core.checks import Size
+from rightlung.core.errors import unknown_name
+from rightlung.studies.building import Building
+from rightlung.studies.headers import ImageHeader, image_kind, read_header
+from rightlung.studies.index import IndexedSource
+from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
+from rightlung.studies.trees import FileImage
+
+_FIELDS = ("patient", "exam", "view", "split", "age", "sex")
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+def columns(*texts: str, **others: Any) -> Mapping[str, Any]:
+    """Return the columns of an index: a study's fields, further texts, and further columns with their types."""
+    fields: dict[str, Any] = dict.fromkeys(("image", "patient", "exam", "view", "sex", *texts), "string")
+    return {**fields, "age": "float64", **others}
+
+
+class DatasetSource(IndexedSource):
+    """A published data set. Its records name a study's fields as `Study` does, and its image's file ``image``."""
+
+    images: Path
+    """The folder that images are relative to, if it is not the data set's own."""
+
+    def option(self, name: str, known: Iterable[str], default: str = "") -> str:
+        """Return a parameter of the address that must be one of ``known``, or the default."""
+        value = self.options.get(name)
+        if value is not None and value not in known:
+            raise unknown_name(name, value, known)
+        return default if value is None else value
+
+    def read(
+        self,
+        building: Building,
+        path: Path | None,
+        required: Iterable[str],
+        parse: Callable[[TableRow], Value | None],
+        **how: Any,
+    ) -> Iterator[Value]:
+        """Yield what ``parse`` makes of each row of a table; nothing where ``path`` is ``None``."""
+        if path is not None:
+            yield from CsvTable(path, required, problems=building.problems, **{"root": self.root, **how}).read(parse)
+
+    def header(self, record: Mapping[str, Any], field: str) -> ImageHeader:
+        """Read the header of a record's image; ``field`` names the image in the table."""
+        path = self.root / record["image"]
+        try:
+            return read_header(path, f"study {record['id']!r}: image {path}")
+        except InputError as error:
+            raise self.problem(record, field, str(error), image_kind(error)) from error
+
+    def as_study(self, record: Mapping[str, Any], **known: Any) -> Study:
+        """Make a study of a record's fields and of what else is known."""
+        if "load" not in known:
+            root = getattr(self, "images", self.root)
+            known["load"] = FileImage(record["id"], str(root), record["image"])
+        fields = {name: record.get(name) for name in _FIELDS}
+        return Study(**{"id": record["id"], "source": self.address, **fields, **known})
+
+
+def origin(row: TableRow) -> dict[str, Any]:
+    """Return where a record comes from."""
+    return {"file": row.file, "line": row.line}
+
+
+def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """Return the values of each key, in order."""
+    groups: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
+def present(*paths: Path | None) -> list[Path]:
+    """Return the paths that were found."""
+    return [path for path in paths if path is not None]
+
+
+def corner_box(row: TableRow, names: Sequence[str], size: Size, field: str) -> Box:
+    """Return the box whose left, top, width and height in pixels stand in four columns; a bad one names ``field``."""
+    x, y, width, height = (row.required_number(name) for name in names)
+    try:
+        return pixel_box((x, y, x + width, y + height), size)
+    except InputError as error:
+        raise row.error(field, str(error), box_kind(error)) from None
