@@ -9,7 +9,6 @@ is opened a second time without them, and no image of it is loaded. docs/checks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -18,19 +17,18 @@ from urllib.parse import quote
 from rightlung.core import Image, InputError, Study
 from rightlung.core.progress import Progress, no_progress
 from rightlung.studies.checks.coordinates import Coordinates
-from rightlung.studies.checks.faults import tell_faults
 from rightlung.studies.checks.issue import HINT, WARNING, Issue, Ledger, Origin, Severity, visible
 from rightlung.studies.checks.labels import Labels
-from rightlung.studies.checks.manifest import RawRow, misspelt_fields, raw_rows, row_item
+from rightlung.studies.checks.manifest import RawRow, misspelt_fields, raw_rows, row_item, tell_faults
 from rightlung.studies.checks.masks import Masks
 from rightlung.studies.checks.people import People
 from rightlung.studies.checks.pictures import ImageChecks
 from rightlung.studies.checks.reports import Reports
 from rightlung.studies.checks.sides import Sides
 from rightlung.studies.checks.targets import Item, study_targets
-from rightlung.studies.manifest import PARAMETERS
+from rightlung.studies.manifest import manifest_lines, manifest_storage
+from rightlung.studies.rows import ManifestRow
 from rightlung.studies.sources import Address, Source, open_source, parse_address
-from rightlung.studies.storage import Storage, open_storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,53 +115,44 @@ class _CheckRun:
 
     def check_manifest(self, address: Address) -> None:
         """Check a manifest by its own lines."""
-        address.check_parameters(PARAMETERS)
-        if not address.path:
-            raise InputError(
-                f"address {address} needs a path: manifest:/path/to/folder or manifest:/path/to/archive.tar"
-            )
+        storage = manifest_storage(address)
         limit = min((n for n in (self.limit, address.whole_number("limit", minimum=1)) if n is not None), default=None)
-        storage = open_storage(address.path)
-        total = sum(1 for _ in _lines_of(storage))
+        total = sum(1 for _ in manifest_lines(storage))
         if not total:
             raise InputError(f"{address}: {storage.manifest_name} has no rows")
         split = address.parameters.get("split")
         found_split = split is None
         files: dict[str, Origin] = {}
-        misspelt: Counter[tuple[str, str]] = Counter()
-        first_misspelt: dict[tuple[str, str], Origin] = {}
+        misspelt: dict[tuple[str, str], list[Origin]] = {}
         for done, found in enumerate(raw_rows(storage), start=1):
-            row = found.row
-            wanted = row is None or split is None or row.split == split
-            if row is not None and row.split == split:
-                found_split = True
-            image: Image | None = None
+            row, image = found.row, None
             if row is not None:
-                if "id" not in found.void:
-                    self._note_id(found.place, row.id)
-                if "patient" in found.void:  # what is given and cannot be read is not missing
-                    self.people.rows += 1
-                else:
-                    self.people.note(found.place, row.patient, row.exam, row.split)
+                self._note_row(found, row)
+                wanted = split is None or row.split == split
+                found_split |= wanted
                 if wanted and (limit is None or self.studies < limit):
                     item, missing = row_item(found, row, storage, str(address))
                     self._note_file(found, row.file, files)
                     image = self._check(item)
                     tell_faults(self.ledger, self.coordinates, found, missing, None)
                     for pair in misspelt_fields(found.raw):
-                        misspelt[pair] += 1
-                        first_misspelt.setdefault(pair, found.place)
+                        misspelt.setdefault(pair, []).append(found.place)
             tell_faults(self.ledger, self.coordinates, found, found.faults, image)
             self.progress("checking", done, total)
         if not found_split:
             raise InputError(f"{address}: no row of {storage.manifest_name} has the split {split!r}")
-        for (key, meant), count in misspelt.items():
-            self.ledger.add(
-                "field-name", first_misspelt[key, meant], key,
-                f"{key!r} looks like the field {meant!r}; as it stands it is kept and never used ({count:,} rows, here "
-                "first)",
-            )  # fmt: skip
+        for (key, meant), places in misspelt.items():
+            kept = f"as it stands it is kept and never used ({len(places):,} rows, here first)"
+            self.ledger.add("field-name", places[0], key, f"{key!r} looks like the field {meant!r}; {kept}")
         self._finish(Origin(storage.manifest_name))
+
+    def _note_row(self, found: RawRow, row: ManifestRow) -> None:
+        if "id" not in found.void:
+            self._note_id(found.place, row.id)
+        if "patient" in found.void:  # what is given and cannot be read is not missing
+            self.people.rows += 1
+        else:
+            self.people.note(found.place, row.patient, row.exam, row.split)
 
     def check_other(self, address: Address) -> None:
         """Check what a source yields, and what it leaves out."""
@@ -277,12 +266,6 @@ class _CheckRun:
         self.reports.finish()
         self.masks.finish()
         self.pictures.finish(place)
-
-
-def _lines_of(storage: Storage) -> Iterator[int]:
-    from rightlung.studies.manifest import manifest_lines
-
-    return (number for number, _, _ in manifest_lines(storage))
 
 
 def _place_of(source: Source, study_id: str | None) -> Origin:
