@@ -15,7 +15,6 @@ import pytest
 
 from rightlung.core import InputError, Study
 from rightlung.studies import index as index_module
-from rightlung.studies import mapped
 from rightlung.studies.building import Building
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.sources import parse_address
@@ -145,14 +144,6 @@ def test_every_id_is_found_at_its_place(tmp_path: Path, cache: Path, monkeypatch
     for position, study_id in enumerate(source.ids):
         assert source._position(study_id) == position
     assert source._position("nobody") is None
-
-
-def test_two_ids_with_one_hash_are_told_apart(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (index_module, mapped):
-        monkeypatch.setattr(module, "id_hash", lambda study_id: len(study_id))
-    source = open_small(root)
-    assert [source._position(name) for name in EXPECTED] == list(range(90))
-    assert source._position("s9") is None
 
 
 def test_problems_are_remembered_with_the_index(tmp_path: Path, cache: Path) -> None:

@@ -158,7 +158,7 @@ class _Field:
         return ((_Field(name, self.path).text(), value) for name, value in self.fields())
 
     def objects(self, *known: str) -> Iterator[_Field]:
-        """Yield the objects of a list. A key that is not known is refused: a misspelt ``boxes`` would lose the target."""
+        """Yield the objects of a list. An unknown key is refused: a misspelt ``boxes`` would lose the target."""
         for entry in self.entries():
             if not isinstance(entry.value, dict):
                 raise entry.error(f"must be an object; got {_kind(entry.value)}")
