@@ -38,7 +38,7 @@ _FIELD_WORDS = {
     "subset": "split", "section": "sections", "region": "regions",
 }  # fmt: skip
 _BOX = [0, 0, 1, 1]
-_ENTRIES = {
+_ENTRIES: dict[str, dict[str, Any]] = {
     "boxes": {"label": "none", "box": _BOX}, "masks": {"label": "none", "file": "none"}, "phrases": {"text": "none"},
 }  # fmt: skip
 """What stands in for an entry that cannot be read, and for its fields."""

@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core import InputError
-from rightlung.studies.dicom.codestreams import codestream_size
 from rightlung.studies.dicom.header import DicomHeader
 from rightlung.studies.dicom.quiet import quiet
-from rightlung.studies.dicom.syntaxes import SYNTAXES, Syntax
+from rightlung.studies.dicom.syntaxes import SYNTAXES, Syntax, codestream_size
 
 _ITEM = b"\xfe\xff\x00\xe0"
 _UNSIGNED = {8: "u1", 16: "u2", 32: "u4"}
