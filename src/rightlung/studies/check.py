@@ -55,12 +55,10 @@ class CheckResult:
         for (check, severity), count in self.counts.items():
             severities[str(severity)] += count
             checks[check] += count
+        counted = {"rows": self.rows, "studies": self.studies, "images": self.images, "total": self.total}
         return {
             "address": self.address,
-            "rows": self.rows,
-            "studies": self.studies,
-            "images": self.images,
-            "total": self.total,
+            **counted,
             "severities": {str(severity): severities[str(severity)] for severity in Severity},
             "checks": dict(checks.most_common()),
             "findings": [finding.as_dict() for finding in self.findings],
@@ -86,10 +84,8 @@ def check_source(
         run.check_manifest(parsed)
     else:
         run.check_other(parsed)
-    return CheckResult(
-        address, run.people.rows, run.studies, run.pictures.decoded, tuple(run.ledger), dict(run.ledger.counts),
-        tuple(run.notes),
-    )  # fmt: skip
+    counted = run.people.rows, run.studies, run.pictures.decoded
+    return CheckResult(address, *counted, tuple(run.ledger), dict(run.ledger.counts), tuple(run.notes))
 
 
 @dataclass
@@ -176,16 +172,13 @@ class _CheckRun:
     def _note_all(self, address: Address) -> bool:
         """Note who is in which split over the whole source; whether that was possible."""
         parameters = {name: value for name, value in address.parameters.items() if name not in ("split", "limit")}
-        if parameters == dict(address.parameters):
-            source = open_source(str(address))
-        else:
-            query = "&".join(f"{quote(name)}={quote(value)}" for name, value in parameters.items())
-            path = f":{address.path}" if address.path else ""
-            try:
-                source = open_source(f"{address.scheme}{path}?{query}" if query or path else address.scheme)
-            except InputError as error:
-                self.notes.append(f"patients were compared within the address only: {error}")
-                return False
+        query = "&".join(f"{quote(name)}={quote(value)}" for name, value in parameters.items())
+        path = f":{address.path}" if address.path else ""
+        try:
+            source = open_source(f"{address.scheme}{path}?{query}" if query or path else address.scheme)
+        except InputError as error:
+            self.notes.append(f"patients were compared within the address only: {error}")
+            return False
         for study in source:
             self._note_study(_place_of(source, study.id), study)
         return True
@@ -197,10 +190,8 @@ class _CheckRun:
     def _check(self, item: Item) -> Image | None:
         """Check one study; returns its image if it was loaded."""
         self.studies += 1
-        for target in item.targets:
-            for name, box in target.boxes:
-                if name not in item.void:
-                    self.coordinates.note_good(box.as_tuple())
+        for _, _, box in item.boxes():
+            self.coordinates.note_good(box.as_tuple())
         self._check_whole_boxes(item)
         self.labels.check(item)
         self.reports.check(item)
@@ -216,36 +207,28 @@ class _CheckRun:
 
     def _check_whole_boxes(self, item: Item) -> None:
         """Boxes that are the whole image stand in for boxes that nobody drew."""
-        drawn = [entry for target in item.targets if target.kind != "region" for entry in target.boxes]
-        drawn = [(name, box) for name, box in drawn if name not in item.void]
+        drawn = [(name, box) for target, name, box in item.boxes() if target.kind != "region"]
         if drawn and all(box.width > 0.999 and box.height > 0.999 for _, box in drawn):
             boxes = "the box is" if len(drawn) == 1 else f"all {len(drawn)} boxes of the study are"
             self.ledger.add("box-size", item.place, drawn[0][0], f"{boxes} the whole image", HINT)
 
     def _check_box_sizes(self, item: Item, image: Image) -> None:
         height, width = image.shape
-        for target in item.targets:
-            for name, box in target.boxes:
-                # What is left at the edge of a region that lies outside is thin, and no fault.
-                at_edge = min(box.x0, box.y0) <= 0.0 or max(box.x1, box.y1) >= 1.0
-                if name in item.void or at_edge:
-                    continue
-                if box.width * width < 0.5 or box.height * height < 0.5:
-                    self.ledger.add(
-                        "box-size", item.place, name,
-                        f"the box is {box.width * width:.2g} x {box.height * height:.2g} pixels: less than one",
-                        WARNING,
-                    )  # fmt: skip
+        for _, name, box in item.boxes():
+            # What is left at the edge of a region that lies outside is thin, and no fault.
+            at_edge = min(box.x0, box.y0) <= 0.0 or max(box.x1, box.y1) >= 1.0
+            if not at_edge and (box.width * width < 0.5 or box.height * height < 0.5):
+                size = f"{box.width * width:.2g} x {box.height * height:.2g} pixels"
+                self.ledger.add("box-size", item.place, name, f"the box is {size}: less than one", WARNING)
 
     def _note_id(self, place: Origin, name: str) -> None:
         first = self.ids.setdefault(name.strip().casefold(), place)
         if first is place:
             return
-        where = f"line {first.row}" if first.row is not None else f"study {first.study!r}"
         if first.study is None or first.study == name:
-            self.ledger.add("duplicate-id", place, "id", f"{name!r} was already used on {where}; this row is left out")
+            self.ledger.add("duplicate-id", place, "id", f"{name!r} was already used on {first}; this row is left out")
         else:
-            message = f"{visible(name)} differs from {visible(first.study)} ({where}) by case or blanks only"
+            message = f"{visible(name)} differs from {visible(first.study)} ({first}) by case or blanks only"
             self.ledger.add("duplicate-id", place, "id", message, WARNING)
 
     def _note_file(self, found: RawRow, name: str, files: dict[str, Origin]) -> None:
@@ -254,9 +237,8 @@ class _CheckRun:
         first = files.setdefault(name, found.place)
         # With images, the same pixels are found whatever their names.
         if first is not found.place and not self.images:
-            self.ledger.add(
-                "duplicate-image", found.place, "file", f"the same file as of {first.study!r} (line {first.row})"
-            )
+            message = f"the same file as of {first.study!r} (line {first.row})"
+            self.ledger.add("duplicate-image", found.place, "file", message)
 
     def _finish(self, place: Origin) -> None:
         self.people.finish(place)

@@ -105,10 +105,6 @@ class IndexedSource(Source):
         every = self._index.column("id")
         return [every[row] for row in self._rows]
 
-    @cached_property
-    def _positions(self) -> dict[str, int]:
-        return {name: position for position, name in enumerate(self.ids)}
-
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -118,9 +114,6 @@ class IndexedSource(Source):
 
     def _build(self, position: int) -> Study:
         return self.build_study(self.record(position))
-
-    def _position(self, study_id: str) -> int | None:
-        return self._positions.get(study_id)
 
     def _find_root(self, address: Address) -> Path:
         if not address.path:
@@ -147,7 +140,7 @@ class IndexedSource(Source):
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what is worked out anew from the index."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_rows", "ids", "_positions")}
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_rows", "ids")}
 
 
 class Index:

@@ -74,18 +74,14 @@ class ManifestSource(Source):
         super().__init__(str(address))
         limit = address.whole_number("limit", minimum=1)
         self._storage = manifest_storage(address)
-        self._positions: dict[str, int] = {}
+        self._ids: list[str] = []
         self._offsets, self._lengths, self._lines = array("Q"), array("Q"), array("Q")
         self._index_rows(address.parameters.get("split"), limit)
-        self._ids = tuple(self._positions)
 
     @property
-    def ids(self) -> tuple[str, ...]:
+    def ids(self) -> list[str]:
         """The ids of all studies, in the manifest's order."""
         return self._ids
-
-    def _position(self, study_id: str) -> int | None:
-        return self._positions.get(study_id)
 
     def _index_rows(self, split: str | None, limit: int | None) -> None:
         """Pass over all rows once, remembering where the wanted ones lie and what is wrong with the bad ones."""
@@ -104,15 +100,15 @@ class ManifestSource(Source):
             first_lines[row.id] = line_number
             if row.split is not None:
                 splits.add(row.split)
-            if (split is None or row.split == split) and (limit is None or len(self._positions) < limit):
-                self._positions[row.id] = len(self._positions)
+            if (split is None or row.split == split) and (limit is None or len(self._ids) < limit):
+                self._ids.append(row.id)
                 self._offsets.append(offset)
                 self._lengths.append(len(line))
                 self._lines.append(line_number)
         self._check_some_rows(len(first_lines), splits, split)
 
     def _check_some_rows(self, usable: int, splits: set[str], split: str | None) -> None:
-        if self._positions:
+        if self._ids:
             return
         manifest = f"{self.address}: {self._storage.manifest_name}"
         if self.problems:

@@ -123,52 +123,47 @@ class Coordinates:
         )
         for suspect in self.suspects:
             self._explain(suspect, scales, all_width_height)
+        severity = ERROR
         if all_width_height:
-            self.ledger.add(
-                "box-layout", place, None,
-                f"all {total:,} boxes look like x, y, width, height, also the {self.good:,} that pass as corners",
-            )  # fmt: skip
-        elif not self.suspects and self.good >= _ENOUGH and max(self.reach) <= 0.5:
-            self.ledger.add(
-                "box-layout", place, None,
+            message = f"all {total:,} boxes look like x, y, width, height, also the {self.good:,} that pass as corners"
+        elif self.suspects or self.good < _ENOUGH:
+            return False
+        elif max(self.reach) <= 0.5:
+            message = (
                 f"all {self.good:,} boxes lie in the image's top left quarter, none beyond x = {self.reach[0]:.2f} or "
                 f"y = {self.reach[1]:.2f}: they look as though divided by a size larger than that of the image they "
-                "were drawn on, or twice",
-            )  # fmt: skip
-        elif not self.suspects and self.good >= _ENOUGH and self.upper_left == self.good:
-            self.ledger.add(
-                "box-layout", place, None,
-                f"the middles of all {self.good:,} boxes lie in the top left quarter: they look like x, y, width, "
-                "height, or as though divided by too large a size", WARNING,
-            )  # fmt: skip
+                "were drawn on, or twice"
+            )
+        elif self.upper_left == self.good:
+            severity, message = (
+                WARNING,
+                (
+                    f"the middles of all {self.good:,} boxes lie in the top left quarter: they look like x, y, width, "
+                    "height, or as though divided by too large a size"
+                ),
+            )
         else:
             return False
+        self.ledger.add("box-layout", place, None, message, severity)
         return True
 
     def _explain(self, suspect: Suspect, scales: _Scales, all_width_height: bool) -> None:
-        given = _told(suspect.values)
+        given = f"[{', '.join(f'{value:g}' for value in suspect.values)}]"
         scale = scales.name(suspect)
         scaled = scales.scaled(suspect)
         order = _order(scaled, all_width_height) if all_width_height or not _has_no_area(scaled) else None
         if scale is not None:
-            more = f", and {order}" if order else ""
-            self.ledger.add("box-scale", suspect.place, suspect.field, f"{given} {scale}{more}")
-        elif order is None and _has_no_area(scaled):
-            axis = "x" if scaled[0] == scaled[2] else "y"
-            self.ledger.add("box-size", suspect.place, suspect.field, f"{given} has no area: {axis}0 = {axis}1")
+            check, told = "box-scale", f"{scale}, and {order}" if order else scale
         elif order is not None:
-            self.ledger.add("box-order", suspect.place, suspect.field, f"{given} {order}")
+            check, told = "box-order", order
+        elif _has_no_area(scaled):
+            axis = "x" if scaled[0] == scaled[2] else "y"
+            check, told = "box-size", f"has no area: {axis}0 = {axis}1"
         else:
             by = max(max(scaled) - 1, -min(scaled))
             rounding = "; rounded, perhaps: cut it off at the edge" if by <= _SLACK else ""
-            self.ledger.add(
-                "box-range", suspect.place, suspect.field,
-                f"{given} leaves the image by {by:.3g} of its side{rounding}", ERROR,
-            )  # fmt: skip
-
-
-def _told(values: Numbers) -> str:
-    return f"[{', '.join(f'{value:g}' for value in values)}]"
+            check, told = "box-range", f"leaves the image by {by:.3g} of its side{rounding}"
+        self.ledger.add(check, suspect.place, suspect.field, f"{given} {told}")
 
 
 def _has_no_area(values: Numbers) -> bool:
@@ -187,17 +182,10 @@ def _order(values: Numbers, all_width_height: bool) -> str | None:
     else:
         axis = "x" if x0 > x1 else "y"
         reading = f"{axis}0 and {axis}1 are exchanged"
-    choices = [
-        name
-        for name, fits in (
-            ("x, y, width, height", _is_x_y_width_height(values)),
-            ("x0, x1, y0, y1", _is_x_x_y_y(values)),
-        )
-        if fits
-    ]
-    if not choices:
-        return f"is in the wrong order: {reading}"
-    return f"is in the wrong order: it looks like {' or '.join(choices)}, or {reading}"
+    choices = ["x, y, width, height"] if _is_x_y_width_height(values) else []
+    choices += ["x0, x1, y0, y1"] if _is_x_x_y_y(values) else []
+    looks = f"it looks like {' or '.join(choices)}, or " if choices else ""
+    return f"is in the wrong order: {looks}{reading}"
 
 
 def _sizes_named(row: dict[str, Any]) -> list[tuple[str, Size]]:

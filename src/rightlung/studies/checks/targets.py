@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as made
 
-from rightlung.core import Box, FrozenMapping, Mask, Polarity, Study
+from rightlung.core import Box, FrozenMapping, InputError, Mask, Polarity, Study
+from rightlung.lexicon import region
 from rightlung.studies.checks.issue import Origin
 from rightlung.studies.manifest import StoredMask
 from rightlung.studies.rows import ManifestRow
@@ -40,6 +41,19 @@ class Item:
     raw: Mapping[str, object] | None = None
     image_field: str | None = None
     void: frozenset[str] = frozenset()
+
+    def boxes(self) -> Iterator[tuple[LintTarget, str, Box]]:
+        """Yield the boxes that can be read, with what they belong to and their fields."""
+        for target in self.targets:
+            yield from ((target, name, box) for name, box in target.boxes if name not in self.void)
+
+
+def region_name(given: str) -> str | None:
+    """Return the lexicon's name of a region, None for one that it does not know."""
+    try:
+        return region(given).name
+    except InputError:
+        return None
 
 
 def study_targets(study: Study) -> Iterator[LintTarget]:

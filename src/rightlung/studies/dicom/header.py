@@ -138,7 +138,7 @@ def _read(data: bytes, max_inflated: int) -> DicomHeader:
     dataset = read_dataset(stream, syntax in ("", IMPLICIT), little_endian, specific_tags=tags)
     # Values first: on the way into a sequence pydicom converts some of the elements outside it.
     values = _raw(dataset, [name for name in WANTED if not name.endswith("Sequence")])
-    pixels = dataset.get_item(_tag("PixelData")) if "PixelData" in values else None
+    pixels: Any = dataset.get_item(_tag("PixelData")) if "PixelData" in values else None
     items = {
         name: tuple(
             DicomHeader(_raw(item, _IN_ITEMS), {}, little_endian) for item in dataset[_tag(name)].value[:_MOST_ITEMS]
@@ -170,7 +170,7 @@ def _raw(dataset: Any, names: Iterable[str]) -> dict[str, bytes]:
     for name in names:
         if _tag(name) not in dataset:
             continue
-        element = dataset.get_item(_tag(name))
+        element: Any = dataset.get_item(_tag(name))
         value = b"" if element.value is None else element.value
         if not isinstance(value, bytes):
             raise TypeError("an element is a sequence where none belongs")
