@@ -16,7 +16,7 @@ import numpy as np
 from rightlung.core import Box, Heatmap, InputError, Mask, Phrase, Polarity
 from rightlung.core.checks import check_number, check_size
 from rightlung.core.errors import unknown_name
-from rightlung.studies.files import relative_name
+from rightlung.studies.files import relative_name, shown
 
 KNOWN_FIELDS = frozenset({
     "id", "file", "patient", "study", "view", "split", "age", "sex", "findings", "boxes", "masks", "text", "sections",
@@ -237,8 +237,7 @@ def _parse_json(line: bytes) -> dict[str, Any]:
 def _kind(value: object) -> str:
     if value is None or isinstance(value, list | dict):
         return "null" if value is None else "a list" if isinstance(value, list) else "an object"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return shown(value)
 
 
 def _age(value: object) -> float:

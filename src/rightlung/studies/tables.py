@@ -23,6 +23,7 @@ from rightlung.core import Box, InputError
 from rightlung.core.checks import Size
 from rightlung.core.errors import BoxFormError, EmptyBoxError, unknown_name
 from rightlung.core.problem import Problem, ProblemError
+from rightlung.studies.files import shown
 from rightlung.studies.lines import MAX_LINE_BYTES, Lines, opened_table
 
 MAX_RECORD_LINES = 500
@@ -78,7 +79,7 @@ class TableRow:
         """Return a cell that must hold a name from which a file's name can be made: no slash, no dots at its start."""
         text = self.required(column)
         if not _IDENTIFIER.fullmatch(text) or ".." in text:
-            raise self.error(column, f"must be letters, digits, '-', '_' and '.'; got {_shown(text)}")
+            raise self.error(column, f"must be letters, digits, '-', '_' and '.'; got {shown(text)}")
         return text
 
     def number(self, column: str, low: float | None = None, high: float | None = None) -> float | None:
@@ -89,14 +90,13 @@ class TableRow:
         try:
             number = float(text)
         except ValueError:
-            raise self.error(column, f"must be a number; got {_shown(text)}", _kind(column, "box-form")) from None
+            raise self.error(column, f"must be a number; got {shown(text)}", _kind(column, "box-form")) from None
         if not abs(number) < float("inf"):
-            raise self.error(column, f"must be finite; got {_shown(text)}", _kind(column, "box-form"))
+            raise self.error(column, f"must be finite; got {shown(text)}", _kind(column, "box-form"))
         if (low is not None and number < low) or (high is not None and number > high):
-            limits = [
-                f"{word} {limit:g}" for word, limit in (("at least", low), ("at most", high)) if limit is not None
-            ]
-            message = f"must be {' and '.join(limits)}; got {_shown(text)}"
+            given = ("at least", low), ("at most", high)
+            limits = [f"{word} {limit:g}" for word, limit in given if limit is not None]
+            message = f"must be {' and '.join(limits)}; got {shown(text)}"
             raise self.error(column, message, _kind(column, "box-range"))
         return number
 
@@ -116,7 +116,7 @@ class TableRow:
         if number is None:
             return None
         if number != int(number):
-            raise self.error(column, f"must be a whole number; got {_shown(text)}", _kind(column, "box-form"))
+            raise self.error(column, f"must be a whole number; got {shown(text)}", _kind(column, "box-form"))
         return int(text) if text.lstrip("+-").isdecimal() else int(number)
 
     def choice(self, column: str, known: Iterable[str]) -> str | None:
@@ -290,7 +290,8 @@ class CsvTable:
             return cells, None
         if not open_quote:
             return [], "has a quote that closes in the middle of a cell"
-        parts, taken = [first], []
+        parts = [first]
+        taken: list[tuple[int, str, str | None]] = []
         while len(taken) < MAX_RECORD_LINES and (following := lines.take()) is not None:
             taken.append(following)
             _, text, fault = following
@@ -328,7 +329,3 @@ def _relative(path: Path, root: str | os.PathLike[str] | None) -> str:
         return path.relative_to(root).as_posix() if root is not None else str(path)
     except ValueError:
         return str(path)
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rightlung.studies.checks.issue import ERROR, MOST_KEPT, WARNING, Ledger, Origin
+from rightlung.studies.files import shown
 
 _SLACK = 0.02
 _SLIGHT = 1.5
@@ -42,9 +43,9 @@ def four_numbers(value: object) -> Numbers | str:
             return "it is an object with x, y, width and height; a box is the list [x0, y0, x1, y1]"
         return f"it is an object with {', '.join(sorted(keys)) or 'nothing'}; a box is the list [x0, y0, x1, y1]"
     if isinstance(value, str):
-        return f"it is the text {_short(value)}; a box is a list of four numbers"
+        return f"it is the text {shown(value)}; a box is a list of four numbers"
     if not isinstance(value, list | tuple):
-        return f"it is {_short(value)}; a box is the list [x0, y0, x1, y1]"
+        return f"it is {shown(value)}; a box is the list [x0, y0, x1, y1]"
     if any(isinstance(entry, list | tuple | dict) for entry in value):
         form = "two corners" if len(value) == 2 else "a polygon or several boxes"
         return f"it looks like {form}; a box is one flat list [x0, y0, x1, y1]"
@@ -53,16 +54,11 @@ def four_numbers(value: object) -> Numbers | str:
     if any(isinstance(entry, str) for entry in value):
         return "its numbers are texts in quotes; a box is a list of four numbers"
     if any(isinstance(entry, bool) or not isinstance(entry, numbers.Real) for entry in value):
-        return f"{_short(value)} are not four numbers"
+        return f"{shown(value)} are not four numbers"
     found = tuple(float(entry) for entry in value)
     if not all(math.isfinite(entry) for entry in found):
-        return f"{_short(value)} has a value that is not finite (an empty cell?)"
+        return f"{shown(value)} has a value that is not finite (an empty cell?)"
     return found[0], found[1], found[2], found[3]
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _is_corners(values: Numbers) -> bool:

@@ -106,11 +106,6 @@ class Origin:
         return f"study {self.study!r}" if self.study is not None else self.file
 
 
-def shortened(text: str, most: int = 70) -> str:
-    """Return a text in quotes, cut off where it is longer than ``most`` characters."""
-    return repr(text if len(text) <= most else text[: most - 3] + "...")
-
-
 @dataclass(frozen=True, slots=True)
 class Issue:
     """One thing that is, or may be, wrong."""

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 
 from rightlung.lexicon.headings import TELLING, section_name
-from rightlung.studies.checks.issue import HINT, MOST_KEPT, Ledger, Origin, Severity, shortened
+from rightlung.studies.checks.issue import HINT, MOST_KEPT, Ledger, Origin, Severity
 from rightlung.studies.checks.targets import Item
+from rightlung.studies.files import shown
 
 _NOTHING = re.compile(r"\W*(?:nan|null|na|nat|undefined|none|n/a|tbd|[\Wx_]*)\W*", re.IGNORECASE)
 """Nothing but a placeholder, marks of de-identification or punctuation: no findings."""
@@ -113,7 +114,7 @@ class Reports:
         """Say how often other sections are empty, once for each, and which phrases are not in their reports."""
         if self._quoted >= _ENOUGH and len(self._unquoted) <= _FEW * self._quoted:
             for place, field, text in self._unquoted:
-                message = f"{shortened(text)} is not in the report, as {self._quoted:,} other phrases are in theirs"
+                message = f"{shown(text, 72)} is not in the report, as {self._quoted:,} other phrases are in theirs"
                 self.ledger.add("phrase-text", place, field, message)
         for name, count in self._empty.items():
             message = f"section {name!r} is empty in {count:,} of {self.reports:,} reports, here first"

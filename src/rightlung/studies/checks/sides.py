@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from rightlung.core import Box
 from rightlung.lexicon import REGIONS, find, sides_in
 from rightlung.studies.checks.coordinates import Numbers
-from rightlung.studies.checks.issue import HINT, Ledger, Origin, shortened
+from rightlung.studies.checks.issue import HINT, Ledger, Origin
 from rightlung.studies.checks.targets import Item, LintTarget, region_name
+from rightlung.studies.files import shown
 
 _BEYOND = 0.08
 """How far beyond the middle a box must lie to be on a side: patients are rotated, and stand beside the middle."""
@@ -186,7 +187,7 @@ class Sides:
         names = [name for given in target.regions if (name := region_name(given)) is not None]
         if said and names and all(_side_of_region(name) == -said for name in names):
             told = f"the words say {_SIDES[said]} and the regions {_SIDES[-said]}"
-            message = f"{told}: {shortened(target.text)}, {', '.join(names)}"
+            message = f"{told}: {shown(target.text, 72)}, {', '.join(names)}"
             self.ledger.add("box-side", place, f"{target.field}.regions", message)
 
     def _check_side(self, place: Origin, target: LintTarget, expected: Expectation, void: frozenset[str]) -> None:
@@ -216,7 +217,7 @@ class Sides:
     def _tell_side(self, place: Origin, name: str, target: LintTarget, side: int, box: Box, partly: bool) -> None:
         word = _SIDES[side]
         message = (
-            f"{shortened(target.text)} is on the patient's {word}, and the box on the image's {word} "
+            f"{shown(target.text, 72)} is on the patient's {word}, and the box on the image's {word} "
             f"(x from {box.x0:.2f} to {box.x1:.2f}), which is the patient's {_SIDES[-side]}"
         )
         self.ledger.add("box-side", place, name, message, HINT if partly else None)
