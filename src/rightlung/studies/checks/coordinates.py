@@ -85,7 +85,6 @@ class Coordinates:
     reach: list[float] = field(default_factory=lambda: [0.0, 0.0])
     upper_left: int = 0
     suspects: list[Suspect] = field(default_factory=list)
-    left_out: int = 0
 
     def note_good(self, values: Numbers) -> None:
         """Count a box that is one."""
@@ -101,8 +100,6 @@ class Coordinates:
             self.ledger.add("box-form", place, name, values)
         elif len(self.suspects) < MOST_KEPT:
             self.suspects.append(Suspect(place, name, values, image, tuple(_sizes_named(row))))
-        else:
-            self.left_out += 1
 
     def finish(self, place: Origin) -> bool:
         """Explain the boxes that were refused, and say what all boxes have in common; whether there was anything."""
@@ -131,12 +128,10 @@ class Coordinates:
                 "were drawn on, or twice"
             )
         elif self.upper_left == self.good:
-            severity, message = (
-                WARNING,
-                (
-                    f"the middles of all {self.good:,} boxes lie in the top left quarter: they look like x, y, width, "
-                    "height, or as though divided by too large a size"
-                ),
+            severity = WARNING
+            message = (
+                f"the middles of all {self.good:,} boxes lie in the top left quarter: they look like x, y, width, "
+                "height, or as though divided by too large a size"
             )
         else:
             return False
