@@ -6,8 +6,10 @@ import io
 import json
 import struct
 import tarfile
+import tracemalloc
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,28 +42,20 @@ def png_start(width: int, height: int, depth: int = 8, colour_type: int = 0) -> 
 
 def manifest_bytes(rows: Iterable[Row | str | bytes]) -> bytes:
     """Return rows as lines; text and bytes stand as they are."""
-    lines = []
-    for row in rows:
-        if isinstance(row, bytes):
-            lines.append(row)
-        else:
-            lines.append((row if isinstance(row, str) else json.dumps(row)).encode())
-    return b"".join(line + b"\n" for line in lines)
+    texts = (row if isinstance(row, str | bytes) else json.dumps(row) for row in rows)
+    return b"".join((text if isinstance(text, bytes) else text.encode()) + b"\n" for text in texts)
 
 
-@pytest.fixture(name="encode")
-def encode_fixture() -> Callable[..., bytes]:
-    return encode
-
-
-@pytest.fixture(name="png_start")
-def png_start_fixture() -> Callable[..., bytes]:
-    return png_start
-
-
-@pytest.fixture(name="png_chunk")
-def png_chunk_fixture() -> Callable[[bytes, bytes], bytes]:
-    return png_chunk
+@contextmanager
+def peak_memory_below(limit: float) -> Iterator[None]:
+    """Assert that what is done inside takes less memory than ``limit`` bytes at any time."""
+    tracemalloc.start()
+    try:
+        yield
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < limit
 
 
 @pytest.fixture

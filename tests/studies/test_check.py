@@ -371,9 +371,6 @@ class Listed(Source):
     def _build(self, position: int) -> Study:
         return self.studies[position]
 
-    def _position(self, study_id: str) -> int | None:
-        return self.ids.index(study_id) if study_id in self.ids else None
-
 
 @pytest.fixture
 def listed() -> Iterator[None]:

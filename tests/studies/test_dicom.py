@@ -17,7 +17,7 @@ from PIL import Image as PillowImage
 from rightlung.core import InputError
 from rightlung.studies import open_source, read_image
 from rightlung.studies.dicom import read_dicom
-from rightlung.studies.dicom.frames import Layout, _unpacked_bits
+from rightlung.studies.dicom.frames import _unpacked_bits
 from tests.studies.dicom_files import (
     J2K_LOSSLESS,
     JPEG_BASELINE,
@@ -387,8 +387,3 @@ def test_without_pydicom_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "pydicom", None)
     monkeypatch.setitem(sys.modules, "pydicom.filereader", None)
     assert refusal(data) == ("file.dcm is a DICOM file; reading it needs pydicom: pip install 'rightlung[dicom]'")
-
-
-def test_layouts_know_their_lowest_value() -> None:
-    assert Layout(1, 1, 16, 12, 11, True, False).lowest == -2048
-    assert Layout(1, 1, 16, 12, 11, False, False).lowest == 0

@@ -11,14 +11,11 @@ from rightlung.core import InputError
 from rightlung.studies import read_image
 from rightlung.studies.dicom import read_dicom
 from rightlung.studies.images import read_mask
-from tests.studies.dicom_files import (
-    dataset_of,
-    dicom,
-    gradient,
-    item,
-    refusal,
-    saved,
-)
+from tests.studies.dicom_files import dataset_of, dicom, gradient, item, refusal, saved
+
+
+def code(value: str, scheme: str = "SCT", **elements: str) -> Any:
+    return item(CodeValue=value, CodingSchemeDesignator=scheme, **elements)
 
 
 @pytest.mark.parametrize(
@@ -30,24 +27,14 @@ from tests.studies.dicom_files import (
         ({"ViewPosition": "LAO"}, "an oblique view"),
         ({"ViewPosition": "AP LLD"}, "a decubitus view"),
         ({"ViewPosition": "", "PatientOrientation": ["A", "F"]}, "a lateral view, not a frontal one (Patient Orient"),
-        (
-            {"ViewCodeSequence": [item(CodeValue="399173006", CodingSchemeDesignator="SCT", CodeMeaning="x")]},
-            "a lateral view, not a frontal one (by its View Code Sequence)",
-        ),
-        (
-            {"ViewPosition": None, "ViewCodeSequence": [item(CodeValue="R-10236", CodingSchemeDesignator="SRT")]},
-            "a lateral view",
-        ),
+        ({"ViewCodeSequence": [code("399173006", CodeMeaning="x")]},
+         "a lateral view, not a frontal one (by its View Code Sequence)"),
+        ({"ViewPosition": None, "ViewCodeSequence": [code("R-10236", "SRT")]}, "a lateral view"),
         ({"BodyPartExamined": "KNEE"}, "another body part than the chest (Body Part Examined KNEE)"),
         ({"BodyPartExamined": "T-SPINE"}, "(Body Part Examined TSPINE)"),
         ({"BodyPartExamined": "MUELLER"}, "its Body Part Examined is not the chest"),
-        (
-            {
-                "BodyPartExamined": "",
-                "AnatomicRegionSequence": [item(CodeValue="72696002", CodingSchemeDesignator="SCT")],
-            },
-            "another body part than the chest (the code in its Anatomic Region Sequence)",
-        ),
+        ({"BodyPartExamined": "", "AnatomicRegionSequence": [code("72696002")]},
+         "another body part than the chest (the code in its Anatomic Region Sequence)"),
         ({"Modality": "CT"}, "it is a CT slice"),
         ({"Modality": "RF"}, "a fluoroscopic image"),
         ({"Modality": None, "SOPClassUID": "1.2.840.10008.5.1.4.1.1.2"}, "it is a CT slice"),
@@ -55,7 +42,7 @@ from tests.studies.dicom_files import (
         ({"PatientOrientation": ["R", "F"]}, "it is mirrored: its Patient Orientation is R\\F and not L\\F"),
         ({"PatientOrientation": ["R", "H"]}, "it is turned"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore::UserWarning:pydicom")
 def test_what_is_no_frontal_chest_radiograph_is_refused_unless_forced(elements: dict[str, Any], reason: str) -> None:
     data = dicom(gradient(), **elements)
@@ -80,19 +67,11 @@ def test_what_is_no_frontal_chest_radiograph_is_refused_unless_forced(elements: 
         ({"BodyPartExamined": "LUNGS"}, "PA", "LUNG"),
         ({"BodyPartExamined": ""}, "PA", None),
         ({"BodyPartExamined": None, "Modality": None, "ViewPosition": None, "PatientOrientation": None}, None, None),
-        (
-            {
-                "ViewPosition": None,
-                "ViewCodeSequence": [item(CodeValue="R-10206", CodingSchemeDesignator="SRT")],
-                "BodyPartExamined": None,
-                "AnatomicRegionSequence": [item(CodeValue="T-D3000", CodingSchemeDesignator="SRT")],
-            },
-            "AP",
-            "CHEST",
-        ),
+        ({"ViewPosition": None, "ViewCodeSequence": [code("R-10206", "SRT")],
+          "BodyPartExamined": None, "AnatomicRegionSequence": [code("T-D3000", "SRT")]}, "AP", "CHEST"),
         ({"ViewPosition": "PA", "PatientOrientation": ["P", "F"]}, "PA", "CHEST"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore::UserWarning:pydicom")
 def test_frontal_chest_radiographs_and_silent_headers_pass(
     elements: dict[str, Any], view: str | None, body_part: str | None

@@ -75,10 +75,8 @@ def test_labels_do_not_meet() -> None:
 
 
 def test_an_overlap_of_exactly_the_threshold_is_not_enough() -> None:
-    left, right = (
-        scored(0.0, 0.0, 0.5, 0.5),
-        scored(0.25, 0.0, 0.75, 0.5),
-    )  # IoU 1/3, exact in binary but for the division
+    # IoU 1/3, exact in binary but for the division
+    left, right = scored(0.0, 0.0, 0.5, 0.5), scored(0.25, 0.0, 0.75, 0.5)
     assert len(fuse([[left], [right]], iou=1 / 3)) == 2
     assert len(fuse([[left], [right]], iou=0.333)) == 1
 

@@ -70,17 +70,9 @@ def test_the_size_is_of_the_stored_pixels_where_they_are_not_square(tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("text", "age"),
-    [
-        ("043Y", 43.0),
-        ("43", 43.0),
-        ("", None),
-        ("000Y", None),
-        ("0", 0.0),
-        ("052W", 52 * 7 / 365.25),
-        ("x", None),
-        ("999Y", None),
-    ],
-)
+    [("043Y", 43.0), ("43", 43.0), ("", None), ("000Y", None), ("0", 0.0), ("052W", 52 * 7 / 365.25), ("x", None),
+     ("999Y", None)],
+)  # fmt: skip
 def test_ages(text: str, age: float | None) -> None:
     assert years(text) == (None if age is None else pytest.approx(age))
 

@@ -19,6 +19,7 @@ def test_sections_win_over_the_text() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("A mass. Heart is large.", ["A mass.", "Heart is large."]),
         ("A mass. . XXXX. 3.", ["A mass.", "XXXX."]),
         ("INDICATION: Cough.\nFINDINGS:\nLUNGS: Clear.\nCOMPARISON: None.", ["Clear."]),
         ("Cough.\nImpression:\nClear.\nRecommendations:\nCT.", ["Clear."]),

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rightlung.core import Box, InputError
+from rightlung.core.errors import EmptyBoxError
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.tables import MAX_LISTED, CsvTable, TableRow
+from rightlung.studies.tables import MAX_LISTED, CsvTable, TableRow, pixel_box
+from tests.studies.conftest import peak_memory_below
 
 
 def table(
@@ -206,30 +208,21 @@ def test_large_identifiers_stay_exact(tmp_path: Path) -> None:
     assert row(tmp_path, "id,b", "9007199254740993,1").whole("id") == 9007199254740993
 
 
-def test_boxes_in_pixels_become_fractions_and_rounding_at_the_edge_is_forgiven(tmp_path: Path) -> None:
-    columns = ("x0", "y0", "x1", "y1")
-    assert row(tmp_path, ",".join(columns), "10,40,50,80").box_pixels(columns, (400, 100)) == Box(0.1, 0.1, 0.5, 0.2)
-    assert row(tmp_path, ",".join(columns), "-1,0,101,400").box_pixels(columns, (400, 100)) == Box(0, 0, 1, 1)
-    with pytest.raises(ProblemError, match=r"field x0, y0, x1, y1: box \(10, 40, 150, 80\) leaves the image"):
-        row(tmp_path, ",".join(columns), "10,40,150,80").box_pixels(columns, (400, 100))
-    with pytest.raises(ProblemError, match="has no area"):
-        row(tmp_path, ",".join(columns), "50,40,10,80").box_pixels(columns, (400, 100))
+def test_boxes_in_pixels_become_fractions_and_rounding_at_the_edge_is_forgiven() -> None:
+    assert pixel_box((10, 40, 50, 80), (400, 100)) == Box(0.1, 0.1, 0.5, 0.2)
+    assert pixel_box((-1, 0, 101, 400), (400, 100)) == Box(0, 0, 1, 1)
+    with pytest.raises(InputError, match=r"box \(10, 40, 150, 80\) leaves the image"):
+        pixel_box((10, 40, 150, 80), (400, 100))
+    with pytest.raises(EmptyBoxError, match="has no area"):
+        pixel_box((50, 40, 10, 80), (400, 100))
 
 
 def test_a_table_is_read_in_bounded_memory(tmp_path: Path) -> None:
-    import tracemalloc
-
     path = tmp_path / "large.csv"
     path.write_bytes(b"id,text,view\n" + b"12345678,some text that is not short at all,PA\n" * 100_000)
     rows = CsvTable(path, ("id",), problems=[])
-    tracemalloc.start()
-    try:
-        count = sum(1 for _ in rows)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert count == 100_000
-    assert peak < path.stat().st_size / 2  # 4.6 MB; the buffer is 1 MB
+    with peak_memory_below(path.stat().st_size / 2):  # 4.6 MB; the buffer is 1 MB
+        assert sum(1 for _ in rows) == 100_000
 
 
 @settings(max_examples=150, deadline=None)

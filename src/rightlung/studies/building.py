@@ -34,11 +34,8 @@ class Building:
         """Say that so many more rows or files have been gone through."""
         before = self._done // _STEPS_BETWEEN_LOOKS
         self._done += count
-        if self._done // _STEPS_BETWEEN_LOOKS != before:
-            self._show()
-
-    def _show(self) -> None:
-        if monotonic() - self._began > PATIENCE_SECONDS:
+        is_time = self._done // _STEPS_BETWEEN_LOOKS != before
+        if is_time and monotonic() - self._began > PATIENCE_SECONDS:
             self._bars(f"indexing {self.what}, once", self._done, None)
 
     def __enter__(self) -> Building:

@@ -1,9 +1,8 @@
 """Where indexes are kept: ``$RIGHTLUNG_CACHE``, else ``~/.cache/rightlung``. Made whole or not at all.
 
 An entry is a folder with ``studies.arrow`` (Arrow's file format, not compressed, so that it is mapped into memory and
-not read), ``places.npy`` (the hashes of the ids in order, and where each stands) and ``about.json``. Its name holds the
-reader, the place of the data and the key: version of the reader, options, and the inputs' names, sizes and times of
-change. Deleting the folder is always safe.
+not read) and ``about.json``. Its name holds the reader, the place of the data and the key: version of the reader,
+options, and the inputs' names, sizes and times of change. Deleting the folder is always safe.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from typing import Any
 
 from rightlung.core import InputError
 
-FORMAT = 2
+FORMAT = 3
 """Raised when the layout of an entry changes."""
-STUDIES, PLACES, ABOUT = "studies.arrow", "places.npy", "about.json"
+STUDIES, ABOUT = "studies.arrow", "about.json"
 _KEPT = 3
 """How many entries of one data set are kept: with other versions or options, or before its tables were replaced."""
 
@@ -99,10 +98,10 @@ def read_about(entry: Path) -> dict[str, Any] | None:
     """Return what is known of an entry; ``None`` where there is none, or none that is whole."""
     try:
         about = json.loads((entry / ABOUT).read_bytes())
-        sizes = {name: (entry / name).stat().st_size for name in (STUDIES, PLACES)}
+        size = (entry / STUDIES).stat().st_size
     except (OSError, ValueError):
         return None
-    return about if isinstance(about, dict) and about.get("sizes") == sizes else None
+    return about if isinstance(about, dict) and about.get("size") == size else None
 
 
 def note(text: str) -> None:

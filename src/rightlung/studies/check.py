@@ -9,7 +9,6 @@ is opened a second time without them, and no image of it is loaded. docs/checks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
@@ -18,19 +17,18 @@ from urllib.parse import quote
 from rightlung.core import Image, InputError, Study
 from rightlung.core.progress import Progress, no_progress
 from rightlung.studies.checks.coordinates import Coordinates
-from rightlung.studies.checks.faults import tell_faults
 from rightlung.studies.checks.issue import HINT, WARNING, Issue, Ledger, Origin, Severity, visible
 from rightlung.studies.checks.labels import Labels
-from rightlung.studies.checks.manifest import RawRow, misspelt_fields, raw_rows, row_item
+from rightlung.studies.checks.manifest import RawRow, misspelt_fields, raw_rows, row_item, tell_faults
 from rightlung.studies.checks.masks import Masks
 from rightlung.studies.checks.people import People
 from rightlung.studies.checks.pictures import ImageChecks
 from rightlung.studies.checks.reports import Reports
 from rightlung.studies.checks.sides import Sides
 from rightlung.studies.checks.targets import Item, study_targets
-from rightlung.studies.manifest import PARAMETERS
+from rightlung.studies.manifest import manifest_lines, manifest_storage
+from rightlung.studies.rows import ManifestRow
 from rightlung.studies.sources import Address, Source, open_source, parse_address
-from rightlung.studies.storage import Storage, open_storage
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +55,10 @@ class CheckResult:
         for (check, severity), count in self.counts.items():
             severities[str(severity)] += count
             checks[check] += count
+        counted = {"rows": self.rows, "studies": self.studies, "images": self.images, "total": self.total}
         return {
             "address": self.address,
-            "rows": self.rows,
-            "studies": self.studies,
-            "images": self.images,
-            "total": self.total,
+            **counted,
             "severities": {str(severity): severities[str(severity)] for severity in Severity},
             "checks": dict(checks.most_common()),
             "findings": [finding.as_dict() for finding in self.findings],
@@ -88,10 +84,8 @@ def check_source(
         run.check_manifest(parsed)
     else:
         run.check_other(parsed)
-    return CheckResult(
-        address, run.people.rows, run.studies, run.pictures.decoded, tuple(run.ledger), dict(run.ledger.counts),
-        tuple(run.notes),
-    )  # fmt: skip
+    counted = run.people.rows, run.studies, run.pictures.decoded
+    return CheckResult(address, *counted, tuple(run.ledger), dict(run.ledger.counts), tuple(run.notes))
 
 
 @dataclass
@@ -117,53 +111,44 @@ class _CheckRun:
 
     def check_manifest(self, address: Address) -> None:
         """Check a manifest by its own lines."""
-        address.check_parameters(PARAMETERS)
-        if not address.path:
-            raise InputError(
-                f"address {address} needs a path: manifest:/path/to/folder or manifest:/path/to/archive.tar"
-            )
+        storage = manifest_storage(address)
         limit = min((n for n in (self.limit, address.whole_number("limit", minimum=1)) if n is not None), default=None)
-        storage = open_storage(address.path)
-        total = sum(1 for _ in _lines_of(storage))
+        total = sum(1 for _ in manifest_lines(storage))
         if not total:
             raise InputError(f"{address}: {storage.manifest_name} has no rows")
         split = address.parameters.get("split")
         found_split = split is None
         files: dict[str, Origin] = {}
-        misspelt: Counter[tuple[str, str]] = Counter()
-        first_misspelt: dict[tuple[str, str], Origin] = {}
+        misspelt: dict[tuple[str, str], list[Origin]] = {}
         for done, found in enumerate(raw_rows(storage), start=1):
-            row = found.row
-            wanted = row is None or split is None or row.split == split
-            if row is not None and row.split == split:
-                found_split = True
-            image: Image | None = None
+            row, image = found.row, None
             if row is not None:
-                if "id" not in found.void:
-                    self._note_id(found.place, row.id)
-                if "patient" in found.void:  # what is given and cannot be read is not missing
-                    self.people.rows += 1
-                else:
-                    self.people.note(found.place, row.patient, row.exam, row.split)
+                self._note_row(found, row)
+                wanted = split is None or row.split == split
+                found_split |= wanted
                 if wanted and (limit is None or self.studies < limit):
                     item, missing = row_item(found, row, storage, str(address))
                     self._note_file(found, row.file, files)
                     image = self._check(item)
                     tell_faults(self.ledger, self.coordinates, found, missing, None)
                     for pair in misspelt_fields(found.raw):
-                        misspelt[pair] += 1
-                        first_misspelt.setdefault(pair, found.place)
+                        misspelt.setdefault(pair, []).append(found.place)
             tell_faults(self.ledger, self.coordinates, found, found.faults, image)
             self.progress("checking", done, total)
         if not found_split:
             raise InputError(f"{address}: no row of {storage.manifest_name} has the split {split!r}")
-        for (key, meant), count in misspelt.items():
-            self.ledger.add(
-                "field-name", first_misspelt[key, meant], key,
-                f"{key!r} looks like the field {meant!r}; as it stands it is kept and never used ({count:,} rows, here "
-                "first)",
-            )  # fmt: skip
+        for (key, meant), places in misspelt.items():
+            kept = f"as it stands it is kept and never used ({len(places):,} rows, here first)"
+            self.ledger.add("field-name", places[0], key, f"{key!r} looks like the field {meant!r}; {kept}")
         self._finish(Origin(storage.manifest_name))
+
+    def _note_row(self, found: RawRow, row: ManifestRow) -> None:
+        if "id" not in found.void:
+            self._note_id(found.place, row.id)
+        if "patient" in found.void:  # what is given and cannot be read is not missing
+            self.people.rows += 1
+        else:
+            self.people.note(found.place, row.patient, row.exam, row.split)
 
     def check_other(self, address: Address) -> None:
         """Check what a source yields, and what it leaves out."""
@@ -187,16 +172,13 @@ class _CheckRun:
     def _note_all(self, address: Address) -> bool:
         """Note who is in which split over the whole source; whether that was possible."""
         parameters = {name: value for name, value in address.parameters.items() if name not in ("split", "limit")}
-        if parameters == dict(address.parameters):
-            source = open_source(str(address))
-        else:
-            query = "&".join(f"{quote(name)}={quote(value)}" for name, value in parameters.items())
-            path = f":{address.path}" if address.path else ""
-            try:
-                source = open_source(f"{address.scheme}{path}?{query}" if query or path else address.scheme)
-            except InputError as error:
-                self.notes.append(f"patients were compared within the address only: {error}")
-                return False
+        query = "&".join(f"{quote(name)}={quote(value)}" for name, value in parameters.items())
+        path = f":{address.path}" if address.path else ""
+        try:
+            source = open_source(f"{address.scheme}{path}?{query}" if query or path else address.scheme)
+        except InputError as error:
+            self.notes.append(f"patients were compared within the address only: {error}")
+            return False
         for study in source:
             self._note_study(_place_of(source, study.id), study)
         return True
@@ -208,10 +190,8 @@ class _CheckRun:
     def _check(self, item: Item) -> Image | None:
         """Check one study; returns its image if it was loaded."""
         self.studies += 1
-        for target in item.targets:
-            for name, box in target.boxes:
-                if name not in item.void:
-                    self.coordinates.note_good(box.as_tuple())
+        for _, _, box in item.boxes():
+            self.coordinates.note_good(box.as_tuple())
         self._check_whole_boxes(item)
         self.labels.check(item)
         self.reports.check(item)
@@ -227,36 +207,28 @@ class _CheckRun:
 
     def _check_whole_boxes(self, item: Item) -> None:
         """Boxes that are the whole image stand in for boxes that nobody drew."""
-        drawn = [entry for target in item.targets if target.kind != "region" for entry in target.boxes]
-        drawn = [(name, box) for name, box in drawn if name not in item.void]
+        drawn = [(name, box) for target, name, box in item.boxes() if target.kind != "region"]
         if drawn and all(box.width > 0.999 and box.height > 0.999 for _, box in drawn):
             boxes = "the box is" if len(drawn) == 1 else f"all {len(drawn)} boxes of the study are"
             self.ledger.add("box-size", item.place, drawn[0][0], f"{boxes} the whole image", HINT)
 
     def _check_box_sizes(self, item: Item, image: Image) -> None:
         height, width = image.shape
-        for target in item.targets:
-            for name, box in target.boxes:
-                # What is left at the edge of a region that lies outside is thin, and no fault.
-                at_edge = min(box.x0, box.y0) <= 0.0 or max(box.x1, box.y1) >= 1.0
-                if name in item.void or at_edge:
-                    continue
-                if box.width * width < 0.5 or box.height * height < 0.5:
-                    self.ledger.add(
-                        "box-size", item.place, name,
-                        f"the box is {box.width * width:.2g} x {box.height * height:.2g} pixels: less than one",
-                        WARNING,
-                    )  # fmt: skip
+        for _, name, box in item.boxes():
+            # What is left at the edge of a region that lies outside is thin, and no fault.
+            at_edge = min(box.x0, box.y0) <= 0.0 or max(box.x1, box.y1) >= 1.0
+            if not at_edge and (box.width * width < 0.5 or box.height * height < 0.5):
+                size = f"{box.width * width:.2g} x {box.height * height:.2g} pixels"
+                self.ledger.add("box-size", item.place, name, f"the box is {size}: less than one", WARNING)
 
     def _note_id(self, place: Origin, name: str) -> None:
         first = self.ids.setdefault(name.strip().casefold(), place)
         if first is place:
             return
-        where = f"line {first.row}" if first.row is not None else f"study {first.study!r}"
         if first.study is None or first.study == name:
-            self.ledger.add("duplicate-id", place, "id", f"{name!r} was already used on {where}; this row is left out")
+            self.ledger.add("duplicate-id", place, "id", f"{name!r} was already used on {first}; this row is left out")
         else:
-            message = f"{visible(name)} differs from {visible(first.study)} ({where}) by case or blanks only"
+            message = f"{visible(name)} differs from {visible(first.study)} ({first}) by case or blanks only"
             self.ledger.add("duplicate-id", place, "id", message, WARNING)
 
     def _note_file(self, found: RawRow, name: str, files: dict[str, Origin]) -> None:
@@ -265,9 +237,8 @@ class _CheckRun:
         first = files.setdefault(name, found.place)
         # With images, the same pixels are found whatever their names.
         if first is not found.place and not self.images:
-            self.ledger.add(
-                "duplicate-image", found.place, "file", f"the same file as of {first.study!r} (line {first.row})"
-            )
+            message = f"the same file as of {first.study!r} (line {first.row})"
+            self.ledger.add("duplicate-image", found.place, "file", message)
 
     def _finish(self, place: Origin) -> None:
         self.people.finish(place)
@@ -277,12 +248,6 @@ class _CheckRun:
         self.reports.finish()
         self.masks.finish()
         self.pictures.finish(place)
-
-
-def _lines_of(storage: Storage) -> Iterator[int]:
-    from rightlung.studies.manifest import manifest_lines
-
-    return (number for number, _, _ in manifest_lines(storage))
 
 
 def _place_of(source: Source, study_id: str | None) -> Origin:

@@ -37,6 +37,19 @@ def open_regular(path: str | os.PathLike[str], what: str) -> tuple[int, os.stat_
     return descriptor, status
 
 
+def shown(value: object, most: int = 60) -> str:
+    """Return a value as Python writes it, cut off where it is longer than ``most`` characters."""
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def check_pixel_count(width: int, height: int, max_pixels: int, what: str) -> None:
+    """Refuse an image of more than ``max_pixels`` pixels."""
+    if width * height > max_pixels:
+        size = f"{width:,} x {height:,} pixels ({width * height:,})"
+        raise InputError(f"{what} has {size}, more than the limit of {max_pixels:,}")
+
+
 def check_byte_count(size: int, max_bytes: int, what: str) -> None:
     """Refuse a file that is empty or larger than ``max_bytes``."""
     if size == 0:

@@ -19,15 +19,11 @@ class HeldSource(Source):
             self._studies.append(study)
             progress("making studies", len(self._studies), len(source))
         self.problems = list(source.problems)
-        self._places = {study.id: place for place, study in enumerate(self._studies)}
 
     @property
     def ids(self) -> Sequence[str]:
         """The ids of all studies, in order."""
-        return list(self._places)
+        return [study.id for study in self._studies]
 
     def _build(self, position: int) -> Study:
         return self._studies[position]
-
-    def _position(self, study_id: str) -> int | None:
-        return self._places.get(study_id)

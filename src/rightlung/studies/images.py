@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from rightlung.core import Image, InputError, Mask
 from rightlung.studies import png
-from rightlung.studies.files import MAX_BYTES, check_byte_count, read_regular
+from rightlung.studies.files import MAX_BYTES, check_byte_count, check_pixel_count, read_regular
 
 if TYPE_CHECKING:  # Pillow takes a while to import, and most commands never decode an image
     from PIL import Image as PillowImage
@@ -103,13 +103,6 @@ def _is_dicom(data: bytes) -> bool:
     return not data.startswith((png.SIGNATURE, b"\xff\xd8\xff")) and is_dicom(data)
 
 
-def _check_pixel_count(width: int, height: int, max_pixels: int, what: str) -> None:
-    if width * height > max_pixels:
-        raise InputError(
-            f"{what} has {width:,} x {height:,} pixels ({width * height:,}), more than the limit of {max_pixels:,}"
-        )
-
-
 def _decode(data: bytes, what: str, max_pixels: int, kind: str) -> PillowImage.Image:
     """Return the decoded Pillow image, upright.
 
@@ -119,7 +112,7 @@ def _decode(data: bytes, what: str, max_pixels: int, kind: str) -> PillowImage.I
     image_format = _format_of(data, what, kind)
     if image_format == "PNG":
         header = png.read_header(data, what)
-        _check_pixel_count(header.width, header.height, max_pixels, what)
+        check_pixel_count(header.width, header.height, max_pixels, what)
         png.check_whole(data, header, what)
 
     from PIL import ImageFile
@@ -131,7 +124,7 @@ def _decode(data: bytes, what: str, max_pixels: int, kind: str) -> PillowImage.I
         image = PngImageFile(io.BytesIO(data)) if image_format == "PNG" else JpegImageFile(io.BytesIO(data))
     except Exception as error:  # on hostile bytes the parsers raise errors of every kind
         raise InputError(f"{what} is not a readable {image_format} image: {_reason(error)}") from error
-    _check_pixel_count(*image.size, max_pixels, what)
+    check_pixel_count(*image.size, max_pixels, what)
     if image.mode not in _MODES:
         raise InputError(f"{what} has the colour mode {image.mode}; grey, RGB, palette and their alpha are read")
     if image_format == "JPEG" and ImageFile.LOAD_TRUNCATED_IMAGES:
@@ -154,14 +147,9 @@ def _upright(image: PillowImage.Image) -> PillowImage.Image:
     from PIL.Image import Transpose
 
     turns = {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_270,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_90,
-    }
+        2: Transpose.FLIP_LEFT_RIGHT, 3: Transpose.ROTATE_180, 4: Transpose.FLIP_TOP_BOTTOM, 5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270, 7: Transpose.TRANSVERSE, 8: Transpose.ROTATE_90,
+    }  # fmt: skip
     try:
         orientation = image.getexif().get(_ORIENTATION)
     except Exception:  # broken EXIF says nothing about the pixels, which are whole

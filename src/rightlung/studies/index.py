@@ -3,7 +3,7 @@
 A reader says which files its index is made from (`IndexedSource.inputs`), yields a record for each study
 (`IndexedSource.records`) and makes a study of a record (`IndexedSource.build_study`). Everything else is here: the
 cache, ``split`` and ``limit``, ids, looking up by id, pickling. What travels to a data-loader worker is the index's
-path; all processes share the pages of one file.
+path; all processes share the pages of one Arrow file.
 """
 
 from __future__ import annotations
@@ -11,31 +11,23 @@ from __future__ import annotations
 import json
 import shutil
 from abc import abstractmethod
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from rightlung.core import InputError, Study
 from rightlung.core.errors import unknown_name
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.building import Building
-from rightlung.studies.cache import (
-    ABOUT,
-    PLACES,
-    STUDIES,
-    entry_folder,
-    note,
-    put_in_place,
-    read_about,
-    working_folder,
-)
-from rightlung.studies.mapped import BATCH_ROWS, Ids, Index, id_hash, id_places
+from rightlung.studies.cache import ABOUT, STUDIES, entry_folder, note, put_in_place, read_about, working_folder
 from rightlung.studies.sources import Address, Source
 
+BATCH_ROWS = 8192
+"""How many records are in memory while an index is built, and lie together in it."""
 _OWN = {"id": "string", "split": "string", "file": "string", "line": "int64"}
 
 
@@ -65,8 +57,7 @@ class IndexedSource(Source):
         self.left_out: Mapping[str, int] = self._index.about["left_out"]
         """What was left out on purpose, counted by reason."""
         self.problems = [Problem(*parts) for parts in self._index.about["problems"]]
-        self._rows = self._select()
-        self._check_some(self._rows)
+        self._check_some()
 
     # What a reader gives.
 
@@ -98,27 +89,31 @@ class IndexedSource(Source):
         record = {} if position is None else self.record(position)
         return (record["file"], record.get("line")) if record.get("file") else None
 
-    @property
+    @cached_property
+    def _rows(self) -> Sequence[int]:
+        """The rows of the wanted split, up to the limit, in order."""
+        rows: Sequence[int] = range(self._index.count)
+        if self._split is not None:
+            splits = self._index.column("split")
+            wanted = self._split if self._split in splits else self.split_aliases.get(self._split, self._split)
+            rows = array("L", (row for row, name in enumerate(splits) if name == wanted))
+        return rows[: self._limit]
+
+    @cached_property
     def ids(self) -> Sequence[str]:
-        """The ids of all studies, in order. They stay in the index and become texts one by one."""
-        return Ids(self._index, self._rows)
+        """The ids of all studies, in order."""
+        every = self._index.column("id")
+        return [every[row] for row in self._rows]
 
     def __len__(self) -> int:
-        return self._index.count if self._rows is None else len(self._rows)
+        return len(self._rows)
 
     def record(self, position: int) -> dict[str, Any]:
         """Return the record of the study at a position."""
-        return self._index.record(position if self._rows is None else int(self._rows[position]))
+        return self._index.record(self._rows[position])
 
     def _build(self, position: int) -> Study:
         return self.build_study(self.record(position))
-
-    def _position(self, study_id: str) -> int | None:
-        row = self._index.row_of(study_id) if isinstance(study_id, str) else None
-        if row is None or self._rows is None:
-            return row
-        position = int(np.searchsorted(self._rows, row))
-        return position if position < len(self._rows) and self._rows[position] == row else None
 
     def _find_root(self, address: Address) -> Path:
         if not address.path:
@@ -132,33 +127,50 @@ class IndexedSource(Source):
             raise InputError(f"{address.path} does not exist")
         return root
 
-    def _select(self) -> NDArray[np.uint32] | None:
-        """Return the rows of the wanted split, up to the limit, in order; ``None`` for all."""
-        rows: NDArray[np.uint32] | None = None
-        if self._split is not None:
-            wanted = self._split if self._split in self._index.splits() else self.split_aliases.get(self._split)
-            rows = self._index.rows_of_split(wanted or self._split)
-        if self._limit is not None:
-            rows = (np.arange(self._index.count, dtype=np.uint32) if rows is None else rows)[: self._limit]
-        return rows
-
-    def _check_some(self, rows: NDArray[np.uint32] | None) -> None:
+    def _check_some(self) -> None:
         first = f"; {len(self.problems):,} rows have problems, the first: {self.problems[0]}" if self.problems else ""
         if not self._index.count:
             counted = ", ".join(f"{count:,} left out ({reason})" for reason, count in self.left_out.items())
             raise InputError(f"{self.address} has no usable study" + (f"; {counted}" if counted else "") + first)
-        if rows is not None and not len(rows):
-            splits = self._index.splits()
+        if not self._rows:
+            splits = {name for name in self._index.column("split") if name is not None}
             if not splits:
                 raise InputError(f"{self.address} has no splits; leave out split={self._split}")
             raise unknown_name("split", str(self._split), splits)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_rows"}
+        """Leave out what is worked out anew from the index."""
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_rows", "ids")}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._rows = self._select()
+
+class Index:
+    """An index as it is used: an Arrow table, mapped from a folder or in memory, and what is known of it."""
+
+    def __init__(self, about: dict[str, Any], folder: Path | None, table: Any = None) -> None:
+        self.about, self.folder = about, folder
+        if folder is not None:
+            try:
+                table = pa.ipc.open_file(pa.memory_map(str(folder / STUDIES))).read_all()
+            except (OSError, pa.ArrowException) as error:
+                trouble = f"index {folder} cannot be read ({error}); delete it and open the source again"
+                raise InputError(trouble) from error
+        self.table = table
+        self.count: int = table.num_rows
+        self._batches = table.to_batches()
+
+    def record(self, row: int) -> dict[str, Any]:
+        """Return a row as Python values."""
+        batch, place = divmod(row, self._batches[0].num_rows)  # all have as many rows but the last
+        found: dict[str, Any] = self._batches[batch].slice(place, 1).to_pylist()[0]
+        return found
+
+    def column(self, name: str) -> list[Any]:
+        """Return all values of a column."""
+        values: list[Any] = self.table[name].to_pylist()
+        return values
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Index, (self.about, self.folder, self.table if self.folder is None else None)
 
 
 def _open_index(source: IndexedSource) -> Index:
@@ -197,8 +209,8 @@ def _schema(source: IndexedSource) -> Any:
     )
 
 
-def _batches(source: IndexedSource, building: Building, hashes: list[int]) -> Iterator[Any]:
-    """Yield the records in batches, leaving out ids that were there before; ``hashes`` gets each id's."""
+def _batches(source: IndexedSource, building: Building) -> Iterator[Any]:
+    """Yield the records in batches, leaving out ids that were there before."""
     schema = _schema(source)
     seen: set[str] = set()
     rows: list[Mapping[str, Any]] = []
@@ -210,7 +222,6 @@ def _batches(source: IndexedSource, building: Building, hashes: list[int]) -> It
             building.problems.append(Problem(file, message, record.get("line"), "id", "duplicate-id"))
             continue
         seen.add(study_id)
-        hashes.append(id_hash(study_id))
         rows.append(record)
         if len(rows) == BATCH_ROWS:
             yield pa.RecordBatch.from_pylist(rows, schema)
@@ -228,31 +239,22 @@ def _read_on(records: Iterable[Mapping[str, Any]], root: Path) -> Iterator[Mappi
 
 
 def _write(source: IndexedSource, folder: Path) -> dict[str, Any]:
-    hashes: list[int] = []
     with Building(source.address) as building:
         with pa.OSFile(str(folder / STUDIES), "wb") as sink, pa.ipc.new_file(sink, _schema(source)) as writer:
-            for batch in _batches(source, building, hashes):
+            for batch in _batches(source, building):
                 writer.write_batch(batch)
-        np.save(folder / PLACES, id_places(hashes))
-        about = _about(source, building)
-    about["sizes"] = {name: (folder / name).stat().st_size for name in (STUDIES, PLACES)}
+        about = {**_about(source, building), "size": (folder / STUDIES).stat().st_size}
     (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
     return about
 
 
 def _build_in_memory(source: IndexedSource) -> Index:
-    hashes: list[int] = []
     with Building(source.address) as building:
-        batches = list(_batches(source, building, hashes))
-        table = pa.Table.from_batches(batches, _schema(source))
-        return Index(_about(source, building), None, table, id_places(hashes))
+        table = pa.Table.from_batches(list(_batches(source, building)), _schema(source))
+        return Index(_about(source, building), None, table)
 
 
 def _about(source: IndexedSource, building: Building) -> dict[str, Any]:
     problems = [[one.file, one.message, one.line, one.field, one.kind] for one in building.problems]
-    return {
-        "reader": source.reader,
-        "root": str(source.root),
-        "left_out": dict(building.left_out_by_reason),
-        "problems": problems,
-    }
+    left_out = dict(building.left_out_by_reason)
+    return {"reader": source.reader, "root": str(source.root), "left_out": left_out, "problems": problems}

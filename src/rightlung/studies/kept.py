@@ -29,15 +29,11 @@ class KeptSource(Source):
         content = read_json(self.folder / STUDIES)
         super().__init__(content["source"])
         self._rows: list[dict[str, Any]] = content["studies"]
-        self._places = {row["id"]: place for place, row in enumerate(self._rows)}
 
     @property
     def ids(self) -> Sequence[str]:
         """The ids of all studies, in order."""
         return [row["id"] for row in self._rows]
-
-    def _position(self, study_id: str) -> int | None:
-        return self._places.get(study_id)
 
     def _build(self, position: int) -> Study:
         row = self._rows[position]

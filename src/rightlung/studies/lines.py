@@ -1,4 +1,4 @@
-"""The lines of a table's file: decompressed, decoded, never longer than a limit, with a look ahead."""
+"""The lines of a table's file: decompressed, decoded, never longer than a limit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import zipfile
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, cast
@@ -20,7 +20,7 @@ MAX_LINE_BYTES = 16 * 2**20
 
 
 class Lines:
-    """The lines of an open table, decoded, with a look ahead. A line that cannot be decoded has a fault instead."""
+    """The lines of an open table, decoded. A line that cannot be decoded has a fault instead."""
 
     def __init__(self, file: IO[bytes], path: Path, encoding: str) -> None:
         self._file = file
@@ -33,20 +33,9 @@ class Lines:
         """Return number, text and fault of the next line; ``None`` at the end."""
         return self._ahead.popleft() if self._ahead else self._next()
 
-    def peek(self, ahead: int) -> str | None:
-        """Return the line after so many others without taking it; ``None`` at the end or where it has a fault."""
-        while len(self._ahead) <= ahead:
-            line = self._next()
-            if line is None:
-                return None
-            self._ahead.append(line)
-        _, text, fault = self._ahead[ahead]
-        return text if fault is None else None
-
-    def drop(self, count: int) -> None:
-        """Take so many lines that were looked at."""
-        for _ in range(count):
-            self._ahead.popleft()
+    def put_back(self, lines: Sequence[tuple[int, str, str | None]]) -> None:
+        """Put back lines that were taken, to be taken again."""
+        self._ahead.extendleft(reversed(lines))
 
     def _next(self) -> tuple[int, str, str | None] | None:
         try:

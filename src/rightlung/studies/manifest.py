@@ -7,20 +7,21 @@ row. A study is read from its row when asked for, its image when ``study.image``
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from rightlung.core import Image, InputError, Mask, Phrase, Polarity, Report, Study
 from rightlung.core.errors import MaskSizeError, unknown_name
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.images import read_image, read_mask
 from rightlung.studies.narrative import telling_sections, telling_sentences
-from rightlung.studies.rows import FieldError, ManifestRow, PhraseRow, parse_row
+from rightlung.studies.rows import FieldError, ManifestRow, parse_row
 from rightlung.studies.sources import Address, Source
 from rightlung.studies.storage import Storage, StoredFile, open_storage
 
-PARAMETERS = ("split", "limit")
+Found = TypeVar("Found")
 MAX_LINE_BYTES = 16 * 2**20
 """The longest row that is read; a file without line ends must not fill the memory."""
 
@@ -58,33 +59,29 @@ class StoredMask:
         return united
 
 
-def open_manifest(address: Address) -> ManifestSource:
-    """Open ``manifest:PATH``, PATH a folder or a tar archive; parameters ``split`` and ``limit``."""
-    address.check_parameters(PARAMETERS)
+def manifest_storage(address: Address) -> Storage:
+    """Open where the files of ``manifest:PATH`` lie, PATH a folder or a tar archive."""
+    address.check_parameters(("split", "limit"))
     if not address.path:
         raise InputError(f"address {address} needs a path: manifest:/path/to/folder or manifest:/path/to/archive.tar")
-    return ManifestSource(address)
+    return open_storage(address.path)
 
 
 class ManifestSource(Source):
     """The usable rows of a manifest as studies, in the manifest's order."""
 
     def __init__(self, address: Address) -> None:
-        limit = address.whole_number("limit", minimum=1)
         super().__init__(str(address))
-        self._storage: Storage = open_storage(address.path)
-        self._positions: dict[str, int] = {}
+        limit = address.whole_number("limit", minimum=1)
+        self._storage = manifest_storage(address)
+        self._ids: list[str] = []
         self._offsets, self._lengths, self._lines = array("Q"), array("Q"), array("Q")
         self._index_rows(address.parameters.get("split"), limit)
-        self._ids = tuple(self._positions)
 
     @property
-    def ids(self) -> tuple[str, ...]:
+    def ids(self) -> list[str]:
         """The ids of all studies, in the manifest's order."""
         return self._ids
-
-    def _position(self, study_id: str) -> int | None:
-        return self._positions.get(study_id)
 
     def _index_rows(self, split: str | None, limit: int | None) -> None:
         """Pass over all rows once, remembering where the wanted ones lie and what is wrong with the bad ones."""
@@ -92,9 +89,9 @@ class ManifestSource(Source):
         splits: set[str] = set()
         for line_number, offset, line in manifest_lines(self._storage):
             try:
-                row = _parse_line(line)
+                row = parse_line(line)
                 for field, name in row.files():
-                    _check_stored(self._storage, field, name)
+                    _in_field(field, self._storage.check, name)
                 if row.id in first_lines:
                     raise FieldError("id", f"{row.id!r} was already used on line {first_lines[row.id]}")
             except FieldError as error:
@@ -103,30 +100,28 @@ class ManifestSource(Source):
             first_lines[row.id] = line_number
             if row.split is not None:
                 splits.add(row.split)
-            if (split is None or row.split == split) and (limit is None or len(self._positions) < limit):
-                self._positions[row.id] = len(self._positions)
+            if (split is None or row.split == split) and (limit is None or len(self._ids) < limit):
+                self._ids.append(row.id)
                 self._offsets.append(offset)
                 self._lengths.append(len(line))
                 self._lines.append(line_number)
         self._check_some_rows(len(first_lines), splits, split)
 
     def _check_some_rows(self, usable: int, splits: set[str], split: str | None) -> None:
+        if self._ids:
+            return
         manifest = f"{self.address}: {self._storage.manifest_name}"
-        if not usable and not self.problems:
-            raise InputError(f"{manifest} has no rows")
+        if self.problems:
+            of_split = f" of split {split!r}" if usable else ""
+            raise InputError(
+                f"{manifest} has no usable row{of_split}; {len(self.problems):,} have problems, the first: "
+                f"{self.problems[0]}"
+            )
         if not usable:
-            count = len(self.problems)
-            raise InputError(f"{manifest} has no usable row; {count:,} have problems, the first: {self.problems[0]}")
-        if not self._positions:
-            if self.problems:
-                count = len(self.problems)
-                raise InputError(
-                    f"{manifest} has no usable row of split {split!r}; {count:,} rows have problems, "
-                    f"the first: {self.problems[0]}"
-                )
-            if not splits:
-                raise InputError(f"{manifest} has no splits; leave out split={split}")
-            raise unknown_name("split", str(split), splits)
+            raise InputError(f"{manifest} has no rows")
+        if not splits:
+            raise InputError(f"{manifest} has no splits; leave out split={split}")
+        raise unknown_name("split", str(split), splits)
 
     def _problem(self, line_number: int, error: FieldError) -> Problem:
         return Problem(self._storage.manifest_name, str(error), line_number, error.field)
@@ -138,9 +133,19 @@ class ManifestSource(Source):
             row = parse_row(line)
             if row.id != self._ids[position]:
                 raise FieldError("id", f"was {self._ids[position]!r} when the source was opened; open it again")
-            return _study(row, self._storage, self.address)
+            return build_study(row, self.address, lambda field, name: _in_field(field, self._storage.find, name))
         except FieldError as error:
             raise ProblemError(self._problem(self._lines[position], error)) from error
+
+
+open_manifest = ManifestSource
+
+
+def _in_field(field: str, look: Callable[[str], Found], name: str) -> Found:
+    try:
+        return look(name)
+    except InputError as error:
+        raise FieldError(field, str(error)) from None
 
 
 def manifest_lines(storage: Storage) -> Iterator[tuple[int, int, bytes]]:
@@ -167,30 +172,22 @@ def manifest_lines(storage: Storage) -> Iterator[tuple[int, int, bytes]]:
                 yield number, start, content
 
 
-def _parse_line(line: bytes) -> ManifestRow:
+def parse_line(line: bytes) -> ManifestRow:
+    """Read a line as `manifest_lines` yields it, raising `FieldError` at the first thing that is wrong."""
     if len(line) > MAX_LINE_BYTES:
         raise FieldError(None, f"the line is longer than the limit of {MAX_LINE_BYTES:,} bytes")
     return parse_row(line)
 
 
-def _check_stored(storage: Storage, field: str, name: str) -> None:
-    try:
-        storage.check(name)
-    except InputError as error:
-        raise FieldError(field, str(error)) from None
+FindFile = Callable[[str, str], StoredFile]
+"""Finds the file that a field names."""
 
 
-def _find(storage: Storage, field: str, name: str) -> StoredFile:
-    try:
-        return storage.find(name)
-    except InputError as error:
-        raise FieldError(field, str(error)) from None
-
-
-def _study(row: ManifestRow, storage: Storage, address: str) -> Study:
+def build_study(row: ManifestRow, address: str, find: FindFile) -> Study:
+    """Make a study of a row."""
     return Study(
         id=row.id,
-        load=StoredImage(row.id, _find(storage, "file", row.file)),
+        load=StoredImage(row.id, find("file", row.file)),
         patient=row.patient,
         exam=row.exam,
         view=row.view,
@@ -198,7 +195,7 @@ def _study(row: ManifestRow, storage: Storage, address: str) -> Study:
         age=row.age,
         sex=row.sex,
         report=_report(row),
-        phrases=tuple(_phrases(row, storage)),
+        phrases=tuple(_phrases(row, find)),
         regions=row.regions,
         findings=row.findings,
         gaze=row.gaze,
@@ -215,31 +212,28 @@ def _report(row: ManifestRow) -> Report | None:
     return Report(text=text, sections=row.sections)
 
 
-def _phrases(row: ManifestRow, storage: Storage) -> Iterator[Phrase]:
-    if row.phrases is not None:
-        for index, phrase in enumerate(row.phrases):
-            yield _given_phrase(phrase, row.id, f"phrases[{index}].mask", storage)
-        return
-    yield from _labelled_phrases(row, storage)
-    for sentence in telling_sentences(row.text, row.sections):
-        yield Phrase(sentence)
+def _phrases(row: ManifestRow, find: FindFile) -> Iterator[Phrase]:
+    if row.phrases is None:
+        yield from _labelled_phrases(row, find)
+        yield from map(Phrase, telling_sentences(row.text, row.sections))
+    for index, phrase in enumerate(row.phrases or ()):
+        files = () if phrase.mask is None else (find(f"phrases[{index}].mask", phrase.mask),)
+        yield phrase.build(stored_mask(row.id, *files))
 
 
-def _given_phrase(phrase: PhraseRow, study_id: str, field: str, storage: Storage) -> Phrase:
-    mask = None
-    if phrase.mask is not None:
-        mask = Mask.deferred(StoredMask(study_id, (_find(storage, field, phrase.mask),)))
-    return phrase.build(mask)
+def stored_mask(study_id: str, *files: StoredFile) -> Mask | None:
+    """Return the union of masks that are read when asked for, ``None`` for no files."""
+    return Mask.deferred(StoredMask(study_id, files)) if files else None
 
 
-def _labelled_phrases(row: ManifestRow, storage: Storage) -> Iterator[Phrase]:
+def _labelled_phrases(row: ManifestRow, find: FindFile) -> Iterator[Phrase]:
     """One phrase for each distinct label: all its boxes, and its masks united."""
     from rightlung.lexicon.prompts import prompt
 
     files: dict[str, list[StoredFile]] = {}
     for index, (label, name) in enumerate(row.masks):
-        files.setdefault(label, []).append(_find(storage, f"masks[{index}].file", name))
+        files.setdefault(label, []).append(find(f"masks[{index}].file", name))
     for label in dict.fromkeys([*(label for label, _ in row.boxes), *files]):
         boxes = tuple(box for name, box in row.boxes if name == label)
-        mask = Mask.deferred(StoredMask(row.id, tuple(files[label]))) if label in files else None
+        mask = stored_mask(row.id, *files.get(label, ()))
         yield Phrase(prompt(label), boxes, mask, findings={label: Polarity.POSITIVE})

@@ -7,7 +7,7 @@ passed the check is what comes out.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ import numpy as np
 from rightlung.core import Box, Heatmap, InputError, Mask, Phrase, Polarity
 from rightlung.core.checks import check_number, check_size
 from rightlung.core.errors import unknown_name
-from rightlung.studies.files import relative_name
+from rightlung.studies.files import relative_name, shown
 
 KNOWN_FIELDS = frozenset({
     "id", "file", "patient", "study", "view", "split", "age", "sex", "findings", "boxes", "masks", "text", "sections",
@@ -24,17 +24,19 @@ KNOWN_FIELDS = frozenset({
 })  # fmt: skip
 
 Value = TypeVar("Value")
+FieldPath = tuple[str | int, ...]
 
 
 class FieldError(InputError):
     """What is wrong with one field of a row; ``field`` is ``None`` where it is the row as a whole.
 
-    ``kind`` is the check of `rightlung.studies.checks.issue` that it belongs to, where that is known.
+    ``kind`` is the check of `rightlung.studies.checks.issue` that it belongs to, where that is known, and ``path`` the
+    keys that lead to the field in a manifest's row.
     """
 
-    def __init__(self, field: str | None, message: str, kind: str | None = None) -> None:
+    def __init__(self, field: str | None, message: str, kind: str | None = None, path: FieldPath = ()) -> None:
         super().__init__(message)
-        self.field, self.kind = field, kind
+        self.field, self.kind, self.path = field, kind, path
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,45 +88,130 @@ class ManifestRow:
                 yield f"phrases[{index}].mask", phrase.mask
 
 
+class _Field:
+    """A value of a row, with the keys that lead to it."""
+
+    __slots__ = ("path", "value")
+
+    def __init__(self, value: Any, path: FieldPath = ()) -> None:
+        self.value, self.path = value, path
+
+    def error(self, message: str) -> FieldError:
+        name = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
+        return FieldError(name[1:], message, path=self.path)
+
+    def at(self, key: str | int) -> _Field:
+        """Return the field of an object or list; one that an object does not have is null."""
+        value = self.value.get(key) if isinstance(key, str) else self.value[key]
+        return _Field(value, (*self.path, key))
+
+    def needed(self) -> _Field:
+        if self.value is None:
+            raise self.error("is missing; every row must have it")
+        return self
+
+    def optional(self, read: Callable[[_Field], Value]) -> Value | None:
+        return None if self.value is None else read(self)
+
+    def checked(self, check: Callable[[Any], Value]) -> Value:
+        try:
+            return check(self.value)
+        except InputError as error:
+            raise self.error(str(error)) from None
+
+    def text(self) -> str:
+        if self.value is None:
+            raise self.error("is missing")
+        if not isinstance(self.value, str) or not self.value.strip():
+            raise self.error(f"must be a text with at least one character; got {_kind(self.value)}")
+        return self.value
+
+    def prose(self) -> str | None:
+        """Return a text that may be absent; one of blanks only is as good as none."""
+        if self.value is not None and not isinstance(self.value, str):
+            raise self.error(f"must be a text; got {_kind(self.value)}")
+        return self.value if self.value and self.value.strip() else None
+
+    def file(self) -> str:
+        self.text()
+        return self.checked(relative_name)
+
+    def box(self) -> Box:
+        if not isinstance(self.value, list):
+            raise self.error(f"a box must be [x0, y0, x1, y1]; got {_kind(self.value)}")
+        return self.checked(Box.from_sequence)
+
+    def entries(self) -> Iterator[_Field]:
+        """Yield the entries of a list, which may be absent."""
+        if self.value is not None and not isinstance(self.value, list):
+            raise self.error(f"must be a list; got {_kind(self.value)}")
+        return (self.at(index) for index in range(len(self.value or ())))
+
+    def fields(self) -> Iterator[tuple[str, _Field]]:
+        """Yield the fields of an object, which may be absent, with their names."""
+        if self.value is not None and not isinstance(self.value, dict):
+            raise self.error(f"must be an object; got {_kind(self.value)}")
+        return ((name, self.at(name)) for name in self.value or ())
+
+    def named(self) -> Iterator[tuple[str, _Field]]:
+        """Yield the fields of an object, refusing one without a name."""
+        return ((_Field(name, self.path).text(), value) for name, value in self.fields())
+
+    def objects(self, *known: str) -> Iterator[_Field]:
+        """Yield the objects of a list. An unknown key is refused: a misspelt ``boxes`` would lose the target."""
+        for entry in self.entries():
+            if not isinstance(entry.value, dict):
+                raise entry.error(f"must be an object; got {_kind(entry.value)}")
+            entry.check_keys(*known)
+            yield entry
+
+    def check_keys(self, *known: str) -> None:
+        for key, _ in self.fields():
+            if key not in known:
+                raise self.error(str(unknown_name("key", key, known)))
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(entry.text() for entry in self.entries())
+
+    def findings(self) -> dict[str, Polarity]:
+        """Read findings: a list names what is present; an object gives each name's polarity, null for unknown."""
+        if isinstance(self.value, dict):
+            return {name: value.polarity() for name, value in self.named() if value.value is not None}
+        if self.value is not None and not isinstance(self.value, list):
+            raise self.error(f"must be a list of names or an object of polarities; got {_kind(self.value)}")
+        return dict.fromkeys(self.names(), Polarity.POSITIVE)
+
+    def polarity(self) -> Polarity:
+        try:
+            return Polarity(self.value)
+        except ValueError:
+            raise self.error(str(unknown_name("polarity", str(self.value), [*Polarity]))) from None
+
+
 def parse_row(line: bytes) -> ManifestRow:
     """Read one line of a manifest, raising `FieldError` at the first thing that is wrong."""
-    row = _parse_json(line)
+    row = _Field(_parse_json(line))
+    boxes, masks = row.at("boxes").objects("label", "box"), row.at("masks").objects("label", "file")
+    sections = ((name, value.prose()) for name, value in row.at("sections").fields())
     return ManifestRow(
-        id=_identifier(row),
-        file=_checked("file", relative_name, _required(row, "file")),
-        patient=_label(row, "patient"),
-        exam=_label(row, "study"),
-        view=_label(row, "view"),
-        split=_label(row, "split"),
-        age=None if row.get("age") is None else _checked("age", _age, row["age"]),
-        sex=_label(row, "sex"),
-        findings=_findings("findings", row.get("findings")),
-        boxes=tuple(
-            (_text(f"{place}.label", entry.get("label")), _box(f"{place}.box", entry.get("box")))
-            for place, entry in _objects("boxes", row.get("boxes"), ("label", "box"))
-        ),
-        masks=tuple(
-            (_text(f"{place}.label", entry.get("label")), _file(f"{place}.file", entry.get("file")))
-            for place, entry in _objects("masks", row.get("masks"), ("label", "file"))
-        ),
-        text=_prose("text", row.get("text")),
-        sections={
-            name: section
-            for name, value in _mapping("sections", row.get("sections")).items()
-            if (section := _prose(f"sections.{name}", value)) is not None
-        },
-        phrases=None if row.get("phrases") is None else tuple(_phrases(row["phrases"])),
-        regions={
-            _text("regions", name): _box(f"regions.{name}", value)
-            for name, value in _mapping("regions", row.get("regions")).items()
-            if value is not None
-        },
-        gaze=None if row.get("gaze") is None else _gaze(_mapping("gaze", row["gaze"])),
-        region_findings={
-            _text("region_findings", name): _findings(f"region_findings.{name}", value)
-            for name, value in _mapping("region_findings", row.get("region_findings")).items()
-        },
-        extra={name: value for name, value in row.items() if name not in KNOWN_FIELDS},
+        id=_identifier(row.at("id").needed()),
+        file=row.at("file").needed().checked(relative_name),
+        patient=row.at("patient").prose(),
+        exam=row.at("study").prose(),
+        view=row.at("view").prose(),
+        split=row.at("split").prose(),
+        age=row.at("age").optional(lambda age: age.checked(_age)),
+        sex=row.at("sex").prose(),
+        findings=row.at("findings").findings(),
+        boxes=tuple((entry.at("label").text(), entry.at("box").box()) for entry in boxes),
+        masks=tuple((entry.at("label").text(), entry.at("file").file()) for entry in masks),
+        text=row.at("text").prose(),
+        sections={name: section for name, section in sections if section is not None},
+        phrases=row.at("phrases").optional(lambda phrases: tuple(map(_phrase, phrases.objects(*_PHRASE_FIELDS)))),
+        regions={name: value.box() for name, value in row.at("regions").named() if value.value is not None},
+        gaze=row.at("gaze").optional(_gaze),
+        region_findings={name: value.findings() for name, value in row.at("region_findings").named()},
+        extra={name: value for name, value in row.value.items() if name not in KNOWN_FIELDS},
     )
 
 
@@ -138,9 +225,8 @@ def _parse_json(line: bytes) -> dict[str, Any]:
     except UnicodeEncodeError:
         raise FieldError(None, "the line has half a surrogate pair, which is not a character") from None
     except json.JSONDecodeError as error:
-        raise FieldError(
-            None, f"the line is not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
-        ) from None
+        message = f"the line is not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
+        raise FieldError(None, message) from None
     except (ValueError, RecursionError) as error:
         raise FieldError(None, f"the line is not JSON that can be read: {error}") from None
     if not isinstance(row, dict):
@@ -149,21 +235,9 @@ def _parse_json(line: bytes) -> dict[str, Any]:
 
 
 def _kind(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, dict):
-        return "an object"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _checked(field: str, check: Callable[[Any], Value], value: object) -> Value:
-    try:
-        return check(value)
-    except InputError as error:
-        raise FieldError(field, str(error)) from None
+    if value is None or isinstance(value, list | dict):
+        return "null" if value is None else "a list" if isinstance(value, list) else "an object"
+    return shown(value)
 
 
 def _age(value: object) -> float:
@@ -173,141 +247,41 @@ def _age(value: object) -> float:
     return age
 
 
-def _required(row: Mapping[str, Any], name: str) -> object:
-    if row.get(name) is None:
-        raise FieldError(name, "is missing; every row must have it")
-    return row[name]
+def _identifier(field: _Field) -> str:
+    if not field.text().isprintable():
+        raise field.error(f"must not have control characters; got {field.value!r}")
+    return field.text()
 
 
-def _identifier(row: Mapping[str, Any]) -> str:
-    value = _text("id", _required(row, "id"))
-    if not value.isprintable():
-        raise FieldError("id", f"must not have control characters; got {value!r}")
-    return value
-
-
-def _text(field: str, value: object) -> str:
-    if value is None:
-        raise FieldError(field, "is missing")
-    if not isinstance(value, str) or not value.strip():
-        raise FieldError(field, f"must be a text with at least one character; got {_kind(value)}")
-    return value
-
-
-def _prose(field: str, value: object) -> str | None:
-    """A text that may be absent; one of blanks only is as good as none."""
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise FieldError(field, f"must be a text; got {_kind(value)}")
-    return value if value.strip() else None
-
-
-def _label(row: Mapping[str, Any], name: str) -> str | None:
-    return _prose(name, row.get(name))
-
-
-def _file(field: str, value: object) -> str:
-    return _checked(field, relative_name, _text(field, value))
-
-
-def _box(field: str, value: object) -> Box:
-    if not isinstance(value, list):
-        raise FieldError(field, f"a box must be [x0, y0, x1, y1]; got {_kind(value)}")
-    return _checked(field, Box.from_sequence, value)
-
-
-def _list(field: str, value: object) -> list[Any]:
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise FieldError(field, f"must be a list; got {_kind(value)}")
-    return value
-
-
-def _mapping(field: str, value: object) -> dict[str, Any]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise FieldError(field, f"must be an object; got {_kind(value)}")
-    return value
-
-
-def _objects(field: str, value: object, known: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of a list. A key that is not known is refused: a misspelt ``boxes`` would lose the target."""
-    for index, entry in enumerate(_list(field, value)):
-        place = f"{field}[{index}]"
-        if not isinstance(entry, dict):
-            raise FieldError(place, f"must be an object; got {_kind(entry)}")
-        for key in entry:
-            if key not in known:
-                raise FieldError(place, str(unknown_name("key", key, known)))
-        yield place, entry
-
-
-def _findings(field: str, value: object) -> dict[str, Polarity]:
-    """A list names what is present; an object gives each name's polarity, ``null`` for unknown."""
-    if isinstance(value, dict):
-        return {
-            _text(field, name): _polarity(f"{field}.{name}", polarity)
-            for name, polarity in value.items()
-            if polarity is not None
-        }
-    if value is not None and not isinstance(value, list):
-        raise FieldError(field, f"must be a list of names or an object of polarities; got {_kind(value)}")
-    names = _list(field, value)
-    return {_text(f"{field}[{index}]", name): Polarity.POSITIVE for index, name in enumerate(names)}
-
-
-def _polarity(field: str, value: object) -> Polarity:
-    try:
-        return Polarity(value)  # type: ignore[arg-type]  # anything but the three texts raises ValueError
-    except ValueError:
-        raise FieldError(field, str(unknown_name("polarity", str(value), [*Polarity]))) from None
-
-
-def _gaze(entry: dict[str, Any]) -> Heatmap:
+def _gaze(field: _Field) -> Heatmap:
     """A map as whole numbers of ``1 / units``, row by row, which takes a third of the room of decimal fractions."""
-    for key in entry:
-        if key not in ("grid", "values", "units"):
-            raise FieldError("gaze", str(unknown_name("key", key, ("grid", "values", "units"))))
-    rows, columns = _checked(
-        "gaze.grid", lambda value: check_size(value, "grid"), _list("gaze.grid", entry.get("grid"))
-    )
-    values = [
-        _checked(f"gaze.values[{index}]", lambda number: check_number(number, "a value"), value)
-        for index, value in enumerate(_list("gaze.values", entry.get("values")))
-    ]
-    units = _checked("gaze.units", lambda value: check_number(value, "units"), entry.get("units", 1))
+    field.check_keys("grid", "values", "units")
+    rows, columns = field.at("grid").checked(lambda value: check_size(value, "grid"))
+    values = [entry.checked(lambda number: check_number(number, "a value")) for entry in field.at("values").entries()]
+    units = _Field(field.value.get("units", 1), (*field.path, "units")).checked(lambda one: check_number(one, "units"))
     if len(values) != rows * columns or units <= 0:
-        raise FieldError(
-            "gaze", f"a grid of {rows} x {columns} needs as many values, in positive units; got {len(values)}"
-        )
-    return _checked("gaze", Heatmap, (np.array(values) / units).reshape(rows, columns))
+        raise field.error(f"a grid of {rows} x {columns} needs as many values, in positive units; got {len(values)}")
+    return _Field((np.array(values) / units).reshape(rows, columns), field.path).checked(Heatmap)
 
 
-def _phrases(value: object) -> Iterator[PhraseRow]:
-    for place, entry in _objects("phrases", value, ("text", "boxes", "mask", "regions", "findings", "locations")):
-        boxes = _list(f"{place}.boxes", entry.get("boxes"))
-        findings = _findings(f"{place}.findings", entry.get("findings"))
-        yield PhraseRow(
-            text=_text(f"{place}.text", entry.get("text")),
-            boxes=tuple(_box(f"{place}.boxes[{index}]", box) for index, box in enumerate(boxes)),
-            mask=None if entry.get("mask") is None else _file(f"{place}.mask", entry["mask"]),
-            regions=_names(f"{place}.regions", entry.get("regions")),
-            findings=findings,
-            locations=_locations(f"{place}.locations", entry.get("locations"), findings),
-        )
+_PHRASE_FIELDS = ("text", "boxes", "mask", "regions", "findings", "locations")
 
 
-def _names(field: str, value: object) -> tuple[str, ...]:
-    return tuple(_text(f"{field}[{index}]", name) for index, name in enumerate(_list(field, value)))
+def _phrase(field: _Field) -> PhraseRow:
+    boxes = tuple(box.box() for box in field.at("boxes").entries())
+    findings = field.at("findings").findings()
+    return PhraseRow(
+        text=field.at("text").text(),
+        boxes=boxes,
+        mask=field.at("mask").optional(_Field.file),
+        regions=field.at("regions").names(),
+        findings=findings,
+        locations={name: _located(name, value, findings) for name, value in field.at("locations").fields()},
+    )
 
 
-def _locations(field: str, value: object, findings: Mapping[str, Polarity]) -> dict[str, tuple[str, ...]]:
-    """The regions of each finding; a finding that the phrase does not name is refused, as a misspelt one would be."""
-    given = _mapping(field, value)
-    for name in given:
-        if name not in findings:
-            raise FieldError(f"{field}.{name}", str(unknown_name("finding of this phrase:", name, findings)))
-    return {name: _names(f"{field}.{name}", regions) for name, regions in given.items()}
+def _located(name: str, regions: _Field, findings: Mapping[str, Polarity]) -> tuple[str, ...]:
+    """Read the regions of a finding; one that the phrase does not name is refused, as a misspelt one would be."""
+    if name not in findings:
+        raise regions.error(str(unknown_name("finding of this phrase:", name, findings)))
+    return regions.names()

@@ -13,6 +13,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib import import_module
 from typing import cast
 from urllib.parse import unquote
@@ -80,9 +81,16 @@ class Source(ABC):
         A row that is bad raises `ProblemError`, or any `InputError` where nothing more is known of its place.
         """
 
-    @abstractmethod
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {study_id: position for position, study_id in enumerate(self.ids)}
+
     def _position(self, study_id: str) -> int | None:
         """Return where a study stands, ``None`` if there is none of this id."""
+        return self._places.get(study_id)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_places"}
 
     def __len__(self) -> int:
         return len(self.ids)

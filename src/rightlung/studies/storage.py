@@ -41,12 +41,12 @@ class RandomAccessFile:
     one that was indexed.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, identity: tuple[int, int] | None = None) -> None:
         self.path = path
         self._lock = threading.Lock()
         self._descriptor: int | None = None
-        self._identity: tuple[int, int] | None = None
-        self.size = self._open()[1]
+        self._identity = identity
+        self.size = self._open()[1] if identity is None else identity[0]
 
     def _open(self) -> tuple[int, int]:
         with self._lock:
@@ -64,26 +64,18 @@ class RandomAccessFile:
         """Return ``size`` bytes from ``offset``."""
         return pread_exactly(self._open()[0], offset, size, what)
 
-    def __reduce__(self) -> tuple[Callable[..., RandomAccessFile], tuple[str, int, tuple[int, int] | None]]:
-        return _in_this_process, (self.path, self.size, self._identity)
+    def __reduce__(self) -> tuple[Callable[..., RandomAccessFile], tuple[str, tuple[int, int] | None]]:
+        return _in_this_process, (self.path, self._identity)
 
 
-_open_files: weakref.WeakValueDictionary[tuple[str, tuple[int, int] | None], RandomAccessFile] = (
-    weakref.WeakValueDictionary()
-)
+_open_files: weakref.WeakValueDictionary[tuple[str, tuple[int, int]], RandomAccessFile] = weakref.WeakValueDictionary()
 _open_files_lock = threading.Lock()
 
 
-def _in_this_process(path: str, size: int, identity: tuple[int, int] | None) -> RandomAccessFile:
+def _in_this_process(path: str, identity: tuple[int, int]) -> RandomAccessFile:
     """Return this process's own access to a file that was pickled."""
     with _open_files_lock:
-        file = _open_files.get((path, identity))
-        if file is None:
-            file = RandomAccessFile.__new__(RandomAccessFile)
-            file.path, file.size, file._identity = path, size, identity
-            file._lock, file._descriptor = threading.Lock(), None
-            _open_files[path, identity] = file
-        return file
+        return _open_files.setdefault((path, identity), RandomAccessFile(path, identity))
 
 
 class StoredFile(Protocol):
@@ -170,34 +162,26 @@ class ArchiveStorage:
     def __init__(self, path: str) -> None:
         self.manifest = RandomAccessFile(path)
         self._members = _index_members(path)
-        self.manifest_name = self._find_manifest(path)
-        self._folder = self.manifest_name[: -len(MANIFEST)]
-        self.manifest_offset, self.manifest_size = self._members[self.manifest_name]
-
-    def _find_manifest(self, path: str) -> str:
-        if MANIFEST in self._members:
-            return MANIFEST
         nested = [name for name in self._members if name.endswith("/" + MANIFEST)]
-        if not nested:
+        found = [MANIFEST] if MANIFEST in self._members else nested
+        if not found:
             raise InputError(f"archive {path} has no {MANIFEST}")
-        if len(nested) > 1:
-            raise InputError(f"archive {path} has several manifests, {nested[0]} and {nested[1]}; one is needed")
-        return nested[0]
+        if len(found) > 1:
+            raise InputError(f"archive {path} has several manifests, {found[0]} and {found[1]}; one is needed")
+        self.manifest_name = found[0]
+        self._folder = self.manifest_name.removesuffix(MANIFEST)
+        self.manifest_offset, self.manifest_size = self._members[self.manifest_name]
 
     def check(self, name: str) -> None:
         """Refuse names that lead out of the archive or are not in it."""
-        self._stretch(name)
+        self.find(name)
 
     def find(self, name: str) -> StoredFile:
         """Return the member of this name."""
-        member, (offset, size) = self._stretch(name)
-        return ArchiveFile(self.manifest, member, offset, size)
-
-    def _stretch(self, name: str) -> tuple[str, tuple[int, int]]:
         member = self._folder + relative_name(name)
         if member not in self._members:
             raise MissingFileError(f"file {name!r} is not in the archive")
-        return member, self._members[member]
+        return ArchiveFile(self.manifest, member, *self._members[member])
 
 
 def open_storage(path: str) -> Storage:
@@ -240,9 +224,9 @@ def _index_members(path: str) -> dict[str, tuple[int, int]]:
                 end = archive.offset
             file.seek(end)
             last = file.read(tarfile.BLOCKSIZE)
+        except InputError:
+            raise
         except (tarfile.TarError, OSError, EOFError, OverflowError, ValueError) as error:
-            if isinstance(error, InputError):
-                raise
             kind = "truncated or damaged" if members else "not a tar archive, or truncated"
             raise InputError(f"archive {path} is {kind}: {error}") from error
     # tarfile stops without a word at a header that is cut off or makes no sense; a whole archive ends in zeros.

@@ -23,6 +23,7 @@ from rightlung.core import Box, InputError
 from rightlung.core.checks import Size
 from rightlung.core.errors import BoxFormError, EmptyBoxError, unknown_name
 from rightlung.core.problem import Problem, ProblemError
+from rightlung.studies.files import shown
 from rightlung.studies.lines import MAX_LINE_BYTES, Lines, opened_table
 
 MAX_RECORD_LINES = 500
@@ -78,7 +79,7 @@ class TableRow:
         """Return a cell that must hold a name from which a file's name can be made: no slash, no dots at its start."""
         text = self.required(column)
         if not _IDENTIFIER.fullmatch(text) or ".." in text:
-            raise self.error(column, f"must be letters, digits, '-', '_' and '.'; got {_shown(text)}")
+            raise self.error(column, f"must be letters, digits, '-', '_' and '.'; got {shown(text)}")
         return text
 
     def number(self, column: str, low: float | None = None, high: float | None = None) -> float | None:
@@ -89,14 +90,14 @@ class TableRow:
         try:
             number = float(text)
         except ValueError:
-            raise self.error(column, f"must be a number; got {_shown(text)}", _kind(column, "box-form")) from None
+            raise self.error(column, f"must be a number; got {shown(text)}", _kind(column, "box-form")) from None
         if not abs(number) < float("inf"):
-            raise self.error(column, f"must be finite; got {_shown(text)}", _kind(column, "box-form"))
+            raise self.error(column, f"must be finite; got {shown(text)}", _kind(column, "box-form"))
         if (low is not None and number < low) or (high is not None and number > high):
-            limits = " and ".join(
-                f"{word} {limit:g}" for word, limit in (("at least", low), ("at most", high)) if limit is not None
-            )
-            raise self.error(column, f"must be {limits}; got {_shown(text)}", _kind(column, "box-range"))
+            given = ("at least", low), ("at most", high)
+            limits = [f"{word} {limit:g}" for word, limit in given if limit is not None]
+            message = f"must be {' and '.join(limits)}; got {shown(text)}"
+            raise self.error(column, message, _kind(column, "box-range"))
         return number
 
     def required_number(self, column: str, low: float | None = None, high: float | None = None) -> float:
@@ -115,7 +116,7 @@ class TableRow:
         if number is None:
             return None
         if number != int(number):
-            raise self.error(column, f"must be a whole number; got {_shown(text)}", _kind(column, "box-form"))
+            raise self.error(column, f"must be a whole number; got {shown(text)}", _kind(column, "box-form"))
         return int(text) if text.lstrip("+-").isdecimal() else int(number)
 
     def choice(self, column: str, known: Iterable[str]) -> str | None:
@@ -127,17 +128,6 @@ class TableRow:
         if text not in names:
             raise self.error(column, str(unknown_name("value", text, names)), "label-value")
         return text
-
-    def box_pixels(self, columns: Sequence[str], size: Size) -> Box:
-        """Return the box whose edges, in pixels of an image of ``size``, stand in four columns (x0, y0, x1, y1).
-
-        Edges that rounding has put outside by 2 pixels or 1 % of the side are brought back; further out is a fault.
-        """
-        edges = [self.required_number(column) for column in columns]
-        try:
-            return pixel_box(edges, size)
-        except InputError as error:
-            raise self.error(", ".join(columns), str(error), box_kind(error)) from None
 
     def values(self) -> dict[str, str]:
         """Return the cells that are not empty, by column."""
@@ -158,7 +148,10 @@ def _kind(column: str, of_boxes: str) -> str:
 
 
 def pixel_box(edges: Sequence[float], size: Size) -> Box:
-    """Return the box of pixel edges ``(x0, y0, x1, y1)``, brought back where rounding has put them just outside."""
+    """Return the box of pixel edges ``(x0, y0, x1, y1)``.
+
+    Edges that rounding has put outside by 2 pixels or 1 % of the side are brought back.
+    """
     inside = []
     for edge, side in zip(edges, (size[1], size[0], size[1], size[0]), strict=True):
         slack = max(2.0, 0.01 * side)
@@ -198,7 +191,6 @@ class CsvTable:
         self.path = Path(path)
         self.problems = problems
         self.name = _relative(self.path, root)
-        self.rows_read = 0
         self.rows_bad = 0
         self._delimiter = delimiter
         self._encoding = encoding
@@ -217,7 +209,7 @@ class CsvTable:
     def __iter__(self) -> Iterator[TableRow]:
         """Yield the rows that can be read."""
         count = len(self.columns)
-        self.rows_read = self.rows_bad = 0
+        self.rows_bad = 0
         for line, cells, fault in self._records():
             if fault is None and len(cells) != count:
                 # A trailing comma too many says nothing; a cell too many or too few has moved the others.
@@ -230,9 +222,10 @@ class CsvTable:
             if fault is not None:
                 self.skip(Problem(self.name, f"the row {fault}", line))
                 continue
-            self.rows_read += 1
             yield TableRow(self, line, cells)
-        self._count_unlisted()
+        if self.rows_bad > MAX_LISTED:
+            message = f"{self.rows_bad - MAX_LISTED:,} more rows have problems, not listed"
+            self.problems.append(Problem(self.name, message))
 
     def read(self, parse: Callable[[TableRow], Value | None]) -> Iterator[Value]:
         """Yield what ``parse`` makes of each row; a row for which it raises `ProblemError` is put down and left out."""
@@ -250,12 +243,6 @@ class CsvTable:
         self.rows_bad += 1
         if self.rows_bad <= MAX_LISTED:
             self.problems.append(problem)
-
-    def _count_unlisted(self) -> None:
-        if self.rows_bad > MAX_LISTED:
-            self.problems.append(
-                Problem(self.name, f"{self.rows_bad - MAX_LISTED:,} more rows have problems, not listed")
-            )
 
     def _read_header(self, aliases: Mapping[str, str]) -> tuple[str, ...]:
         for line, cells, fault in self._records(1):
@@ -304,26 +291,25 @@ class CsvTable:
         if not open_quote:
             return [], "has a quote that closes in the middle of a cell"
         parts = [first]
-        for ahead in range(MAX_RECORD_LINES):
-            following = lines.peek(ahead)
-            if following is None:
+        taken: list[tuple[int, str, str | None]] = []
+        while len(taken) < MAX_RECORD_LINES and (following := lines.take()) is not None:
+            taken.append(following)
+            _, text, fault = following
+            if fault is not None:
                 break
-            parts.append(following)
+            parts.append(text)
             # Only an odd number of quotes can close the cell; parsing anew at every line would take for ever.
-            if following.count('"') % 2 == 0:
+            if text.count('"') % 2 == 0:
                 continue
             cells, open_quote = self._parse("\n".join(parts))
             if open_quote:
                 continue
-            rows_themselves = count is not None and count > 2 and self._all_rows(parts[1:], count)
+            rows_themselves = (count or 0) > 2 and all(one.count(self._delimiter) + 1 == count for one in parts[1:])
             if cells is None or rows_themselves or count not in (None, len(cells)):
                 break
-            lines.drop(ahead + 1)
             return cells, None
+        lines.put_back(taken)
         return [], "has a quote that is not closed"
-
-    def _all_rows(self, lines: Sequence[str], count: int) -> bool:
-        return all(line.count(self._delimiter) + 1 == count for line in lines)
 
     def _parse(self, text: str) -> tuple[list[str] | None, bool]:
         """Return the cells of one record; ``None`` where they cannot be told, and whether a quote is still open."""
@@ -343,7 +329,3 @@ def _relative(path: Path, root: str | os.PathLike[str] | None) -> str:
         return path.relative_to(root).as_posix() if root is not None else str(path)
     except ValueError:
         return str(path)
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 60 else text[:57] + "...")

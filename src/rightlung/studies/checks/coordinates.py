@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rightlung.studies.checks.issue import ERROR, MOST_KEPT, WARNING, Ledger, Origin
+from rightlung.studies.files import shown
 
 _SLACK = 0.02
 _SLIGHT = 1.5
@@ -42,9 +43,9 @@ def four_numbers(value: object) -> Numbers | str:
             return "it is an object with x, y, width and height; a box is the list [x0, y0, x1, y1]"
         return f"it is an object with {', '.join(sorted(keys)) or 'nothing'}; a box is the list [x0, y0, x1, y1]"
     if isinstance(value, str):
-        return f"it is the text {_short(value)}; a box is a list of four numbers"
+        return f"it is the text {shown(value)}; a box is a list of four numbers"
     if not isinstance(value, list | tuple):
-        return f"it is {_short(value)}; a box is the list [x0, y0, x1, y1]"
+        return f"it is {shown(value)}; a box is the list [x0, y0, x1, y1]"
     if any(isinstance(entry, list | tuple | dict) for entry in value):
         form = "two corners" if len(value) == 2 else "a polygon or several boxes"
         return f"it looks like {form}; a box is one flat list [x0, y0, x1, y1]"
@@ -53,16 +54,11 @@ def four_numbers(value: object) -> Numbers | str:
     if any(isinstance(entry, str) for entry in value):
         return "its numbers are texts in quotes; a box is a list of four numbers"
     if any(isinstance(entry, bool) or not isinstance(entry, numbers.Real) for entry in value):
-        return f"{_short(value)} are not four numbers"
+        return f"{shown(value)} are not four numbers"
     found = tuple(float(entry) for entry in value)
     if not all(math.isfinite(entry) for entry in found):
-        return f"{_short(value)} has a value that is not finite (an empty cell?)"
+        return f"{shown(value)} has a value that is not finite (an empty cell?)"
     return found[0], found[1], found[2], found[3]
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _is_corners(values: Numbers) -> bool:
@@ -89,7 +85,6 @@ class Coordinates:
     reach: list[float] = field(default_factory=lambda: [0.0, 0.0])
     upper_left: int = 0
     suspects: list[Suspect] = field(default_factory=list)
-    left_out: int = 0
 
     def note_good(self, values: Numbers) -> None:
         """Count a box that is one."""
@@ -105,8 +100,6 @@ class Coordinates:
             self.ledger.add("box-form", place, name, values)
         elif len(self.suspects) < MOST_KEPT:
             self.suspects.append(Suspect(place, name, values, image, tuple(_sizes_named(row))))
-        else:
-            self.left_out += 1
 
     def finish(self, place: Origin) -> bool:
         """Explain the boxes that were refused, and say what all boxes have in common; whether there was anything."""
@@ -123,52 +116,45 @@ class Coordinates:
         )
         for suspect in self.suspects:
             self._explain(suspect, scales, all_width_height)
+        severity = ERROR
         if all_width_height:
-            self.ledger.add(
-                "box-layout", place, None,
-                f"all {total:,} boxes look like x, y, width, height, also the {self.good:,} that pass as corners",
-            )  # fmt: skip
-        elif not self.suspects and self.good >= _ENOUGH and max(self.reach) <= 0.5:
-            self.ledger.add(
-                "box-layout", place, None,
+            message = f"all {total:,} boxes look like x, y, width, height, also the {self.good:,} that pass as corners"
+        elif self.suspects or self.good < _ENOUGH:
+            return False
+        elif max(self.reach) <= 0.5:
+            message = (
                 f"all {self.good:,} boxes lie in the image's top left quarter, none beyond x = {self.reach[0]:.2f} or "
                 f"y = {self.reach[1]:.2f}: they look as though divided by a size larger than that of the image they "
-                "were drawn on, or twice",
-            )  # fmt: skip
-        elif not self.suspects and self.good >= _ENOUGH and self.upper_left == self.good:
-            self.ledger.add(
-                "box-layout", place, None,
+                "were drawn on, or twice"
+            )
+        elif self.upper_left == self.good:
+            severity = WARNING
+            message = (
                 f"the middles of all {self.good:,} boxes lie in the top left quarter: they look like x, y, width, "
-                "height, or as though divided by too large a size", WARNING,
-            )  # fmt: skip
+                "height, or as though divided by too large a size"
+            )
         else:
             return False
+        self.ledger.add("box-layout", place, None, message, severity)
         return True
 
     def _explain(self, suspect: Suspect, scales: _Scales, all_width_height: bool) -> None:
-        given = _told(suspect.values)
+        given = f"[{', '.join(f'{value:g}' for value in suspect.values)}]"
         scale = scales.name(suspect)
         scaled = scales.scaled(suspect)
         order = _order(scaled, all_width_height) if all_width_height or not _has_no_area(scaled) else None
         if scale is not None:
-            more = f", and {order}" if order else ""
-            self.ledger.add("box-scale", suspect.place, suspect.field, f"{given} {scale}{more}")
-        elif order is None and _has_no_area(scaled):
-            axis = "x" if scaled[0] == scaled[2] else "y"
-            self.ledger.add("box-size", suspect.place, suspect.field, f"{given} has no area: {axis}0 = {axis}1")
+            check, told = "box-scale", f"{scale}, and {order}" if order else scale
         elif order is not None:
-            self.ledger.add("box-order", suspect.place, suspect.field, f"{given} {order}")
+            check, told = "box-order", order
+        elif _has_no_area(scaled):
+            axis = "x" if scaled[0] == scaled[2] else "y"
+            check, told = "box-size", f"has no area: {axis}0 = {axis}1"
         else:
             by = max(max(scaled) - 1, -min(scaled))
             rounding = "; rounded, perhaps: cut it off at the edge" if by <= _SLACK else ""
-            self.ledger.add(
-                "box-range", suspect.place, suspect.field,
-                f"{given} leaves the image by {by:.3g} of its side{rounding}", ERROR,
-            )  # fmt: skip
-
-
-def _told(values: Numbers) -> str:
-    return f"[{', '.join(f'{value:g}' for value in values)}]"
+            check, told = "box-range", f"leaves the image by {by:.3g} of its side{rounding}"
+        self.ledger.add(check, suspect.place, suspect.field, f"{given} {told}")
 
 
 def _has_no_area(values: Numbers) -> bool:
@@ -187,17 +173,10 @@ def _order(values: Numbers, all_width_height: bool) -> str | None:
     else:
         axis = "x" if x0 > x1 else "y"
         reading = f"{axis}0 and {axis}1 are exchanged"
-    choices = [
-        name
-        for name, fits in (
-            ("x, y, width, height", _is_x_y_width_height(values)),
-            ("x0, x1, y0, y1", _is_x_x_y_y(values)),
-        )
-        if fits
-    ]
-    if not choices:
-        return f"is in the wrong order: {reading}"
-    return f"is in the wrong order: it looks like {' or '.join(choices)}, or {reading}"
+    choices = ["x, y, width, height"] if _is_x_y_width_height(values) else []
+    choices += ["x0, x1, y0, y1"] if _is_x_x_y_y(values) else []
+    looks = f"it looks like {' or '.join(choices)}, or " if choices else ""
+    return f"is in the wrong order: {looks}{reading}"
 
 
 def _sizes_named(row: dict[str, Any]) -> list[tuple[str, Size]]:

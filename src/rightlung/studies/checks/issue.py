@@ -27,8 +27,7 @@ class Severity(StrEnum):
     """Unusual: look at it."""
 
 
-ERROR, WARNING, HINT = Severity.ERROR, Severity.WARNING, Severity.HINT
-_ORDER = (ERROR, WARNING, HINT)
+ERROR, WARNING, HINT = _ORDER = tuple(Severity)
 
 
 def parse_severity(text: str) -> Severity:
@@ -100,6 +99,12 @@ class Origin:
     row: int | None = None
     study: str | None = None
 
+    def __str__(self) -> str:
+        """Name it for people, within its file."""
+        if self.row is not None:
+            return f"line {self.row}"
+        return f"study {self.study!r}" if self.study is not None else self.file
+
 
 @dataclass(frozen=True, slots=True)
 class Issue:
@@ -112,22 +117,15 @@ class Issue:
     message: str
 
     def __str__(self) -> str:
-        file, row, study = self.place.file, self.place.row, self.place.study
-        if row is None and study is not None:
-            file += f", study {study!r}"
-        return str(Problem(file, self.message, row, self.field))
+        of_study = self.place.row is None and self.place.study is not None
+        file = f"{self.place.file}, study {self.place.study!r}" if of_study else self.place.file
+        return str(Problem(file, self.message, self.place.row, self.field))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        return {
-            "check": self.check,
-            "severity": str(self.severity),
-            "file": self.place.file,
-            "row": self.place.row,
-            "study": self.place.study,
-            "field": self.field,
-            "message": self.message,
-        }
+        place = {"file": self.place.file, "row": self.place.row, "study": self.place.study}
+        told = {"field": self.field, "message": self.message}
+        return {"check": self.check, "severity": str(self.severity), **place, **told}
 
 
 class Ledger:
@@ -160,7 +158,3 @@ class Ledger:
         for severity in _ORDER:
             for check in CHECKS:
                 yield from (found for found in self._kept.get(check, ()) if found.severity is severity)
-
-    def of(self, check: str) -> list[Issue]:
-        """Return the kept findings of one check."""
-        return list(self._kept.get(check, ()))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 
-from rightlung.core import InputError, Polarity
-from rightlung.lexicon import FINDINGS, LABEL_SETS, REGIONS, find, region
+from rightlung.core import Polarity
+from rightlung.lexicon import FINDINGS, LABEL_SETS, REGIONS, find
 from rightlung.lexicon.findings import broader_findings
 from rightlung.studies.checks.issue import HINT, WARNING, Ledger, Origin, visible
-from rightlung.studies.checks.targets import Item, LintTarget
+from rightlung.studies.checks.targets import Item, LintTarget, region_name
 
 _VIEWS = {
     "pa", "ap", "frontal", "postero-anterior", "antero-posterior", "posteroanterior", "anteroposterior", "ap axial",
@@ -78,13 +78,12 @@ class Labels:
             ("id", study.id), ("patient", study.patient), ("study", study.exam), ("split", study.split),
             ("view", study.view), ("sex", study.sex),
         ):  # fmt: skip
-            if value is not None and value.strip().casefold() in _NOTHING and f"{where}" not in item.void:
+            if value is not None and value.strip().casefold() in _NOTHING and where not in item.void:
                 self.ledger.add("placeholder", place, where, f"{value!r} stands for nothing; leave the field out")
         view = (study.view or "").strip().casefold().replace("_", " ")
         if view in _LATERAL:
-            self.ledger.add(
-                "label-value", place, "view", f"view {study.view!r} is lateral; a study is one frontal image", WARNING
-            )
+            message = f"view {study.view!r} is lateral; a study is one frontal image"
+            self.ledger.add("label-value", place, "view", message, WARNING)
         elif view and view not in _VIEWS and view not in _NOTHING:
             near = difflib.get_close_matches(view, sorted(_VIEWS), 1, 0.6)
             meant = f"; {near[0].upper()!r}, perhaps" if near else ""
@@ -97,24 +96,20 @@ class Labels:
 
     def finish(self) -> None:
         """Judge the names: where most belong to the lexicon, the others are outside their set."""
-        self._finish_names(self._names, self._first, _knows_finding, sorted(FINDINGS), "finding")
-        self._finish_names(self._regions, self._first_region, _knows_region, sorted(REGIONS), "region")
+        findings = {name for name in self._names if find(name) is None and region_name(name) is None}
+        self._finish_names("finding", self._names, self._first, findings, sorted(FINDINGS))
+        regions = {name for name in self._regions if region_name(name) is None}
+        self._finish_names("region", self._regions, self._first_region, regions, sorted(REGIONS))
         self._finish_spellings()
 
     def _finish_names(
-        self,
-        names: Counter[str],
-        first: Mapping[str, tuple[Origin, str]],
-        knows: Callable[[str], bool],
-        known: list[str],
-        kind: str,
+        self, kind: str, names: Counter[str], first: dict[str, tuple[Origin, str]], unknown: set[str], known: list[str]
     ) -> None:
-        unknown = [name for name in names if not knows(name)]
         uses = sum(names.values())
         known_uses = uses - sum(names[name] for name in unknown)
         mostly = known_uses >= (_MOSTLY if uses >= 50 else 0.5) * uses
         frequent = [name for name, count in names.items() if count >= 10]
-        for name in unknown:
+        for name in filter(unknown.__contains__, names):
             place, where = first[name]
             plain = name.strip().lower()
             near = difflib.get_close_matches(
@@ -124,24 +119,20 @@ class Labels:
                 other for other in frequent
                 if other != name and names[name] * 20 <= names[other] and _ratio(plain, other.lower()) >= 0.9
             ]  # fmt: skip
-            times = _times(names[name])
+            shown = f"{kind} {visible(name)} ({_times(names[name])})"
             if re.search(r"[|;]", name):
-                self._told.add(name)
-                self.ledger.add("label-name", place, where, f"{kind} {name!r} ({times}) looks like several in one text")
+                message = f"{shown} looks like several in one text"
             elif plain in _NOTHING:
-                self.ledger.add("placeholder", place, where, f"{kind} {name!r} ({times}) stands for nothing")
+                self.ledger.add("placeholder", place, where, f"{shown} stands for nothing")
+                continue
             elif mostly:
-                meant = f"; {near[0]!r}, perhaps" if near else ""
-                self._told.add(name)
-                self.ledger.add("label-name", place, where, f"unknown {kind} {visible(name)} ({times}){meant}")
+                message = f"unknown {shown}" + (f"; {near[0]!r}, perhaps" if near else "")
             elif slip:
-                self._told.add(name)
-                self.ledger.add(
-                    "label-name",
-                    place,
-                    where,
-                    f"{kind} {visible(name)} ({times}) looks like {visible(slip[0])} misspelt",
-                )
+                message = f"{shown} looks like {visible(slip[0])} misspelt"
+            else:
+                continue
+            self._told.add(name)
+            self.ledger.add("label-name", place, where, message)
 
     def _finish_spellings(self) -> None:
         by_finding: dict[str, list[str]] = {}
@@ -151,12 +142,9 @@ class Labels:
             usual = max(names, key=lambda name: self._names[name])
             for name in names:
                 if name != usual and _are_spellings(name, usual) and name not in self._told:
-                    place, where = self._first[name]
-                    self.ledger.add(
-                        "label-name", place, where,
-                        f"{visible(name)} ({_times(self._names[name])}) means the same as {visible(usual)} "
-                        f"({_times(self._names[usual])}); a program that compares names takes them for two", HINT,
-                    )  # fmt: skip
+                    one, other = (f"{visible(each)} ({_times(self._names[each])})" for each in (name, usual))
+                    message = f"{one} means the same as {other}; a program that compares names takes them for two"
+                    self.ledger.add("label-name", *self._first[name], message, HINT)
 
 
 def _contradictions(where: str, findings: Mapping[str, Polarity]) -> Iterator[tuple[str, str]]:
@@ -228,36 +216,26 @@ def _is_besides(name: str) -> bool:
     return _BESIDES in wider or not wider & _pathologies()
 
 
-def _knows_finding(name: str) -> bool:
-    return find(name) is not None or _knows_region(name)
-
-
-def _knows_region(name: str) -> bool:
-    try:
-        region(name)
-    except InputError:
-        return False
-    return True
-
-
 def _canonical(findings: Mapping[str, Polarity]) -> dict[str, Polarity]:
     return {found.name: polarity for name, polarity in findings.items() if (found := find(name)) is not None}
+
+
+_MEANT = {
+    "1": "positive", "1.0": "positive", "0": "negative", "0.0": "negative", "-1": "uncertain", "-1.0": "uncertain",
+    "present": "positive", "yes": "positive", "true": "positive", "pos": "positive", "absent": "negative",
+    "no": "negative", "false": "negative", "neg": "negative", "maybe": "uncertain", "possible": "uncertain",
+}  # fmt: skip
+"""What numbers and words are likely to mean that stand for a polarity."""
 
 
 def explain_polarity(value: object) -> str:
     """Say what a polarity outside its set is likely to mean."""
     known = "a polarity is positive, negative or uncertain"
-    number = {"1": "positive", "1.0": "positive", "0": "negative", "0.0": "negative", "-1": "uncertain",
-              "-1.0": "uncertain"}.get(str(value).strip())  # fmt: skip
+    text = str(value).strip().casefold()
+    near = difflib.get_close_matches(text, [*Polarity], 1, 0.6)
+    meant = _MEANT.get(text) or (str(near[0]) if near else None)
     if isinstance(value, bool):
-        return f"{str(value).lower()} looks like {'positive' if value else 'negative'}; {known}"
-    if number:
-        return f"{value!r} looks like CheXpert's {number}; {known}"
-    words = {"present": "positive", "yes": "positive", "true": "positive", "pos": "positive", "absent": "negative",
-             "no": "negative", "false": "negative", "neg": "negative", "maybe": "uncertain",
-             "possible": "uncertain"}  # fmt: skip
-    meant = words.get(str(value).strip().casefold())
-    if meant is None:
-        near = difflib.get_close_matches(str(value).strip().casefold(), [*Polarity], 1, 0.6)
-        meant = str(near[0]) if near else None
+        return f"{text} looks like {meant}; {known}"
+    if text in _MEANT and not text.isalpha():
+        return f"{value!r} looks like CheXpert's {meant}; {known}"
     return f"{value!r} is outside the set{f', {meant!r} perhaps' if meant else ''}; {known}"

@@ -10,20 +10,24 @@ import copy
 import difflib
 import json
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import getitem
+from pathlib import Path
 from typing import Any
 
-from rightlung.core import Image, InputError, Mask, Report, Study
+from rightlung.core import Image, InputError
 from rightlung.core.errors import MissingFileError
-from rightlung.studies.checks.issue import Origin
+from rightlung.studies.checks.coordinates import Coordinates
+from rightlung.studies.checks.issue import Ledger, Origin
+from rightlung.studies.checks.labels import explain_polarity
 from rightlung.studies.checks.targets import Item, row_targets
-from rightlung.studies.manifest import MAX_LINE_BYTES, StoredImage, StoredMask, manifest_lines
-from rightlung.studies.rows import KNOWN_FIELDS, FieldError, ManifestRow, parse_row
+from rightlung.studies.manifest import build_study, manifest_lines, parse_line
+from rightlung.studies.rows import KNOWN_FIELDS, FieldError, FieldPath, ManifestRow
 from rightlung.studies.storage import FolderFile, Storage, StoredFile
 
 _MOST_FAULTS = 200
-_ENTRY = re.compile(r"(boxes|masks|phrases)\[(\d+)\](?:\.(\w+)(?:\[(\d+)\]|\.(.+))?)?", re.DOTALL)
 _FIELD_WORDS = {
     "bbox": "boxes", "bboxes": "boxes", "box": "boxes", "bounding_boxes": "boxes", "mask": "masks",
     "segmentation": "masks", "finding": "findings", "label": "findings", "labels": "findings", "phrase": "phrases",
@@ -33,6 +37,11 @@ _FIELD_WORDS = {
     "image_id": "id", "gender": "sex", "viewposition": "view", "view_position": "view", "fold": "split",
     "subset": "split", "section": "sections", "region": "regions",
 }  # fmt: skip
+_BOX = [0, 0, 1, 1]
+_ENTRIES: dict[str, dict[str, Any]] = {
+    "boxes": {"label": "none", "box": _BOX}, "masks": {"label": "none", "file": "none"}, "phrases": {"text": "none"},
+}  # fmt: skip
+"""What stands in for an entry that cannot be read, and for its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +50,7 @@ class RowFault:
 
     field: str | None
     message: str
-    value: object
+    value: object = None
     missing: bool = False
     """Whether it is a file that is not there."""
 
@@ -53,163 +62,118 @@ class RawRow:
     place: Origin
     raw: dict[str, Any]
     row: ManifestRow | None
-    faults: tuple[RowFault, ...]
-    void: frozenset[str]
+    faults: tuple[RowFault, ...] = ()
+    void: frozenset[str] = frozenset()
 
 
 def raw_rows(storage: Storage) -> Iterator[RawRow]:
     """Yield every line of a manifest that is not blank."""
     for number, _, line in manifest_lines(storage):
-        place = Origin(storage.manifest_name, number)
-        if len(line) > MAX_LINE_BYTES:
-            fault = RowFault(None, f"the line is longer than the limit of {MAX_LINE_BYTES:,} bytes", None)
-            yield RawRow(place, {}, None, (fault,), frozenset())
-            continue
-        yield _read(place, line)
-
-
-def _read(place: Origin, line: bytes) -> RawRow:
-    try:
-        row = parse_row(line)
-    except FieldError as error:
-        return _read_faulty(place, line, error)
-    return RawRow(Origin(place.file, place.row, row.id), json.loads(line), row, (), frozenset())
+        try:
+            row = parse_line(line)
+            yield RawRow(Origin(storage.manifest_name, number, row.id), json.loads(line), row)
+        except FieldError as error:
+            yield _read_faulty(Origin(storage.manifest_name, number), line, error)
 
 
 def _read_faulty(place: Origin, line: bytes, error: FieldError) -> RawRow:
-    try:
-        raw = json.loads(line)
-    except (ValueError, RecursionError):
-        raw = None
-    if error.field is None or not isinstance(raw, dict):
-        return RawRow(place, {}, None, (RowFault(error.field, str(error), None),), frozenset())
+    if error.field is None:
+        return RawRow(place, {}, None, (RowFault(None, str(error)),))
+    raw = json.loads(line)
     name = raw.get("id")
     place = Origin(place.file, place.row, name if isinstance(name, str) else None)
-    mended, faults, void = (
-        copy.deepcopy(raw),
-        [RowFault(error.field, str(error), value_at(raw, error.field))],
-        {error.field},
-    )
-    row: ManifestRow | None = None
-    while len(faults) < _MOST_FAULTS and set_aside(mended, faults[-1].field or "", place):
+    mended, row = copy.deepcopy(raw), None
+    faults: dict[str, RowFault] = {}
+    while row is None and error.field is not None and error.field not in faults and len(faults) < _MOST_FAULTS:
+        faults[error.field] = RowFault(error.field, str(error), _value_at(raw, error.path))
         try:
-            row = parse_row(json.dumps(mended).encode())
-            break
+            _set_aside(mended, error.path, place)
+            row = parse_line(json.dumps(mended).encode())
         except FieldError as next_error:
-            field = next_error.field
-            if field is None or field in void:
-                break
-            faults.append(RowFault(field, str(next_error), value_at(raw, field)))
-            void.add(field)
-    return RawRow(place, raw, row, tuple(faults), frozenset(void))
+            error = next_error
+    return RawRow(place, raw, row, tuple(faults.values()), frozenset(faults))
 
 
-def value_at(raw: Mapping[str, Any], field: str) -> object:
-    """Return the value of a field such as ``phrases[2].boxes[0]`` or ``regions.left lung``, None if there is none."""
-    match = _ENTRY.fullmatch(field)
+def _value_at(raw: Mapping[str, Any], path: FieldPath) -> Any:
+    """Return the value that a path of keys leads to, None if there is none."""
     try:
-        if match is None:
-            name, dot, key = field.partition(".")
-            if dot:
-                return raw[name][key]
-            listed = re.fullmatch(r"(\w+)\[(\d+)\]", field)
-            return raw[listed[1]][int(listed[2])] if listed else raw.get(field)
-        value = raw[match[1]][int(match[2])]
-        steps: tuple[Any, ...] = (match[3], int(match[4]) if match[4] else None, match[5])
-        for step in steps:
-            value = value if step is None else value[step]
-        return value
+        return reduce(getitem, path, raw)  # type: ignore[arg-type]
     except (KeyError, IndexError, TypeError):
         return None
 
 
-def set_aside(row: dict[str, Any], field: str, place: Origin) -> bool:
-    """Put something readable in the place of a faulty field; whether that was possible."""
-    match = _ENTRY.fullmatch(field)
-    try:
-        if match is not None:
-            _set_aside_entry(row, match)
-        elif field == "id":
-            row["id"] = f"line {place.row}"
-        elif field == "file":
-            row["file"] = "none"
-        elif listed := re.fullmatch(r"(\w+)\[(\d+)\]", field):
-            row[listed[1]][int(listed[2])] = "none"
-        elif "." in field:
-            name, _, key = field.partition(".")
-            if name == "gaze":
-                row["gaze"] = None
-            else:
-                row[name][key] = None
-        elif field in KNOWN_FIELDS:
-            row[field] = None
+def _set_aside(row: dict[str, Any], path: FieldPath, place: Origin) -> None:
+    """Put something readable in the place of a faulty field."""
+    if path[0] == "gaze":
+        path = ("gaze",)
+    *way, last = path
+    stand_in: object = {"id": f"line {place.row}", "file": "none"}.get(str(last)) if not way else None
+    if isinstance(last, int):
+        stand_in = _BOX if way[-1] == "boxes" else "none"
+        if len(way) == 1:
+            stand_in = _ENTRIES.get(str(way[0]), stand_in)
+    elif way and isinstance(way[-1], int):
+        stand_in = _ENTRIES[str(way[0])].get(last)
+    _value_at(row, tuple(way))[last] = copy.deepcopy(stand_in)
+
+
+def tell_faults(
+    ledger: Ledger, coordinates: Coordinates, found: RawRow, faults: Sequence[RowFault], image: Image | None
+) -> None:
+    """Note what is wrong with a row; boxes are kept by ``coordinates`` until all of them are known."""
+    size = None if image is None else (float(image.shape[1]), float(image.shape[0]))
+    for fault in faults:
+        name = fault.field or ""
+        if name.endswith(".box") or ".boxes[" in name or name.startswith("regions."):
+            coordinates.note_raw(found.place, name, fault.value, size, found.raw)
         else:
-            return False
-    except (KeyError, IndexError, TypeError, ValueError):
-        return False
-    return True
+            check, message = _explained(name, fault)
+            ledger.add(check, found.place, fault.field, message)
 
 
-def _set_aside_entry(row: dict[str, Any], match: re.Match[str]) -> None:
-    entries, index = row[match[1]], int(match[2])
-    whole = {"boxes": {"label": "none", "box": [0, 0, 1, 1]}, "masks": {"label": "none", "file": "none"},
-             "phrases": {"text": "none"}}  # fmt: skip
-    key = match[3]
-    if key is None:
-        entries[index] = whole[match[1]]
-    elif match[4] is not None:
-        entries[index][key][int(match[4])] = [0, 0, 1, 1] if key == "boxes" else "none"
-    elif match[5] is not None:
-        entries[index][key][match[5]] = None
-    elif key in ("text", "label", "file", "box"):
-        entries[index][key] = {"box": [0, 0, 1, 1]}.get(key, "none")
-    else:
-        entries[index][key] = None
-
-
-@dataclass(frozen=True, slots=True)
-class _NoImage:
-    """Stands for an image that is known not to be there."""
-
-    def __call__(self) -> Image:
-        raise MissingFileError("the image does not exist")
+def _explained(name: str, fault: RowFault) -> tuple[str, str]:
+    """Return the check that a fault belongs to, and its sentence with the likely cause."""
+    value, message = fault.value, fault.message
+    is_number = isinstance(value, int | float)
+    if name == "file":
+        return "missing-image" if fault.missing or value is None else "row", message
+    if name.endswith((".file", ".mask")):
+        return "missing-mask" if fault.missing else "row", message
+    if ".findings." in f".{name}":
+        return "label-value", explain_polarity(value)
+    if name == "age":
+        cause = ""
+        if isinstance(value, str):
+            has_unit = re.fullmatch(r"\s*\d+[YMWD]\s*", value, re.IGNORECASE)
+            cause = "; it looks like DICOM's age with its unit" if has_unit else "; numbers stand without quotes"
+        elif isinstance(value, int | float) and value > 130:
+            cause = "; days or months, or a year of birth, perhaps"
+        return "label-value", f"{message}{cause}"
+    if name == "findings" and (is_number or isinstance(value, str)):
+        joined = "; several names stand in a list" if re.search(r"[|;,]", str(value)) else ""
+        return "label-value", f"{message}{joined}"
+    if name in ("patient", "study", "split", "view", "sex", "id") and is_number:
+        return "label-value", f"{value!r} is a number; {name} is a text, in quotes"
+    return "row", message
 
 
 def row_item(found: RawRow, row: ManifestRow, storage: Storage, address: str) -> tuple[Item, list[RowFault]]:
     """Return a row as a study to be checked, and which of its files are not where the row says."""
     files: dict[str, StoredFile] = {}
-    faults = []
+    faults: list[RowFault] = []
     for field, name in row.files():
+        files[field] = FolderFile(Path(name))
         if field in found.void:
             continue
         try:
-            stored = storage.find(name)
+            files[field] = stored = storage.find(name)
             if isinstance(stored, FolderFile) and not stored.path.exists():
                 raise MissingFileError(f"file {name!r} does not exist")
-            files[field] = stored
         except InputError as error:
             faults.append(RowFault(field, str(error), name, isinstance(error, MissingFileError)))
-    masks = {field: Mask.deferred(StoredMask(row.id, (stored,))) for field, stored in files.items() if field != "file"}
-    void = found.void | {fault.field for fault in faults if fault.field is not None}
-    text = row.text if row.text is not None else " ".join(row.sections.values())
-    study = Study(
-        id=row.id,
-        load=StoredImage(row.id, files["file"]) if "file" in files else _NoImage(),
-        patient=row.patient,
-        exam=row.exam,
-        view=row.view,
-        split=row.split,
-        age=row.age,
-        sex=row.sex,
-        report=Report(text, row.sections) if row.text is not None or row.sections else None,
-        phrases=tuple(
-            phrase.build(masks.get(f"phrases[{index}].mask")) for index, phrase in enumerate(row.phrases or ())
-        ),
-        regions=row.regions,
-        findings=row.findings,
-        source=address,
-    )
-    return Item(found.place, study, tuple(row_targets(row, study, masks)), found.raw, "file", void), faults
+    void = found.void | {str(fault.field) for fault in faults}
+    study = build_study(replace(row, phrases=row.phrases or ()), address, lambda field, _: files[field])
+    return Item(found.place, study, tuple(row_targets(row, study, files)), found.raw, "file", void), faults
 
 
 def misspelt_fields(raw: Mapping[str, object]) -> Iterator[tuple[str, str]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from rightlung.core import Box, Image, InputError
 from rightlung.core.errors import MaskSizeError, MissingFileError
-from rightlung.lexicon import region
 from rightlung.studies.checks.issue import HINT, WARNING, Ledger, Origin
 from rightlung.studies.checks.sides import Sides
-from rightlung.studies.checks.targets import Item, LintTarget
+from rightlung.studies.checks.targets import Item, LintTarget, region_name
 
 _SAME_SHAPE = 0.02
 _FULL = 0.97
@@ -42,27 +43,20 @@ class Masks:
             return
         self._masks += 1
         if image is not None and pixels.shape != image.shape:
-            self._check_size(item.place, name, (pixels.shape[0], pixels.shape[1]), (image.shape[0], image.shape[1]))
+            self._check_size(item.place, name, pixels.shape, image.shape)
         if not pixels.any():
             self.ledger.add("mask-empty", item.place, name, f"no pixel is set, {target.text!r} is nowhere")
             return
-        area = float(pixels.mean())
-        if area > _FULL:
-            self.ledger.add(
-                "mask-full", item.place, name, f"{area:.0%} of all pixels are set: zero is background, all else is not"
-            )
-            return
-        if pixels[0, 0] and pixels[0, -1] and pixels[-1, 0] and pixels[-1, -1] and min(pixels.shape) > 2:
-            self.ledger.add(
-                "mask-full", item.place, name,
-                f"all four corners and {area:.0%} of all pixels are set: the mask looks inverted",
-            )  # fmt: skip
-            return
+        area = f"{pixels.mean():.0%} of all pixels are set"
         around = mask.box()
-        if around is not None and not self.sides.check_mask(item, target, around):
+        if pixels.mean() > _FULL:
+            self.ledger.add("mask-full", item.place, name, f"{area}: zero is background, all else is not")
+        elif min(pixels.shape) > 2 and pixels[:: pixels.shape[0] - 1, :: pixels.shape[1] - 1].all():
+            self.ledger.add("mask-full", item.place, name, f"all four corners and {area}: the mask looks inverted")
+        elif around is not None and not self.sides.check_mask(item, target, around):
             self._check_boxes(item, target, name, around)
 
-    def _check_size(self, place: Origin, name: str, size: tuple[int, int], image: tuple[int, int]) -> None:
+    def _check_size(self, place: Origin, name: str, size: tuple[int, ...], image: tuple[int, ...]) -> None:
         told = f"the mask has {size[1]} x {size[0]} pixels, its image {image[1]} x {image[0]}"
         if size == image[::-1]:
             self.ledger.add("mask-size", place, name, f"{told}: width and height are exchanged")
@@ -79,10 +73,7 @@ class Masks:
             what = f"the box of the region {target.text!r}"
         if not boxes:
             return
-        hull = Box(
-            min(box.x0 for box in boxes), min(box.y0 for box in boxes),
-            max(box.x1 for box in boxes), max(box.y1 for box in boxes),
-        )  # fmt: skip
+        hull = reduce(Box.enclosing, boxes)
         most = max(around.iou(box) for box in [hull, *boxes])
         if all(around.iou(box) == 0.0 for box in boxes):
             self.ledger.add("mask-box", item.place, name, f"the mask lies beside {what}")
@@ -95,11 +86,9 @@ class Masks:
         """Say what only all masks together tell."""
         if len(self._other_size) > 1 and len(self._other_size) >= 0.9 * self._masks:
             first, name, told = self._other_size[0]
-            self.ledger.add(
-                "mask-size", first, name,
-                f"{told}; so have {len(self._other_size):,} of {self._masks:,} masks another size in the same "
-                "proportions, here first", HINT,
-            )  # fmt: skip
+            share = f"{len(self._other_size):,} of {self._masks:,} masks"
+            message = f"{told}; so have {share} another size in the same proportions, here first"
+            self.ledger.add("mask-size", first, name, message, HINT)
         else:
             for first, name, told in self._other_size:
                 self.ledger.add("mask-size", first, name, f"{told}, in the same proportions", WARNING)
@@ -107,16 +96,6 @@ class Masks:
 
 def _region_boxes(item: Item, label: str) -> list[Box]:
     """Return the boxes of the region that a mask's label names, if the study has it."""
-    try:
-        name = region(label).name
-    except InputError:
-        return []
-    boxes = []
-    for given, box in item.study.regions.items():
-        try:
-            same = region(given).name == name
-        except InputError:
-            same = False
-        if same and f"regions.{given}" not in item.void:
-            boxes.append(box)
-    return boxes
+    name, regions = region_name(label), item.study.regions.items()
+    sound = [(given, box) for given, box in regions if f"regions.{given}" not in item.void]
+    return [box for given, box in sound if name is not None and region_name(given) == name]

@@ -66,11 +66,8 @@ class People:
             return
         seen.told = True
         spelt = "" if seen.name == patient else f", there written {seen.name!r}"
-        self.ledger.add(
-            "patient-splits", place, "patient",
-            f"patient {patient!r} is in split {_named(split)} here and in {_named(seen.split)} "
-            f"({_where(seen.place)}{spelt})",
-        )  # fmt: skip
+        message = f"patient {patient!r} is in split {split!r} here and in {seen.split!r} ({seen.place}{spelt})"
+        self.ledger.add("patient-splits", place, "patient", message)
 
     def _note_exam(self, place: Origin, patient: str | None, exam: str, split: str | None) -> None:
         seen = self._exams.setdefault(exam, _Seen(exam, place, split, patient))
@@ -79,35 +76,29 @@ class People:
         if seen.told:
             return
         if seen.patient != patient:
-            seen.told = True
-            self.ledger.add(
-                "exam-patients", place, "study",
-                f"examination {exam!r} is of patient {patient!r} here and of {seen.patient!r} ({_where(seen.place)})",
-            )  # fmt: skip
+            told = f"of patient {patient!r} here and of {seen.patient!r}"
         elif patient is None and split is not None and _meaning(seen.split) != _meaning(split):
-            seen.told = True
-            self.ledger.add(
-                "exam-patients", place, "study",
-                f"examination {exam!r} is in split {_named(split)} here and in {_named(seen.split)} "
-                f"({_where(seen.place)})",
-            )  # fmt: skip
+            told = f"in split {split!r} here and in {seen.split!r}"
+        else:
+            return
+        seen.told = True
+        self.ledger.add("exam-patients", place, "study", f"examination {exam!r} is {told} ({seen.place})")
 
     def finish(self, place: Origin) -> None:
         """Say what only all rows together tell."""
         if self._first_without is not None and self._patients:
-            self.ledger.add(
-                "patient-missing", self._first_without, "patient",
+            message = (
                 f"{self.without_patient:,} of {self.rows:,} rows have no patient, this one first; intervals and splits "
-                "take each as a patient of its own",
-            )  # fmt: skip
+                "take each as a patient of its own"
+            )
+            self.ledger.add("patient-missing", self._first_without, "patient", message)
         if len(self._patients) == 1 and self.rows >= 10 and not self.without_patient:
             (only,) = self._patients.values()
             self.ledger.add("patient-missing", place, "patient", f"all {self.rows:,} rows are of patient {only.name!r}")
         if self._first_without_split is not None and self._splits:
-            self.ledger.add(
-                "split-missing", self._first_without_split, "split",
-                f"{self._without_split:,} of {self.rows:,} rows have no split, this one first; no split= selects them",
-            )  # fmt: skip
+            share = f"{self._without_split:,} of {self.rows:,} rows have no split"
+            message = f"{share}, this one first; no split= selects them"
+            self.ledger.add("split-missing", self._first_without_split, "split", message)
         self._finish_splits()
 
     def _finish_splits(self) -> None:
@@ -118,20 +109,18 @@ class People:
             usual = max(names, key=lambda name: self._splits[name])
             for name in names:
                 if name != usual:
-                    self.ledger.add(
-                        "split-name", self._first_in_split[name], "split",
-                        f"split {name!r} ({self._splits[name]:,} rows) is written {usual!r} elsewhere "
-                        f"({self._splits[usual]:,} rows)",
-                    )  # fmt: skip
+                    elsewhere = f"is written {usual!r} elsewhere ({self._splits[usual]:,} rows)"
+                    self._tell_split(name, elsewhere)
         for name, count in self._splits.items():
             frequent = [other for other, uses in self._splits.items() if count * 10 <= uses]
             near = difflib.get_close_matches(name.casefold(), [other.casefold() for other in frequent], 1, 0.75)
             meant = next((other for other in frequent if other.casefold() in near), None)
             if meant is not None and _meaning(name) != _meaning(meant):
-                self.ledger.add(
-                    "split-name", self._first_in_split[name], "split",
-                    f"split {name!r} ({count:,} rows) looks like {meant!r} misspelt",
-                )  # fmt: skip
+                self._tell_split(name, f"looks like {meant!r} misspelt")
+
+    def _tell_split(self, name: str, told: str) -> None:
+        message = f"split {name!r} ({self._splits[name]:,} rows) {told}"
+        self.ledger.add("split-name", self._first_in_split[name], "split", message)
 
 
 def _meaning(split: str | None) -> str | None:
@@ -140,13 +129,3 @@ def _meaning(split: str | None) -> str | None:
         return None
     plain = split.strip().casefold()
     return next((min(names) for names in _SAME_SPLIT if plain in names), plain)
-
-
-def _named(split: str | None) -> str:
-    return "no split" if split is None else repr(split)
-
-
-def _where(place: Origin) -> str:
-    if place.row is not None:
-        return f"line {place.row}"
-    return f"study {place.study!r}" if place.study is not None else place.file

@@ -14,6 +14,7 @@ from rightlung.core.study import check_image
 from rightlung.lexicon import find
 from rightlung.studies.checks.issue import ERROR, MOST_KEPT, WARNING, Ledger, Origin
 from rightlung.studies.checks.orientation import LIKELY_MIRROR, SURE_MIRROR, Look, look
+from rightlung.studies.checks.sides import binomial_tail
 from rightlung.studies.checks.targets import Item
 from rightlung.studies.checks.thumbnails import Thumbnails
 
@@ -65,7 +66,7 @@ class ImageChecks:
             image = check_image(item.study.load(), f"study {item.study.id!r}")
         except InputError as error:
             check = "missing-image" if isinstance(error, MissingFileError) else "unreadable-image"
-            self.ledger.add(check, item.place, item.image_field, _without_study(str(error), item.study.id))
+            self.ledger.add(check, item.place, item.image_field, str(error).removeprefix(f"study {item.study.id!r}: "))
             return None
         self.decoded += 1
         if not self._is_blank(item, image):
@@ -79,20 +80,16 @@ class ImageChecks:
     def _is_blank(self, item: Item, image: Image) -> bool:
         low, high = np.quantile(image[:: max(1, image.shape[0] // 512), :: max(1, image.shape[1] // 512)], [0.01, 0.99])
         if high - low < _LEAST_RANGE and float(image.max() - image.min()) < 0.5:
-            self.ledger.add(
-                "blank-image", item.place, item.image_field,
-                f"the image shows nothing: its values lie between {low:.3f} and {high:.3f}",
-            )  # fmt: skip
+            message = f"the image shows nothing: its values lie between {low:.3f} and {high:.3f}"
+            self.ledger.add("blank-image", item.place, item.image_field, message)
             return True
         # What a decoder leaves where data were missing: grey from some row to the end. Black is only a border.
         constant = (image == image[:, :1]).all(axis=1) & (image[:, 0] == image[-1, 0])
         varied = np.flatnonzero(~constant)
         strip = image.shape[0] - (int(varied[-1]) + 1 if len(varied) else 0)
         if strip >= _GREY_STRIP * image.shape[0] and strip >= 4 and 0.1 < float(image[-1, 0]) < 0.9:
-            self.ledger.add(
-                "blank-image", item.place, item.image_field,
-                f"the lowest {strip:,} of {image.shape[0]:,} rows are one grey: the file was cut off once", WARNING,
-            )  # fmt: skip
+            message = f"the lowest {strip:,} of {image.shape[0]:,} rows are one grey: the file was cut off once"
+            self.ledger.add("blank-image", item.place, item.image_field, message, WARNING)
         return False
 
     def _check_twice(self, item: Item, image: Image) -> None:
@@ -101,18 +98,14 @@ class ImageChecks:
         study = item.study
         this = _First(item.place, study.patient, study.split)
         first = self._hashes.setdefault(int.from_bytes(digest.digest(), "big"), this)
-        if first is this:
-            alike = self._thumbnails.same(image, this)
-            if alike is not None:
-                self.ledger.add(
-                    "duplicate-image", item.place, item.image_field,
-                    f"looks the same as {_where(alike.place)} and is stored otherwise: encoded anew, perhaps",
-                    WARNING,
-                )  # fmt: skip
+        alike = self._thumbnails.same(image, this) if first is this else first
+        if alike is None:
             return
-        where = _where(first.place)
+        where = f"{alike.place.study!r}" + (f" (line {alike.place.row})" if alike.place.row is not None else "")
         message, severity = f"the same image as {where}", WARNING
-        if first.split != study.split:
+        if first is this:
+            message = f"looks the same as {where} and is stored otherwise: encoded anew, perhaps"
+        elif first.split != study.split:
             message, severity = f"{message}, which is in split {first.split!r}, this one in {study.split!r}", ERROR
         elif first.patient != study.patient:
             message, severity = f"{message}, of patient {first.patient!r}, this one of {study.patient!r}", ERROR
@@ -139,15 +132,12 @@ class ImageChecks:
 
     def _check_orientation(self, item: Item, seen: Look) -> None:
         self._looks["all"] += 1
-        if seen.is_radiograph:
-            self._looks["radiographs"] += 1
+        self._looks["radiographs"] += seen.is_radiograph
         if seen.is_turned:
             if seen.inverted:
                 self._looks["inverted"] += 1
-                self._suspect(
-                    "inverted-image", item,
-                    "the image looks inverted: air should be black and bone white (MONOCHROME1?)",
-                )  # fmt: skip
+                message = "the image looks inverted: air should be black and bone white (MONOCHROME1?)"
+                self._suspect("inverted-image", item, message)
             if seen.position != "upright":
                 self._looks["turned"] += 1
                 self._suspect("turned-image", item, f"the image looks as though it were {seen.position}")
@@ -159,11 +149,8 @@ class ImageChecks:
                 for name, polarity in item.study.findings.items()
             )
             if seen.mirror >= (2.0 if shifting else 1.0) * SURE_MIRROR:
-                self._suspect(
-                    "mirrored-image", item,
-                    "the heart looks to be on the image's left: the image is mirrored, or it is a dextrocardia or a "
-                    "shifted mediastinum",
-                )  # fmt: skip
+                cause = "the image is mirrored, or it is a dextrocardia or a shifted mediastinum"
+                self._suspect("mirrored-image", item, f"the heart looks to be on the image's left: {cause}")
 
     def finish(self, place: Origin) -> None:
         """Say what only all images together tell."""
@@ -189,12 +176,9 @@ class ImageChecks:
         if total < 5 or count < 5 or binomial_tail(count, total, _USUAL_MIRRORED) > _RARE:
             return
         severity = ERROR if count > 0.5 * total else WARNING
-        advice = "all seem to be mirrored" if count > 0.9 * total else "some seem to be mirrored"
-        self.ledger.add(
-            "mirrored-image", place, None,
-            f"{count:,} of {total:,} images look mirrored, where {_USUAL_MIRRORED:.0%} may by chance: {advice}",
-            severity,
-        )  # fmt: skip
+        chance = f"where {_USUAL_MIRRORED:.0%} may by chance: {'all' if count > 0.9 * total else 'some'} seem to be"
+        message = f"{count:,} of {total:,} images look mirrored, {chance} mirrored"
+        self.ledger.add("mirrored-image", place, None, message, severity)
 
 
 def _one_grey(image: Image) -> tuple[float, str]:
@@ -205,18 +189,3 @@ def _one_grey(image: Image) -> tuple[float, str]:
         varied = np.flatnonzero((np.abs(lines - float(lines[0].mean())) > _SAME_GREY).any(axis=1))
         found.append((float(varied[0] if len(varied) else len(lines)) / len(lines), edge))
     return max(found)
-
-
-def _where(place: Origin) -> str:
-    return f"{place.study!r}" + (f" (line {place.row})" if place.row is not None else "")
-
-
-def binomial_tail(count: int, total: int, share: float) -> float:
-    """Return the probability of at least ``count`` of ``total`` when each happens with probability ``share``."""
-    from scipy.stats import binom
-
-    return float(binom.sf(count - 1, total, share))
-
-
-def _without_study(message: str, study_id: str) -> str:
-    return message.removeprefix(f"study {study_id!r}: ")

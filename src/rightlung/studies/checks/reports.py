@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from rightlung.lexicon.headings import TELLING, section_name
 from rightlung.studies.checks.issue import HINT, MOST_KEPT, Ledger, Origin, Severity
 from rightlung.studies.checks.targets import Item
+from rightlung.studies.files import shown
 
 _NOTHING = re.compile(r"\W*(?:nan|null|na|nat|undefined|none|n/a|tbd|[\Wx_]*)\W*", re.IGNORECASE)
 """Nothing but a placeholder, marks of de-identification or punctuation: no findings."""
@@ -36,13 +37,11 @@ class Reports:
     def check(self, item: Item) -> None:
         """Check one study's report; with its raw row, also what the reader takes as absent."""
         report = item.study.report
-        text = report.text if report is not None else None
-        sections: Mapping[str, object] = dict(report.sections) if report is not None else {}
+        text, sections = (report.text, dict(report.sections)) if report is not None else (None, {})
         if item.raw is not None:
-            raw_sections = item.raw.get("sections")
-            sections = raw_sections if isinstance(raw_sections, dict) else {}
-            raw_text = item.raw.get("text")
+            raw_text, raw_sections = item.raw.get("text"), item.raw.get("sections")
             text = raw_text if isinstance(raw_text, str) else None
+            sections = raw_sections if isinstance(raw_sections, dict) else {}
         if text is None and not sections:
             return
         self.reports += 1
@@ -108,24 +107,18 @@ class Reports:
 
     def _check_characters(self, place: Origin, where: str, text: str) -> None:
         if _BROKEN in text:
-            self.ledger.add(
-                "placeholder", place, where, "characters were lost (U+FFFD): the text was read in a wrong encoding"
-            )
+            message = "characters were lost (U+FFFD): the text was read in a wrong encoding"
+            self.ledger.add("placeholder", place, where, message)
 
     def finish(self) -> None:
         """Say how often other sections are empty, once for each, and which phrases are not in their reports."""
         if self._quoted >= _ENOUGH and len(self._unquoted) <= _FEW * self._quoted:
             for place, field, text in self._unquoted:
-                shown = text if len(text) <= 70 else text[:67] + "..."
-                self.ledger.add(
-                    "phrase-text", place, field,
-                    f"{shown!r} is not in the report, as {self._quoted:,} other phrases are in theirs",
-                )  # fmt: skip
+                message = f"{shown(text, 72)} is not in the report, as {self._quoted:,} other phrases are in theirs"
+                self.ledger.add("phrase-text", place, field, message)
         for name, count in self._empty.items():
-            self.ledger.add(
-                "empty-section", self._first[name], f"sections.{name}",
-                f"section {name!r} is empty in {count:,} of {self.reports:,} reports, here first", HINT,
-            )  # fmt: skip
+            message = f"section {name!r} is empty in {count:,} of {self.reports:,} reports, here first"
+            self.ledger.add("empty-section", self._first[name], f"sections.{name}", message, HINT)
 
 
 def _nothing(what: str, value: object) -> str:

@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rightlung.core import Box, InputError
-from rightlung.lexicon import REGIONS, find, region, sides_in
+from rightlung.core import Box
+from rightlung.lexicon import REGIONS, find, sides_in
 from rightlung.studies.checks.coordinates import Numbers
 from rightlung.studies.checks.issue import HINT, Ledger, Origin
-from rightlung.studies.checks.targets import Item, LintTarget
+from rightlung.studies.checks.targets import Item, LintTarget, region_name
+from rightlung.studies.files import shown
 
 _BEYOND = 0.08
 """How far beyond the middle a box must lie to be on a side: patients are rotated, and stand beside the middle."""
@@ -41,6 +42,7 @@ _LOWER = re.compile(r"\b(?:lower|basal|basilar|bibasilar|bibasal|bases?|costophr
 _HIGH = {"upper", "apical", "trachea", "clavicle"}
 _LOW = {"lower", "costophrenic", "hemidiaphragm", "abdomen", "cardiac", "diaphragm"}
 _LOW_FINDINGS = {"pleural effusion", "cardiomegaly"}
+_SIDES = {1: "left", -1: "right"}
 _ENOUGH = 6
 _RARE = 0.02
 """Against even odds, far more than sound data give another reading: there, nearly all votes are for the one given."""
@@ -62,7 +64,7 @@ class Expectation:
 
 def expectation(target: LintTarget) -> Expectation:
     """Return what a target's region names, words and findings say of its place."""
-    names = [name for name in (_region_name(given) for given in target.regions) if name is not None]
+    names = [name for given in target.regions if (name := region_name(given)) is not None]
     if target.kind == "region":
         return _region_expectation(names[0]) if names else Expectation(side=_side_in_words(target.text))
     side = _side_in_words(target.text)
@@ -79,13 +81,6 @@ def expectation(target: LintTarget) -> Expectation:
     if not level and len(found) == 1 and found <= _LOW_FINDINGS:
         level = 1
     return Expectation(side, level, shape)
-
-
-def _region_name(given: str) -> str | None:
-    try:
-        return region(given).name
-    except InputError:
-        return None
 
 
 def _side_of_region(name: str) -> int:
@@ -106,31 +101,15 @@ def _side_in_words(text: str) -> int:
     return 1 if "left" in sides else -1
 
 
-def _as_given(box: Numbers) -> Numbers | None:
-    return box
-
-
-def _mirrored(box: Numbers) -> Numbers | None:
-    return 1 - box[2], box[1], 1 - box[0], box[3]
-
-
-def _transposed(box: Numbers) -> Numbers | None:
-    return box[1], box[0], box[3], box[2]
-
-
-def _upside_down(box: Numbers) -> Numbers | None:
-    return box[0], 1 - box[3], box[2], 1 - box[1]
-
-
 def _width_height(box: Numbers) -> Numbers | None:
     x1, y1 = box[0] + box[2], box[1] + box[3]
     return (box[0], box[1], x1, y1) if max(x1, y1) <= 1.02 else None
 
 
 _READINGS: dict[str, Callable[[Numbers], Numbers | None]] = {
-    "mirrored left to right": _mirrored,
-    "in the order y0, x0, y1, x1": _transposed,
-    "upside down": _upside_down,
+    "mirrored left to right": lambda box: (1 - box[2], box[1], 1 - box[0], box[3]),
+    "in the order y0, x0, y1, x1": lambda box: (box[1], box[0], box[3], box[2]),
+    "upside down": lambda box: (box[0], 1 - box[3], box[2], 1 - box[1]),
     "x, y, width, height": _width_height,
 }
 
@@ -164,18 +143,11 @@ def _compared(expected: Expectation, box: Numbers) -> Iterator[tuple[str, int]]:
                 yield name, after
 
 
-def sign_test(wins: int, losses: int) -> float:
-    """Return the probability of at least so many wins if both were equally likely.
+def binomial_tail(count: int, total: int, share: float) -> float:
+    """Return the probability of at least ``count`` of ``total`` when each happens with probability ``share``."""
+    from scipy.stats import binom
 
-    >>> sign_test(10, 0) == 0.5**10
-    True
-    """
-    total = wins + losses
-    return (
-        math.fsum(math.comb(total, k) for k in range(wins, total + 1)) / 2**total
-        if total <= 1000
-        else math.erfc((wins - losses) / math.sqrt(2 * total)) / 2
-    )
+    return float(binom.sf(count - 1, total, share))
 
 
 class Sides:
@@ -205,23 +177,18 @@ class Sides:
             self.losses[name] += balance < 0
         found = _best(wins, losses, _ENOUGH_IN_ONE, 0.004)
         if found is not None and losses[found] == 0:
-            self.ledger.add(
-                "box-layout", item.place, "regions" if item.study.regions else "boxes",
-                f"{wins[found]} boxes of this study fit their names better when read as {found}, none worse",
-            )  # fmt: skip
+            message = f"{wins[found]} boxes of this study fit their names better when read as {found}, none worse"
+            self.ledger.add("box-layout", item.place, "regions" if item.study.regions else "boxes", message)
 
     def _check_words(self, place: Origin, target: LintTarget) -> None:
         if target.kind == "region" or not target.regions:
             return
         said = _side_in_words(target.text)
-        names = [name for name in (_region_name(given) for given in target.regions) if name is not None]
+        names = [name for given in target.regions if (name := region_name(given)) is not None]
         if said and names and all(_side_of_region(name) == -said for name in names):
-            words = {1: "left", -1: "right"}
-            self.ledger.add(
-                "box-side", place, f"{target.field}.regions",
-                f"the words say {words[said]} and the regions {words[-said]}: {_quoted(target.text)}, "
-                f"{', '.join(names)}",
-            )  # fmt: skip
+            told = f"the words say {_SIDES[said]} and the regions {_SIDES[-said]}"
+            message = f"{told}: {shown(target.text, 72)}, {', '.join(names)}"
+            self.ledger.add("box-side", place, f"{target.field}.regions", message)
 
     def _check_side(self, place: Origin, target: LintTarget, expected: Expectation, void: frozenset[str]) -> None:
         boxes = [(name, box) for name, box in target.boxes if name not in void]
@@ -248,34 +215,29 @@ class Sides:
         return False
 
     def _tell_side(self, place: Origin, name: str, target: LintTarget, side: int, box: Box, partly: bool) -> None:
-        word, image = ("left", "left") if side > 0 else ("right", "right")
-        self.ledger.add(
-            "box-side", place, name,
-            f"{_quoted(target.text)} is on the patient's {word}, and the box on the image's {image} "
-            f"(x from {box.x0:.2f} to {box.x1:.2f}), which is the patient's {'right' if side > 0 else 'left'}",
-            HINT if partly else None,
-        )  # fmt: skip
+        word = _SIDES[side]
+        message = (
+            f"{shown(target.text, 72)} is on the patient's {word}, and the box on the image's {word} "
+            f"(x from {box.x0:.2f} to {box.x1:.2f}), which is the patient's {_SIDES[-side]}"
+        )
+        self.ledger.add("box-side", place, name, message, HINT if partly else None)
 
     def finish(self, place: Origin) -> None:
         """Say whether all boxes together fit better when read in another way."""
         found = _best(self.wins, self.losses, _ENOUGH, _RARE)
         if found is not None:
             wins, losses = self.wins[found], self.losses[found]
-            self.ledger.add(
-                "box-layout", place, None,
-                f"the boxes look {'' if found[0] == 'm' or found[0] == 'u' else 'like '}{found}: of {wins + losses:,} "
-                f"studies in which it makes a difference to the sides, heights and shapes that words, labels and "
-                f"regions lead to expect, {wins:,} fit better so and {losses:,} worse",
-            )  # fmt: skip
+            message = (
+                f"the boxes look {'' if found[0] in 'mu' else 'like '}{found}: of {wins + losses:,} studies in which "
+                "it makes a difference to the sides, heights and shapes that words, labels and regions lead to expect, "
+                f"{wins:,} fit better so and {losses:,} worse"
+            )
+            self.ledger.add("box-layout", place, None, message)
 
 
 def _is_plain(text: str) -> bool:
     """Whether a text speaks of one thing only."""
     return len(text.split()) <= 8 and not re.search(r"[,;]|\b(?:and|with|or)\b", text)
-
-
-def _quoted(text: str) -> str:
-    return repr(text if len(text) <= 70 else text[:67] + "...")
 
 
 def _is_beyond(box: Box, side: int) -> bool:
@@ -291,6 +253,8 @@ def _best(wins: Counter[str], losses: Counter[str], enough: int, rare: float) ->
     clear = [
         name
         for name in _READINGS
-        if wins[name] >= enough and wins[name] >= 6 * losses[name] and sign_test(wins[name], losses[name]) < rare
+        if wins[name] >= enough
+        and wins[name] >= 6 * losses[name]
+        and binomial_tail(wins[name], wins[name] + losses[name], 0.5) < rare
     ]
     return max(clear, key=lambda name: wins[name] - losses[name], default=None)

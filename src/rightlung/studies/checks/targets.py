@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as made
 
-from rightlung.core import Box, FrozenMapping, Mask, Polarity, Study
+from rightlung.core import Box, FrozenMapping, InputError, Mask, Polarity, Study
+from rightlung.lexicon import region
 from rightlung.studies.checks.issue import Origin
+from rightlung.studies.manifest import StoredMask
 from rightlung.studies.rows import ManifestRow
+from rightlung.studies.storage import StoredFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,19 @@ class Item:
     image_field: str | None = None
     void: frozenset[str] = frozenset()
 
+    def boxes(self) -> Iterator[tuple[LintTarget, str, Box]]:
+        """Yield the boxes that can be read, with what they belong to and their fields."""
+        for target in self.targets:
+            yield from ((target, name, box) for name, box in target.boxes if name not in self.void)
+
+
+def region_name(given: str) -> str | None:
+    """Return the lexicon's name of a region, None for one that it does not know."""
+    try:
+        return region(given).name
+    except InputError:
+        return None
+
 
 def study_targets(study: Study) -> Iterator[LintTarget]:
     """Yield what the phrases and regions of a study point to."""
@@ -57,16 +73,13 @@ def study_targets(study: Study) -> Iterator[LintTarget]:
         yield LintTarget("region", f"regions.{name}", name, ((f"regions.{name}", box),), regions=(name,))
 
 
-def row_targets(row: ManifestRow, study: Study, masks: Mapping[str, Mask]) -> Iterator[LintTarget]:
-    """Yield what a manifest's row points to, labelled boxes and masks included; ``masks`` are by field."""
-    if row.phrases is not None:
-        yield from (target for target in study_targets(study) if target.kind == "phrase")
+def row_targets(row: ManifestRow, study: Study, files: Mapping[str, StoredFile]) -> Iterator[LintTarget]:
+    """Yield what a manifest's row points to, labelled boxes and masks included; ``files`` are by field."""
+    yield from study_targets(study)
     for index, (label, box) in enumerate(row.boxes):
         place = f"boxes[{index}]"
         yield LintTarget("label", place, label, ((f"{place}.box", box),), findings={label: Polarity.POSITIVE})
     for index, (label, _) in enumerate(row.masks):
-        place = f"masks[{index}]"
-        name = f"{place}.file"
-        mask = (name, masks[name]) if name in masks else None
-        yield LintTarget("label", place, label, mask=mask, findings={label: Polarity.POSITIVE})
-    yield from (target for target in study_targets(study) if target.kind == "region")
+        name = f"masks[{index}].file"
+        mask = name, Mask.deferred(StoredMask(row.id, (files[name],)))
+        yield LintTarget("label", f"masks[{index}]", label, mask=mask, findings={label: Polarity.POSITIVE})

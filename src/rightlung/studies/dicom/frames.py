@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core import InputError
-from rightlung.studies.dicom.codestreams import codestream_size
 from rightlung.studies.dicom.header import DicomHeader
 from rightlung.studies.dicom.quiet import quiet
-from rightlung.studies.dicom.syntaxes import SYNTAXES, Syntax
+from rightlung.studies.dicom.syntaxes import SYNTAXES, Syntax, codestream_size
+from rightlung.studies.files import check_pixel_count
 
 _ITEM = b"\xfe\xff\x00\xe0"
 _UNSIGNED = {8: "u1", 16: "u2", 32: "u4"}
@@ -50,10 +50,7 @@ def read_layout(header: DicomHeader, what: str, max_pixels: int) -> Layout:
     rows, columns = header.word("Rows"), header.word("Columns")
     if not rows or not columns:
         raise InputError(f"{what} is a DICOM file without an image: its header gives no Rows and Columns")
-    if rows * columns > max_pixels:
-        raise InputError(
-            f"{what} has {columns:,} x {rows:,} pixels ({rows * columns:,}), more than the limit of {max_pixels:,}"
-        )
+    check_pixel_count(columns, rows, max_pixels, what)
     frames = header.numbers("NumberOfFrames")
     if header.has("NumberOfFrames") and (not frames or frames[0] > 1):
         how_many = f"{frames[0]:,.0f} frames" if frames else "an unreadable number of frames"

@@ -6,7 +6,6 @@ picture is looked up in the table that results.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -23,17 +22,13 @@ PERCENTILES = (0.5, 99.5)
 Table = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Grey:
-    """A picture, and which rule made it: the file's LUT, its window, its bits, or the percentiles of its values."""
+def grey(
+    levels: NDArray[np.uint16], header: DicomHeader, layout: Layout, what: str
+) -> tuple[Image, GreyRule, str | None]:
+    """Show stored values, counted from the lowest possible one, as a radiologist's screen would.
 
-    image: Image
-    rule: GreyRule
-    note: str | None = None
-
-
-def grey(levels: NDArray[np.uint16], header: DicomHeader, layout: Layout, what: str) -> Grey:
-    """Show stored values, counted from the lowest possible one, as a radiologist's screen would."""
+    Returns the picture, the rule that made it, and a note on what a reader might not expect.
+    """
     values = layout.lowest + np.arange(layout.levels, dtype=np.float64)
     padded = _padded(values, header, layout)
     counts = np.bincount(levels.reshape(-1), minlength=layout.levels)
@@ -50,7 +45,7 @@ def grey(levels: NDArray[np.uint16], header: DicomHeader, layout: Layout, what: 
     if layout.inverted:
         shades = 1.0 - shades
     shades[padded] = 0.0
-    return Grey(shades.astype(np.float32)[levels], rule, note)
+    return shades.astype(np.float32)[levels], rule, note
 
 
 def _is_flat(values: Table) -> bool:

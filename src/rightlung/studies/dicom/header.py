@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,51 +18,17 @@ from rightlung.core import InputError
 from rightlung.studies.dicom.quiet import quiet
 from rightlung.studies.dicom.syntaxes import DEFLATED, EXPLICIT_BIG, IMPLICIT
 
-WANTED: dict[str, int] = {
-    "SOPClassUID": 0x00080016,
-    "Modality": 0x00080060,
-    "PresentationIntentType": 0x00080068,
-    "AnatomicRegionSequence": 0x00082218,
-    "BodyPartExamined": 0x00180015,
-    "ImagerPixelSpacing": 0x00181164,
-    "ViewPosition": 0x00185101,
-    "PatientOrientation": 0x00200020,
-    "Laterality": 0x00200060,
-    "ImageLaterality": 0x00200062,
-    "SamplesPerPixel": 0x00280002,
-    "PhotometricInterpretation": 0x00280004,
-    "NumberOfFrames": 0x00280008,
-    "Rows": 0x00280010,
-    "Columns": 0x00280011,
-    "PixelSpacing": 0x00280030,
-    "PixelAspectRatio": 0x00280034,
-    "BitsAllocated": 0x00280100,
-    "BitsStored": 0x00280101,
-    "HighBit": 0x00280102,
-    "PixelRepresentation": 0x00280103,
-    "PixelPaddingValue": 0x00280120,
-    "PixelPaddingRangeLimit": 0x00280121,
-    "WindowCenter": 0x00281050,
-    "WindowWidth": 0x00281051,
-    "RescaleIntercept": 0x00281052,
-    "RescaleSlope": 0x00281053,
-    "VOILUTFunction": 0x00281056,
-    "ModalityLUTSequence": 0x00283000,
-    "VOILUTSequence": 0x00283010,
-    "ViewCodeSequence": 0x00540220,
-    "FloatPixelData": 0x7FE00008,
-    "DoubleFloatPixelData": 0x7FE00009,
-    "PixelData": 0x7FE00010,
-}
-"""The elements that are read, at the top of the data set."""
+WANTED = (
+    "SOPClassUID", "Modality", "PresentationIntentType", "AnatomicRegionSequence", "BodyPartExamined",
+    "ImagerPixelSpacing", "ViewPosition", "PatientOrientation", "Laterality", "ImageLaterality", "SamplesPerPixel",
+    "PhotometricInterpretation", "NumberOfFrames", "Rows", "Columns", "PixelSpacing", "PixelAspectRatio",
+    "BitsAllocated", "BitsStored", "HighBit", "PixelRepresentation", "PixelPaddingValue", "PixelPaddingRangeLimit",
+    "WindowCenter", "WindowWidth", "RescaleIntercept", "RescaleSlope", "VOILUTFunction", "ModalityLUTSequence",
+    "VOILUTSequence", "ViewCodeSequence", "FloatPixelData", "DoubleFloatPixelData", "PixelData",
+)  # fmt: skip
+"""The elements that are read at the top of the data set, by DICOM's keywords."""
 
-_IN_ITEMS = {
-    "CodeValue": 0x00080100,
-    "CodingSchemeDesignator": 0x00080102,
-    "LUTDescriptor": 0x00283002,
-    "LUTData": 0x00283006,
-}
-_SYNTAX = 0x00020010
+_IN_ITEMS = ("CodeValue", "CodingSchemeDesignator", "LUTDescriptor", "LUTData")
 _UNDEFINED = 0xFFFFFFFF
 _MOST_ITEMS = 8
 _FIRST_ELEMENTS = (0x0000, 0x0001, 0x0005, 0x0008, 0x0016, 0x0018)
@@ -129,13 +95,13 @@ def read_header(data: bytes, what: str, max_inflated: int) -> DicomHeader:
     """Find the wanted elements. ``max_inflated`` limits what a deflated file may grow to."""
     try:
         with quiet():
-            import pydicom.filereader
+            import pydicom.filereader  # noqa: F401
     except ImportError:
         raise InputError(f"{what} is a DICOM file; reading it needs pydicom: pip install 'rightlung[dicom]'") from None
     trouble: str | None = None
     try:
         with quiet():
-            return _read(pydicom.filereader, data, max_inflated)
+            return _read(data, max_inflated)
     except MemoryError:
         trouble = "does not fit into memory"
     except _TruncatedError:
@@ -156,26 +122,29 @@ class _TooLargeError(Exception):
     pass
 
 
-def _read(reader: Any, data: bytes, max_inflated: int) -> DicomHeader:
+def _read(data: bytes, max_inflated: int) -> DicomHeader:
+    from pydicom.filereader import read_dataset
+
     stream = io.BytesIO(data)
     stream.seek(132 if data[128:132] == b"DICM" else 0)
     syntax = ""
     if data[stream.tell() : stream.tell() + 2] == b"\x02\0":
-        meta = reader.read_dataset(stream, False, True, stop_when=lambda tag, vr, length: tag.group != 2)
-        syntax = _raw(meta, _SYNTAX).decode("ascii", "replace").strip(" \0")
+        meta = read_dataset(stream, False, True, stop_when=lambda tag, vr, length: tag.group != 2)
+        syntax = _raw(meta, ["TransferSyntaxUID"]).get("TransferSyntaxUID", b"").decode("ascii", "replace").strip(" \0")
     little_endian = syntax != EXPLICIT_BIG
     if syntax == DEFLATED:
         stream = io.BytesIO(_inflated(data[stream.tell() :], max_inflated))
-    tags = list(WANTED.values())
-    dataset = reader.read_dataset(stream, syntax in ("", IMPLICIT), little_endian, specific_tags=tags)
+    tags = [_tag(name) for name in WANTED]
+    dataset = read_dataset(stream, syntax in ("", IMPLICIT), little_endian, specific_tags=tags)
     # Values first: on the way into a sequence pydicom converts some of the elements outside it.
-    sequences = [name for name in WANTED if name.endswith("Sequence")]
-    values = {name: _raw(dataset, tag) for name, tag in WANTED.items() if name not in sequences and tag in dataset}
-    pixels = dataset.get_item(WANTED["PixelData"]) if "PixelData" in values else None
+    values = _raw(dataset, [name for name in WANTED if not name.endswith("Sequence")])
+    pixels: Any = dataset.get_item(_tag("PixelData")) if "PixelData" in values else None
     items = {
-        name: tuple(_item(item, little_endian) for item in dataset[WANTED[name]].value[:_MOST_ITEMS])
-        for name in sequences
-        if WANTED[name] in dataset
+        name: tuple(
+            DicomHeader(_raw(item, _IN_ITEMS), {}, little_endian) for item in dataset[_tag(name)].value[:_MOST_ITEMS]
+        )
+        for name in WANTED
+        if name.endswith("Sequence") and _tag(name) in dataset
     }
     return DicomHeader(
         values,
@@ -187,24 +156,28 @@ def _read(reader: Any, data: bytes, max_inflated: int) -> DicomHeader:
     )
 
 
-def _item(dataset: Any, little_endian: bool) -> DicomHeader:
-    return DicomHeader(
-        {name: _raw(dataset, tag) for name, tag in _IN_ITEMS.items() if tag in dataset}, {}, little_endian
-    )
+def _tag(name: str) -> int:
+    from pydicom.datadict import tag_for_keyword
+
+    tag = tag_for_keyword(name)
+    assert tag is not None
+    return tag
 
 
-def _raw(dataset: Any, tag: int) -> bytes:
-    if tag not in dataset:
-        return b""
-    element = dataset.get_item(tag)
-    value = element.value
-    if value is None:
-        return b""
-    if not isinstance(value, bytes):
-        raise TypeError("an element is a sequence where none belongs")
-    if element.length != _UNDEFINED and len(value) < element.length:
-        raise _TruncatedError
-    return value
+def _raw(dataset: Any, names: Iterable[str]) -> dict[str, bytes]:
+    """Return the bytes of those elements that a data set has."""
+    values = {}
+    for name in names:
+        if _tag(name) not in dataset:
+            continue
+        element: Any = dataset.get_item(_tag(name))
+        value = b"" if element.value is None else element.value
+        if not isinstance(value, bytes):
+            raise TypeError("an element is a sequence where none belongs")
+        if element.length != _UNDEFINED and len(value) < element.length:
+            raise _TruncatedError
+        values[name] = value
+    return values
 
 
 def _inflated(data: bytes, limit: int) -> bytes:

@@ -62,11 +62,11 @@ def read_dicom(
     if refusals and not force:
         raise InputError(f"{what} is not read: {'; '.join(refusals)} (force=True or --force reads it all the same)")
     layout = read_layout(header, what, max_pixels)
-    shown = grey(read_levels(header, layout, what), header, layout, what)
-    image, stretched = _with_square_pixels(shown.image, header, what, max_pixels)
+    shown, rule, note = grey(read_levels(header, layout, what), header, layout, what)
+    image, stretched = _with_square_pixels(shown, header, what, max_pixels)
     for turn in turns:
         image = image.T if turn == "transpose" else image[:, ::-1] if turn == "across" else image[::-1]
-    notes = [*(f"read although {reason}" for reason in description.refusals), shown.note, stretched]
+    notes = [*(f"read although {reason}" for reason in description.refusals), note, stretched]
     if turns:
         notes.append("turned as its Patient Orientation says, so that the patient's left is on the image's right")
     return DicomImage(
@@ -75,9 +75,9 @@ def read_dicom(
         description.view,
         description.laterality,
         description.body_part,
-        shown.rule,
+        rule,
         (layout.rows, layout.columns),
-        tuple(note for note in notes if note is not None),
+        tuple(one for one in notes if one is not None),
     )
 
 

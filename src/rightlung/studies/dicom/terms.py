@@ -11,37 +11,16 @@ from typing import Literal
 View = Literal["PA", "AP", "frontal", "lateral", "oblique", "decubitus", "axial"]
 
 MODALITIES = {
-    "CT": "a CT slice",
-    "MR": "an MR slice",
-    "US": "an ultrasound image",
-    "NM": "a nuclear medicine image",
-    "PT": "a PET slice",
-    "XA": "an angiogram",
-    "RF": "a fluoroscopic image",
-    "MG": "a mammogram",
-    "PX": "a panoramic X-ray of the teeth",
-    "IO": "an intra-oral X-ray",
-    "BMD": "a bone density scan",
-    "ES": "an endoscopic image",
-    "OP": "an image of the eye",
-    "OPT": "an image of the eye",
-    "SM": "a microscope slide",
-    "GM": "a microscope image",
-    "XC": "a photograph",
-    "ECG": "an electrocardiogram",
-    "SEG": "a segmentation",
-    "SR": "a structured report",
-    "DOC": "a document",
-    "KO": "a list of key objects",
-    "PR": "a presentation state",
-    "RTIMAGE": "a radiotherapy image",
-    "RTDOSE": "a radiotherapy dose",
-    "RTSTRUCT": "radiotherapy structures",
-    "RTPLAN": "a radiotherapy plan",
-    "OT": "an image of kind OT (other), such as a screen capture",
+    "CT": "a CT slice", "MR": "an MR slice", "US": "an ultrasound image", "NM": "a nuclear medicine image",
+    "PT": "a PET slice", "XA": "an angiogram", "RF": "a fluoroscopic image", "MG": "a mammogram",
+    "PX": "a panoramic X-ray of the teeth", "IO": "an intra-oral X-ray", "BMD": "a bone density scan",
+    "ES": "an endoscopic image", "OP": "an image of the eye", "OPT": "an image of the eye", "SM": "a microscope slide",
+    "GM": "a microscope image", "XC": "a photograph", "ECG": "an electrocardiogram", "SEG": "a segmentation",
+    "SR": "a structured report", "DOC": "a document", "KO": "a list of key objects", "PR": "a presentation state",
+    "RTIMAGE": "a radiotherapy image", "RTDOSE": "a radiotherapy dose", "RTSTRUCT": "radiotherapy structures",
+    "RTPLAN": "a radiotherapy plan", "OT": "an image of kind OT (other), such as a screen capture",
     "SC": "a secondary capture",
-}
-"""Modalities that are refused, as they are called for people."""
+}  # fmt: skip
 
 RADIOGRAPHS = {"CR", "DX", "RG"}
 """Modalities that are read: computed and digital radiography, and what film scanners write."""
@@ -56,42 +35,29 @@ STORAGE_CLASSES = {
 """Ends of SOP class UIDs, for files that do not say their modality."""
 
 # SNOMED CT, and before it the codes of SNOMED RT that older files have.
-VIEW_CODES: dict[str, View] = {
-    "272479007": "PA", "R-40888": "PA", "R-10214": "PA",
-    "399348003": "AP", "R-10206": "AP",
-    "399033003": "frontal", "R-10202": "frontal",
-    "399067008": "lateral", "R-102CD": "lateral",
-    "399198007": "lateral", "R-10232": "lateral",
-    "399173006": "lateral", "R-10236": "lateral",
-    "399352003": "lateral", "R-10228": "lateral",
-    "399260004": "lateral", "R-10224": "lateral",
-    "30730003": "lateral", "G-A145": "lateral",
-    "399182000": "oblique", "R-102C1": "oblique",
-    "399236003": "oblique", "R-10234": "oblique",
-    "399184004": "oblique", "R-10238": "oblique",
-    "399135007": "oblique", "R-10220": "oblique",
-    "399356000": "oblique", "R-40985": "oblique",
-    "399006002": "oblique", "R-10212": "oblique",
-    "399038007": "oblique", "R-10210": "oblique",
-    "399059000": "oblique", "R-10216": "oblique",
-    "399312000": "oblique", "R-10208": "oblique",
-    "399160007": "oblique", "R-10204": "oblique",
-    "260427002": "oblique", "R-40783": "oblique",
-    "260426006": "oblique", "R-40782": "oblique",
-    "399061009": "axial", "R-10241": "axial",
-}  # fmt: skip
+_CODES: dict[View, str] = {
+    "PA": "272479007 R-40888 R-10214",
+    "AP": "399348003 R-10206",
+    "frontal": "399033003 R-10202",
+    "lateral": "399067008 R-102CD 399198007 R-10232 399173006 R-10236 399352003 R-10228 399260004 R-10224 30730003 "
+    "G-A145",
+    "oblique": "399182000 R-102C1 399236003 R-10234 399184004 R-10238 399135007 R-10220 399356000 R-40985 399006002 "
+    "R-10212 399038007 R-10210 399059000 R-10216 399312000 R-10208 399160007 R-10204 260427002 R-40783 260426006 "
+    "R-40782",
+    "axial": "399061009 R-10241",
+}
+VIEW_CODES = {code: view for view, codes in _CODES.items() for code in codes.split()}
 
-_VIEW_WORDS: dict[str, View] = {
-    "PA": "PA", "POSTEROANTERIOR": "PA",
-    "AP": "AP", "ANTEROPOSTERIOR": "AP",
-    "FRONTAL": "frontal",
-    "LL": "lateral", "RL": "lateral", "LAT": "lateral", "LATERAL": "lateral", "LLAT": "lateral", "RLAT": "lateral",
-    "LATERO": "lateral", "SAGITTAL": "lateral", "ML": "lateral", "LM": "lateral",
-    "RLD": "decubitus", "LLD": "decubitus", "DECUBITUS": "decubitus", "DECUB": "decubitus",
-    "RLO": "oblique", "LLO": "oblique", "LAO": "oblique", "RAO": "oblique", "LPO": "oblique", "RPO": "oblique",
-    "OBLIQUE": "oblique", "OBL": "oblique",
-    "AXIAL": "axial", "AX": "axial",
-}  # fmt: skip
+_WORDS: dict[View, str] = {
+    "PA": "PA POSTEROANTERIOR",
+    "AP": "AP ANTEROPOSTERIOR",
+    "frontal": "FRONTAL",
+    "lateral": "LL RL LAT LATERAL LLAT RLAT LATERO SAGITTAL ML LM",
+    "decubitus": "RLD LLD DECUBITUS DECUB",
+    "oblique": "RLO LLO LAO RAO LPO RPO OBLIQUE OBL",
+    "axial": "AXIAL AX",
+}
+_VIEW_WORDS = {word: view for view, words in _WORDS.items() for word in words.split()}
 # Where several words are there ("AP LLD", "LATERAL DECUBITUS"), the one that says most about the picture counts.
 _STRONGEST: tuple[View, ...] = ("decubitus", "oblique", "lateral", "axial", "PA", "AP", "frontal")
 FRONTAL: tuple[View, ...] = ("PA", "AP", "frontal")
@@ -138,13 +104,16 @@ def is_chest(text: str) -> bool:
     >>> is_chest("CHEST"), is_chest("Thorax a.p."), is_chest("TSPINE")
     (True, True, False)
     """
-    letters = "".join(re.findall("[A-Z]+", text.upper()))
-    return any(word in letters for word in _CHEST_WORDS)
+    return any(word in _letters(text) for word in _CHEST_WORDS)
 
 
 def says_nothing(text: str) -> bool:
     """Tell whether a header leaves its body part open."""
-    return "".join(re.findall("[A-Z]+", text.upper())) in _UNSAID
+    return _letters(text) in _UNSAID
+
+
+def _letters(text: str) -> str:
+    return "".join(re.findall("[A-Z]+", text.upper()))
 
 
 def repeatable_part(text: str) -> str | None:
@@ -153,7 +122,7 @@ def repeatable_part(text: str) -> str | None:
     >>> repeatable_part("t-spine"), repeatable_part("DOE JANE")
     ('TSPINE', None)
     """
-    letters = "".join(re.findall("[A-Z]+", text.upper()))
+    letters = _letters(text)
     if letters in _OTHER_PARTS or letters in set(CHEST_CODES.values()):
         return letters
     if is_chest(text):
