@@ -149,7 +149,7 @@ from rightlung.phantom.config import default_config
 
 torch.set_num_threads(1)
 write._BATCH = 2
-job = write.Job(Path(sys.argv[1]), default_config(), 6, 7, 64)
+job = write.PhantomJob(Path(sys.argv[1]), default_config(), 6, 7, 64)
 found = []
 for last in (3, 14, 20, None):
     child = os.fork()

@@ -13,9 +13,11 @@ are and which studies share a batch makes no difference.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import torch
@@ -29,7 +31,7 @@ from rightlung.phantom.render import Rendering, join, paint, pictures_at_once
 from rightlung.phantom.report import Statement
 from rightlung.phantom.scene import Scene
 from rightlung.phantom.study import check_picture_size
-from rightlung.phantom.workers import CHUNK, Made, Workers, make
+from rightlung.phantom.workers import CHUNK, Made, make, make_ahead
 
 
 @dataclass(frozen=True)
@@ -146,22 +148,14 @@ class PhantomStream:
                 lengths.append(len(cut))
                 yield from cut
 
-        if not self.workers:
-            made = (make(self.config, self.seed, self.size, piece) for piece in pieces())
-            yield from self._painted(made, lengths)
-            return
-        with Workers(self.workers, self.config, self.seed, self.size) as workers:
-            yield from self._painted(workers.make(pieces()), lengths)
-
-    def _painted(self, made: Iterator[Made], lengths: deque[int]) -> Iterator[PhantomBatch]:
-        parts: list[Made] = []
-        for part in made:
-            parts.append(part)
-            if len(parts) == lengths[0]:
-                lengths.popleft()
-                batch = self._paint(parts)
-                parts = []
-                yield batch
+        settings = self.config, self.seed, self.size
+        if self.workers:
+            made = make_ahead(self.workers, pieces(), *settings)
+        else:
+            made = (make(*settings, piece) for piece in pieces())
+        with contextlib.closing(made):
+            for first in made:
+                yield self._paint([first, *islice(made, lengths.popleft() - 1)])
 
     def _cut(self, indices: Sequence[int]) -> list[list[int]]:
         """Cut a batch into the pieces that are made, and on a CPU also painted, together."""
