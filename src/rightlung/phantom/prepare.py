@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rightlung.core.errors import InputError
-from rightlung.phantom.config import LEAST_PIXELS, MOST_PIXELS
+from rightlung.phantom.config import check_picture_size
 from rightlung.phantom.image import anatomy, fields, lesions, physics, skeleton, tissue, vessels
 from rightlung.phantom.image.devices import lay_devices
 from rightlung.phantom.image.frame import Frame
@@ -28,7 +28,6 @@ from rightlung.phantom.image.regions import region_boxes
 from rightlung.phantom.image.strokes import Strokes, windows
 from rightlung.phantom.scene import Scene
 
-SMALLEST, LARGEST = LEAST_PIXELS, MOST_PIXELS
 BONES, VESSELS, AIRWAYS, LAYERS = 0, skeleton.LAYERS, skeleton.LAYERS + 3, skeleton.LAYERS + 5
 """The first layers of bones, vessels and airways among the planes of strokes of a picture, and how many there are."""
 
@@ -59,16 +58,9 @@ class Prepared:
         return len(self.columns)
 
 
-def check_size(size: object) -> int:
-    """Return the size if pictures of as many pixels a side can be painted."""
-    if isinstance(size, bool) or not isinstance(size, int) or not SMALLEST <= size <= LARGEST:
-        raise InputError(f"size must be a whole number of pixels between {SMALLEST} and {LARGEST}; got {size!r}")
-    return size
-
-
 def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
     """Work out all of the pictures that needs no pixels."""
-    check_size(size)
+    check_picture_size(size)
     if not scenes:
         raise InputError("there are no scenes to render")
     thorax = anatomy.build(scenes)

@@ -17,6 +17,7 @@ from torch import Tensor
 from rightlung.core.box import Box
 from rightlung.core.errors import InputError
 from rightlung.lexicon import IMAGENOME_REGIONS
+from rightlung.phantom.config import check_picture_size
 from rightlung.phantom.image import fields, physics, skeleton, tissue, vessels
 from rightlung.phantom.image.chance import Cloud, draw_clouds
 from rightlung.phantom.image.devices import draw_devices
@@ -24,21 +25,8 @@ from rightlung.phantom.image.fields import enlarge
 from rightlung.phantom.image.overlay import draw_lesions
 from rightlung.phantom.image.overlays import add_overlays
 from rightlung.phantom.image.strokes import draw_windows
-from rightlung.phantom.prepare import (
-    AIRWAYS,
-    BONES,
-    LARGEST,
-    LAYERS,
-    SMALLEST,
-    VESSELS,
-    Prepared,
-    SceneBatch,
-    check_size,
-    prepare,
-)
+from rightlung.phantom.prepare import AIRWAYS, BONES, LAYERS, VESSELS, Prepared, SceneBatch, prepare
 from rightlung.phantom.scene import Scene
-
-__all__ = ["LARGEST", "SMALLEST", "Rendering", "paint", "pictures_at_once", "render"]
 
 _PIXELS_AT_ONCE = {"cpu": 8 * 256 * 256, "cuda": 256 * 256 * 256}  # small enough for the cache, or for the memory
 
@@ -79,7 +67,7 @@ def render(scenes: Sequence[Scene], size: int = 256, device: str | torch.device 
     A scene's picture depends on the scene and the size alone: not on its neighbours in the batch, and on the device
     only by rounding.
     """
-    check_size(size)
+    check_picture_size(size)
     if not scenes:
         raise InputError("there are no scenes to render")
     step = pictures_at_once(size, torch.device(device))

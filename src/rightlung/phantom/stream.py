@@ -24,13 +24,12 @@ import torch
 from torch import Tensor
 
 from rightlung.core.errors import InputError
-from rightlung.phantom.config import PhantomConfig
+from rightlung.phantom.config import PhantomConfig, check_picture_size
 from rightlung.phantom.image.numbers import carry
 from rightlung.phantom.prepare import Prepared
 from rightlung.phantom.render import Rendering, join, paint, pictures_at_once
 from rightlung.phantom.report import Statement
 from rightlung.phantom.scene import Scene
-from rightlung.phantom.study import check_picture_size
 from rightlung.phantom.workers import CHUNK, Made, make, make_ahead
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rightlung.core import Box, FrozenMapping, Image, InputError, Mask, Phrase, Study
 from rightlung.core.gaze import gaze_map
-from rightlung.phantom.config import FINDING_ORDER, PhantomConfig
+from rightlung.phantom.config import FINDING_ORDER, PhantomConfig, check_picture_size
 from rightlung.phantom.faults import (
     Fault,
     find_fault,
@@ -30,7 +30,7 @@ from rightlung.phantom.faults import (
 )
 from rightlung.phantom.gaze import fixations
 from rightlung.phantom.graph import finding_locations, lesion_regions, region_findings, scene_graph
-from rightlung.phantom.render import LARGEST, SMALLEST, Rendering, render
+from rightlung.phantom.render import Rendering, render
 from rightlung.phantom.report import Statement, assemble_report, write_report
 from rightlung.phantom.sampling import sample_scene
 from rightlung.phantom.scene import Body, Device, Exposure, Lesion, Scene
@@ -82,13 +82,6 @@ class HeldMask:
         height, width = self.size
         flat = np.unpackbits(np.frombuffer(self.bits, dtype=np.uint8), count=height * width)
         return Mask(flat.reshape(height, width).astype(np.bool_))
-
-
-def check_picture_size(size: object) -> int:
-    """Return the size if pictures of as many pixels a side can be made."""
-    if isinstance(size, bool) or not isinstance(size, int) or not SMALLEST <= size <= LARGEST:
-        raise InputError(f"size must be a whole number of pixels from {SMALLEST} to {LARGEST}; got {size!r}")
-    return size
 
 
 def study_id(seed: int, index: int) -> str:

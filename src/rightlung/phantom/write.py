@@ -26,11 +26,11 @@ from rightlung.core import InputError, Mask, OutputError, Study
 from rightlung.core.files import folder_lock, plain, read_json, write_json
 from rightlung.core.keyed import key_digest
 from rightlung.core.progress import Progress, no_progress
-from rightlung.phantom.config import PhantomConfig, ReportConfig
+from rightlung.phantom.config import PhantomConfig, ReportConfig, check_picture_size
 from rightlung.phantom.faults import Fault
 from rightlung.phantom.image.anatomy import FIELD
 from rightlung.phantom.source import check_range
-from rightlung.phantom.study import MASKS_IN_EXTRA, check_picture_size, make_studies, study_id
+from rightlung.phantom.study import MASKS_IN_EXTRA, make_studies, study_id
 
 SETTINGS = "phantom.json"
 MANIFEST = "manifest.jsonl"
