@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.core import InputError, Mask, OutputError, Study
-from rightlung.core.files import folder_lock, plain, read_json, write_json
+from rightlung.core.files import folder_lock, read_json, write_json
 from rightlung.core.keyed import key_digest
 from rightlung.core.progress import Progress, no_progress
-from rightlung.phantom.config import PhantomConfig, ReportConfig, check_picture_size
+from rightlung.core.settings import plain_settings
+from rightlung.phantom.config import PhantomConfig, check_picture_size
 from rightlung.phantom.faults import Fault
 from rightlung.phantom.image.anatomy import FIELD
 from rightlung.phantom.source import check_range
@@ -66,16 +67,9 @@ class PhantomJob:
             "size": self.size,
             "shortcuts": [str(fault) for fault in self.faults],
             "dicom": self.dicom,
-            "config": plain_config(self.config),
+            "config": plain_settings(self.config),
             "note": SYNTHETIC,
         }
-
-
-def plain_config(config: PhantomConfig | ReportConfig) -> dict[str, Any]:
-    """Return a configuration as plain values; ``PhantomConfig.from_mapping`` reads them back."""
-    settings = {entry.name: getattr(config, entry.name) for entry in fields(config)}
-    return {name: plain_config(value) if isinstance(value, ReportConfig) else plain(value)
-            for name, value in settings.items()}  # fmt: skip
 
 
 def write_phantom(job: PhantomJob, progress: Progress = no_progress) -> int:
