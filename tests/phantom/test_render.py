@@ -9,10 +9,10 @@ from torch import Tensor
 
 from rightlung.core.errors import InputError
 from rightlung.lexicon import IMAGENOME_REGIONS
+from rightlung.phantom.config import FINDING_ORDER
 from rightlung.phantom.image import anatomy, skeleton
 from rightlung.phantom.image.chance import seeds_of, uniforms
-from rightlung.phantom.image.consequences import FINDINGS
-from rightlung.phantom.image.strokes import Strokes, draw
+from rightlung.phantom.image.strokes import Strokes, draw_windows, windows
 from rightlung.phantom.render import Rendering, render
 from rightlung.phantom.scene import Device, Scene
 from tests.phantom.scenes import EXPOSURE, NORMAL, lesion, varied, with_devices, with_lesions
@@ -72,14 +72,19 @@ def test_a_scene_is_the_same_alone_and_in_any_batch() -> None:
 
 
 def test_a_stroke_is_the_same_whatever_is_drawn_beside_it() -> None:
-    count, size, device = 60, 64, torch.device("cpu")
+    count, size = 60, 64
+
+    def draw(strokes: Strokes, planes: int) -> Tensor:
+        sets = {side: torch.from_numpy(rows) for side, rows in windows(strokes, size).items()}
+        return draw_windows(sets, planes, size, torch.device("cpu"))
+
     chance = uniforms(seeds_of([4], 1), count, 6)[0]
     start = chance[:, :2] * size
     end, radii = start + 9 * (chance[:, 2:4] - 0.5), 0.2 + 2.0 * chance[:, 4:]
-    together = draw(Strokes(start, end, radii, np.arange(count)), count, size, device)
+    together = draw(Strokes(start, end, radii, np.arange(count)), count)
     for own in range(count):
         row = slice(own, own + 1)
-        alone = draw(Strokes(start[row], end[row], radii[row], np.zeros(1, dtype=np.int64)), 1, size, device)
+        alone = draw(Strokes(start[row], end[row], radii[row], np.zeros(1, dtype=np.int64)), 1)
         assert torch.equal(alone[0], together[own])
     assert float(together.max()) > 0.5
 
@@ -255,10 +260,10 @@ def test_a_broken_rib_changes_the_picture_at_its_mask_only(normal: Rendering) ->
     assert float(change[mask].mean()) > 20 * float(change[~mask].mean())
 
 
-@pytest.mark.parametrize("finding", FINDINGS)
+@pytest.mark.parametrize("finding", FINDING_ORDER)
 def test_every_finding_has_a_mask(finding: str) -> None:
     side = "none" if finding in ("cardiomegaly", "enlarged cardiomediastinum", "hiatal hernia", "scoliosis") else "both"
-    side = "right" if finding in ("fracture", "rib fracture", "nodule", "calcified granuloma") else side
+    side = "right" if finding in ("rib fracture", "nodule", "calcified granuloma") else side
     rendering = render([with_lesions(lesion(finding, side))], 96)  # type: ignore[arg-type]
     share = float(rendering.lesion_masks[0][0].float().mean())
     assert 0.0 < share < 0.6

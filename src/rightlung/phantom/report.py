@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from rightlung.core import Box, Report
-from rightlung.core.errors import InputError
 from rightlung.core.frozen import FrozenMapping
 from rightlung.core.keyed import Stream, key_uniform
 from rightlung.core.study import Polarity, Sentence
@@ -340,26 +339,17 @@ def _finish(draft: Draft, section: Section, config: PhantomConfig, stream: Strea
     return Statement(text, section, draft.regions, findings, draft.lesions, draft.devices, draft.topics)
 
 
-def assemble_report(
-    made: Sequence[Statement], boxes: Sequence[tuple[Box, ...]] | None = None, numbered: bool = False
-) -> Report:
+def assemble_report(made: Sequence[Statement], boxes: Sequence[tuple[Box, ...]]) -> Report:
     """Return the statements as a report with sections, sentence by sentence; ``boxes`` are those of each statement."""
-    if boxes is not None and len(boxes) != len(made):
-        raise InputError(f"boxes must have one entry a statement ({len(made)}); got {len(boxes)}")
     sections: dict[str, str] = {}
     for section in ("findings", "impression"):
         texts = [statement.text for statement in made if statement.section == section]
-        if not texts:
-            continue
-        if numbered and section == "impression" and len(texts) > 1:
-            sections[section] = "\n".join(f"{place}. {text}" for place, text in enumerate(texts, 1))
-        else:
-            # A sentence without its full stop ends its line, as it does where people type reports.
-            pieces = [text + (" " if text.endswith((".", "?")) else "\n") for text in texts]
+        # A sentence without its full stop ends its line, as it does where people type reports.
+        pieces = [text + (" " if text.endswith((".", "?")) else "\n") for text in texts]
+        if pieces:
             sections[section] = "".join(pieces).strip()
     text = "\n\n".join(f"{name.upper()}:\n{body}" for name, body in sections.items())
-    found = boxes if boxes is not None else [()] * len(made)
-    sentences = tuple(Sentence(statement.text, box) for statement, box in zip(made, found, strict=True))
+    sentences = tuple(Sentence(statement.text, box) for statement, box in zip(made, boxes, strict=True))
     return Report(text, sections, sentences)
 
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import contextlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 
 import numpy as np
 import torch
@@ -67,22 +67,18 @@ class PhantomBatch:
         The target is the union of all lesions and devices that the sentence is about, in the picture's pixels.
         """
         masks = torch.cat([*self.rendering.lesion_masks, *self.rendering.device_masks])
-        studies: list[int] = []
-        places: list[int] = []
-        members: list[list[int]] = []
-        lesion, device = 0, sum(len(scene.lesions) for scene in self.scenes)
-        for study, (scene, statements) in enumerate(zip(self.scenes, self.statements, strict=True)):
-            for place, statement in enumerate(statements):
-                if statement.lesions or statement.devices:
-                    studies.append(study)
-                    places.append(place)
-                    members.append(
-                        [lesion + number for number in statement.lesions]
-                        + [device + number for number in statement.devices]
-                    )
-            lesion += len(scene.lesions)
-            device += len(scene.devices)
-        return StatementMasks(studies, places, cell_shares(_unions(masks, members), grid))
+        lesion = [0, *accumulate(len(scene.lesions) for scene in self.scenes)]
+        device = [*accumulate((len(scene.devices) for scene in self.scenes), initial=lesion[-1])]
+        found = StatementMasks([], [], masks)
+        members = []
+        for study, statements in enumerate(self.statements):
+            for place, said in enumerate(statements):
+                if said.lesions or said.devices:
+                    found.studies.append(study)
+                    found.statements.append(place)
+                    lesions = [lesion[study] + number for number in said.lesions]
+                    members.append(lesions + [device[study] + number for number in said.devices])
+        return replace(found, shares=cell_shares(_unions(masks, members), grid))
 
 
 def _unions(masks: Tensor, members: Sequence[Sequence[int]]) -> Tensor:

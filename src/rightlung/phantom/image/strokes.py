@@ -87,12 +87,6 @@ def windows(strokes: Strokes, size: int) -> dict[int, NDArray[np.int32]]:
             if first < last}  # fmt: skip
 
 
-def draw(strokes: Strokes, planes: int, size: int, device: torch.device) -> Tensor:
-    """Return how deep each pixel lies inside the strokes, ``(planes, size, size)``: 1 on the axis, 0 at the surface."""
-    sets = {side: torch.from_numpy(rows).to(device) for side, rows in windows(strokes, size).items()}
-    return draw_windows(sets, planes, size, device)
-
-
 def draw_windows(sets: Mapping[int, Tensor], planes: int, size: int, device: torch.device) -> Tensor:
     """Return how deep each pixel lies inside strokes, ``(planes, size, size)``: 1 on the axis, 0 at the surface.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
-from typing import Union
 
 from rightlung.core.errors import InputError
 from rightlung.core.keyed import Stream
@@ -24,7 +23,7 @@ _VOWEL_LETTERS = "AEFHILMNORSX"
 _CONSONANT_SOUND = ("uni", "use", "one", "eu")
 
 
-Node = Union[str, tuple[str], list[list["Node"]]]
+Node = str | tuple[str] | list[list["Node"]]
 """A piece of a template: plain words, the name of a slot, or a choice."""
 
 
