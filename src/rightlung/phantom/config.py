@@ -44,8 +44,13 @@ _MOST_LIKELY = 0.97
 
 
 @cache
+def read_data(name: str) -> dict[str, Any]:
+    """Read one of the phantom's own TOML files."""
+    return tomllib.loads((files("rightlung.phantom") / "data" / name).read_text(encoding="utf-8"))
+
+
 def _defaults() -> dict[str, Any]:
-    return tomllib.loads((files("rightlung.phantom") / "data" / "defaults.toml").read_text(encoding="utf-8"))
+    return read_data("defaults.toml")
 
 
 @cache

@@ -117,23 +117,10 @@ def build(studies: Numbers, tables: Tensor, coarse: int) -> Fields:
     top = heart_y + 4.3 + 0.16 * (x - middle)
     heart = torch.minimum(torch.minimum(x - inner_right, inner_left - x), top)
     heart = torch.minimum(torch.minimum(heart, above + 1.6), (4.9 - heart_y) * studies["height"])
-    heart = distance(heart, spacing)
     return Fields(
-        x=x,
-        y=y,
-        lungs=lungs,
-        heart=heart,
-        across=across,
-        down=down,
-        diaphragm=above,
-        inner=inner,
-        wall=outer,
-        depth=depth,
-        is_left=is_left,
-        spine=x - spine,
-        middle=x - middle,
-        skin=skin - x.abs(),
-    )
+        x=x, y=y, lungs=lungs, heart=distance(heart, spacing), across=across, down=down, diaphragm=above, inner=inner,
+        wall=outer, depth=depth, is_left=is_left, spine=x - spine, middle=x - middle, skin=skin - x.abs(),
+    )  # fmt: skip
 
 
 def lung_depth(across: Tensor, down: Tensor, outer: Tensor, width: Tensor) -> Tensor:
