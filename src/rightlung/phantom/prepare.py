@@ -178,7 +178,8 @@ def _send(cargo: Cargo, device: torch.device) -> dict[str, Tensor]:
     flat = [part.reshape(-1).view(np.int32) for parts in cargo.values() for part in parts]
     packed = torch.empty(sum(map(len, flat)), dtype=torch.int32, pin_memory=device.type == "cuda")
     np.concatenate(flat, out=packed.numpy())
-    pieces = packed.to(device, non_blocking=True).split([sum(part.size for part in parts) for parts in cargo.values()])
+    sizes = [sum(part.size for part in parts) for parts in cargo.values()]
+    pieces = torch.split(packed.to(device, non_blocking=True), sizes)
     kinds = [torch.float32 if parts[0].dtype == np.float32 else torch.int32 for parts in cargo.values()]
     return {
         name: piece.view(kind).view(-1, *parts[0].shape[1:])

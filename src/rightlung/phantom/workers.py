@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ def _blame(config: PhantomConfig, seed: int, size: int, indices: Sequence[int], 
 
 def make_ahead(
     workers: int, pieces: Iterator[Sequence[int]], config: PhantomConfig, seed: int, size: int
-) -> Iterator[Made]:
+) -> Generator[Made, None, None]:
     """Yield what processes make of each piece, in order; pieces are taken some ahead. They end with the iterator."""
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
     ahead: deque[Future[Made]] = deque()
