@@ -36,10 +36,9 @@ def exposed(**changes: Any) -> Scene:
 
 def test_boxes_of_lungs_and_heart_are_those_of_their_masks(patients: Rendering) -> None:
     for index in range(PATIENTS):
-        right, left = patients.lungs[index]
-        for name, mask, error in (
-            ("right lung", right, 0.025), ("left lung", left, 0.025), ("cardiac silhouette", patients.heart[index], 0.05)
-        ):  # fmt: skip
+        (right, left), heart = patients.lungs[index], patients.heart[index]
+        masks = (("right lung", right, 0.025), ("left lung", left, 0.025), ("cardiac silhouette", heart, 0.05))
+        for name, mask, error in masks:
             told = patients.region_boxes(index)[name]
             assert told.as_tuple() == pytest.approx(bounds(mask).as_tuple(), abs=error), (index, name)
 

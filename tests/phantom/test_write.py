@@ -238,8 +238,9 @@ def test_a_row_that_is_cut_or_damaged_or_whose_file_is_gone_is_made_anew(tmp_pat
     (folder / "images" / "phantom-7-000003.png").unlink()
     assert write_phantom(job(folder, 6)) == 3
     assert content(folder) == before
-    for change, made_anew in ((lambda rows: rows + b"garbage\n", 0), (lambda rows: rows[:-100], 1)):
-        part.write_bytes(change(manifest.read_bytes()))
+    rows = manifest.read_bytes()
+    for damaged, made_anew in ((rows + b"garbage\n", 0), (rows[:-100], 1)):
+        part.write_bytes(damaged)
         manifest.unlink()
         assert write_phantom(job(folder, 6)) == made_anew
         assert content(folder) == before

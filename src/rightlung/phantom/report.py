@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal
 
 from rightlung.core import Box, Report
@@ -159,18 +160,14 @@ def _write_section(
     stream = Stream(*key, "order")
     drafts: list[Draft] = []
     for name in style.order:
-        ordered = [draft for group in stream.shuffled(blocks[name]) for draft in group]
+        ordered = [*chain(*stream.shuffled(blocks[name]))]
         drafts.extend(_joined(ordered, stream, config.report.join))
-    summary = _flat(blocks["global"])
+    summary = [*chain(*blocks["global"])]
     if not any(draft.topics for draft in (*drafts, *summary)) and not present:
         summary = [surroundings.deny(surroundings.whole_normal(), Stream(*key, "fallback"))]
     leading = stream.chance(0.5) and not findings
     middle = [*summary, *drafts] if leading else [*drafts, *summary]
-    return [*_flat(blocks["first"]), *middle, *_flat(blocks["last"])]
-
-
-def _flat(groups: Sequence[Sequence[Draft]]) -> list[Draft]:
-    return [draft for group in groups for draft in group]
+    return [*chain(*blocks["first"]), *middle, *chain(*blocks["last"])]
 
 
 def _present(scene: Scene) -> set[str]:

@@ -100,11 +100,6 @@ def _zone(region: str) -> str:
     return region.split()[1]
 
 
-def _sample_region(config: PhantomConfig, stream: Stream, finding: str, taken: set[str]) -> str | None:
-    weights = {name: weight for name, weight in config.regions[finding].items() if name not in taken and weight > 0.0}
-    return stream.weighted(weights) if weights else None
-
-
 def _sample_kind(
     config: PhantomConfig, stream: Stream, finding: str, earlier: list[Lesion], body: Body
 ) -> list[Lesion]:
@@ -119,9 +114,10 @@ def _sample_kind(
     lesions: list[Lesion] = []
     taken: set[str] = set()
     for _ in range(count):
-        region = _sample_region(config, stream, finding, taken)
-        if region is None:
+        free = {name: share for name, share in config.regions[finding].items() if name not in taken and share > 0.0}
+        if not free:
             break
+        region = stream.weighted(free)
         lesion = _sample_lesion(config, stream, finding, region)
         # A lesion of its kind is in the region already; where each side has at most one, in the whole side.
         taken |= {name for name in config.regions[finding] if REGIONS[name].side == lesion.side} if both else {region}

@@ -44,12 +44,7 @@ class Strokes:
     @staticmethod
     def join(parts: list[Strokes]) -> Strokes:
         """Put several sets of strokes together."""
-        return Strokes(
-            np.concatenate([part.start for part in parts]),
-            np.concatenate([part.end for part in parts]),
-            np.concatenate([part.radius for part in parts]),
-            np.concatenate([part.plane for part in parts]),
-        )
+        return Strokes(*(np.concatenate([getattr(part, name) for part in parts]) for name in Strokes.__slots__))
 
 
 def windows(strokes: Strokes, size: int) -> dict[int, NDArray[np.int32]]:
