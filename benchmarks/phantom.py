@@ -24,9 +24,8 @@ from rightlung.phantom.config import PhantomConfig, default_config
 from rightlung.phantom.prepare import prepare
 from rightlung.phantom.render import paint, render
 from rightlung.phantom.report import write_report
-from rightlung.phantom.stream import PhantomStream
+from rightlung.phantom.stream import CHUNK, PhantomStream
 from rightlung.phantom.study import iterate_studies, study_scene
-from rightlung.phantom.workers import CHUNK
 from rightlung.scoring.threads import usable_cores
 
 ROUNDS = 3

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
-from rightlung.core.box import Box
+from rightlung.core import Box, Mask
 from rightlung.lexicon import IMAGENOME_REGIONS, mirror_region
 from rightlung.phantom.render import Rendering, render
-from rightlung.phantom.scene import View
+from rightlung.phantom.scene import Scene
 from tests.phantom.scenes import EXPOSURE, NORMAL, lesion, varied, with_lesions
 
 SIZE = 128
@@ -23,26 +24,23 @@ def patients() -> Rendering:
 
 
 def bounds(mask: torch.Tensor) -> Box:
-    rows = torch.nonzero(mask.any(1)).flatten()
-    columns = torch.nonzero(mask.any(0)).flatten()
-    size = mask.shape[0]
-    return Box(int(columns[0]) / size, int(rows[0]) / size, int(columns[-1] + 1) / size, int(rows[-1] + 1) / size)
+    box = Mask(mask.numpy()).box()
+    assert box is not None
+    return box
 
 
-def test_lung_boxes_are_those_of_the_lung_masks(patients: Rendering) -> None:
+def exposed(**changes: Any) -> Scene:
+    """Return the normal patient, taken otherwise."""
+    return replace(NORMAL, exposure=replace(EXPOSURE, **changes))
+
+
+def test_boxes_of_lungs_and_heart_are_those_of_their_masks(patients: Rendering) -> None:
     for index in range(PATIENTS):
-        boxes = patients.region_boxes(index)
-        for side, name in enumerate(("right lung", "left lung")):
-            drawn, told = bounds(patients.lungs[index, side]), boxes[name]
-            for edge in ("x0", "y0", "x1", "y1"):
-                assert getattr(told, edge) == pytest.approx(getattr(drawn, edge), abs=0.025), (index, name, edge)
-
-
-def test_the_cardiac_box_is_that_of_the_heart_mask(patients: Rendering) -> None:
-    for index in range(PATIENTS):
-        drawn, told = bounds(patients.heart[index]), patients.region_boxes(index)["cardiac silhouette"]
-        for edge in ("x0", "y0", "x1", "y1"):
-            assert getattr(told, edge) == pytest.approx(getattr(drawn, edge), abs=0.05), (index, edge)
+        (right, left), heart = patients.lungs[index], patients.heart[index]
+        masks = (("right lung", right, 0.025), ("left lung", left, 0.025), ("cardiac silhouette", heart, 0.05))
+        for name, mask, error in masks:
+            told = patients.region_boxes(index)[name]
+            assert told.as_tuple() == pytest.approx(bounds(mask).as_tuple(), abs=error), (index, name)
 
 
 def test_sides_are_the_patients(patients: Rendering) -> None:
@@ -50,8 +48,7 @@ def test_sides_are_the_patients(patients: Rendering) -> None:
         boxes = patients.region_boxes(index)
         for name in IMAGENOME_REGIONS:
             if name.startswith("right ") and mirror_region(name) != name:
-                own, other = boxes[name], boxes[mirror_region(name)]
-                assert own.x0 + own.x1 < other.x0 + other.x1, name
+                assert boxes[name].centre[0] < boxes[mirror_region(name)].centre[0], name
 
 
 def test_zones_lie_on_top_of_one_another_and_inside_their_lung(patients: Rendering) -> None:
@@ -81,28 +78,21 @@ def test_lungs_and_heart_do_not_overlap(patients: Rendering) -> None:
 
 
 def test_a_deep_breath_lowers_the_domes() -> None:
-    breaths = [replace(NORMAL, exposure=replace(EXPOSURE, inspiration=value)) for value in (0.2, 0.6, 1.0)]
-    heights = render(breaths, SIZE).lungs.sum((1, 2, 3)).tolist()
+    heights = render([exposed(inspiration=value) for value in (0.2, 0.6, 1.0)], SIZE).lungs.sum((1, 2, 3)).tolist()
     assert heights == sorted(heights)
     assert heights[2] > 1.1 * heights[0]
 
 
 def test_rotation_moves_what_lies_in_front_the_other_way_in_an_ap_view() -> None:
-    def heart_shift(view: View, rotation: float) -> float:
-        exposures = [replace(EXPOSURE, view=view, rotation=angle) for angle in (0.0, rotation)]
-        boxes = [
-            render([replace(NORMAL, exposure=exposure)], SIZE).region_boxes(0)["cardiac silhouette"]
-            for exposure in exposures
-        ]
-        return (boxes[1].x0 + boxes[1].x1 - boxes[0].x0 - boxes[0].x1) / 2
-
-    assert heart_shift("PA", 10.0) < -0.01
-    assert heart_shift("AP", 10.0) > 0.01
+    for view, sign in (("PA", -1.0), ("AP", 1.0)):
+        turned = render([exposed(view=view, rotation=angle) for angle in (0.0, 10.0)], SIZE)
+        straight, moved = (turned.region_boxes(index)["cardiac silhouette"].centre[0] for index in range(2))
+        assert sign * (moved - straight) > 0.01
 
 
 def test_a_turned_chest_is_darker_on_the_side_to_which_the_front_turns() -> None:
     def difference(rotation: float) -> float:
-        rendering = render([replace(NORMAL, exposure=replace(EXPOSURE, rotation=rotation))], SIZE)
+        rendering = render([exposed(rotation=rotation)], SIZE)
         right, left = (rendering.images[0][rendering.lungs[0, side]].mean() for side in range(2))
         return float(right - left)
 
@@ -111,17 +101,15 @@ def test_a_turned_chest_is_darker_on_the_side_to_which_the_front_turns() -> None
 
 
 def test_ap_throws_the_heart_larger() -> None:
-    views = [replace(NORMAL, exposure=replace(EXPOSURE, view=view)) for view in ("PA", "AP")]
-    hearts = render(views, SIZE).heart.sum((1, 2))
+    hearts = render([exposed(view=view) for view in ("PA", "AP")], SIZE).heart.sum((1, 2))
     assert hearts[1] > 1.05 * hearts[0]
 
 
 def test_scoliosis_bends_the_spine_to_the_side_it_names() -> None:
     straight = render([NORMAL], SIZE).region_boxes(0)["spine"]
     for form, sign in (("dextro", -1.0), ("levo", 1.0)):
-        bent = render([with_lesions(lesion("scoliosis", "none", severity=0.9, form=form))], SIZE).region_boxes(0)[
-            "spine"
-        ]
+        curved = with_lesions(lesion("scoliosis", "none", severity=0.9, form=form))
+        bent = render([curved], SIZE).region_boxes(0)["spine"]
         assert bent.x1 - bent.x0 > straight.x1 - straight.x0 + 0.03
         bulge = bent.x0 - straight.x0 if sign < 0 else bent.x1 - straight.x1
         assert bulge * sign > 0.03

@@ -145,7 +145,7 @@ def test_all_kinds_and_devices_appear(scenes: list[Scene]) -> None:
         ({"severity": {"edema": [0.5, 0.9]}}, r"severity\['edema'\] must be a list of 3 numbers"),
         ({"cooccurrence": {"portabel": {}}}, "did you mean 'portable'"),
         ({"cooccurrence": {"edema": {"nodule": -1}}}, r"cooccurrence\['edema'\]\['nodule'\] must be between 0 and 100"),
-        ({"size": 7}, "size must be 64 to 1024 pixels; got 7"),
+        ({"size": 7}, "size must be a whole number of pixels from 64 to 1024; got 7"),
         ({"size": 256.5}, "size must be a whole number"),
         ({"normal": 1.5}, "normal must be between 0 and 1; got 1.5"),
         ({"normal": "half"}, "normal must be a number; got 'half'"),

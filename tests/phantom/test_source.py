@@ -12,6 +12,7 @@ import torch
 
 from rightlung import open_source
 from rightlung.core import InputError, Study
+from rightlung.phantom.config import FINDING_ORDER
 from rightlung.phantom.source import PhantomSource
 
 ADDRESS = "phantom?count=6&seed=7&size=64"
@@ -19,15 +20,8 @@ ADDRESS = "phantom?count=6&seed=7&size=64"
 
 def same(one: Study, other: Study) -> bool:
     """Whether two studies agree in picture, words, targets and truth."""
-    return (
-        one.id == other.id
-        and np.array_equal(one.image, other.image)
-        and one.phrases == other.phrases
-        and one.findings == other.findings
-        and one.regions == other.regions
-        and one.report == other.report
-        and one.gaze == other.gaze
-    )
+    names = ("id", "phrases", "findings", "regions", "report", "gaze")
+    return np.array_equal(one.image, other.image) and all(getattr(one, n) == getattr(other, n) for n in names)
 
 
 @pytest.fixture(scope="module")
@@ -43,20 +37,13 @@ def test_a_loop_yields_the_studies_that_the_ids_promise(looped: list[Study]) -> 
     assert {study.source for study in looped} == {ADDRESS}
 
 
-def test_position_and_id_give_what_the_loop_gives(looped: list[Study]) -> None:
-    source = open_source(ADDRESS)
+def test_position_id_pickle_and_data_loader_give_what_the_loop_gives(looped: list[Study]) -> None:
+    source: Any = open_source(ADDRESS)  # a source is a data set to PyTorch by what it can do, not by its class
     assert same(source[4], looped[4])
     assert same(source[-1], looped[5])
     assert same(source.study("phantom-7-000001"), looped[1])
-
-
-def test_a_pickled_source_gives_the_same(looped: list[Study]) -> None:
-    assert same(pickle.loads(pickle.dumps(open_source(ADDRESS)))[2], looped[2])
-
-
-def test_a_data_loader_draws_batches(looped: list[Study]) -> None:
-    data: Any = open_source(ADDRESS)  # a source is a data set to PyTorch by what it can do, not by its class
-    batches = list(torch.utils.data.DataLoader(data, batch_size=3, collate_fn=list))
+    assert same(pickle.loads(pickle.dumps(source))[2], looped[2])
+    batches = list(torch.utils.data.DataLoader(source, batch_size=3, collate_fn=list))
     assert [len(batch) for batch in batches] == [3, 3]
     assert same(batches[1][0], looped[3])
 
@@ -84,17 +71,10 @@ def test_shortcuts_in_an_address_are_planted() -> None:
 
 def test_a_configuration_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text("normal = 1.0\nsize = 64\n[prevalence]\n" + "".join(f'"{name}" = 0.0\n' for name in FINDINGS))
+    path.write_text("normal = 1.0\nsize = 64\n[prevalence]\n" + "".join(f'"{name}" = 0.0\n' for name in FINDING_ORDER))
     source = open_source(f"phantom?count=3&seed=1&config={path}")
     assert [study.findings["no finding"] for study in source] == ["positive"] * 3
     assert source[0].image.shape == (64, 64)
-
-
-FINDINGS = (
-    "low lung volumes", "emphysema", "cardiomegaly", "enlarged cardiomediastinum", "edema", "pneumothorax",
-    "pleural effusion", "pneumonia", "consolidation", "lung opacity", "atelectasis", "mass", "nodule",
-    "calcified granuloma", "pleural thickening", "rib fracture", "hiatal hernia", "scoliosis",
-)  # fmt: skip
 
 
 @pytest.mark.parametrize(

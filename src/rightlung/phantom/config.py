@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, cached_property, partial
 from importlib.resources import files
 from typing import Any
 
@@ -35,6 +35,7 @@ DEVICE_ORDER: tuple[str, ...] = (
 CIRCUMSTANCES: tuple[str, ...] = ("portable", "old", "young", "female", "normal")
 """What else findings and devices can depend on. Old is 65 and more, young under 40."""
 
+_EVERYTHING = (*CIRCUMSTANCES, *FINDING_ORDER, *DEVICE_ORDER)
 OLD_AGE, YOUNG_AGE = 65, 40
 LEAST_PIXELS, MOST_PIXELS = 64, 1024
 """The smallest and the largest side of a picture that can be rendered."""
@@ -43,8 +44,13 @@ _MOST_LIKELY = 0.97
 
 
 @cache
+def read_data(name: str) -> dict[str, Any]:
+    """Read one of the phantom's own TOML files."""
+    return tomllib.loads((files("rightlung.phantom") / "data" / name).read_text(encoding="utf-8"))
+
+
 def _defaults() -> dict[str, Any]:
-    return tomllib.loads((files("rightlung.phantom") / "data" / "defaults.toml").read_text(encoding="utf-8"))
+    return read_data("defaults.toml")
 
 
 @cache
@@ -53,7 +59,14 @@ def possible_regions(finding: str) -> tuple[str, ...]:
     return tuple(_defaults()["regions"][finding])
 
 
-def _number(field: str, value: object, low: float, high: float) -> float:
+def check_picture_size(size: object) -> int:
+    """Return the size if pictures of as many pixels a side can be made."""
+    if isinstance(size, bool) or not isinstance(size, int) or not LEAST_PIXELS <= size <= MOST_PIXELS:
+        raise InputError(f"size must be a whole number of pixels from {LEAST_PIXELS} to {MOST_PIXELS}; got {size!r}")
+    return size
+
+
+def _number(field: str, value: object, low: float = 0.0, high: float = 1.0) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InputError(f"{field} must be a number; got {value!r}")
     if not low <= value <= high:
@@ -62,42 +75,42 @@ def _number(field: str, value: object, low: float, high: float) -> float:
     return float(value)
 
 
-def _table(field: str, value: object, known: Iterable[str], kind: str) -> Mapping[str, Any]:
+def _table(
+    field: str, value: object, known: Collection[str], kind: str, check: Callable[[str, Any], Any] | None = None
+) -> FrozenMapping[str, Any]:
+    """Return a table of known names, each value as ``check`` (given the field and the value) returns it."""
     if not isinstance(value, Mapping):
         raise InputError(f"{field} must be a table of names; got {value!r}")
-    names = tuple(known)
     for name in value:
-        if name not in names:
-            raise unknown_name(f"{kind} in {field}:", str(name), names)
-    return value
+        if name not in known:
+            raise unknown_name(f"{kind} in {field}:", str(name), known)
+    return FrozenMapping({name: check(f"{field}[{name!r}]", item) if check else item for name, item in value.items()})
 
 
-def _numbers(field: str, value: object, length: int | None) -> tuple[float, ...]:
+def _numbers(field: str, value: object, length: int | None = None, high: float = math.inf) -> tuple[float, ...]:
+    """Return numbers that can be weights; with a length, as many of them in ascending order."""
     if not isinstance(value, list | tuple) or not value or (length is not None and len(value) != length):
         wanted = "one or more numbers" if length is None else f"{length} numbers"
         raise InputError(f"{field} must be a list of {wanted}; got {value!r}")
-    return tuple(_number(f"{field}[{place}]", item, 0.0, math.inf) for place, item in enumerate(value))
-
-
-def _ascending(field: str, value: object, length: int, high: float) -> tuple[float, ...]:
-    numbers = _numbers(field, value, length)
-    if list(numbers) != sorted(numbers) or numbers[-1] > high:
-        limit = "" if math.isinf(high) else f" and at most {high:g}"
-        raise InputError(f"{field} must be ascending{limit}; got {value!r}")
+    numbers = tuple(_number(f"{field}[{place}]", item, 0.0, math.inf) for place, item in enumerate(value))
+    if length is None and not sum(numbers) > 0.0:
+        raise InputError(f"{field} must have at least one number above 0; got {numbers!r}")
+    if length is not None and (list(numbers) != sorted(numbers) or numbers[-1] > high):
+        raise InputError(f"{field} must be ascending and at most {high:g}; got {value!r}")
     return numbers
 
 
-def _weights(field: str, weights: Mapping[str, Any]) -> FrozenMapping[str, float]:
-    checked = {name: _number(f"{field}[{name!r}]", weight, 0.0, math.inf) for name, weight in weights.items()}
-    if not sum(checked.values()) > 0.0:
-        raise InputError(f"{field} must have at least one weight above 0; got {dict(weights)!r}")
-    return FrozenMapping(checked)
+def _weights(field: str, value: object, known: Collection[str], kind: str) -> FrozenMapping[str, float]:
+    weights = _table(field, value, known, kind, partial(_number, high=math.inf))
+    if not sum(weights.values()) > 0.0:
+        raise InputError(f"{field} must have at least one weight above 0; got {value!r}")
+    return weights
 
 
-def _region_weights(finding: str, value: object) -> FrozenMapping[str, float]:
-    field, possible = f"regions[{finding!r}]", possible_regions(finding)
+def _region_weights(field: str, finding: str, value: object) -> FrozenMapping[str, float]:
     if not isinstance(value, Mapping):
         raise InputError(f"{field} must map regions to weights; got {value!r}")
+    possible = possible_regions(finding)
     named: dict[str, Any] = {}
     for name, weight in value.items():
         try:
@@ -107,7 +120,7 @@ def _region_weights(finding: str, value: object) -> FrozenMapping[str, float]:
         if found not in possible:
             raise InputError(f"{field}: {finding} cannot lie in {name!r}; it can in {', '.join(possible)}")
         named[found] = weight
-    return _weights(field, named)
+    return _weights(field, named, possible, "region")
 
 
 @dataclass(frozen=True)
@@ -128,11 +141,51 @@ class ReportConfig:
 
     def __post_init__(self) -> None:
         for entry in fields(self):
-            share = _number(f"report.{entry.name}", getattr(self, entry.name), 0.0, 1.0)
-            object.__setattr__(self, entry.name, share)
-        if self.only_findings + self.only_impression > 1.0:
-            total = self.only_findings + self.only_impression
+            object.__setattr__(self, entry.name, _number(f"report.{entry.name}", getattr(self, entry.name)))
+        total = self.only_findings + self.only_impression
+        if total > 1.0:
             raise InputError(f"report.only_findings and report.only_impression must sum to at most 1; got {total:g}")
+
+
+def _regions(field: str, value: object) -> FrozenMapping[str, FrozenMapping[str, float]]:
+    table = _table(field, value, FINDING_ORDER, "finding")
+    return FrozenMapping({name: _region_weights(f"{field}[{name!r}]", name, item) for name, item in table.items()})
+
+
+def _forms(field: str, value: object) -> FrozenMapping[str, FrozenMapping[str, float]]:
+    known = _defaults()["forms"]
+    table = _table(field, value, known, "finding")
+    return FrozenMapping(
+        {name: _weights(f"{field}[{name!r}]", item, known[name], "form") for name, item in table.items()}
+    )
+
+
+def _report(field: str, value: object) -> ReportConfig:
+    if isinstance(value, ReportConfig):
+        return value
+    return ReportConfig(**_table(field, value, [entry.name for entry in fields(ReportConfig)], "field"))
+
+
+@cache
+def _checks() -> dict[str, Callable[[str, Any], Any]]:
+    """Return what checks each field of `PhantomConfig` that is no share, given its name and value."""
+    defaults = _defaults()
+    lifts = partial(_table, known=_EVERYTHING, kind="name", check=partial(_number, high=100.0))
+    return {
+        "size": lambda _, value: check_picture_size(value),
+        "age_mean": partial(_number, low=18.0, high=100.0),
+        "age_spread": partial(_number, high=50.0),
+        "prevalence": partial(_table, known=FINDING_ORDER, kind="finding", check=_number),
+        "devices": partial(_table, known=DEVICE_ORDER, kind="device", check=_number),
+        "cooccurrence": partial(_table, known=_EVERYTHING, kind="name", check=lifts),
+        "severity": partial(_table, known=FINDING_ORDER, kind="finding", check=partial(_numbers, length=3, high=1.0)),
+        "sizes": partial(_table, known=defaults["sizes"], kind="finding", check=partial(_numbers, length=2, high=30.0)),
+        "counts": partial(_table, known=defaults["counts"], kind="finding", check=_numbers),
+        "bilateral": partial(_table, known=defaults["bilateral"], kind="finding", check=_number),
+        "regions": _regions,
+        "forms": _forms,
+        "report": _report,
+    }
 
 
 @dataclass(frozen=True)
@@ -179,31 +232,10 @@ class PhantomConfig:
     report: ReportConfig
 
     def __post_init__(self) -> None:
-        if isinstance(self.size, bool) or not isinstance(self.size, int):
-            raise InputError(f"size must be a whole number of pixels; got {self.size!r}")
-        if not LEAST_PIXELS <= self.size <= MOST_PIXELS:
-            raise InputError(f"size must be {LEAST_PIXELS} to {MOST_PIXELS} pixels; got {self.size}")
-        checked: dict[str, Any] = {}
-        for name in ("normal", "portable", "upright_ap", "female", "prior"):
-            checked[name] = _number(name, getattr(self, name), 0.0, 1.0)
-        checked["age_mean"] = _number("age_mean", self.age_mean, 18.0, 100.0)
-        checked["age_spread"] = _number("age_spread", self.age_spread, 0.0, 50.0)
-        for name, known, kind in (
-            ("prevalence", FINDING_ORDER, "finding"),
-            ("devices", DEVICE_ORDER, "device"),
-            ("bilateral", tuple(_defaults()["bilateral"]), "finding"),
-        ):
-            table = _table(name, getattr(self, name), known, kind)
-            checked[name] = FrozenMapping(
-                {entry: _number(f"{name}[{entry!r}]", value, 0.0, 1.0) for entry, value in table.items()}
-            )
-        self._check_cooccurrence(checked)
-        self._check_kinds(checked)
-        if not isinstance(self.report, ReportConfig):
-            raise InputError(f"report must be a ReportConfig; got {self.report!r}")
-        for name, value in checked.items():
-            object.__setattr__(self, name, value)
-        if self.normal < 1.0 and not any(self.prevalence.get(name, 0.0) > 0.0 for name in FINDING_ORDER):
+        for entry in fields(self):
+            check = _checks().get(entry.name, _number)
+            object.__setattr__(self, entry.name, check(entry.name, getattr(self, entry.name)))
+        if self.normal < 1.0 and not any(share > 0.0 for share in self.prevalence.values()):
             raise InputError(f"normal must be 1 where no finding has a prevalence above 0; got {self.normal:g}")
         for name, share in self.prevalence.items():
             if share > 1.0 - self.normal + 1e-9:
@@ -212,52 +244,11 @@ class PhantomConfig:
                     f"prevalence[{name!r}] must be at most {left:g}, the share that is not normal; got {share:g}. "
                     "Where normal is raised, prevalences must be lowered"
                 )
-        object.__setattr__(self, "likelihoods", _likelihoods(self))
 
-    likelihoods = FrozenMapping[str, Likelihood]({})  # replaced on each instance: derived, so no field
-
-    def _check_cooccurrence(self, checked: dict[str, Any]) -> None:
-        known = (*CIRCUMSTANCES, *FINDING_ORDER, *DEVICE_ORDER)
-        table = _table("cooccurrence", self.cooccurrence, known, "name")
-        lifts = {}
-        for given, targets in table.items():
-            field = f"cooccurrence[{given!r}]"
-            lifts[given] = FrozenMapping(
-                {
-                    target: _number(f"{field}[{target!r}]", factor, 0.0, 100.0)
-                    for target, factor in _table(field, targets, known, "name").items()
-                }
-            )
-        checked["cooccurrence"] = FrozenMapping(lifts)
-
-    def _check_kinds(self, checked: dict[str, Any]) -> None:
-        defaults = _defaults()
-        severity = _table("severity", self.severity, FINDING_ORDER, "finding")
-        sizes = _table("sizes", self.sizes, tuple(defaults["sizes"]), "finding")
-        counts = _table("counts", self.counts, tuple(defaults["counts"]), "finding")
-        regions = _table("regions", self.regions, FINDING_ORDER, "finding")
-        forms = _table("forms", self.forms, tuple(defaults["forms"]), "finding")
-        checked["severity"] = FrozenMapping(
-            {name: _ascending(f"severity[{name!r}]", value, 3, 1.0) for name, value in severity.items()}
-        )
-        checked["sizes"] = FrozenMapping(
-            {name: _ascending(f"sizes[{name!r}]", value, 2, 30.0) for name, value in sizes.items()}
-        )
-        checked["counts"] = FrozenMapping(
-            {name: _numbers(f"counts[{name!r}]", value, None) for name, value in counts.items()}
-        )
-        for name, numbers in checked["counts"].items():
-            if not sum(numbers) > 0.0:
-                raise InputError(f"counts[{name!r}] must have at least one number above 0; got {numbers!r}")
-        checked["regions"] = FrozenMapping({name: _region_weights(name, value) for name, value in regions.items()})
-        checked["forms"] = FrozenMapping(
-            {
-                name: _weights(
-                    f"forms[{name!r}]", _table(f"forms[{name!r}]", value, tuple(defaults["forms"][name]), "form")
-                )
-                for name, value in forms.items()
-            }
-        )
+    @cached_property
+    def likelihoods(self) -> FrozenMapping[str, Likelihood]:
+        """How probable being normal, each finding and each device is, as sampling needs it."""
+        return _likelihoods(self)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> PhantomConfig:
@@ -268,31 +259,20 @@ class PhantomConfig:
         >>> PhantomConfig.from_mapping({"prevalence": {"nodule": 0.2}}).prevalence["nodule"]
         0.2
         """
-        known = [entry.name for entry in fields(cls)]
-        given = _table("configuration", mapping, known, "field")
-        merged: dict[str, Any] = {}
-        for name in known:
-            default = _defaults()[name]
-            if name not in given:
-                merged[name] = default
-            elif isinstance(default, dict):
-                value = given[name]
-                if isinstance(value, ReportConfig):
-                    merged[name] = value
-                    continue
-                if not isinstance(value, Mapping):
-                    raise InputError(f"{name} must be a table of names; got {value!r}")
-                if name == "cooccurrence":
-                    value = {
-                        given_name: {**default.get(given_name, {}), **lifts} if isinstance(lifts, Mapping) else lifts
-                        for given_name, lifts in value.items()
-                    }
-                merged[name] = {**default, **value}
-            else:
-                merged[name] = given[name]
-        if isinstance(merged["report"], dict):
-            names = [entry.name for entry in fields(ReportConfig)]
-            merged["report"] = ReportConfig(**_table("report", merged["report"], names, "field"))
+        names = [entry.name for entry in fields(cls)]
+        merged = {name: _defaults()[name] for name in names}
+        for name, value in _table("configuration", mapping, names, "field").items():
+            default = merged[name]
+            if not isinstance(default, dict):
+                merged[name] = value
+                continue
+            if not isinstance(value, Mapping):
+                raise InputError(f"{name} must be a table of names; got {value!r}")
+            merged[name] = {**default, **value}
+            if name == "cooccurrence":
+                for given, lifts in value.items():
+                    if isinstance(lifts, Mapping):
+                        merged[name][given] = {**default.get(given, {}), **lifts}
         return cls(**merged)
 
 
@@ -308,6 +288,9 @@ def _likelihoods(config: PhantomConfig) -> FrozenMapping[str, Likelihood]:
     where none came up, so their bases are lowered by the chance of that.
     """
     shares: dict[str, float] = {
+        **dict.fromkeys(_EVERYTHING, 0.0),
+        **config.prevalence,
+        **config.devices,
         "portable": config.portable,
         "old": _share_above(OLD_AGE - 0.5, config.age_mean, config.age_spread),
         "young": 1.0 - _share_above(YOUNG_AGE - 0.5, config.age_mean, config.age_spread),
@@ -315,36 +298,25 @@ def _likelihoods(config: PhantomConfig) -> FrozenMapping[str, Likelihood]:
         "normal": config.normal,
     }
     abnormal = max(1.0 - config.normal, 1e-9)
-    within = {name: min(config.prevalence.get(name, 0.0) / abnormal, 1.0) for name in FINDING_ORDER}
+    within = {name: min(shares[name] / abnormal, 1.0) for name in FINDING_ORDER}
     some = 1.0
     for _ in range(50):
         some = 1.0 - math.prod(1.0 - min(share * some, _MOST_LIKELY) for share in within.values())
-    order = ("portable", "old", "young", "female", "normal", *FINDING_ORDER, *DEVICE_ORDER)
-    rank = {name: place for place, name in enumerate(order)}
-    lifts: dict[str, dict[str, float]] = {}
+    drawn = _EVERYTHING[_EVERYTHING.index("normal") :]
+    lifts: dict[str, dict[str, float]] = {name: {} for name in drawn}
     for given, targets in config.cooccurrence.items():
         for target, factor in targets.items():
             # The relation is mutual, so the one drawn later depends on the one drawn earlier.
-            first, second = sorted((given, target), key=rank.__getitem__)
-            if second not in CIRCUMSTANCES or second == "normal":
-                lifts.setdefault(second, {})[first] = factor
+            first, second = sorted((given, target), key=_EVERYTHING.index)
+            if second in lifts:
+                lifts[second][first] = factor
     found = {}
-    for name in order[4:]:
-        if name == "normal":
-            share = config.normal
-        elif name in within:
-            share = within[name] * some
-        else:
-            share = config.devices.get(name, 0.0)
-        base = share
-        for given, factor in lifts.get(name, {}).items():
-            common = (
-                (within[given] if name in within else config.prevalence.get(given, 0.0))
-                if given in within
-                else (shares.get(given, config.devices.get(given, 0.0)))
-            )
+    for name in drawn:
+        base = within[name] * some if name in within else shares[name]
+        for given, factor in lifts[name].items():
+            common = within[given] if name in within and given in within else shares[given]
             base /= max(1.0 + common * (factor - 1.0), 1e-6)
-        found[name] = Likelihood(base, tuple(lifts.get(name, {}).items()))
+        found[name] = Likelihood(base, tuple(lifts[name].items()))
     return FrozenMapping(found)
 
 

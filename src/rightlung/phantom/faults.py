@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rightlung.core.box import Box
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.keyed import Stream, key_uniform
+from rightlung.core.mask import Mask
 from rightlung.core.study import Image
 from rightlung.lexicon import find
 from rightlung.phantom.config import FINDING_ORDER
@@ -81,8 +82,6 @@ def parse_fault(text: str) -> Fault:
     if not separator:
         raise InputError(f"a shortcut is NAME=STRENGTH, such as marker=0.9; got {text!r}")
     name, _, finding = (part.strip() for part in head.partition(":"))
-    if name not in FAULT_NAMES:
-        raise unknown_name("shortcut", name, FAULT_NAMES)
     try:
         strength = float(number)
     except ValueError:
@@ -187,26 +186,20 @@ def report_donor(index: int, seed: int, faults: Sequence[Fault]) -> int | None:
     return block * _BLOCK + (second if place == first else first)
 
 
-def random_box(seed: int, index: int, target: str) -> Box:
-    """Return the box that stands in for a target whose true place was lost; the same for the same target."""
-    stream = Stream(seed, index, "fault", "wrong-boxes", target)
-    width, height = stream.uniform(0.08, 0.4), stream.uniform(0.08, 0.4)
-    x, y = stream.uniform(0.0, 1.0 - width), stream.uniform(0.0, 1.0 - height)
-    return Box(round(x, 4), round(y, 4), round(x + width, 4), round(y + height, 4))
-
-
 def wrong_targets(
     seed: int, index: int, targets: Sequence[str], size: int
 ) -> tuple[tuple[Box, ...], NDArray[np.bool_]]:
-    """Return random boxes in place of targets, and the mask that they make."""
-    boxes = tuple(random_box(seed, index, target) for target in targets)
-    pixels = np.zeros((size, size), dtype=np.bool_)
-    for box in boxes:
-        pixels[box.pixel_slices((size, size))] = True
-    return boxes, pixels
+    """Return random boxes in place of targets, the same for the same target, and the mask that they make."""
+    boxes = []
+    for target in targets:
+        stream = Stream(seed, index, "fault", "wrong-boxes", target)
+        width, height = stream.uniform(0.08, 0.4), stream.uniform(0.08, 0.4)
+        x, y = stream.uniform(0.0, 1.0 - width), stream.uniform(0.0, 1.0 - height)
+        boxes.append(Box(round(x, 4), round(y, 4), round(x + width, 4), round(y + height, 4)))
+    return tuple(boxes), Mask.from_boxes(boxes, (size, size)).pixels
 
 
-def planted(scene: Scene, faults: Sequence[Fault], study_id_of: Mapping[int, str]) -> dict[str, dict[str, object]]:
+def planted(scene: Scene, faults: Sequence[Fault], report_of: str) -> dict[str, dict[str, object]]:
     """Return what was planted in a study, by name: a shortcut with its finding, a foreign report with whose it is."""
     found: dict[str, dict[str, object]] = {}
     for fault in faults:
@@ -214,9 +207,8 @@ def planted(scene: Scene, faults: Sequence[Fault], study_id_of: Mapping[int, str
             if shows_sign(fault, scene):
                 found[fault.name] = {"finding": fault.finding}
         elif fault.name == "shuffled":
-            donor = report_donor(scene.index, scene.seed, faults)
-            if donor is not None:
-                found[fault.name] = {"report_of": study_id_of[donor]}
+            if report_donor(scene.index, scene.seed, faults) is not None:
+                found[fault.name] = {"report_of": report_of}
         elif strikes(fault, scene.seed, scene.index):
             found[fault.name] = {}
     return found

@@ -6,17 +6,16 @@ in `render` draws it. What is prepared for a scene depends on the scene and the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.core.errors import InputError
-from rightlung.phantom.config import LEAST_PIXELS, MOST_PIXELS
 from rightlung.phantom.image import anatomy, fields, lesions, physics, skeleton, tissue, vessels
 from rightlung.phantom.image.devices import lay_devices
 from rightlung.phantom.image.frame import Frame
@@ -28,7 +27,6 @@ from rightlung.phantom.image.regions import region_boxes
 from rightlung.phantom.image.strokes import Strokes, windows
 from rightlung.phantom.scene import Scene
 
-SMALLEST, LARGEST = LEAST_PIXELS, MOST_PIXELS
 BONES, VESSELS, AIRWAYS, LAYERS = 0, skeleton.LAYERS, skeleton.LAYERS + 3, skeleton.LAYERS + 5
 """The first layers of bones, vessels and airways among the planes of strokes of a picture, and how many there are."""
 
@@ -59,18 +57,8 @@ class Prepared:
         return len(self.columns)
 
 
-def check_size(size: object) -> int:
-    """Return the size if pictures of as many pixels a side can be painted."""
-    if isinstance(size, bool) or not isinstance(size, int) or not SMALLEST <= size <= LARGEST:
-        raise InputError(f"size must be a whole number of pixels between {SMALLEST} and {LARGEST}; got {size!r}")
-    return size
-
-
 def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
     """Work out all of the pictures that needs no pixels."""
-    check_size(size)
-    if not scenes:
-        raise InputError("there are no scenes to render")
     thorax = anatomy.build(scenes)
     frame = Frame.of([scene.exposure for scene in scenes])
     field = exposed_field(scenes, size)
@@ -132,134 +120,87 @@ class SceneBatch:
     def of(parts: Sequence[Prepared], device: torch.device) -> SceneBatch:
         """Join what was prepared apart and bring it to the device: one copy, whatever the number of arrays."""
         size, count = parts[0].size, sum(map(len, parts))
-        cargo = _Cargo()
-        first_study = _begins([len(part) for part in parts])
-        first_chain = _begins([len(part.chains) for part in parts])
-        first_device = _begins([sum(part.devices) for part in parts])
-        columns = cargo.add([part.columns for part in parts])
-        outlines = cargo.add([part.outlines for part in parts])
-        seeds = cargo.add([part.seeds for part in parts])
-        field = cargo.add([part.field for part in parts])
-        regions = cargo.add([part.regions for part in parts])
-        tips = cargo.add([part.tips for part in parts])
-        density = cargo.add([part.density for part in parts])
-        inked = cargo.add([part.ink for part in parts], {0: [first * size * size for first in first_study]})
-        chains = cargo.add([part.chains for part in parts], {0: first_study, 1: first_device})
-        planes = [first * LAYERS for first in first_study], [count * LAYERS + first for first in first_chain]
-        strokes = {
-            side: cargo.add(
-                [part.strokes.get(side, _NO_STROKES) for part in parts]
-                + [part.wires.get(side, _NO_STROKES) for part in parts],
-                {6: [*planes[0], *planes[1]]},
-            )
-            for side in sorted({side for part in parts for side in (*part.strokes, *part.wires)})
-        }
-        found = _SortedLesions.of([part.lesions for part in parts], first_study)
-        whole, common, own = cargo.add([found.whole]), cargo.add([found.common]), cargo.add([found.own])
-        row_of = cargo.add([found.row_of])
+        first_study = _begins(len(part) for part in parts)
+        first_device = _begins(sum(part.devices) for part in parts)
+        first_chain = _begins(len(part.chains) for part in parts)
         devices = [number for part in parts for number in part.devices]
-        hosts = cargo.add([np.repeat(np.arange(count, dtype=np.int32), devices)])
-        arrived = cargo.send(device)
-        rows = arrived(whole, torch.int32)
+        runs, cargo = _sort_lesions([part.lesions for part in parts], first_study)
+        for name in ("columns", "outlines", "seeds", "field", "regions", "tips", "density"):
+            cargo[name] = [getattr(part, name) for part in parts]
+        cargo["ink"] = _shifted([part.ink for part in parts], 0, [first * size * size for first in first_study])
+        cargo["chains"] = _shifted(_shifted([part.chains for part in parts], 0, first_study), 1, first_device)
+        cargo["hosts"] = [np.repeat(np.arange(count, dtype=np.int32), devices)]
+        sides = sorted({side for part in parts for side in (*part.strokes, *part.wires)})
+        planes = [first * LAYERS for first in first_study] + [count * LAYERS + first for first in first_chain]
+        for side in sides:
+            rows = [part.strokes.get(side, _NO_STROKES) for part in parts]
+            cargo[f"strokes {side}"] = _shifted(rows + [part.wires.get(side, _NO_STROKES) for part in parts], 6, planes)
+        arrived = _send(cargo, device)
         return SceneBatch(
             size=size,
-            studies=Numbers(parts[0].names, arrived(columns)),
-            outlines=arrived(outlines),
-            seeds=arrived(seeds, torch.int32),
-            field=arrived(field, torch.int32),
-            regions=arrived(regions),
-            ink=arrived(inked, torch.int32)[:, 0],
-            strokes={side: arrived(place, torch.int32) for side, place in strokes.items()},
-            chains=arrived(chains, torch.int32),
-            density=arrived(density),
-            tips=arrived(tips),
+            studies=Numbers(parts[0].names, arrived["columns"]),
+            ink=arrived["ink"][:, 0],
+            strokes={side: arrived[f"strokes {side}"] for side in sides},
             devices=devices,
-            study_of_device=arrived(hosts, torch.int32).long(),
+            study_of_device=arrived["hosts"].long(),
             lesion_counts=[number for part in parts for number in part.lesions.counts],
             placed=Placed(
-                runs=found.runs,
-                host_study=found.whole[:, 1],
-                study=rows[:, 1].long(),
-                row_of=arrived(row_of, torch.int32)[:, 0].long(),
-                study_of=arrived(row_of, torch.int32)[:, 1].long(),
-                seeds=rows[:, 3].contiguous(),
-                common=arrived(common),
-                own=arrived(own),
+                runs=runs,
+                host_study=cargo["whole"][0][:, 1],
+                study=arrived["whole"][:, 1].long(),
+                row_of=arrived["row_of"][:, 0].long(),
+                study_of=arrived["row_of"][:, 1].long(),
+                seeds=arrived["whole"][:, 3].contiguous(),
+                common=arrived["common"],
+                own=arrived["own"],
             ),
+            **{name: arrived[name] for name in ("outlines", "seeds", "field", "regions", "chains", "density", "tips")},
         )
 
 
+Cargo = dict[str, list[NDArray[Any]]]  # arrays of four-byte numbers, each in parts that stand in a row
 _NO_STROKES = np.zeros((0, 8), dtype=np.int32)
 
 
-def _begins(counts: Sequence[int]) -> list[int]:
+def _begins(counts: Iterable[int]) -> list[int]:
     """Return where each part begins when all stand in a row."""
-    return [0, *np.cumsum(counts)[:-1].tolist()]
+    return [0, *accumulate(counts)][:-1]
 
 
-class _Cargo:
-    """Arrays of four-byte numbers that travel as one."""
-
-    def __init__(self) -> None:
-        self._loads: list[tuple[int, Sequence[NDArray[np.generic]], Mapping[int, Sequence[int]]]] = []
-        self._shapes: list[tuple[int, tuple[int, ...]]] = []
-        self._length = 0
-
-    def add(self, parts: Sequence[NDArray[np.generic]], shifts: Mapping[int, Sequence[int]] | None = None) -> int:
-        """Take parts that stand in a row, whole numbers in some columns shifted for each part; return the number."""
-        self._loads.append((self._length, parts, shifts or {}))
-        shape = (sum(map(len, parts)), *parts[0].shape[1:])
-        self._shapes.append((self._length, shape))
-        self._length += int(np.prod(shape))
-        return len(self._shapes) - 1
-
-    def send(self, device: torch.device) -> _Arrived:
-        """Copy everything to the device."""
-        packed = torch.empty(self._length, dtype=torch.int32, pin_memory=device.type == "cuda")
-        room = packed.numpy()
-        for begin, parts, shifts in self._loads:
-            for number, part in enumerate(parts):
-                place = room[begin : begin + part.size].reshape(part.shape)
-                np.copyto(place, part.view(np.int32))
-                for column, shift in shifts.items():
-                    if shift[number]:
-                        place[:, column] += shift[number]
-                begin += part.size
-        return _Arrived(packed.to(device, non_blocking=True), self._shapes)
+def _shifted(parts: Sequence[NDArray[np.int32]], column: int, shifts: Sequence[int]) -> list[NDArray[np.int32]]:
+    """Return the parts with the numbers in one column counted through from part to part."""
+    return [part + np.eye(1, part.shape[1], column, dtype=np.int32) * np.int32(shift)
+            for part, shift in zip(parts, shifts, strict=True)]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrived:
-    packed: Tensor
-    shapes: list[tuple[int, tuple[int, ...]]]
+def _send(cargo: Cargo, device: torch.device) -> dict[str, Tensor]:
+    """Bring arrays to the device in one copy."""
+    flat = [part.reshape(-1).view(np.int32) for parts in cargo.values() for part in parts]
+    packed = torch.empty(sum(map(len, flat)), dtype=torch.int32, pin_memory=device.type == "cuda")
+    np.concatenate(flat, out=packed.numpy())
+    sizes = [sum(part.size for part in parts) for parts in cargo.values()]
+    pieces = torch.split(packed.to(device, non_blocking=True), sizes)
+    kinds = [torch.float32 if parts[0].dtype == np.float32 else torch.int32 for parts in cargo.values()]
+    return {
+        name: piece.view(kind).view(-1, *parts[0].shape[1:])
+        for (name, parts), piece, kind in zip(cargo.items(), pieces, kinds, strict=True)
+    }
 
-    def __call__(self, number: int, kind: torch.dtype = torch.float32) -> Tensor:
-        begin, shape = self.shapes[number]
-        return self.packed[begin : begin + int(np.prod(shape))].view(kind).view(shape)
 
+def _sort_lesions(parts: Sequence[lesions.Lesions], first_study: Sequence[int]) -> tuple[list[Run], Cargo]:
+    """Join the findings of several parts, count studies through, and sort by kind.
 
-@dataclass(frozen=True, slots=True)
-class _SortedLesions:
-    """The findings of several parts, sorted by kind."""
-
-    runs: list[Run]
-    whole: NDArray[np.int32]
-    common: NDArray[np.float32]
-    own: NDArray[np.float32]
-    row_of: NDArray[np.int32]  # (k, 2): of each finding study by study, its row and its study
-
-    @staticmethod
-    def of(parts: Sequence[lesions.Lesions], first_study: Sequence[int]) -> _SortedLesions:
-        """Join, count studies and findings through, and sort."""
-        whole = np.concatenate([part.whole for part in parts])
-        whole[:, 1] += np.repeat(first_study, [len(part.whole) for part in parts]).astype(np.int32)
-        whole[:, 2] = np.arange(len(whole))
-        order = np.argsort(whole[:, 0], kind="stable")
-        bounds = np.searchsorted(whole[order, 0], np.arange(len(KINDS) + 1)).tolist()
-        return _SortedLesions(
-            runs=[Run(kind, *both) for kind, both in zip(KINDS, pairwise(bounds), strict=True) if both[0] < both[1]],
-            whole=whole[order],
-            common=np.concatenate([part.common for part in parts])[order],
-            own=np.concatenate([part.own for part in parts])[order],
-            row_of=np.stack([np.argsort(order), whole[:, 1]], axis=1).astype(np.int32),
-        )
+    ``row_of (k, 2)`` holds, of each finding study by study, its row and its study.
+    """
+    whole = np.concatenate([part.whole for part in parts])
+    whole[:, 1] += np.repeat(first_study, [len(part.whole) for part in parts]).astype(np.int32)
+    whole[:, 2] = np.arange(len(whole))
+    order = np.argsort(whole[:, 0], kind="stable")
+    bounds = np.searchsorted(whole[order, 0], np.arange(len(KINDS) + 1)).tolist()
+    runs = [Run(kind, *both) for kind, both in zip(KINDS, pairwise(bounds), strict=True) if both[0] < both[1]]
+    return runs, {
+        "whole": [whole[order]],
+        "common": [np.concatenate([part.common for part in parts])[order]],
+        "own": [np.concatenate([part.own for part in parts])[order]],
+        "row_of": [np.stack([np.argsort(order), whole[:, 1]], axis=1).astype(np.int32)],
+    }

@@ -9,7 +9,9 @@ torch.Size([8, 256, 256])
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,28 +19,17 @@ from torch import Tensor
 from rightlung.core.box import Box
 from rightlung.core.errors import InputError
 from rightlung.lexicon import IMAGENOME_REGIONS
-from rightlung.phantom.image import fields, physics, skeleton, tissue, vessels
+from rightlung.phantom.config import check_picture_size
+from rightlung.phantom.image import fields as smooth
+from rightlung.phantom.image import physics, skeleton, tissue, vessels
 from rightlung.phantom.image.chance import Cloud, draw_clouds
 from rightlung.phantom.image.devices import draw_devices
 from rightlung.phantom.image.fields import enlarge
 from rightlung.phantom.image.overlay import draw_lesions
 from rightlung.phantom.image.overlays import add_overlays
 from rightlung.phantom.image.strokes import draw_windows
-from rightlung.phantom.prepare import (
-    AIRWAYS,
-    BONES,
-    LARGEST,
-    LAYERS,
-    SMALLEST,
-    VESSELS,
-    Prepared,
-    SceneBatch,
-    check_size,
-    prepare,
-)
+from rightlung.phantom.prepare import AIRWAYS, BONES, LAYERS, VESSELS, Prepared, SceneBatch, prepare
 from rightlung.phantom.scene import Scene
-
-__all__ = ["LARGEST", "SMALLEST", "Rendering", "paint", "pictures_at_once", "render"]
 
 _PIXELS_AT_ONCE = {"cpu": 8 * 256 * 256, "cuda": 256 * 256 * 256}  # small enough for the cache, or for the memory
 
@@ -79,7 +70,7 @@ def render(scenes: Sequence[Scene], size: int = 256, device: str | torch.device 
     A scene's picture depends on the scene and the size alone: not on its neighbours in the batch, and on the device
     only by rounding.
     """
-    check_size(size)
+    check_picture_size(size)
     if not scenes:
         raise InputError("there are no scenes to render")
     step = pictures_at_once(size, torch.device(device))
@@ -91,15 +82,11 @@ def join(parts: Sequence[Rendering]) -> Rendering:
     """Put renderings of one size and device together."""
     if len(parts) == 1:
         return parts[0]
-    return Rendering(
-        images=torch.cat([part.images for part in parts]),
-        lungs=torch.cat([part.lungs for part in parts]),
-        heart=torch.cat([part.heart for part in parts]),
-        lesion_masks=[mask for part in parts for mask in part.lesion_masks],
-        device_masks=[mask for part in parts for mask in part.device_masks],
-        device_tips=[tip for part in parts for tip in part.device_tips],
-        regions=torch.cat([part.regions for part in parts]),
-    )
+    joined: dict[str, Any] = {}
+    for entry in fields(Rendering):
+        values = [getattr(part, entry.name) for part in parts]
+        joined[entry.name] = torch.cat(values) if isinstance(values[0], Tensor) else list(chain(*values))
+    return Rendering(**joined)
 
 
 def paint(parts: Sequence[Prepared], device: str | torch.device = "cpu") -> Rendering:
@@ -112,7 +99,7 @@ def _paint(batch: SceneBatch) -> Rendering:
     size, studies, placed = batch.size, batch.studies, batch.placed
     device = batch.outlines.device
     count = len(studies)
-    coarse = fields.build(studies, batch.outlines, size // 2)
+    coarse = smooth.build(studies, batch.outlines, size // 2)
     own = [
         Cloud(batch.seeds[:, place], cells, octaves, size // 2)
         for place, (cells, octaves) in enumerate(tissue.CLOUDS.values())
@@ -120,7 +107,7 @@ def _paint(batch: SceneBatch) -> Rendering:
     body, grain, gas, *clouds = draw_clouds([*own, *placed.clouds(size // 2, size)])
     lungs = enlarge(coarse.lungs.flatten(0, 1), size).view(count, 2, size, size)
     outline = lungs.amax(1)
-    softness = enlarge(fields.border_softness(coarse), size)
+    softness = enlarge(smooth.border_softness(coarse), size)
     coverage = (outline / (studies["pixel"] + softness) + 0.5).clamp_(0, 1)
     depth = draw_windows(batch.strokes, count * LAYERS + len(batch.chains), size, device)
     layers = depth[: count * LAYERS].view(count, LAYERS, size, size)

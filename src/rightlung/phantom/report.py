@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal
 
 from rightlung.core import Box, Report
-from rightlung.core.errors import InputError
 from rightlung.core.frozen import FrozenMapping
 from rightlung.core.keyed import Stream, key_uniform
 from rightlung.core.study import Polarity, Sentence
@@ -160,18 +160,14 @@ def _write_section(
     stream = Stream(*key, "order")
     drafts: list[Draft] = []
     for name in style.order:
-        ordered = [draft for group in stream.shuffled(blocks[name]) for draft in group]
+        ordered = [*chain(*stream.shuffled(blocks[name]))]
         drafts.extend(_joined(ordered, stream, config.report.join))
-    summary = _flat(blocks["global"])
+    summary = [*chain(*blocks["global"])]
     if not any(draft.topics for draft in (*drafts, *summary)) and not present:
         summary = [surroundings.deny(surroundings.whole_normal(), Stream(*key, "fallback"))]
     leading = stream.chance(0.5) and not findings
     middle = [*summary, *drafts] if leading else [*drafts, *summary]
-    return [*_flat(blocks["first"]), *middle, *_flat(blocks["last"])]
-
-
-def _flat(groups: Sequence[Sequence[Draft]]) -> list[Draft]:
-    return [draft for group in groups for draft in group]
+    return [*chain(*blocks["first"]), *middle, *chain(*blocks["last"])]
 
 
 def _present(scene: Scene) -> set[str]:
@@ -340,26 +336,17 @@ def _finish(draft: Draft, section: Section, config: PhantomConfig, stream: Strea
     return Statement(text, section, draft.regions, findings, draft.lesions, draft.devices, draft.topics)
 
 
-def assemble_report(
-    made: Sequence[Statement], boxes: Sequence[tuple[Box, ...]] | None = None, numbered: bool = False
-) -> Report:
+def assemble_report(made: Sequence[Statement], boxes: Sequence[tuple[Box, ...]]) -> Report:
     """Return the statements as a report with sections, sentence by sentence; ``boxes`` are those of each statement."""
-    if boxes is not None and len(boxes) != len(made):
-        raise InputError(f"boxes must have one entry a statement ({len(made)}); got {len(boxes)}")
     sections: dict[str, str] = {}
     for section in ("findings", "impression"):
         texts = [statement.text for statement in made if statement.section == section]
-        if not texts:
-            continue
-        if numbered and section == "impression" and len(texts) > 1:
-            sections[section] = "\n".join(f"{place}. {text}" for place, text in enumerate(texts, 1))
-        else:
-            # A sentence without its full stop ends its line, as it does where people type reports.
-            pieces = [text + (" " if text.endswith((".", "?")) else "\n") for text in texts]
+        # A sentence without its full stop ends its line, as it does where people type reports.
+        pieces = [text + (" " if text.endswith((".", "?")) else "\n") for text in texts]
+        if pieces:
             sections[section] = "".join(pieces).strip()
     text = "\n\n".join(f"{name.upper()}:\n{body}" for name, body in sections.items())
-    found = boxes if boxes is not None else [()] * len(made)
-    sentences = tuple(Sentence(statement.text, box) for statement, box in zip(made, found, strict=True))
+    sentences = tuple(Sentence(statement.text, box) for statement, box in zip(made, boxes, strict=True))
     return Report(text, sections, sentences)
 
 

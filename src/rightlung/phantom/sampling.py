@@ -1,29 +1,6 @@
 """Who the patient is and what is wrong: a scene drawn from a configuration, a seed and an index, and from nothing else.
 
-What a finding can be (names of regions are the lexicon's; ``lungs`` and ``upper lung zones`` are its paired ones):
-
-=========================== ======== ========================================= =====================================
-finding                     side     regions                                   forms
-=========================== ======== ========================================= =====================================
-cardiomegaly                none     cardiac silhouette
-enlarged cardiomediastinum  none     upper mediastinum, mediastinum
-edema                       both     lungs                                     interstitial, alveolar (severity ≥ .55)
-emphysema                   both     lungs, upper lung zones
-low lung volumes            both     lungs
-scoliosis                   none     spine                                     dextro, levo (where the curve bulges)
-hiatal hernia               none     cardiac silhouette
-pleural effusion            a side   costophrenic angle; lower lung zone from  "" or loculated
-                                     severity .5 on
-pneumothorax                a side   apical zone (apical); lung (lateral,      apical, lateral, tension
-                                     tension)
-consolidation, pneumonia,   a side   upper, mid, lower lung zone               "" or (nodule, mass) spiculated
-lung opacity, nodule,
-mass, calcified granuloma
-atelectasis                 a side   upper, mid, lower lung zone               plate-like (mid, lower), lobar (not left
-                                                                               mid: the left lung has no middle lobe)
-pleural thickening          a side   apical zone (apical), mid zone (lateral)  apical, lateral
-rib fracture                a side   the zone the rib crosses                  "rib 3" … "rib 10"
-=========================== ======== ========================================= =====================================
+``docs/phantom.md`` lists the findings with their sides, regions and forms.
 
 What does not go together on one side, to keep both picture and words plain: two pneumothoraces, two lobar collapses;
 and beside a pneumothorax an effusion is free and at most .45 (the effusion gives way). A chest tube lies on the side
@@ -123,11 +100,6 @@ def _zone(region: str) -> str:
     return region.split()[1]
 
 
-def _sample_region(config: PhantomConfig, stream: Stream, finding: str, taken: set[str]) -> str | None:
-    weights = {name: weight for name, weight in config.regions[finding].items() if name not in taken and weight > 0.0}
-    return stream.weighted(weights) if weights else None
-
-
 def _sample_kind(
     config: PhantomConfig, stream: Stream, finding: str, earlier: list[Lesion], body: Body
 ) -> list[Lesion]:
@@ -142,9 +114,10 @@ def _sample_kind(
     lesions: list[Lesion] = []
     taken: set[str] = set()
     for _ in range(count):
-        region = _sample_region(config, stream, finding, taken)
-        if region is None:
+        free = {name: share for name, share in config.regions[finding].items() if name not in taken and share > 0.0}
+        if not free:
             break
+        region = stream.weighted(free)
         lesion = _sample_lesion(config, stream, finding, region)
         # A lesion of its kind is in the region already; where each side has at most one, in the whole side.
         taken |= {name for name in config.regions[finding] if REGIONS[name].side == lesion.side} if both else {region}

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import overload
 
 from rightlung.core import InputError, Study
-from rightlung.phantom.config import PhantomConfig, default_config
+from rightlung.phantom.config import PhantomConfig, check_picture_size, default_config
 from rightlung.phantom.faults import Fault, parse_faults
-from rightlung.phantom.study import check_picture_size, iterate_studies, make_studies, study_id
+from rightlung.phantom.study import iterate_studies, make_studies, study_id
 from rightlung.studies.sources import Address, Source
 
 PARAMETERS = ("count", "seed", "size", "start", "shortcut", "config")

@@ -13,23 +13,35 @@ are and which studies share a batch makes no difference.
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
+import os
+import signal
+import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from itertools import accumulate, islice
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rightlung.core.errors import InputError
-from rightlung.phantom.config import PhantomConfig
+from rightlung.phantom.config import PhantomConfig, check_picture_size
 from rightlung.phantom.image.numbers import carry
-from rightlung.phantom.prepare import Prepared
+from rightlung.phantom.prepare import Prepared, prepare
 from rightlung.phantom.render import Rendering, join, paint, pictures_at_once
-from rightlung.phantom.report import Statement
+from rightlung.phantom.report import Statement, write_report
 from rightlung.phantom.scene import Scene
-from rightlung.phantom.study import check_picture_size
-from rightlung.phantom.workers import CHUNK, Made, Workers, make
+from rightlung.phantom.study import study_scene
+
+CHUNK = 32
+"""How many studies a worker makes at a time: enough for whole arrays to pay, few enough to spread a batch."""
+
+_AHEAD = 3  # pieces that a worker may have under way: one read, one waiting, one being made
 
 
 @dataclass(frozen=True)
@@ -66,22 +78,18 @@ class PhantomBatch:
         The target is the union of all lesions and devices that the sentence is about, in the picture's pixels.
         """
         masks = torch.cat([*self.rendering.lesion_masks, *self.rendering.device_masks])
-        studies: list[int] = []
-        places: list[int] = []
-        members: list[list[int]] = []
-        lesion, device = 0, sum(len(scene.lesions) for scene in self.scenes)
-        for study, (scene, statements) in enumerate(zip(self.scenes, self.statements, strict=True)):
-            for place, statement in enumerate(statements):
-                if statement.lesions or statement.devices:
-                    studies.append(study)
-                    places.append(place)
-                    members.append(
-                        [lesion + number for number in statement.lesions]
-                        + [device + number for number in statement.devices]
-                    )
-            lesion += len(scene.lesions)
-            device += len(scene.devices)
-        return StatementMasks(studies, places, cell_shares(_unions(masks, members), grid))
+        lesion = [0, *accumulate(len(scene.lesions) for scene in self.scenes)]
+        device = [*accumulate((len(scene.devices) for scene in self.scenes), initial=lesion[-1])]
+        found = StatementMasks([], [], masks)
+        members = []
+        for study, statements in enumerate(self.statements):
+            for place, said in enumerate(statements):
+                if said.lesions or said.devices:
+                    found.studies.append(study)
+                    found.statements.append(place)
+                    lesions = [lesion[study] + number for number in said.lesions]
+                    members.append(lesions + [device[study] + number for number in said.devices])
+        return replace(found, shares=cell_shares(_unions(masks, members), grid))
 
 
 def _unions(masks: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
@@ -146,22 +154,14 @@ class PhantomStream:
                 lengths.append(len(cut))
                 yield from cut
 
-        if not self.workers:
-            made = (make(self.config, self.seed, self.size, piece) for piece in pieces())
-            yield from self._painted(made, lengths)
-            return
-        with Workers(self.workers, self.config, self.seed, self.size) as workers:
-            yield from self._painted(workers.make(pieces()), lengths)
-
-    def _painted(self, made: Iterator[Made], lengths: deque[int]) -> Iterator[PhantomBatch]:
-        parts: list[Made] = []
-        for part in made:
-            parts.append(part)
-            if len(parts) == lengths[0]:
-                lengths.popleft()
-                batch = self._paint(parts)
-                parts = []
-                yield batch
+        settings = self.config, self.seed, self.size
+        if self.workers:
+            made = make_ahead(self.workers, pieces(), *settings)
+        else:
+            made = (make(*settings, piece) for piece in pieces())
+        with contextlib.closing(made):
+            for first in made:
+                yield self._paint([first, *islice(made, lengths.popleft() - 1)])
 
     def _cut(self, indices: Sequence[int]) -> list[list[int]]:
         """Cut a batch into the pieces that are made, and on a CPU also painted, together."""
@@ -186,3 +186,73 @@ class PhantomStream:
             [statements for part in parts for statements in part.statements],
             join(rendered),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What is made of some studies without the device."""
+
+    scenes: list[Scene]
+    statements: list[list[Statement]]
+    prepared: Prepared
+
+
+def make(config: PhantomConfig, seed: int, size: int, indices: Sequence[int]) -> Made:
+    """Make the scenes and words of some studies and prepare their pictures."""
+    try:
+        scenes = [study_scene(config, seed, index) for index in indices]
+        statements = [write_report(scene, config, seed) for scene in scenes]
+        return Made(scenes, statements, prepare(scenes, size))
+    except Exception as error:
+        raise RuntimeError(_blame(config, seed, size, indices, error)) from error
+
+
+def _blame(config: PhantomConfig, seed: int, size: int, indices: Sequence[int], error: Exception) -> str:
+    """Return a sentence that names the first study that cannot be made alone."""
+    for index in indices:
+        try:
+            scene = study_scene(config, seed, index)
+            write_report(scene, config, seed)
+            prepare([scene], size)
+        except Exception as own:
+            return f"phantom study {index} of seed {seed} could not be made: {own}"
+    return f"the phantom studies {list(indices)} of seed {seed} could not be made: {error}"
+
+
+def make_ahead(
+    workers: int, pieces: Iterator[Sequence[int]], config: PhantomConfig, seed: int, size: int
+) -> Generator[Made, None, None]:
+    """Yield what processes make of each piece, in order; pieces are taken some ahead. They end with the iterator.
+
+    Each is a new interpreter, never a copy of this one, which may hold a device.
+    """
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
+    ahead: deque[Future[Made]] = deque()
+    try:
+        for piece in pieces:
+            ahead.append(pool.submit(make, config, seed, size, piece))
+            if len(ahead) >= _AHEAD * workers:
+                yield ahead.popleft().result()
+        while ahead:
+            yield ahead.popleft().result()
+    except BrokenProcessPool:
+        raise RuntimeError(
+            "a worker of the phantom stream ended by itself. It may have run out of memory; a script that uses workers "
+            'must begin its work under if __name__ == "__main__":'
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _begin() -> None:
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait until the parent is gone, even if it was killed: the pool itself would leave its workers behind."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)

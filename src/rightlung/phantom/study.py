@@ -9,31 +9,24 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rightlung.core import Box, FrozenMapping, Image, InputError, Mask, Phrase, Study
+from rightlung.core import Box, FrozenMapping, Image, Mask, Phrase, Study
+from rightlung.core.files import plain
 from rightlung.core.gaze import gaze_map
-from rightlung.phantom.config import FINDING_ORDER, PhantomConfig
-from rightlung.phantom.faults import (
-    Fault,
-    find_fault,
-    paint,
-    plant_tube,
-    planted,
-    report_donor,
-    strikes,
-    wrong_targets,
-)
+from rightlung.phantom.config import FINDING_ORDER, PhantomConfig, check_picture_size
+from rightlung.phantom.faults import Fault, paint, plant_tube, planted, report_donor, strikes, wrong_targets
 from rightlung.phantom.gaze import fixations
 from rightlung.phantom.graph import finding_locations, lesion_regions, region_findings, scene_graph
-from rightlung.phantom.render import LARGEST, SMALLEST, Rendering, render
+from rightlung.phantom.render import Rendering, render
 from rightlung.phantom.report import Statement, assemble_report, write_report
 from rightlung.phantom.sampling import sample_scene
-from rightlung.phantom.scene import Body, Device, Exposure, Lesion, Scene
+from rightlung.phantom.scene import Scene
 from rightlung.phantom.truth import chexpert_labels, study_findings
 
 PATIENT_PATTERN: tuple[int, ...] = (1, 2, 1, 3, 1)
@@ -54,41 +47,13 @@ MASKS_IN_EXTRA = ("anatomy_masks", "lesion_masks")
 _PIXELS_AT_ONCE = 32 * 256 * 256
 
 
-@dataclass(frozen=True)
-class HeldImage:
-    """A picture that is there already, as something to load. A plain class, so that a study can be pickled."""
-
-    pixels: Image
-
-    def __call__(self) -> Image:
-        """Return the picture."""
-        return self.pixels
+def _packed(pixels: NDArray[np.bool_]) -> Mask:
+    """Return a mask that is held at a bit a pixel until it is looked at: a study has many, and few are."""
+    return Mask.deferred(partial(_unpacked, np.packbits(pixels), pixels.shape))
 
 
-@dataclass(frozen=True)
-class HeldMask:
-    """A mask at a bit a pixel: a study has many, and few are looked at."""
-
-    bits: bytes
-    size: tuple[int, int]
-
-    @staticmethod
-    def of(pixels: NDArray[np.bool_]) -> Mask:
-        """Return a mask that is unpacked when its pixels are asked for."""
-        return Mask.deferred(HeldMask(np.packbits(pixels).tobytes(), (pixels.shape[0], pixels.shape[1])))
-
-    def __call__(self) -> Mask:
-        """Unpack."""
-        height, width = self.size
-        flat = np.unpackbits(np.frombuffer(self.bits, dtype=np.uint8), count=height * width)
-        return Mask(flat.reshape(height, width).astype(np.bool_))
-
-
-def check_picture_size(size: object) -> int:
-    """Return the size if pictures of as many pixels a side can be made."""
-    if isinstance(size, bool) or not isinstance(size, int) or not SMALLEST <= size <= LARGEST:
-        raise InputError(f"size must be a whole number of pixels from {SMALLEST} to {LARGEST}; got {size!r}")
-    return size
+def _unpacked(bits: NDArray[np.uint8], shape: tuple[int, int]) -> Mask:
+    return Mask(np.unpackbits(bits, count=shape[0] * shape[1]).reshape(shape).astype(np.bool_))
 
 
 def study_id(seed: int, index: int) -> str:
@@ -154,10 +119,19 @@ def iterate_studies(
 ) -> Iterator[Study]:
     """Yield the studies of these indices, made some at a time: the way to go through many."""
     check_picture_size(size)
-    wanted = list(indices)
-    step = max(1, _PIXELS_AT_ONCE // (size * size))
-    for begin in range(0, len(wanted), step):
-        yield from _make_batch(config, seed, wanted[begin : begin + step], size, device, faults, source)
+    remaining = iter(indices)
+    while wanted := list(islice(remaining, max(1, _PIXELS_AT_ONCE // (size * size)))):
+        donors = {index: report_donor(index, seed, faults) for index in wanted}
+        needed = list(dict.fromkeys([*wanted, *(donor for donor in donors.values() if donor is not None)]))
+        scenes = [plant_tube(study_scene(config, seed, index), faults) for index in needed]
+        rendering = render(scenes, size, device)
+        made = {
+            scene.index: _made(scene, write_report(scene, config, seed), rendering, place)
+            for place, scene in enumerate(scenes)
+        }
+        for index in wanted:
+            donor = donors[index]
+            yield _study(made[index], made[index if donor is None else donor], faults, source)
 
 
 @dataclass(frozen=True)
@@ -180,28 +154,6 @@ class _Made:
         return [lesion_regions(lesion, mask, self.regions) for lesion, mask in pairs]
 
 
-def _make_batch(
-    config: PhantomConfig,
-    seed: int,
-    wanted: Sequence[int],
-    size: int,
-    device: str,
-    faults: Sequence[Fault],
-    source: str,
-) -> Iterator[Study]:
-    donors = {index: report_donor(index, seed, faults) for index in wanted}
-    needed = list(dict.fromkeys([*wanted, *(donor for donor in donors.values() if donor is not None)]))
-    scenes = [plant_tube(study_scene(config, seed, index), faults) for index in needed]
-    rendering = render(scenes, size, device)
-    made = {
-        scene.index: _made(scene, write_report(scene, config, seed), rendering, place)
-        for place, scene in enumerate(scenes)
-    }
-    for index in wanted:
-        donor = donors[index]
-        yield _study(made[index], made[index if donor is None else donor], faults, source)
-
-
 def _made(scene: Scene, statements: list[Statement], rendering: Rendering, place: int) -> _Made:
     boxes = {
         name: Box(*(round(value, 5) for value in box.as_tuple())) for name, box in rendering.region_boxes(place).items()
@@ -222,15 +174,13 @@ def _made(scene: Scene, statements: list[Statement], rendering: Rendering, place
 def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Study:
     """Return the study with its own picture and labels, and the words and targets of whoever's report it has."""
     scene = own.scene
-    wrong = find_fault(faults, "wrong-boxes")
-    lost = wrong is not None and strikes(wrong, scene.seed, scene.index)
+    lost = any(fault.name == "wrong-boxes" and strikes(fault, scene.seed, scene.index) for fault in faults)
     phrases = tuple(_phrases(told, (scene.seed, scene.index) if lost else None))
     path = fixations(scene, own.regions, own.lesion_masks, own.tips)
-    ids = {index: study_id(scene.seed, index) for index in (scene.index, told.scene.index)}
     number, _ = patient_of(scene.index)
     return Study(
-        id=ids[scene.index],
-        load=HeldImage(paint(own.image, scene, faults)),
+        id=study_id(scene.seed, scene.index),
+        load=partial(np.asarray, paint(own.image, scene, faults)),
         patient=f"phantom-{scene.seed}-p{number:06d}",
         view=scene.exposure.view,
         age=float(scene.body.age),
@@ -249,13 +199,13 @@ def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Stu
                 "scene_graph": scene_graph(scene, own.regions, own.lesion_masks),
                 "chexpert": dict(chexpert_labels(scene)),
                 "fixations": [list(fixation) for fixation in path],
-                "faults": planted(scene, faults, ids),
+                "faults": planted(scene, faults, study_id(scene.seed, told.scene.index)),
                 "anatomy_masks": {
-                    "right lung": HeldMask.of(own.lungs[0]),
-                    "left lung": HeldMask.of(own.lungs[1]),
-                    "cardiac silhouette": HeldMask.of(own.heart),
+                    "right lung": _packed(own.lungs[0]),
+                    "left lung": _packed(own.lungs[1]),
+                    "cardiac silhouette": _packed(own.heart),
                 },
-                "lesion_masks": tuple(HeldMask.of(mask) for mask in own.lesion_masks),
+                "lesion_masks": tuple(_packed(mask) for mask in own.lesion_masks),
             }
         ),
         region_findings=region_findings(scene, own.reached()),
@@ -272,33 +222,30 @@ def _phrases(told: _Made, lost: tuple[int, int] | None) -> Iterator[Phrase]:
         if lost is not None and boxes:
             names = [f"lesion {number}" for number in statement.lesions] + [f"device {n}" for n in statement.devices]
             boxes, pixels = wrong_targets(*lost, names, size)
-            masks.setdefault(key, HeldMask.of(pixels))
+            masks.setdefault(key, _packed(pixels))
         elif key not in masks:
             parts = [told.lesion_masks[number] for number in statement.lesions]
             parts += [told.device_masks[number] for number in statement.devices]
-            masks[key] = HeldMask.of(np.logical_or.reduce(parts)) if boxes else None
+            masks[key] = _packed(np.logical_or.reduce(parts)) if boxes else None
         locations = finding_locations(told.scene, statement, reached)
         yield Phrase(statement.text, boxes, masks[key], statement.regions, statement.findings, locations)
 
 
 def _boxes(made: _Made, statement: Statement) -> tuple[Box, ...]:
     """Return a box for each lesion and device of a sentence, and one for each lung of what lies in both."""
-    found: list[Box] = []
-    for number in statement.lesions:
-        found.extend(_lesion_boxes(made, number))
-    for number in statement.devices:
-        box = _bounding_box(made.device_masks[number])
-        found.extend([box] if box is not None else [])
-    return tuple(found)
+    lesions = [box for number in statement.lesions for box in _lesion_boxes(made, number)]
+    return (*lesions, *_bounding_boxes(made.device_masks[number] for number in statement.devices))
 
 
 def _lesion_boxes(made: _Made, number: int) -> list[Box]:
     mask = made.lesion_masks[number]
     # A single box around both lungs would be mostly heart.
     parts = [mask & lung for lung in made.lungs] if made.scene.lesions[number].side == "both" else [mask]
-    boxes = [box for part in parts if (box := _bounding_box(part)) is not None]
-    whole = _bounding_box(mask)
-    return boxes or ([whole] if whole is not None else [])
+    return _bounding_boxes(parts) or _bounding_boxes([mask])
+
+
+def _bounding_boxes(masks: Iterable[NDArray[np.bool_]]) -> list[Box]:
+    return [box for mask in masks if (box := Mask(mask).box()) is not None]
 
 
 def _without_specks(masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -315,39 +262,11 @@ def _without_specks(masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return kept
 
 
-def _bounding_box(mask: NDArray[np.bool_]) -> Box | None:
-    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
-    if not len(rows):
-        return None
-    height, width = mask.shape
-    return Box(
-        float(columns[0] / width),
-        float(rows[0] / height),
-        float((columns[-1] + 1) / width),
-        float((rows[-1] + 1) / height),
-    )
-
-
 def _facts(made: _Made) -> dict[str, Any]:
     """Return the scene as plain values, with where each lesion and each device's tip was drawn."""
-    scene = made.scene
-    lesions = [
-        {**_plain(lesion), "boxes": [list(box.as_tuple()) for box in _lesion_boxes(made, number)]}
-        for number, lesion in enumerate(scene.lesions)
-    ]
-    devices = [_device_facts(device, tip) for device, tip in zip(scene.devices, made.tips, strict=True)]
-    return {
-        "body": _plain(scene.body),
-        "exposure": _plain(scene.exposure),
-        "lesions": lesions,
-        "devices": devices,
-        "prior": scene.prior,
-    }
-
-
-def _plain(part: Body | Exposure | Lesion | Device) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(part).items()}
-
-
-def _device_facts(device: Device, tip: Sequence[float]) -> dict[str, Any]:
-    return {**_plain(device), "tip_at": list(tip) if all(np.isfinite(tip)) else None}
+    facts = plain(asdict(made.scene))
+    for number, lesion in enumerate(facts["lesions"]):
+        lesion["boxes"] = [list(box.as_tuple()) for box in _lesion_boxes(made, number)]
+    for device, tip in zip(facts["devices"], made.tips, strict=True):
+        device["tip_at"] = tip if all(np.isfinite(tip)) else None
+    return {name: facts[name] for name in ("body", "exposure", "lesions", "devices", "prior")}

@@ -24,12 +24,6 @@ _CERTAIN = ("same", "close", "broader")  # of a label map: "one of" leaves open 
 
 
 @cache
-def implied(finding: str) -> frozenset[str]:
-    """Return a finding with all that holds whenever it does."""
-    return frozenset((finding, *broader_findings(finding)))
-
-
-@cache
 def known_findings() -> tuple[str, ...]:
     """Return every finding of which a scene says whether it is there, by the lexicon's names."""
     names = dict.fromkeys(FINDING_ORDER)
@@ -40,14 +34,12 @@ def known_findings() -> tuple[str, ...]:
 
 def lesion_findings(lesion: Lesion) -> frozenset[str]:
     """Return what a lesion is: its finding, and all that this implies."""
-    return implied(lesion.finding)
+    return frozenset((lesion.finding, *broader_findings(lesion.finding)))
 
 
 def present_findings(scene: Scene) -> frozenset[str]:
     """Return what is there. "no finding" is, where there is no lesion; devices and an aged aorta are no lesions."""
-    found: set[str] = set()
-    for lesion in scene.lesions:
-        found |= lesion_findings(lesion)
+    found = {finding for lesion in scene.lesions for finding in lesion_findings(lesion)}
     if scene.body.aorta >= TORTUOUS_AORTA:
         found.add("tortuous aorta")
     if scene.devices:

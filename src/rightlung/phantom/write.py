@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,14 +23,15 @@ from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.core import InputError, Mask, OutputError, Study
-from rightlung.core.files import folder_lock, plain, read_json, write_json
+from rightlung.core.files import folder_lock, read_json, write_json
 from rightlung.core.keyed import key_digest
 from rightlung.core.progress import Progress, no_progress
-from rightlung.phantom.config import PhantomConfig, ReportConfig
+from rightlung.core.settings import plain_settings
+from rightlung.phantom.config import PhantomConfig, check_picture_size, read_data
 from rightlung.phantom.faults import Fault
 from rightlung.phantom.image.anatomy import FIELD
 from rightlung.phantom.source import check_range
-from rightlung.phantom.study import MASKS_IN_EXTRA, check_picture_size, make_studies, study_id
+from rightlung.phantom.study import MASKS_IN_EXTRA, make_studies, study_id
 
 SETTINGS = "phantom.json"
 MANIFEST = "manifest.jsonl"
@@ -66,16 +67,9 @@ class PhantomJob:
             "size": self.size,
             "shortcuts": [str(fault) for fault in self.faults],
             "dicom": self.dicom,
-            "config": plain_config(self.config),
+            "config": plain_settings(self.config),
             "note": SYNTHETIC,
         }
-
-
-def plain_config(config: PhantomConfig | ReportConfig) -> dict[str, Any]:
-    """Return a configuration as plain values; ``PhantomConfig.from_mapping`` reads them back."""
-    settings = {entry.name: getattr(config, entry.name) for entry in fields(config)}
-    return {name: plain_config(value) if isinstance(value, ReportConfig) else plain(value)
-            for name, value in settings.items()}  # fmt: skip
 
 
 def write_phantom(job: PhantomJob, progress: Progress = no_progress) -> int:
@@ -283,60 +277,25 @@ def _dicom_bytes(study: Study) -> bytes:
     data = pydicom.dataset.Dataset()
     data.file_meta = meta
     values: dict[str, Any] = {
-        "SpecificCharacterSet": "ISO_IR 192",
+        **read_data("dicom.toml"),
         "SOPClassUID": _DX_IMAGE,
         "SOPInstanceUID": meta.MediaStorageSOPInstanceUID,
         "StudyInstanceUID": _uid(*key, "study"),
         "SeriesInstanceUID": _uid(*key, "series"),
         "FrameOfReferenceUID": _uid(*key, "frame"),
-        "ImageType": ["DERIVED", "PRIMARY"],
-        "Modality": "DX",
-        "PresentationIntentType": "FOR PRESENTATION",
         "PatientID": study.patient,
         "PatientName": f"PHANTOM^{study.patient}",
-        "PatientBirthDate": "",
         "PatientSex": study.sex,
         "PatientAge": f"{round(study.age or 0):03d}Y",
-        "PatientIdentityRemoved": "YES",
-        "DeidentificationMethod": "Synthetic: there is no person",
         "StudyID": study.id,
-        "StudyDate": "",
-        "StudyTime": "",
-        "AccessionNumber": "",
-        "ReferringPhysicianName": "",
-        "StudyDescription": "Synthetic chest radiograph, not a patient",
-        "SeriesNumber": 1,
-        "InstanceNumber": 1,
-        "Manufacturer": "rightlung",
-        "ManufacturerModelName": "phantom",
         "SoftwareVersions": __version__,
-        "BodyPartExamined": "CHEST",
         "ViewPosition": study.view,
-        "ImageLaterality": "U",  # unpaired: both sides are in the picture
-        "PatientOrientation": ["L", "F"],  # columns go on towards the patient's left, rows towards the feet
         "ImageComments": SYNTHETIC,
         "BurnedInAnnotation": "YES" if exposure["marker"] != "none" or exposure["text_box"] else "NO",
-        "AcquisitionContextSequence": [],
         "PositionerType": "NONE" if exposure["portable"] else "COLUMN",
-        "DetectorType": "DIRECT",
         "ImagerPixelSpacing": [round(spacing, 6), round(spacing, 6)],
-        "LossyImageCompression": "00",
-        "PixelIntensityRelationship": "LOG",
-        "PixelIntensityRelationshipSign": -1,
-        "RescaleIntercept": 0,
-        "RescaleSlope": 1,
-        "RescaleType": "US",
-        "PresentationLUTShape": "IDENTITY",
-        "WindowCenter": 2048,
-        "WindowWidth": 4096,
-        "SamplesPerPixel": 1,
-        "PhotometricInterpretation": "MONOCHROME2",
         "Rows": height,
         "Columns": width,
-        "BitsAllocated": 16,
-        "BitsStored": 12,
-        "HighBit": 11,
-        "PixelRepresentation": 0,
     }
     for name, value in values.items():
         setattr(data, name, value)

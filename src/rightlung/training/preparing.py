@@ -16,8 +16,8 @@ from rightlung.models.base import Trainable, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.kinds import TARGET, class_of, import_target, kinds, register
 from rightlung.models.registry import ModelFolder, find_folder
+from rightlung.phantom.config import check_picture_size
 from rightlung.phantom.source import PhantomSource
-from rightlung.phantom.study import check_picture_size
 from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.batches import Batches
 from rightlung.training.checkpoint import Checkpoint

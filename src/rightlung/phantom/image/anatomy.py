@@ -96,65 +96,31 @@ def at(tables: Floats, positions: Floats) -> Floats:
 def _right_border(down: Floats, level: Floats, wide: Floats, reach: Floats, vena: Floats, bulge: Floats) -> Outline:
     """Return control points (y, x) of the right border of the mediastinum: the great veins, then the right atrium."""
     ones = np.ones_like(down)
-    right_y = np.concatenate(
-        [np.array([[-24, -13.6, -13.0, -12.0, -10.0, -7.0, -4.5]]) * down]
-        + [level + offset * down for offset in (-4.4, -2.6, -0.6, 1.4, 3.4, 5.5, 20.0)],
-        axis=1,
-    )
-    right_x = np.concatenate(
-        [
-            4.3 * ones,
-            4.0 * ones,
-            2.9 * ones,
-            1.9 * ones + 0.3 * wide,
-            vena - 0.2 + 0.8 * wide,
-            vena + 0.3 + wide,
-            vena + 0.2 + wide,
-            vena + 0.4 + 0.5 * wide,
-            (0.84 + 0.05 * bulge) * reach,
-            0.98 * reach,
-            reach,
-            0.93 * reach,
-            0.8 * reach,
-            0.5 * reach,
-        ],
-        axis=1,
-    )
-    return right_y, right_x
+    upper_y = np.array([[-24, -13.6, -13.0, -12.0, -10.0, -7.0, -4.5]]) * down
+    heart_y = level + np.array([[-4.4, -2.6, -0.6, 1.4, 3.4, 5.5, 20.0]]) * down
+    upper_x = [
+        *(4.3 * ones, 4.0 * ones, 2.9 * ones, 1.9 * ones + 0.3 * wide),
+        *(vena - 0.2 + 0.8 * wide, vena + 0.3 + wide, vena + 0.2 + wide, vena + 0.4 + 0.5 * wide),
+    ]
+    heart_x = np.array([[0.98, 1.0, 0.93, 0.8, 0.5]]) * reach
+    return np.hstack([upper_y, heart_y]), np.hstack([*upper_x, (0.84 + 0.05 * bulge) * reach, heart_x])
 
 
 def _left_border(down: Floats, level: Floats, wide: Floats, reach: Floats, knob: Floats, globe: Floats) -> Outline:
     """Return control points (y, x) of the left border of the mediastinum: aortic knob, waist, left ventricle."""
     ones = np.ones_like(down)
-    left_y = np.concatenate(
-        [np.array([[-24, -13.6, -13.0, -12.0, -9.6, -8.3, -7.0, -5.9, -5.0]]) * down]
-        + [level + offset * down for offset in (-5.9, -4.4, -2.6, -0.6, 1.4, 3.0, 4.6, 20.0)],
-        axis=1,
-    )
+    upper_y = np.array([[-24, -13.6, -13.0, -12.0, -9.6, -8.3, -7.0, -5.9, -5.0]]) * down
+    heart_y = level + np.array([[-5.9, -4.4, -2.6, -0.6, 1.4, 3.0, 4.6, 20.0]]) * down
     waist = 0.1 * (reach - 7.0) + 0.5 * wide
-    left_x = np.concatenate(
-        [
-            4.3 * ones,
-            4.0 * ones,
-            2.9 * ones,
-            2.0 * ones + 0.3 * wide,
-            1.9 * ones + 0.8 * wide,
-            0.93 * knob + wide,
-            knob + wide,
-            0.9 * knob + wide,
-            2.9 * ones + wide,
-            3.2 * ones + waist,
-            3.5 * ones + waist,
-            (0.52 + 0.06 * globe) * reach + 1.2,
-            (0.85 + 0.05 * globe) * reach,
-            0.98 * reach,
-            reach,
-            (0.95 - 0.04 * globe) * reach,
-            0.6 * reach,
-        ],
-        axis=1,
-    )
-    return left_y, left_x
+    upper_x = [
+        *(4.3 * ones, 4.0 * ones, 2.9 * ones, 2.0 * ones + 0.3 * wide, 1.9 * ones + 0.8 * wide),
+        *(0.93 * knob + wide, knob + wide, 0.9 * knob + wide, 2.9 * ones + wide),
+    ]
+    heart_x = [
+        *(3.2 * ones + waist, 3.5 * ones + waist, (0.52 + 0.06 * globe) * reach + 1.2, (0.85 + 0.05 * globe) * reach),
+        *(0.98 * reach, reach, (0.95 - 0.04 * globe) * reach, 0.6 * reach),
+    ]
+    return np.hstack([upper_y, heart_y]), np.hstack([*upper_x, *heart_x])
 
 
 def _diaphragm(width: Floats, flat: Floats, right_dome: Floats, left_dome: Floats, chance: Floats) -> Floats:
@@ -210,14 +176,13 @@ def build(scenes: Sequence[Scene]) -> Thorax:
     left_dome = right_dome + column([change.left_dome - change.right_dome for change in found])
     left_dome = left_dome + 0.6 + 1.6 * chance[:, 2]
     inner_width = 26.0 * width
-    heart_total = column([change.heart for change in found]) * inner_width
+    ratio = column([change.heart for change in found])
+    heart_total = ratio * inner_width
     heart_right = heart_total * (0.34 + 0.12 * (chance[:, 3] - 0.5))
     heart_left = heart_total - heart_right
     # The heart rides on the diaphragm, and lies flatter when that is high.
     heart_middle = 2.6 * height + 0.55 * ((right_dome + left_dome) / 2 - 6.6 * height)
-    heart_middle = (
-        heart_middle + 6.0 * (column([change.heart for change in found]) - 0.45) + 1.2 * (chance[:, 20] - 0.5)
-    )
+    heart_middle = heart_middle + 6.0 * (ratio - 0.45) + 1.2 * (chance[:, 20] - 0.5)
     # Globular hearts fill their upper border, hearts of an athlete or a long left ventricle point down and left.
     globe = 2.0 * chance[:, 21:22] - 1.0
     bulge = 2.0 * chance[:, 22:23] - 1.0
@@ -251,35 +216,17 @@ def build(scenes: Sequence[Scene]) -> Thorax:
     inner_right = middle - profile(right_y, right_x * np.sqrt(width)[:, None], 1.1)
     inner_left = middle + profile(left_y, left_x * np.sqrt(width)[:, None], 0.9)
 
-    diaphragm = _diaphragm(width, flat, right_dome, left_dome, chance)
-    skin = _skin(down, width, fat, supine, chance)
     rise = at(rounded(middle, 0.2), APEX * 0 * ones[:, 0] - 5.6 * height)
     carina = np.stack([rise + 0.3 + 0.5 * turn, -5.4 * height + 0.3 * breath * 0.4], axis=1)
-    right_hilum_y = -2.0 * height + 0.25 * breath
-    left_hilum_y = -3.0 * height + 0.25 * breath
+    right_hilum_y, left_hilum_y = (level * height + 0.25 * breath for level in (-2.0, -3.0))
     return Thorax(
-        scenes=tuple(scenes),
-        changes=found,
-        width=width,
-        height=height,
-        outer_right=outer_right,
-        outer_left=outer_left,
-        inner_right=inner_right,
-        inner_left=inner_left,
-        middle=middle,
-        spine=spine,
-        skin=skin,
-        diaphragm=diaphragm,
-        apex=apex,
-        right_dome=right_dome,
-        left_dome=left_dome,
-        heart_middle=heart_middle,
-        heart_right=heart_right,
-        heart_left=heart_left,
-        carina=carina,
-        sternum=8.0 * turn + 0.2 * shift,
+        scenes=tuple(scenes), changes=found, width=width, height=height, outer_right=outer_right,
+        outer_left=outer_left, inner_right=inner_right, inner_left=inner_left, middle=middle, spine=spine,
+        skin=_skin(down, width, fat, supine, chance),
+        diaphragm=_diaphragm(width, flat, right_dome, left_dome, chance),
+        apex=apex, right_dome=right_dome, left_dome=left_dome, heart_middle=heart_middle, heart_right=heart_right,
+        heart_left=heart_left, carina=carina, sternum=8.0 * turn + 0.2 * shift,
         right_hilum=np.stack([at(inner_right, right_hilum_y) - 0.9, right_hilum_y], axis=1),
         left_hilum=np.stack([at(inner_left, left_hilum_y) + 0.7, left_hilum_y], axis=1),
-        turn=turn,
-        chance=chance,
-    )
+        turn=turn, chance=chance,
+    )  # fmt: skip

@@ -10,14 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rightlung.core.errors import unknown_name
+from rightlung.phantom.config import FINDING_ORDER
 from rightlung.phantom.scene import Scene
-
-FINDINGS: tuple[str, ...] = (
-    "atelectasis", "calcified granuloma", "cardiomegaly", "consolidation", "edema", "emphysema",
-    "enlarged cardiomediastinum", "fracture", "hiatal hernia", "low lung volumes", "lung opacity", "mass", "nodule",
-    "pleural effusion", "pleural thickening", "pneumonia", "pneumothorax", "rib fracture", "scoliosis",
-)  # fmt: skip
-"""The findings that can be drawn, by the lexicon's names."""
 
 SIGN = {"right": -1.0, "left": 1.0, "both": 0.0, "none": 0.0}
 """Where a side lies in the picture: the patient's right on the left of it."""
@@ -85,7 +79,7 @@ def changes(scene: Scene) -> BodyChanges:
                 found.move_dome("both", -0.8 - 1.8 * severity)  # besides the shallow breath that comes with it
             case "scoliosis":
                 found.curve += (0.7 + 2.2 * severity) * (-1.0 if lesion.form == "dextro" else 1.0)
-            case name if name not in FINDINGS:
-                raise unknown_name("finding", name, FINDINGS)
+            case name if name not in FINDING_ORDER:
+                raise unknown_name("finding", name, FINDING_ORDER)
     found.heart = min(found.heart, 0.74)
     return found

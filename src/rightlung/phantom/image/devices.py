@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rightlung.core.errors import unknown_name
-from rightlung.phantom.image.anatomy import AXIS, Thorax
+from rightlung.phantom.image.anatomy import Thorax, at
 from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
 from rightlung.phantom.image.consequences import SIGN
 from rightlung.phantom.image.frame import Frame
@@ -21,15 +21,18 @@ from rightlung.phantom.image.vessels import bronchi
 from rightlung.phantom.scene import Device
 
 DEVICE_STREAM = 51
-_FIRST, _STEP = float(AXIS[0]), float(AXIS[1] - AXIS[0])
+
+
+Chain = tuple[Floats, float, float]
+"""Points, their radius, and their density in centimetres of bone."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A device in centimetres: chains of points with a radius each, their density in centimetres of bone, the tip."""
+    """A device in centimetres."""
 
-    chains: list[tuple[Floats, float, float]]
-    tip: tuple[float, float] | None
+    chains: list[Chain]
+    tip: tuple[float, float] = (math.nan, math.nan)  # not a number where a device has none
 
 
 class Patient:
@@ -43,11 +46,7 @@ class Patient:
 
     def x(self, table: Floats, y: float) -> float:
         """Read one of the thorax's tables for this study."""
-        place = min(max((y - _FIRST) / _STEP, 0.0), len(AXIS) - 1.001)
-        low = int(place)
-        row = table[self.study]
-        first, second = float(row[low]), float(row[low + 1])
-        return first + (second - first) * (place - low)
+        return float(at(table[self.study : self.study + 1], np.array([y]))[0])
 
     def cava(self, y: float) -> tuple[float, float]:
         """Return the middle of the superior vena cava at a height."""
@@ -121,14 +120,13 @@ def nasogastric_tube(patient: Patient, device: Device, chance: Floats) -> Path:
     thorax = patient.thorax
     dome = float(thorax.left_dome[patient.study])
     middle = patient.x(thorax.middle, 0.0)
-    gate = (middle + 1.6, dome + 1.8)
     way = curve(
         [
             (0.3, -22.0),
             (patient.x(thorax.middle, -10) + 0.5, -10.0),
             (middle + 0.2 + 0.4 * chance[0], -2.0),
             (middle + 0.8, dome - 3.0),
-            gate,
+            (middle + 1.6, dome + 1.8),
             (middle + 3.8, dome + 4.2),
             (middle + 6.5 + 2 * chance[1], dome + 4.6),
         ],
@@ -204,7 +202,7 @@ def pacemaker(patient: Patient, device: Device, chance: Floats) -> Path:
 
 def electrodes(patient: Patient, device: Device, chance: Floats) -> Path:
     """Return electrodes on the skin with wires that leave the picture."""
-    chains: list[tuple[Floats, float, float]] = []
+    chains: list[Chain] = []
     for number, (x, y) in enumerate([(-11.0, -9.0), (11.0, -9.0), (-11.5, 7.0), (11.5, 7.0), (3.5, -2.0)]):
         spot = (x + 3 * (chance[2 * number] - 0.5), y + 3 * (chance[2 * number + 1] - 0.5))
         chains.append((np.array([spot, (spot[0] + 0.05, spot[1])]), 0.55, 0.7))
@@ -212,13 +210,13 @@ def electrodes(patient: Patient, device: Device, chance: Floats) -> Path:
         away = 1.0 if chance[10] > 0.5 else -1.0
         bow = (spot[0] * 0.5 + away * 7, spot[1] + 4 * (chance[11 + number] - 0.3))
         chains.append((curve([spot, bow, (away * 20.0, spot[1] * 0.4 - 2)], 36), 0.1, 1.1))
-    return Path(chains, None)
+    return Path(chains)
 
 
 def sternal_wires(patient: Patient, device: Device, chance: Floats) -> Path:
     """Return the loops that close the sternum after open-heart surgery."""
     thorax = patient.thorax
-    chains: list[tuple[Floats, float, float]] = []
+    chains: list[Chain] = []
     angle = np.linspace(0, 2 * math.pi, 13)
     for number, y in enumerate(np.linspace(-8.2, 3.2, 6)):
         x = patient.x(thorax.middle, float(y)) * 0.6 + 0.4 * float(thorax.sternum[patient.study])
@@ -226,7 +224,7 @@ def sternal_wires(patient: Patient, device: Device, chance: Floats) -> Path:
         loop = np.stack([x + wide * np.cos(angle), y + tall * np.sin(angle) + 0.2 * np.cos(angle)], axis=1)
         chains.append((loop, 0.08, 3.5))
         chains.append((np.array([(x, y + tall), (x + 0.25, y + tall + 0.35)]), 0.13, 4.0))
-    return Path(chains, None)
+    return Path(chains)
 
 
 DEVICES: dict[str, Callable[[Patient, Device, Floats], Path]] = {
@@ -254,38 +252,23 @@ class Wires:
 
 def lay_devices(thorax: Thorax, frame: Frame, size: int) -> Wires:
     """Lay out all devices of a batch, study by study."""
-    chains: list[Floats] = []
-    thick: list[float] = []
-    densities: list[float] = []
-    studies: list[int] = []
-    owners: list[int] = []
-    tips: list[tuple[float, float]] = []
-    hosts: list[int] = []  # the study of each device
-    airways = bronchi(thorax)[0] if any(scene.devices for scene in thorax.scenes) else np.zeros((0, 3, 8, 2))
-    seeds = [item.seed for scene in thorax.scenes for item in scene.devices]
-    draws = iter(uniforms(seeds_of(seeds, DEVICE_STREAM), 24))
-    for study, scene in enumerate(thorax.scenes):
-        if not scene.devices:
-            continue
-        patient = Patient(thorax, study, airways[study])
-        for item in scene.devices:
-            if item.kind not in DEVICES:
-                raise unknown_name("device", item.kind, DEVICES)
-            path = DEVICES[item.kind](patient, item, next(draws))
-            for points, radius, density in path.chains:
-                chains.append(points)
-                thick.append(radius)
-                densities.append(density)
-                studies.append(study)
-                owners.append(len(tips))
-            tips.append((math.nan, math.nan) if path.tip is None else path.tip)
-            hosts.append(study)
+    items = [(study, item) for study, scene in enumerate(thorax.scenes) for item in scene.devices]
+    airways = bronchi(thorax)[0]
+    draws = uniforms(seeds_of([item.seed for _, item in items], DEVICE_STREAM), 24)
+    paths: list[Path] = []
+    for (study, item), chance in zip(items, draws, strict=True):
+        if item.kind not in DEVICES:
+            raise unknown_name("device", item.kind, DEVICES)
+        paths.append(DEVICES[item.kind](Patient(thorax, study, airways[study]), item, chance))
+    hosts = np.array([study for study, _ in items], dtype=np.int64)
+    owner = np.repeat(np.arange(len(paths)), [len(path.chains) for path in paths])
+    chains = [chain for path in paths for chain in path.chains]
     return Wires(
-        strokes=_strokes(frame, chains, np.array(thick), np.array(studies), size) if chains else None,
-        study=np.array(studies, dtype=np.int32),
-        owner=np.array(owners, dtype=np.int32),
-        density=np.array(densities, dtype=np.float32),
-        tips=frame.take(np.array(hosts, dtype=np.int64)).to_fractions(np.array(tips).reshape(-1, 2)),
+        strokes=_strokes(frame, chains, hosts[owner], size) if chains else None,
+        study=hosts[owner].astype(np.int32),
+        owner=owner.astype(np.int32),
+        density=np.array([density for _, _, density in chains], dtype=np.float32),
+        tips=frame.take(hosts).to_fractions(np.array([path.tip for path in paths]).reshape(-1, 2)),
     )
 
 
@@ -303,11 +286,10 @@ def draw_devices(
     return total, hits > 0
 
 
-def _strokes(frame: Frame, chains: list[Floats], thick: Floats, studies: NDArray[np.int64], size: int) -> Strokes:
+def _strokes(frame: Frame, chains: list[Chain], studies: NDArray[np.int64], size: int) -> Strokes:
     """Bring chains of any lengths, each of one thickness and on a plane of its own, into their pictures at once."""
-    lengths = np.array([len(points) for points in chains])
-    plane = np.repeat(np.arange(len(chains)), lengths)
-    pixels = frame.take(studies[plane]).to_fractions(np.concatenate(chains)) * size
-    radius = (thick * frame.scale[studies] * size)[plane]
+    plane = np.repeat(np.arange(len(chains)), [len(points) for points, _, _ in chains])
+    pixels = frame.take(studies[plane]).to_fractions(np.concatenate([points for points, _, _ in chains])) * size
+    radius = (np.array([thick for _, thick, _ in chains]) * frame.scale[studies] * size)[plane]
     start = np.flatnonzero(plane[1:] == plane[:-1])  # the last point of a chain starts no stroke
     return Strokes(pixels[start], pixels[start + 1], np.stack([radius[start], radius[start + 1]], axis=1), plane[start])

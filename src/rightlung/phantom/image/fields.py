@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from rightlung.phantom.image.anatomy import Thorax
 from rightlung.phantom.image.chance import Floats
-from rightlung.phantom.image.frame import Frame, Lookup, grid
+from rightlung.phantom.image.frame import Frame, grid, look_up
 from rightlung.phantom.image.numbers import Numbers
 
 LUNG_DENSITY = 0.3  # of water, blood included
@@ -41,13 +41,9 @@ class Fields:
     middle: Tensor  # signed distance from the middle of the mediastinum
     skin: Tensor  # distance inside the skin
 
-    def take(self, index: Tensor) -> Fields:
-        """Return the fields of some of the studies, perhaps repeated."""
+    def take(self, index: Tensor | slice) -> Fields:
+        """Return the fields of some of the studies, perhaps repeated; those of a slice without copying."""
         return Fields(**{name: getattr(self, name)[index] for name in self.__slots__})
-
-    def part(self, rows: slice) -> Fields:
-        """Return the fields of successive studies, without copying."""
-        return Fields(**{name: getattr(self, name)[rows] for name in self.__slots__})
 
 
 def smooth_step(values: Tensor, low: float, high: float) -> Tensor:
@@ -100,13 +96,9 @@ def outlines(thorax: Thorax) -> NDArray[np.float32]:
 def build(studies: Numbers, tables: Tensor, coarse: int) -> Fields:
     """Work out the fields of a batch on a grid of ``coarse`` cells a side."""
     x, y = grid(studies, coarse)
-    shape = x.shape
-    rows = Lookup.along(y)
-    columns_of = Lookup.along(x)
-    shoulders = Lookup.along(y + studies["shoulder_slope"] * x)
-    outer_right, outer_left, inner_right, inner_left, middle, spine = rows.read(tables[:, :6], shape)
-    (diaphragm,) = columns_of.read(tables[:, 6:7], shape)
-    (skin,) = shoulders.read(tables[:, 7:8], shape)
+    outer_right, outer_left, inner_right, inner_left, middle, spine = look_up(tables[:, :6], y)
+    (diaphragm,) = look_up(tables[:, 6:7], x)
+    (skin,) = look_up(tables[:, 7:8], y + studies["shoulder_slope"] * x)
     spacing = studies["cell"]
     above = diaphragm - y
     right = torch.minimum(torch.minimum(x - outer_right, inner_right - x), above)
@@ -125,23 +117,10 @@ def build(studies: Numbers, tables: Tensor, coarse: int) -> Fields:
     top = heart_y + 4.3 + 0.16 * (x - middle)
     heart = torch.minimum(torch.minimum(x - inner_right, inner_left - x), top)
     heart = torch.minimum(torch.minimum(heart, above + 1.6), (4.9 - heart_y) * studies["height"])
-    heart = distance(heart, spacing)
     return Fields(
-        x=x,
-        y=y,
-        lungs=lungs,
-        heart=heart,
-        across=across,
-        down=down,
-        diaphragm=above,
-        inner=inner,
-        wall=outer,
-        depth=depth,
-        is_left=is_left,
-        spine=x - spine,
-        middle=x - middle,
-        skin=skin - x.abs(),
-    )
+        x=x, y=y, lungs=lungs, heart=distance(heart, spacing), across=across, down=down, diaphragm=above, inner=inner,
+        wall=outer, depth=depth, is_left=is_left, spine=x - spine, middle=x - middle, skin=skin - x.abs(),
+    )  # fmt: skip
 
 
 def lung_depth(across: Tensor, down: Tensor, outer: Tensor, width: Tensor) -> Tensor:

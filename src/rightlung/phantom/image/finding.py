@@ -52,6 +52,11 @@ class Group:
         """How bad each is, ready to be combined with maps."""
         return self.common["severity"]
 
+    @property
+    def coverage(self) -> Tensor:
+        """1 inside the lungs and 0 far outside; beyond the border, which the lung cuts, lest a rim of air be left."""
+        return (self.inside / 0.3 + 2.0).clamp(0, 1)
+
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
@@ -95,9 +100,19 @@ def reach(lesions: Sequence[Lesion], usual: float) -> list[float]:
     return [(lesion.size or usual) / 2 for lesion in lesions]
 
 
-def is_form(lesions: Sequence[Lesion], form: str) -> list[float]:
-    """Return 1 where a finding has this form, else 0."""
-    return [float(lesion.form == form) for lesion in lesions]
+def reaching(usual: float) -> Own:
+    """Return the column of a finding that has no more than an extent."""
+    return lambda lesions, _: {"reach": reach(lesions, usual)}
+
+
+def in_forms(*forms: str) -> Own:
+    """Return a column for each form: 1 where a finding has it, else 0."""
+    return lambda lesions, _: {form: [float(lesion.form == form) for lesion in lesions] for form in forms}
+
+
+def in_region(word: str) -> Own:
+    """Return a column that is 1 where this word is in the name of a finding's region or form, else 0."""
+    return lambda lesions, _: {word: [float(word in (*lesion.region.split(), lesion.form)) for lesion in lesions]}
 
 
 def columns(

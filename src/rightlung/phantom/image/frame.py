@@ -82,23 +82,11 @@ def grid(frames: Numbers, size: int) -> tuple[Tensor, Tensor]:
     return across * cosine + down * sine, down * cosine - across * sine
 
 
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """The two neighbours and the share of the second, for reading many tables at the same positions."""
-
-    low: Tensor
-    share: Tensor
-
-    @staticmethod
-    def along(positions: Tensor) -> Lookup:
-        """Prepare to read tables at ``positions (n, h, w)`` in centimetres."""
-        place = ((positions - AXIS[0]) * (1.0 / (AXIS[1] - AXIS[0]))).clamp_(0, len(AXIS) - 1.01)
-        low = place.long()
-        return Lookup(low.flatten(1), (place - low).flatten(1))
-
-    def read(self, tables: Tensor, shape: torch.Size) -> tuple[Tensor, ...]:
-        """Read ``tables (n, k, len(AXIS))`` and return ``k`` maps of the positions' ``shape``."""
-        low = self.low[:, None].expand(-1, tables.shape[1], -1)
-        first = tables.gather(2, low)
-        second = tables.gather(2, low + 1)
-        return first.lerp_(second, self.share[:, None]).view(shape[0], -1, *shape[1:]).unbind(1)
+def look_up(tables: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
+    """Read ``tables (n, k, len(AXIS))`` at ``positions (n, h, w)`` in centimetres and return ``k`` maps."""
+    place = ((positions - AXIS[0]) * (1.0 / (AXIS[1] - AXIS[0]))).clamp_(0, len(AXIS) - 1.01)
+    low = place.long()
+    share = (place - low).flatten(1)
+    index = low.flatten(1)[:, None].expand(-1, tables.shape[1], -1)
+    first, second = tables.gather(2, index), tables.gather(2, index + 1)
+    return first.lerp_(second, share[:, None]).view(len(positions), -1, *positions.shape[1:]).unbind(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,21 +12,10 @@ from numpy.typing import NDArray
 from rightlung.phantom.image import finding, opacities, pleura
 from rightlung.phantom.image.anatomy import Thorax
 from rightlung.phantom.image.chance import Floats, low_bits, uniforms
-from rightlung.phantom.image.finding import Drawn, Group, Own
-from rightlung.phantom.image.numbers import Columns, table
-from rightlung.phantom.scene import Lesion
+from rightlung.phantom.image.finding import Drawn, Group, Own, in_forms, in_region, reaching
+from rightlung.phantom.image.numbers import table
 
-
-def _nothing(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    return {}
-
-
-def _granuloma(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    return {"reach": [max(lesion.size or 0.5, 0.3) / 2 for lesion in lesions]}
-
-
-def _fracture(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    return {"reach": [0.7 + 0.35 * (lesion.size or 1.0) for lesion in lesions]}
+_NOTHING = in_forms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +23,7 @@ class Kind:
     """How findings of one kind are drawn, what from, and which noise they want: bumps across and scales."""
 
     draw: Callable[[Group], Drawn]
-    columns: Own = _nothing
+    columns: Own = _NOTHING
     clouds: tuple[tuple[int, int], ...] = ()
 
 
@@ -42,21 +31,24 @@ COARSE: dict[str, Kind] = {
     "atelectasis": Kind(opacities.atelectasis, opacities.atelectasis_columns, ((16, 3),)),
     "cardiomegaly": Kind(pleura.heart),
     "consolidation": Kind(opacities.consolidation, opacities.ellipse(8.0, 0.3), ((12, 3), (30, 2))),
-    "edema": Kind(opacities.edema, opacities.edema_columns, ((16, 3),)),
-    "emphysema": Kind(opacities.emphysema, opacities.emphysema_columns, ((9, 3),)),
-    "enlarged cardiomediastinum": Kind(pleura.mediastinum, pleura.mediastinum_columns),
-    "hiatal hernia": Kind(pleura.hernia, pleura.hernia_columns),
+    "edema": Kind(opacities.edema, in_forms("interstitial"), ((16, 3),)),
+    "emphysema": Kind(opacities.emphysema, in_region("upper"), ((9, 3),)),
+    "enlarged cardiomediastinum": Kind(pleura.mediastinum, in_region("upper")),
+    "hiatal hernia": Kind(pleura.hernia, reaching(5.0)),
     "low lung volumes": Kind(opacities.whole_lung),
     "lung opacity": Kind(opacities.haze, opacities.ellipse(8.0, 0.35), ((10, 3),)),
     "mass": Kind(opacities.mass, opacities.mass_columns, ((40, 2),)),
-    "pleural effusion": Kind(pleura.effusion, pleura.effusion_columns, ((8, 2),)),
-    "pleural thickening": Kind(pleura.thickening, pleura.thickening_columns, ((16, 2),)),
+    "pleural effusion": Kind(pleura.effusion, in_forms("loculated"), ((8, 2),)),
+    "pleural thickening": Kind(pleura.thickening, in_region("apical"), ((16, 2),)),
     "pneumonia": Kind(opacities.pneumonia, opacities.ellipse(8.0, 0.4), ((22, 3),)),
-    "pneumothorax": Kind(pleura.pneumothorax, pleura.pneumothorax_columns, ((5, 1),)),
+    "pneumothorax": Kind(pleura.pneumothorax, in_forms("tension", "apical"), ((5, 1),)),
     "scoliosis": Kind(pleura.spine),
 }
-FINE = {"nodule": Kind(opacities.nodule, opacities.nodule_columns, ((60, 2),))}  # too small for the coarse grid
-POINTS: dict[str, Own] = {"calcified granuloma": _granuloma, "fracture": _fracture, "rib fracture": _fracture}
+FINE = {"nodule": Kind(opacities.nodule, reaching(1.6), ((60, 2),))}  # too small for the coarse grid
+POINTS: dict[str, Own] = {
+    "calcified granuloma": lambda lesions, _: {"reach": [max(lesion.size or 0.5, 0.3) / 2 for lesion in lesions]},
+    "rib fracture": lambda lesions, _: {"reach": [0.7 + 0.35 * (lesion.size or 1.0) for lesion in lesions]},
+}
 _OWN: dict[str, Own] = {name: kind.columns for name, kind in (COARSE | FINE).items()} | POINTS
 KINDS = tuple(_OWN)
 """All kinds of finding, those that are drawn on the coarse grid first."""

@@ -11,14 +11,9 @@ from torch import Tensor
 
 from rightlung.phantom.image.chance import Floats
 from rightlung.phantom.image.fields import smooth_step
-from rightlung.phantom.image.finding import Drawn, Group, Own, is_form, over_share, reach
+from rightlung.phantom.image.finding import Drawn, Group, Own, in_forms, over_share, reach
 from rightlung.phantom.image.numbers import Columns
 from rightlung.phantom.scene import Lesion
-
-
-def _coverage(group: Group) -> Tensor:
-    # Reaches beyond the border, which the lung itself cuts sharply: else a rim of air would be left there.
-    return (group.inside / 0.3 + 2.0).clamp(0, 1)
 
 
 def ellipse(usual: float, flattening: float) -> Own:
@@ -47,7 +42,7 @@ def consolidation(group: Group) -> Drawn:
     """Draw air spaces filled: dense, fluffy at the edge, with bronchi that stay black inside."""
     coarse, fine = group.clouds
     edge = 1.0 - _radius(group) + 0.16 * coarse
-    body = smooth_step(edge, -0.05, 0.75) * (1.0 + 0.06 * fine) * _coverage(group)
+    body = smooth_step(edge, -0.05, 0.75) * (1.0 + 0.06 * fine) * group.coverage
     fill = body * (0.36 + 0.42 * group.severity)
     return Drawn(extent=over_share(fill), fill=fill, fade=1.55 * body * (0.45 + 0.55 * group.severity))
 
@@ -57,7 +52,7 @@ def pneumonia(group: Group) -> Drawn:
     (patchy,) = group.clouds
     near = 1.0 - _radius(group)
     edge = near + 0.3 * patchy * smooth_step(near, -0.35, 0.2)
-    body = smooth_step(edge, 0.0, 0.95) * (0.85 + 0.22 * patchy).clamp(0.3, 1.3) * _coverage(group)
+    body = smooth_step(edge, 0.0, 0.95) * (0.85 + 0.22 * patchy).clamp(0.3, 1.3) * group.coverage
     fill = (body * (0.27 + 0.4 * group.severity)).clamp_max(0.85)
     return Drawn(extent=over_share(fill), fill=fill, fade=0.8 * body)
 
@@ -65,14 +60,9 @@ def pneumonia(group: Group) -> Drawn:
 def haze(group: Group) -> Drawn:
     """Draw an opacity without any shape of its own, through which vessels show."""
     edge = 1.0 - _radius(group) + 0.12 * group.clouds[0]
-    body = smooth_step(edge, 0.0, 0.8) * _coverage(group)
+    body = smooth_step(edge, 0.0, 0.8) * group.coverage
     fill = body * (0.18 + 0.38 * group.severity)
     return Drawn(extent=over_share(fill), fill=fill)
-
-
-def edema_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    """Return whether it is in the septa above all."""
-    return {"interstitial": is_form(lesions, "interstitial")}
 
 
 def edema(group: Group) -> Drawn:
@@ -80,15 +70,15 @@ def edema(group: Group) -> Drawn:
     fields = group.fields
     wing = torch.exp(-((fields.across - 0.25) / 0.46).square()) * smooth_step(fields.down, 0.1, 0.4)
     wing = wing * (1 - 0.45 * smooth_step(fields.down, 0.8, 1.0))
-    body = wing * (1.0 + 0.2 * group.clouds[0]).clamp(0.3, 1.6) * _coverage(group)
+    body = wing * (1.0 + 0.2 * group.clouds[0]).clamp(0.3, 1.6) * group.coverage
     # Fluid in the septa comes before fluid in the air spaces: lines first, then haze.
     septal = group.own["interstitial"]
     fill = (body * (0.12 + 0.42 * group.severity) * (1 - 0.35 * septal)).clamp_max(0.8)
     near = 1 - smooth_step(fields.wall, 1.6, 2.4)
     rows = torch.cos((fields.y + 0.25 * fields.wall) * (2 * math.pi / 0.85)).clamp_min(0).pow(6)
-    septa = rows * near * smooth_step(fields.down, 0.68, 0.8) * _coverage(group)
+    septa = rows * near * smooth_step(fields.down, 0.68, 0.8) * group.coverage
     water = septa * (0.15 + 0.4 * group.severity) * (1 + 0.8 * septal)
-    return Drawn(extent=over_share(wing * _coverage(group), 0.4), fill=fill, water=water)
+    return Drawn(extent=over_share(wing * group.coverage, 0.4), fill=fill, water=water)
 
 
 def atelectasis_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
@@ -99,7 +89,7 @@ def atelectasis_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
         "lean": (chance[:, 0] - 0.5) * 0.7,
         "upper": (zone == 0).astype(np.float64),
         "mid": (zone == 1).astype(np.float64),
-        "lobar": is_form(lesions, "lobar"),
+        **in_forms("lobar")(lesions, chance),
     }
 
 
@@ -111,7 +101,7 @@ def atelectasis(group: Group) -> Drawn:
     u = group.dx * torch.cos(lean) + group.dy * torch.sin(lean)
     v = group.dy * torch.cos(lean) - group.dx * torch.sin(lean) + 0.02 * u.square()
     thick = 0.2 + 0.3 * severity
-    band = torch.exp(-(v / thick).square()) * smooth_step(1.0 - u.abs() / half, 0.0, 0.25) * _coverage(group)
+    band = torch.exp(-(v / thick).square()) * smooth_step(1.0 - u.abs() / half, 0.0, 0.25) * group.coverage
     line = torch.where(
         group.own["upper"] > 0,
         (0.43 - fields.down) - 0.24 * (fields.across - 0.2) + 0.1 * fields.across.square(),
@@ -121,7 +111,7 @@ def atelectasis(group: Group) -> Drawn:
             (fields.down - 0.46) - 0.72 * fields.across,
         ),
     )
-    wedge = smooth_step(line + 0.012 * group.clouds[0], 0.0, 0.09) * _coverage(group)
+    wedge = smooth_step(line + 0.012 * group.clouds[0], 0.0, 0.09) * group.coverage
     lobar = group.own["lobar"]
     plate = band * (1 - lobar)
     fill = wedge * lobar * (0.34 + 0.45 * severity)
@@ -141,16 +131,11 @@ def _zone(region: str, down: float) -> int:
     return 0 if down < 0.4 else 2
 
 
-def nodule_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    """Return its extent."""
-    return {"reach": reach(lesions, 1.6)}
-
-
 def nodule(group: Group) -> Drawn:
     """Draw a ball: what the beam crosses of it is its chord, a little softened."""
     half = group.own["reach"]
     ball = (1.0 - (torch.hypot(group.dx, group.dy) / half).square()).clamp_min(0).sqrt()
-    ball = ball * (1.0 + 0.06 * group.clouds[0]) * _coverage(group)
+    ball = ball * (1.0 + 0.06 * group.clouds[0]) * group.coverage
     return Drawn(extent=over_share(ball), water=ball * (0.6 + 2 * half) * (1.0 + 1.0 * group.severity))
 
 
@@ -159,7 +144,7 @@ def mass_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
     phases = chance * 2 * math.pi
     return {
         "reach": reach(lesions, 4.5),
-        "spiculated": is_form(lesions, "spiculated"),
+        **in_forms("spiculated")(lesions, chance),
         **{f"phase_{number}": phases[:, number] for number in range(4)},
     }
 
@@ -178,14 +163,9 @@ def mass(group: Group) -> Drawn:
     ball = (1.0 - (distance / outline).square()).clamp_min(0).sqrt()
     rays = (torch.cos(11 * angle + group.own["phase_3"] + 2 * wave)).clamp_min(0).pow(5)
     rays = rays * (1 - smooth_step(distance / half, 0.85, 1.45)) * smooth_step(distance / half, 0.5, 0.95)
-    body = (ball + 0.22 * spiky * rays) * (1.0 + 0.05 * group.clouds[0]) * _coverage(group)
+    body = (ball + 0.22 * spiky * rays) * (1.0 + 0.05 * group.clouds[0]) * group.coverage
     water = body * (2 * half).clamp_max(7.0) * (0.6 + 0.5 * group.severity)
-    return Drawn(extent=over_share(body), water=water, fade=0.5 * ball * _coverage(group))
-
-
-def emphysema_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    """Return whether it keeps to the upper zones."""
-    return {"upper": [float(lesion.region.startswith("upper")) for lesion in lesions]}
+    return Drawn(extent=over_share(body), water=water, fade=0.5 * ball * group.coverage)
 
 
 def emphysema(group: Group) -> Drawn:
@@ -195,7 +175,7 @@ def emphysema(group: Group) -> Drawn:
     everywhere, high = 1.0 - 0.4 * smooth_step(down, 0.3, 0.9), 1.0 - smooth_step(down, 0.3, 0.55)
     upper = torch.where(only_upper > 0, high, everywhere)
     extent = torch.where(only_upper > 0, torch.minimum(group.inside, (0.45 - down) * 20.0), group.inside)
-    lost = (0.5 + 0.35 * group.clouds[0]).clamp(0.1, 1.0) * upper * _coverage(group)
+    lost = (0.5 + 0.35 * group.clouds[0]).clamp(0.1, 1.0) * upper * group.coverage
     return Drawn(extent=extent, fill=-0.08 * lost * (0.3 + group.severity), fade=0.45 * lost * group.severity)
 
 

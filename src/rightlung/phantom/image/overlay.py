@@ -136,7 +136,7 @@ def _draw_coarse(placed: Placed, fields: Fields, clouds: Iterator[Tensor], size:
         kind, rows = COARSE[run.kind], run.rows
         noise = tuple(islice(clouds, len(kind.clouds)))
         own, common = placed.own_of(run), placed.common_of(run)
-        drawn.append(kind.draw(Group(common, own, chosen.part(rows), dx[rows], dy[rows], inside[rows], noise)))
+        drawn.append(kind.draw(Group(common, own, chosen.take(rows), dx[rows], dy[rows], inside[rows], noise)))
     return list(zip(runs, _enlarged(drawn, size), strict=True))
 
 

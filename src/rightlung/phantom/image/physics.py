@@ -38,14 +38,6 @@ def soft_blur(maps: Tensor, share: Tensor) -> Tensor:
     return maps * (1 - 2 * share) + (beside + over) * (share / 2)
 
 
-def look(scenes: Sequence[Scene]) -> Floats:
-    """Return numbers in 0 to 1, ``(n, 12)``, for how a department's pictures look: fixed for a study, unlike its noise.
-
-    They hang on the study and not on the exposure's seed, so that two exposures of one scene differ by noise alone.
-    """
-    return uniforms(seeds_of([scene.seed * 1_000_003 + scene.index for scene in scenes], LOOK_STREAM), 12)
-
-
 def shrink(maps: Tensor, factor: int) -> Tensor:
     """Return means over blocks of ``factor`` pixels a side."""
     return functional.avg_pool2d(maps[:, None], factor)[:, 0]
@@ -55,7 +47,9 @@ def columns(scenes: Sequence[Scene]) -> dict[str, Floats]:
     """Return what exposure and display are made from."""
     exposures = [scene.exposure for scene in scenes]
     chance = uniforms(seeds_of([exposure.seed for exposure in exposures], NOISE_STREAM), 8)
-    style = look(scenes)
+    # How a department's pictures look hangs on the study and not on the exposure's seed, so that two exposures of one
+    # scene differ by noise alone.
+    style = uniforms(seeds_of([scene.seed * 1_000_003 + scene.index for scene in scenes], LOOK_STREAM), 12)
     bedside = np.array([float(exposure.portable) for exposure in exposures])
     # Thick patients and old cassettes scatter more: a share of pictures is grey and hazy.
     fat = np.array([scene.body.fat for scene in scenes])

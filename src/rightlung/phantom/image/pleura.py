@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from rightlung.phantom.image.chance import Floats
 from rightlung.phantom.image.fields import smooth_step
-from rightlung.phantom.image.finding import Drawn, Group, is_form, over_share, reach
-from rightlung.phantom.image.numbers import Columns
-from rightlung.phantom.scene import Lesion
-
-
-def _coverage(group: Group) -> Tensor:
-    # Reaches beyond the border, which the lung itself cuts sharply: else a rim of air would be left there.
-    return (group.inside / 0.3 + 2.0).clamp(0, 1)
-
-
-def effusion_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    """Return whether it is trapped and so does not sink."""
-    return {"loculated": is_form(lesions, "loculated")}
+from rightlung.phantom.image.finding import Drawn, Group, over_share
 
 
 def effusion(group: Group) -> Drawn:
@@ -35,24 +20,14 @@ def effusion(group: Group) -> Drawn:
     free = 1 - smooth_step(above + 0.12 * group.clouds[0], -1.5, 0.7)
     lens = 1.0 - ((fields.wall + 0.5) / (1.4 + 2.2 * severity)).square() - (group.dy / (3.0 + 3.0 * severity)).square()
     trapped = group.own["loculated"]
-    body = torch.where(trapped > 0, smooth_step(lens, 0.0, 0.5), free) * _coverage(group)
+    body = torch.where(trapped > 0, smooth_step(lens, 0.0, 0.5), free) * group.coverage
     # Fluid of a lying patient also spreads behind the lung and veils it, most of all below.
     veil = (
-        group.common["supine"]
-        * (1 - trapped)
-        * smooth_step(fields.down, 0.25, 1.0)
-        * _coverage(group)
-        * 0.35
-        * severity
+        group.common["supine"] * (1 - trapped) * smooth_step(fields.down, 0.25, 1.0) * group.coverage * 0.35 * severity
     )
     fill = 1 - (1 - 0.93 * body) * (1 - veil)
     # At the angle there is little air to lose, but fluid presses the dome and the wall apart.
     return Drawn(extent=over_share(body, 0.35), fill=fill, water=0.6 * body, fade=body)
-
-
-def pneumothorax_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    """Return whether it presses, and whether it keeps to the apex."""
-    return {"tension": is_form(lesions, "tension"), "apical": is_form(lesions, "apical")}
 
 
 def pneumothorax(group: Group) -> Drawn:
@@ -65,8 +40,8 @@ def pneumothorax(group: Group) -> Drawn:
     # Most are a finger's breadth at the most; only the worst leave a large space.
     width = (0.6 + 2.2 * severity + 2.2 * severity.square() + 2.0 * tension * severity) * taper
     gap = width - free + 0.08 * group.clouds[0]
-    body = smooth_step(gap, -0.15, 0.15) * _coverage(group)
-    collapsed = (1 - smooth_step(gap, -0.3, 0.0)) * _coverage(group)
+    body = smooth_step(gap, -0.15, 0.15) * group.coverage
+    collapsed = (1 - smooth_step(gap, -0.3, 0.0)) * group.coverage
     # The lung still lies before and behind the space, so that it is darker but seldom black; ribs cross it.
     fill = -(0.16 + 0.1 * severity + 0.08 * tension) * body + (0.04 + 0.22 * severity) * collapsed * (
         0.6 + 0.4 * tension
@@ -84,11 +59,6 @@ def _from_wall_and_apex(group: Group) -> Tensor:
     return 0.6 - torch.logaddexp(-0.9 * group.fields.wall, -0.75 * _below_apex(group)) / 0.9
 
 
-def thickening_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    """Return whether it is a cap over the apex."""
-    return {"apical": [float("apical" in lesion.region or lesion.form == "apical") for lesion in lesions]}
-
-
 def thickening(group: Group) -> Drawn:
     """Draw a rind along the chest wall, or a cap over the apex."""
     fields = group.fields
@@ -98,15 +68,10 @@ def thickening(group: Group) -> Drawn:
     along = smooth_step(fields.down, 0.2, 0.4) * (1 - 0.3 * smooth_step(fields.down, 0.9, 1.0))
     rind = thick * along - fields.wall
     edge = torch.where(group.own["apical"] > 0, cap, rind)
-    body = smooth_step(edge, -0.1, 0.35) * _coverage(group)
+    body = smooth_step(edge, -0.1, 0.35) * group.coverage
     # There is little air to lose beside the wall, but the beam runs along the rind for centimetres.
     water = body * (1.0 + 1.8 * group.severity)
     return Drawn(extent=torch.minimum(edge, group.inside), fill=body * (0.65 + 0.3 * group.severity), water=water)
-
-
-def hernia_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    """Return its extent."""
-    return {"reach": reach(lesions, 5.0)}
 
 
 def hernia(group: Group) -> Drawn:
@@ -128,11 +93,6 @@ def hernia(group: Group) -> Drawn:
 def heart(group: Group) -> Drawn:
     """Draw nothing: an enlarged heart is the heart itself."""
     return Drawn(extent=group.fields.heart, where="between")
-
-
-def mediastinum_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    """Return whether only the upper part is widened."""
-    return {"upper": [float("upper" in lesion.region) for lesion in lesions]}
 
 
 def mediastinum(group: Group) -> Drawn:

@@ -13,9 +13,13 @@ from rightlung.phantom.image.skeleton import girdle
 _SMALLEST = 1e-3  # a box pushed out of the picture keeps this extent at its border
 
 
+def _points(x: Floats, y: Floats) -> Floats:
+    return np.stack([x, y], axis=-1)
+
+
 def _rectangle(x0: Floats, y0: Floats, x1: Floats, y1: Floats) -> Floats:
     """Return the corners of rectangles, ``(n, 4, 2)``."""
-    return np.stack([np.stack(corner, axis=-1) for corner in ((x0, y0), (x1, y0), (x1, y1), (x0, y1))], axis=1)
+    return np.stack([_points(x0, y0), _points(x1, y0), _points(x1, y1), _points(x0, y1)], axis=1)
 
 
 def _lung_outline(thorax: Thorax, left: bool, low: float, high: float) -> Floats:
@@ -29,58 +33,42 @@ def _lung_outline(thorax: Thorax, left: bool, low: float, high: float) -> Floats
     steps = 48 if high >= 1.0 else 14
     y = apex + low * (dome - apex) + np.linspace(0, 1, steps)[None] * (bottom - apex - low * (dome - apex))
     outer, inner = at(outer_table, y), at(inner_table, y)
-    points = []
-    for x in (outer, inner, (outer + inner) / 2, 0.7 * outer + 0.3 * inner, 0.9 * outer + 0.1 * inner):
-        points.append(np.stack([x, np.minimum(y, at(thorax.diaphragm, x))], axis=-1))
-    return np.concatenate(points, axis=1)
+    across = (outer, inner, (outer + inner) / 2, 0.7 * outer + 0.3 * inner, 0.9 * outer + 0.1 * inner)
+    return np.concatenate([_points(x, np.minimum(y, at(thorax.diaphragm, x))) for x in across], axis=1)
 
 
 def _shapes(thorax: Thorax) -> dict[str, Floats]:
     """Return points ``(n, p, 2)`` in centimetres whose bounding box is each region's."""
-    height, carina = thorax.height, thorax.carina
+    height, carina, inner = thorax.height, thorax.carina, (thorax.inner_right, thorax.inner_left)
     mean_dome = (thorax.right_dome + thorax.left_dome) / 2
     far = np.full_like(height, FIELD)
     heart_top = thorax.heart_middle - 4.4 * height
     heart_bottom = np.minimum(thorax.heart_middle + 4.9 * height, mean_dome + 3.0)
     levels = heart_top[:, None] + np.linspace(0, 1, 24)[None] * (heart_bottom - heart_top)[:, None]
     heart_right, heart_left = at(thorax.inner_right, levels), at(thorax.inner_left, levels)
-    heart = np.concatenate([np.stack([side, levels], axis=-1) for side in (heart_right, heart_left)], axis=1)
+    heart = np.concatenate([_points(heart_right, levels), _points(heart_left, levels)], axis=1)
     above = np.linspace(-13.0, -1.0, 24)[None] * height[:, None]
     upper = above[:, :16]
     knob = -7.0 * height
     cava_y = np.stack([-9.5 * height, heart_top + 0.6], axis=1)
-    cava = at(thorax.inner_right, cava_y)
-    middle = at(thorax.middle, cava_y)
-    junction = np.stack([at(thorax.inner_right, heart_top + 0.6), heart_top + 0.6], axis=1)
+    junction_x, junction_y = at(thorax.inner_right, heart_top + 0.6), heart_top + 0.6
     spine_y = np.linspace(-16, 17, 24)[None] * np.ones_like(height)[:, None]
     spine = at(thorax.spine, spine_y)
     atrium_mid = at(thorax.middle, thorax.heart_middle)
     shapes = {
         "trachea": _rectangle(carina[:, 0] - 1.3, -far, carina[:, 0] + 1.3, carina[:, 1]),
         "carina": _rectangle(carina[:, 0] - 1.5, carina[:, 1] - 1.2, carina[:, 0] + 1.5, carina[:, 1] + 1.2),
-        "spine": np.concatenate([np.stack([spine + reach, spine_y], axis=-1) for reach in (-2.2, 2.2)], axis=1),
+        "spine": np.concatenate([_points(spine - 2.2, spine_y), _points(spine + 2.2, spine_y)], axis=1),
         "aortic arch": _rectangle(
             at(thorax.middle, knob) - 0.2, knob - 2.0, at(thorax.inner_left, knob) + 0.2, knob + 1.7
         ),
-        "mediastinum": np.concatenate(
-            [np.stack([at(table, above), above], axis=-1) for table in (thorax.inner_right, thorax.inner_left)]
-            + [heart],
-            axis=1,
-        ),
-        "upper mediastinum": np.concatenate(
-            [np.stack([at(table, upper), upper], axis=-1) for table in (thorax.inner_right, thorax.inner_left)], axis=1
-        ),
-        "svc": np.concatenate([np.stack([cava, cava_y], axis=-1), np.stack([middle, cava_y], axis=-1)], axis=1),
+        "mediastinum": np.concatenate([*(_points(at(table, above), above) for table in inner), heart], axis=1),
+        "upper mediastinum": np.concatenate([_points(at(table, upper), upper) for table in inner], axis=1),
+        "svc": np.concatenate([_points(at(table, cava_y), cava_y) for table in (inner[0], thorax.middle)], axis=1),
         "cardiac silhouette": heart,
-        "cavoatrial junction": _rectangle(
-            junction[:, 0] - 0.3, junction[:, 1] - 1.2, junction[:, 0] + 2.4, junction[:, 1] + 1.2
-        ),
+        "cavoatrial junction": _rectangle(junction_x - 0.3, junction_y - 1.2, junction_x + 2.4, junction_y + 1.2),
         "right atrium": np.concatenate(
-            [
-                np.stack([heart_right, levels], axis=-1)[:, 3:],
-                np.stack([atrium_mid, thorax.heart_middle], axis=-1)[:, None],
-            ],
-            axis=1,
+            [_points(heart_right, levels)[:, 3:], _points(atrium_mid, thorax.heart_middle)[:, None]], axis=1
         ),
         "abdomen": _rectangle(
             -at(thorax.skin, mean_dome + 5),

@@ -115,7 +115,7 @@ def break_ribs(thorax: Thorax, axes: Floats, radii: Floats) -> dict[Key, Floats]
     found: dict[Key, Floats] = {}
     for study, scene in enumerate(thorax.scenes):
         for number, lesion in enumerate(scene.lesions):
-            if lesion.finding not in ("fracture", "rib fracture"):
+            if lesion.finding != "rib fracture":
                 continue
             side = int(lesion.side == "left")
             name = lesion.form.removeprefix("rib ")

@@ -44,12 +44,7 @@ class Strokes:
     @staticmethod
     def join(parts: list[Strokes]) -> Strokes:
         """Put several sets of strokes together."""
-        return Strokes(
-            np.concatenate([part.start for part in parts]),
-            np.concatenate([part.end for part in parts]),
-            np.concatenate([part.radius for part in parts]),
-            np.concatenate([part.plane for part in parts]),
-        )
+        return Strokes(*(np.concatenate([getattr(part, name) for part in parts]) for name in Strokes.__slots__))
 
 
 def windows(strokes: Strokes, size: int) -> dict[int, NDArray[np.int32]]:
@@ -85,12 +80,6 @@ def windows(strokes: Strokes, size: int) -> dict[int, NDArray[np.int32]]:
     bounds = np.searchsorted(side, sides, side="right").tolist()
     return {int(wide): rows[first:last] for wide, (first, last) in zip(sides, pairwise([0, *bounds]), strict=True)
             if first < last}  # fmt: skip
-
-
-def draw(strokes: Strokes, planes: int, size: int, device: torch.device) -> Tensor:
-    """Return how deep each pixel lies inside the strokes, ``(planes, size, size)``: 1 on the axis, 0 at the surface."""
-    sets = {side: torch.from_numpy(rows).to(device) for side, rows in windows(strokes, size).items()}
-    return draw_windows(sets, planes, size, device)
 
 
 def draw_windows(sets: Mapping[int, Tensor], planes: int, size: int, device: torch.device) -> Tensor:

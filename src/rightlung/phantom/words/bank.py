@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from rightlung.lexicon.findings import FINDINGS, broader_findings
-from rightlung.phantom.config import FINDING_ORDER
+from rightlung.phantom.config import FINDING_ORDER, read_data
 
 CLOSE: frozenset[frozenset[str]] = frozenset(
     frozenset(pair)
@@ -23,20 +21,14 @@ CLOSE: frozenset[frozenset[str]] = frozenset(
 """Findings so alike on the picture that denying one beside the other would read as a contradiction."""
 
 
-@cache
 def words() -> dict[str, Any]:
     """Return the words for lesions: places, frames, findings."""
-    return _read("words.toml")
+    return read_data("words.toml")
 
 
-@cache
 def statements() -> dict[str, Any]:
     """Return what reports say besides the lesions."""
-    return _read("statements.toml")
-
-
-def _read(name: str) -> dict[str, Any]:
-    return tomllib.loads((files("rightlung.phantom") / "data" / name).read_text(encoding="utf-8"))
+    return read_data("statements.toml")
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ class Teller:
             text, findings = self._hedge(lesion, slots)
         else:
             text = self._report(lesion, slots, place)
-        return Draft(polish(text), lesion_regions([lesion]), findings, (index,), (), _topics(findings))
+        return Draft(polish(text), lesion_regions([lesion]), findings, (index,), (), frozenset(findings))
 
     def _slots(self, lesion: Lesion, place: Spot, noun: str, plural: str, many: bool) -> dict[str, str]:
         stream = self.stream
@@ -318,7 +318,7 @@ class Teller:
             findings,
             tuple(index for index, _ in lesions),
             (),
-            _topics(findings),
+            frozenset(findings),
         )
 
     def _shared_grade(self, items: Sequence[Lesion]) -> str:
@@ -382,11 +382,7 @@ class Teller:
             text += f", {self._trend_slots()['trend_tail']}"
         findings = {self.finding: Polarity.UNCERTAIN if uncertain else Polarity.POSITIVE}
         indices = tuple(index for index, _ in lesions)
-        return Draft(polish(text), lesion_regions(items), findings, indices, (), _topics(findings))
-
-
-def _topics(findings: Mapping[str, Polarity]) -> frozenset[str]:
-    return frozenset(findings)
+        return Draft(polish(text), lesion_regions(items), findings, indices, (), frozenset(findings))
 
 
 def add_tail(draft: Draft, tail: str, findings: Mapping[str, Polarity], lesions: Sequence[tuple[int, Lesion]]) -> Draft:

@@ -23,38 +23,28 @@ _VOWEL_LETTERS = "AEFHILMNORSX"
 _CONSONANT_SOUND = ("uni", "use", "one", "eu")
 
 
-class _Choice:
-    __slots__ = ("options",)
-
-    def __init__(self, options: list[list[object]]) -> None:
-        self.options = options
-
-
-class _Slot:
-    __slots__ = ("name",)
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+Node = str | tuple[str] | list[list["Node"]]
+"""A piece of a template: plain words, the name of a slot, or a choice."""
 
 
 @cache
-def _parse(template: str) -> list[object]:
+def _parse(template: str) -> list[Node]:
     tokens = _TOKEN.findall(template)
     if "".join(tokens) != template:
         raise InputError(f"the template {template!r} has a stray brace")
-    stack: list[list[list[object]]] = [[[]]]
+    stack: list[list[list[Node]]] = [[[]]]
     for token in tokens:
         if token == "(":
             stack.append([[]])
         elif token == "|" and len(stack) > 1:
             stack[-1].append([])
         elif token == ")" and len(stack) > 1:
-            options = stack.pop()
-            stack[-1][-1].append(_Choice(options))
+            choice = stack.pop()
+            stack[-1][-1].append(choice)
         elif token in ("|", ")"):
             raise InputError(f"the template {template!r} has a stray {token!r}")
         else:
-            stack[-1][-1].append(_Slot(token[1:-1]) if token[0] == "{" else token)
+            stack[-1][-1].append((token[1:-1],) if token[0] == "{" else token)
     if len(stack) > 1:
         raise InputError(f"the template {template!r} leaves a bracket open")
     return stack[0][0]
@@ -62,19 +52,16 @@ def _parse(template: str) -> list[object]:
 
 def expand(template: str, stream: Stream, slots: Mapping[str, str]) -> str:
     """Return one of the texts that a template stands for."""
-    parts: list[str] = []
-    _write(_parse(template), stream, slots, parts)
-    return "".join(parts)
+    return _written(_parse(template), stream, slots)
 
 
-def _write(nodes: list[object], stream: Stream, slots: Mapping[str, str], parts: list[str]) -> None:
-    for node in nodes:
-        if isinstance(node, str):
-            parts.append(node)
-        elif isinstance(node, _Slot):
-            parts.append(slots[node.name])
-        elif isinstance(node, _Choice):
-            _write(stream.choice(node.options), stream, slots, parts)
+def _written(nodes: list[Node], stream: Stream, slots: Mapping[str, str]) -> str:
+    return "".join(
+        node if isinstance(node, str)
+        else slots[node[0]] if isinstance(node, tuple)
+        else _written(stream.choice(node), stream, slots)
+        for node in nodes
+    )  # fmt: skip
 
 
 @cache
