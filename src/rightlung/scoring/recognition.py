@@ -17,14 +17,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_by_counts
-from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Method, cluster_index
+from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Options, cluster_index
 
 Metric = Literal["auroc", "average_precision", "accuracy", "f1"]
 METRICS: tuple[Metric, ...] = ("auroc", "average_precision", "accuracy", "f1")
@@ -165,11 +165,7 @@ def interval(
     *,
     threshold: float = 0.5,
     clusters: Clusters | None = None,
-    resamples: int = 10_000,
-    method: Method = "bca",
-    level: float = 0.95,
-    seed: int = 0,
-    workers: int | None = None,
+    **options: Unpack[Options],
 ) -> Interval:
     """Bootstrap interval of one metric of one label, (images,) each; scores are sorted once for all resamples.
 
@@ -183,15 +179,7 @@ def interval(
     called = value >= _checked_thresholds(threshold, 1)[0]
     kept = None if clusters is None else cluster_index(clusters, len(known))[known]
     if metric == "accuracy":
-        result = bootstrap(
-            (called == (positive > 0)).astype(np.float64),
-            clusters=kept,
-            resamples=resamples,
-            method=method,
-            level=level,
-            seed=seed,
-            workers=workers,
-        )
+        result = bootstrap((called == (positive > 0)).astype(np.float64), clusters=kept, **options)
     else:
         ordered = SortedScores(value, positive)
         of_counts: dict[str, Callable[[FloatArray], FloatArray]] = {
@@ -199,16 +187,7 @@ def interval(
             "average_precision": ordered.average_precision,
             "f1": lambda counts: _f1(counts, positive, called),
         }
-        result = bootstrap_by_counts(
-            of_counts[metric],
-            len(value),
-            clusters=kept,
-            resamples=resamples,
-            method=method,
-            level=level,
-            seed=seed,
-            workers=workers,
-        )
+        result = bootstrap_by_counts(of_counts[metric], len(value), clusters=kept, **options)
     numbers, reasons = _measure(value, positive, called)
     undefined = len(known) - len(value)
     # Where the metric does not exist, its own reason says more than the bootstrap's.
