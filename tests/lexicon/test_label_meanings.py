@@ -154,9 +154,7 @@ MEANINGS = {
         "No Lung Opacity / Not Normal": "other abnormality",
         "Normal": "no finding",
     },
-    "siim": {
-        "Pneumothorax": "pneumothorax",
-    },
+    "siim": {"Pneumothorax": "pneumothorax"},
     "chestx-det-13": {
         "Atelectasis": "atelectasis",
         "Calcification": "calcification",

@@ -4,15 +4,7 @@ from typing import Any
 import pytest
 
 from rightlung.core.errors import InputError
-from rightlung.lexicon import (
-    IMAGENOME_REGIONS,
-    PAIRED_REGIONS,
-    REGIONS,
-    ancestors,
-    descendants,
-    mirror_region,
-    region,
-)
+from rightlung.lexicon import IMAGENOME_REGIONS, PAIRED_REGIONS, REGIONS, ancestors, descendants, mirror_region, region
 from rightlung.lexicon.regions import build_regions
 
 # Typed from the papers' tables, not from the data file.

@@ -126,12 +126,7 @@ def test_any_statistic_can_be_compared_with_pairs_swapped_patient_by_patient() -
     a, b = np.stack([good, labels], axis=1), np.stack([poor, labels], axis=1)
     patients = np.repeat(np.arange(4), 4)
     result = paired_difference(
-        a,
-        b,
-        statistic=lambda rows: auroc(rows[:, 0], rows[:, 1]),
-        clusters=patients,
-        resamples=60,
-        method="percentile",
+        a, b, statistic=lambda rows: auroc(rows[:, 0], rows[:, 1]), clusters=patients, resamples=60, method="percentile"
     )
     flipped = []
     for signs in itertools.product((False, True), repeat=4):

@@ -24,9 +24,7 @@ _LEAST = 1e-12
 
 
 def gaze_map(
-    path: Sequence[Sequence[float]] | ArrayLike,
-    grid: int | Size = GRID,
-    spread: float | ArrayLike = SPREAD,
+    path: Sequence[Sequence[float]] | ArrayLike, grid: int | Size = GRID, spread: float | ArrayLike = SPREAD
 ) -> Heatmap:
     """Return the share of looking time on a grid: each fixation a Gaussian of one degree, weighted by its seconds.
 

@@ -84,11 +84,7 @@ def bootstrap(
 
 
 def bootstrap_columns(
-    values: ArrayLike,
-    *,
-    clusters: Clusters | None = None,
-    weights: ArrayLike | None = None,
-    **options: Unpack[Options],
+    values: ArrayLike, *, clusters: Clusters | None = None, weights: ArrayLike | None = None, **options: Unpack[Options]
 ) -> list[Interval]:
     """Intervals of the means of all columns of ``values`` (instances, columns), at little more than the cost of one.
 

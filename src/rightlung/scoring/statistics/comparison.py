@@ -95,10 +95,7 @@ def paired_difference(
     used = ~np.asarray(np.isnan(pairs).any(axis=tuple(range(1, pairs.ndim))))
     kept, kept_index = pairs[used], np.unique(index[used], return_inverse=True)[1]
     interval = bootstrap(
-        pairs,
-        lambda sample: statistic(sample[:, 0]) - statistic(sample[:, 1]),
-        clusters=clusters,
-        **options,
+        pairs, lambda sample: statistic(sample[:, 0]) - statistic(sample[:, 1]), clusters=clusters, **options
     )
     if not len(kept):
         return _difference(interval, math.nan, math.nan, math.nan, False)

@@ -43,13 +43,7 @@ class Correlation(Interval):
     """Two-sided p-value of the t-test; NaN with clusters, because their instances are not independent."""
 
 
-def pearson(
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    clusters: Clusters | None = None,
-    **options: Unpack[Options],
-) -> Correlation:
+def pearson(x: ArrayLike, y: ArrayLike, *, clusters: Clusters | None = None, **options: Unpack[Options]) -> Correlation:
     """Linear correlation of ``x`` and ``y`` (instances,). Pairs with a NaN on either side are left out and counted.
 
     ``method``, ``resamples``, ``seed`` and ``workers`` matter with ``clusters`` only.
@@ -131,11 +125,7 @@ def spearman_rows(first: FloatArray, second: FloatArray) -> FloatArray:
 
 
 def spearman(
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    clusters: Clusters | None = None,
-    **options: Unpack[Options],
+    x: ArrayLike, y: ArrayLike, *, clusters: Clusters | None = None, **options: Unpack[Options]
 ) -> Correlation:
     """Rank correlation of ``x`` and ``y`` (instances,); tied values share their mean rank.
 
