@@ -17,12 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.files import plain
 from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_by_counts
 from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Options, cluster_index
 
@@ -44,6 +45,10 @@ class Averages:
     """How many labels ``macro`` and ``weighted`` average over."""
     reason: str | None = None
     """Why an average is NaN, or which labels are not in it."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,9 @@ class Recognition:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers, lists and dicts; NaN becomes ``None``, for JSON."""
-        averages = {metric: _plain(asdict(average)) for metric, average in self.averages.items()}
-        groups = {
-            group: {metric: _plain(asdict(average)) for metric, average in of_group.items()}
-            for group, of_group in self.groups.items()
-        }
-        labels = {name: _plain(self.named(name)) for name in self.names}
-        return {"labels": labels, "averages": averages, "groups": groups, "reasons": self.reasons}
+        labels = {name: self.named(name) for name in self.names}
+        parts = {"labels": labels, "averages": self.averages, "groups": self.groups, "reasons": self.reasons}
+        return cast(dict[str, Any], plain(parts))
 
 
 def score(
@@ -144,7 +145,7 @@ def auroc(scores: ArrayLike, labels: ArrayLike) -> float:
     >>> auroc([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1])
     0.875
     """
-    values, truth = _known(scores, labels)
+    values, truth, _ = _known(scores, labels)
     return float(SortedScores(values, truth).auroc(np.ones((1, len(values))))[0])
 
 
@@ -154,7 +155,7 @@ def average_precision(scores: ArrayLike, labels: ArrayLike) -> float:
     >>> average_precision([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1]).__round__(4)
     0.8333
     """
-    values, truth = _known(scores, labels)
+    values, truth, _ = _known(scores, labels)
     return float(SortedScores(values, truth).average_precision(np.ones((1, len(values))))[0])
 
 
@@ -173,9 +174,7 @@ def interval(
     """
     if metric not in METRICS:
         raise unknown_name("metric", str(metric), METRICS)
-    values, truth, _ = _checked(_single("scores", scores), _single("labels", labels), None)
-    known = ~np.isnan(truth[:, 0])
-    value, positive = values[known, 0], truth[known, 0]
+    value, positive, known = _known(scores, labels)
     called = value >= _checked_thresholds(threshold, 1)[0]
     kept = None if clusters is None else cluster_index(clusters, len(known))[known]
     if metric == "accuracy":
@@ -322,10 +321,11 @@ def _single(name: str, values: ArrayLike) -> FloatArray:
     return array
 
 
-def _known(scores: ArrayLike, labels: ArrayLike) -> tuple[FloatArray, FloatArray]:
+def _known(scores: ArrayLike, labels: ArrayLike) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
+    """Scores and labels of the images of one label that are known, (known images,) each, and which those are."""
     values, truth, _ = _checked(_single("scores", scores), _single("labels", labels), None)
     known = ~np.isnan(truth[:, 0])
-    return values[known, 0], truth[known, 0]
+    return values[known, 0], truth[known, 0], known
 
 
 def _checked_thresholds(threshold: float | ArrayLike, labels: int) -> FloatArray:
@@ -346,9 +346,3 @@ def _places(group: str, chosen: Sequence[str], names: tuple[str, ...]) -> list[i
         if name not in names:
             raise unknown_name(f"label in the group {group!r}", name, names)
     return sorted({names.index(name) for name in chosen})
-
-
-def _plain(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: None if isinstance(number, float) and math.isnan(number) else number for key, number in numbers.items()
-    }
