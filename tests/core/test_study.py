@@ -87,18 +87,13 @@ def test_a_phrase_needs_words(text: object) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"boxes": [(0, 0, 1, 1)]},
-        {"mask": np.ones((2, 2))},
-        {"regions": [""]},
-        {"regions": "lung"},
-        {"boxes": None},
-        {"boxes": Box(0, 0, 1, 1)},
-        {"findings": ["mass"]},
+        {"boxes": [(0, 0, 1, 1)]}, {"mask": np.ones((2, 2))}, {"regions": [""]}, {"regions": "lung"}, {"boxes": None},
+        {"boxes": Box(0, 0, 1, 1)}, {"findings": ["mass"]},
         {"locations": ["left lung"], "findings": {"mass": "positive"}},
         {"locations": {"mass": "left lung"}, "findings": {"mass": "positive"}},
         {"locations": {"mass": ["left lung"]}},
     ],
-)
+)  # fmt: skip
 def test_a_phrase_refuses_what_is_not_a_noun(wrong: dict[str, object]) -> None:
     with pytest.raises(InputError):
         Phrase("a mass", **wrong)  # type: ignore[arg-type]
@@ -170,23 +165,12 @@ def test_reading_an_image_leaves_the_loaders_own_array_as_it_was() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"id": ""},
-        {"load": 3},
-        {"age": "old"},
-        {"age": -5},
-        {"regions": {"left lung": (0, 0, 1, 1)}},
-        {"regions": None},
-        {"phrases": ["left lung"]},
-        {"phrases": "left lung"},
-        {"report": "clear"},
-        {"gaze": [[1.0]]},
-        {"patient": 3},
-        {"split": ["val"]},
-        {"extra": [1]},
-        {"region_findings": {"left lung": ["mass"]}},
-        {"region_findings": {"left lung": {"mass": "maybe"}}},
+        {"id": ""}, {"load": 3}, {"age": "old"}, {"age": -5}, {"regions": {"left lung": (0, 0, 1, 1)}},
+        {"regions": None}, {"phrases": ["left lung"]}, {"phrases": "left lung"}, {"report": "clear"},
+        {"gaze": [[1.0]]}, {"patient": 3}, {"split": ["val"]}, {"extra": [1]},
+        {"region_findings": {"left lung": ["mass"]}}, {"region_findings": {"left lung": {"mass": "maybe"}}},
     ],
-)
+)  # fmt: skip
 def test_a_study_names_its_wrong_field(wrong: dict[str, object]) -> None:
     with pytest.raises(InputError):
         Study(**{"id": "a", "load": flat, **wrong})  # type: ignore[arg-type]

@@ -67,14 +67,11 @@ def test_the_apex_lies_in_the_upper_zone_in_the_lung() -> None:
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
-        ("Left Lower Lobe", "left lower lung zone"),
-        ("RUL", "right upper lung zone"),
-        ("lingula", "left mid lung zone"),
-        ("Superior  Vena Cava", "svc"),
-        ("left_lung", "left lung"),
+        ("Left Lower Lobe", "left lower lung zone"), ("RUL", "right upper lung zone"),
+        ("lingula", "left mid lung zone"), ("Superior  Vena Cava", "svc"), ("left_lung", "left lung"),
         ("lung bases", "lower lung zones"),
     ],
-)
+)  # fmt: skip
 def test_aliases_are_understood_whatever_the_case(said: str, meant: str) -> None:
     assert region(said).name == meant
 
