@@ -1,11 +1,9 @@
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rightlung.core import Box, InputError, Mask, Phrase, Polarity
+from rightlung.core import Box, Mask, Phrase, Polarity
 from rightlung.lexicon import mirror_phrase, side_of, sides_in, swap_sides
 
 PAIRS = [
@@ -46,16 +44,11 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@given(st.lists(PIECES | st.text(max_size=3), max_size=8).map("".join))
+@given(st.lists(PIECES | st.text(max_size=3), max_size=8).map("".join) | st.text())
 def test_swapping_and_mirroring_twice_give_the_text_back(text: str) -> None:
     assert swap_sides(swap_sides(text)) == text
     if text.strip():
         assert mirror_phrase(mirror_phrase(Phrase(text))).text == text
-
-
-@given(st.text())
-def test_swapping_twice_gives_any_text_back(text: str) -> None:
-    assert swap_sides(swap_sides(text)) == text
 
 
 @pytest.mark.parametrize("word", ["left", "right", "leftward", "dextroscoliosis", "rul"])
@@ -135,14 +128,3 @@ def test_heart_chambers_keep_their_names_in_a_mirrored_phrase(text: str, mirrore
     assert phrase.text == mirrored
     assert phrase.regions == ("right atrium", "Right Atrium", "left lung")
     assert mirror_phrase(phrase).text == text
-
-
-@pytest.mark.parametrize("value", [None, 3, b"left"])
-def test_what_is_no_text_is_an_error_that_names_it(value: Any) -> None:
-    for ask in (swap_sides, sides_in, side_of):
-        with pytest.raises(InputError, match=f"must be a text; got {value!r}"):
-            ask(value)
-
-
-def test_a_phrase_without_targets_is_mirrored_in_words() -> None:
-    assert mirror_phrase(Phrase(text="right base")).text == "left base"

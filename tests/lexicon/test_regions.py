@@ -1,6 +1,3 @@
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from rightlung.core.errors import InputError
@@ -74,13 +71,6 @@ def test_the_apex_lies_in_the_upper_zone_in_the_lung() -> None:
 )  # fmt: skip
 def test_aliases_are_understood_whatever_the_case(said: str, meant: str) -> None:
     assert region(said).name == meant
-
-
-@pytest.mark.parametrize("value", [None, 3])
-@pytest.mark.parametrize("ask", [region, mirror_region, ancestors, descendants])
-def test_what_is_no_text_is_an_error_that_names_it(ask: Callable[[Any], object], value: Any) -> None:
-    with pytest.raises(InputError, match=f"a region's name must be a text; got {value}"):
-        ask(value)
 
 
 def test_an_unknown_region_is_an_error_that_offers_the_nearest() -> None:
