@@ -101,10 +101,6 @@ class Mask:
         """Return the pixels in either of two masks of the same size."""
         return Mask(self.pixels | self._same_size(other))
 
-    def intersection(self, other: Mask) -> Mask:
-        """Return the pixels in both of two masks of the same size."""
-        return Mask(self.pixels & self._same_size(other))
-
     def iou(self, other: Mask) -> float:
         """Intersection over union; NaN for two empty masks, never a hit."""
         pixels = self._same_size(other)

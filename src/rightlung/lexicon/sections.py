@@ -91,8 +91,7 @@ def find_sections(text: str) -> list[ReportSection]:
     [('indication', 'Cough.'), ('findings', 'Clear lungs.')]
     """
     check_text(text, "what is cut into sections")
-    marks = list(_marks(text))
-    sections = list(_cut(text, marks))
+    sections = list(_cut(text, list(_marks(text))))
     if sections and all(section.part != "report" for section in sections):
         # All there is was preliminary, or added to something else: then that is the report.
         first = sections[0].part

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike, NDArray
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.files import plain
 from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_by_counts
-from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Options, cluster_index
+from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Options, as_numbers, cluster_index
 
 Metric = Literal["auroc", "average_precision", "accuracy", "f1"]
 METRICS: tuple[Metric, ...] = ("auroc", "average_precision", "accuracy", "f1")
@@ -284,7 +284,7 @@ def _checked(
     scores: ArrayLike, labels: ArrayLike, names: Sequence[str] | None
 ) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
     """Scores and labels as (images, labels) with a name for each label; what is wrong is refused by its place."""
-    values, truth = (_numbers(*part) for part in (("scores", scores), ("labels", labels)))
+    values, truth = (as_numbers(*part) for part in (("scores", scores), ("labels", labels)))
     if values.shape != truth.shape:
         raise InputError(f"scores have the shape {values.shape} and labels {truth.shape}; they must be the same")
     if values.ndim == 1:
@@ -307,15 +307,8 @@ def _checked(
     return values, truth, label_names
 
 
-def _numbers(name: str, values: ArrayLike) -> FloatArray:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be numbers: {error}") from error
-
-
 def _single(name: str, values: ArrayLike) -> FloatArray:
-    array = _numbers(name, values)
+    array = as_numbers(name, values)
     if array.ndim != 1:
         raise InputError(f"{name} must be (images,) for one label, not the shape {array.shape}")
     return array
@@ -329,7 +322,7 @@ def _known(scores: ArrayLike, labels: ArrayLike) -> tuple[FloatArray, FloatArray
 
 
 def _checked_thresholds(threshold: float | ArrayLike, labels: int) -> FloatArray:
-    thresholds = _numbers("threshold", threshold)
+    thresholds = as_numbers("threshold", threshold)
     if thresholds.shape not in ((), (labels,)):
         raise InputError(
             f"threshold must be one number or {labels}, one for each label; its shape is {thresholds.shape}"

@@ -66,12 +66,17 @@ class Interval:
         return f"{self.estimate:.{digits}f} ({100 * self.level:g} % interval {span})"
 
 
-def as_floats(name: str, values: ArrayLike, dimensions: int | None = 1) -> FloatArray:
-    """Convert to float64; refuse what is not numbers, has another number of dimensions, or holds an infinity."""
+def as_numbers(name: str, values: ArrayLike) -> FloatArray:
+    """Convert to float64; refuse what is not numbers."""
     try:
-        array = np.asarray(values, dtype=np.float64)
+        return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be numbers: {error}") from error
+
+
+def as_floats(name: str, values: ArrayLike, dimensions: int | None = 1) -> FloatArray:
+    """Convert to float64; refuse what is not numbers, has another number of dimensions, or holds an infinity."""
+    array = as_numbers(name, values)
     if dimensions is not None and array.ndim != dimensions:
         raise InputError(f"{name} must have {dimensions} dimension(s), and has the shape {array.shape}")
     if array.ndim == 0:
