@@ -190,7 +190,7 @@ def test_sign_flips_have_their_own_number() -> None:
 def test_an_option_that_does_not_exist_is_refused_by_name() -> None:
     for ask in (paired_difference, pearson):
         with pytest.raises(TypeError, match="unexpected keyword argument 'resample'"):
-            ask([1.0, 2.0], [2.0, 1.0], resample=10)  # type: ignore[operator]
+            ask([1.0, 2.0], [2.0, 1.0], resample=10)  # type: ignore[call-arg]
 
 
 def test_columns_of_unequal_number_are_refused() -> None:

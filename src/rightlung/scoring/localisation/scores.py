@@ -234,7 +234,9 @@ def _as_maps(maps: ArrayLike) -> Floats:
     array = _as_array(maps, "maps")
     if array.dtype.kind not in "fiu":
         raise InputError(f"maps must hold floats; got {array.dtype}")
-    return array.astype(np.float32 if array.dtype in (np.float32, np.float16) else np.float64, copy=False)
+    if array.dtype in (np.float32, np.float16):
+        return array.astype(np.float32, copy=False)
+    return array.astype(np.float64, copy=False)
 
 
 def _as_masks(masks: ArrayLike) -> NDArray[np.bool_]:
