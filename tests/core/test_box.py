@@ -15,17 +15,11 @@ from tests.core.strategies import boxes, grid_boxes, sizes
 @pytest.mark.parametrize(
     ("corners", "named"),
     [
-        ((0.2, 0.0, 1.5, 1.0), "1.5"),
-        ((-0.1, 0.0, 0.5, 1.0), "-0.1"),
-        ((0.5, 0.0, 0.5, 1.0), "0.5"),
-        ((0.6, 0.0, 0.5, 1.0), "0.6"),
-        ((0.0, math.nan, 0.5, 1.0), "nan"),
-        ((0.0, 0.0, math.inf, 1.0), "inf"),
-        ((0.0, 0.0, "0.5", 1.0), "'0.5'"),
-        ((0.0, 0.0, True, 1.0), "True"),
-        ((0.0, 0.0, None, 1.0), "None"),
+        ((0.2, 0.0, 1.5, 1.0), "1.5"), ((-0.1, 0.0, 0.5, 1.0), "-0.1"), ((0.5, 0.0, 0.5, 1.0), "0.5"),
+        ((0.6, 0.0, 0.5, 1.0), "0.6"), ((0.0, math.nan, 0.5, 1.0), "nan"), ((0.0, 0.0, math.inf, 1.0), "inf"),
+        ((0.0, 0.0, "0.5", 1.0), "'0.5'"), ((0.0, 0.0, True, 1.0), "True"), ((0.0, 0.0, None, 1.0), "None"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_box_is_refused_with_its_value_named(corners: tuple[object, ...], named: str) -> None:
     with pytest.raises(InputError, match=re.escape(named)):
         Box.from_sequence(corners)

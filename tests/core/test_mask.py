@@ -87,7 +87,7 @@ def test_the_bounding_box_is_tight(mask: Mask) -> None:
         assert not mask
     else:
         painted = Mask.from_boxes([box], mask.size)
-        assert painted.intersection(mask) == mask
+        assert painted.union(mask) == painted
         rows, columns = np.nonzero(mask.pixels)
         assert painted.pixels.sum() == (np.ptp(rows) + 1) * (np.ptp(columns) + 1)
 

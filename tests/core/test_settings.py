@@ -32,14 +32,8 @@ class Outer:
 
 
 def test_what_is_given_is_read_and_the_rest_is_the_default() -> None:
-    given = {
-        "steps": 3,
-        "inner": {"rate": 1, "betas": [0.1, 0.2]},
-        "names": ["x"],
-        "options": {"deep": [1]},
-        "on": True,
-    }
-    read = read_settings(Outer, given)
+    inner = {"rate": 1, "betas": [0.1, 0.2]}
+    read = read_settings(Outer, {"steps": 3, "inner": inner, "names": ["x"], "options": {"deep": [1]}, "on": True})
     assert read == Outer(3, Inner(1.0, "a", (0.1, 0.2)), ("x",), {"deep": [1]}, None, True)
     assert read_settings(Outer, plain_settings(read)) == read
 

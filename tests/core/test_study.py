@@ -87,18 +87,13 @@ def test_a_phrase_needs_words(text: object) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"boxes": [(0, 0, 1, 1)]},
-        {"mask": np.ones((2, 2))},
-        {"regions": [""]},
-        {"regions": "lung"},
-        {"boxes": None},
-        {"boxes": Box(0, 0, 1, 1)},
-        {"findings": ["mass"]},
+        {"boxes": [(0, 0, 1, 1)]}, {"mask": np.ones((2, 2))}, {"regions": [""]}, {"regions": "lung"}, {"boxes": None},
+        {"boxes": Box(0, 0, 1, 1)}, {"findings": ["mass"]},
         {"locations": ["left lung"], "findings": {"mass": "positive"}},
         {"locations": {"mass": "left lung"}, "findings": {"mass": "positive"}},
         {"locations": {"mass": ["left lung"]}},
     ],
-)
+)  # fmt: skip
 def test_a_phrase_refuses_what_is_not_a_noun(wrong: dict[str, object]) -> None:
     with pytest.raises(InputError):
         Phrase("a mass", **wrong)  # type: ignore[arg-type]
@@ -129,6 +124,7 @@ def test_abstention_comes_from_the_map_and_a_grounding_without_anything_abstains
     assert Grounding(Heatmap([[1.0]], abstention=0.75)).abstention == 0.75
     assert Grounding().abstention == 1.0
     assert Grounding(boxes=[]).abstention == 1.0
+    assert Grounding(boxes=[ScoredBox(Box(0, 0, 1, 1), 0.5)]).abstention == 0.0
 
 
 def test_a_grounding_tells_no_boxes_found_from_none_looked_for() -> None:
@@ -137,10 +133,6 @@ def test_a_grounding_tells_no_boxes_found_from_none_looked_for() -> None:
     assert Grounding(Heatmap([[1.0]]), []).has_boxes
     assert Grounding(Heatmap([[1.0]]), []) != Grounding(Heatmap([[1.0]]))
     assert Grounding().has_boxes  # with no map, boxes are the answer
-
-
-def test_boxes_without_a_map_do_not_abstain() -> None:
-    assert Grounding(boxes=[ScoredBox(Box(0, 0, 1, 1), 0.5)]).abstention == 0.0
 
 
 def test_scores_must_be_finite_numbers() -> None:
@@ -170,34 +162,19 @@ def test_reading_an_image_leaves_the_loaders_own_array_as_it_was() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"id": ""},
-        {"load": 3},
-        {"age": "old"},
-        {"age": -5},
-        {"regions": {"left lung": (0, 0, 1, 1)}},
-        {"regions": None},
-        {"phrases": ["left lung"]},
-        {"phrases": "left lung"},
-        {"report": "clear"},
-        {"gaze": [[1.0]]},
-        {"patient": 3},
-        {"split": ["val"]},
-        {"extra": [1]},
-        {"region_findings": {"left lung": ["mass"]}},
-        {"region_findings": {"left lung": {"mass": "maybe"}}},
+        {"id": ""}, {"load": 3}, {"age": "old"}, {"age": -5}, {"regions": {"left lung": (0, 0, 1, 1)}},
+        {"regions": None}, {"phrases": ["left lung"]}, {"phrases": "left lung"}, {"report": "clear"},
+        {"gaze": [[1.0]]}, {"patient": 3}, {"split": ["val"]}, {"extra": [1]},
+        {"region_findings": {"left lung": ["mass"]}}, {"region_findings": {"left lung": {"mass": "maybe"}}},
     ],
-)
+)  # fmt: skip
 def test_a_study_names_its_wrong_field(wrong: dict[str, object]) -> None:
     with pytest.raises(InputError):
         Study(**{"id": "a", "load": flat, **wrong})  # type: ignore[arg-type]
 
 
 def test_a_region_has_the_sentences_that_speak_of_it_and_findings_of_its_own() -> None:
-    phrases = (
-        Phrase("a", regions=("left lung", "spine")),
-        Phrase("b"),
-        Phrase("c", regions=("left lung", "left lung")),
-    )
+    phrases = (Phrase("a", regions=("left lung", "spine")), Phrase("b"), Phrase("c", regions=("left lung",) * 2))
     study = Study("a", flat, phrases=phrases, region_findings={"left lung": {"mass": "negative"}})  # type: ignore[dict-item]
     assert study.region_sentences == {"left lung": (0, 2), "spine": (0,)}
     assert study.region_findings == {"left lung": {"mass": Polarity.NEGATIVE}}

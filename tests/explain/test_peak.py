@@ -40,10 +40,7 @@ def test_an_empty_or_flat_map_has_no_peak() -> None:
     assert peak_of(Heatmap(np.full((3, 3), 0.7))) is None
 
 
-@pytest.mark.parametrize(
-    ("x", "side"),
-    [(0.0, "right"), (0.49, "right"), (0.5, "both"), (0.51, "left"), (1.0, "left")],
-)
+@pytest.mark.parametrize(("x", "side"), [(0.0, "right"), (0.49, "right"), (0.5, "both"), (0.51, "left"), (1.0, "left")])
 def test_the_patients_left_is_on_the_images_right(x: float, side: str) -> None:
     assert side_at(x) == side
 

@@ -2,7 +2,6 @@ import copy
 import pickle
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 
@@ -14,41 +13,22 @@ from rightlung.lexicon.findings import broader_findings, build_findings
 @pytest.mark.parametrize(
     ("said", "meant"),
     [
-        ("Pulmonary Atelectasis", "atelectasis"),
-        ("Pleural Effusion", "pleural effusion"),
-        ("effusions", "pleural effusion"),
-        ("Infiltrate", "infiltration"),
-        ("Opacity", "lung opacity"),
-        ("Lung Opacity", "lung opacity"),
-        ("Granuloma", "granuloma"),
-        ("Calcified Granuloma", "calcified granuloma"),
-        ("Hernia, Hiatal", "hiatal hernia"),
-        ("Pulmonary Disease, Chronic Obstructive", "copd"),
-        ("Pulmonary Edema", "edema"),
-        ("OEDEMA", "edema"),
-        ("pulmonary oedema", "edema"),
-        ("Alveolar Haemorrhage", "alveolar hemorrhage"),
-        ("lung tumour", "lung tumor"),
-        ("goitre", "goiter"),
-        ("Fractures, Bone", "fracture"),
-        ("Pleural_Thickening", "pleural thickening"),
+        ("Pulmonary Atelectasis", "atelectasis"), ("Pleural Effusion", "pleural effusion"),
+        ("effusions", "pleural effusion"), ("Infiltrate", "infiltration"), ("Opacity", "lung opacity"),
+        ("Lung Opacity", "lung opacity"), ("Granuloma", "granuloma"), ("Calcified Granuloma", "calcified granuloma"),
+        ("Hernia, Hiatal", "hiatal hernia"), ("Pulmonary Disease, Chronic Obstructive", "copd"),
+        ("Pulmonary Edema", "edema"), ("OEDEMA", "edema"), ("pulmonary oedema", "edema"),
+        ("Alveolar Haemorrhage", "alveolar hemorrhage"), ("lung tumour", "lung tumor"), ("goitre", "goiter"),
+        ("Fractures, Bone", "fracture"), ("Pleural_Thickening", "pleural thickening"),
         ("mass/nodule (not otherwise specified)", "nodule or mass"),
-        ("Lung Diseases, Interstitial", "interstitial lung disease"),
-        ("normal", "no finding"),
-        ("Pneumothoraces", "pneumothorax"),
-        ("lung cavities", "lung cavity"),
-        ("opacities", "lung opacity"),
-        ("masses", "mass"),
-        ("prominent hila", "enlarged hilum"),
-        ("atelectases", "atelectasis"),
-        ("granulomata", "granuloma"),
-        ("bullae", "cyst or bulla"),
-        ("hydropneumothoraces", "hydropneumothorax"),
-        ("ectatic aorta", "aortic enlargement"),
-        ("aortic ectasia", "aortic enlargement"),
+        ("Lung Diseases, Interstitial", "interstitial lung disease"), ("normal", "no finding"),
+        ("Pneumothoraces", "pneumothorax"), ("lung cavities", "lung cavity"), ("opacities", "lung opacity"),
+        ("masses", "mass"), ("prominent hila", "enlarged hilum"), ("atelectases", "atelectasis"),
+        ("granulomata", "granuloma"), ("bullae", "cyst or bulla"), ("hydropneumothoraces", "hydropneumothorax"),
+        ("ectatic aorta", "aortic enlargement"), ("aortic ectasia", "aortic enlargement"),
         ("tracheal deviation", "tracheal deviation"),
     ],
-)
+)  # fmt: skip
 def test_names_of_many_kinds_resolve(said: str, meant: str) -> None:
     assert finding(said).name == meant
 
@@ -100,14 +80,6 @@ def test_a_shift_goes_to_one_side_and_tracheal_deviation_is_no_mediastinal_shift
     assert finding("mediastinal shift").sides == finding("tracheal deviation").sides == ("left", "right")
     assert finding("pleural effusion").sides == ("left", "right", "both")
     assert not broader_findings("tracheal deviation")
-
-
-def test_what_is_no_text_is_an_error_that_names_it() -> None:
-    odd: list[Any] = [None, 3, ["edema"]]
-    for value in odd:
-        for ask in (find, finding):
-            with pytest.raises(InputError, match=r"a finding's name must be a text; got (None|3|\['edema'\])"):
-                ask(value)
 
 
 def test_the_tables_can_be_pickled_and_copied() -> None:

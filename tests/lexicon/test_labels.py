@@ -13,17 +13,8 @@ from rightlung.lexicon.labels import build_label_sets, build_overrides
 CHEXPERT = """No Finding,Enlarged Cardiomediastinum,Cardiomegaly,Lung Opacity,Lung Lesion,Edema,Consolidation,Pneumonia,
 Atelectasis,Pneumothorax,Pleural Effusion,Pleural Other,Fracture,Support Devices""".replace("\n", "").split(",")
 NIH_BOXED = ["Atelectasis", "Cardiomegaly", "Effusion", "Infiltrate", "Mass", "Nodule", "Pneumonia", "Pneumothorax"]
-SIZES = {
-    "chexpert-14": 14, "ms-cxr-8": 8, "nih-14": 14, "nih-8-boxed": 8, "vindr-22": 22, "vindr-6": 6, "imagenome-43": 43,
-    "imagenome-10": 10, "imagenome-53": 53, "rsna": 3, "siim": 1, "chestx-det-13": 13,
-}  # fmt: skip
 
 PAIRS = [*permutations(LABEL_SETS, 2)]
-
-
-def test_every_label_set_has_the_size_in_its_name() -> None:
-    assert {name: len(found.labels) for name, found in LABEL_SETS.items() if name != "findings"} == SIZES
-    assert all(len(set(found.labels)) == len(found.labels) for found in LABEL_SETS.values())
 
 
 def test_spelling_and_order_are_the_published_ones() -> None:
@@ -97,6 +88,7 @@ def test_a_map_that_widens_a_meaning_is_lossy_though_it_can_be_undone() -> None:
 @pytest.mark.parametrize("name", [*LABEL_SETS])
 def test_a_label_is_the_same_as_itself_even_where_it_only_comes_close_to_its_finding(name: str) -> None:
     assert not label_map(name, name).lossy
+    assert all(image == (label,) for label, image in label_map(name, name).table.items())
     assert label_map("imagenome-43", "imagenome-53").relations["enlarged cardiac silhouette"] == "same"
 
 
@@ -199,23 +191,10 @@ def test_unknown_names_are_errors_that_offer_the_nearest() -> None:
         label_map("nih-14", "chexpert-14").apply("Infiltrate")
 
 
-@pytest.mark.parametrize("value", [None, 3])
-def test_what_is_no_text_is_an_error_that_names_it(value: Any) -> None:
-    for ask in (label_set, lambda name: label_map(name, "siim"), label_map("siim", "nih-14").apply):
-        with pytest.raises(InputError, match=f"must be a text; got {value}"):
-            ask(value)
-
-
 def test_label_sets_and_maps_can_be_pickled() -> None:
     found, labels = label_map("nih-14", "chexpert-14"), label_set("nih-14")
     assert pickle.loads(pickle.dumps(found)) == found
     assert pickle.loads(pickle.dumps(labels)) == labels
-
-
-def test_a_map_to_itself_is_the_identity() -> None:
-    found = label_map("nih-14", "nih-14")
-    assert not found.lossy
-    assert all(image == (label,) for label, image in found.table.items())
 
 
 def test_wrong_label_data_is_an_error_that_names_file_table_and_key() -> None:

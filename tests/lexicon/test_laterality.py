@@ -1,37 +1,24 @@
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rightlung.core import Box, InputError, Mask, Phrase, Polarity
+from rightlung.core import Box, Mask, Phrase, Polarity
 from rightlung.lexicon import mirror_phrase, side_of, sides_in, swap_sides
 
 PAIRS = [
-    ("left lung", "right lung"),
-    ("Right-sided effusion", "Left-sided effusion"),
-    ("LEFT LOWER LOBE", "RIGHT LOWER LOBE"),
-    ("a right-to-left shunt", "a left-to-right shunt"),
-    ("shifted leftward", "shifted rightward"),
-    ("Rightwards shift", "Leftwards shift"),
-    ("RUL nodule, RLL opacity", "LUL nodule, LLL opacity"),
-    ("dextroscoliosis", "levoscoliosis"),
-    ("Levocurvature", "Dextrocurvature"),
-    ("mild dextro scoliosis", "mild levo scoliosis"),
-    ("Lt. base", "Rt. base"),
-    ("on the right? yes", "on the left? yes"),
-    ("(left)", "(right)"),
-    ("left/right", "right/left"),
-    ("left_lung", "right_lung"),
-    ("___right___", "___left___"),
-    ("the right's edge", "the left's edge"),
-    ("right>left", "left>right"),
-    ("lEft", "rIght"),
+    ("left lung", "right lung"), ("Right-sided effusion", "Left-sided effusion"),
+    ("LEFT LOWER LOBE", "RIGHT LOWER LOBE"), ("a right-to-left shunt", "a left-to-right shunt"),
+    ("shifted leftward", "shifted rightward"), ("Rightwards shift", "Leftwards shift"),
+    ("RUL nodule, RLL opacity", "LUL nodule, LLL opacity"), ("dextroscoliosis", "levoscoliosis"),
+    ("Levocurvature", "Dextrocurvature"), ("mild dextro scoliosis", "mild levo scoliosis"), ("Lt. base", "Rt. base"),
+    ("on the right? yes", "on the left? yes"), ("(left)", "(right)"), ("left/right", "right/left"),
+    ("left_lung", "right_lung"), ("___right___", "___left___"), ("the right's edge", "the left's edge"),
+    ("right>left", "left>right"), ("lEft", "rIght"),
     ("right middle lobe and RML opacity", "left middle lobe and LML opacity"),
     ("R-sided effusion", "L-sided effusion"),
     ("right atrium, left ventricular lead", "left atrium, right ventricular lead"),
-]
+]  # fmt: skip
 UNCHANGED = [
     "bilateral effusions", "upright view", "Semi-upright", "leftover", "cleft", "bright", "copyright", "lingula",
     "", "L1 fracture", "status post RT", "righteous", "lefty", "rıght", "right2", "éright", "rightſ", "RIGHt", "righT",
@@ -57,16 +44,11 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@given(st.lists(PIECES | st.text(max_size=3), max_size=8).map("".join))
+@given(st.lists(PIECES | st.text(max_size=3), max_size=8).map("".join) | st.text())
 def test_swapping_and_mirroring_twice_give_the_text_back(text: str) -> None:
     assert swap_sides(swap_sides(text)) == text
     if text.strip():
         assert mirror_phrase(mirror_phrase(Phrase(text))).text == text
-
-
-@given(st.text())
-def test_swapping_twice_gives_any_text_back(text: str) -> None:
-    assert swap_sides(swap_sides(text)) == text
 
 
 @pytest.mark.parametrize("word", ["left", "right", "leftward", "dextroscoliosis", "rul"])
@@ -88,30 +70,15 @@ def test_swapping_a_text_swaps_the_sides_found_in_it(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "side"),
     [
-        ("Left pleural effusion", "left"),
-        ("opacity in the RLL", "right"),
-        ("right middle lobe (RML)", "right"),
-        ("RML collapse", "right"),
-        ("Bilateral effusions, left larger", "both"),
-        ("bibasilar atelectasis", "both"),
-        ("both lungs are clear", "both"),
-        ("both upper lobes", "both"),
-        ("right and left", "both"),
-        ("both an effusion and a nodule", None),
-        ("upright radiograph", None),
-        ("cardiomegaly", None),
-        ("status post RT", None),
-        ("lingular opacity", "left"),
-        ("opacity in the lingula", "left"),
-        ("LML", "left"),
-        ("R-sided port", "right"),
-        ("l-sided effusion", "left"),
-        ("both of the lungs", "both"),
-        ("both of these lower lobes", "both"),
-        ("Bi-basilar opacities", "both"),
-        ("bi-apical scarring", "both"),
+        ("Left pleural effusion", "left"), ("opacity in the RLL", "right"), ("right middle lobe (RML)", "right"),
+        ("RML collapse", "right"), ("Bilateral effusions, left larger", "both"), ("bibasilar atelectasis", "both"),
+        ("both lungs are clear", "both"), ("both upper lobes", "both"), ("right and left", "both"),
+        ("both an effusion and a nodule", None), ("upright radiograph", None), ("cardiomegaly", None),
+        ("status post RT", None), ("lingular opacity", "left"), ("opacity in the lingula", "left"), ("LML", "left"),
+        ("R-sided port", "right"), ("l-sided effusion", "left"), ("both of the lungs", "both"),
+        ("both of these lower lobes", "both"), ("Bi-basilar opacities", "both"), ("bi-apical scarring", "both"),
     ],
-)
+)  # fmt: skip
 def test_the_side_a_text_names(text: str, side: str | None) -> None:
     assert side_of(text) == side
     expected: list[str] = ["left", "right"] if side == "both" else [side] if side else []
@@ -161,14 +128,3 @@ def test_heart_chambers_keep_their_names_in_a_mirrored_phrase(text: str, mirrore
     assert phrase.text == mirrored
     assert phrase.regions == ("right atrium", "Right Atrium", "left lung")
     assert mirror_phrase(phrase).text == text
-
-
-@pytest.mark.parametrize("value", [None, 3, b"left"])
-def test_what_is_no_text_is_an_error_that_names_it(value: Any) -> None:
-    for ask in (swap_sides, sides_in, side_of):
-        with pytest.raises(InputError, match=f"must be a text; got {value!r}"):
-            ask(value)
-
-
-def test_a_phrase_without_targets_is_mirrored_in_words() -> None:
-    assert mirror_phrase(Phrase(text="right base")).text == "left base"

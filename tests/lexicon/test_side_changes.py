@@ -14,17 +14,14 @@ from rightlung.phantom.study import study_scene
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("left lower lobe opacity", "lower lobe opacity"),
-        ("A left upper lobe nodule.", "An upper lobe nodule."),
+        ("left lower lobe opacity", "lower lobe opacity"), ("A left upper lobe nodule.", "An upper lobe nodule."),
         ("Small right-sided effusion.", "Small effusion."),
         ("Pleural fluid on the left side, unchanged.", "Pleural fluid, unchanged."),
         ("Opacity on the right lung base.", "Opacity on the lung base."),
-        ("CONFLUENT LUL PNEUMONIA.", "CONFLUENT UPPER LOBE PNEUMONIA."),
-        ("Upright film.", None),
-        ("Lingular scarring.", None),
-        ("Left.", None),
+        ("CONFLUENT LUL PNEUMONIA.", "CONFLUENT UPPER LOBE PNEUMONIA."), ("Upright film.", None),
+        ("Lingular scarring.", None), ("Left.", None),
     ],
-)
+)  # fmt: skip
 def test_the_side_is_left_out_and_nothing_else(text: str, expected: str | None) -> None:
     assert without_side(text) == expected
 
@@ -59,26 +56,13 @@ def test_what_has_no_mirror_image_in_words_is_not_mirrored() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Middle lobe opacity.",
-        "Right middle lobe collapse.",
-        "RML opacity.",
-        "Azygos lobe.",
-        "Minor fissure thickening.",
-        "Fluid in the horizontal fissure.",
-        "Situs inversus.",
-        "Dextrocardia.",
-        "L effusion.",
-        "effusions, l > r",
-        "RT effusion.",
-        "Right-sided aortic arch.",
-        "The aortic knob is calcified.",
-        "Retrocardiac opacity.",
-        "Gastric bubble below the diaphragm.",
-        "The nasogastric tube ends in the stomach.",
-        "NG tube in place.",
-        "LV enlargement.",
+        "Middle lobe opacity.", "Right middle lobe collapse.", "RML opacity.", "Azygos lobe.",
+        "Minor fissure thickening.", "Fluid in the horizontal fissure.", "Situs inversus.", "Dextrocardia.",
+        "L effusion.", "effusions, l > r", "RT effusion.", "Right-sided aortic arch.",
+        "The aortic knob is calcified.", "Retrocardiac opacity.", "Gastric bubble below the diaphragm.",
+        "The nasogastric tube ends in the stomach.", "NG tube in place.", "LV enlargement.",
     ],
-)
+)  # fmt: skip
 def test_places_of_one_side_are_not_mirrored(text: str) -> None:
     assert mirrored(text) is None
 

@@ -247,19 +247,14 @@ def test_wrong_shapes_and_kinds_are_named(maps: np.ndarray, masks: np.ndarray, n
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"metrics": ["aurok"]}, "did you mean 'auroc'"),
-        ({"metrics": ["iou@7"]}, "unknown metric 'iou@7'"),
-        ({"shares": [0]}, "share"),
-        ({"shares": [101]}, "share"),
-        ({"shares": [1e-323]}, "share"),
-        ({"shares": [5, 5.0000001]}, "shares must differ"),
-        ({"tolerance": -1}, "tolerance"),
-        ({"thresholds": []}, "thresholds"),
-        ({"thresholds": [-0.1]}, "-0.1"),
+        ({"metrics": ["aurok"]}, "did you mean 'auroc'"), ({"metrics": ["iou@7"]}, "unknown metric 'iou@7'"),
+        ({"shares": [0]}, "share"), ({"shares": [101]}, "share"), ({"shares": [1e-323]}, "share"),
+        ({"shares": [5, 5.0000001]}, "shares must differ"), ({"tolerance": -1}, "tolerance"),
+        ({"thresholds": []}, "thresholds"), ({"thresholds": [-0.1]}, "-0.1"),
         ({"normalisation": "min-max"}, "did you mean 'minmax'"),
         ({"workers": 0}, "workers must be at least 1; got 0"),
     ],
-)
+)  # fmt: skip
 def test_wrong_options_are_named(options: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named):
         score(np.ones((1, 2, 2)), np.eye(2, dtype=bool)[None], **options)

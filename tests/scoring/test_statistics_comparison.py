@@ -12,7 +12,7 @@ from scipy import stats
 
 from rightlung.core.errors import InputError
 from rightlung.scoring.recognition import auroc
-from rightlung.scoring.statistics import bootstrap, paired_difference, paired_differences, sign_flip_test
+from rightlung.scoring.statistics import bootstrap, paired_difference, paired_differences, pearson, sign_flip_test
 
 
 def test_the_interval_is_that_of_the_differences() -> None:
@@ -126,12 +126,7 @@ def test_any_statistic_can_be_compared_with_pairs_swapped_patient_by_patient() -
     a, b = np.stack([good, labels], axis=1), np.stack([poor, labels], axis=1)
     patients = np.repeat(np.arange(4), 4)
     result = paired_difference(
-        a,
-        b,
-        statistic=lambda rows: auroc(rows[:, 0], rows[:, 1]),
-        clusters=patients,
-        resamples=60,
-        method="percentile",
+        a, b, statistic=lambda rows: auroc(rows[:, 0], rows[:, 1]), clusters=patients, resamples=60, method="percentile"
     )
     flipped = []
     for signs in itertools.product((False, True), repeat=4):
@@ -190,6 +185,12 @@ def test_sign_flips_have_their_own_number() -> None:
     a = np.ones(40) + np.arange(40) / 100
     assert paired_difference(a, np.zeros(40), resamples=200, flips=5000).p == pytest.approx(1 / 5001)
     assert paired_difference(a, np.zeros(40), resamples=200).p == pytest.approx(1 / 201)
+
+
+def test_an_option_that_does_not_exist_is_refused_by_name() -> None:
+    for ask in (paired_difference, pearson):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'resample'"):
+            ask([1.0, 2.0], [2.0, 1.0], resample=10)  # type: ignore[call-arg]
 
 
 def test_columns_of_unequal_number_are_refused() -> None:

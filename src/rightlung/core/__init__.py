@@ -16,17 +16,7 @@ if TYPE_CHECKING:
     from rightlung.core.heatmap import Extent, Heatmap
     from rightlung.core.mask import Mask
     from rightlung.core.problem import Problem, ProblemError
-    from rightlung.core.study import (
-        Grounding,
-        Image,
-        Phrase,
-        Polarity,
-        Query,
-        Report,
-        ScoredBox,
-        Sentence,
-        Study,
-    )
+    from rightlung.core.study import Grounding, Image, Phrase, Polarity, Query, Report, ScoredBox, Sentence, Study
 
 _HOMES = {
     "box": ("Box", "union_area", "union_iou"),

@@ -24,6 +24,19 @@ def as_array(values: ArrayLike, what: str) -> NDArray[Any]:
         raise InputError(f"{what} must be a rectangular array of numbers: {error}") from None
 
 
+def as_booleans(array: NDArray[Any], what: str) -> NDArray[np.bool_]:
+    """Return an array of booleans, or of zeros and ones, as booleans."""
+    if array.dtype == np.bool_:
+        return array
+    numbers_given = array.dtype.kind in "fiu"
+    foreign = array[(array != 0) & (array != 1)] if numbers_given else array
+    if foreign.size or not numbers_given:
+        raise InputError(
+            f"{what} must hold booleans, or zeros and ones only; got {foreign[0] if numbers_given else array.dtype}"
+        )
+    return array.astype(np.bool_)
+
+
 def check_size(size: Sequence[int], what: str = "size") -> Size:
     """Return ``size`` as ``(height, width)``, refusing anything but two positive integers."""
     good = isinstance(size, Sequence) and len(size) == 2

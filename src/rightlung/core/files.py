@@ -65,11 +65,9 @@ def bring_to_disk(path: Path) -> None:
 
 def not_written(path: Path, error: OSError) -> OutputError:
     """Build the error for a path that the system does not let us write."""
-    return (
-        error
-        if isinstance(error, OutputError)
-        else OutputError(f"{path}: cannot be written: {error.strerror or error}")
-    )
+    if isinstance(error, OutputError):
+        return error
+    return OutputError(f"{path}: cannot be written: {error.strerror or error}")
 
 
 def plain(value: object) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from rightlung.core.checks import Size, as_array, check_number, check_size
 from rightlung.core.errors import InputError
@@ -24,9 +24,7 @@ _LEAST = 1e-12
 
 
 def gaze_map(
-    path: Sequence[Sequence[float]] | ArrayLike,
-    grid: int | Size = GRID,
-    spread: float | ArrayLike = SPREAD,
+    path: Sequence[Sequence[float]] | ArrayLike, grid: int | Size = GRID, spread: float | ArrayLike = SPREAD
 ) -> Heatmap:
     """Return the share of looking time on a grid: each fixation a Gaussian of one degree, weighted by its seconds.
 
@@ -37,16 +35,12 @@ def gaze_map(
     given = as_array(path, "fixations").astype(np.float64).reshape(-1, 3)
     rows, columns = check_size((grid, grid) if isinstance(grid, int) else grid, "grid")
     if isinstance(spread, int | float):
-        wide: float | NDArray[np.float64] = check_number(spread, "spread")
-        high = wide
-        valid = spread > 0
-    else:
-        each = as_array(spread, "spread").astype(np.float64).reshape(-1, 2)
-        if len(each) != len(given):
-            raise InputError(f"spread must be one number or a row for each of {len(given)} fixations; got {len(each)}")
-        wide, high = each[:, :1], each[:, 1:]
-        valid = bool(np.isfinite(each).all() and (each > 0).all())
-    if not valid or not np.isfinite(given).all() or (given[:, 2] < 0).any():
+        spread = np.full((len(given), 2), check_number(spread, "spread"))
+    each = as_array(spread, "spread").astype(np.float64).reshape(-1, 2)
+    if len(each) != len(given):
+        raise InputError(f"spread must be one number or a row for each of {len(given)} fixations; got {len(each)}")
+    wide, high = each[:, :1], each[:, 1:]
+    if not np.isfinite(each).all() or (each <= 0).any() or not np.isfinite(given).all() or (given[:, 2] < 0).any():
         raise InputError("fixations must be finite, their seconds not negative, and their spread positive")
     across = np.exp(-0.5 * (((np.arange(columns) + 0.5) / columns - given[:, :1]) / wide) ** 2)
     down = np.exp(-0.5 * (((np.arange(rows) + 0.5) / rows - given[:, 1:2]) / high) ** 2)

@@ -8,14 +8,13 @@ and nothing is resampled until somebody asks for pixels.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rightlung.core.box import Box
 from rightlung.core.checks import Size, as_array, check_number, check_size
-from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.errors import InputError
 from rightlung.core.resampling import Mode, resampling_matrix
 
 
@@ -71,7 +70,7 @@ class Extent:
         return cls(*box.as_tuple())
 
     @classmethod
-    def letterbox(cls, size: Size, align: Literal["centre", "top-left"] = "centre") -> Extent:
+    def letterbox(cls, size: Size) -> Extent:
         """Return the extent of the square that an image of ``size`` is padded to, half of the padding on either side.
 
         A model that pads by whole pixels has the odd one on one side: write that extent out.
@@ -80,12 +79,8 @@ class Extent:
         Extent(x0=-0.5, y0=0.0, x1=1.5, y1=1.0)
         """
         height, width = check_size(size)
-        if align not in ("centre", "top-left"):
-            raise unknown_name("alignment", str(align), ("centre", "top-left"))
         side = max(height, width)
         across, down = side / width, side / height
-        if align == "top-left":
-            return cls(0.0, 0.0, across, down)
         return cls((1 - across) / 2, (1 - down) / 2, (1 + across) / 2, (1 + down) / 2)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rightlung.core.box import Box
-from rightlung.core.checks import Size, as_array, check_size
+from rightlung.core.checks import Size, as_array, as_booleans, check_size
 from rightlung.core.errors import InputError, MaskSizeError
 from rightlung.core.resampling import positions
 
@@ -101,10 +101,6 @@ class Mask:
         """Return the pixels in either of two masks of the same size."""
         return Mask(self.pixels | self._same_size(other))
 
-    def intersection(self, other: Mask) -> Mask:
-        """Return the pixels in both of two masks of the same size."""
-        return Mask(self.pixels & self._same_size(other))
-
     def iou(self, other: Mask) -> float:
         """Intersection over union; NaN for two empty masks, never a hit."""
         pixels = self._same_size(other)
@@ -167,15 +163,9 @@ def _checked(pixels: ArrayLike) -> NDArray[np.bool_]:
     array = as_array(pixels, "a mask")
     if array.ndim != 2 or array.size == 0:
         raise InputError(f"a mask must have shape (height, width), both positive; got shape {array.shape}")
-    if array.dtype != np.bool_:
-        if array.dtype.kind not in "uif":
-            raise InputError(f"a mask must hold only 0 and 1 (or booleans); got {array.dtype} values")
-        foreign = array[(array != 0) & (array != 1)]
-        if foreign.size:
-            raise InputError(f"a mask must hold only 0 and 1 (or booleans); got {foreign[0]}")
-        array = array.astype(np.bool_)
-    array.setflags(write=False)
-    return array
+    flags = as_booleans(array, "a mask")
+    flags.setflags(write=False)
+    return flags
 
 
 def _shortened(value: object) -> str:

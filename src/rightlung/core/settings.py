@@ -98,7 +98,7 @@ def _read_tuple(arguments: tuple[Any, ...], value: object, place: str) -> tuple[
     if not isinstance(value, list | tuple):
         raise InputError(f"{place} must be a list; got {value!r}")
     if arguments[-1] is Ellipsis:
-        return tuple(_read(arguments[0], item, f"{place}[{index}]") for index, item in enumerate(value))
+        arguments = arguments[:1] * len(value)
     if len(value) != len(arguments):
         raise InputError(f"{place} must be a list of {len(arguments)}; got {value!r}")
     return tuple(

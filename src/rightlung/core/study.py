@@ -34,12 +34,9 @@ def _check_findings(findings: object) -> FrozenMapping[str, Polarity]:
         raise InputError(f"findings must map names to polarities; got {findings!r}")
     checked = {}
     for name, polarity in findings.items():
-        try:
-            checked[check_text(name, "a finding's name")] = Polarity(polarity)
-        except ValueError as error:
-            if isinstance(error, InputError):
-                raise
-            raise unknown_name(f"polarity of finding {name!r}:", str(polarity), [*Polarity]) from None
+        if polarity not in [*Polarity]:
+            raise unknown_name(f"polarity of finding {name!r}:", str(polarity), [*Polarity])
+        checked[check_text(name, "a finding's name")] = Polarity(polarity)
     return FrozenMapping(checked)
 
 

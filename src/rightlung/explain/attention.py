@@ -13,11 +13,7 @@ from rightlung.core.checks import check_size
 
 
 def attention_maps(
-    weights: torch.Tensor,
-    grid: Size,
-    *,
-    words: torch.Tensor | None = None,
-    word: int | None = None,
+    weights: torch.Tensor, grid: Size, *, words: torch.Tensor | None = None, word: int | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention ``(n, words, regions)`` to maps ``(n, rows, cols)`` and abstentions ``(n,)``.
 

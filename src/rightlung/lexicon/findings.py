@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from rightlung.core.errors import unknown_name
 from rightlung.core.frozen import FrozenMapping
-from rightlung.lexicon.loading import DataTable, LazyMapping, bad_data, check_text, read_data
+from rightlung.lexicon.loading import DataTable, LazyMapping, bad_data, check_text, closure, read_data
 from rightlung.lexicon.regions import REGIONS, ancestors, descendants
 
 Spread = Literal["focal", "diffuse", "either"]
@@ -122,14 +122,7 @@ def broader_findings(name: str, findings: Mapping[str, Finding] | None = None) -
     ('airspace opacity', 'lung opacity')
     """
     known = FINDINGS if findings is None else findings
-    found: dict[str, None] = {}
-    waiting = list(known[name].broader)
-    while waiting:
-        step = waiting.pop(0)
-        if step not in found:
-            found[step] = None
-            waiting.extend(known[step].broader)
-    return tuple(found)
+    return closure(known[name].broader, lambda step: known[step].broader)
 
 
 FINDINGS: Mapping[str, Finding] = LazyMapping(__name__, "FINDINGS", lambda: build_findings(read_data(_FILE)))

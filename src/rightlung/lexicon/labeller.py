@@ -18,7 +18,7 @@ it stands.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
@@ -233,14 +233,6 @@ def _labels(finding: str, polarity: Judgement, known: Rules, hierarchy: bool) ->
         wider = (label for name in broader_findings(finding) for label in known.observations.get(name, ()))
         labels = tuple(dict.fromkeys((*labels, *wider)))
     return labels
-
-
-def label_reports(
-    reports: Iterable[str | Report | Mapping[str, str | None]], *, hierarchy: bool = False
-) -> Iterator[dict[str, Judgement | None]]:
-    """Yield the observations of each report, one after the other."""
-    for report in reports:
-        yield observations(report, hierarchy=hierarchy)
 
 
 def phrases_of(report: str | Report | Mapping[str, str | None]) -> tuple[Phrase, ...]:

@@ -113,12 +113,7 @@ def build_label_sets(data: Mapping[str, object]) -> Mapping[str, LabelSet]:
         table.done()
     identity = {name: name for name in FINDINGS}
     sets[CANONICAL] = LabelSet(
-        CANONICAL,
-        "the canonical findings",
-        tuple(identity),
-        "this lexicon",
-        FrozenMapping(identity),
-        FrozenMapping({}),
+        CANONICAL, "the canonical findings", tuple(identity), "this lexicon", FrozenMapping(identity), FrozenMapping({})
     )
     return FrozenMapping(sets)
 

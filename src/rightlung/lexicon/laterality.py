@@ -123,18 +123,12 @@ def sides_in(text: str) -> frozenset[Side]:
 def side_of(text: str) -> Literal["left", "right", "both"] | None:
     """Return the one side that a text names, ``both``, or None where it names none."""
     sides = sides_in(text)
-    if len(sides) == 2:
-        return "both"
-    return next(iter(sides), None)
-
-
-def _mirror_name(name: str) -> str:
-    # Not mirror_region, which takes aliases and would give "left lower lobe" back as "right lower lung zone".
-    return REGIONS[name].mirror if name in REGIONS else _mirror_text(name)
+    return "both" if len(sides) == 2 else next(iter(sides), None)
 
 
 def _mirror_names(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(_mirror_name(name) for name in names)
+    # Not mirror_region, which takes aliases and would give "left lower lobe" back as "right lower lung zone".
+    return tuple(REGIONS[name].mirror if name in REGIONS else _mirror_text(name) for name in names)
 
 
 def mirror_phrase(phrase: Phrase) -> Phrase:

@@ -27,13 +27,7 @@ class LazyMapping(Mapping[Key, Value], Generic[Key, Value]):
 
     def __init__(self, home: str, name: str, build: Callable[[], Mapping[Key, Value]]) -> None:
         self._reference = home, name
-        self._build = build
-        self._items: Mapping[Key, Value] | None = None
-
-    def _built(self) -> Mapping[Key, Value]:
-        if self._items is None:
-            self._items = self._build()
-        return self._items
+        self._built = cache(build)
 
     def __getitem__(self, key: Key) -> Value:
         return self._built()[key]
@@ -53,6 +47,18 @@ class LazyMapping(Mapping[Key, Value], Generic[Key, Value]):
 
 def _referred(home: str, name: str) -> object:
     return getattr(import_module(home), name)
+
+
+def closure(first: Iterable[str], step: Callable[[str], Iterable[str]]) -> tuple[str, ...]:
+    """Return every name reached from the first ones by steps from name to name, nearest first."""
+    found: dict[str, None] = {}
+    waiting = list(first)
+    while waiting:
+        name = waiting.pop(0)
+        if name not in found:
+            found[name] = None
+            waiting.extend(step(name))
+    return tuple(found)
 
 
 def bad_data(file: str, table: str, key: str, problem: str) -> NoReturn:

@@ -66,11 +66,8 @@ def _owner(words: list[str], said: list[Said], divisions: list[tuple[int, int]],
     divided_at = max((at for at, _ in divisions if said[before].end <= at < start), default=said[before].end)
     if not _PREPOSITIONS.isdisjoint(words[divided_at:start]):
         return before
-    return (
-        before
-        if any(end <= at < said[after].start for at, _ in divisions) and divided_at == said[before].end
-        else after
-    )
+    divided_after = any(end <= at < said[after].start for at, _ in divisions)
+    return before if divided_after and divided_at == said[before].end else after
 
 
 def _joined(divisions: list[tuple[int, int]], start: int, end: int) -> bool:

@@ -68,12 +68,7 @@ def negative_prompts(finding_name: str) -> tuple[str, ...]:
     return _prompts(finding(finding_name).name, "negative")
 
 
-def prompt(
-    finding_name: str,
-    polarity: str = "positive",
-    side: str | None = None,
-    region: str | None = None,
-) -> str:
+def prompt(finding_name: str, polarity: str = "positive", side: str | None = None, region: str | None = None) -> str:
     """Return one plain phrase for a finding, with its side (``left``, ``right``, ``both``) and place where given.
 
     A name that the lexicon does not know is used as it stands, in lower case: data sets carry labels of their own. A

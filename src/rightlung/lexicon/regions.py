@@ -6,14 +6,14 @@ containment and ours; neither Chest ImaGenome nor ChEX publishes one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal, cast
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.frozen import FrozenMapping
-from rightlung.lexicon.loading import DataTable, check_text, read_data
+from rightlung.lexicon.loading import DataTable, check_text, closure, read_data
 
 RegionSide = Literal["left", "right", "none", "both"]
 
@@ -127,30 +127,24 @@ def mirror_region(name: str) -> str:
     return region(name).mirror
 
 
-def _closure(start: Region, step: Callable[[Region], Iterable[str]]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    waiting = list(step(start))
-    while waiting:
-        name = waiting.pop(0)
-        if name not in found:
-            found[name] = None
-            waiting.extend(step(_ALL[name]))
-    return tuple(found)
-
-
 def descendants(name: str) -> tuple[str, ...]:
     """Return every region that lies inside this one, nearest first; a paired region holds its parts."""
-    return _closure(region(name), lambda found: (*found.parts, *found.children))
+
+    def inward(outer: str) -> tuple[str, ...]:
+        return (*_ALL[outer].parts, *_ALL[outer].children)
+
+    return closure(inward(region(name).name), inward)
 
 
 def ancestors(name: str) -> tuple[str, ...]:
     """Return every region that this one lies inside, nearest first, paired ones among them."""
 
-    def outward(found: Region) -> tuple[str, ...]:
-        holders = tuple(pair for pair in PAIRED_REGIONS if found.name in _ALL[pair].parts and pair != found.parent)
-        return ((found.parent,) if found.parent else ()) + holders
+    def outward(inner: str) -> tuple[str, ...]:
+        parent = _ALL[inner].parent
+        holders = tuple(pair for pair in PAIRED_REGIONS if inner in _ALL[pair].parts and pair != parent)
+        return ((parent,) if parent else ()) + holders
 
-    return _closure(region(name), outward)
+    return closure(outward(region(name).name), outward)
 
 
 LUNGS = ("left lung", "right lung")

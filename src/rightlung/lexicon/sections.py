@@ -91,8 +91,7 @@ def find_sections(text: str) -> list[ReportSection]:
     [('indication', 'Cough.'), ('findings', 'Clear lungs.')]
     """
     check_text(text, "what is cut into sections")
-    marks = list(_marks(text))
-    sections = list(_cut(text, marks))
+    sections = list(_cut(text, list(_marks(text))))
     if sections and all(section.part != "report" for section in sections):
         # All there is was preliminary, or added to something else: then that is the report.
         first = sections[0].part
@@ -110,10 +109,10 @@ def report_sections(text: str) -> dict[str, str]:
     for section in found:
         if section.part == "report":
             named.setdefault(section.name, []).append(section.text)
-    for part in ("addendum", "wet read"):
-        stretch = [section for section in found if section.part == part]
-        if stretch:
-            named[part] = [_joined(text, group) for group in _runs(found, part)]
+    parts: tuple[Part, ...] = ("addendum", "wet read")
+    for part in parts:
+        if groups := [_joined(text, group) for group in _runs(found, part)]:
+            named[part] = groups
     return {name: "\n\n".join(texts) for name, texts in named.items()}
 
 
@@ -138,14 +137,11 @@ def _joined(text: str, group: list[ReportSection]) -> str:
 def _runs(sections: Iterable[ReportSection], part: Part) -> Iterator[list[ReportSection]]:
     run: list[ReportSection] = []
     for section in sections:
-        if section.part == part and section.name == part and run:
+        if run and (section.part != part or section.name == part):
             yield run
             run = []
         if section.part == part:
             run.append(section)
-        elif run:
-            yield run
-            run = []
     if run:
         yield run
 

@@ -33,19 +33,14 @@ _LETTER = re.compile(r"(?<![^\W_])(?:[LRlr](?!-sided)|LT|RT|[LR](?:A|V|VH|VAD))(
 _ARTICLE = re.compile(r"\b(an?)\s+(?=([a-z]))", re.IGNORECASE)
 
 
+@lru_cache(maxsize=1 << 16)
 def without_side(text: str) -> str | None:
     """Return a text with the words for its side left out, None where that cannot be done.
 
     >>> without_side("A left upper lobe opacity."), without_side("Fluid on the right."), without_side("Lingular scar.")
     ('An upper lobe opacity.', 'Fluid.', None)
     """
-    return _without_side(text)
-
-
-@lru_cache(maxsize=1 << 16)
-def _without_side(text: str) -> str | None:
-    changed = _PLACE.sub("", text)
-    changed = _SIDE.sub("", changed)
+    changed = _SIDE.sub("", _PLACE.sub("", text))
     changed = _LETTERS.sub(_spelt_out, changed)
     changed = _ARTICLE.sub(_agreeing, " ".join(changed.split()))
     changed = re.sub(r"\s+([,.;:])", r"\1", changed).strip()
@@ -55,9 +50,8 @@ def _without_side(text: str) -> str | None:
 
 
 def _spelt_out(match: re.Match[str]) -> str:
-    capitals = match.string.isupper()
     words = f"{_PARTS[match[1]]} {'lobe' if match[2] == 'L' else 'zone'}"
-    return words.upper() if capitals else words
+    return words.upper() if match.string.isupper() else words
 
 
 def _agreeing(match: re.Match[str]) -> str:
@@ -70,13 +64,9 @@ def _upper_follows(match: re.Match[str]) -> bool:
     return match.string[match.end() :].lower().startswith(("up", "un", "ul"))
 
 
+@lru_cache(maxsize=1 << 16)
 def with_sides_exchanged(text: str) -> str | None:
     """Return a text about one side as one about the other, None where it does not name exactly one."""
-    return _exchanged(text)
-
-
-@lru_cache(maxsize=1 << 16)
-def _exchanged(text: str) -> str | None:
     if len(sides_in(text)) != 1:
         return None
     changed = swap_sides(text)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from itertools import product
 from typing import Generic, TypeVar
 
@@ -36,7 +35,6 @@ _BRITISH = (("oedema", "edema"), ("haem", "hem"), ("tumour", "tumor"), ("goitre"
 _KEPT = ("ss", "us", "is", "as", "os")
 
 
-@cache
 def normal_form(word: str) -> str:
     """Return the form under which a lower-case word is compared: singular, American spelling.
 
@@ -59,7 +57,7 @@ class _Forms(dict[str, str]):
     """Normal forms by word, kept as they are asked for; bounded, because typing errors have no end."""
 
     def __missing__(self, word: str) -> str:
-        form = normal_form.__wrapped__(word)
+        form = normal_form(word)
         if len(self) < 50_000:
             self[word] = form
         return form

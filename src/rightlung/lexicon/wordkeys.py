@@ -79,12 +79,9 @@ def findings_about(findings: Mapping[str, Polarity | str] | Iterable[str]) -> tu
     >>> findings_about({"Effusion": "positive", "pneumothorax": "negative"})
     ('pleural effusion',)
     """
-    names = (
-        [name for name, polarity in findings.items() if polarity != Polarity.NEGATIVE]
-        if isinstance(findings, Mapping)
-        else list(findings)
-    )
-    return tuple(sorted({canonical_finding(name) for name in names}))
+    if isinstance(findings, Mapping):
+        findings = [name for name, polarity in findings.items() if polarity != Polarity.NEGATIVE]
+    return tuple(sorted({canonical_finding(name) for name in findings}))
 
 
 def word_key(text: str, findings: Mapping[str, Polarity | str] | Iterable[str] = ()) -> WordKey:

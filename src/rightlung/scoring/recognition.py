@@ -17,14 +17,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.files import plain
 from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_by_counts
-from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Method, cluster_index
+from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Options, as_numbers, cluster_index
 
 Metric = Literal["auroc", "average_precision", "accuracy", "f1"]
 METRICS: tuple[Metric, ...] = ("auroc", "average_precision", "accuracy", "f1")
@@ -44,6 +45,10 @@ class Averages:
     """How many labels ``macro`` and ``weighted`` average over."""
     reason: str | None = None
     """Why an average is NaN, or which labels are not in it."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -76,13 +81,9 @@ class Recognition:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain numbers, lists and dicts; NaN becomes ``None``, for JSON."""
-        averages = {metric: _plain(asdict(average)) for metric, average in self.averages.items()}
-        groups = {
-            group: {metric: _plain(asdict(average)) for metric, average in of_group.items()}
-            for group, of_group in self.groups.items()
-        }
-        labels = {name: _plain(self.named(name)) for name in self.names}
-        return {"labels": labels, "averages": averages, "groups": groups, "reasons": self.reasons}
+        labels = {name: self.named(name) for name in self.names}
+        parts = {"labels": labels, "averages": self.averages, "groups": self.groups, "reasons": self.reasons}
+        return cast(dict[str, Any], plain(parts))
 
 
 def score(
@@ -144,7 +145,7 @@ def auroc(scores: ArrayLike, labels: ArrayLike) -> float:
     >>> auroc([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1])
     0.875
     """
-    values, truth = _known(scores, labels)
+    values, truth, _ = _known(scores, labels)
     return float(SortedScores(values, truth).auroc(np.ones((1, len(values))))[0])
 
 
@@ -154,7 +155,7 @@ def average_precision(scores: ArrayLike, labels: ArrayLike) -> float:
     >>> average_precision([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1]).__round__(4)
     0.8333
     """
-    values, truth = _known(scores, labels)
+    values, truth, _ = _known(scores, labels)
     return float(SortedScores(values, truth).average_precision(np.ones((1, len(values))))[0])
 
 
@@ -165,11 +166,7 @@ def interval(
     *,
     threshold: float = 0.5,
     clusters: Clusters | None = None,
-    resamples: int = 10_000,
-    method: Method = "bca",
-    level: float = 0.95,
-    seed: int = 0,
-    workers: int | None = None,
+    **options: Unpack[Options],
 ) -> Interval:
     """Bootstrap interval of one metric of one label, (images,) each; scores are sorted once for all resamples.
 
@@ -177,21 +174,11 @@ def interval(
     """
     if metric not in METRICS:
         raise unknown_name("metric", str(metric), METRICS)
-    values, truth, _ = _checked(_single("scores", scores), _single("labels", labels), None)
-    known = ~np.isnan(truth[:, 0])
-    value, positive = values[known, 0], truth[known, 0]
+    value, positive, known = _known(scores, labels)
     called = value >= _checked_thresholds(threshold, 1)[0]
     kept = None if clusters is None else cluster_index(clusters, len(known))[known]
     if metric == "accuracy":
-        result = bootstrap(
-            (called == (positive > 0)).astype(np.float64),
-            clusters=kept,
-            resamples=resamples,
-            method=method,
-            level=level,
-            seed=seed,
-            workers=workers,
-        )
+        result = bootstrap((called == (positive > 0)).astype(np.float64), clusters=kept, **options)
     else:
         ordered = SortedScores(value, positive)
         of_counts: dict[str, Callable[[FloatArray], FloatArray]] = {
@@ -199,16 +186,7 @@ def interval(
             "average_precision": ordered.average_precision,
             "f1": lambda counts: _f1(counts, positive, called),
         }
-        result = bootstrap_by_counts(
-            of_counts[metric],
-            len(value),
-            clusters=kept,
-            resamples=resamples,
-            method=method,
-            level=level,
-            seed=seed,
-            workers=workers,
-        )
+        result = bootstrap_by_counts(of_counts[metric], len(value), clusters=kept, **options)
     numbers, reasons = _measure(value, positive, called)
     undefined = len(known) - len(value)
     # Where the metric does not exist, its own reason says more than the bootstrap's.
@@ -306,7 +284,7 @@ def _checked(
     scores: ArrayLike, labels: ArrayLike, names: Sequence[str] | None
 ) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
     """Scores and labels as (images, labels) with a name for each label; what is wrong is refused by its place."""
-    values, truth = (_numbers(*part) for part in (("scores", scores), ("labels", labels)))
+    values, truth = (as_numbers(*part) for part in (("scores", scores), ("labels", labels)))
     if values.shape != truth.shape:
         raise InputError(f"scores have the shape {values.shape} and labels {truth.shape}; they must be the same")
     if values.ndim == 1:
@@ -329,28 +307,22 @@ def _checked(
     return values, truth, label_names
 
 
-def _numbers(name: str, values: ArrayLike) -> FloatArray:
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be numbers: {error}") from error
-
-
 def _single(name: str, values: ArrayLike) -> FloatArray:
-    array = _numbers(name, values)
+    array = as_numbers(name, values)
     if array.ndim != 1:
         raise InputError(f"{name} must be (images,) for one label, not the shape {array.shape}")
     return array
 
 
-def _known(scores: ArrayLike, labels: ArrayLike) -> tuple[FloatArray, FloatArray]:
+def _known(scores: ArrayLike, labels: ArrayLike) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
+    """Scores and labels of the images of one label that are known, (known images,) each, and which those are."""
     values, truth, _ = _checked(_single("scores", scores), _single("labels", labels), None)
     known = ~np.isnan(truth[:, 0])
-    return values[known, 0], truth[known, 0]
+    return values[known, 0], truth[known, 0], known
 
 
 def _checked_thresholds(threshold: float | ArrayLike, labels: int) -> FloatArray:
-    thresholds = _numbers("threshold", threshold)
+    thresholds = as_numbers("threshold", threshold)
     if thresholds.shape not in ((), (labels,)):
         raise InputError(
             f"threshold must be one number or {labels}, one for each label; its shape is {thresholds.shape}"
@@ -367,9 +339,3 @@ def _places(group: str, chosen: Sequence[str], names: tuple[str, ...]) -> list[i
         if name not in names:
             raise unknown_name(f"label in the group {group!r}", name, names)
     return sorted({names.index(name) for name in chosen})
-
-
-def _plain(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        key: None if isinstance(number, float) and math.isnan(number) else number for key, number in numbers.items()
-    }

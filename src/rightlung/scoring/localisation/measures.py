@@ -123,12 +123,9 @@ def contrast_to_noise(values: Weights, inside: Weights, outside: Weights) -> flo
     map must not score like a good one (BioViL's form, Boecking et al., ECCV 2022, takes the absolute value). NaN where
     neither side has any spread.
     """
-    (mean_inside, variance_inside), (mean_outside, variance_outside) = (
-        _moments(values, inside),
-        _moments(values, outside),
-    )
-    spread = variance_inside + variance_outside
-    return (mean_inside - mean_outside) / math.sqrt(spread) if spread > 0 else math.nan
+    means, variances = zip(*(_moments(values, side) for side in (inside, outside)), strict=True)
+    spread = sum(variances)
+    return (means[0] - means[1]) / math.sqrt(spread) if spread > 0 else math.nan
 
 
 def _moments(values: Weights, weights: Weights) -> tuple[float, float]:

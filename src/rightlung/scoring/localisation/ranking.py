@@ -12,7 +12,7 @@ import functools
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,22 +53,6 @@ class Cut(NamedTuple):
     positives_above: int
     tied: int
     positives_tied: int
-
-
-class Ranking(Protocol):
-    """What the measures need to know of a map's order, whoever sorted it."""
-
-    pixels: int
-    positives: int
-
-    def curve(self) -> Curve:
-        """Return the two sums over all ties."""
-
-    def cut(self, count: float) -> Cut:
-        """Return the cut that leaves ``count`` pixels (a fraction of a pixel included) above or at it."""
-
-    def at_least(self, value: float) -> tuple[int, int]:
-        """Return how many pixels, and how many positives, score ``value`` or more."""
 
 
 def curve_of_ties(
@@ -198,3 +182,7 @@ class CellRanking:
         """Return how many pixels, and how many positives, score ``value`` or more."""
         low = int(np.searchsorted(self.values, value))
         return int(self.counts[low:].sum()), int(self.hits[low:].sum())
+
+
+Ranking = PixelRanking | CellRanking
+"""What the measures know of a map's order."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from rightlung.core.checks import as_booleans
 from rightlung.core.errors import InputError
 from rightlung.core.resampling import positions
 from rightlung.scoring.localisation import measures
@@ -54,33 +55,18 @@ def score(
 ) -> Scores:
     """Score maps against masks: arrays ``(n, height, width)`` to a dict of ``(n,)`` arrays.
 
-    Parameters
-    ----------
-    maps
-        Non-negative finite floats. NaN, infinite or negative values are refused, named by map, row and column.
-    masks
-        Booleans (or zeros and ones), True where the phrase is seen.
-    metrics
-        The measures wanted; all of them by default.
-    shares
-        Percentages for ``iou@…``, ``precision@…`` and ``dice@…``: exactly that share of the pixels, the last one by
-        its fraction; pixels tied at the cut share what is left.
-    tolerance
-        Pixels by which a peak may miss the mask and still hit (``pointing``).
-    thresholds, normalisation
-        ``miou`` and ``mdice`` average IoU and Dice over these thresholds (a pixel counts from the threshold on) of the
-        map normalised by ``minmax``, ``max``, ``sum`` or ``none``. On raw attention such thresholds mean nothing.
-    workers
-        Workers; the number of usable cores by default.
+    Maps are non-negative finite floats, masks booleans (or zeros and ones). The result has the ``metrics`` asked for,
+    all of `METRICS` by default, and ``reason``: why a value of that row is NaN, empty where none is. A mask that is
+    empty or full leaves nothing to measure but the entropy. Tensors are scored on their device, in batches, and come
+    back as tensors (``reason`` stays an array of texts).
 
-    Returns
-    -------
-    dict
-        ``auroc``, ``average_precision``, ``pointing``, ``cnr`` (signed), ``entropy`` (nats), ``mass_inside``, ``miou``,
-        ``mdice``, ``iou@5``, … and ``reason``: why a value of that row is NaN, empty where none is. A mask that is
-        empty or full leaves nothing to measure but the entropy.
-
-    Tensors are scored on their device, in batches, and come back as tensors (``reason`` stays an array of texts).
+    - ``shares``: percentages for ``iou@…``, ``precision@…`` and ``dice@…``. Exactly that share of the pixels is taken,
+      the last one by its fraction; pixels tied at the cut share what is left.
+    - ``tolerance``: pixels by which a peak may miss the mask and still hit (``pointing``).
+    - ``thresholds``, ``normalisation``: ``miou`` and ``mdice`` average IoU and Dice over these thresholds (a pixel
+      counts from the threshold on) of the map normalised by ``minmax``, ``max``, ``sum`` or ``none``. On raw attention
+      such thresholds mean nothing.
+    - ``workers``: threads; the number of usable cores by default.
 
     >>> result = score([[[0.1, 0.9], [0.2, 0.3]]], [[[0, 1], [0, 0]]])
     >>> float(result["auroc"][0]), float(result["pointing"][0])
@@ -236,15 +222,16 @@ def _is_tensor(value: object) -> bool:
 
 def _as_array(values: ArrayLike, what: str) -> NDArray[Any]:
     try:
-        return np.asarray(values)
+        array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError) as error:
         raise InputError(f"{what} must be an array of shape (n, height, width): {error}") from None
+    if array.ndim != 3 or 0 in array.shape[1:]:
+        raise InputError(f"{what} must have shape (n, height, width); got {array.shape}")
+    return array
 
 
 def _as_maps(maps: ArrayLike) -> Floats:
     array = _as_array(maps, "maps")
-    if array.ndim != 3 or 0 in array.shape[1:]:
-        raise InputError(f"maps must have shape (n, height, width); got {array.shape}")
     if array.dtype.kind not in "fiu":
         raise InputError(f"maps must hold floats; got {array.dtype}")
     if array.dtype in (np.float32, np.float16):
@@ -253,17 +240,7 @@ def _as_maps(maps: ArrayLike) -> Floats:
 
 
 def _as_masks(masks: ArrayLike) -> NDArray[np.bool_]:
-    array = _as_array(masks, "masks")
-    if array.ndim != 3 or 0 in array.shape[1:]:
-        raise InputError(f"masks must have shape (n, height, width); got {array.shape}")
-    if array.dtype == np.bool_:
-        return array
-    if array.dtype.kind not in "fiu":
-        raise InputError(f"masks must hold booleans, or zeros and ones only; got {array.dtype}")
-    foreign = array[(array != 0) & (array != 1)]
-    if foreign.size:
-        raise InputError(f"masks must hold booleans, or zeros and ones only; got {foreign[0]}")
-    return array.astype(np.bool_)
+    return as_booleans(_as_array(masks, "masks"), "masks")
 
 
 def _as_extents(extents: ArrayLike | None, count: int) -> list[tuple[float, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -75,14 +74,4 @@ class Settings:
 
     def wants(self, *names: str) -> bool:
         """Whether any of these measures is asked for; ``iou@`` stands for IoU at any share."""
-        return not self.asked.isdisjoint(names)
-
-    @property
-    def asked(self) -> frozenset[str]:
-        """The measures asked for, those at shares by their family, too."""
-        return _with_families(self.metrics)
-
-
-@functools.cache
-def _with_families(metrics: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(metrics) | {name.partition("@")[0] + "@" for name in metrics if "@" in name}
+        return any(metric.startswith(names) for metric in self.metrics)

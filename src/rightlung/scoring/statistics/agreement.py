@@ -15,14 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.scoring.statistics.bootstrap import bootstrap_by_counts
-from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Method, as_floats, cluster_index
+from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Options, as_floats, cluster_index
 from rightlung.scoring.statistics.resampling import cluster_sums, weighted_sums
 
 Measurement = Literal["nominal", "ordinal", "interval", "ratio"]
@@ -49,11 +49,7 @@ def krippendorff_interval(
     measurement: Measurement = "nominal",
     *,
     clusters: Clusters | None = None,
-    resamples: int = 10_000,
-    method: Method = "bca",
-    level: float = 0.95,
-    seed: int = 0,
-    workers: int | None = None,
+    **options: Unpack[Options],
 ) -> Interval:
     """Alpha with an interval by resampling units, or the ``clusters`` (one entry for each unit) they belong to.
 
@@ -62,16 +58,7 @@ def krippendorff_interval(
     """
     units = _Units(ratings, measurement)
     kept = None if clusters is None else cluster_index(clusters, len(units.pairable))[units.pairable]
-    interval = bootstrap_by_counts(
-        units.alpha,
-        units.count,
-        clusters=kept,
-        resamples=resamples,
-        method=method,
-        level=level,
-        seed=seed,
-        workers=workers,
-    )
+    interval = bootstrap_by_counts(units.alpha, units.count, clusters=kept, **options)
     undefined = int((~units.pairable).sum())
     return replace(interval, undefined=undefined, reason=units.reason or interval.reason)
 

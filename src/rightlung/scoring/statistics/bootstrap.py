@@ -9,27 +9,29 @@ number of their instances. How resamples are drawn and intervals read off them i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.scoring.statistics.intervals import (
     Clusters,
     FloatArray,
-    IndexArray,
     Interval,
-    Method,
+    Options,
+    Resampling,
+    Sample,
     as_floats,
     check_same_length,
-    check_settings,
     cluster_index,
 )
 from rightlung.scoring.statistics.resampling import (
     COUNTS_AT_ONCE,
     CountStatistic,
-    interval_of_counts,
     interval_of_replicates,
+    intervals_of_counts,
     places_by_length,
     remaining_sums,
     replicates,
@@ -43,11 +45,7 @@ def bootstrap(
     *,
     clusters: Clusters | None = None,
     weights: ArrayLike | None = None,
-    resamples: int = 10_000,
-    method: Method = "bca",
-    level: float = 0.95,
-    seed: int = 0,
-    workers: int | None = None,
+    **options: Unpack[Options],
 ) -> Interval:
     """Interval of a statistic of ``values``.
 
@@ -63,73 +61,44 @@ def bootstrap(
     >>> bootstrap(scores, clusters=["a", "a", "b", "b", "c", "c", "d", "d"]).sentence()
     '0.475 (95 % interval 0.350 to 0.600)'
     """
-    check_settings(resamples=resamples, method=method, level=level, seed=seed)
+    settings = Resampling(**options)
     if isinstance(statistic, str):
         if statistic != "mean":
             raise unknown_name("statistic", statistic, ["mean"])
-        return bootstrap_columns(
-            as_floats("values", values)[:, None],
-            clusters=clusters,
-            weights=weights,
-            resamples=resamples,
-            method=method,
-            level=level,
-            seed=seed,
-            workers=workers,
-        )[0]
+        return bootstrap_columns(as_floats("values", values)[:, None], clusters=clusters, weights=weights, **options)[0]
     if weights is not None:
         raise InputError("weights are for the mean; a callable statistic can take its weights as a column of values")
     array = as_floats("values", values, dimensions=None)
-    index = None if clusters is None else cluster_index(clusters, len(array))
-    undefined = np.asarray(np.isnan(array).any(axis=tuple(range(1, array.ndim))))
-    kept = ~undefined
+    kept = ~np.asarray(np.isnan(array).any(axis=tuple(range(1, array.ndim))))
     sample = array[kept]
-    of_sample, cluster_count = _renumber(index, kept)
+    names, of_sample = np.unique(cluster_index(clusters, len(array))[kept], return_inverse=True)
     rows = np.arange(len(sample))
 
     def of_counts(counts: FloatArray) -> FloatArray:
         drawn = counts.astype(np.intp)
-        return np.array([_call(statistic, sample[np.repeat(rows, row[of_sample])]) for row in drawn])
+        return np.array([[_call(statistic, sample[np.repeat(rows, row[of_sample])])] for row in drawn])
 
-    return interval_of_counts(
-        of_counts,
-        cluster_count,
-        scale=0.0,
-        instances=len(sample),
-        undefined=len(array) - len(sample),
-        clustered=clusters is not None,
-        resamples=resamples,
-        method=method,
-        level=level,
-        seed=seed,
-        workers=1,  # somebody's function need not be safe to call from several threads
-    )
+    basis = Sample(len(sample), len(array) - len(sample), len(names), clusters is not None)
+    # Somebody's function need not be safe to call from several threads.
+    return intervals_of_counts(of_counts, [basis], 0.0, replace(settings, workers=1))[0]
 
 
 def bootstrap_columns(
-    values: ArrayLike,
-    *,
-    clusters: Clusters | None = None,
-    weights: ArrayLike | None = None,
-    resamples: int = 10_000,
-    method: Method = "bca",
-    level: float = 0.95,
-    seed: int = 0,
-    workers: int | None = None,
+    values: ArrayLike, *, clusters: Clusters | None = None, weights: ArrayLike | None = None, **options: Unpack[Options]
 ) -> list[Interval]:
     """Intervals of the means of all columns of ``values`` (instances, columns), at little more than the cost of one.
 
     Each is exactly what ``bootstrap`` gives for that column alone: columns with the same number of clusters left share
     their resamples, the others are drawn separately. ``weights`` is (instances,).
     """
-    check_settings(resamples=resamples, method=method, level=level, seed=seed)
+    settings = Resampling(**options)
     array = as_floats("values", values, dimensions=2)
     weight = np.ones(len(array)) if weights is None else as_floats("weights", weights)
     check_same_length(values=array, weights=weight)
     if np.isnan(weight).any() or (weight < 0).any():
         position = int((np.isnan(weight) | (weight < 0)).argmax())
         raise InputError(f"weights[{position}] is {weight[position]}; a weight is a number of at least 0")
-    index = np.arange(len(array)) if clusters is None else cluster_index(clusters, len(array))
+    index = cluster_index(clusters, len(array))
     defined = ~np.isnan(array) & (weight > 0)[:, None]
     sums = []  # of each column: totals and masses, (2, clusters that remain)
     for column, used in zip(array.T, defined.T, strict=True):
@@ -139,21 +108,17 @@ def bootstrap_columns(
     intervals: dict[int, Interval] = {}
     for cluster_count, columns in places_by_length(sums).items():
         totals, masses = np.array([sums[column] for column in columns]).transpose(1, 0, 2)
-        estimates, sampled, jackknifed = _means(totals, masses, resamples, method, seed, workers)
+        estimates, sampled, jackknifed = _means(totals, masses, settings)
         for place, column in enumerate(columns):
             used = array[defined[:, column], column]
             constant = bool(len(used)) and bool((used == used[0]).all())
             intervals[column] = interval_of_replicates(
                 float(used[0]) if constant else float(estimates[place]),
-                np.full(resamples, used[0]) if constant else sampled[:, place],
+                np.full(settings.resamples, used[0]) if constant else sampled[:, place],
                 None if jackknifed is None else jackknifed[:, place],
-                scale=float(np.abs(used).max(initial=0.0)),
-                instances=len(used),
-                undefined=len(array) - len(used),
-                cluster_count=cluster_count,
-                clustered=clusters is not None,
-                method=method,
-                level=level,
+                Sample(len(used), len(array) - len(used), cluster_count, clusters is not None),
+                float(np.abs(used).max(initial=0.0)),
+                settings,
             )
     return [intervals[column] for column in range(array.shape[1])]
 
@@ -164,11 +129,7 @@ def bootstrap_by_counts(
     *,
     clusters: Clusters | None = None,
     scale: float = 1.0,
-    resamples: int = 10_000,
-    method: Method = "bca",
-    level: float = 0.95,
-    seed: int = 0,
-    workers: int | None = None,
+    **options: Unpack[Options],
 ) -> Interval:
     """Interval of a statistic that is computed from how often each instance was drawn.
 
@@ -176,43 +137,22 @@ def bootstrap_by_counts(
     on the data is done once instead of once for each resample. A row of ones must give the estimate; NaN says that the
     statistic is undefined for a resample. ``scale`` is the size of the statistic's values, to tell ties from rounding.
     """
-    check_settings(resamples=resamples, method=method, level=level, seed=seed)
-    index = None if clusters is None else cluster_index(clusters, instances)
-    of_instance, cluster_count = _renumber(index, np.full(instances, True))
+    settings = Resampling(**options)
+    index = cluster_index(clusters, instances)
     rows = max(1, COUNTS_AT_ONCE // max(instances, 1))
 
     def of_counts(counts: FloatArray) -> FloatArray:
-        if index is None:
-            return statistic(counts)
-        parts = [statistic(counts[at : at + rows, of_instance]) for at in range(0, len(counts), rows)]
-        return np.concatenate(parts)
+        if clusters is None:
+            return statistic(counts)[:, None]
+        parts = [statistic(counts[at : at + rows, index]) for at in range(0, len(counts), rows)]
+        return np.concatenate(parts)[:, None]
 
-    return interval_of_counts(
-        of_counts,
-        cluster_count,
-        scale=scale,
-        instances=instances,
-        undefined=0,
-        clustered=index is not None,
-        resamples=resamples,
-        method=method,
-        level=level,
-        seed=seed,
-        workers=workers,
-    )
-
-
-def _renumber(index: IndexArray | None, kept: NDArray[np.bool_]) -> tuple[IndexArray, int]:
-    """Cluster numbers of the kept instances without gaps, and how many clusters remain."""
-    if index is None:
-        count = int(kept.sum())
-        return np.arange(count), count
-    names, numbered = np.unique(index[kept], return_inverse=True)
-    return numbered.astype(np.intp), len(names)
+    basis = Sample(instances, 0, int(index.max(initial=-1)) + 1, clusters is not None)
+    return intervals_of_counts(of_counts, [basis], scale, settings)[0]
 
 
 def _means(
-    totals: FloatArray, masses: FloatArray, resamples: int, method: Method, seed: int, workers: int | None
+    totals: FloatArray, masses: FloatArray, settings: Resampling
 ) -> tuple[FloatArray, FloatArray, FloatArray | None]:
     """Estimates (columns,), resampled (resamples, columns) and leave-one-out (clusters, columns) ratios of sums."""
     columns, cluster_count = totals.shape
@@ -230,9 +170,9 @@ def _means(
         means: FloatArray = weighted_sums(counts, totals) / mass[:, which.ravel()]
         return means
 
-    sampled = replicates(ratio, cluster_count, resamples=resamples, seed=seed, workers=workers)
+    sampled = replicates(ratio, cluster_count, settings)
     jackknifed = None
-    if method == "bca":
+    if settings.method == "bca":
         with np.errstate(divide="ignore", invalid="ignore"):  # a weight that dwarfs the rest leaves 0 / 0 without it
             jackknifed = ((all_total[:, None] - totals) / (all_mass[:, None] - masses)).T
     return all_total / all_mass, sampled, jackknifed

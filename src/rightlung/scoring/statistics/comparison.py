@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,11 +22,12 @@ from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_columns
 from rightlung.scoring.statistics.intervals import (
     Clusters,
     FloatArray,
+    IndexArray,
     Interval,
-    Method,
+    Options,
+    Resampling,
     as_floats,
     check_same_length,
-    check_settings,
     cluster_index,
 )
 from rightlung.scoring.statistics.resampling import places_by_length, remaining_sums, weighted_sums
@@ -65,12 +67,8 @@ def paired_difference(
     *,
     statistic: str | Callable[[FloatArray], float] = "mean",
     clusters: Clusters | None = None,
-    resamples: int = 10_000,
     flips: int | None = None,
-    method: Method = "bca",
-    level: float = 0.95,
-    seed: int = 0,
-    workers: int | None = None,
+    **options: Unpack[Options],
 ) -> Difference:
     """Compare the results ``a`` and ``b`` of two systems on the same instances, in the same order.
 
@@ -87,36 +85,21 @@ def paired_difference(
     if isinstance(statistic, str):
         if statistic != "mean":
             raise unknown_name("statistic", statistic, ["mean"])
-        return paired_differences(
-            as_floats("a", a)[:, None],
-            as_floats("b", b)[:, None],
-            clusters=clusters,
-            resamples=resamples,
-            flips=flips,
-            method=method,
-            level=level,
-            seed=seed,
-            workers=workers,
-        )[0]
-    check_settings(resamples=resamples, method=method, level=level, seed=seed)
+        first, second = as_floats("a", a)[:, None], as_floats("b", b)[:, None]
+        return paired_differences(first, second, clusters=clusters, flips=flips, **options)[0]
+    settings = Resampling(**options)
     first, second = as_floats("a", a, None), as_floats("b", b, None)
     check_same_length(a=first, b=second)
-    index = np.arange(len(first)) if clusters is None else cluster_index(clusters, len(first))
+    index = cluster_index(clusters, len(first))
     pairs = np.stack([first, second], axis=1)
     used = ~np.asarray(np.isnan(pairs).any(axis=tuple(range(1, pairs.ndim))))
     kept, kept_index = pairs[used], np.unique(index[used], return_inverse=True)[1]
     interval = bootstrap(
-        pairs,
-        lambda sample: statistic(sample[:, 0]) - statistic(sample[:, 1]),
-        clusters=clusters,
-        resamples=resamples,
-        method=method,
-        level=level,
-        seed=seed,
+        pairs, lambda sample: statistic(sample[:, 0]) - statistic(sample[:, 1]), clusters=clusters, **options
     )
     if not len(kept):
         return _difference(interval, math.nan, math.nan, math.nan, False)
-    p, exact = _flip_pairs(kept, kept_index, statistic, flips or resamples, seed)
+    p, exact = _flip_pairs(kept, kept_index, statistic, flips or settings.resamples, settings.seed)
     return _difference(interval, float(statistic(kept[:, 0])), float(statistic(kept[:, 1])), p, exact)
 
 
@@ -125,12 +108,8 @@ def paired_differences(
     b: ArrayLike,
     *,
     clusters: Clusters | None = None,
-    resamples: int = 10_000,
     flips: int | None = None,
-    method: Method = "bca",
-    level: float = 0.95,
-    seed: int = 0,
-    workers: int | None = None,
+    **options: Unpack[Options],
 ) -> list[Difference]:
     """Compare the means of all columns of ``a`` and ``b``, (instances, columns) each, two by two.
 
@@ -140,19 +119,13 @@ def paired_differences(
     check_same_length(a=first, b=second)
     if first.shape != second.shape:
         raise InputError(f"a has {first.shape[1]} columns and b has {second.shape[1]}")
-    intervals = bootstrap_columns(
-        first - second,
-        clusters=clusters,
-        resamples=resamples,
-        method=method,
-        level=level,
-        seed=seed,
-        workers=workers,
-    )
-    p, exact = sign_flip_test(first - second, clusters=clusters, flips=flips or resamples, seed=seed, workers=workers)
+    settings, values = Resampling(**options), first - second
+    intervals = bootstrap_columns(values, clusters=clusters, **options)
+    flips = flips or settings.resamples
+    p, exact = sign_flip_test(values, clusters=clusters, flips=flips, seed=settings.seed, workers=settings.workers)
     found = []
     for column, interval in enumerate(intervals):
-        used = ~np.isnan(first[:, column] - second[:, column])
+        used = ~np.isnan(values[:, column])
         sides = [float(part[used, column].mean()) if used.any() else math.nan for part in (first, second)]
         found.append(_difference(interval, sides[0], sides[1], float(p[column]), bool(exact[column])))
     return found
@@ -173,7 +146,7 @@ def sign_flip_test(
     no value.
     """
     array = as_floats("values", values, dimensions=2)
-    index = np.arange(len(array)) if clusters is None else cluster_index(clusters, len(array))
+    index = cluster_index(clusters, len(array))
     # Flipping leaves the number of instances as it is, so that the sum can stand for the mean.
     sums = [remaining_sums(column[used, None], index[used]) for column in array.T for used in [~np.isnan(column)]]
     p, exact = np.full(len(sums), np.nan), np.zeros(len(sums), dtype=bool)
@@ -228,11 +201,7 @@ def _flip_sums(sums: FloatArray, flips: int, seed: int, workers: int | None) -> 
 
 
 def _flip_pairs(
-    pairs: FloatArray,
-    index: np.ndarray[tuple[int], np.dtype[np.intp]],
-    statistic: Callable[[FloatArray], float],
-    flips: int,
-    seed: int,
+    pairs: FloatArray, index: IndexArray, statistic: Callable[[FloatArray], float], flips: int, seed: int
 ) -> tuple[float, bool]:
     """The test of any statistic: the two results of a cluster change places."""
     cluster_count = int(index.max()) + 1

@@ -9,11 +9,12 @@ clusters takes their place; the t-test's p-value makes the same assumption and i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from rightlung.scoring.statistics.bootstrap import bootstrap_by_counts
 from rightlung.scoring.statistics.intervals import (
@@ -21,10 +22,11 @@ from rightlung.scoring.statistics.intervals import (
     FloatArray,
     IndexArray,
     Interval,
-    Method,
+    Options,
+    Resampling,
+    Sample,
     as_floats,
     check_same_length,
-    check_settings,
     cluster_index,
 )
 from rightlung.scoring.statistics.resampling import CountStatistic, intervals_of_counts, remaining_sums, weighted_sums
@@ -41,17 +43,7 @@ class Correlation(Interval):
     """Two-sided p-value of the t-test; NaN with clusters, because their instances are not independent."""
 
 
-def pearson(
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    clusters: Clusters | None = None,
-    resamples: int = 10_000,
-    method: Method = "bca",
-    level: float = 0.95,
-    seed: int = 0,
-    workers: int | None = None,
-) -> Correlation:
+def pearson(x: ArrayLike, y: ArrayLike, *, clusters: Clusters | None = None, **options: Unpack[Options]) -> Correlation:
     """Linear correlation of ``x`` and ``y`` (instances,). Pairs with a NaN on either side are left out and counted.
 
     ``method``, ``resamples``, ``seed`` and ``workers`` matter with ``clusters`` only.
@@ -59,25 +51,16 @@ def pearson(
     >>> pearson([1, 2, 3, 4, 5, 6], [1, 3, 2, 5, 4, 6]).sentence()
     '0.886 (95 % interval 0.264 to 0.987)'
     """
-    check_settings(resamples=resamples, method=method, level=level, seed=seed)
-    first, second, used = _pairs(x, y)
+    settings = Resampling(**options)
+    columns, used = _pairs(x, y)
     if clusters is not None:
-        return pearson_pairs(
-            np.stack([as_floats("x", x), as_floats("y", y)], axis=1),
-            [(0, 1)],
-            clusters=clusters,
-            names=("x", "y"),
-            resamples=resamples,
-            method=method,
-            level=level,
-            seed=seed,
-            workers=workers,
-        )[0]
-    undefined = len(used) - int(used.sum())
+        return pearson_pairs(columns, [(0, 1)], clusters=clusters, names=("x", "y"), **options)[0]
+    first, second = columns[used].T
+    sample = Sample(len(first), int((~used).sum()), len(first), False)
     if reason := _no_correlation({"x": first, "y": second}):
-        return _none(reason, "fisher-z", level, len(first), undefined, None)
+        return _none(reason, "fisher-z", settings.level, sample)
     estimate = _of_scores(_standardised(first), _standardised(second))
-    return _closed_form(estimate, lambda r: 1.0, "fisher-z", len(first), undefined, level)
+    return _closed_form(estimate, 1.0, "fisher-z", sample, settings.level)
 
 
 def pearson_pairs(
@@ -86,28 +69,24 @@ def pearson_pairs(
     *,
     clusters: Clusters,
     names: Sequence[str] | None = None,
-    resamples: int = 10_000,
-    method: Method = "bca",
-    level: float = 0.95,
-    seed: int = 0,
-    workers: int | None = None,
+    **options: Unpack[Options],
 ) -> list[Correlation]:
     """Linear correlations of ``pairs`` of columns of ``values`` (instances, columns), resampling clusters.
 
     Each is exactly what ``pearson`` gives for the two columns alone; pairs that leave the same number of clusters share
     their resamples, and columns their sums. ``names`` of the columns stand in the reasons.
     """
-    check_settings(resamples=resamples, method=method, level=level, seed=seed)
+    settings = Resampling(**options)
     moments = _Moments(as_floats("values", values, 2), clusters, names)
     found: dict[int, Correlation] = {}
     keys: dict[int, dict[int, list[_Key]]] = {}  # by clusters left, then by pair
     for place, (x, y) in enumerate(pairs):
-        kept, missing, count = moments.basis(x, y)
+        sample = moments.sample(x, y)
         if reason := moments.reason(x, y):
-            found[place] = _none(reason, method, level, kept, missing, count)
+            found[place] = _none(reason, settings.method, settings.level, sample)
         else:
-            keys.setdefault(count, {})[place] = moments.keys(x, y)
-    for count, of_pair in keys.items():
+            keys.setdefault(sample.cluster_count, {})[place] = moments.keys(x, y)
+    for of_pair in keys.values():
         rows = {key: row for row, key in enumerate(dict.fromkeys(key for six in of_pair.values() for key in six))}
         sums = np.array([moments.sums[key] for key in rows])
         six = np.array([[rows[key] for key in six] for six in of_pair.values()])  # (pairs, 6)
@@ -115,20 +94,8 @@ def pearson_pairs(
         def statistic(counts: FloatArray, sums: FloatArray = sums, six: IndexArray = six) -> FloatArray:
             return _of_moments(weighted_sums(counts, sums)[:, six])
 
-        basis = [moments.basis(*pairs[place]) for place in of_pair]
-        intervals = intervals_of_counts(
-            statistic,
-            count,
-            scale=1.0,
-            instances=[kept for kept, _, _ in basis],
-            undefined=[missing for _, missing, _ in basis],
-            clustered=True,
-            resamples=resamples,
-            method=method,
-            level=level,
-            seed=seed,
-            workers=workers,
-        )
+        samples = [moments.sample(*pairs[place]) for place in of_pair]
+        intervals = intervals_of_counts(statistic, samples, 1.0, settings)
         for place, interval in zip(of_pair, intervals, strict=True):
             found[place] = Correlation(**asdict(interval), p=math.nan)
     return [found[place] for place in range(len(pairs))]
@@ -158,15 +125,7 @@ def spearman_rows(first: FloatArray, second: FloatArray) -> FloatArray:
 
 
 def spearman(
-    x: ArrayLike,
-    y: ArrayLike,
-    *,
-    clusters: Clusters | None = None,
-    resamples: int = 10_000,
-    method: Method = "bca",
-    level: float = 0.95,
-    seed: int = 0,
-    workers: int | None = None,
+    x: ArrayLike, y: ArrayLike, *, clusters: Clusters | None = None, **options: Unpack[Options]
 ) -> Correlation:
     """Rank correlation of ``x`` and ``y`` (instances,); tied values share their mean rank.
 
@@ -175,17 +134,18 @@ def spearman(
     >>> spearman([1, 2, 3, 4, 5, 6], [1, 3, 2, 5, 4, 60]).sentence()
     '0.886 (95 % interval 0.066 to 0.992)'
     """
-    check_settings(resamples=resamples, method=method, level=level, seed=seed)
-    first, second, used = _pairs(x, y)
-    undefined = len(used) - int(used.sum())
+    settings = Resampling(**options)
+    columns, used = _pairs(x, y)
+    first, second = columns[used].T
+    kept = None if clusters is None else cluster_index(clusters, len(used))[used]
+    sample = Sample(len(first), int((~used).sum()), len(first if kept is None else np.unique(kept)), kept is not None)
     if reason := _no_correlation({"x": first, "y": second}):
-        count = None if clusters is None else len(np.unique(cluster_index(clusters, len(used))[used]))
-        return _none(reason, "bonett-wright" if clusters is None else method, level, len(first), undefined, count)
+        return _none(reason, "bonett-wright" if clusters is None else settings.method, settings.level, sample)
     ranks_first, ranks_second = _Ranks(first), _Ranks(second)
     once = np.ones((1, len(first)))
     if clusters is None:
         estimate = _of_scores(_standardised(ranks_first(once)[0]), _standardised(ranks_second(once)[0]))
-        return _closed_form(estimate, lambda r: 1 + r * r / 2, "bonett-wright", len(first), undefined, level)
+        return _closed_form(estimate, 1 + estimate * estimate / 2, "bonett-wright", sample, settings.level)
 
     def of_counts(counts: FloatArray) -> FloatArray:
         # Ranks are centred and scaled to keep the moments' rounding small; a correlation does not notice.
@@ -196,18 +156,8 @@ def spearman(
         sums = [total if part is None else np.einsum("ri,ri->r", counts, part) for part in parts]
         return _of_moments(np.stack(sums, axis=1))
 
-    kept = cluster_index(clusters, len(used))[used]
-    interval = bootstrap_by_counts(
-        of_counts,
-        len(first),
-        clusters=kept,
-        resamples=resamples,
-        method=method,
-        level=level,
-        seed=seed,
-        workers=workers,
-    )
-    return Correlation(**{**asdict(interval), "undefined": undefined}, p=math.nan)
+    interval = bootstrap_by_counts(of_counts, len(first), clusters=kept, **options)
+    return Correlation(**{**asdict(interval), "undefined": sample.undefined}, p=math.nan)
 
 
 class _Ranks:
@@ -227,13 +177,14 @@ class _Ranks:
         return ranks
 
 
-def _pairs(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, FloatArray, np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+def _pairs(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, _Flags]:
+    """The two as columns (instances, 2), and where both are defined."""
     first, second = as_floats("x", x), as_floats("y", y)
     check_same_length(x=first, y=second)
-    used = ~(np.isnan(first) | np.isnan(second))
-    return first[used], second[used], used
+    return np.stack([first, second], axis=1), ~(np.isnan(first) | np.isnan(second))
 
 
+_Flags = NDArray[np.bool_]
 _Key = tuple[int, ...]
 """Which instances are used, by number, and the columns whose product is summed."""
 
@@ -250,17 +201,16 @@ class _Moments:
         self.scores: dict[_Key, FloatArray] = {}
         self.sums: dict[_Key, FloatArray] = {}
 
-    def used(self, x: int, y: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        both: np.ndarray[tuple[int], np.dtype[np.bool_]] = self.defined[:, x] & self.defined[:, y]
+    def used(self, x: int, y: int) -> _Flags:
+        both: _Flags = self.defined[:, x] & self.defined[:, y]
         return both
 
-    def basis(self, x: int, y: int) -> tuple[int, int, int]:
-        """How many instances are used, how many are not, and how many clusters remain."""
+    def sample(self, x: int, y: int) -> Sample:
         used = self.used(x, y)
         pattern = self.patterns.setdefault(used.tobytes(), len(self.patterns))
         if pattern not in self.counts:
             self.counts[pattern] = len(np.unique(self.index[used]))
-        return int(used.sum()), int((~used).sum()), self.counts[pattern]
+        return Sample(int(used.sum()), int((~used).sum()), self.counts[pattern], True)
 
     def reason(self, x: int, y: int) -> str | None:
         used = self.used(x, y)
@@ -291,20 +241,9 @@ def _no_correlation(columns: Mapping[str, FloatArray]) -> str | None:
     return None
 
 
-def _none(reason: str, method: str, level: float, n: int, undefined: int, clusters: int | None) -> Correlation:
-    return Correlation(
-        estimate=math.nan,
-        low=math.nan,
-        high=math.nan,
-        level=float(level),
-        method=method,
-        resamples=0,
-        n=n,
-        undefined=undefined,
-        clusters=clusters,
-        reason=reason,
-        p=math.nan,
-    )
+def _none(reason: str, method: str, level: float, sample: Sample) -> Correlation:
+    basis = (sample.n, sample.undefined, sample.clusters)
+    return Correlation(math.nan, math.nan, math.nan, float(level), method, 0, *basis, reason, p=math.nan)
 
 
 def _standardised(values: FloatArray) -> FloatArray:
@@ -332,14 +271,11 @@ def _of_moments(moments: FloatArray) -> FloatArray:
     return np.where(varies, np.clip((xy - x * y / n) / scale, -1.0, 1.0), np.nan)
 
 
-def _closed_form(
-    estimate: float, spread: Callable[[float], float], method: str, n: int, undefined: int, level: float
-) -> Correlation:
-    """Fisher's z interval with variance ``spread(r)`` / (n − 3), and the t-test on n − 2 degrees of freedom."""
+def _closed_form(estimate: float, variance: float, method: str, sample: Sample, level: float) -> Correlation:
+    """Fisher's z interval with ``variance`` / (n − 3), and the t-test on n − 2 degrees of freedom."""
     from scipy.special import ndtri, stdtr
 
-    reason = None
-    p = math.nan
+    n, reason, p = sample.n, None, math.nan
     if n > 2:
         t = math.inf if abs(estimate) == 1 else abs(estimate) * math.sqrt((n - 2) / (1 - estimate**2))
         p = float(2 * stdtr(n - 2, -t))
@@ -350,18 +286,6 @@ def _closed_form(
         low = high = estimate
         reason = "zero width: the correlation is perfect"
     else:
-        half = float(ndtri((1 + level) / 2)) * math.sqrt(spread(estimate) / (n - 3))
+        half = float(ndtri((1 + level) / 2)) * math.sqrt(variance / (n - 3))
         low, high = math.tanh(math.atanh(estimate) - half), math.tanh(math.atanh(estimate) + half)
-    return Correlation(
-        estimate=estimate,
-        low=low,
-        high=high,
-        level=float(level),
-        method=method,
-        resamples=0,
-        n=n,
-        undefined=undefined,
-        clusters=None,
-        reason=reason,
-        p=p,
-    )
+    return Correlation(estimate, low, high, float(level), method, 0, n, sample.undefined, None, reason, p=p)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -66,12 +66,17 @@ class Interval:
         return f"{self.estimate:.{digits}f} ({100 * self.level:g} % interval {span})"
 
 
-def as_floats(name: str, values: ArrayLike, dimensions: int | None = 1) -> FloatArray:
-    """Convert to float64; refuse what is not numbers, has another number of dimensions, or holds an infinity."""
+def as_numbers(name: str, values: ArrayLike) -> FloatArray:
+    """Convert to float64; refuse what is not numbers."""
     try:
-        array = np.asarray(values, dtype=np.float64)
+        return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name} must be numbers: {error}") from error
+
+
+def as_floats(name: str, values: ArrayLike, dimensions: int | None = 1) -> FloatArray:
+    """Convert to float64; refuse what is not numbers, has another number of dimensions, or holds an infinity."""
+    array = as_numbers(name, values)
     if dimensions is not None and array.ndim != dimensions:
         raise InputError(f"{name} must have {dimensions} dimension(s), and has the shape {array.shape}")
     if array.ndim == 0:
@@ -90,29 +95,61 @@ def check_same_length(**arrays: FloatArray) -> None:
         raise InputError(f"one row for each instance is needed in all arrays: {said}")
 
 
-def check_settings(*, resamples: int, method: str, level: float, seed: int) -> None:
-    """Refuse settings that no interval can be made with."""
-    if method not in METHODS:
-        raise unknown_name("bootstrap method", str(method), METHODS)
-    if isinstance(resamples, bool) or not isinstance(resamples, int | np.integer) or resamples < 1:
-        raise InputError(f"resamples must be a whole number of at least 1, not {resamples!r}")
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise InputError(f"seed must be a whole number of at least 0, not {seed!r}")
-    check_level(level)
+class Options(TypedDict, total=False):
+    """The fields of `Resampling` as keyword arguments, each with its default where it is left out."""
+
+    resamples: int
+    method: Method
+    level: float
+    seed: int
+    workers: int | None
 
 
-def check_level(level: float) -> None:
-    """Refuse a confidence level outside (0, 1), a percentage above all."""
-    if not isinstance(level, int | float | np.number) or not 0 < level < 1:
-        raise InputError(f"level must lie between 0 and 1 (0.95 for 95 %), not {level!r}")
+@dataclass(frozen=True, slots=True)
+class Resampling:
+    """How an interval is made: what every function with ``**options`` accepts."""
+
+    resamples: int = 10_000
+    method: Method = "bca"
+    level: float = 0.95
+    seed: int = 0
+    workers: int | None = None
+    """Threads, as many as usable cores unless given; the result does not depend on it."""
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise unknown_name("bootstrap method", str(self.method), METHODS)
+        for name, value, least in (("resamples", self.resamples, 1), ("seed", self.seed, 0)):
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+                raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")
+        if not isinstance(self.level, int | float | np.number) or not 0 < self.level < 1:
+            raise InputError(f"level must lie between 0 and 1 (0.95 for 95 %), not {self.level!r}")
 
 
-def cluster_index(clusters: Clusters, length: int) -> IndexArray:
+class Sample(NamedTuple):
+    """What an estimate rests on: instances used and left out, and the clusters that are resampled."""
+
+    n: int
+    undefined: int
+    cluster_count: int
+    clustered: bool
+    """False where every instance stands for itself."""
+
+    @property
+    def clusters(self) -> int | None:
+        """The clusters as an `Interval` tells them."""
+        return self.cluster_count if self.clustered else None
+
+
+def cluster_index(clusters: Clusters | None, length: int) -> IndexArray:
     """Number the clusters 0, 1, … in the sorted order of their names, one number for each instance.
 
     Sorted, so that the order of the instances does not change the resamples. An instance whose patient is not known is
-    refused: giving it a patient of its own would narrow the interval in silence.
+    refused: giving it a patient of its own would narrow the interval in silence. Without
+    clusters, every instance is its own.
     """
+    if clusters is None:
+        return np.arange(length)
     given = clusters.tolist() if isinstance(clusters, np.ndarray) else list(clusters)
     if len(given) != length:
         raise InputError(f"clusters must have one entry for each of {length} instances; got {len(given)}")

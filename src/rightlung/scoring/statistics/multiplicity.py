@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rightlung.core.errors import InputError
-from rightlung.scoring.statistics.intervals import FloatArray, as_floats
+from rightlung.scoring.statistics.intervals import FloatArray, IndexArray, as_floats
 
 
 def holm(p: ArrayLike) -> FloatArray:
@@ -39,7 +39,7 @@ def benjamini_hochberg(p: ArrayLike) -> FloatArray:
     return _put_back(values, order, adjusted)
 
 
-def _checked(p: ArrayLike) -> tuple[FloatArray, np.ndarray[tuple[int], np.dtype[np.intp]]]:
+def _checked(p: ArrayLike) -> tuple[FloatArray, IndexArray]:
     """The p-values, and the positions of those that are numbers, smallest first."""
     values = as_floats("p", p)
     outside = (values < 0) | (values > 1)
@@ -50,7 +50,7 @@ def _checked(p: ArrayLike) -> tuple[FloatArray, np.ndarray[tuple[int], np.dtype[
     return values, order[: int((~np.isnan(values)).sum())]
 
 
-def _put_back(values: FloatArray, order: np.ndarray[tuple[int], np.dtype[np.intp]], adjusted: FloatArray) -> FloatArray:
+def _put_back(values: FloatArray, order: IndexArray, adjusted: FloatArray) -> FloatArray:
     result = np.full(len(values), np.nan)
     result[order] = np.minimum(adjusted, 1.0)
     return result

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rightlung.scoring.statistics.intervals import FloatArray, IndexArray, Interval, Method
+from rightlung.scoring.statistics.intervals import FloatArray, IndexArray, Interval, Resampling, Sample
 from rightlung.scoring.threads import in_threads
 
 # Counts held at once by one thread: two megabytes of float64, about a core's cache.
@@ -33,70 +33,29 @@ CountStatistic = Callable[[FloatArray], FloatArray]
 """From counts, (rows, instances or clusters), to one number a row: (rows,) or (rows, columns)."""
 
 
-def interval_of_counts(
-    statistic: CountStatistic,
-    cluster_count: int,
-    *,
-    scale: float,
-    instances: int,
-    undefined: int,
-    clustered: bool,
-    resamples: int,
-    method: Method,
-    level: float,
-    seed: int,
-    workers: int | None,
-) -> Interval:
-    """Interval of a statistic of **cluster** counts, (rows, clusters) to (rows,): what the public functions share."""
-    return intervals_of_counts(
-        lambda counts: statistic(counts)[:, None],
-        cluster_count,
-        scale=scale,
-        instances=[instances],
-        undefined=[undefined],
-        clustered=clustered,
-        resamples=resamples,
-        method=method,
-        level=level,
-        seed=seed,
-        workers=workers,
-    )[0]
-
-
 def intervals_of_counts(
-    statistic: CountStatistic,
-    cluster_count: int,
-    *,
-    scale: float,
-    instances: Sequence[int],
-    undefined: Sequence[int],
-    clustered: bool,
-    resamples: int,
-    method: Method,
-    level: float,
-    seed: int,
-    workers: int | None,
+    statistic: CountStatistic, samples: Sequence[Sample], scale: float, settings: Resampling
 ) -> list[Interval]:
-    """The same for a statistic of several columns, (rows, clusters) to (rows, columns), with their instances."""
-    estimates, sampled, jackknifed = np.full(len(instances), np.nan), np.empty((0, len(instances))), None
+    """Intervals of a statistic of **cluster** counts, (rows, clusters) to (rows, columns), one sample for each column.
+
+    All samples have the same number of clusters.
+    """
+    cluster_count = samples[0].cluster_count
+    estimates, sampled, jackknifed = np.full(len(samples), np.nan), np.empty((0, len(samples))), None
     if cluster_count:
         estimates = statistic(np.ones((1, cluster_count)))[0]
     if cluster_count > 1 and not np.isnan(estimates).all():
-        sampled = replicates(statistic, cluster_count, resamples=resamples, seed=seed, workers=workers)
-        if method == "bca":
+        sampled = replicates(statistic, cluster_count, settings)
+        if settings.method == "bca":
             jackknifed = _jackknife(statistic, cluster_count)
     return [
         interval_of_replicates(
             float(estimate),
             sampled[:, column],
             None if jackknifed is None else jackknifed[:, column],
-            scale=max(scale, abs(estimate)),
-            instances=instances[column],
-            undefined=undefined[column],
-            cluster_count=cluster_count,
-            clustered=clustered,
-            method=method,
-            level=level,
+            samples[column],
+            max(scale, abs(estimate)),
+            settings,
         )
         for column, estimate in enumerate(estimates.tolist())
     ]
@@ -109,11 +68,8 @@ def draw_counts(cluster_count: int, *, resamples: int, seed: int, group: int | N
     another are the whole.
     """
     if group is None:
-        parts = [
-            draw_counts(cluster_count, resamples=resamples, seed=seed, group=number)
-            for number in range(_group_count(cluster_count, resamples))
-        ]
-        return np.concatenate(parts)
+        groups = range(_group_count(cluster_count, resamples))
+        return np.concatenate([draw_counts(cluster_count, resamples=resamples, seed=seed, group=at) for at in groups])
     size = _group_rows(cluster_count)
     counts = np.empty((min(size, resamples - group * size), cluster_count))
     generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(group,))))
@@ -128,15 +84,14 @@ def draw_counts(cluster_count: int, *, resamples: int, seed: int, group: int | N
     return counts
 
 
-def replicates(
-    statistic: CountStatistic, cluster_count: int, *, resamples: int, seed: int, workers: int | None = None
-) -> FloatArray:
-    """The statistic in every resample, (resamples,) or (resamples, columns), in an order that only the seed decides."""
+def replicates(statistic: CountStatistic, cluster_count: int, settings: Resampling) -> FloatArray:
+    """The statistic in every resample, (resamples, …), in an order that only the seed decides."""
+    resamples = settings.resamples
 
     def of_group(group: int) -> FloatArray:
-        return statistic(draw_counts(cluster_count, resamples=resamples, seed=seed, group=group))
+        return statistic(draw_counts(cluster_count, resamples=resamples, seed=settings.seed, group=group))
 
-    return np.concatenate(list(in_threads(of_group, _group_count(cluster_count, resamples), workers)))
+    return np.concatenate(list(in_threads(of_group, _group_count(cluster_count, resamples), settings.workers)))
 
 
 def cluster_sums(values: FloatArray, index: IndexArray, cluster_count: int) -> FloatArray:
@@ -193,43 +148,29 @@ def interval_of_replicates(
     estimate: float,
     sampled: FloatArray,
     jackknifed: FloatArray | None,
-    *,
+    sample: Sample,
     scale: float,
-    instances: int,
-    undefined: int,
-    cluster_count: int,
-    clustered: bool,
-    method: Method,
-    level: float,
+    settings: Resampling,
 ) -> Interval:
     """Read the interval off the resampled values, or say why there is none."""
 
-    def result(low: float, high: float, reasons: list[str], resamples: int = len(sampled)) -> Interval:
-        return Interval(
-            estimate=estimate,
-            low=float(low),
-            high=float(high),
-            level=float(level),
-            method=method,
-            resamples=resamples,
-            n=instances,
-            undefined=undefined,
-            clusters=cluster_count if clustered else None,
-            reason="; ".join(reasons) or None,
-        )
+    def result(low: float, high: float, reasons: list[str], resamples: int = 0) -> Interval:
+        level, basis = float(settings.level), (sample.n, sample.undefined, sample.clusters)
+        reason = "; ".join(reasons) or None
+        return Interval(estimate, float(low), float(high), level, settings.method, resamples, *basis, reason)
 
-    unit = "cluster" if clustered else "instance"
-    if not cluster_count:
-        return result(math.nan, math.nan, ["no instance has a defined value"], 0)
-    if cluster_count == 1:
-        return result(math.nan, math.nan, [f"one {unit} only: nothing to resample"], 0)
+    unit = "cluster" if sample.clustered else "instance"
+    if not sample.cluster_count:
+        return result(math.nan, math.nan, ["no instance has a defined value"])
+    if sample.cluster_count == 1:
+        return result(math.nan, math.nan, [f"one {unit} only: nothing to resample"])
     if math.isnan(estimate):
-        return result(math.nan, math.nan, ["the statistic is undefined for these instances"], 0)
+        return result(math.nan, math.nan, ["the statistic is undefined for these instances"])
     reasons = []
     finite = np.isfinite(sampled)
     defined = sampled if finite.all() else sampled[finite]
     if not len(defined):
-        return result(math.nan, math.nan, ["the statistic is undefined in every resample"], 0)
+        return result(math.nan, math.nan, ["the statistic is undefined in every resample"])
     if len(defined) < len(sampled):
         reasons.append(
             f"{len(sampled) - len(defined)} of {len(sampled)} resamples left out, their statistic is undefined"
@@ -237,9 +178,9 @@ def interval_of_replicates(
     tolerance = _ROUNDING * scale
     if np.ptp(defined) <= tolerance and abs(defined[0] - estimate) <= tolerance:
         return result(estimate, estimate, [*reasons, "zero width: all resamples are equal"], len(defined))
-    tail = (1 - level) / 2
+    tail = (1 - settings.level) / 2
     quantiles = np.array([tail, 1 - tail])
-    if method == "bca":
+    if settings.method == "bca":
         assert jackknifed is not None
         if not np.isfinite(jackknifed).all():
             alone = int((~np.isfinite(jackknifed)).sum())
