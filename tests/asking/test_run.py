@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rightlung.asking import GIVE_UP_AFTER, ask
-from rightlung.asking.finished import LIST
+from rightlung.asking.folder import LIST
 from rightlung.core import Grounding, Heatmap, Image, InputError, Phrase, Study
 from rightlung.explain import BoxRule, boxes_of
 from rightlung.models.base import Similarities
