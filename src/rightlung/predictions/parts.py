@@ -16,8 +16,17 @@ from numpy.typing import NDArray
 from rightlung.core import FrozenMapping, InputError
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.predictions.schema import (
-    ANSWER_COLUMNS, MAP_COLUMNS, MODEL_KEY, REQUIRED_COLUMNS, RUN_KEY, SCHEMA, SOURCE_KEY, VERSION_KEY,
-    UnreadableTypeError, check_version, conform,
+    ANSWER_COLUMNS,
+    MAP_COLUMNS,
+    MODEL_KEY,
+    REQUIRED_COLUMNS,
+    RUN_KEY,
+    SCHEMA,
+    SOURCE_KEY,
+    VERSION_KEY,
+    UnreadableTypeError,
+    check_version,
+    conform,
 )  # fmt: skip
 
 CELLS_PER_BATCH = 1 << 22
