@@ -23,6 +23,7 @@ from rightlung.core.errors import unknown_name
 from rightlung.core.files import beside, not_written, read_json, write_whole
 from rightlung.lexicon.wordkeys import findings_about, side_named, word_key
 from rightlung.measuring.phrases import PhraseTargets, TargetMask, move_targets
+from rightlung.measuring.protocols import Protocol
 from rightlung.measuring.store import MaskStore, PhraseSetHash, Place, target_digest
 from rightlung.models.blind.prior import LocationPrior
 from rightlung.models.blind.sides import side_of_target, what_tells
@@ -30,7 +31,7 @@ from rightlung.predictions import phrase_query
 from rightlung.probes.rules import BOX_SIZE, MOVES, RULES, Target, midline_of, polarity_of, size_class
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
 from rightlung.studies import Source
-from rightlung.studies.kept import StudyWriter
+from rightlung.studies.kept import KeptSource, StudyWriter
 from rightlung.studies.sources import build_studies
 
 STUDIES_AT_ONCE = 16
@@ -319,6 +320,34 @@ class _Walk:
         found.store.finish()
         found.left_out = +found.left_out
         found.phrase_set = self.phrase_set.digest
+
+
+def prepare_studies(
+    source: Source,
+    folder: str | Path,
+    protocol: Protocol,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    pixels: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[KeptSource, Targets]:
+    """Keep the studies that a protocol measures, and their targets, in a folder; or open what is kept there.
+
+    A folder that was prepared with other settings is refused.
+    """
+    folder = Path(folder)
+    asked = {"rules": [*protocol.rules], "pixels": pixels or protocol.pixels, "seed": seed, "limit": limit}
+    if not (folder / TARGETS).exists():
+        gather_targets(source, None, folder, **asked, subsets=protocol.subsets, keep_studies=True, progress=progress)  # type: ignore[arg-type]
+    targets = Targets.open(folder)
+    earlier = targets.settings | {"source": targets.source}
+    for name, value in ({"source": source.address} | asked).items():
+        if earlier[name] != value:
+            raise InputError(
+                f"{folder}: was prepared with {name} {earlier[name]!r}, not {value!r}; choose another folder"
+            )
+    return KeptSource(folder), targets
 
 
 def side_told(phrase: PhraseTargets, prior: LocationPrior | None) -> str:

@@ -52,23 +52,16 @@ def list_probes() -> list[Probe]:
     return list(PROBES.values())
 
 
-register_probe(Probe("none", "the question as it is", _as_it_is))
-register_probe(
+for _probe in (
+    Probe("none", "the question as it is", _as_it_is),
     Probe("swap-sides", "left and right exchanged in the words, where there are any",
-          _with_words(lambda study, phrase, setting: sides_swapped(phrase)))
-)  # fmt: skip
-register_probe(
-    Probe("exchange-image", "the image of another patient instead of its own", _image_exchanged, needs_partner=True)
-)
-register_probe(
+          _with_words(lambda study, phrase, setting: sides_swapped(phrase))),
+    Probe("exchange-image", "the image of another patient instead of its own", _image_exchanged, needs_partner=True),
     Probe("random-sentence", "a sentence about another patient instead of its own", _with_words(random_sentence),
-          needs_partner=True, needs_sentences=True)
-)  # fmt: skip
-register_probe(
+          needs_partner=True, needs_sentences=True),
     Probe("synthetic", "the findings and places of the phrase in a sentence made by rules",
-          _with_words(lambda study, phrase, setting: synthetic_of(phrase)))
-)  # fmt: skip
-register_probe(
+          _with_words(lambda study, phrase, setting: synthetic_of(phrase))),
     Probe("synthetic-swapped", "such a sentence with other findings that are reported of the same places",
-          _with_words(swapped_sentence), needs_sentences=True)
-)  # fmt: skip
+          _with_words(swapped_sentence), needs_sentences=True),
+):  # fmt: skip
+    register_probe(_probe)

@@ -51,7 +51,7 @@ def swapped_sentence(study: Study, phrase: Phrase, setting: Setting) -> Phrase |
 
 
 def _said(conditions: Iterable[Condition]) -> Phrase | None:
-    told = [condition for condition in conditions if condition.regions or not condition.present]
+    told = [condition for condition in conditions if condition.can_be_said]
     text = synthetic_sentence(told)
     if text is None:
         return None
