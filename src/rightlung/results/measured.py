@@ -8,7 +8,7 @@ is arithmetic on such arrays; `Estimator` gives their intervals. Rows come from 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -288,12 +288,10 @@ def _as_array(column: Any) -> NDArray[Any]:
     return values
 
 
-def _seeds_named(models: Iterable[MeasuredModel]) -> tuple[MeasuredModel, ...]:
+def _seeds_named(models: Sequence[MeasuredModel]) -> tuple[MeasuredModel, ...]:
     """Name those called as their variant, of which there are more seeds, by their own seed."""
-    listed = list(models)
-    count = Counter(model.variant for model in listed)
-    alone = [model.slug != model.variant or count[model.variant] == 1 for model in listed]
+    several = {variant for variant, count in Counter(model.variant for model in models).items() if count > 1}
     return tuple(
-        model if flag else replace(model, slug=f"{model.slug}-seed{model.seed}")
-        for model, flag in zip(listed, alone, strict=True)
+        replace(model, slug=f"{model.slug}-seed{model.seed}") if model.slug == model.variant in several else model
+        for model in models
     )

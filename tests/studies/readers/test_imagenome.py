@@ -17,7 +17,7 @@ import pytest
 
 from rightlung import open_source
 from rightlung.core import Box, InputError, Polarity
-from rightlung.probes.sentences import synthetic_of
+from rightlung.probes.registry import synthetic_of
 
 A, B, GOLD = "02aa804e-bde0afdd", "2a2277a9-b0ded155", "e084de3b-be89b11e"
 SPLIT_HEADER = ",subject_id,study_id,dicom_id,path,ViewPosition"
