@@ -297,7 +297,7 @@ def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
         (Painter(), listed(5), "b", {"seed": 2}, r"another seed \(1, now 2\)"),
     ):
         with pytest.raises(InputError, match=message):
-            ask(model, source, tmp_path / out, **options)  # type: ignore[arg-type]
+            ask(model, source, tmp_path / out, **options)
 
 
 def test_answers_of_a_retrained_model_are_not_mixed_with_those_of_its_earlier_self(tmp_path: Path) -> None:

@@ -94,12 +94,13 @@ def test_the_peak_is_on_a_side_and_the_row_says_what_was_asked(own: Targets) -> 
 
 
 def test_boxes_and_answers_without_a_place_are_measured_as_what_they_are(own: Targets) -> None:
-    given = []
+    given, areas = [], []
     for study in Spots():
         mask = study.phrases[0].mask
         box = None if mask is None else mask.box()
         assert mask is not None
         assert box is not None
+        areas.append(mask.area / box.area)
         grounding = Grounding(boxes=[ScoredBox(box, 0.7)])
         given += [
             Prediction(study.id, "phrase:0", asked=Query(study.phrases[0].text), grounding=grounding),
@@ -108,7 +109,7 @@ def test_boxes_and_answers_without_a_place_are_measured_as_what_they_are(own: Ta
         ]
     rows = measure([Batch.of(given)], own, AUDIT.applied_to(own)).to_pylist()
     assert len(rows) == 12
-    assert rows[-2]["pointing"] == pytest.approx(mask.area / box.area)  # all of the box is the peak
+    assert [row["pointing"] for row in rows[::2]] == pytest.approx(areas)  # all of the box is the peak
     assert rows[-1]["reason"] == "neither a map nor boxes"
     assert (rows[-1]["similarity_global"], rows[-1]["asked"]) == (0.25, "x")
 

@@ -28,7 +28,7 @@ from rightlung.scoring.statistics import (
     spearman,
 )
 from rightlung.scoring.statistics.correlation import spearman_rows
-from rightlung.scoring.statistics.intervals import cluster_index
+from rightlung.scoring.statistics.intervals import Method, cluster_index
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -88,22 +88,27 @@ class Estimator:
             found.append(replace(one, p_adjusted=p, shown=shown))
         return found
 
-    def aggregate(self, statistic: Callable[[Floats], Floats], used: Flags, scale: float = 1.0) -> Estimate:
+    def aggregate(
+        self, statistic: Callable[[Floats], Floats], used: Flags, scale: float = 1.0, method: Method = "bca"
+    ) -> Estimate:
         """Return a number that is no mean (AUROC, MCC, mAP…) of the ``used`` instances.
 
         ``statistic`` takes how often each of them is drawn, (rows, instances), and returns (rows,), NaN where it is
         undefined; ``scale`` is the size of its values.
         """
         clusters = self.clusters[used]
-        options = {**self._options, "clusters": clusters, "scale": scale}
+        options = {**self._options, "clusters": clusters, "scale": scale, "method": method}
         return Estimate.of(bootstrap_by_counts(statistic, len(clusters), **options))
 
-    def contrast(self, first: Floats, second: Floats) -> Estimate:
-        """Return mean(first) − mean(second) where they are defined for different instances of the same patients."""
+    def contrast(self, first: Floats, second: Floats, method: Method = "bca") -> Estimate:
+        """Return mean(first) − mean(second) where they are defined for different instances of the same patients.
+
+        Use ``percentile`` where leaving out one patient can leave one of the two without any instance.
+        """
         used = ~(np.isnan(first) & np.isnan(second))
         columns = [first[used], second[used]]
         scale = float(np.nanmax(np.abs(columns), initial=0.0))
-        return self.aggregate(lambda counts: np.subtract(*_means(counts, columns).T), used, scale)
+        return self.aggregate(lambda counts: np.subtract(*_means(counts, columns).T), used, scale, method)
 
     def correlation(
         self, first: Floats, second: Floats, kind: Literal["pearson", "spearman"] = "pearson"
