@@ -6,13 +6,15 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rightlung.asking import Question
 from rightlung.core import Grounding, Heatmap, Image, Phrase, Query, Study
 from rightlung.models.base import Similarities
-from rightlung.predictions import Key
+from rightlung.predictions import Key, Prediction, check_predictions, open_predictions
 from rightlung.studies.sources import Source
 
 
@@ -99,6 +101,17 @@ def listed(count: int, load: Callable[[int], Image] | None = None, patients: int
         patient = f"p{number if patients is None else number % patients}"
         source.studies.append(Study(f"s{number}", loader(number), patient, phrases=phrases))
     return source
+
+
+def rows_of(folder: Path) -> dict[Key, Prediction]:
+    assert check_predictions(folder) == []
+    return {row.key: row for row in open_predictions(folder)}
+
+
+def cells_of(row: Prediction) -> NDArray[np.float32]:
+    assert row.grounding is not None
+    assert row.grounding.heatmap is not None
+    return row.grounding.heatmap.values
 
 
 def picture(number: int) -> Image:

@@ -14,8 +14,8 @@ from rightlung.asking import Answer, Answerer, NoAnswer, Question, answers, ask,
 from rightlung.core import Box, Grounding, Heatmap, Image, InputError, Phrase, Polarity, Query, Report, Sentence, Study
 from rightlung.explain import boxes_of
 from rightlung.models.base import Similarities
-from rightlung.predictions import Key, Prediction, check_predictions, open_predictions
-from tests.asking.models import Listed, Painter, listed, picture
+from rightlung.predictions import Key, Prediction
+from tests.asking.models import Listed, Painter, listed, picture, rows_of
 
 LEFT, RIGHT = Box(0.5, 0.0, 1.0, 1.0), Box(0.0, 0.0, 0.5, 1.0)
 POSITIVE, NEGATIVE = Polarity.POSITIVE, Polarity.NEGATIVE
@@ -99,11 +99,6 @@ def regional(count: int = 6) -> Listed:
         )  # fmt: skip
 
     return Listed([study(number) for number in range(count)])
-
-
-def rows_of(folder: Path) -> dict[Key, Prediction]:
-    assert check_predictions(folder) == []
-    return {row.key: row for row in open_predictions(folder)}
 
 
 def asked(model: object, tmp_path: Path, **options: Any) -> dict[Key, Prediction]:
@@ -332,12 +327,13 @@ def test_what_a_model_must_not_return_becomes_a_reason(
 
 
 def test_what_a_model_cannot_answer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="Painter cannot answer regions; it answers phrases"):
-        ask(Painter(), regional(), tmp_path / "p", queries=["regions"])
-    with pytest.raises(InputError, match="unknown query 'region'; did you mean 'regions'"):
-        ask(Painter(), regional(), tmp_path / "p", queries=["region"])
-    with pytest.raises(InputError, match="queries must be a list of at least one name"):
-        ask(Painter(), regional(), tmp_path / "p", queries="phrases")
+    for queries, message in (
+        (["regions"], "Painter cannot answer regions; it answers phrases"),
+        (["region"], "unknown query 'region'; did you mean 'regions'"),
+        ("phrases", "queries must be a list of at least one name"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ask(Painter(), regional(), tmp_path / "p", queries=queries)
     with pytest.raises(InputError, match="none of the 1 studies of list has a region to ask about"):
         ask(BoxClassifier(), listed(1), tmp_path / "p", queries=["regions"])
 

@@ -18,8 +18,7 @@ from rightlung.core import Box, Grounding, Heatmap, Image, InputError, Phrase, S
 from rightlung.models.base import Grounder, RegionGrounder
 from rightlung.models.folder import save_model
 from rightlung.models.uniter import Uniter
-from rightlung.predictions import Key, Prediction, check_predictions, open_predictions
-from tests.asking.models import Listed, picture, question
+from tests.asking.models import Listed, cells_of, picture, question, rows_of
 from tests.cli.conftest import call as call  # the program, run in this process
 from tests.models.uniter.tiny import BERT
 
@@ -65,23 +64,13 @@ def place(number: int) -> Box:
 
 def studies(count: int) -> Listed:
     """Studies whose one region has an edge by the study's number; every fifth has none."""
-    return Listed(
-        [
-            Study(
-                f"s{number}",
-                lambda number=number: picture(number),  # type: ignore[misc]
-                f"p{number}",
-                phrases=(Phrase(f"Effusion {number} on the left"),),
-                regions={"left lung": place(number)} if number % 5 else {},
-            )
-            for number in range(count)
-        ]
-    )
 
+    def study(number: int) -> Study:
+        regions = {"left lung": place(number)} if number % 5 else {}
+        phrases = (Phrase(f"Effusion {number} on the left"),)
+        return Study(f"s{number}", lambda: picture(number), f"p{number}", phrases=phrases, regions=regions)
 
-def rows_of(folder: Path) -> dict[Key, Prediction]:
-    assert check_predictions(folder) == []
-    return {row.key: row for row in open_predictions(folder)}
+    return Listed([study(number) for number in range(count)])
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 100])
@@ -91,9 +80,7 @@ def test_the_regions_are_those_of_the_image_that_is_shown(tmp_path: Path, batch_
     means = {round(float(np.float32(picture(number).mean())), 7): number for number in range(150)}
     exchanged = 0
     for key, row in rows_of(tmp_path / "p").items():
-        assert row.grounding is not None
-        assert row.grounding.heatmap is not None
-        mean, edge = row.grounding.heatmap.values[0].tolist()
+        mean, edge = cells_of(row)[0].tolist()
         shown = means[round(mean, 7)]
         assert edge == pytest.approx(shown / 1000 if shown % 5 else 0.0)
         assert (shown == int(key.study[1:])) == (key.condition != "exchange-image")
@@ -111,9 +98,7 @@ def test_a_partner_from_beyond_the_window_brings_its_own_regions(tmp_path: Path)
     rows = rows_of(tmp_path / "p")
     assert len(rows) == 64
     for row in rows.values():
-        assert row.grounding is not None
-        assert row.grounding.heatmap is not None
-        mean, edge = row.grounding.heatmap.values[0].tolist()
+        mean, edge = cells_of(row)[0].tolist()
         (shown,) = [number for number in range(64, 128) if abs(picture(number).mean() - mean) < 1e-6]
         assert edge == pytest.approx(shown / 1000 if shown % 5 else 0.0)
 
@@ -173,10 +158,8 @@ def test_a_uniter_is_audited_on_phantoms_from_end_to_end(call: Call, uniter: str
     key = next(key for key in rows if key.condition == "swap-sides")
     study, row = opened.study(key.study), rows[key]
     (expected,) = model.ground_regions([study.image], [row.asked.phrase or ""], [study.regions])
-    assert row.grounding is not None
-    assert row.grounding.heatmap is not None
     assert expected.heatmap is not None
-    np.testing.assert_allclose(row.grounding.heatmap.values, expected.heatmap.values, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(cells_of(row), expected.heatmap.values, rtol=1e-4, atol=1e-7)
     assert row.similarity_global == pytest.approx(
         float(model.similarity_regions([study.image], [row.asked.phrase or ""], [study.regions])[0]), abs=1e-5
     )

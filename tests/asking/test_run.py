@@ -11,20 +11,15 @@ import pytest
 import torch
 
 from rightlung.asking import GIVE_UP_AFTER, ask
-from rightlung.asking.finished import LIST
+from rightlung.asking.folder import LIST
 from rightlung.core import Grounding, Heatmap, Image, InputError, Phrase, Study
 from rightlung.explain import BoxRule, boxes_of
 from rightlung.models.base import Similarities
 from rightlung.models.fingerprint import weights_digest
-from rightlung.predictions import Key, Prediction, check_predictions, open_predictions
-from tests.asking.models import Interrupted, Listed, Painter, listed, picture
+from rightlung.predictions import Key, open_predictions
+from tests.asking.models import Interrupted, Listed, Painter, cells_of, listed, picture, rows_of
 
 ALL = ("none", "swap-sides", "exchange-image")
-
-
-def rows_of(folder: Path) -> dict[Key, Prediction]:
-    assert check_predictions(folder) == []
-    return {row.key: row for row in open_predictions(folder)}
 
 
 def test_every_phrase_gets_its_map_boxes_and_similarities_under_every_condition_that_applies(tmp_path: Path) -> None:
@@ -60,9 +55,7 @@ def test_an_exchanged_image_is_another_patients_and_the_words_stay(tmp_path: Pat
     for key, row in rows_of(tmp_path / "p").items():
         number, text = int(key.study[1:]), row.asked.phrase or ""
         assert text == source.studies[number].phrases[int(key.query[-1])].text
-        assert row.grounding is not None
-        assert row.grounding.heatmap is not None
-        values = row.grounding.heatmap.values / len(text)
+        values = cells_of(row) / len(text)
         (donor,) = [other for other, expected in maps.items() if np.allclose(values, expected)]
         assert donor % 4 != number % 4
         shown.append((number, donor))
@@ -285,26 +278,26 @@ def test_the_rule_for_boxes_can_be_chosen(tmp_path: Path) -> None:
 
 
 def test_what_makes_no_sense_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="needs images of two patients, but all of list are of one"):
-        ask(Painter(), listed(5, patients=1), tmp_path / "a", ALL)
-    with pytest.raises(InputError, match="did you mean 'swap-sides'"):
-        ask(Painter(), listed(5), tmp_path / "a", ["swap-side"])
-    with pytest.raises(InputError, match="at least one name"):
-        ask(Painter(), listed(5), tmp_path / "a", [])
-    with pytest.raises(
-        InputError,
-        match="object implements none of the model protocols: ground, similarity, classify, describe, report",
-    ):
-        ask(object(), listed(5), tmp_path / "a")
-    with pytest.raises(InputError, match="batch size"):
-        ask(Painter(), listed(5), tmp_path / "a", batch_size=0)
-    with pytest.raises(InputError, match="limit"):
-        ask(Painter(), listed(5), tmp_path / "a", limit=0)
-    with pytest.raises(InputError, match="none of the 1 studies of list has a phrase"):
-        ask(Painter(), listed(1), tmp_path / "a")
     ask(Painter(), listed(5), tmp_path / "b", seed=1)
-    with pytest.raises(InputError, match=r"another seed \(1, now 2\)"):
-        ask(Painter(), listed(5), tmp_path / "b", seed=2)
+    none_of = "object implements none of the model protocols: ground, similarity, classify, describe, report"
+    for model, source, out, options, message in (
+        (
+            Painter(),
+            listed(5, patients=1),
+            "a",
+            {"conditions": ALL},
+            "images of two patients, but all of list are of one",
+        ),
+        (Painter(), listed(5), "a", {"conditions": ["swap-side"]}, "did you mean 'swap-sides'"),
+        (Painter(), listed(5), "a", {"conditions": []}, "at least one name"),
+        (object(), listed(5), "a", {}, none_of),
+        (Painter(), listed(5), "a", {"batch_size": 0}, "batch size"),
+        (Painter(), listed(5), "a", {"limit": 0}, "limit"),
+        (Painter(), listed(1), "a", {}, "none of the 1 studies of list has a phrase"),
+        (Painter(), listed(5), "b", {"seed": 2}, r"another seed \(1, now 2\)"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ask(model, source, tmp_path / out, **options)
 
 
 def test_answers_of_a_retrained_model_are_not_mixed_with_those_of_its_earlier_self(tmp_path: Path) -> None:

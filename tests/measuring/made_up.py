@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core import Box, Grounding, Heatmap, InputError, Mask, Phrase, Polarity, Query, Study
-from rightlung.predictions import Prediction, Predictions, PredictionWriter, open_predictions, phrase_query
+from rightlung.predictions import Batch, Prediction, phrase_query
 from rightlung.studies import Source
 
 SIZE = (32, 40)
@@ -79,9 +78,9 @@ Answer = Callable[[Study, Phrase, str], Heatmap | None]
 
 
 def answers(
-    source: Source, folder: Path, answer: Answer, conditions: Iterable[str] = ("none",), reverse: bool = False
-) -> Predictions:
-    """Write what ``answer`` says of every phrase under every condition; None becomes a row with an error."""
+    source: Source, answer: Answer, conditions: Iterable[str] = ("none",), reverse: bool = False
+) -> list[Batch]:
+    """Return what ``answer`` says of every phrase under every condition; None becomes a row with an error."""
     rows = []
     for study in source:
         for index, phrase in enumerate(study.phrases):
@@ -92,10 +91,7 @@ def answers(
                     rows.append(Prediction.failed(*key, Query(phrase.text), "planted"))
                 else:
                     rows.append(Prediction(*key, asked=Query(phrase.text), grounding=Grounding(found)))
-    with PredictionWriter(folder, source=source.address, model="made up") as writer:
-        for row in reversed(rows) if reverse else rows:
-            writer.write(row)
-    return open_predictions(folder)
+    return [Batch.of(rows[::-1] if reverse else rows)]
 
 
 def every_phrase(source: Source) -> dict[str, list[int]]:

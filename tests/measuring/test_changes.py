@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -20,7 +18,7 @@ def of(values: object, extent: tuple[float, float, float, float] = (0.0, 0.0, 1.
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_changes_are_a_plain_loops_in_whatever_order_answers_come(tmp_path: Path, reverse: bool) -> None:
+def test_changes_are_a_plain_loops_in_whatever_order_answers_come(reverse: bool) -> None:
     source, maps = Spots(4), {}
 
     def answer(study: Study, phrase: Phrase, condition: str) -> Heatmap | None:
@@ -30,9 +28,9 @@ def test_changes_are_a_plain_loops_in_whatever_order_answers_come(tmp_path: Path
         maps[study.id, phrase.text, condition] = rng.random((16, 32), dtype=np.float32)
         return Heatmap(maps[study.id, phrase.text, condition])
 
-    predictions = answers(source, tmp_path / "p", answer, CONDITIONS, reverse)
+    predictions = answers(source, answer, CONDITIONS, reverse)
     targets = gather_targets(source, every_phrase(source))
-    rows = measure(predictions.batches(), targets, find_protocol("audit").applied_to(targets)).to_pylist()
+    rows = measure(predictions, targets, find_protocol("audit").applied_to(targets)).to_pylist()
     compared = 0
     for row in rows:
         key = row["study"], row["phrase"]

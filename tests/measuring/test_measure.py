@@ -24,7 +24,7 @@ from rightlung.measuring import (
 )
 from rightlung.measuring.maps import to_pixels
 from rightlung.measuring.measures import MEASURES, MapsAndMasks
-from rightlung.predictions import Prediction, PredictionWriter, open_predictions
+from rightlung.predictions import Batch, Prediction
 from rightlung.scoring.localisation import METRICS
 from tests.measuring.made_up import REGIONS, SIZE, Spots, answers, every_phrase
 
@@ -45,10 +45,10 @@ def own() -> Targets:
     return gather_targets(source, every_phrase(source))
 
 
-def test_scores_are_scikit_learns_on_the_pixels_of_the_target(own: Targets, tmp_path: Path) -> None:
+def test_scores_are_scikit_learns_on_the_pixels_of_the_target(own: Targets) -> None:
     source = Spots()
-    predictions = answers(source, tmp_path / "p", noise)
-    rows = measure(predictions.batches(), own, AUDIT.applied_to(own)).to_pylist()
+    predictions = answers(source, noise)
+    rows = measure(predictions, own, AUDIT.applied_to(own)).to_pylist()
     assert len(rows) == 24
     checked = failed = 0
     for row in rows:
@@ -73,11 +73,11 @@ def test_scores_are_scikit_learns_on_the_pixels_of_the_target(own: Targets, tmp_
     assert failed >= 1
 
 
-def test_the_peak_is_on_a_side_and_the_row_says_what_was_asked(own: Targets, tmp_path: Path) -> None:
+def test_the_peak_is_on_a_side_and_the_row_says_what_was_asked(own: Targets) -> None:
     values = np.zeros((8, 8), np.float32)
     values[2, 6] = 1.0
-    predictions = answers(Spots(), tmp_path / "p", lambda *_: Heatmap(values))
-    rows = measure(predictions.batches(), own, AUDIT.applied_to(own)).to_pylist()
+    predictions = answers(Spots(), lambda *_: Heatmap(values))
+    rows = measure(predictions, own, AUDIT.applied_to(own)).to_pylist()
     for row in rows:
         if row["query"] == "phrase:0":
             assert row["peak_side"] == "left"  # the patient's left is the image's right
@@ -87,39 +87,37 @@ def test_the_peak_is_on_a_side_and_the_row_says_what_was_asked(own: Targets, tmp
             assert (row["findings"], row["polarity"]) == (["nodule"], "positive")
         assert row["grid_entropy"] == 0.0
         assert row["target"] == "own"
-    nothing = answers(Spots(), tmp_path / "q", lambda *_: Heatmap(np.zeros((2, 2))))
-    empty = measure(nothing.batches(), own, AUDIT.applied_to(own)).to_pylist()[0]
+    nothing = answers(Spots(), lambda *_: Heatmap(np.zeros((2, 2))))
+    empty = measure(nothing, own, AUDIT.applied_to(own)).to_pylist()[0]
     assert (empty["peak_side"], empty["peak_on_side"]) == (None, 0.5)
     assert np.isnan(empty["grid_entropy"])
 
 
-def test_boxes_and_answers_without_a_place_are_measured_as_what_they_are(own: Targets, tmp_path: Path) -> None:
-    source = Spots()
-    with PredictionWriter(tmp_path / "p", source="spots", model="m") as writer:
-        for study in source:
-            mask = study.phrases[0].mask
-            assert mask is not None
-            box = mask.box()
-            assert box is not None
-            grounding = Grounding(boxes=[ScoredBox(box, 0.7)])
-            writer.write(Prediction(study.id, "phrase:0", asked=Query(study.phrases[0].text), grounding=grounding))
-            writer.write(Prediction(study.id, "phrase:1", asked=Query("x"), similarity_global=0.25))
-            writer.write(Prediction(study.id, "image", similarity_global=0.5))  # not a phrase of the source
-    rows = measure(open_predictions(tmp_path / "p").batches(), own, AUDIT.applied_to(own)).to_pylist()
+def test_boxes_and_answers_without_a_place_are_measured_as_what_they_are(own: Targets) -> None:
+    given, areas = [], []
+    for study in Spots():
+        mask = study.phrases[0].mask
+        box = None if mask is None else mask.box()
+        assert mask is not None
+        assert box is not None
+        areas.append(mask.area / box.area)
+        grounding = Grounding(boxes=[ScoredBox(box, 0.7)])
+        given += [
+            Prediction(study.id, "phrase:0", asked=Query(study.phrases[0].text), grounding=grounding),
+            Prediction(study.id, "phrase:1", asked=Query("x"), similarity_global=0.25),
+            Prediction(study.id, "image", similarity_global=0.5),  # not a phrase of the source
+        ]
+    rows = measure([Batch.of(given)], own, AUDIT.applied_to(own)).to_pylist()
     assert len(rows) == 12
-    mask = source.study("s0").phrases[0].mask
-    assert mask is not None
-    box = mask.box()
-    assert box is not None
-    assert rows[0]["pointing"] == pytest.approx(mask.area / box.area)  # all of the box is the peak
-    assert rows[1]["reason"] == "neither a map nor boxes"
-    assert (rows[1]["similarity_global"], rows[1]["asked"]) == (0.25, "x")
+    assert [row["pointing"] for row in rows[::2]] == pytest.approx(areas)  # all of the box is the peak
+    assert rows[-1]["reason"] == "neither a map nor boxes"
+    assert (rows[-1]["similarity_global"], rows[-1]["asked"]) == (0.25, "x")
 
 
 def test_every_target_of_the_protocol_gets_a_row_and_moved_ones_under_no_condition(tmp_path: Path) -> None:
     source, targets = prepare_studies(Spots(), tmp_path / "kept", WRONG_LUNG, pixels=24)
-    predictions = answers(source, tmp_path / "p", noise, ("none", "swap-sides"))
-    rows = measure(predictions.batches(), targets, WRONG_LUNG.applied_to(targets)).to_pylist()
+    predictions = answers(source, noise, ("none", "swap-sides"))
+    rows = measure(predictions, targets, WRONG_LUNG.applied_to(targets)).to_pylist()
     found: dict[tuple[str, str, str], set[str]] = {}
     for row in rows:
         found.setdefault((row["study"], row["query"], row["condition"]), set()).add(row["target"])
@@ -133,15 +131,15 @@ def test_every_target_of_the_protocol_gets_a_row_and_moved_ones_under_no_conditi
 
 
 @pytest.mark.parametrize("protocol", ["audit", "wrong-lung"])
-def test_tensors_on_a_device_give_the_same_table_as_arrays(protocol: str, tmp_path: Path) -> None:
+def test_tensors_on_a_device_give_the_same_table_as_arrays(protocol: str) -> None:
     source = Spots()
     chosen = find_protocol(protocol)
     targets = gather_targets(
         source, every_phrase(source), rules=chosen.rules, pixels=chosen.pixels and 24, subsets=chosen.subsets
     )
-    predictions = answers(source, tmp_path / "p", noise, ("none", "random-sentence"))
+    predictions = answers(source, noise, ("none", "random-sentence"))
     arrays, tensors = (
-        measure(predictions.batches(), targets, chosen.applied_to(targets), device=device)
+        measure(predictions, targets, chosen.applied_to(targets), device=device)
         for device in ("cpu", torch.device("cpu"))
     )
     assert arrays.schema == tensors.schema
@@ -153,11 +151,9 @@ def test_tensors_on_a_device_give_the_same_table_as_arrays(protocol: str, tmp_pa
             assert one == other, name
 
 
-def test_an_equal_map_against_the_same_mask_is_scored_once(
-    own: Targets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_equal_map_against_the_same_mask_is_scored_once(own: Targets, monkeypatch: pytest.MonkeyPatch) -> None:
     conditions = ("none", "swap-sides", "exchange-image")
-    predictions = answers(Spots(), tmp_path / "p", lambda *_: Heatmap(np.eye(5)), conditions)
+    predictions = answers(Spots(), lambda *_: Heatmap(np.eye(5)), conditions)
     scored: list[int] = []
 
     def counted(maps: Any, *rest: Any) -> Any:
@@ -165,31 +161,32 @@ def test_an_equal_map_against_the_same_mask_is_scored_once(
         return to_pixels(maps, *rest)
 
     monkeypatch.setattr("rightlung.measuring.run.to_pixels", counted)
-    rows = measure(predictions.batches(), own, AUDIT.applied_to(own)).to_pylist()
+    rows = measure(predictions, own, AUDIT.applied_to(own)).to_pylist()
     assert scored == [1, 1]  # one map, on two sizes of targets
     by_condition = {name: [row["auroc"] for row in rows if row["condition"] == name] for name in conditions}
     assert np.array_equal(by_condition["none"], by_condition["exchange-image"], equal_nan=True)
 
 
-def test_a_model_that_is_shown_regions_has_the_entropy_of_its_shares_of_them(own: Targets, tmp_path: Path) -> None:
+def test_a_model_that_is_shown_regions_has_the_entropy_of_its_shares_of_them(own: Targets) -> None:
     boxes = [ScoredBox(REGIONS["left lung"], 0.5, "left lung"), ScoredBox(REGIONS["right lung"], 0.5, "right lung")]
-    with PredictionWriter(tmp_path / "p", source="spots", model="m") as writer:
-        for name, found in (("s0", boxes), ("s1", [ScoredBox(Box(0, 0, 1, 1), 0.5, "nodule")])):
-            grounding = Grounding(Heatmap(np.ones((4, 4))), found)
-            writer.write(Prediction(name, "phrase:0", asked=Query("x"), grounding=grounding))
-    rows = measure(open_predictions(tmp_path / "p").batches(), own, AUDIT.applied_to(own)).to_pylist()
+    shown = {"s0": boxes, "s1": [ScoredBox(Box(0, 0, 1, 1), 0.5, "nodule")]}
+    given = [
+        Prediction(name, "phrase:0", asked=Query("x"), grounding=Grounding(Heatmap(np.ones((4, 4))), found))
+        for name, found in shown.items()
+    ]
+    rows = measure([Batch.of(given)], own, AUDIT.applied_to(own)).to_pylist()
     assert [row["grid_entropy"] for row in rows] == pytest.approx([np.log(2), np.log(16)])
 
 
-def test_findings_of_whole_images_become_rows_with_score_and_label(tmp_path: Path) -> None:
+def test_findings_of_whole_images_become_rows_with_score_and_label() -> None:
     source = Spots()
     targets = gather_targets(source, {study: [] for study in source.ids})
-    with PredictionWriter(tmp_path / "p", source="spots", model="m") as writer:
-        for number, study in enumerate(source.ids):
-            scores = {"Nodule": number / 10, "edema": 0.5, "mass": 0.5}  # edema is uncertain, mass is not known
-            writer.write(Prediction(study, "image", finding_scores=scores))
-    protocol = find_protocol("classification").applied_to(targets)
-    table = measure(open_predictions(tmp_path / "p").batches(), targets, protocol)
+    known = {"edema": 0.5, "mass": 0.5}  # edema is uncertain, mass is not known
+    given = [
+        Prediction(study, "image", finding_scores={"Nodule": number / 10, **known})
+        for number, study in enumerate(source.ids)
+    ]
+    table = measure([Batch.of(given)], targets, find_protocol("classification").applied_to(targets))
     assert table.column("target").to_pylist() == ["nodule"] * 6
     assert table.column("finding_label").to_pylist() == [0.0, 1.0, 1.0, 0.0, 1.0, 1.0]
     columns = {name: table.column(name).to_numpy() for name in ("target", "finding_score", "finding_label")}
@@ -197,7 +194,7 @@ def test_findings_of_whole_images_become_rows_with_score_and_label(tmp_path: Pat
     assert MEASURES["finding_auroc"].value(columns) == pytest.approx(expected)
 
 
-def test_a_measure_of_ones_own_gets_a_column(own: Targets, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measure_of_ones_own_gets_a_column(own: Targets, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rightlung.measuring.measures.MEASURES", dict(MEASURES))
 
     def mean(pairs: MapsAndMasks, names: Any) -> dict[str, Any]:
@@ -205,8 +202,8 @@ def test_a_measure_of_ones_own_gets_a_column(own: Targets, tmp_path: Path, monke
 
     register_measure(Measure("brightness", "brightness", "Mean of the map.", None, (0, 1), statistics=mean))
     protocol = replace(AUDIT.applied_to(own), measures=("auroc", "brightness"))
-    predictions = answers(Spots(), tmp_path / "p", lambda *_: Heatmap(np.ones((3, 3))))
-    table = measure(predictions.batches(), own, protocol)
+    predictions = answers(Spots(), lambda *_: Heatmap(np.ones((3, 3))))
+    table = measure(predictions, own, protocol)
     assert table.column("brightness")[0].as_py() == 1.0
     assert "auroc" in table.schema.names
     assert "cnr" not in table.schema.names
@@ -214,7 +211,7 @@ def test_a_measure_of_ones_own_gets_a_column(own: Targets, tmp_path: Path, monke
 
 def test_tables_are_written_with_their_protocol_and_rounded_where_it_says_so(own: Targets, tmp_path: Path) -> None:
     protocol = AUDIT.applied_to(own)
-    table = measure(answers(Spots(), tmp_path / "p", noise).batches(), own, protocol)
+    table = measure(answers(Spots(), noise), own, protocol)
     write_instances(tmp_path / "out" / "a.parquet", table, protocol, "made up", {"rightlung.about": "{}"})
     back = pq.read_table(tmp_path / "out" / "a.parquet")
     assert back.schema.equals(table.schema)

@@ -21,6 +21,10 @@ def prediction(number: int) -> Prediction:
     return Prediction(f"s{number}", "image", similarity_global=number / 7)
 
 
+def full(*_: object, **__: object) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def writer_at(folder: Path, **changed: Any) -> PredictionWriter:
     return PredictionWriter(folder, **{"source": "phantom?count=9", "model": "starter", "rows_per_part": 2, **changed})
 
@@ -102,12 +106,8 @@ def test_every_part_says_what_it_is(tmp_path: Path) -> None:
     metadata = pq.read_metadata(tmp_path / "p" / "part-00000.parquet").metadata
     assert metadata[b"rightlung.predictions"] == b"1"
     read = open_predictions(tmp_path / "p")
-    assert (read.schema_version, read.source, read.model, read.runs) == (
-        1,
-        "phantom?count=9",
-        "starter",
-        ({"seed": 7},),
-    )
+    assert (read.schema_version, read.runs) == (1, ({"seed": 7},))
+    assert (read.source, read.model) == ("phantom?count=9", "starter")
 
 
 def test_a_run_note_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
@@ -188,9 +188,6 @@ def test_an_interrupt_right_after_the_renaming_doubles_nothing(tmp_path: Path, m
 def test_after_a_full_disk_the_rows_are_written_by_a_later_flush(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: object, step: str
 ) -> None:
-    def full(*_: object, **__: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     with writer_at(tmp_path / "p") as writer:
         writer.write(prediction(1))
         with monkeypatch.context() as patch:
@@ -224,41 +221,6 @@ def test_a_file_size_limit_of_the_system_is_a_sentence_and_loses_no_row(tmp_path
     done = run_python(LIMITED, tmp_path / "p")
     assert done.stdout.splitlines() == [
         f"{tmp_path / 'p' / 'part-00000.parquet'}: cannot be written: File too large", "['.lock']", "['s0', 's1']",
-    ], done.stderr  # fmt: skip
-
-
-FULL_DISK = """
-import ctypes, os, sys
-libc = ctypes.CDLL(None, use_errno=True)
-CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
-if libc.unshare(CLONE_NEWNS) or libc.mount(b"none", b"/", None, MS_REC | MS_PRIVATE, None):
-    sys.exit("cannot mount")
-if libc.mount(b"tmpfs", sys.argv[1].encode(), b"tmpfs", 0, b"size=32k"):
-    sys.exit("cannot mount")
-from rightlung.core import OutputError
-from rightlung.predictions import Prediction, PredictionWriter, open_predictions
-ballast = os.path.join(sys.argv[1], "ballast")
-with PredictionWriter(os.path.join(sys.argv[1], "p"), source="s", model="m", rows_per_part=2) as writer:
-    writer.write(Prediction("s0", "image", similarity_global=0.0))
-    try:
-        open(ballast, "wb", 0).write(bytes(1 << 20))
-    except OSError:
-        pass
-    try:
-        writer.write(Prediction("s1", "image", similarity_global=0.0))
-    except OutputError as error:
-        print(error)
-    os.unlink(ballast)
-print([row.study for row in open_predictions(writer.folder)])
-"""
-
-
-def test_a_really_full_disk_is_a_sentence_and_loses_no_row(tmp_path: Path, run_python: Run) -> None:
-    done = run_python(FULL_DISK, tmp_path)
-    if done.stderr == "cannot mount\n":
-        pytest.skip("needs the right to mount a small file system")
-    assert done.stdout.splitlines() == [
-        f"{tmp_path / 'p' / 'part-00000.parquet'}: cannot be written: No space left on device", "['s0', 's1']",
     ], done.stderr  # fmt: skip
 
 
@@ -298,9 +260,6 @@ def test_a_path_that_is_a_file_or_below_one_is_a_sentence(tmp_path: Path) -> Non
 
 
 def test_a_failing_last_part_does_not_hide_what_ended_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object, **__: object) -> int:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     def broken_run() -> None:
         with writer_at(tmp_path / "p") as writer:
             writer.write(prediction(1))

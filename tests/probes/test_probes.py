@@ -21,7 +21,7 @@ from rightlung.probes import (
     list_probes,
     register_probe,
 )
-from rightlung.probes.sentences import swapped_sentence, synthetic_of
+from rightlung.probes.registry import swapped_sentence, synthetic_of
 from rightlung.probes.synthetic import conditions_of
 
 POSITIVE, NEGATIVE = Polarity.POSITIVE, Polarity.NEGATIVE

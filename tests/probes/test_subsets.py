@@ -98,14 +98,16 @@ def test_what_is_told_of_a_part_of_a_lung_is_told_of_the_lung(regions: list[str]
     assert with_containing(all_of_them) == all_of_them
 
 
-def test_a_region_target_brings_the_lung_and_trimming_takes_it_away_again() -> None:
+def test_a_region_target_is_the_boxes_that_the_study_has_with_the_lung_unless_trimmed() -> None:
     lung, zone = Box(0.5, 0.1, 0.9, 0.9), Box(0.5, 0.6, 0.9, 0.9)
-    study = Study(
-        "s", lambda: np.zeros((2, 2), dtype=np.float32), regions={"left lung": lung, "left lower lung zone": zone}
-    )
-    asked = Phrase("x", regions=("left lower lung zone",))
-    assert region_target(study, asked) == (zone, lung)
-    assert region_target(study, asked, trimmed=True) == (zone,)
+    regions = {"left lung": lung, "left lower lung zone": zone}
+    study = Study("s", lambda: np.zeros((2, 2), dtype=np.float32), regions=regions)
+    for names, expected in (
+        (("left lower lung zone",), (zone, lung)),
+        (("left lung", "left lower lung zone", "left clavicle"), (lung, zone)),
+    ):
+        assert region_target(study, Phrase("x", regions=names)) == expected
+        assert region_target(study, Phrase("x", regions=names), trimmed=True) == (zone,)
     assert region_target(study, Phrase("x", regions=("left clavicle",))) == ()
 
 
@@ -121,16 +123,6 @@ def test_random_targets_are_other_patients_each_once_where_that_can_be() -> None
     assert [most[name] for name in "012"] == ["3"] * 3
     assert exchanged_targets([Owner("0", "a"), Owner("1", "a")], 0) is None
     assert exchanged_targets([], 0) is None
-
-
-def test_a_region_target_is_the_boxes_of_the_regions_that_the_study_has() -> None:
-    lung, zone = Box(0.5, 0.1, 0.9, 0.9), Box(0.5, 0.6, 0.9, 0.9)
-    study = Study(
-        "s", lambda: np.zeros((2, 2), dtype=np.float32), regions={"left lung": lung, "left lower lung zone": zone}
-    )
-    asked = Phrase("x", regions=("left lung", "left lower lung zone", "left clavicle"))
-    assert region_target(study, asked) == (lung, zone)
-    assert region_target(study, asked, trimmed=True) == (zone,)
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 7])
@@ -149,12 +141,9 @@ def test_all_derangements_of_four_are_about_equally_likely() -> None:
     assert max(counts.values()) < 380
 
 
-def test_one_phrase_with_a_target_cannot_be_shuffled() -> None:
+def test_phrases_without_a_target_take_no_part_in_the_shuffling_and_one_alone_cannot_be_shuffled() -> None:
     assert shuffled_in_report([None, "a", None], random.Random(0)) is None
     assert shuffled_in_report([], random.Random(0)) is None
-
-
-def test_phrases_without_a_target_take_no_part_in_the_shuffling() -> None:
     order = shuffled_in_report(["a", None, "b", "c"], random.Random(1))
     assert order is not None
     assert order[1] == 1

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from rightlung.core import InputError, Phrase, Polarity
-from rightlung.probes.sentences import synthetic_of
+from rightlung.probes.registry import synthetic_of
 from rightlung.probes.synthetic import Condition, ConditionPool, conditions_of, place_list, synthetic_sentence
 
 UPPER = ("left mid lung zone", "left upper lung zone", "left lung", "right mid lung zone", "right upper lung zone")

@@ -9,7 +9,7 @@ import pytest
 
 from rightlung.core.errors import InputError
 from rightlung.results.estimate import BootstrapSettings, Estimate
-from rightlung.results.groups import Breakdown, break_down, compared_with_prior
+from rightlung.results.groups import Breakdown, break_down
 from rightlung.results.measured import Measured
 from rightlung.scoring import recognition
 from rightlung.scoring.statistics import bootstrap, holm, paired_difference
@@ -56,8 +56,8 @@ def close(one: Estimate | None, other: Estimate) -> bool:
     )
 
 
-def test_the_model_is_compared_with_the_prior_where_both_are_defined(measured: Measured) -> None:
-    model, prior, difference = compared_with_prior(measured, measured.has("own"), "average_precision", SETTINGS)
+def test_the_model_is_compared_with_the_prior_where_both_are_defined(found: Breakdown) -> None:
+    model, prior, difference = found.overall["average_precision"]
     wanted = studies(target_kind="mask")
     own, other = column(MODEL, "average_precision"), column(PRIOR, "average_precision")
     assert close(model, mean_of(own, wanted))

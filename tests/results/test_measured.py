@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,8 @@ import pytest
 from numpy.typing import NDArray
 
 from rightlung.core.errors import InputError
-from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.measured import Measured
 from rightlung.results.perturbation import Perturbation
-from rightlung.scoring.recognition import auroc
 from tests.results.tables import row, table
 
 NAN = math.nan
@@ -76,12 +73,7 @@ def test_a_value_is_an_array_over_the_sorted_phrases(measured: Measured) -> None
 def test_a_variant_is_the_mean_over_its_seeds_and_each_seed_by_itself(measured: Measured) -> None:
     assert [model.slug for model in measured.rows] == ["v", "w"]
     assert same(measured.value("v", "auroc", "regions"), [0.11, 0.21, 0.31])
-    seeds = measured.by_seed("v", lambda slug: measured.value(slug, "auroc", "exact"))
-    assert seeds.each == pytest.approx({"one": 0.8, "two": 0.82})
-    assert (seeds.mean, seeds.std) == pytest.approx((0.81, 0.02 / math.sqrt(2)))
-    assert set(seeds.as_json()) == {"mean", "spread", "seeds"}
-    undefined = measured.by_seed("v", lambda slug: measured.value(slug, "auroc", "exact", "exchange-image"))
-    assert math.isnan(undefined.mean)
+    assert [model.slug for model in measured.seeds("v")] == ["one", "two"]
     assert measured.model("w") is measured.rows[1]
     assert measured.rows[1].label == "w *"
 
@@ -127,29 +119,8 @@ def test_the_side_of_the_peak_and_the_choice_of_a_sentence(measured: Measured) -
     assert same(measured.selection("one", "global", "swap-sides"), [0.5, 0.0, NAN])
 
 
-def test_errors_and_undefined_scores_are_counted(measured: Measured) -> None:
-    model = measured.model("one")
-    assert model is not None
-    assert model.errors == 1
-    assert model.undefined("peak_on_side") == {
-        "none, regions": 3, "none, exact-shuffled": 2, "swap-sides, regions": 1,
-    }  # fmt: skip
-
-
-def test_a_measure_that_is_no_mean_is_aggregated_over_rows() -> None:
-    class Selected:
-        columns = ("auroc", "similarity_global")
-
-        def of_counts(self, columns: Mapping[str, NDArray[Any]], counts: NDArray[np.float64]) -> NDArray[np.float64]:
-            scores, truth = columns["similarity_global"], columns["auroc"]
-            return np.array([auroc(np.repeat(scores, n), np.repeat(truth, n)) for n in counts.astype(int)])
-
-    generator = np.random.default_rng(0)
-    listed = [row(f"{n:02}", auroc=float(n % 2), similarity_global=generator.random()) for n in range(12)]
-    found = Measured.of({"m": table(listed)}).aggregate("m", Selected(), settings=BootstrapSettings(50))
-    scores = [one["similarity_global"] for one in listed]
-    assert found.value == pytest.approx(auroc(scores, [n % 2 for n in range(12)]))
-    assert (found.n, found.patients) == (12, 12)
+def test_questions_without_an_answer_are_counted(measured: Measured) -> None:
+    assert measured.models[0].errors == 1
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

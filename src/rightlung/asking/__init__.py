@@ -1,10 +1,9 @@
 """Asking: model × source × probes → predictions, through every protocol that the model implements."""
 
 from rightlung.asking.answerer import GIVE_UP_AFTER, Answer, Answerer, NoAnswer
-from rightlung.asking.question import QUERIES, Question
+from rightlung.asking.folder import Failed, Summary
+from rightlung.asking.questions import QUERIES, Question, questions
 from rightlung.asking.run import answers, ask, load_image
-from rightlung.asking.summary import Failed, Summary
-from rightlung.asking.walk import questions
 
 __all__ = [
     "GIVE_UP_AFTER", "QUERIES", "Answer", "Answerer", "Failed", "NoAnswer", "Question", "Summary", "answers", "ask",

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from rightlung.asking.protocols import Fields, Regions, Shown, calls_of
-from rightlung.asking.question import QUERIES, Question
+from rightlung.asking.questions import QUERIES, Question
 from rightlung.core import Grounding, Image, InputError, Sentence
 from rightlung.core.checks import check_text
 from rightlung.explain.boxes import BoxRule
@@ -59,9 +59,8 @@ class Answerer:
     ``findings``; by default those that it lists (``model.findings``), else CheXpert's without "No Finding". With
     ``embeddings`` an `Embedder` gives the embedding of a whole image or of a phrase's text.
 
-    Questions of a batch that must get the same answer are asked once. If memory runs out, the batch size is halved and
-    stays so; `note` says it. Any other error is tracked down to the question that causes it. A model that answers none
-    of the first 20 questions is given up.
+    Equal questions of a batch are asked once. If memory runs out, the batch size is halved and stays so; `note` says
+    it. Any other error is tracked down to its question. A model that answers none of the first 20 is given up.
     """
 
     def __init__(
@@ -90,16 +89,15 @@ class Answerer:
     @property
     def queries(self) -> tuple[str, ...]:
         """What the model can be asked about every study: names of `QUERIES`."""
-        answered = {kind for _, kinds in self._calls for kind in kinds}
-        return tuple(name for name, kind in QUERIES.items() if kind in answered)
+        return tuple(name for name, kind in QUERIES.items() if any(kind in kinds for _, kinds in self._calls))
 
     def chosen(self, queries: Sequence[str] | None) -> Sequence[str]:
         """Return what to ask about every study: what is given, if the model can answer it, else all that it can."""
+        known = self.queries
         for name in queries or ():
-            if name in QUERIES and name not in self.queries:
-                known = ", ".join(self.queries)
-                raise InputError(f"{type(self.model).__name__} cannot answer {name}; it answers {known}")
-        return self.queries if queries is None else queries
+            if name in QUERIES and name not in known:
+                raise InputError(f"{type(self.model).__name__} cannot answer {name}; it answers {', '.join(known)}")
+        return known if queries is None else queries
 
     @property
     def needs_images(self) -> bool:
@@ -129,9 +127,9 @@ class Answerer:
         if regions is None and isinstance(self.model, RegionGrounder) and not isinstance(self.model, Grounder):
             raise InputError(f"{type(self.model).__name__} must be told the boxes of each image's regions")
         shown: Sequence[Regions] = [{}] * len(questions) if regions is None else regions
-        if not len(images) == len(shown) == len(questions):
+        if not (count := len(questions)) == len(images) == len(shown):
             raise InputError(
-                f"{len(questions)} questions do not go with {len(images)} images and the regions of {len(shown)} images"
+                f"{count} questions do not go with {len(images)} images and the regions of {len(shown)} images"
             )
         asked = [Shown(*one) for one in zip(questions, images, shown, strict=True)]
         found: list[Answer | NoAnswer] = []
@@ -159,27 +157,23 @@ class Answerer:
         if no_memory and torch.cuda.is_available():
             torch.cuda.empty_cache()
         if len(some) == 1:
-            if no_memory:
-                self._alone_too_large(reason)
-            if not self._fitting:
-                self._failed.append(reason)
-                check_not_broken(self._failed)
+            if self._fitting:
+                if no_memory:  # it is this one image, and the next need not suffer for it
+                    self.batch_size = min(self._asked_for, self._fitting)
+                return [NoAnswer(reason)]
+            self._too_large += no_memory
+            if self._too_large >= TOO_LARGE_IN_A_ROW:
+                raise InputError(
+                    f"out of memory even with one question at a time ({reason}): "
+                    "the model needs a device with more memory"
+                )
+            self._failed.append(reason)
+            check_not_broken(self._failed)
             return [NoAnswer(reason)]
         half = len(some) // 2
         if no_memory:
             self.batch_size = min(self.batch_size, half)
         return [*self._tried(some[:half]), *self._tried(some[half:])]
-
-    def _alone_too_large(self, reason: str) -> None:
-        """Give up where nothing fits; where others did, it is this one image, and the next need not suffer for it."""
-        if self._fitting:
-            self.batch_size = min(self._asked_for, self._fitting)
-            return
-        self._too_large += 1
-        if self._too_large >= TOO_LARGE_IN_A_ROW:
-            raise InputError(
-                f"out of memory even with one question at a time ({reason}): the model needs a device with more memory"
-            )
 
     def _asked(self, some: Sequence[Shown]) -> list[Answer]:
         found: list[Fields] = [{} for _ in some]
@@ -213,11 +207,9 @@ def _findings(model: object, findings: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
     # The CPU's allocator raises a plain RuntimeError, and other libraries' kernels do, too.
-    text = str(error).lower()
-    return isinstance(error, RuntimeError) and ("out of memory" in text or "can't allocate memory" in text)
+    said = any(words in str(error).lower() for words in ("out of memory", "can't allocate memory"))
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and said)
 
 
 def _reason(error: Exception) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rightlung.asking.question import Question
+from rightlung.asking.questions import Question
 from rightlung.core import Box, Grounding, InputError, Phrase, Query, Report, Sentence
 from rightlung.core.checks import check_text
 from rightlung.core.study import QueryKind
@@ -48,23 +48,19 @@ def calls_of(
     model: Any, boxes: BoxRule | None, findings: Sequence[str], embeddings: bool
 ) -> list[tuple[Call, set[QueryKind]]]:
     """Return everything a model can be asked, each with the kinds of query that it answers."""
-    calls: list[tuple[Call, set[QueryKind]]] = []
-    if isinstance(model, base.Grounder | base.RegionGrounder | base.BlindGrounder):
-        calls.append((partial(_ground, model, boxes), {"phrase"}))
-    if isinstance(model, base.Matcher):
-        calls.append((partial(_compare, model), {"phrase"}))
-    elif isinstance(model, base.RegionGrounder):
-        calls.append((partial(_compare_regions, model), {"phrase"}))
-    if isinstance(model, base.FindingClassifier):
-        kinds: set[QueryKind] = {"image", "box"} if _takes_boxes(model) else {"image"}
-        calls += [(partial(_classify, model, findings), {kind}) for kind in sorted(kinds)]
-    if isinstance(model, base.Describer):
-        calls.append((partial(_describe, model), {"phrase", "box", "phrase+box"}))
-    if isinstance(model, base.Reporter):
-        calls.append((partial(_report, model), {"image"}))
-    if isinstance(model, base.Embedder) and embeddings:
-        calls.append((partial(_embed, model), {"image", "phrase"}))
-    return calls
+    grounds = isinstance(model, base.Grounder | base.RegionGrounder | base.BlindGrounder)
+    matches, classifies = isinstance(model, base.Matcher), isinstance(model, base.FindingClassifier)
+    calls: list[tuple[bool, Call, set[QueryKind]]] = [
+        (grounds, partial(_ground, model, boxes), {"phrase"}),
+        (matches, partial(_compare, model), {"phrase"}),
+        (not matches and isinstance(model, base.RegionGrounder), partial(_compare_regions, model), {"phrase"}),
+        (classifies and _takes_boxes(model), partial(_classify, model, findings), {"box"}),
+        (classifies, partial(_classify, model, findings), {"image"}),
+        (isinstance(model, base.Describer), partial(_describe, model), {"phrase", "box", "phrase+box"}),
+        (isinstance(model, base.Reporter), partial(_report, model), {"image"}),
+        (isinstance(model, base.Embedder) and embeddings, partial(_embed, model), {"image", "phrase"}),
+    ]
+    return [(call, kinds) for applies, call, kinds in calls if applies]
 
 
 def _ground(model: Any, rule: BoxRule | None, some: Sequence[Shown]) -> list[Fields]:
@@ -77,13 +73,11 @@ def _ground(model: Any, rule: BoxRule | None, some: Sequence[Shown]) -> list[Fie
     else:
         phrases = [one.question.phrase or Phrase(one.text) for one in some]
         found = model.ground_blind(phrases, [one.question.patient for one in some])
-    return [{"grounding": _with_boxes(one, rule)} for one in _checked(found, some, Grounding, "ground")]
-
-
-def _with_boxes(grounding: Grounding, rule: BoxRule | None) -> Grounding:
-    if rule is None or grounding.has_boxes or grounding.heatmap is None:
-        return grounding
-    return Grounding(grounding.heatmap, boxes_of(grounding.heatmap, rule))
+    groundings = _checked(found, some, Grounding, "ground")
+    for place, one in enumerate(groundings):
+        if rule is not None and one.heatmap is not None and not one.has_boxes:
+            groundings[place] = Grounding(one.heatmap, boxes_of(one.heatmap, rule))
+    return [{"grounding": one} for one in groundings]
 
 
 def _compare(model: base.Matcher, some: Sequence[Shown]) -> list[Fields]:
@@ -120,14 +114,13 @@ def _classify(model: base.FindingClassifier, findings: Sequence[str], some: Sequ
 
 
 def _describe(model: base.Describer, some: Sequence[Shown]) -> list[Fields]:
-    texts = model.describe([one.image for one in some], [one.query for one in some])
-    checked = zip(_checked(texts, some, str, "describe"), some, strict=True)
-    return [{"sentences": _sentences(text, one.query)} for text, one in checked]
-
-
-def _sentences(text: str, query: Query) -> tuple[Sentence, ...]:
-    boxes = () if query.box is None else (query.box,)
-    return (Sentence(text, boxes, prompt=query.phrase),) if text.strip() else ()
+    queries = [one.query for one in some]
+    texts = _checked(model.describe([one.image for one in some], queries), some, str, "describe")
+    found: list[Fields] = [{"sentences": ()} for _ in some]
+    for fields, text, query in zip(found, texts, queries, strict=True):
+        if text.strip():
+            fields["sentences"] = (Sentence(text, () if query.box is None else (query.box,), prompt=query.phrase),)
+    return found
 
 
 def _report(model: base.Reporter, some: Sequence[Shown]) -> list[Fields]:

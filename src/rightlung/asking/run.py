@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rightlung import __version__
 from rightlung.asking.answerer import DEFAULT_BOXES, Answerer, NoAnswer, check_not_broken
-from rightlung.asking.finished import FinishedStudies
+from rightlung.asking.folder import FinishedStudies, Summary, count_rows
 from rightlung.asking.protocols import Regions, Shown
-from rightlung.asking.question import Question
-from rightlung.asking.summary import Summary, count_rows
-from rightlung.asking.walk import Walk
+from rightlung.asking.questions import Question, Walk
 from rightlung.core import Image, InputError, Query
 from rightlung.core.study import Study, check_image
 from rightlung.explain.boxes import BoxRule
@@ -70,16 +67,15 @@ def ask(
     cannot be read is named in ``problems``.
     """
     answerer = Answerer(model, batch_size, boxes, findings, embeddings)
-    walk = Walk.of(source, conditions, answerer.chosen(queries), seed, limit)
-    run = _Run(answerer, walk, progress)
+    walk = Walk(source, conditions, answerer.chosen(queries), seed, limit)
     name = model_name or str(getattr(model, "name", None) or type(model).__name__)
     notes: dict[str, Any] = {"made_by": f"rightlung {__version__}", "seed": seed, "weights": weights_digest(model)}
-    notes["embeddings"] = embeddings
+    notes |= {"embeddings": embeddings}
     if isinstance(model, FindingClassifier) and {"image", "regions"} & {*walk.queries}:
         notes["findings"] = list(answerer.findings)
     with PredictionWriter(out, source=walk.source.address, model=name, run=notes) as writer:
         _check_earlier_runs(writer, notes)
-        written = _write(run, writer)
+        written = _write(_Run(answerer, walk, progress), writer)
     rows, failed = count_rows(writer.folder) if written or writer.done else ({}, ())  # no rows, no part to read
     problems = dict.fromkeys([*map(str, walk.source.problems), *walk.problems.values()])
     return Summary(
@@ -104,13 +100,12 @@ def answers(
 ) -> Iterator[Batch]:
     """Yield the rows that `ask` would write, without a file. A study that cannot be read is left out."""
     answerer = Answerer(model, batch_size, boxes, findings, embeddings)
-    walk = Walk.of(source, conditions, answerer.chosen(queries), seed, limit)
+    walk = Walk(source, conditions, answerer.chosen(queries), seed, limit)
     some: list[Prediction] = []
     cells = 0
     for row in (row for _, rows in _Run(answerer, walk, progress).windows(DoneKeys()) for row in rows):
         some.append(row)
-        heatmap = None if row.grounding is None else row.grounding.heatmap
-        cells += 0 if heatmap is None else heatmap.values.size
+        cells += row.cells
         if len(some) >= _ROWS_AT_ONCE or cells >= _CELLS_AT_ONCE:
             yield Batch.of(some)
             some, cells = [], 0
@@ -144,14 +139,11 @@ def _write(run: _Run, writer: PredictionWriter) -> int:
     return written
 
 
-@dataclass(slots=True)
 class _Run:
-    answerer: Answerer
-    walk: Walk
-    progress: Progress
-    held: list[Prediction] = field(default_factory=list)
-    """Rows without an answer, kept back until something was answered: a broken model must not fill a file."""
-    answered: bool = False
+    def __init__(self, answerer: Answerer, walk: Walk, progress: Progress) -> None:
+        self.answerer, self.walk, self.progress = answerer, walk, progress
+        self.answered = False
+        self.held: list[Prediction] = []  # without an answer until something is: a broken model must not fill a file
 
     def windows(
         self, done: Container[Key] = (), finished: Container[str] = ()
@@ -160,20 +152,18 @@ class _Run:
         walk = self.walk
         for stretch, wanted in walk.windows():
             todo = [position for position in wanted if walk.source.ids[position] not in finished]
-            yield todo, self._rows(stretch, todo, done)
+            yield todo, self._rows(stretch, todo, done) if todo else iter(())
             self.progress(wanted.stop, walk.total)
         yield [], self._release()
 
     def _rows(self, stretch: range, todo: Sequence[int], done: Container[Key]) -> Iterator[Prediction]:
-        if not todo:
-            return
-        built = self.walk.studies(stretch, todo)
-        at_hand = {study.id: study for study in built.values()}
+        studies, questions = self.walk.questions(stretch, todo, done)
+        at_hand = {study.id: study for study in studies}
         by_image: dict[str, list[Question]] = {study: [] for study in at_hand}
-        for question in self.walk.questions(built, stretch, todo, done):
+        for question in questions:
             by_image.setdefault(question.image_of or question.key.study, []).append(question)
-        count, asked = sum(map(len, by_image.values())), 0
         batch: list[Shown] = []
+        asked = 0
         for image_of, group in by_image.items():
             for shown in self._with_images(at_hand.get(image_of), image_of, group):
                 if isinstance(shown, Prediction):
@@ -184,7 +174,7 @@ class _Run:
                     yield from self._ask(batch)
                     asked += len(batch)
                     batch = []
-                    share = asked / count * min(len(stretch), self.walk.total - stretch.start)
+                    share = asked / len(questions) * min(len(stretch), self.walk.total - stretch.start)
                     self.progress(stretch.start + share, self.walk.total)
         yield from self._ask(batch)
 
@@ -200,14 +190,14 @@ class _Run:
             study = study or self.walk.source.study(image_of)
             image = load_image(study.load, f"study {image_of!r}")
         except InputError as error:
-            yield from (_without_image(question, image_of, error) for question in group)
+            yield from (_failed(question, str(error), image_of) for question in group)
             return
         for question in group:
             try:
                 alter, what = question.alter, f"study {image_of!r}, changed"
                 shown = image if alter is None else load_image(partial(alter, image), what)
             except InputError as error:
-                yield _without_image(question, image_of, error)
+                yield _failed(question, str(error), image_of)
             else:
                 yield Shown(question, shown, study.regions)
 
@@ -219,20 +209,16 @@ class _Run:
                     raise InputError(answer.reason)
                 row = Prediction(*question.key, question.query, **{name: getattr(answer, name) for name in ANSWERS})
             except InputError as error:  # also a similarity that is no number, a text that no file can hold
-                yield from self._hold(_failed(question, str(error)))
+                self.held.append(_failed(question, str(error)))
+                if self.answered:
+                    yield from self._release()
+                check_not_broken([one.error for one in self.held])
             else:
+                self.answered = True
                 yield from self._release()
                 yield row
 
-    def _hold(self, row: Prediction) -> Iterator[Prediction]:
-        if self.answered:
-            yield row
-            return
-        self.held.append(row)
-        check_not_broken([row.error for row in self.held])
-
     def _release(self) -> Iterator[Prediction]:
-        self.answered = True
         held, self.held = self.held, []
         yield from held
 
@@ -250,12 +236,9 @@ def load_image(load: Callable[[], Image], what: str) -> Image:
         raise InputError(f"{what}: {type(error).__name__}: {error}") from None
 
 
-def _without_image(question: Question, image_of: str, error: InputError) -> Prediction:
-    lent = "" if image_of == question.key.study else f"the image of study {image_of!r}, shown instead: "
-    return _failed(question, f"{lent}{error}")
-
-
-def _failed(question: Question, reason: str) -> Prediction:
+def _failed(question: Question, reason: str, image_of: str | None = None) -> Prediction:
+    if image_of not in (None, question.key.study):
+        reason = f"the image of study {image_of!r}, shown instead: {reason}"
     text = question.query.phrase
     phrase = None if text is None else text.encode("utf-8", "backslashreplace").decode()
     return Prediction.failed(*question.key, Query(phrase, question.query.box), reason)

@@ -2,10 +2,9 @@
 
 from rightlung.measuring.measures import Measure, find_measure, list_measures, register_measure
 from rightlung.measuring.phrases import PhraseTargets, TargetMask
-from rightlung.measuring.prepared import prepare_studies
 from rightlung.measuring.protocols import PROTOCOLS, Protocol, find_protocol
 from rightlung.measuring.run import measure, write_instances
-from rightlung.measuring.targets import Targets, gather_targets
+from rightlung.measuring.targets import Targets, gather_targets, prepare_studies
 
 __all__ = [
     "PROTOCOLS", "Measure", "PhraseTargets", "Protocol", "TargetMask", "Targets", "find_measure",

@@ -51,8 +51,6 @@ class Measure:
     range: tuple[float, float]
     published: tuple[str, ...] = ()
     """Names that papers use."""
-    needs: tuple[str, ...] = ("map", "mask")
-    """What an answer and its target must have."""
     columns: tuple[str, ...] = ()
     """Columns of the instances table that the aggregate needs; by default the one named like the measure."""
     statistics: Statistics | None = None

@@ -74,6 +74,6 @@ def _shuffled(phrases: Sequence[PhraseTargets], rule: str, seed: int) -> dict[in
     others: dict[int, int] = {}
     for study, members in reports.items():
         chance = random.Random(int(text_generator(seed, f"shuffle {rule}", study, "").integers(2**63)))
-        order = derangement(len(members), chance)
-        others |= {} if order is None else {number: members[order[place]] for place, number in enumerate(members)}
+        for number, other in zip(members, derangement(len(members), chance) or (), strict=False):
+            others[number] = members[other]
     return others

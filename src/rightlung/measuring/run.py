@@ -6,9 +6,8 @@ import json
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -48,8 +47,7 @@ NOT_ROUNDED = ("similarity_global", "similarity_local")
 """Similarities are compared with each other, and rounding makes ties."""
 
 
-@dataclass
-class _Job:
+class _Job(NamedTuple):
     """A row to be scored, with its answer, its target and the patient's middle."""
 
     row: dict[str, Any]
@@ -214,16 +212,14 @@ class _Scorer:
             if job.name not in self._known:
                 fresh.setdefault(job.mask.place.size, {}).setdefault(job.name, job)
         for size, found in fresh.items():
-            step = max(1, PIXELS_AT_ONCE * (1 if self._device is None else 4) // (size[0] * size[1]))
+            step = max(1, PIXELS_AT_ONCE * (1 if self._device is None else 4) // math.prod(size))
             same = list(found.values())
             for begin in range(0, len(same), step):
                 self._score_alike(same[begin : begin + step], size)
         for job in jobs:
-            scores = self._known[job.name]
-            job.row.update(scores)
+            job.row.update(self._known[job.name])
             left = job.row.pop("share_left")
-            if np.isnan(left):
-                left = 0.5  # a map that is zero everywhere is on either side by half
+            left = 0.5 if np.isnan(left) else left  # a map that is zero everywhere is on either side by half
             job.row["peak_on_side"] = {"left": left, "right": 1 - left}.get(job.mask.side, np.nan)
         while len(self._known) > KEPT_SCORES:
             self._known.popitem(last=False)

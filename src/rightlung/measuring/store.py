@@ -1,9 +1,8 @@
-"""Target masks in one file, a bit a pixel, and the hash of a set of phrases with their targets."""
+"""Target masks in one file, a bit a pixel."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import tempfile
 from collections.abc import Sequence
@@ -81,24 +80,6 @@ class MaskStore:
     def _packed(self, places: Sequence[Place]) -> NDArray[np.uint8]:
         count = -(-math.prod(places[0].size) // 8)
         return np.stack([self._bits[place.offset : place.offset + count] for place in places])
-
-
-class PhraseSetHash:
-    """A hash of studies, phrases, targets and facts about them that does not depend on the order they come in."""
-
-    def __init__(self) -> None:
-        self._total = 0
-
-    def add(self, study: str, query: str, text: str, target: bytes, **facts: Any) -> None:
-        """Add one phrase, a digest of its target (empty where it has none) and what else is known of it."""
-        known = json.dumps([study, query, text, facts], sort_keys=True).encode()
-        digest = hashlib.sha256(hashlib.sha256(known).digest() + target).digest()
-        self._total = (self._total + int.from_bytes(digest, "big")) % 2**256
-
-    @property
-    def digest(self) -> str:
-        """Ten hexadecimal digits."""
-        return hashlib.sha256(self._total.to_bytes(32, "big")).hexdigest()[:10]
 
 
 def target_digest(pixels: NDArray[np.bool_]) -> bytes:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,15 @@ from rightlung.core.errors import unknown_name
 from rightlung.core.files import beside, not_written, read_json, write_whole
 from rightlung.lexicon.wordkeys import findings_about, side_named, word_key
 from rightlung.measuring.phrases import PhraseTargets, TargetMask, move_targets
-from rightlung.measuring.store import MaskStore, PhraseSetHash, Place, target_digest
+from rightlung.measuring.protocols import Protocol
+from rightlung.measuring.store import MaskStore, Place, target_digest
 from rightlung.models.blind.prior import LocationPrior
 from rightlung.models.blind.sides import side_of_target, what_tells
 from rightlung.predictions import phrase_query
 from rightlung.probes.rules import BOX_SIZE, MOVES, RULES, Target, midline_of, polarity_of, size_class
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
 from rightlung.studies import Source
-from rightlung.studies.kept import StudyWriter
+from rightlung.studies.kept import KeptSource, StudyWriter
 from rightlung.studies.sources import build_studies
 
 STUDIES_AT_ONCE = 16
@@ -94,15 +96,11 @@ class Targets:
         """Open the targets that `gather_targets` left in a folder."""
         folder = Path(folder)
         content = read_json(folder / TARGETS)
-        phrases = [_phrase(row) for row in content.pop("phrases")]
-        labels = {study: StudyLabels(**labels) for study, labels in content.pop("labels").items()}
+        phrases = [_phrase(row) for row in content["phrases"]]
+        content["phrases"] = {(one.study, one.query): one for one in phrases}
+        content["labels"] = {study: StudyLabels(**labels) for study, labels in content["labels"].items()}
         content |= {"regions": set(content["regions"]), "left_out": Counter(content["left_out"])}
-        return cls(
-            store=MaskStore.open(folder),
-            phrases={(one.study, one.query): one for one in phrases},
-            labels=labels,
-            **content,
-        )
+        return cls(store=MaskStore.open(folder), **content)
 
 
 def _phrase(row: dict[str, Any]) -> PhraseTargets:
@@ -192,12 +190,10 @@ def _new_folder(folder: Path, cleaning: ExitStack) -> Path:
 
 def _check(rules: Sequence[str], pixels: int | None, subsets: Sequence[str]) -> None:
     moved = [f"{rule}-{move}" for rule in RULES for move in MOVES]
-    for name in rules:
-        if name not in RULES and name not in moved:
-            raise unknown_name("target rule", name, [*RULES, *moved])
-    for name in subsets:
-        if name not in SUBSETS:
-            raise unknown_name("subset", name, SUBSETS)
+    for what, names, known in (("target rule", rules, (*RULES, *moved)), ("subset", subsets, SUBSETS)):
+        for name in names:
+            if name not in known:
+                raise unknown_name(what, name, known)
     if not rules or rules[0] not in RULES:
         raise InputError(f"the first target rule must be one of {', '.join(RULES)}; got {list(rules)}")
     if (pixels is None and set(rules) != {"own"}) or (pixels is not None and pixels < 8):
@@ -220,7 +216,7 @@ class _Walk:
     def __init__(self, found: Targets, seen: Seen | None, keep: StudyWriter | None) -> None:
         self.found, self.seen, self.keep = found, seen, keep
         self.rules = [name for name in found.settings["rules"] if name in RULES]
-        self.phrase_set = PhraseSetHash()
+        self.digests = 0  # their sum does not depend on the order of the phrases
         self.owners: dict[tuple[str, str], str] = {}  # of each phrase, for targets of other patients
         self.overlaps: dict[str, float | None] = {}
 
@@ -301,7 +297,9 @@ class _Walk:
             "midline": round(midline, 9),
             "kind": "boxes" if phrase.mask is None else "mask",
         }
-        self.phrase_set.add(study.id, query, phrase.text, b"".join(digests), **facts)
+        known = json.dumps([study.id, query, phrase.text, facts], sort_keys=True).encode()
+        digest = sha256(sha256(known).digest() + b"".join(digests)).digest()
+        self.digests = (self.digests + int.from_bytes(digest, "big")) % 2**256
 
     def finish(self) -> None:
         """Add what needs all phrases: moved targets, and the most diverse reports."""
@@ -318,7 +316,35 @@ class _Walk:
             self.keep.finish()
         found.store.finish()
         found.left_out = +found.left_out
-        found.phrase_set = self.phrase_set.digest
+        found.phrase_set = sha256(self.digests.to_bytes(32, "big")).hexdigest()[:10]
+
+
+def prepare_studies(
+    source: Source,
+    folder: str | Path,
+    protocol: Protocol,
+    *,
+    seed: int = 0,
+    limit: int | None = None,
+    pixels: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[KeptSource, Targets]:
+    """Keep the studies that a protocol measures, and their targets, in a folder; or open what is kept there.
+
+    A folder that was prepared with other settings is refused.
+    """
+    folder = Path(folder)
+    asked = {"rules": [*protocol.rules], "pixels": pixels or protocol.pixels, "seed": seed, "limit": limit}
+    if not (folder / TARGETS).exists():
+        gather_targets(source, None, folder, **asked, subsets=protocol.subsets, keep_studies=True, progress=progress)  # type: ignore[arg-type]
+    targets = Targets.open(folder)
+    earlier = targets.settings | {"source": targets.source}
+    for name, value in ({"source": source.address} | asked).items():
+        if earlier[name] != value:
+            raise InputError(
+                f"{folder}: was prepared with {name} {earlier[name]!r}, not {value!r}; choose another folder"
+            )
+    return KeptSource(folder), targets
 
 
 def side_told(phrase: PhraseTargets, prior: LocationPrior | None) -> str:

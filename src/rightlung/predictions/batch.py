@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,11 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from rightlung.core import Box, Extent, FrozenMapping, Grounding, Heatmap, InputError, Query, ScoredBox, Sentence
+from rightlung.core import Box, Extent, Grounding, Heatmap, InputError, Query, ScoredBox, Sentence
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.predictions.prediction import Key, Prediction
-from rightlung.predictions.rows import to_table
-from rightlung.predictions.schema import SCHEMA, unnest
+from rightlung.predictions.schema import MAP_COLUMNS, SCHEMA, unnest
+
+_AS_THEY_ARE = (
+    "study", "query", "condition", "similarity_global", "similarity_local", "report", "image_embedding",
+    "text_embedding", "error",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +68,8 @@ class Batch:
     @cached_property
     def extents(self) -> NDArray[np.float64]:
         """Where each row's grid lies in the image, ``(n, 4)``: x0, y0, x1, y1; the whole image where none is given."""
-        extents = np.tile(np.array([0.0, 0.0, 1.0, 1.0]), (len(self), 1))
-        column = self.columns.column("extent")
-        extents[column.is_valid().to_numpy(zero_copy_only=False)] = column.flatten().to_numpy().reshape(-1, 4)
-        return extents
+        given = [extent or (0.0, 0.0, 1.0, 1.0) for extent in self.column("extent")]
+        return np.array(given, dtype=np.float64).reshape(-1, 4)
 
     @cached_property
     def abstentions(self) -> NDArray[np.float64]:
@@ -83,47 +85,77 @@ class Batch:
 
     def predictions(self) -> Iterator[Prediction]:
         """Yield each row as a `Prediction`."""
-        texts = {name: self.column(name) for name in SCHEMA.names if name not in ("map", "map_rows", "map_cols")}
-        for index, key in enumerate(self.keys):
-            row = {name: values[index] for name, values in texts.items()}
+        rows = self.columns.drop_columns(list(MAP_COLUMNS)).to_pylist()
+        for number, row, values in zip(self.rows.tolist(), rows, self.maps, strict=True):
             try:
-                prediction = _prediction(key, row, self.maps[index])
-            except (
-                InputError
-            ) as error:  # the checks find all the core refuses; should they not, the place is named here
-                raise ProblemError(Problem(self.part, str(error), row=int(self.rows[index]), key=key)) from None
-            yield prediction
+                yield _prediction(row, values)
+            except InputError as error:  # should the checks miss what the core refuses, the place is named here
+                key = Key(*(row[name] for name in Key._fields))
+                raise ProblemError(Problem(self.part, str(error), row=number, key=key)) from None
 
 
-def _prediction(key: Key, row: dict[str, Any], values: NDArray[np.float32] | None) -> Prediction:
-    boxes, sentences, scores = row["boxes"], row["sentences"], row["finding_scores"]
-    grounding = None
+def _prediction(row: dict[str, Any], values: NDArray[np.float32] | None) -> Prediction:
+    boxes, sentences, scores, grounding = row["boxes"], row["sentences"], row["finding_scores"], None
+    if boxes is not None:
+        boxes = [
+            ScoredBox(Box(*(box[c] for c in ("x0", "y0", "x1", "y1"))), box["score"], box["label"]) for box in boxes
+        ]
+    if sentences is not None:
+        sentences = tuple(
+            Sentence(one["text"], tuple(Box(*corners) for corners in one["boxes"] or ()), one["score"], one["prompt"])
+            for one in sentences
+        )
     if values is not None or boxes is not None:
-        heatmap = None if values is None else Heatmap(values, _extent(row["extent"]), row["abstention"] or 0.0)
-        grounding = Grounding(heatmap, None if boxes is None else [_scored_box(box) for box in boxes])
+        extent = Extent(*row["extent"] or ())
+        grounding = Grounding(None if values is None else Heatmap(values, extent, row["abstention"] or 0.0), boxes)
     return Prediction(
-        *key,
+        **{name: row[name] for name in _AS_THEY_ARE},
         asked=Query(row["phrase"], None if row["box"] is None else Box(*row["box"])),
         grounding=grounding,
-        similarity_global=row["similarity_global"],
-        similarity_local=row["similarity_local"],
-        sentences=None if sentences is None else tuple(_sentence(sentence) for sentence in sentences),
-        finding_scores=None if scores is None else FrozenMapping({item["finding"]: item["score"] for item in scores}),
-        report=row["report"],
-        image_embedding=row["image_embedding"],
-        text_embedding=row["text_embedding"],
-        error=row["error"],
+        sentences=sentences,
+        finding_scores=None if scores is None else {item["finding"]: item["score"] for item in scores},
     )
 
 
-def _extent(corners: list[float] | None) -> Extent:
-    return Extent() if corners is None else Extent(*corners)
+def to_table(predictions: Sequence[Prediction], metadata: Mapping[bytes, bytes] | None = None) -> Any:
+    """Return a ``pyarrow.Table`` with one row for each prediction, in their order."""
+    rows = [_row(prediction) for prediction in predictions]
+    columns = [
+        _maps(predictions) if field.name == "map" else pa.array([row.get(field.name) for row in rows], field.type)
+        for field in SCHEMA
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA.with_metadata(dict(metadata or {})))
 
 
-def _scored_box(box: dict[str, Any]) -> ScoredBox:
-    return ScoredBox(Box(box["x0"], box["y0"], box["x1"], box["y1"]), box["score"], box["label"])
+def _maps(predictions: Sequence[Prediction]) -> Any:
+    """Lay all maps end to end; going through Python lists would be some fifty times as slow."""
+    heatmaps = [None if one.grounding is None else one.grounding.heatmap for one in predictions]
+    flat = [heatmap.values.ravel() for heatmap in heatmaps if heatmap is not None]
+    return pa.ListArray.from_arrays(
+        pa.array(np.cumsum([0, *(one.cells for one in predictions)]), pa.int32()),
+        pa.array(np.concatenate(flat) if flat else np.zeros(0, np.float32)),
+        mask=pa.array([heatmap is None for heatmap in heatmaps], pa.bool_()),
+    )
 
 
-def _sentence(sentence: dict[str, Any]) -> Sentence:
-    boxes = tuple(Box(*corners) for corners in sentence["boxes"] or ())
-    return Sentence(sentence["text"], boxes, sentence["score"], sentence["prompt"])
+def _row(prediction: Prediction) -> dict[str, object]:
+    row: dict[str, object] = {name: getattr(prediction, name) for name in _AS_THEY_ARE}
+    row["phrase"] = prediction.asked.phrase
+    row["box"] = None if prediction.asked.box is None else prediction.asked.box.as_tuple()
+    grounding = prediction.grounding
+    if grounding is not None and grounding.has_boxes:
+        names = ("x0", "y0", "x1", "y1", "score", "label")
+        boxes = [(*scored.box.as_tuple(), scored.score, scored.label) for scored in grounding.boxes]
+        row["boxes"] = [dict(zip(names, box, strict=True)) for box in boxes]
+    if grounding is not None and grounding.heatmap is not None:
+        row["map_rows"], row["map_cols"] = grounding.heatmap.grid
+        row["extent"], row["abstention"] = grounding.heatmap.extent.as_tuple(), grounding.heatmap.abstention
+    if prediction.sentences is not None:
+        row["sentences"] = [
+            {"text": one.text, "score": one.score, "prompt": one.prompt, "boxes": [box.as_tuple() for box in one.boxes]}
+            for one in prediction.sentences
+        ]
+    if prediction.finding_scores is not None:
+        scores = prediction.finding_scores.items()
+        row["finding_scores"] = [{"finding": finding, "score": score} for finding, score in scores]
+    return row

@@ -27,7 +27,7 @@ from rightlung.predictions.schema import (
     UnreadableTypeError,
     check_version,
     conform,
-)
+)  # fmt: skip
 
 CELLS_PER_BATCH = 1 << 22
 ROWS_PER_BATCH = 4096
@@ -78,16 +78,15 @@ def inspect_part(path: Path) -> tuple[Part | None, list[Problem]]:
         return None, [Problem(path.name, _broken(error))]
     metadata = footer.metadata or {}
     try:
-        version = check_version(metadata.get(VERSION_KEY))
-        run = _run(metadata.get(RUN_KEY))
+        version, run = check_version(metadata.get(VERSION_KEY)), _run(metadata.get(RUN_KEY))
     except InputError as error:
         return None, [Problem(path.name, str(error))]
     problems = [*_column_problems(path.name, schema.names), *_type_problems(path.name, schema)]
     if problems:
         return None, problems
-    source, model = (_text(metadata.get(key)) for key in (SOURCE_KEY, MODEL_KEY))
+    said = {key: text.decode(errors="replace") for key, text in metadata.items()}
     columns = tuple(name for name in SCHEMA.names if name in schema.names)
-    return Part(path, footer.num_rows, version, source, model, run, columns), []
+    return Part(path, footer.num_rows, version, said.get(SOURCE_KEY), said.get(MODEL_KEY), run, columns), []
 
 
 def read_rows(
@@ -184,10 +183,6 @@ def _type_problems(part: str, schema: Any) -> Iterator[Problem]:
             except UnreadableTypeError as error:
                 inner = "" if str(error) == f"{kind} cannot be read as {field.type}" else f" ({error})"
                 yield Problem(part, f"type {kind} cannot be read as {field.type}{inner}", column=field.name)
-
-
-def _text(written: bytes | None) -> str | None:
-    return None if written is None else written.decode(errors="replace")
 
 
 def _run(written: bytes | None) -> FrozenMapping[str, object] | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +33,7 @@ class Key(NamedTuple):
 def digest(study: str, query: str, condition: str) -> bytes:
     """Return 16 bytes that stand for a key, so that millions of keys are remembered in little memory."""
     text = f"{len(study)}:{study}{len(query)}:{query}{condition}"  # lengths: "ab","c" must differ from "a","bc"
-    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+    return blake2b(text.encode(), digest_size=16).digest()
 
 
 def phrase_query(index: int) -> str:
@@ -116,7 +116,6 @@ class Prediction:
         for name in ("study", "query", "condition"):
             check_text(getattr(self, name), name)
         check_query_name(self.query)
-        self._check_asked()
         self._check_answers()
         answered = any(getattr(self, name) is not None for name in ANSWERS)
         if self.error is not None:
@@ -129,19 +128,16 @@ class Prediction:
         elif not answered:
             raise InputError(f"{self.key}: a row without any answer must say why in error")
 
-    def _check_asked(self) -> None:
+    def _check_answers(self) -> None:
         if not isinstance(self.asked, Query):
             raise InputError(f"{self.key}: asked must be a Query; got {self.asked!r}")
-        if self.asked.phrase is not None:
-            check_text(self.asked.phrase, "phrase")
-
-    def _check_answers(self) -> None:
-        if self.grounding is not None:
-            if not isinstance(self.grounding, Grounding):
-                raise InputError(f"{self.key}: grounding must be a Grounding; got {self.grounding!r}")
-            for scored in self.grounding.boxes:
-                if scored.label is not None:
-                    check_text(scored.label, "a box's label", may_be_blank=True)
+        if not isinstance(self.grounding, Grounding | None):
+            raise InputError(f"{self.key}: grounding must be a Grounding; got {self.grounding!r}")
+        for name, text in (("phrase", self.asked.phrase), ("report", self.report)):
+            if text is not None:
+                check_text(text, name)
+        for scored in () if self.grounding is None else self.grounding.boxes:
+            check_text(scored.label or "", "a box's label", may_be_blank=True)
         for name in ("similarity_global", "similarity_local"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, check_number(getattr(self, name), name))
@@ -151,16 +147,13 @@ class Prediction:
                 if not isinstance(sentence, Sentence):
                     raise InputError(f"{self.key}: sentences must be Sentence values; got {sentence!r}")
                 check_text(sentence.text, "a sentence's text")
-                if sentence.prompt is not None:
-                    check_text(sentence.prompt, "a sentence's prompt", may_be_blank=True)
+                check_text(sentence.prompt or "", "a sentence's prompt", may_be_blank=True)
         if self.finding_scores is not None:
             scores = {
                 check_text(name, "a finding's name"): check_number(score, f"score of finding {name!r}")
                 for name, score in self.finding_scores.items()
             }
             object.__setattr__(self, "finding_scores", FrozenMapping(scores))
-        if self.report is not None:
-            check_text(self.report, "report")
         for name in ("image_embedding", "text_embedding"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, _check_embedding(getattr(self, name), name))
@@ -177,6 +170,12 @@ class Prediction:
     def key(self) -> Key:
         """What tells this prediction from all others in its file."""
         return Key(self.study, self.query, self.condition)
+
+    @property
+    def cells(self) -> int:
+        """How many cells the map has; 0 where there is none."""
+        heatmap = None if self.grounding is None else self.grounding.heatmap
+        return 0 if heatmap is None else heatmap.values.size
 
     @property
     def phrase_index(self) -> int | None:

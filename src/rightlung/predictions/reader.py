@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rightlung.core import InputError
 from rightlung.core.problem import Problem, ProblemError
@@ -20,17 +18,14 @@ from rightlung.predictions.parts import Part, inspect_part, part_paths, read_row
 from rightlung.predictions.prediction import Key, Prediction, digest
 from rightlung.predictions.schema import KEY_COLUMNS
 
+_MOST_ROWS = 1 << 40  # of a part
+
 
 def open_predictions(path: str | Path) -> Predictions:
     """Open a predictions file or a folder of parts. Reads footers only; values are checked as they are read."""
     path = Path(path)
-    parts = []
-    for file in part_paths(path):
-        part, problems = inspect_part(file)
-        if part is None:
-            raise ProblemError(problems[0])
-        parts.append(part)
-    _refuse_first(_disagreements(parts))
+    parts, problems = _inspected(part_paths(path))
+    _refuse_first(problems)
     return Predictions(path, tuple(parts))
 
 
@@ -44,21 +39,13 @@ def check_predictions(path: str | Path) -> list[Problem]:
         files = part_paths(path)
     except InputError as error:
         return [Problem(path.name or str(path), str(error).removeprefix(f"{path}: "))]
-    problems: list[Problem] = []
-    parts = []
-    for file in files:
-        part, found = inspect_part(file)
-        problems += found
-        if part is not None:
-            parts.append(part)
-    problems += _disagreements(parts)
+    parts, problems = _inspected(files)
     for part in parts:
         for rows, columns in read_rows(part, problems=problems):
             batch = Batch(part.name, rows, columns)
             problems += [_problem(batch, flaw) for flaw in find_flaws(columns)]
     # Flawed keys and broken parts are named above; what is left of them here is only whether a key comes twice.
-    problems += _KeyTable(parts, []).repetitions()
-    return problems
+    return [*problems, *_look_at_keys(parts, [])[1]]
 
 
 class Predictions:
@@ -113,9 +100,9 @@ class Predictions:
     @cached_property
     def rows_by_condition(self) -> Mapping[str, int]:
         """How many rows each condition has. Looks at all keys, and raises where one is flawed or comes twice."""
-        table = _KeyTable(self.parts)
-        _refuse_first(table.repetitions())
-        return table.conditions
+        conditions, repetitions = _look_at_keys(self.parts)
+        _refuse_first(repetitions)
+        return conditions
 
     def keys(self) -> Iterator[Key]:
         """Yield the key of every row, in the rows' order, reading nothing else."""
@@ -149,57 +136,50 @@ def read_keys(part: Part, problems: list[Problem] | None = None) -> Iterator[tup
                 yield row, key
 
 
-class _KeyTable:
-    """16 bytes for each row's key and 8 for its place: ten million rows take 240 MB, however long their names."""
+def _look_at_keys(
+    parts: Sequence[Part], problems: list[Problem] | None = None
+) -> tuple[dict[str, int], Iterator[Problem]]:
+    """Return how many rows each condition has, and every row whose key stands in an earlier row.
 
-    def __init__(self, parts: list[Part] | tuple[Part, ...], problems: list[Problem] | None = None) -> None:
-        self._parts = parts
-        self._starts = list(accumulate((part.rows for part in parts), initial=0))
-        self.conditions: dict[str, int] = {}
-        digests, places = [], []
-        for part, start in zip(parts, self._starts[:-1], strict=True):
-            part_digests, rows = bytearray(), array("q")
-            for row, key in read_keys(part, problems):
-                part_digests += digest(*key)
-                rows.append(row)
-                self.conditions[key.condition] = self.conditions.get(key.condition, 0) + 1
-            digests.append(np.frombuffer(bytes(part_digests), dtype=np.uint64).reshape(-1, 2))
-            places.append(np.frombuffer(rows, dtype=np.int64) + start)
-        self._digests: NDArray[np.uint64] = np.concatenate(digests) if digests else np.zeros((0, 2), np.uint64)
-        self._places: NDArray[np.int64] = np.concatenate(places) if places else np.zeros(0, np.int64)
-
-    def repetitions(self) -> Iterator[Problem]:
-        """Yield every row whose key stands in an earlier row, with both places."""
-        order = np.lexsort((self._digests[:, 1], self._digests[:, 0]))  # stable: equal keys stay in the rows' order
-        ordered = self._digests[order]
-        same = (
-            np.concatenate([[False], (ordered[1:] == ordered[:-1]).all(axis=1)]) if len(ordered) else np.zeros(0, bool)
-        )
-        groups = np.flatnonzero(~same)  # where each run of equal keys begins
-        again = np.flatnonzero(same)
-        firsts = order[groups[np.searchsorted(groups, again, side="right") - 1]]
-        pairs = sorted(zip(self._places[order[again]].tolist(), self._places[firsts].tolist(), strict=True))
-        for part, start in zip(self._parts, self._starts[:-1], strict=True):
-            first_of = {later - start: first for later, first in pairs if start <= later < start + part.rows}
-            for row, key in read_keys(part, []) if first_of else ():
-                if row in first_of:
-                    first_part, first_row = self._place(first_of[row])
-                    message = f"this key already stands in {first_part.name}, row {first_row}"
-                    yield Problem(part.name, message, row=row, key=key)
-
-    def _place(self, place: int) -> tuple[Part, int]:
-        number = bisect_right(self._starts, place) - 1
-        return self._parts[number], place - self._starts[number]
+    Each row takes 16 bytes for its key and 8 for its place, however long its names.
+    """
+    conditions: Counter[str] = Counter()
+    digests, places = bytearray(), array("q")
+    for number, part in enumerate(parts):
+        for row, key in read_keys(part, problems):
+            digests += digest(*key)
+            places.append(number * _MOST_ROWS + row)
+            conditions[key.condition] += 1
+    return dict(conditions), _repetitions(parts, bytes(digests), places)
 
 
-def _disagreements(parts: list[Part]) -> Iterator[Problem]:
-    """Yield parts that name another model or source than an earlier part: one data set is one model on one source."""
+def _repetitions(parts: Sequence[Part], digests: bytes, places: array[int]) -> Iterator[Problem]:
+    import pandas as pd
+
+    keys = pd.DataFrame(np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2), index=np.asarray(places))
+    doubled = keys[keys.duplicated(keep=False)]
+    first_of = {int(place): same.min() for same in doubled.groupby([0, 1]).groups.values() for place in same}
+    for number in sorted({place // _MOST_ROWS for place in first_of}):
+        for row, key in read_keys(parts[number], []):
+            place = number * _MOST_ROWS + row
+            if first_of.get(place, place) != place:
+                first_part, first_row = divmod(int(first_of[place]), _MOST_ROWS)
+                message = f"this key already stands in {parts[first_part].name}, row {first_row}"
+                yield Problem(parts[number].name, message, row=row, key=key)
+
+
+def _inspected(files: Iterable[Path]) -> tuple[list[Part], list[Problem]]:
+    """Read the footers of all parts. One data set is one model on one source: other names are problems."""
+    inspected = [inspect_part(file) for file in files]
+    parts = [part for part, _ in inspected if part is not None]
+    problems = [problem for _, found in inspected for problem in found]
     for what in ("model", "source"):
         named = [(part, getattr(part, what)) for part in parts if getattr(part, what) is not None]
         for part, name in named[1:]:
             if name != named[0][1]:
                 message = f"names the {what} {name!r}, but {named[0][0].name} names {named[0][1]!r}"
-                yield Problem(part.name, message)
+                problems.append(Problem(part.name, message))
+    return parts, problems
 
 
 def _problem(batch: Batch, flaw: Flaw) -> Problem:
@@ -208,6 +188,6 @@ def _problem(batch: Batch, flaw: Flaw) -> Problem:
     return Problem(batch.part, flaw.message, row=row, column=flaw.column, key=Key(*texts))
 
 
-def _refuse_first(problems: Iterator[Problem] | list[Problem]) -> None:
+def _refuse_first(problems: Iterable[Problem]) -> None:
     for problem in problems:
         raise ProblemError(problem)

@@ -23,6 +23,7 @@ RUN_KEY = b"rightlung.run"
 
 _FLOATS = pa.list_(pa.float64())
 _CORNERS = [(corner, pa.float64()) for corner in ("x0", "y0", "x1", "y1")]
+_SENTENCE = [("text", pa.string()), ("score", pa.float64()), ("prompt", pa.string()), ("boxes", pa.list_(_FLOATS))]
 
 # Only maps and embeddings are in single precision: they fill the disk. Everything else is kept to the last bit.
 SCHEMA = pa.schema(
@@ -40,19 +41,7 @@ SCHEMA = pa.schema(
         ("boxes", pa.list_(pa.struct([*_CORNERS, ("score", pa.float64()), ("label", pa.string())]))),
         ("similarity_global", pa.float64()),
         ("similarity_local", pa.float64()),
-        (
-            "sentences",
-            pa.list_(
-                pa.struct(
-                    [
-                        ("text", pa.string()),
-                        ("score", pa.float64()),
-                        ("prompt", pa.string()),
-                        ("boxes", pa.list_(_FLOATS)),
-                    ]
-                )
-            ),
-        ),
+        ("sentences", pa.list_(pa.struct(_SENTENCE))),
         ("finding_scores", pa.list_(pa.struct([("finding", pa.string()), ("score", pa.float64())]))),
         ("report", pa.string()),
         ("image_embedding", pa.list_(pa.float32())),
@@ -97,45 +86,37 @@ def conform(array: Any, target: pa.DataType) -> Any:
     """
     if isinstance(array, pa.ExtensionArray):
         return conform(array.storage, target)
-    if pa.types.is_string(target) and array.type == target:
-        return _checked_utf8(array)
     if array.type == target and not pa.types.is_nested(target):
+        try:
+            array.validate(full=pa.types.is_string(target))
+        except pa.ArrowException as error:
+            raise UnreadableTypeError(f"not a UTF-8 text: {error}") from None
         return array
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), target)
     if pa.types.is_dictionary(array.type):
         return conform(array.dictionary_decode(), target)
-    if pa.types.is_list(target):
-        return _conform_list(array, target)
-    if pa.types.is_struct(target):
-        return _conform_struct(array, target)
-    return _conform_leaf(array, target)
+    if not pa.types.is_nested(target):
+        return _conform_leaf(array, target)
+    if pa.types.is_struct(target) and pa.types.is_struct(array.type):
+        given = [field.name for field in array.type]
+        children = [
+            conform(array.field(field.name), field.type) if field.name in given else pa.nulls(len(array), field.type)
+            for field in target
+        ]
+        return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if pa.types.is_struct(target) or not any(is_kind(array.type) for is_kind in lists):
+        raise UnreadableTypeError(f"{array.type} cannot be read as {target}")
+    offsets, values = unnest(array)
+    values = conform(values, target.value_type)
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=target, mask=array.is_null())
 
 
 def unnest(array: Any) -> tuple[Any, Any]:
     """Take a list array apart: offsets ``(n + 1,)`` of its rows, and all their values end to end (null rows: none)."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), array.flatten()
-
-
-def _conform_list(array: Any, target: pa.DataType) -> Any:
-    kind = array.type
-    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
-        raise UnreadableTypeError(f"{kind} cannot be read as {target}")
-    offsets, values = unnest(array)
-    values = conform(values, target.value_type)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=target, mask=array.is_null())
-
-
-def _conform_struct(array: Any, target: pa.DataType) -> Any:
-    if not pa.types.is_struct(array.type):
-        raise UnreadableTypeError(f"{array.type} cannot be read as {target}")
-    given = {field.name for field in array.type}
-    children = [
-        conform(array.field(field.name), field.type) if field.name in given else pa.nulls(len(array), field.type)
-        for field in target
-    ]
-    return pa.StructArray.from_arrays(children, fields=list(target), mask=array.is_null())
 
 
 def _conform_leaf(array: Any, target: pa.DataType) -> Any:
@@ -156,11 +137,3 @@ def _conform_leaf(array: Any, target: pa.DataType) -> Any:
         return pc.cast(array, target, safe=not pa.types.is_floating(target))
     except pa.ArrowException as error:
         raise UnreadableTypeError(f"{kind} cannot be read as {target}: {error}") from None
-
-
-def _checked_utf8(array: Any) -> Any:
-    try:
-        array.validate(full=True)
-    except pa.ArrowException as error:
-        raise UnreadableTypeError(f"not a UTF-8 text: {error}") from None
-    return array

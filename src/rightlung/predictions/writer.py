@@ -7,6 +7,7 @@ kernel lets go of when its process ends, however it ends.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,10 +20,11 @@ import pyarrow.parquet as pq
 from rightlung.core import InputError, OutputError
 from rightlung.core.files import beside, folder_lock, not_written, write_whole
 from rightlung.core.problem import ProblemError
-from rightlung.predictions.parts import Part, inspect_part
+from rightlung.predictions.batch import to_table
+from rightlung.predictions.parts import inspect_part
 from rightlung.predictions.prediction import Prediction, check_text, digest
 from rightlung.predictions.reader import read_keys
-from rightlung.predictions.rows import file_metadata, to_table
+from rightlung.predictions.schema import MODEL_KEY, RUN_KEY, SCHEMA_VERSION, SOURCE_KEY, VERSION_KEY
 
 CELLS_PER_PART = 1 << 24
 """64 MiB of map cells make a part, however few rows they are."""
@@ -72,7 +74,15 @@ class PredictionWriter:
         if not seconds_per_part > 0:
             raise InputError(f"seconds_per_part must be positive; got {seconds_per_part}")
         self.folder = Path(folder)
-        self._metadata = file_metadata(check_text(source, "source"), check_text(model, "model"), run)
+        texts = {SOURCE_KEY: check_text(source, "source"), MODEL_KEY: check_text(model, "model")}
+        self._metadata = {VERSION_KEY: str(SCHEMA_VERSION).encode()} | {
+            key: text.encode() for key, text in texts.items()
+        }
+        if run is not None:
+            try:
+                self._metadata[RUN_KEY] = json.dumps(dict(run), sort_keys=True, allow_nan=False).encode()
+            except (TypeError, ValueError) as error:
+                raise InputError(f"run must hold what JSON can write: {error}") from None
         self._rows_per_part, self._seconds_per_part = rows_per_part, seconds_per_part
         self._rows: list[Prediction] = []
         self._cells = 0
@@ -118,8 +128,7 @@ class PredictionWriter:
             self._oldest, self._cells = time.monotonic(), 0
         self._rows.append(prediction)
         self._given.add(mark)
-        heatmap = prediction.grounding.heatmap if prediction.grounding else None
-        self._cells += heatmap.values.size if heatmap is not None else 0
+        self._cells += prediction.cells
         waited = time.monotonic() - self._oldest
         if len(self._rows) >= self._rows_per_part or self._cells >= CELLS_PER_PART or waited >= self._seconds_per_part:
             self.flush()
@@ -186,15 +195,11 @@ def _digests(paths: Iterator[Path], source: str, model: str) -> Iterator[bytes]:
         part, problems = inspect_part(path)
         if part is None:
             raise ProblemError(problems[0])
-        _check_same(part, source, model)
+        for what, before, now in (("model", part.model, model), ("source", part.source, source)):
+            if before != now:
+                raise InputError(
+                    f"{path.parent}: {part.name} holds predictions of the {what} {before!r}, so those of {now!r} "
+                    "cannot be added; choose another folder"
+                )
         for _, key in read_keys(part):
             yield digest(*key)
-
-
-def _check_same(part: Part, source: str, model: str) -> None:
-    for what, before, now in (("model", part.model, model), ("source", part.source, source)):
-        if before != now:
-            raise InputError(
-                f"{part.path.parent}: {part.name} holds predictions of the {what} {before!r}, so those of {now!r} "
-                "cannot be added; choose another folder"
-            )

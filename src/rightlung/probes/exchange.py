@@ -11,9 +11,10 @@ than a window of studies need be at hand, so a source may be endless.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+from rightlung.core.keyed import text_digest
 
 WINDOW = 64
 """Studies that exchange images among each other, at least; fewer only where the source has fewer."""
@@ -57,8 +58,8 @@ def exchanged(owners: Sequence[Owner], seed: int) -> dict[str, str] | None:
         return None
     order = [
         study
-        for group in sorted(groups, key=lambda group: (_mark(seed, *group), group))
-        for study in sorted(groups[group], key=lambda study: (_mark(seed, study), study))
+        for group in sorted(groups, key=lambda group: (text_digest(seed, *group), group))
+        for study in sorted(groups[group], key=lambda study: (text_digest(seed, study), study))
     ]
     return {study: order[(place + largest) % len(order)] for place, study in enumerate(order)}
 
@@ -69,15 +70,13 @@ def exchanged_outside(owners: Sequence[Owner], others: Iterable[Owner], seed: in
     They are taken one after the other until the exchange exists, but no more than the window is long once there is one
     of another patient; then images are lent more than once. None where all are of one patient.
     """
-    pool = list(owners)
-    own = {owner.study for owner in owners}
+    by_id = {owner.study: owner for owner in owners}
     for other in others:
-        if other.study not in own:
-            pool.append(other)
-            own.add(other.study)
-        several = len({owner.group for owner in pool}) > 1
-        if several and (len(pool) >= 2 * len(owners) or exchanged(pool, seed) is not None):
+        by_id.setdefault(other.study, other)
+        several = len({owner.group for owner in by_id.values()}) > 1
+        if several and (len(by_id) >= 2 * len(owners) or exchanged([*by_id.values()], seed) is not None):
             break
+    pool = [*by_id.values()]
     found = exchanged(pool, seed)
     if found is not None:
         return {owner.study: found[owner.study] for owner in owners}
@@ -86,11 +85,5 @@ def exchanged_outside(owners: Sequence[Owner], others: Iterable[Owner], seed: in
         lenders = [other.study for other in pool if other.group != owner.group]
         if not lenders:
             return None
-        result[owner.study] = min(lenders, key=lambda lender: (_mark(seed, owner.study, lender), lender))
+        result[owner.study] = min(lenders, key=lambda lender: (text_digest(seed, owner.study, lender), lender))
     return result
-
-
-def _mark(seed: int, *texts: str) -> bytes:
-    """Return bytes to sort by: random, but always the same for the same seed and texts."""
-    parts = "".join(f"{len(text)}:{text}" for text in (str(seed), *texts))
-    return hashlib.blake2b(parts.encode("utf-8", "surrogatepass"), digest_size=8).digest()

@@ -6,7 +6,6 @@ be made for a whole window of studies, sorted by image, and asked with one image
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import numpy as np
 
 from rightlung.core import FrozenMapping, Image, InputError, Phrase, Study
 from rightlung.core.checks import check_text
+from rightlung.core.keyed import text_generator
 from rightlung.probes.sentence_pool import SentencePool
 
 
@@ -48,10 +48,7 @@ class Setting:
 
     def chance(self, probe: str, study: Study, phrase: Phrase | None = None) -> np.random.Generator:
         """Return random numbers that follow from the seed, the probe, the study and the phrase, and nothing else."""
-        parts = [str(self.seed), probe, study.id, "" if phrase is None else phrase.text]
-        text = "".join(f"{len(part)}:{part}" for part in parts)
-        seed = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        return np.random.default_rng(int.from_bytes(seed, "big"))
+        return text_generator(self.seed, probe, study.id, "" if phrase is None else phrase.text)
 
     def dice(self, probe: str, study: Study, phrase: Phrase | None = None) -> random.Random:
         """Return the same chance as Python's own generator."""

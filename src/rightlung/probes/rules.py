@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core import Mask, Phrase, Polarity, Study
-from rightlung.probes.targets import boxes_named
+from rightlung.probes.targets import region_target
 
 TargetKind = Literal["exact mask", "finding boxes", "region boxes"]
 SizeClass = Literal["small", "medium", "large"]
@@ -53,23 +54,18 @@ def exact_target(study: Study, phrase: Phrase, pixels: int) -> Target | str:
     return Target(resized(phrase.mask, pixels).pixels, "exact mask")
 
 
-def region_target(study: Study, phrase: Phrase, pixels: int, trimmed: bool = False) -> Target | str:
+def _regions(study: Study, phrase: Phrase, pixels: int, trimmed: bool = False) -> Target | str:
     """The boxes of the phrase's regions with the lungs that contain them ("That's the Wrong Lung!", A.3)."""
-    boxes = boxes_named(study.regions, phrase.regions, trimmed)
+    boxes = region_target(study, phrase, trimmed)
     if not boxes:
         return "phrases whose regions have no box in their image" if phrase.regions else "phrases without a region"
     return Target(Mask.from_boxes(boxes, (pixels, pixels)).pixels, "region boxes")
 
 
-def trimmed_target(study: Study, phrase: Phrase, pixels: int) -> Target | str:
-    """The same without a lung of which a part is named (B.1)."""
-    return region_target(study, phrase, pixels, trimmed=True)
-
-
 RULES: dict[str, Rule] = {
     "own": own_target,
-    "regions": region_target,
-    "trimmed": trimmed_target,
+    "regions": _regions,
+    "trimmed": partial(_regions, trimmed=True),  # without a lung of which a part is named (B.1)
     "exact": exact_target,
 }
 MOVES = ("shuffled", "random")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import Any, TypeVar
 
 import numpy as np
@@ -78,11 +78,5 @@ def most_diverse_reports(
         raise InputError(f"share must be above 0 and at most 1; got {share}")
     wanted = share * sum(instances.values())
     order: list[Any] = sorted((overlap, str(key), key) for key, overlap in overlaps.items() if overlap is not None)
-    chosen: list[ReportKey] = []
-    taken = 0
-    for _, _, key in order:
-        if taken >= wanted:
-            break
-        chosen.append(key)
-        taken += instances[key]
-    return chosen
+    before = accumulate((instances[key] for _, _, key in order), initial=0)
+    return [key for (_, _, key), taken in zip(order, before, strict=False) if taken < wanted]

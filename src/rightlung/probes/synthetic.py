@@ -35,6 +35,11 @@ class Condition:
             raise InputError(f"a condition's regions must be a list of names; got {regions!r}")
         object.__setattr__(self, "regions", tuple(self.regions))
 
+    @property
+    def can_be_said(self) -> bool:
+        """Whether a sentence can say it: what is there needs a place."""
+        return bool(self.regions) or not self.present
+
 
 def conditions_of(phrase: Phrase) -> tuple[Condition, ...]:
     """Return what a phrase says of each finding; what is uncertain is said to be there.
@@ -58,15 +63,12 @@ def synthetic_sentence(conditions: Iterable[Condition]) -> str | None:
     >>> synthetic_sentence([Condition("low lung volumes", True, ("left lung", "right lung"))])
     'There is low lung volumes in the lungs.'
     """
-    sentences = [sentence for condition in conditions if (sentence := _sentence(condition)) is not None]
-    return " ".join(sentences) or None
+    return " ".join(_sentence(condition) for condition in conditions if condition.can_be_said) or None
 
 
-def _sentence(condition: Condition) -> str | None:
+def _sentence(condition: Condition) -> str:
     if not condition.present:
         return f"There is no {condition.name}."
-    if not condition.regions:
-        return None
     places = place_list(condition.regions)
     if condition.name in WHOLE:
         several = len(places) > 1 or places[0].endswith("s")
@@ -84,11 +86,10 @@ def place_list(regions: Iterable[str]) -> list[str]:
     items: dict[str, int] = {}
     for name in given:
         side, _, rest = name.partition(" ")
+        item = name
         if side in ("left", "right") and f"left {rest}" in given and f"right {rest}" in given:
             item = rest if rest.endswith("s") else f"{rest}s"
-        else:
-            item = name
-        items[item] = min(items.get(item, _rank(name)), _rank(name))
+        items.setdefault(item, _rank(name))  # the same for both sides
     return sorted(items, key=lambda item: (items[item], item))
 
 

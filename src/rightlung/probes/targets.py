@@ -50,15 +50,13 @@ def derangement(count: int, chance: random.Random) -> list[int] | None:
     >>> derangement(1, random.Random(0)) is None, derangement(2, random.Random(0))
     (True, [1, 0])
     """
-    if count == 0:
-        return []
-    if count == 1:
-        return None
-    while True:  # a random order is a derangement more than one time in three
+    order = list(range(count))
+    while any(place == number for place, number in enumerate(order)):
+        if count == 1:
+            return None
         order = list(range(count))
-        chance.shuffle(order)
-        if all(place != number for place, number in enumerate(order)):
-            return order
+        chance.shuffle(order)  # is a derangement more than one time in three
+    return order
 
 
 def shuffled_in_report(targets: Sequence[object], chance: random.Random) -> list[int] | None:

@@ -89,19 +89,14 @@ class Estimator:
         return found
 
     def aggregate(
-        self,
-        statistic: Callable[[Floats], Floats],
-        used: Flags | None = None,
-        *,
-        scale: float = 1.0,
-        method: Method = "bca",
+        self, statistic: Callable[[Floats], Floats], used: Flags, scale: float = 1.0, method: Method = "bca"
     ) -> Estimate:
-        """Return a number that is no mean (AUROC, MCC, mAP…) of the ``used`` instances, all unless given.
+        """Return a number that is no mean (AUROC, MCC, mAP…) of the ``used`` instances.
 
         ``statistic`` takes how often each of them is drawn, (rows, instances), and returns (rows,), NaN where it is
         undefined; ``scale`` is the size of its values.
         """
-        clusters = self.clusters if used is None else self.clusters[used]
+        clusters = self.clusters[used]
         options = {**self._options, "clusters": clusters, "scale": scale, "method": method}
         return Estimate.of(bootstrap_by_counts(statistic, len(clusters), **options))
 
@@ -113,7 +108,7 @@ class Estimator:
         used = ~(np.isnan(first) & np.isnan(second))
         columns = [first[used], second[used]]
         scale = float(np.nanmax(np.abs(columns), initial=0.0))
-        return self.aggregate(lambda counts: np.subtract(*_means(counts, columns).T), used, scale=scale, method=method)
+        return self.aggregate(lambda counts: np.subtract(*_means(counts, columns).T), used, scale, method)
 
     def correlation(
         self, first: Floats, second: Floats, kind: Literal["pearson", "spearman"] = "pearson"

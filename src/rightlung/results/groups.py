@@ -6,14 +6,15 @@ estimated together when they are read (`Deferred`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from rightlung.core.errors import InputError
+from rightlung.core.files import plain
 from rightlung.lexicon import region
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
 from rightlung.results.estimator import Deferred, Estimator, Flags, Floats
@@ -48,27 +49,20 @@ class _Plain:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain values."""
-        return {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__}  # type: ignore[attr-defined]
+        found: dict[str, Any] = plain(vars(self))
+        return found
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {name: _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_plain(inner) for inner in value]
-    return value.as_json() if isinstance(value, _Plain | Estimate | Compared) else value
-
-
-class Compared(NamedTuple):
+@dataclass(frozen=True)
+class Compared(_Plain):
     """The model's mean, the prior's, and the paired difference; the latter two where a prior was measured."""
 
     model: Estimate
-    prior: Estimate | None
-    difference: Comparison | None
+    prior: Estimate | None = None
+    difference: Comparison | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {name: _plain(value) for name, value in self._asdict().items()}
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.model, self.prior, self.difference))
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,7 @@ class Group(_Plain):
     few: bool
     """Whether there are too few patients for a test."""
     abstention: Estimate
-    metrics: Mapping[str, Compared]
+    metrics: dict[str, Compared]
 
 
 @dataclass(frozen=True)
@@ -143,13 +137,6 @@ class Breakdown(_Plain):
     abstention: Abstention
 
 
-def compared_with_prior(
-    measured: Measured, flags: Flags, measure: str, settings: BootstrapSettings | None = None
-) -> Compared:
-    """Return the model's mean over some phrases, the prior's, and the paired difference."""
-    return _Maker(measured, settings).compared(flags, measure)()
-
-
 def break_down(measured: Measured, settings: BootstrapSettings | None = None) -> Breakdown:
     """Return every number of the model: overall, sides, groups, conditions, abstention."""
     if not len(measured):
@@ -191,7 +178,7 @@ class _Maker:
         prior = self.measured.within(self.value(measure, condition, "prior"), flags)
         model = self.deferred.mean(own)
         if np.isnan(prior).all():
-            return lambda: Compared(model(), None, None)
+            return lambda: Compared(model())
         other, difference = self.mean(prior, ~np.isnan(own)), self.deferred.difference(own, prior)
         return lambda: Compared(model(), other(), difference())
 
@@ -235,14 +222,14 @@ class _Maker:
 
     def adjusted(self, groups: list[Group]) -> list[Group]:
         """Adjust the tests of one table for being many; groups of few patients are no tests."""
-        metrics = [dict(group.metrics) for group in groups]
         for measure in HEADLINE:
-            there = [place for place, one in enumerate(metrics) if one and one[measure].difference is not None]
-            tests = [difference for place in there if (difference := metrics[place][measure].difference) is not None]
-            found = self.estimator.adjusted(tests, [not groups[place].few for place in there])
-            for place, difference in zip(there, found, strict=True):
-                metrics[place][measure] = metrics[place][measure]._replace(difference=difference)
-        return [replace(group, metrics=one) for group, one in zip(groups, metrics, strict=True)]
+            tested = [
+                (group, test) for group in groups if group.metrics and (test := group.metrics[measure].difference)
+            ]
+            found = self.estimator.adjusted([test for _, test in tested], [not group.few for group, _ in tested])
+            for (group, _), difference in zip(tested, found, strict=True):
+                group.metrics[measure] = replace(group.metrics[measure], difference=difference)
+        return groups
 
     def changes(self, condition: str) -> Callable[[], ConditionChanges]:
         asked = self.measured.asked("model", condition) & self.plain

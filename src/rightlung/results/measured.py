@@ -8,11 +8,11 @@ is arithmetic on such arrays; `Estimator` gives their intervals. Rows come from 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from rightlung.core.errors import InputError, unknown_name
-from rightlung.results.estimate import BootstrapSettings, Estimate
+from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.estimator import Estimator, Flags, Floats
 from rightlung.results.model import (
     ABOUT,
@@ -33,36 +33,6 @@ from rightlung.results.model import (
 )
 from rightlung.results.perturbation import Perturbation
 from rightlung.scoring.localisation import METRICS
-
-
-class Aggregated(Protocol):
-    """A measure as `rightlung.measuring` registers it: a number from columns and how often each row counts."""
-
-    @property
-    def columns(self) -> tuple[str, ...]: ...  # noqa: D102
-
-    def of_counts(self, columns: Mapping[str, NDArray[Any]], counts: Floats) -> Floats: ...  # noqa: D102
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """One number of a variant, by seed."""
-
-    each: Mapping[str, float]
-
-    @property
-    def mean(self) -> float:
-        """The mean over the seeds, NaN where one of them has no number."""
-        return float(np.mean(list(self.each.values())))
-
-    @property
-    def std(self) -> float:
-        """Their standard deviation (n − 1)."""
-        return float(np.std(list(self.each.values()), ddof=1)) if len(self.each) > 1 else np.nan
-
-    def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return {"mean": self.mean, "spread": self.std, "seeds": dict(self.each)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,11 +202,6 @@ class Measured:
         """Return a variant or one of its seeds, ``None`` where it was not measured."""
         return next((model for model in (*self.rows, *self.models) if model.slug == slug), None)
 
-    def by_seed(self, variant: str, values: Callable[[str], Floats]) -> Seeds:
-        """Return the mean of an array (a function of the slug) for each seed of a variant."""
-        found = {model.slug: values(model.slug) for model in self.seeds(variant)}
-        return Seeds({slug: np.nan if np.isnan(one).all() else float(np.nanmean(one)) for slug, one in found.items()})
-
     def _each(self, slug: str) -> tuple[MeasuredModel, ...]:
         row = self.model(slug)
         return () if row is None else self.seeds(row.variant) if row in self.rows else (row,)
@@ -270,16 +235,6 @@ class Measured:
         if target is None and len(self.targets) > 1 and measure in (*METRICS, "peak_on_side"):
             raise InputError(f"{measure} needs a target: {', '.join(self.targets)}")
         return self._mean(slug, lambda model: model.value(measure, target, condition))
-
-    def aggregate(
-        self, slug: str, measure: Aggregated, condition: str = "none", settings: BootstrapSettings | None = None
-    ) -> Estimate:
-        """Return a measure that is no mean over phrases (AUROC of finding scores, say), over all rows of a model."""
-        (model,) = self._each(slug)
-        rows = np.concatenate([rows[rows >= 0] for (under, _), rows in model.rows.items() if under == condition])
-        columns = {name: model.table.column(name).take(rows).to_numpy() for name in measure.columns}
-        patients = model.table.column("patient").take(rows).to_pylist()
-        return Estimator(patients, settings).aggregate(lambda counts: measure.of_counts(columns, counts))
 
     def selection(self, slug: str, kind: Literal["local", "global"], against: str = "random-sentence") -> Floats:
         """Return whether the image's own sentence is the more similar: 1, 0, and a half where both are equally so."""
@@ -333,12 +288,10 @@ def _as_array(column: Any) -> NDArray[Any]:
     return values
 
 
-def _seeds_named(models: Iterable[MeasuredModel]) -> tuple[MeasuredModel, ...]:
+def _seeds_named(models: Sequence[MeasuredModel]) -> tuple[MeasuredModel, ...]:
     """Name those called as their variant, of which there are more seeds, by their own seed."""
-    listed = list(models)
-    count = Counter(model.variant for model in listed)
-    alone = [model.slug != model.variant or count[model.variant] == 1 for model in listed]
+    several = {variant for variant, count in Counter(model.variant for model in models).items() if count > 1}
     return tuple(
-        model if flag else replace(model, slug=f"{model.slug}-seed{model.seed}")
-        for model, flag in zip(listed, alone, strict=True)
+        replace(model, slug=f"{model.slug}-seed{model.seed}") if model.slug == model.variant in several else model
+        for model in models
     )

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from rightlung.core.errors import InputError
-from rightlung.results.estimator import Flags, Floats
+from rightlung.core.files import read_json
+from rightlung.results.estimator import Floats
 
 GROUPS = ("paper", "ours", "reference")
 _KEYS = ("study", "query", "condition", "target", "patient")
@@ -83,22 +84,12 @@ class MeasuredModel:
         return self.table.column(name).take(pa.array(rows, mask=rows < 0)).combine_chunks()
 
     @property
-    def _failed(self) -> Flags:
-        reasons = self.table.column("reason").cast(pa.string()).fill_null("")
-        return np.asarray(pc.starts_with(reasons, "no answer").to_numpy(), dtype=bool)
-
-    @property
     def errors(self) -> int:
         """Questions without an answer."""
+        reasons = self.table.column("reason").cast(pa.string()).fill_null("")
+        failed = pc.starts_with(reasons, "no answer").to_numpy()
         rows = [self.row_of(condition) for condition in {condition for condition, _ in self.rows}]
-        return sum(int(self._failed[one[one >= 0]].sum()) for one in rows)
-
-    def undefined(self, measure: str = "auroc") -> dict[str, int]:
-        """Return how many answers have a target and no value of a measure, for each condition and target with any."""
-        missing = pc.is_nan(self.table.column(measure).cast(pa.float64())).to_numpy() & ~self._failed
-        missing &= self.table.column("target_kind").is_valid().to_numpy()
-        found = {", ".join(place): int(missing[rows[rows >= 0]].sum()) for place, rows in self.rows.items()}
-        return {place: count for place, count in found.items() if count}
+        return sum(int(failed[one[one >= 0]].sum()) for one in rows)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -144,29 +135,22 @@ def rows_by_phrase(origin: str, table: pa.Table, names: Any, complete: bool) -> 
     at = pc.index_in(phrase_names(table), value_set=names).fill_null(-1).to_numpy().astype(np.intp)
     if complete and (at < 0).any():
         raise refuse(int((at < 0).argmax()), "is not among the phrases")
-    columns = [table.column(name).cast(pa.string()).fill_null("").combine_chunks() for name in ("condition", "target")]
-    conditions, targets = (column.dictionary_encode() for column in columns)
-    codes = conditions.indices.to_numpy() * max(1, len(targets.dictionary)) + targets.indices.to_numpy()
-    found: dict[tuple[str, str], NDArray[np.intp]] = {}
-    for first in np.sort(np.unique(codes, return_index=True)[1]).tolist():
-        condition, target = (column[first].as_py() for column in columns)
-        listed = np.flatnonzero((codes == codes[first]) & (at >= 0))
-        _, once = np.unique(at[listed], return_index=True)
-        if len(twice := np.setdiff1d(np.arange(len(listed)), once)):
-            raise refuse(int(listed[twice[0]]), f"stands twice under condition {condition}, target {target}")
-        found[condition, target] = np.full(len(names), -1, dtype=np.intp)
-        found[condition, target][at[listed]] = listed
+    columns = {name: table.column(name).cast(pa.string()).fill_null("") for name in ("condition", "target")}
+    frame = pa.table(columns | {"at": at}).to_pandas()
+    known = frame[frame["at"] >= 0]
+    for row, (condition, target, _) in known[known.duplicated()].iterrows():
+        raise refuse(row, f"stands twice under condition {condition}, target {target}")
+    found = {}
+    for place, rows in frame.groupby(["condition", "target"], sort=False)["at"]:
+        rows = rows[rows >= 0]
+        found[place] = np.full(len(names), -1, dtype=np.intp)
+        found[place][rows] = rows.index
     return found
 
 
 def read_about(path: Path) -> dict[str, Any]:
     """Read what ``about.json`` says about a model, and check it."""
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as JSON ({error})") from None
-    if not isinstance(said, dict):
-        raise InputError(f"{path}: must hold an object")
+    said = read_json(path)
     for name, kind in _REQUIRED.items():
         if not isinstance(said.get(name), kind):
             raise InputError(f"{path}: {name} is {said.get(name)!r}, and must be a {kind.__name__}")

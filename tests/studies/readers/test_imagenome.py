@@ -16,7 +16,8 @@ import pytest
 
 from rightlung import open_source
 from rightlung.core import Box, InputError
-from rightlung.probes.sentences import synthetic_of
+from rightlung.core import Box, InputError, Polarity
+from rightlung.probes.registry import synthetic_of
 from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, refuses
 
 A, B, GOLD = "02aa804e-bde0afdd", "2a2277a9-b0ded155", "e084de3b-be89b11e"

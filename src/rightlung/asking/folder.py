@@ -1,0 +1,104 @@
+"""A predictions folder that a model's answers are written to: what it holds, and which studies are finished.
+
+What can be asked about a study is known only once it is built, and building may mean rendering. A hidden list beside
+the parts names the studies whose rows are all on the disk. It only saves time: without it, or where parts were taken
+away since it was written, the keys of the rows decide.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from rightlung.predictions import Key, open_predictions
+from rightlung.predictions.parts import read_rows
+from rightlung.predictions.schema import KEY_COLUMNS
+
+LIST = ".finished.jsonl"
+
+
+class Failed(NamedTuple):
+    """A row that holds an error instead of an answer."""
+
+    key: Key
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a predictions folder holds after `ask`."""
+
+    folder: Path
+    model: str
+    source: str
+    studies: int
+    """Studies gone through, now or by an earlier call."""
+    written: int
+    """Rows written by this call."""
+    conditions: dict[str, int]
+    """Rows of the folder under each condition."""
+    failed: tuple[Failed, ...]
+    """Rows of the folder without an answer."""
+    problems: tuple[str, ...]
+    """Studies that could not be read, so that nothing was asked."""
+    notes: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows in the folder."""
+        return sum(self.conditions.values())
+
+    @property
+    def complete(self) -> bool:
+        """Whether every question of every study got an answer."""
+        return not self.failed and not self.problems
+
+
+def count_rows(folder: Path) -> tuple[dict[str, int], tuple[Failed, ...]]:
+    """Count a folder's rows by condition and collect those without an answer, whichever call wrote them."""
+    conditions: Counter[str] = Counter()
+    failed: list[Failed] = []
+    for part in open_predictions(folder).parts:
+        for _, columns in read_rows(part, (*KEY_COLUMNS, "error")):
+            conditions.update(columns.column("condition").to_pylist())
+            rows = zip(*(column.to_pylist() for column in columns.columns), strict=True)
+            failed += [Failed(Key(*key), error) for *key, error in rows if error is not None]
+    return dict(conditions), tuple(failed)
+
+
+class FinishedStudies:
+    """The studies of a predictions folder that were asked everything in ``asked``, such as ``phrases swap-sides``."""
+
+    def __init__(self, folder: Path, asked: Iterable[str], rows: int) -> None:
+        self._path, self._asked = folder / LIST, frozenset(asked)
+        self._under: dict[str, frozenset[str]] = {}
+        with contextlib.suppress(OSError):
+            for text in self._path.read_text(encoding="ascii", errors="replace").splitlines():
+                with contextlib.suppress(ValueError, KeyError, TypeError):  # a line cut off by a kill
+                    line = json.loads(text)
+                    if int(line["rows"]) > rows:
+                        self._under = {}
+                        self._path.unlink()
+                        return
+                    asked_then = frozenset(line["asked"])
+                    for study in line["studies"]:
+                        known = self._under.get(str(study))
+                        self._under[str(study)] = asked_then if known is None else known | asked_then
+
+    def __contains__(self, study: object) -> bool:
+        return self._asked <= self._under.get(str(study), frozenset())
+
+    def add(self, studies: list[str], rows: int) -> None:
+        """Note studies whose rows are on the disk, where ``rows`` are now."""
+        if studies:
+            line = {"rows": rows, "asked": sorted(self._asked), "studies": studies}
+            with contextlib.suppress(OSError), self._path.open("a", encoding="ascii") as file:
+                file.write(json.dumps(line) + "\n")

@@ -1,0 +1,130 @@
+"""What is asked about each study: its phrases, the whole image, the boxes of its regions, each under every probe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+
+from rightlung.core import Box, Image, InputError, Phrase, Query, Study
+from rightlung.core.errors import unknown_name
+from rightlung.core.study import QueryKind
+from rightlung.predictions.prediction import IMAGE_QUERY, Key, phrase_query, region_query
+from rightlung.probes import Owner, SentencePool, Setting, exchanged, exchanged_outside, find_probe, windows
+from rightlung.studies import Source, build_studies, open_source
+
+QUERIES: dict[str, QueryKind] = {"phrases": "phrase", "image": "image", "regions": "box"}
+"""What can be asked about every study, with the kind of `Query` it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query about the image of a study. A question of your own may hold any `Query` under any name."""
+
+    key: Key
+    query: Query
+    phrase: Phrase | None = None
+    """What the words of the query say: text, findings and regions, never a target."""
+    patient: str | None = None
+    """Whose question it is, whoever's image is shown; a study without a patient counts as a patient of its own."""
+    image_of: str | None = None
+    """The study whose image is shown; None for the study of the key."""
+    alter: Callable[[Image], Image] | None = None
+    """What is done to the pixels before they are shown."""
+
+
+def questions(
+    source: Source | str,
+    conditions: Sequence[str] = ("none",),
+    *,
+    queries: Sequence[str] = ("phrases",),
+    seed: int = 0,
+    limit: int | None = None,
+) -> Iterator[Question]:
+    """Yield the questions that `ask` would ask a model, without asking."""
+    walk = Walk(source, conditions, queries, seed, limit)
+    for stretch, wanted in walk.windows():
+        yield from walk.questions(stretch, wanted)[1]
+
+
+class Walk:
+    """The first ``total`` studies of a source, window by window (`rightlung.probes.windows`), and what is asked."""
+
+    def __init__(
+        self, source: Source | str, conditions: Sequence[str], queries: Sequence[str], seed: int, limit: int | None
+    ) -> None:
+        self.source = open_source(source) if isinstance(source, str) else source
+        for names, what in ((conditions, "conditions"), (queries, "queries")):
+            if isinstance(names, str) or not names:
+                raise InputError(f"{what} must be a list of at least one name; got {names!r}")
+        if unknown := [name for name in queries if name not in QUERIES]:
+            raise unknown_name("query", unknown[0], QUERIES)
+        if limit is not None and limit < 1:
+            raise InputError(f"limit must be at least 1; got {limit}")
+        self.probes = [find_probe(name) for name in dict.fromkeys(conditions)]
+        self.queries, self.seed = queries, seed
+        self.total = min(limit or len(self.source), len(self.source))
+        self.problems: dict[str, str] = {}  # why a study cannot be asked about, by its id
+        self._partner = next((probe for probe in self.probes if probe.needs_partner), None)
+        self._sentences = any(probe.needs_sentences for probe in self.probes)
+
+    def windows(self) -> Iterator[tuple[range, range]]:
+        """Yield the windows of the source, each with those of its positions that are wanted."""
+        for stretch in windows(len(self.source)):
+            if stretch.start < self.total:
+                yield stretch, range(stretch.start, min(stretch.stop, self.total))
+
+    def questions(
+        self, stretch: range, todo: Sequence[int], done: Container[Key] = ()
+    ) -> tuple[list[Study], list[Question]]:
+        """Return the studies built for some positions of a window and the questions whose keys are not ``done``."""
+        whole = todo and (self._partner or self._sentences)  # questions may draw from the whole window
+        built = build_studies(self.source, stretch if whole else todo, self.problems)
+        studies, found = [*built.values()], []
+        partners = self._partners(stretch, studies) if self._partner else {}
+        pool = SentencePool()
+        if self._sentences:
+            # Where one patient has most of a window, the partners from beyond it lend their sentences.
+            beyond = sorted({*partners.values()} - {study.id for study in studies})
+            pool = SentencePool.of(studies, map(self.source.study, beyond))
+        setting = Setting(self.seed, partners, pool)
+        for study in (built[position] for position in todo if position in built):
+            try:
+                found += list(self._about(study, setting, done))
+            except UnicodeEncodeError as error:  # an id that no file can hold
+                self.problems[study.id] = f"study {study.id!r} cannot be written as UTF-8 ({error.reason})"
+        return studies, found
+
+    def _about(self, study: Study, setting: Setting, done: Container[Key]) -> Iterator[Question]:
+        patient = study.patient or f"study {study.id}"
+        for name, phrase, box in self._named_queries(study):
+            for probe in self.probes:
+                key = Key(study.id, name, probe.name)
+                if key not in done and (probed := probe.ask(study, phrase, setting)) is not None:
+                    words = None if probed.phrase is None else probed.phrase.without_target()
+                    query = Query(None if words is None else words.text, box)
+                    yield Question(key, query, words, patient, probed.image_of, probed.alter)
+
+    def _named_queries(self, study: Study) -> Iterator[tuple[str, Phrase | None, Box | None]]:
+        if "phrases" in self.queries:
+            yield from ((phrase_query(index), phrase, None) for index, phrase in enumerate(study.phrases))
+        if "image" in self.queries:
+            yield IMAGE_QUERY, None, None
+        if "regions" in self.queries:
+            yield from ((region_query(name), None, box) for name, box in study.regions.items())
+
+    def _partners(self, stretch: range, studies: Sequence[Study]) -> dict[str, str]:
+        owners = [Owner(study.id, study.patient) for study in studies]
+        beyond = (
+            Owner(study.id, study.patient)
+            for position in (*range(stretch.stop, len(self.source)), *range(stretch.start))
+            for study in build_studies(self.source, [position], self.problems).values()
+        )
+        found = exchanged(owners, self.seed) or exchanged_outside(owners, beyond, self.seed) if owners else {}
+        if found is None:
+            assert self._partner is not None
+            what = "sentences" if self._partner.needs_sentences else "images"
+            raise InputError(
+                f"the condition {self._partner.name} needs {what} of two patients, but all of {self.source.address} "
+                "are of one; leave it out and name the others"
+            )
+        return found
