@@ -16,7 +16,6 @@ import pytest
 
 from rightlung import open_source
 from rightlung.core import Box, InputError
-from rightlung.core import Box, InputError, Polarity
 from rightlung.probes.registry import synthetic_of
 from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, refuses
 
