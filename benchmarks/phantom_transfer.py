@@ -10,7 +10,7 @@ real, with parts of the information taken away, and simple statistics are compar
 By default the real figures come from a quarter of the patients of the split ``train``, held out: tune on those. With
 ``--final`` the networks learn from all of ``train`` and ``val`` is looked at: do that once.
 
-    python benchmarks/phantom_transfer.py --nih nih.tar --out results [--minutes 8] [--final]
+    python -m benchmarks.phantom_transfer --nih nih.tar --out results [--minutes 8] [--final]
 
 ``--nih`` is a manifest folder or archive with the splits ``train``, ``val`` and ``boxes``. A label that NIH does not
 give counts as negative, in training and in scoring: that is how its figures are published, although NIH's labels are
@@ -40,6 +40,14 @@ from PIL import Image as PillowImage
 from scipy.ndimage import gaussian_filter
 from torch.nn.functional import adaptive_max_pool2d, avg_pool2d, interpolate
 
+from benchmarks.supervised import (
+    TrainingData,
+    TrainingSettings,
+    adapt_statistics,
+    predict,
+    start_at_prevalence,
+    train,
+)
 from rightlung import open_source
 from rightlung.core import Heatmap, Mask, Phrase, Polarity, Study
 from rightlung.explain import class_activation
@@ -54,14 +62,6 @@ from rightlung.phantom.scene import Scene
 from rightlung.scoring import localisation, recognition
 from rightlung.scoring.statistics import Interval, bootstrap, bootstrap_by_counts, paired_difference
 from rightlung.training.augmentation import Augmentation
-from rightlung.training.supervised import (
-    TrainingData,
-    TrainingSettings,
-    adapt_statistics,
-    predict,
-    start_at_prevalence,
-    train,
-)
 
 FloatArray = NDArray[np.float64]
 

@@ -69,6 +69,5 @@ def test_every_hidden_word_is_one_word_for_the_encoder() -> None:
     for number in range(20):
         hidden = hide_words(TEXT, 0.5, Stream(number))
         tokens = tokenizer.encode([hidden])
-        mask = tokenizer.number_of("[MASK]")
-        assert tokens.ids[0].tolist().count(mask) == hidden.count("[MASK]")
-        assert tokenizer.words(hidden).count("[MASK]") == hidden.count("[MASK]")
+        masks = tokens.ids[0] == tokenizer.number_of("[MASK]")
+        assert len(tokens.word[0][masks].unique()) == int(masks.sum()) == hidden.count("[MASK]")

@@ -19,7 +19,7 @@ from rightlung.core.keyed import Stream, key_number
 from rightlung.lexicon import IMAGENOME_REGIONS, mirror_region
 from rightlung.lexicon.side_changes import mirrored
 from rightlung.models.base import TrainingBatch
-from rightlung.training.augmentation import Augmentation, apply_changes, draw_changes_alike, move_masks, on_device
+from rightlung.training.augmentation import Augmentation, apply_changes, draw_changes, move_masks, on_device
 from rightlung.training.facts import Facts
 from rightlung.training.masking import hide_entities, hide_words
 from rightlung.training.phrases import DrawnPhrase, draw_phrases, draw_texts
@@ -149,7 +149,7 @@ class Batches:
         if self.augmentation is not None:
             generator = torch.Generator().manual_seed(step_seed(self.seed, self.name, place, number, "augmentation"))
             rows, total = self._rows(place), self.counts[place] * self.world
-            changes = draw_changes_alike(images.shape, self.augmentation, generator, rows, total, self.device)
+            changes = draw_changes(images.shape, self.augmentation, generator, rows, total, self.device)
             if any(words.flipped):
                 changes = replace(changes, mirrored=flipped)
             images = apply_changes(images, changes)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rightlung.core import Box, Extent, InputError, Phrase
+from rightlung.core.settings import read_settings
 from rightlung.models.base import Grounder, Matcher, Reader, RegionGrounder, Trainable, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.preprocessing import letterbox, standardise
@@ -353,7 +354,7 @@ def test_a_pretrained_bert_brings_weights_and_words(tmp_path: Path) -> None:
 )
 def test_a_wrong_configuration_is_named(changed: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        UniterConfig.from_mapping(changed)
+        read_settings(UniterConfig, changed)
 
 
 @pytest.mark.parametrize(

@@ -132,16 +132,6 @@ class WordTokenizer:
         )
         return Reading(text[:end], whole, known / len(words) if words else 0.0)
 
-    def words(self, text: str) -> list[str]:
-        """Return the words of a text as the encoder sees them (cut off where it stops reading)."""
-        shown = _readable(text)
-        encoding = self._tokenizer.encode(shown, add_special_tokens=False)
-        spans: dict[int | None, list[int]] = {}
-        kept = list(zip(encoding.word_ids, encoding.offsets, strict=True))[: self.most_pieces - 1]
-        for word, (begin, end) in kept:
-            spans.setdefault(word, [begin, end])[1] = end
-        return [shown[begin:end] for begin, end in spans.values()] or [shown.strip()]
-
     def _learn(self, texts: Sequence[str]) -> None:
         """Take apart all of these texts that are not known yet, at once."""
         new = [text for text in dict.fromkeys(texts) if text not in self._seen]

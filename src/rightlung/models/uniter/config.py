@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from rightlung.core.errors import InputError
 from rightlung.core.frozen import FrozenMapping
-from rightlung.core.settings import read_settings
 
 LossName = Literal["language", "regions", "matching"]
 
@@ -49,11 +48,6 @@ class UniterConfig:
             raise InputError(f"masked must be a share above 0 and below 1; got {self.masked}")
         if not self.losses:
             raise InputError("losses must name at least one loss")
-
-    @classmethod
-    def from_mapping(cls, given: Mapping[str, Any], where: str = "") -> UniterConfig:
-        """Read a configuration; what it does not mention is the papers'."""
-        return read_settings(cls, given, where)
 
 
 _LIMITS = (
