@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -60,7 +59,7 @@ def same(one: TrainingBatch, other: TrainingBatch) -> bool:
 
 def test_a_batch_follows_from_its_number_alone(pool: tuple[DataEntry, Studies]) -> None:
     batches = Batches([pool], 5, 7, CPU, Augmentation(mirror=0.3))
-    in_turn = list(itertools.islice(batches.from_number(0), 4))
+    in_turn = list(batches.from_number(0, 4))
     assert same(in_turn[3], Batches([pool], 5, 7, CPU, Augmentation(mirror=0.3)).one(3))
     assert not same(in_turn[2], in_turn[3])
     assert not same(in_turn[3], Batches([pool], 5, 8, CPU, Augmentation(mirror=0.3)).one(3))

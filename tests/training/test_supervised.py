@@ -1,4 +1,4 @@
-"""Losses by hand, augmentation that moves masks along, and that a small network learns where something is."""
+"""The loop of ``benchmarks/supervised.py``: losses by hand, and that a small network learns where something is."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ import pytest
 import torch
 from sklearn.metrics import log_loss, roc_auc_score
 
-from rightlung.core import InputError
-from rightlung.models.classifier import NetworkConfig, ResidualNetwork
-from rightlung.training.augmentation import Augmentation, augment
-from rightlung.training.supervised import (
+from benchmarks.supervised import (
     TrainingData,
     TrainingSettings,
     _Deck,
@@ -24,6 +21,9 @@ from rightlung.training.supervised import (
     start_at_prevalence,
     train,
 )
+from rightlung.core import InputError
+from rightlung.models.classifier import NetworkConfig, ResidualNetwork
+from rightlung.training.augmentation import Augmentation
 
 NOTHING = Augmentation(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
@@ -63,43 +63,6 @@ def test_covered_and_free_positions_weigh_the_same_however_few_there_are() -> No
     loss = position_loss(logits, masks, torch.tensor([[1.0]]))
     assert float(loss) == pytest.approx((inside + outside) / 2, rel=1e-5)
     assert float(position_loss(logits, masks, torch.tensor([[math.nan]]))) == 0.0
-
-
-def test_augmentation_of_nothing_changes_nothing() -> None:
-    images = torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(0)).clamp_min(1e-4)
-    changed, masks = augment(images, NOTHING, torch.Generator().manual_seed(0))
-    torch.testing.assert_close(changed, images, atol=1e-5, rtol=1e-5)
-    assert masks is None
-
-
-def test_masks_move_along_with_the_images_and_nothing_is_mirrored() -> None:
-    images = torch.zeros(16, 1, 64, 64)
-    images[:, :, 20:28, 8:16] = 1.0  # on the left, above the middle
-    geometry = Augmentation(brightness=0, contrast=0, gamma=0, noise=0, blur=0, cut_out=0)
-    changed, masks = augment(images, geometry, torch.Generator().manual_seed(1), images.clone())
-    assert masks is not None
-    assert not torch.allclose(changed, images, atol=0.1)
-    torch.testing.assert_close(changed, masks, atol=1e-3, rtol=0)
-    columns = torch.arange(64.0)
-    middles = (masks.sum(dim=(1, 2)) * columns).sum(dim=1) / masks.sum(dim=(1, 2, 3))
-    assert bool((middles < 28).all())
-
-
-def test_augmentation_can_be_scaled_as_a_whole() -> None:
-    assert Augmentation().times(0) == NOTHING
-    assert Augmentation().times(2).rotation == 16.0
-    assert Augmentation().times(2).blur == 1.0
-
-
-def test_the_same_seed_augments_the_same_way_and_values_stay_in_range() -> None:
-    images = torch.rand(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
-    first, _ = augment(images, Augmentation(), torch.Generator().manual_seed(3))
-    again, _ = augment(images, Augmentation(), torch.Generator().manual_seed(3))
-    other, _ = augment(images, Augmentation(), torch.Generator().manual_seed(4))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    assert float(first.min()) >= 0.0
-    assert float(first.max()) <= 1.0
 
 
 def test_a_network_learns_that_and_where_something_is() -> None:

@@ -3,76 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.core import OutputError
-from rightlung.training.watching import Row, read_log
+from rightlung.training.watching import read_log
 
-WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 900, 340, 70, 34, 20, 40
-_COLOURS = ((31, 92, 153), (204, 85, 34), (46, 125, 70), (128, 70, 150), (120, 120, 120), (170, 130, 20))
+_COLOURS = ("#1f5c99", "#cc5522", "#2e7d46", "#804696", "#787878", "#aa8214")
 _OTHER = ("step", "rate", "gradient norm", "images per second")
 _SHARES = ("validation auroc", "validation pointing")
-
-Line = list[tuple[float, float]]
 
 
 def draw_curve(log: Path, path: Path) -> Path | None:
     """Draw the losses of a log as PNG and, where they were measured, how well the model points; None if it is empty."""
-    import PIL.Image
-    import PIL.ImageDraw
+    from matplotlib.figure import Figure
 
     rows = read_log(log) if log.exists() else []
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    losses = {name: _line(rows, name) for name in names if name not in (*_OTHER, *_SHARES)}
-    shares = {name: _line(rows, name) for name in names if name in _SHARES}
-    panels = [panel for panel in (("loss", losses), ("share", shares)) if any(panel[1].values())]
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for name in dict.fromkeys(name for row in rows for name in row if name not in _OTHER):
+        if line := [(row["step"], row[name]) for row in rows if math.isfinite(row.get(name, math.nan))]:
+            panels.setdefault("share" if name in _SHARES else "loss", {})[name] = line
     if not panels:
         return None
-    picture = PIL.Image.new("RGB", (WIDTH, HEIGHT * len(panels) + 20), "white")
-    pen = PIL.ImageDraw.Draw(picture)
-    for number, (title, lines) in enumerate(panels):
-        _panel(pen, title, {name: line for name, line in lines.items() if line}, number * HEIGHT)
-    pen.text((LEFT, picture.height - 16), NOT_A_MEDICAL_DEVICE, fill="black")
+    figure = Figure(figsize=(9, 3.5 * len(panels)), layout="constrained")
+    for axes, (title, lines) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels.items(), strict=True):
+        for colour, (name, line) in zip(cycle(_COLOURS), lines.items(), strict=False):
+            marker = "o" if "validation" in name or len(line) == 1 else None
+            axes.plot(*zip(*line, strict=True), color=colour, marker=marker, markerfacecolor="white", label=name)
+        axes.set(xlabel="step", ylabel=title, xlim=(0, None), **({"ylim": (0, 1)} if title == "share" else {}))
+        axes.grid(color="#e1e1e1")
+        axes.legend(fontsize="small")
+    figure.supxlabel(NOT_A_MEDICAL_DEVICE, fontsize="small")
     try:
-        picture.save(path, format="PNG")
+        figure.savefig(path, format="png")
     except OSError as error:
         raise OutputError(f"{path}: the picture cannot be written ({error.strerror or error})") from None
     return path
-
-
-def _line(rows: Sequence[Row], name: str) -> Line:
-    return [(row["step"], row[name]) for row in rows if name in row and math.isfinite(row[name])]
-
-
-def _panel(pen, title: str, lines: dict[str, Line], top: int) -> None:  # type: ignore[no-untyped-def]
-    """Draw one set of axes with its lines and their names."""
-    values = [value for line in lines.values() for _, value in line]
-    most = max(step for line in lines.values() for step, _ in line)
-    low, high = (0.0, 1.0) if title == "share" else (min(values), max(values))
-    high = high if high > low else low + 1.0
-    x0, x1, y0, y1 = LEFT, WIDTH - RIGHT, top + TOP, top + HEIGHT - BOTTOM
-
-    def place(step: float, value: float) -> tuple[float, float]:
-        return x0 + (x1 - x0) * step / max(most, 1.0), y1 - (y1 - y0) * (value - low) / (high - low)
-
-    for tick in range(5):
-        value, step = low + (high - low) * tick / 4, most * tick / 4
-        _, y = place(0, value)
-        x, _ = place(step, low)
-        pen.line((x0, y, x1, y), fill=(225, 225, 225))
-        pen.text((8, y - 6), f"{value:.3g}", fill="black")
-        pen.text((x - 10, y1 + 6), f"{step:,.0f}", fill="black")
-    pen.rectangle((x0, y0, x1, y1), outline=(120, 120, 120))
-    across = x0
-    for number, (name, line) in enumerate(lines.items()):
-        colour = _COLOURS[number % len(_COLOURS)]
-        points = [place(*point) for point in line]
-        if len(points) > 1:
-            pen.line(points, fill=colour, width=2 if "validation" in name or name == "loss" else 1)
-        for x, y in points if "validation" in name or len(points) == 1 else ():
-            pen.ellipse((x - 3, y - 3, x + 3, y + 3), outline=colour, fill="white")
-        pen.rectangle((across, top + 14, across + 10, top + 24), fill=colour)
-        pen.text((across + 14, top + 12), name, fill="black")
-        across += 26 + 7 * len(name)

@@ -36,7 +36,6 @@ from rightlung.models.gloria.losses import (
     apart_loss,
     contrastive_loss,
     global_logits,
-    paired_similarity,
     sentence_similarity,
     supervised_loss,
 )
@@ -190,7 +189,8 @@ class Gloria(StoredModel):
         if name == "sides":
             cells = self._cells(regions)[of[own]]
             fits, exchanged = (
-                paired_similarity(self.word_vectors(part.whole), cells, self.rule.temperature) for part in both
+                sentence_similarity(self.word_vectors(part.whole), cells, self.rule.temperature, paired=True)
+                for part in both
             )
             found = softplus(self.config.local_temperature * (exchanged - fits))
         else:

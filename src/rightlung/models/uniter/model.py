@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear, pad
+from torch.nn.utils.rnn import pad_sequence
 
 from rightlung.core import Box, Extent, Grounding, Heatmap, Image, InputError, Phrase, ScoredBox
 from rightlung.core.checks import check_text
@@ -213,8 +214,5 @@ def _in_square(regions: Mapping[str, Box], extent: Extent) -> list[tuple[float, 
 
 def _padded(boxes: Sequence[Sequence[tuple[float, float, float, float]]]) -> tuple[Tensor, Tensor]:
     """Return boxes as one tensor (n, k, 4), zeros where there are fewer, and which of them are there (n, k)."""
-    most = max(map(len, boxes), default=0)
-    padded, there = torch.zeros(len(boxes), most, 4), torch.zeros(len(boxes), most, dtype=torch.bool)
-    for row, given in enumerate(boxes):
-        padded[row, : len(given)], there[row, : len(given)] = torch.tensor(given), True
-    return padded, there
+    padded = pad_sequence([torch.tensor(given).reshape(-1, 4) for given in boxes], batch_first=True)
+    return padded, pad_sequence([torch.ones(len(given), dtype=torch.bool) for given in boxes], batch_first=True)
