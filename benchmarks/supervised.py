@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn.functional import adaptive_avg_pool2d, binary_cross_entropy_with_logits
 
-from rightlung.core import InputError
 from rightlung.models.classifier.network import ResidualNetwork
 from rightlung.models.preprocessing import standardise
 from rightlung.training.augmentation import Augmentation, ImageChanges, apply_changes, make_changes, move_masks
@@ -33,14 +32,6 @@ class TrainingData:
     images: torch.Tensor
     labels: torch.Tensor
     masks: torch.Tensor | None = None
-
-    def __post_init__(self) -> None:
-        if self.images.ndim != 3 or self.images.dtype != torch.uint8 or not len(self.images):
-            raise InputError(f"training images must be uint8 (n, h, w); got {self.images.dtype} {self.images.shape}")
-        if self.labels.ndim != 2 or len(self.labels) != len(self.images):
-            raise InputError(f"{len(self.images)} images need labels (n, k); got {tuple(self.labels.shape)}")
-        if self.masks is not None and self.masks.shape[:2] != self.labels.shape:
-            raise InputError(f"masks {tuple(self.masks.shape)} do not go with labels {tuple(self.labels.shape)}")
 
     def __len__(self) -> int:
         return len(self.images)

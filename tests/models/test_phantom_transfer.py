@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
+from benchmarks import phantom_transfer as script
 from rightlung.lexicon import FINDINGS
 from rightlung.scoring import recognition
 from rightlung.scoring.statistics import bootstrap_by_counts
-
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "phantom_transfer.py"
-
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    specification = importlib.util.spec_from_file_location("phantom_transfer", SCRIPT)
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    sys.modules["phantom_transfer"] = module
-    specification.loader.exec_module(module)
-    return module
 
 
 def scene_with(*findings: str) -> SimpleNamespace:
     return SimpleNamespace(lesions=tuple(SimpleNamespace(finding=finding) for finding in findings))
 
 
-def test_all_of_a_patients_images_are_in_one_fold(script: ModuleType) -> None:
+def test_all_of_a_patients_images_are_in_one_fold() -> None:
     patients = np.array([f"p{number // 3}" for number in range(60)])
     folds = script.folds_of(patients, 4)
     assert all(len(set(folds[patients == patient])) == 1 for patient in set(patients))
     assert np.bincount(folds).tolist() == [15, 15, 15, 15]
 
 
-def test_auroc_by_counts_is_scikit_learns_on_the_repeated_images_ties_included(script: ModuleType) -> None:
+def test_auroc_by_counts_is_scikit_learns_on_the_repeated_images_ties_included() -> None:
     generator = np.random.default_rng(0)
     scores, labels = generator.integers(0, 5, 40).astype(float), (generator.random(40) < 0.4).astype(float)
     counts = generator.integers(0, 4, (3, 40)).astype(float)
@@ -51,7 +36,7 @@ def test_auroc_by_counts_is_scikit_learns_on_the_repeated_images_ties_included(s
         assert value == pytest.approx(roc_auc_score(np.repeat(labels, row), np.repeat(scores, row)))
 
 
-def test_the_interval_of_one_label_and_seed_is_that_of_recognition(script: ModuleType) -> None:
+def test_the_interval_of_one_label_and_seed_is_that_of_recognition() -> None:
     generator = np.random.default_rng(1)
     labels = (generator.random((80, 1)) < 0.3).astype(float)
     scores, patients = generator.random((80, 1)) + labels / 2, np.arange(80) // 2
@@ -60,7 +45,7 @@ def test_the_interval_of_one_label_and_seed_is_that_of_recognition(script: Modul
     assert (ours.estimate, ours.low, ours.high) == pytest.approx((theirs.estimate, theirs.low, theirs.high))
 
 
-def test_a_network_compared_with_itself_gains_nothing(script: ModuleType) -> None:
+def test_a_network_compared_with_itself_gains_nothing() -> None:
     generator = np.random.default_rng(2)
     scores, labels = generator.random((30, 2)), (generator.random((30, 2)) < 0.5).astype(float)
     counts = generator.integers(0, 3, (5, 30)).astype(float)
@@ -69,7 +54,7 @@ def test_a_network_compared_with_itself_gains_nothing(script: ModuleType) -> Non
     assert worse.tolist() == [-1.0]
 
 
-def test_the_location_prior_never_sees_the_patient_it_is_asked_about(script: ModuleType) -> None:
+def test_the_location_prior_never_sees_the_patient_it_is_asked_about() -> None:
     masks = np.zeros((20, 8, 8))
     masks[:, 2:4, 2:4] = 1.0
     masks[0] = 0.0
@@ -80,7 +65,7 @@ def test_the_location_prior_never_sees_the_patient_it_is_asked_about(script: Mod
     assert prior[0].argmax() in np.flatnonzero(masks[1])
 
 
-def test_scenes_are_labelled_as_nih_would_and_what_cannot_be_known_is_left_open(script: ModuleType) -> None:
+def test_scenes_are_labelled_as_nih_would_and_what_cannot_be_known_is_left_open() -> None:
     def labels(*findings: str) -> dict[str, float]:
         return dict(zip(script.FINDINGS, script.labels_of(scene_with(*findings)), strict=True))
 
@@ -92,12 +77,12 @@ def test_scenes_are_labelled_as_nih_would_and_what_cannot_be_known_is_left_open(
     assert set(labels("scoliosis").values()) == {0.0}
 
 
-def test_every_finding_in_the_table_of_meanings_is_one_of_the_lexicon(script: ModuleType) -> None:
+def test_every_finding_in_the_table_of_meanings_is_one_of_the_lexicon() -> None:
     assert set(script.MEANING) <= set(FINDINGS)
     assert {name for parts in script.MEANING.values() for part in parts for name in part} <= set(script.FINDINGS)
 
 
-def test_lesions_reach_the_cells_of_their_own_image_and_labels(script: ModuleType) -> None:
+def test_lesions_reach_the_cells_of_their_own_image_and_labels() -> None:
     scenes = [scene_with("nodule"), scene_with(), scene_with("scoliosis", "pneumonia")]
     masks = [torch.zeros(len(scene.lesions), 56, 56, dtype=torch.bool) for scene in scenes]
     masks[0][0, 0, 0] = True
@@ -110,7 +95,7 @@ def test_lesions_reach_the_cells_of_their_own_image_and_labels(script: ModuleTyp
     assert torch.equal(cells, expected)
 
 
-def test_a_number_that_differs_tells_phantom_from_real_and_one_that_does_not_does_not(script: ModuleType) -> None:
+def test_a_number_that_differs_tells_phantom_from_real_and_one_that_does_not_does_not() -> None:
     generator = torch.Generator().manual_seed(0)
     dark = torch.randint(0, 100, (40, 32, 32), generator=generator, dtype=torch.uint8)
     found = script.compare_statistics(dark + 100, dark)
@@ -120,7 +105,7 @@ def test_a_number_that_differs_tells_phantom_from_real_and_one_that_does_not_doe
     assert script.compare_statistics(dark, dark)["histogram_distance"] == 0.0
 
 
-def test_what_takes_information_away_keeps_shape_and_type(script: ModuleType) -> None:
+def test_what_takes_information_away_keeps_shape_and_type() -> None:
     images = torch.randint(0, 256, (3, 64, 64), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     for name, change in script.views(images).items():
         changed = change(images)
@@ -130,6 +115,6 @@ def test_what_takes_information_away_keeps_shape_and_type(script: ModuleType) ->
     assert torch.bincount(equalised.flatten().long(), minlength=256).min() > 0
 
 
-def test_trying_out_and_looking_at_val_exclude_each_other(script: ModuleType) -> None:
+def test_trying_out_and_looking_at_val_exclude_each_other() -> None:
     with pytest.raises(SystemExit):
         script.read_arguments(["--nih", "x", "--out", "y", "--quick", "--final"])

@@ -12,7 +12,6 @@ from sklearn.metrics import log_loss, roc_auc_score
 from benchmarks.supervised import (
     TrainingData,
     TrainingSettings,
-    _Deck,
     _together,
     adapt_statistics,
     label_loss,
@@ -21,7 +20,6 @@ from benchmarks.supervised import (
     start_at_prevalence,
     train,
 )
-from rightlung.core import InputError
 from rightlung.models.classifier import NetworkConfig, ResidualNetwork
 from rightlung.training.augmentation import Augmentation
 
@@ -102,19 +100,6 @@ def test_data_without_masks_teach_nothing_about_where_but_train_beside_data_with
     assert train(small_network(), blank, settings, beside=data).steps == 2
 
 
-def test_every_image_is_seen_once_before_any_comes_again() -> None:
-    data = TrainingData(torch.arange(10, dtype=torch.uint8)[:, None, None].expand(10, 2, 2), torch.zeros(10, 1))
-    deck = _Deck(data, 4, torch.Generator().manual_seed(0))
-    seen = torch.cat([deck.draw().images[:, 0, 0] for _ in range(5)]).tolist()
-    assert sorted(seen[:10]) == list(range(10))
-    assert sorted(seen[10:]) == list(range(10))
-
-
-def test_training_stops_at_its_deadline_and_says_how_far_it_came() -> None:
-    trained = train(small_network(), squares(), TrainingSettings(steps=10**6), stop_at=0.0)
-    assert trained.steps == 0
-
-
 def test_the_bias_starts_at_the_frequency_of_the_known_labels() -> None:
     network = small_network("average")
     labels = torch.tensor([[1.0], [0.0], [0.0], [0.0], [math.nan]])
@@ -137,13 +122,3 @@ def test_adapted_statistics_are_those_of_the_new_images_and_weights_stay() -> No
     assert norm.momentum == 0.1
     for (name, before), after in zip(network.named_parameters(), adapted.parameters(), strict=True):
         assert torch.equal(before, after), name
-
-
-def test_data_that_does_not_fit_together_is_refused() -> None:
-    images, labels = torch.zeros(2, 8, 8, dtype=torch.uint8), torch.zeros(2, 1)
-    with pytest.raises(InputError, match="uint8"):
-        TrainingData(images.float(), labels)
-    with pytest.raises(InputError, match="2 images"):
-        TrainingData(images, torch.zeros(3, 1))
-    with pytest.raises(InputError, match="masks"):
-        TrainingData(images, labels, torch.zeros(2, 2, 4, 4))

@@ -98,7 +98,9 @@ def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
     else:
         model = _made(class_of(name), name)
     if not abilities(model):
-        methods = ", ".join(_method(protocol) for protocol in ABILITIES.values())
+        methods = ", ".join(
+            next(name for name in vars(protocol) if not name.startswith("_")) for protocol in ABILITIES.values()
+        )
         raise InputError(f"{name!r}: {type(model).__name__} implements none of the model protocols: {methods}")
     return _moved(model, place, name)
 
@@ -228,10 +230,6 @@ def _made(target: Any, name: str) -> Any:
     except ValueError:  # a class written in C shows no signature; calling it will tell
         pass
     return target()
-
-
-def _method(protocol: type) -> str:
-    return next(name for name in vars(protocol) if not name.startswith("_"))
 
 
 def _check_device(device: str | torch.device) -> torch.device:

@@ -24,8 +24,7 @@ from rightlung.lexicon.side_changes import mirrored
 from rightlung.models.base import BATCH_LISTS, BATCH_TENSORS, TrainingBatch
 from rightlung.training.augmentation import Augmentation, apply_changes, draw_changes, move_masks, on_device
 from rightlung.training.facts import Facts
-from rightlung.training.masking import hide_entities, hide_words
-from rightlung.training.phrases import DrawnPhrase, draw_phrases, draw_texts
+from rightlung.training.phrases import DrawnPhrase, draw_phrases, draw_texts, hide_entities, hide_words
 from rightlung.training.pools import Pictures, Studies
 from rightlung.training.recipe import DataEntry
 

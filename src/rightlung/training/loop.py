@@ -24,7 +24,6 @@ from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.training.batches import Batches, step_seed
 from rightlung.training.checkpoint import Checkpoint, last_checkpoint, save_checkpoint
-from rightlung.training.curve import draw_curve
 from rightlung.training.folder import RunFolder
 from rightlung.training.gathering import anywhere, gather
 from rightlung.training.preparing import (
@@ -42,7 +41,7 @@ from rightlung.training.record import Interruption, Record
 from rightlung.training.sharding import named_parameters
 from rightlung.training.trouble import enough_memory, is_out_of_memory, out_of_memory
 from rightlung.training.validation import validate
-from rightlung.training.watching import Board, Log, Row, TrainingProgress, out_of_patience
+from rightlung.training.watching import Board, Log, Row, TrainingProgress, draw_curve, out_of_patience
 from rightlung.training.weights import Weights, build_optimiser, copied, move, rate_at, set_rate
 
 __all__ = ["Machine", "TrainingOutcome", "train"]
@@ -102,9 +101,7 @@ class _Training:
         self.joint: Gather | None = gather if self.world > 1 else None
         self.batch: TrainingBatch | None = None
         self.entries = open_all(recipe, fabric.device, shown)
-        self.validation, self.unjudged = (
-            validation_batches(recipe, fabric.device, shown) if self.rank == 0 else ([], ())
-        )
+        self.validation, self.unjudged = validation_batches(recipe, fabric.device, shown) if not self.rank else ([], ())
         self.model = self._start()
         self._optimise(sharded)
         self.start = self._resume()
@@ -312,11 +309,8 @@ class _Training:
 
 
 def _best(rows: Sequence[Row]) -> dict[str, float]:
-    judged = [row for row in rows if "validation loss" in row]
-    if not judged:
-        return {}
-    row = min(judged, key=lambda row: row["validation loss"])
-    return {"step": row["step"], "loss": row["validation loss"]}
+    judged = [{"step": row["step"], "loss": row["validation loss"]} for row in rows if "validation loss" in row]
+    return min(judged, key=lambda row: row["loss"], default={})
 
 
 class _Held:

@@ -1,20 +1,27 @@
-"""What a run shows while it goes: a table of figures (CSV), TensorBoard where it is installed, and a progress bar."""
+"""What a run shows: a table of figures (CSV), its curve, TensorBoard where it is installed, and a progress bar."""
 
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import cycle
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from rightlung.core import InputError
+from rightlung import NOT_A_MEDICAL_DEVICE
+from rightlung.core import InputError, OutputError
 from rightlung.core.files import not_written, write_whole
 from rightlung.core.progress import ProgressBars
 
 Row = dict[str, float]
+
+_COLOURS = ("#1f5c99", "#cc5522", "#2e7d46", "#804696", "#787878", "#aa8214")
+_OTHER = ("step", "rate", "gradient norm", "images per second")
+_SHARES = ("validation auroc", "validation pointing")
 
 
 class Log:
@@ -83,6 +90,33 @@ def _figure(value: float | None) -> str:
     if value is None:
         return ""
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:.6g}"
+
+
+def draw_curve(log: Path, path: Path) -> Path | None:
+    """Draw the losses of a log as PNG and, where they were measured, how well the model points; None if it is empty."""
+    from matplotlib.figure import Figure
+
+    rows = read_log(log) if log.exists() else []
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for name in dict.fromkeys(name for row in rows for name in row if name not in _OTHER):
+        if line := [(row["step"], row[name]) for row in rows if math.isfinite(row.get(name, math.nan))]:
+            panels.setdefault("share" if name in _SHARES else "loss", {})[name] = line
+    if not panels:
+        return None
+    figure = Figure(figsize=(9, 3.5 * len(panels)), layout="constrained")
+    for axes, (title, lines) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels.items(), strict=True):
+        for colour, (name, line) in zip(cycle(_COLOURS), lines.items(), strict=False):
+            marker = "o" if "validation" in name or len(line) == 1 else None
+            axes.plot(*zip(*line, strict=True), color=colour, marker=marker, markerfacecolor="white", label=name)
+        axes.set(xlabel="step", ylabel=title, xlim=(0, None), **({"ylim": (0, 1)} if title == "share" else {}))
+        axes.grid(color="#e1e1e1")
+        axes.legend(fontsize="small")
+    figure.supxlabel(NOT_A_MEDICAL_DEVICE, fontsize="small")
+    try:
+        figure.savefig(path, format="png")
+    except OSError as error:
+        raise OutputError(f"{path}: the picture cannot be written ({error.strerror or error})") from None
+    return path
 
 
 class Board:
