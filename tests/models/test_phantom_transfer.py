@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from rightlung.scoring import recognition
 from rightlung.scoring.statistics import bootstrap_by_counts
 
 
-def scene_with(*findings: str) -> SimpleNamespace:
+def scene_with(*findings: str) -> Any:
     return SimpleNamespace(lesions=tuple(SimpleNamespace(finding=finding) for finding in findings))
 
 

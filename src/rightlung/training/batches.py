@@ -261,5 +261,5 @@ def _together(parts: Sequence[TrainingBatch]) -> TrainingBatch:
         for first, part in zip(before, parts, strict=True)
     ]
     tensors: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in BATCH_TENSORS}
-    lists = {name: [value for part in parts for value in getattr(part, name)] for name in BATCH_LISTS}
+    lists: dict[str, Any] = {name: [value for part in parts for value in getattr(part, name)] for name in BATCH_LISTS}
     return TrainingBatch(**tensors, **lists, most_asked=max(part.most_asked or 1 for part in parts))

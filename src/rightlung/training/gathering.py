@@ -50,7 +50,7 @@ def gather(own: Tensor) -> Tensor:
     joined: Tensor = _Gathered.apply(_padded(given, largest)).to(own.dtype)  # type: ignore[no-untyped-call]
     if len({size[0] for size in sizes}) == 1:
         return joined
-    return torch.cat([part[: size[0]] for part, size in zip(joined.split(largest[0]), sizes, strict=True)])
+    return torch.cat([part[: size[0]] for part, size in zip(torch.split(joined, largest[0]), sizes, strict=True)])
 
 
 def _padded(own: Tensor, shape: tuple[int, ...]) -> Tensor:

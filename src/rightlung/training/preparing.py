@@ -251,9 +251,9 @@ def check_same_data(checkpoint: Checkpoint, entries: Entries, processes: int) ->
     """
     began_with = checkpoint.facts.get("processes", processes)
     if began_with != processes:
-        before, now = ("1 process" if count == 1 else f"{count} processes" for count in (began_with, processes))
+        began, goes_on = ("1 process" if count == 1 else f"{count} processes" for count in (began_with, processes))
         raise InputError(
-            f"the run began in {before} and would go on in {now}, with another joint batch; "
+            f"the run began in {began} and would go on in {goes_on}, with another joint batch; "
             "give --devices and --nodes as before"
         )
     for number, (before, now) in enumerate(zip(checkpoint.facts["studies"], lengths(entries), strict=True)):

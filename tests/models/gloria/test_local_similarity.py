@@ -96,7 +96,7 @@ def test_regions_added_for_alignment_change_nothing(softmaxes: int, monkeypatch:
         monkeypatch.setitem(attention.ALIGNMENT, "cpu", multiple)
         mine = [part.clone().requires_grad_() for part in (words, regions)]
         similarity = local_similarity(mine[0], real, mine[1], AttentionRule(softmaxes, torch.tensor(4.0)))  # type: ignore[arg-type]
-        similarity.square().sum().backward()
+        similarity.square().sum().backward()  # type: ignore[no-untyped-call]
         results.append([similarity.detach(), mine[0].grad, mine[1].grad])
     for plain, more in zip(*results, strict=True):
         torch.testing.assert_close(plain, more, atol=1e-4, rtol=1e-4)

@@ -220,7 +220,7 @@ def learned(model: Gloria, name: str, steps: int) -> list[float]:
     for _ in range(steps):
         loss = model(batch())[name]
         optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimiser.step()
         history.append(loss.item())
     return history

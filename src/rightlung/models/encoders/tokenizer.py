@@ -84,8 +84,9 @@ class WordTokenizer:
         self._tokenizer.no_padding()
         self.definition = definition
         self.most_pieces = most_pieces
-        special = [self.number_of(piece) for piece in (START, UNKNOWN, PADDING)]
-        if None in special:
+        found = (self.number_of(piece) for piece in (START, UNKNOWN, PADDING))
+        special = [number for number in found if number is not None]
+        if len(special) < 3:
             raise InputError(f"a tokenizer must have {PADDING}, {UNKNOWN} and {START}")
         self._start, self._unknown, self._padding = special
         self._seen: dict[str, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}

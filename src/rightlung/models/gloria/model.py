@@ -165,9 +165,9 @@ class Gloria(StoredModel):
 
         def compare(regions: Tensor, *said: Tensor) -> Tensor:
             if name == "sentence":
-                return self.config.local_temperature * sentence_similarity(*said, regions, self.rule.temperature)
+                return self.config.local_temperature * sentence_similarity(said[0], regions, self.rule.temperature)
             how = self.rule, self.config.word_temperature, self.config.compiled
-            return self.config.local_temperature * local_similarity(*said, regions, *how)
+            return self.config.local_temperature * local_similarity(said[0], said[1], regions, *how)
 
         if gather is None:
             logits = compare(regions, *said)

@@ -66,7 +66,7 @@ def read_tensors(path: str | Path, field: str, cut: str = "", settings: bool = F
 def _read_pickle(path: Path, field: str, settings: bool) -> Mapping[str, Any]:
     try:
         asked_for = torch.serialization.get_unsafe_globals_in_checkpoint(path) if settings else []
-        stand_ins = [
+        stand_ins: list[Any] = [
             (type(name.rpartition(".")[2], (_StandIn,), {}), name)
             for name in asked_for
             if name.partition(".")[0] in SETTINGS_PACKAGES or name in _SETTINGS_TYPES
