@@ -161,7 +161,7 @@ def test_a_damaged_pool_is_refused_with_its_folder(tmp_path: Path, pool: Pool, d
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, pool: Pool) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(OutputError, match=r"file/\w+: the pool cannot be kept \(Not a directory\)"):
+    with pytest.raises(OutputError, match=r"file/\w+: the pool cannot be kept \(File exists\)"):
         place(tmp_path / "file").write(pool)
 
 
