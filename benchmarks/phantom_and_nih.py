@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
+from supervised import TrainingData  # type: ignore[import-not-found]  # beside this script
 from torch.nn.functional import adaptive_max_pool2d
 
 from rightlung import open_source
@@ -33,7 +34,6 @@ from rightlung.phantom.config import PhantomConfig
 from rightlung.phantom.scene import Scene
 from rightlung.phantom.stream import PhantomStream
 from rightlung.scoring.statistics import Interval
-from rightlung.training.supervised import TrainingData
 
 FloatArray = NDArray[np.float64]
 

@@ -29,13 +29,18 @@ from phantom_and_nih import (  # type: ignore[import-not-found]  # beside this s
     new_network,
 )
 from PIL import Image as PillowImage
+from supervised import (  # type: ignore[import-not-found]  # beside this script
+    TrainingData,
+    TrainingSettings,
+    predict,
+    train,
+)
 from torch.nn.functional import avg_pool2d, interpolate
 
 from rightlung.core import Phrase, Polarity
 from rightlung.models.classifier import Classifier
 from rightlung.scoring import recognition
 from rightlung.training.augmentation import Augmentation
-from rightlung.training.supervised import TrainingData, TrainingSettings, predict, train
 
 FloatArray = NDArray[np.float64]
 

@@ -40,6 +40,14 @@ from phantom_and_nih import (  # type: ignore[import-not-found]  # beside this s
     make_phantom,
     new_network,
 )
+from supervised import (  # type: ignore[import-not-found]  # beside this script
+    TrainingData,
+    TrainingSettings,
+    adapt_statistics,
+    predict,
+    start_at_prevalence,
+    train,
+)
 
 from rightlung.core import Heatmap, Mask
 from rightlung.explain import class_activation
@@ -49,14 +57,6 @@ from rightlung.models.preprocessing import standardise
 from rightlung.scoring import localisation, recognition
 from rightlung.scoring.statistics import bootstrap, bootstrap_by_counts, paired_difference
 from rightlung.training.augmentation import Augmentation
-from rightlung.training.supervised import (
-    TrainingData,
-    TrainingSettings,
-    adapt_statistics,
-    predict,
-    start_at_prevalence,
-    train,
-)
 
 FloatArray = NDArray[np.float64]
 

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from rightlung.models.folder import load_folder
 from rightlung.training.checkpoint import last_checkpoint
+from rightlung.training.loop import Machine, TrainingOutcome, train
 from rightlung.training.recipe import Recipe, read_recipe
 from rightlung.training.watching import TrainingProgress
 
+CPU = Machine(accelerator="cpu")
 SMALL: dict[str, Any] = {
     "model": {"kind": "tests.training.tiny:Tiny", "config": {"dropout": 0.1}},
     "data": {
@@ -49,6 +51,11 @@ def written(folder: Path) -> Path:
 
 def quiet() -> TrainingProgress:
     return TrainingProgress(shown=False)
+
+
+def run(folder: Path, *changes: str, resume: bool = False, name: str = "run") -> TrainingOutcome:
+    """Train by the small recipe with these changes, here and quietly."""
+    return train(small(folder, *changes), folder / name, resume=resume, machine=CPU, progress=quiet())
 
 
 def final_weights(run: Path) -> dict[str, Tensor]:

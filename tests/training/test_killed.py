@@ -16,11 +16,9 @@ import pytest
 import torch
 
 from rightlung.core import files
-from rightlung.training.loop import Machine, train
 from rightlung.training.watching import read_log
-from tests.training.recipes import final_weights, quiet, same, small
+from tests.training.recipes import final_weights, run, same
 
-CPU = Machine(accelerator="cpu")
 CHANGES = ("schedule.steps=12", "checkpoint_every=3", "log_every=2")
 
 
@@ -60,7 +58,7 @@ def _train(folder: Path, waits: str) -> None:
             return forward(self, *arguments)
 
         Tiny.forward = counted  # type: ignore[assignment,method-assign]
-    train(small(folder, *CHANGES), folder / "run", machine=CPU, progress=quiet())
+    run(folder, *CHANGES)
 
 
 def _wait(folder: Path) -> None:
@@ -88,7 +86,7 @@ def server() -> Any:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("whole")
-    train(small(folder, *CHANGES), folder / "run", machine=CPU, progress=quiet())
+    run(folder, *CHANGES)
     return final_weights(folder / "run")
 
 
@@ -112,7 +110,7 @@ def test_a_killed_run_goes_on_to_the_same_weights(
     os.kill(process.pid, signal.SIGKILL)
     process.join()
     assert not (tmp_path / "run" / "finished.json").exists()
-    outcome = train(small(tmp_path, *CHANGES), tmp_path / "run", resume=True, machine=CPU, progress=quiet())
+    outcome = run(tmp_path, *CHANGES, resume=True)
     assert outcome.resumed_from == resumed_from
     assert same(final_weights(tmp_path / "run"), whole)
     assert [row["step"] for row in read_log(tmp_path / "run" / "log.csv")] == [2, 3, 4, 6, 8, 9, 10, 12]
@@ -137,7 +135,7 @@ def test_kills_at_many_moments_end_with_the_same_weights(tmp_path: Path, server:
         process.kill()
         process.join()
     assert kills
-    train(small(tmp_path, *CHANGES), tmp_path / "run", resume=True, machine=CPU, progress=quiet())
+    run(tmp_path, *CHANGES, resume=True)
     assert same(final_weights(tmp_path / "run"), whole)
 
 
@@ -153,4 +151,4 @@ def _resume(folder: Path) -> None:
     import torch
 
     torch.set_num_threads(1)
-    train(small(folder, *CHANGES), folder / "run", resume=True, machine=CPU, progress=quiet())
+    run(folder, *CHANGES, resume=True)

@@ -11,12 +11,10 @@ import pytest
 
 from rightlung.training import loop
 from rightlung.training.checkpoint import last_checkpoint, save_checkpoint
-from rightlung.training.loop import Machine, train
 from rightlung.training.watching import Row, out_of_patience, read_log
-from tests.training.recipes import final_weights, quiet, same, small
+from tests.training.recipes import final_weights, run, same
 from tests.training.tiny import Tiny
 
-CPU = Machine(accelerator="cpu")
 LOSSES = [3.0, 2.0, 2.5, 2.0, 1.5, 1.5, 1.75, 1.6, 1.0, 0.5]
 """At steps 2, 4, 6, …: the last lower one of a patience of 3 is the fifth, so that the run ends with the eighth."""
 CHANGES = ("data.validation={source: 'phantom?count=4&seed=12', every: 2, pool: 4, grounded: 0}",
@@ -65,7 +63,7 @@ def judging(run: Path) -> Callable[..., Row]:
 
 def patient(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, resume: bool = False) -> loop.TrainingOutcome:
     monkeypatch.setattr(loop, "validate", judging(folder / name))
-    return train(small(folder, *CHANGES), folder / name, resume=resume, machine=CPU, progress=quiet())
+    return run(folder, *CHANGES, resume=resume, name=name)
 
 
 def test_a_run_ends_when_the_loss_falls_no_further_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,14 +79,14 @@ def test_a_run_ends_when_the_loss_falls_no_further_and_says_so(tmp_path: Path, m
     checkpoint = last_checkpoint(tmp_path / "run" / "checkpoints")
     assert checkpoint is not None
     assert checkpoint.step == 16
-    again = train(small(tmp_path, *CHANGES), tmp_path / "run", resume=True, machine=CPU, progress=quiet())
+    again = run(tmp_path, *CHANGES, resume=True)
     assert (again.steps, again.stopped_early) == (16, True)
 
 
 def test_a_run_whose_loss_keeps_falling_has_all_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "validate", lambda *_: {"validation loss": 1.0})
     changes = (CHANGES[0], "schedule={steps: 6, patience: 3}")
-    outcome = train(small(tmp_path, *changes), tmp_path / "run", machine=CPU, progress=quiet())
+    outcome = run(tmp_path, *changes)
     assert (outcome.steps, outcome.stopped_early) == (6, False)  # three validations are no three after the first
 
 

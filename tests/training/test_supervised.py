@@ -1,4 +1,4 @@
-"""Losses by hand, augmentation that moves masks along, and that a small network learns where something is."""
+"""The loop of ``benchmarks/supervised.py``: losses by hand, and that a small network learns where something is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,9 @@ import pytest
 import torch
 from sklearn.metrics import log_loss, roc_auc_score
 
-from rightlung.core import InputError
-from rightlung.models.classifier import NetworkConfig, ResidualNetwork
-from rightlung.training.augmentation import Augmentation, augment
-from rightlung.training.supervised import (
+from benchmarks.supervised import (
     TrainingData,
     TrainingSettings,
-    _Deck,
     _together,
     adapt_statistics,
     label_loss,
@@ -24,6 +20,8 @@ from rightlung.training.supervised import (
     start_at_prevalence,
     train,
 )
+from rightlung.models.classifier import NetworkConfig, ResidualNetwork
+from rightlung.training.augmentation import Augmentation
 
 NOTHING = Augmentation(0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
 
@@ -65,43 +63,6 @@ def test_covered_and_free_positions_weigh_the_same_however_few_there_are() -> No
     assert float(position_loss(logits, masks, torch.tensor([[math.nan]]))) == 0.0
 
 
-def test_augmentation_of_nothing_changes_nothing() -> None:
-    images = torch.rand(2, 1, 16, 16, generator=torch.Generator().manual_seed(0)).clamp_min(1e-4)
-    changed, masks = augment(images, NOTHING, torch.Generator().manual_seed(0))
-    torch.testing.assert_close(changed, images, atol=1e-5, rtol=1e-5)
-    assert masks is None
-
-
-def test_masks_move_along_with_the_images_and_nothing_is_mirrored() -> None:
-    images = torch.zeros(16, 1, 64, 64)
-    images[:, :, 20:28, 8:16] = 1.0  # on the left, above the middle
-    geometry = Augmentation(brightness=0, contrast=0, gamma=0, noise=0, blur=0, cut_out=0)
-    changed, masks = augment(images, geometry, torch.Generator().manual_seed(1), images.clone())
-    assert masks is not None
-    assert not torch.allclose(changed, images, atol=0.1)
-    torch.testing.assert_close(changed, masks, atol=1e-3, rtol=0)
-    columns = torch.arange(64.0)
-    middles = (masks.sum(dim=(1, 2)) * columns).sum(dim=1) / masks.sum(dim=(1, 2, 3))
-    assert bool((middles < 28).all())
-
-
-def test_augmentation_can_be_scaled_as_a_whole() -> None:
-    assert Augmentation().times(0) == NOTHING
-    assert Augmentation().times(2).rotation == 16.0
-    assert Augmentation().times(2).blur == 1.0
-
-
-def test_the_same_seed_augments_the_same_way_and_values_stay_in_range() -> None:
-    images = torch.rand(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
-    first, _ = augment(images, Augmentation(), torch.Generator().manual_seed(3))
-    again, _ = augment(images, Augmentation(), torch.Generator().manual_seed(3))
-    other, _ = augment(images, Augmentation(), torch.Generator().manual_seed(4))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
-    assert float(first.min()) >= 0.0
-    assert float(first.max()) <= 1.0
-
-
 def test_a_network_learns_that_and_where_something_is() -> None:
     data = squares()
     network = small_network()
@@ -139,19 +100,6 @@ def test_data_without_masks_teach_nothing_about_where_but_train_beside_data_with
     assert train(small_network(), blank, settings, beside=data).steps == 2
 
 
-def test_every_image_is_seen_once_before_any_comes_again() -> None:
-    data = TrainingData(torch.arange(10, dtype=torch.uint8)[:, None, None].expand(10, 2, 2), torch.zeros(10, 1))
-    deck = _Deck(data, 4, torch.Generator().manual_seed(0))
-    seen = torch.cat([deck.draw().images[:, 0, 0] for _ in range(5)]).tolist()
-    assert sorted(seen[:10]) == list(range(10))
-    assert sorted(seen[10:]) == list(range(10))
-
-
-def test_training_stops_at_its_deadline_and_says_how_far_it_came() -> None:
-    trained = train(small_network(), squares(), TrainingSettings(steps=10**6), stop_at=0.0)
-    assert trained.steps == 0
-
-
 def test_the_bias_starts_at_the_frequency_of_the_known_labels() -> None:
     network = small_network("average")
     labels = torch.tensor([[1.0], [0.0], [0.0], [0.0], [math.nan]])
@@ -174,13 +122,3 @@ def test_adapted_statistics_are_those_of_the_new_images_and_weights_stay() -> No
     assert norm.momentum == 0.1
     for (name, before), after in zip(network.named_parameters(), adapted.parameters(), strict=True):
         assert torch.equal(before, after), name
-
-
-def test_data_that_does_not_fit_together_is_refused() -> None:
-    images, labels = torch.zeros(2, 8, 8, dtype=torch.uint8), torch.zeros(2, 1)
-    with pytest.raises(InputError, match="uint8"):
-        TrainingData(images.float(), labels)
-    with pytest.raises(InputError, match="2 images"):
-        TrainingData(images, torch.zeros(3, 1))
-    with pytest.raises(InputError, match="masks"):
-        TrainingData(images, labels, torch.zeros(2, 2, 4, 4))

@@ -11,20 +11,13 @@ import torch
 
 from rightlung.core import InputError
 from rightlung.models.base import TrainingBatch
-from rightlung.training import loop
-from rightlung.training.checkpoint import last_checkpoint, save_checkpoint
-from rightlung.training.loop import Machine, train
+from rightlung.training.checkpoint import Checkpoint, last_checkpoint, save_checkpoint
 from rightlung.training.pools import Pool
 from rightlung.training.trouble import load_batch, save_batch
-from tests.training.recipes import quiet, small
+from tests.training.recipes import run
 from tests.training.tiny import Tiny
 
 VALIDATION = "data.validation={source: 'phantom?count=8&seed=12', every: 1, pool: 8}"
-
-
-def run(folder: Path, *changes: str, resume: bool = False, name: str = "run") -> loop.TrainingOutcome:
-    machine = Machine(accelerator="cpu")
-    return train(small(folder, *changes), folder / name, resume=resume, machine=machine, progress=quiet())
 
 
 def nothing_kept(folder: Path) -> bool:
@@ -83,24 +76,27 @@ def test_a_rate_beyond_single_precision_is_answered_with_a_sentence(tmp_path: Pa
     assert nothing_kept(tmp_path / "run")
 
 
-def test_spoilt_weights_of_an_old_checkpoint_do_not_become_a_model(tmp_path: Path) -> None:
-    run(tmp_path, "schedule.steps=1")
-    checkpoint = last_checkpoint(tmp_path / "run" / "checkpoints")
+def one_step(folder: Path) -> Checkpoint:
+    """Run one step and forget that it is finished."""
+    run(folder, "schedule.steps=1")
+    (folder / "run" / "finished.json").unlink()
+    checkpoint = last_checkpoint(folder / "run" / "checkpoints")
     assert checkpoint is not None
+    return checkpoint
+
+
+def test_spoilt_weights_of_an_old_checkpoint_do_not_become_a_model(tmp_path: Path) -> None:
+    checkpoint = one_step(tmp_path)
     spoilt = {name: value * float("nan") for name, value in checkpoint.tensors.items()}
     save_checkpoint(tmp_path / "run" / "checkpoints", replace(checkpoint, tensors=spoilt))
-    (tmp_path / "run" / "finished.json").unlink()
     with pytest.raises(InputError, match="the weights after step 1 are no numbers"):
         run(tmp_path, "schedule.steps=1", resume=True)
 
 
 def test_a_run_goes_on_in_as_many_processes_as_it_began_in(tmp_path: Path) -> None:
-    run(tmp_path, "schedule.steps=1")
-    checkpoint = last_checkpoint(tmp_path / "run" / "checkpoints")
-    assert checkpoint is not None
+    checkpoint = one_step(tmp_path)
     assert checkpoint.facts["processes"] == 1
     save_checkpoint(tmp_path / "run" / "checkpoints", replace(checkpoint, facts={**checkpoint.facts, "processes": 2}))
-    (tmp_path / "run" / "finished.json").unlink()
     with pytest.raises(InputError, match=r"began in 2 processes and would go on in 1 process, .*--devices and --nodes"):
         run(tmp_path, "schedule.steps=1", resume=True)
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import PIL.Image
 import pytest
 
-from rightlung.training.curve import draw_curve
-from rightlung.training.watching import Board, Log, TrainingProgress
+from rightlung.training.watching import Board, Log, TrainingProgress, draw_curve
 
 
 def test_without_a_terminal_a_line_tells_throughput_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,12 +169,17 @@ class TrainingBatch:
 
     def to(self, device: torch.device | str) -> TrainingBatch:
         """Return the batch on another device."""
-        names = ("images", "asked_of", "present", "located", "masks", "boxes", "boxed")
-        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
+        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in BATCH_TENSORS})
+
+
+BATCH_TENSORS = ("images", "asked_of", "present", "located", "masks", "boxes", "boxed")
+BATCH_LISTS = ("texts", "text_of", "ids", "phrases")
 
 
 Gather = Callable[[Tensor], Tensor]
-"""Put the same tensor of all processes together along the first axis, gradients included; alone, the identity."""
+"""Put the same tensor of all processes together along the first axis, gradients included; alone, the identity.
+
+Along the other axes the shorter are padded with zeros."""
 
 
 @runtime_checkable

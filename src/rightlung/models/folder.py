@@ -37,7 +37,10 @@ LARGEST_CONFIG = 4 << 20
 LARGEST_FILE = 256 << 20
 """Bytes of ``config.json`` and of each further file, which are read whole; weights may have any size."""
 
-_FIELDS: dict[str, type] = {"rightlung": int, "kind": str, "config": dict, "files": dict}
+_FIELDS: dict[str, tuple[type, str]] = {
+    "rightlung": (int, "a whole number"), "kind": (str, "a text"), "config": (dict, "an object"),
+    "files": (dict, "an object"),
+}  # fmt: skip
 _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")  # no separator, no drive, not hidden, not ".."
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -77,7 +80,8 @@ def save_model(model: Savable, folder: str | Path, card: str | None = None) -> N
     A model folder that is already there is replaced once the new one is complete; a folder that holds anything else is
     left alone. ``card`` becomes ``README.md``, with the line that this is not a medical device if it lacks it.
     """
-    if missing := [name for name in _PARTS if not hasattr(model, name)]:
+    parts = ("kind", "to_config", "tensors", "extra_files", "from_parts")
+    if missing := [name for name in parts if not hasattr(model, name)]:
         raise InputError(f"a {type(model).__name__} cannot be saved: it lacks {', '.join(missing)}")
     if model.kind not in kinds():
         raise InputError(
@@ -125,7 +129,11 @@ def load_folder(folder: str | Path, *, links_within: Path | None = None) -> Any:
                 f"{path} is damaged or was changed: its SHA-256 begins with {actual[:12]}, "
                 f"{CONFIG_FILE}, field 'files', says {digest[:12]}"
             )
-    tensors = _read_tensors(place / WEIGHTS_FILE)
+    try:
+        tensors = load_file(place / WEIGHTS_FILE)
+    except (OSError, SafetensorError, ValueError, RuntimeError, KeyError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{place / WEIGHTS_FILE} is not a complete safetensors file: {reason}") from error
     files = {name: _read(place / name, LARGEST_FILE) for name in described.files if name != WEIGHTS_FILE}
     try:
         model = maker.from_parts(described.config, tensors, files)
@@ -143,7 +151,11 @@ def read_config(folder: str | Path, *, links_within: Path | None = None) -> Fold
             raise _pickle_refused(place)
         raise InputError(f"{place} is a file, not a model folder" if place.exists() else f"there is no folder {place}")
     root = (links_within or place).resolve()
-    if not (place / WEIGHTS_FILE).exists() and (pickles := _pickles_in(place)):
+    try:
+        pickles = sorted(path for path in place.iterdir() if path.suffix.lower() in PICKLES)
+    except OSError as error:
+        raise InputError(f"{place} cannot be read: {error.strerror or error}") from error
+    if pickles and not (place / WEIGHTS_FILE).exists():
         raise _pickle_refused(pickles[0])
     if not (place / CONFIG_FILE).exists():
         raise InputError(f"{place / CONFIG_FILE} is missing, so that {place} is no model folder")
@@ -155,11 +167,11 @@ def read_config(folder: str | Path, *, links_within: Path | None = None) -> Fold
         raise InputError(f"{path} is not JSON: {error}") from None
     if not isinstance(found, dict):
         raise InputError(f"{path} must hold a JSON object; got {type(found).__name__}")
-    for name, kind in _FIELDS.items():
+    for name, (kind, wanted) in _FIELDS.items():
         if name not in found:
             raise InputError(f"{path} lacks the field {name!r}, so that this is no model folder of rightlung")
         if not isinstance(found[name], kind) or isinstance(found[name], bool):
-            raise InputError(f"{path}, field {name!r}: must be {_IN_JSON[kind]}; got {str(found[name])[:60]!r}")
+            raise InputError(f"{path}, field {name!r}: must be {wanted}; got {str(found[name])[:60]!r}")
         if name == "rightlung" and found[name] != VERSION:
             raise InputError(
                 f"{path}, field 'rightlung': version {found[name]} of the format is unknown to this release, "
@@ -178,10 +190,6 @@ def read_card(folder: str | Path, *, links_within: Path | None = None) -> str:
         return ""
     path = _file_in(place, CARD_FILE, (links_within or place).resolve())
     return _read(path, LARGEST_CONFIG).decode("utf-8", "replace")
-
-
-_PARTS = ("kind", "to_config", "tensors", "extra_files", "from_parts")
-_IN_JSON = {int: "a whole number", str: "a text", dict: "an object"}
 
 
 def _check_files(files: dict[str, Any], path: Path) -> None:
@@ -233,13 +241,6 @@ def _sha256(path: Path) -> str:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _read_tensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError, ValueError, RuntimeError, KeyError) as error:
-        raise InputError(f"{path} is not a complete safetensors file: {' '.join(str(error).split())}") from error
-
-
 def _refuse_pickled_weights(path: Path) -> None:
     """Refuse what torch.save wrote, a zip or a bare pickle, under the name of a safetensors file."""
     with path.open("rb") as file:
@@ -247,13 +248,6 @@ def _refuse_pickled_weights(path: Path) -> None:
     # A safetensors file begins with the length of its header, which may be any bytes, and then "{".
     if head[8:9] != b"{" and (head.startswith(b"PK\x03\x04") or re.match(rb"\x80[\x02-\x05]", head)):
         raise _pickle_refused(path)
-
-
-def _pickles_in(place: Path) -> list[Path]:
-    try:
-        return sorted(path for path in place.iterdir() if path.suffix.lower() in PICKLES)
-    except OSError as error:
-        raise InputError(f"{place} cannot be read: {error.strerror or error}") from error
 
 
 def _pickle_refused(path: Path) -> InputError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,8 @@ def register(kind: str, target: str | type) -> None:
 
 def kinds() -> dict[str, str]:
     """Return all kinds with the address of their class, ``package.module:Class``, in alphabetical order."""
-    found = {entry.name: f"{entry.module}:{entry.attr}" for entry in _entries()} | {
+    entries = entry_points(group=ENTRY_POINTS)
+    found = {entry.name: f"{entry.module}:{entry.attr}" for entry in entries if _NAME.fullmatch(entry.name)} | {
         kind: target if isinstance(target, str) else f"{target.__module__}:{target.__qualname__}"
         for kind, target in _registered.items()
     }
@@ -54,15 +55,12 @@ def kinds() -> dict[str, str]:
 
 def class_of(kind: str) -> Any:
     """Import and return what makes models of a kind; an unknown one is answered with the nearest."""
-    if kind in BUILT_IN:
-        return import_target(BUILT_IN[kind])
-    if kind in _registered:
-        target = _registered[kind]
-        return import_target(target) if isinstance(target, str) else target
-    address = kinds().get(kind)
-    if address is None:
-        raise unknown_name("kind of model", kind, kinds())
-    return import_target(address)
+    if kind not in BUILT_IN and isinstance(target := _registered.get(kind), type):
+        return target
+    known = kinds()
+    if kind not in known:
+        raise unknown_name("kind of model", kind, known)
+    return import_target(known[kind])
 
 
 def import_target(address: str) -> Any:
@@ -83,7 +81,3 @@ def import_target(address: str) -> Any:
             raise unknown_name(f"attribute of {found.__name__}", part, public)
         found = getattr(found, part)
     return found
-
-
-def _entries() -> list[EntryPoint]:
-    return [entry for entry in entry_points(group=ENTRY_POINTS) if _NAME.fullmatch(entry.name)]

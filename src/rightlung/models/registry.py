@@ -67,7 +67,7 @@ class ModelFolder:
 class Listed:
     """A model that can be loaded by its name: a shipped one, or one of a registered kind that needs no weights.
 
-    ``problem`` says why a model that should be there cannot be described; the rest is then empty.
+    ``problem`` says why it cannot be described; the rest is then empty.
     """
 
     name: str
@@ -98,7 +98,9 @@ def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
     else:
         model = _made(class_of(name), name)
     if not abilities(model):
-        methods = ", ".join(_method(protocol) for protocol in ABILITIES.values())
+        methods = ", ".join(
+            next(name for name in vars(protocol) if not name.startswith("_")) for protocol in ABILITIES.values()
+        )
         raise InputError(f"{name!r}: {type(model).__name__} implements none of the model protocols: {methods}")
     return _moved(model, place, name)
 
@@ -112,14 +114,15 @@ def find_folder(name_or_folder: str | Path) -> ModelFolder | None:
     if not name.strip():
         raise InputError("the name of a model is empty")
     shipped = _shipped()
-    if isinstance(name_or_folder, str) and name in shipped:
+    named = isinstance(name_or_folder, str)  # a path is a folder, whatever it is called
+    if named and name in shipped:
         return ModelFolder(shipped[name], shipped[name])
     path = _path(name)
     if path.is_dir():
         return ModelFolder(path, path)
-    if isinstance(name_or_folder, str) and (TARGET.fullmatch(name) or _is_published(name)):
+    if named and (TARGET.fullmatch(name) or _is_published(name)):
         return None
-    if isinstance(name_or_folder, str) and name in kinds():
+    if named and name in kinds():
         if name in BUILT_IN:
             raise InputError(
                 f"{name!r} is a kind of model, which needs weights: give a folder of them, "
@@ -128,11 +131,10 @@ def find_folder(name_or_folder: str | Path) -> ModelFolder | None:
         return None
     if path.exists() or path.suffix.lower() in PICKLES:
         read_config(path)  # says what is wrong with a file that is no folder, or is not there
-    parent_exists = path.parent != Path() and path.parent.is_dir()
-    if isinstance(name_or_folder, str) and HUB_ID.fullmatch(name) and not parent_exists:
+    if named and HUB_ID.fullmatch(name) and not (path.parent != Path() and path.parent.is_dir()):
         snapshot = fetch(name)
         return ModelFolder(snapshot, snapshot.parent.parent)
-    if isinstance(name_or_folder, Path) or name.startswith((".", "~")) or {"/", "\\"} & set(name):
+    if not named or name.startswith((".", "~")) or {"/", "\\"} & set(name):
         raise InputError(f"there is no model folder {name}")
     known = {*shipped, *(kind for kind in kinds() if kind not in BUILT_IN)}
     if not known:
@@ -228,10 +230,6 @@ def _made(target: Any, name: str) -> Any:
     except ValueError:  # a class written in C shows no signature; calling it will tell
         pass
     return target()
-
-
-def _method(protocol: type) -> str:
-    return next(name for name in vars(protocol) if not name.startswith("_"))
 
 
 def _check_device(device: str | torch.device) -> torch.device:

@@ -32,19 +32,14 @@ def replaced(place: Path) -> Iterator[Path]:
     unfinished = place.with_name(f".{place.name}.{secrets.token_hex(4)}.unfinished")
     unfinished.mkdir()
     with _held(unfinished):
-        yield from _filled(unfinished, place)
-
-
-def _filled(unfinished: Path, place: Path) -> Iterator[Path]:
-    try:
-        yield unfinished
-        for file in unfinished.iterdir():
-            bring_to_disk(file)
-        bring_to_disk(unfinished)
-        _put(unfinished, place)
-        bring_to_disk(place.parent)
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)  # by now the old folder, if there was one
+        try:
+            yield unfinished
+            for path in (*unfinished.iterdir(), unfinished):
+                bring_to_disk(path)
+            _put(unfinished, place)
+            bring_to_disk(place.parent)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)  # by now the old folder, if there was one
 
 
 @contextlib.contextmanager

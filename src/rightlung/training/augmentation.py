@@ -64,21 +64,7 @@ def on_device(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-Uniform = Callable[..., Tensor]
-"""``uniform(low, high, *shape)``: numbers for every image, ``(n, *shape)``."""
-
-
-def draw_changes(size: Sequence[int], settings: Augmentation, generator: torch.Generator) -> ImageChanges:
-    """Draw changes for images of ``size`` (n, 1, h, w), on the generator's device; nothing is mirrored."""
-    count, device = size[0], generator.device
-
-    def uniform(low: float, high: float, *shape: int) -> Tensor:
-        return torch.rand(count, *shape, generator=generator, device=device) * (high - low) + low
-
-    return _changes(settings, uniform, lambda: torch.randn(*size, generator=generator, device=device))
-
-
-def draw_changes_alike(
+def draw_changes(
     size: Sequence[int],
     settings: Augmentation,
     generator: torch.Generator,
@@ -88,8 +74,9 @@ def draw_changes_alike(
 ) -> ImageChanges:
     """Draw the changes of ``total`` images, of which these are the ``rows`` (n,), so that every process agrees on them.
 
-    ``generator`` is one on the CPU, in the same state in every process. An image's changes depend on its row and not on
-    how the rows are divided. Its noise is a piece, cut at a place of its own, of a sheet that all share.
+    ``size`` is (n, 1, h, w). ``generator`` is one on the CPU, in the same state in every process. An image's changes
+    depend on its row and not on how the rows are divided. Its noise is a piece, cut at a place of its own, of a sheet
+    that all share. Nothing is mirrored.
     """
     height, width = size[2], size[3]
 
@@ -103,45 +90,33 @@ def draw_changes_alike(
         across = (uniform(0.0, width, 1).long() + torch.arange(width, device=device))[:, None, :]
         return sheet[down, across][:, None]
 
-    return _changes(settings, uniform, noise)
+    return make_changes(settings, uniform, noise)
 
 
-def _changes(settings: Augmentation, uniform: Uniform, noise: Callable[[], Tensor]) -> ImageChanges:
+def make_changes(settings: Augmentation, uniform: Callable[..., Tensor], noise: Callable[[], Tensor]) -> ImageChanges:
+    """Make changes of random numbers: ``uniform(low, high, *shape)`` gives some for every image, ``(n, *shape)``."""
+
+    def either_way(size: float, *shape: int) -> Tensor:
+        return uniform(-size, size, *shape)
+
     # The order in which these are drawn is part of what a seed means.
-    turn = _either_way(uniform, math.radians(settings.rotation))
-    scale = torch.exp(_either_way(uniform, settings.scale))
-    shear, shift = _either_way(uniform, settings.shear), _either_way(uniform, 2 * settings.shift, 2)
-    exponent = torch.exp(_either_way(uniform, settings.gamma, 1, 1, 1))
-    contrast = torch.exp(_either_way(uniform, settings.contrast, 1, 1, 1))
-    brightness = _either_way(uniform, settings.brightness, 1, 1, 1)
-    blur = uniform(0.0, settings.blur, 1, 1, 1)
-    drawn_noise = noise()
-    noise_level = uniform(0.0, settings.noise, 1, 1, 1)
-    rectangles = None
-    if settings.cut_out > 0:
-        sides = [uniform(low, high, 1) for _ in range(2) for low, high in ((0.0, 1.0), (0.0, settings.cut_out / 2))]
-        rectangles = torch.cat(sides, dim=1)
     return ImageChanges(
-        turn, scale, shear, shift, exponent, contrast, brightness, blur, drawn_noise, noise_level, rectangles
+        turn=either_way(math.radians(settings.rotation)),
+        scale=torch.exp(either_way(settings.scale)),
+        shear=either_way(settings.shear),
+        shift=either_way(2 * settings.shift, 2),
+        exponent=torch.exp(either_way(settings.gamma, 1, 1, 1)),
+        contrast=torch.exp(either_way(settings.contrast, 1, 1, 1)),
+        brightness=either_way(settings.brightness, 1, 1, 1),
+        blur=uniform(0.0, settings.blur, 1, 1, 1),
+        noise=noise(),
+        noise_level=uniform(0.0, settings.noise, 1, 1, 1),
+        rectangles=_rectangles(settings.cut_out / 2, uniform) if settings.cut_out > 0 else None,
     )
 
 
-def _either_way(uniform: Uniform, size: float, *shape: int) -> Tensor:
-    return uniform(-size, size, *shape)
-
-
-def augment(
-    images: Tensor,
-    settings: Augmentation,
-    generator: torch.Generator,
-    masks: Tensor | None = None,
-) -> tuple[Tensor, Tensor | None]:
-    """Change images (n, 1, h, w) in 0–1, and move masks (n, k, rows, cols) along with them; nothing is mirrored.
-
-    The same generator state gives the same result on the same kind of device.
-    """
-    changes = draw_changes(images.shape, settings, generator)
-    return apply_changes(images, changes), None if masks is None else move_masks(masks, changes)
+def _rectangles(largest: float, uniform: Callable[..., Tensor]) -> Tensor:
+    return torch.cat([uniform(0.0, high, 1) for _ in range(2) for high in (1.0, largest)], dim=1)
 
 
 def apply_changes(images: Tensor, changes: ImageChanges) -> Tensor:
@@ -161,12 +136,8 @@ def apply_changes(images: Tensor, changes: ImageChanges) -> Tensor:
 def move_masks(masks: Tensor, changes: ImageChanges, images: Tensor | None = None) -> Tensor:
     """Move masks (n, k, rows, cols) as their images are moved; ``images`` (n,) says of which image each is."""
     if images is not None:
-        mirrored = None if changes.mirrored is None else changes.mirrored[images]
-        changes = replace(
-            changes,
-            **{name: getattr(changes, name)[images] for name in ("turn", "scale", "shear", "shift")},
-            mirrored=mirrored,
-        )
+        names = ("turn", "scale", "shear", "shift", *([] if changes.mirrored is None else ["mirrored"]))
+        changes = replace(changes, **{name: getattr(changes, name)[images] for name in names})
     return _moved(masks, changes)
 
 

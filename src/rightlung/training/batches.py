@@ -6,8 +6,11 @@ process draws its part of one joint batch: ``N`` processes of ``b`` images see w
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,11 +21,10 @@ from rightlung.core import InputError
 from rightlung.core.keyed import Stream, key_number
 from rightlung.lexicon import IMAGENOME_REGIONS, mirror_region
 from rightlung.lexicon.side_changes import mirrored
-from rightlung.models.base import TrainingBatch
-from rightlung.training.augmentation import Augmentation, apply_changes, draw_changes_alike, move_masks, on_device
+from rightlung.models.base import BATCH_LISTS, BATCH_TENSORS, TrainingBatch
+from rightlung.training.augmentation import Augmentation, apply_changes, draw_changes, move_masks, on_device
 from rightlung.training.facts import Facts
-from rightlung.training.masking import hide_entities, hide_words
-from rightlung.training.phrases import DrawnPhrase, draw_phrases, draw_texts
+from rightlung.training.phrases import DrawnPhrase, draw_phrases, draw_texts, hide_entities, hide_words
 from rightlung.training.pools import Pictures, Studies
 from rightlung.training.recipe import DataEntry
 
@@ -113,10 +115,13 @@ class Batches:
         ]
         self.decks = [Deck(len(studies), seed, name, number) for number, (_, studies) in enumerate(entries)]
 
-    def from_number(self, first: int, last: int | None = None) -> Generator[TrainingBatch, None, None]:
+    def from_number(self, first: int, last: int) -> Generator[TrainingBatch, None, None]:
         """Yield the batches from ``first`` on, up to but not including ``last``."""
-        dealt = [studies.deal(self._all_own(place, first, last)) for place, (_, studies) in enumerate(self.entries)]
-        for number in _counting(first, last):
+        numbers = range(first, last)
+        dealt = [
+            studies.deal(map(partial(self._own, place), numbers)) for place, (_, studies) in enumerate(self.entries)
+        ]
+        for number in numbers:
             yield _together([self._draw(place, number, next(pictures)) for place, pictures in enumerate(dealt)])
 
     def one(self, number: int) -> TrainingBatch:
@@ -133,10 +138,6 @@ class Batches:
         own = self.decks[place].numbers(begin, begin + self.drawn[place])
         return own * (self.counts[place] // self.drawn[place])
 
-    def _all_own(self, place: int, first: int, last: int | None) -> Iterator[list[int]]:
-        for number in _counting(first, last):
-            yield self._own(place, number)
-
     def _draw(self, place: int, number: int, pictures: Pictures) -> TrainingBatch:
         """Draw the part of a batch that one entry gives."""
         joint = self._range(place, number)
@@ -149,7 +150,7 @@ class Batches:
         if self.augmentation is not None:
             generator = torch.Generator().manual_seed(step_seed(self.seed, self.name, place, number, "augmentation"))
             rows, total = self._rows(place), self.counts[place] * self.world
-            changes = draw_changes_alike(images.shape, self.augmentation, generator, rows, total, self.device)
+            changes = draw_changes(images.shape, self.augmentation, generator, rows, total, self.device)
             if any(words.flipped):
                 changes = replace(changes, mirrored=flipped)
             images = apply_changes(images, changes)
@@ -251,34 +252,14 @@ def _boxes(boxes: Tensor, flipped: Tensor) -> dict[str, Tensor]:
     return {"boxes": torch.where(there[..., None], within, 0.0), "boxed": there}
 
 
-def _counting(first: int, last: int | None) -> Iterator[int]:
-    number = first
-    while last is None or number < last:
-        yield number
-        number += 1
-
-
 def _together(parts: Sequence[TrainingBatch]) -> TrainingBatch:
     if len(parts) == 1:
         return parts[0]
-    asked_of: list[Tensor] = []
-    text_of: list[int] = []
-    before = 0
-    for part in parts:
-        asked_of.append(part.asked_of + before)
-        text_of.extend(before + image for image in part.images_of_texts)
-        before += len(part)
-    return TrainingBatch(
-        images=torch.cat([part.images for part in parts]),
-        texts=[text for part in parts for text in part.texts],
-        text_of=text_of,
-        ids=[name for part in parts for name in part.ids],
-        phrases=[phrase for part in parts for phrase in part.phrases],
-        asked_of=torch.cat(asked_of),
-        present=torch.cat([part.present for part in parts]),
-        located=torch.cat([part.located for part in parts]),
-        masks=torch.cat([part.masks for part in parts]),
-        most_asked=max(part.most_asked or 1 for part in parts),
-        boxes=torch.cat([part.boxes for part in parts]),
-        boxed=torch.cat([part.boxed for part in parts]),
-    )
+    before = list(accumulate(map(len, parts), initial=0))[:-1]  # images of the parts before each
+    parts = [
+        replace(part, asked_of=part.asked_of + first, text_of=[first + image for image in part.images_of_texts])
+        for first, part in zip(before, parts, strict=True)
+    ]
+    tensors: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in BATCH_TENSORS}
+    lists: dict[str, Any] = {name: [value for part in parts for value in getattr(part, name)] for name in BATCH_LISTS}
+    return TrainingBatch(**tensors, **lists, most_asked=max(part.most_asked or 1 for part in parts))

@@ -21,7 +21,7 @@ from torch import Tensor
 from rightlung.core.files import beside, not_written, write_whole
 
 KEPT = 2
-_NAME = re.compile(r"step-(\d{8,})\.safetensors")
+_NAME = re.compile(r"step-\d{8,}\.safetensors")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,10 +48,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
     write_whole(path, write, durable=True)
     try:
-        for old in _files(folder)[:-KEPT]:
-            (folder / old).unlink()
-        for left_over in folder.glob(beside(Path("step-*.safetensors")).name):
-            left_over.unlink()
+        for old in (*_files(folder)[:-KEPT], *folder.glob(beside(Path("step-*.safetensors")).name)):
+            old.unlink()
     except OSError as error:
         raise not_written(folder, error) from None
     return path
@@ -59,22 +57,16 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 def last_checkpoint(folder: Path) -> Checkpoint | None:
     """Read the latest checkpoint that is whole; None where there is none."""
-    for name in reversed(_files(folder)):
+    for path in reversed(_files(folder)):
         with contextlib.suppress(SafetensorError, OSError, KeyError, ValueError, TypeError):
-            return _read(folder / name)
+            with safe_open(path, framework="pt") as file:
+                about = file.metadata()
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
+            return Checkpoint(int(about["step"]), tensors, json.loads(about["facts"]))
     return None
 
 
-def _read(path: Path) -> Checkpoint:
-    with safe_open(path, framework="pt") as file:
-        about = file.metadata()
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (it is no mapping)
-    return Checkpoint(int(about["step"]), tensors, json.loads(about["facts"]))
-
-
-def _files(folder: Path) -> list[str]:
+def _files(folder: Path) -> list[Path]:
     """The checkpoints in a folder, oldest first."""
-    if not folder.is_dir():
-        return []
-    found = [(int(match[1]), path.name) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
-    return [name for _, name in sorted(found)]
+    found = [path for path in folder.glob("step-*.safetensors") if _NAME.fullmatch(path.name)]
+    return sorted(found, key=lambda path: int(path.stem.removeprefix("step-")))

@@ -7,7 +7,7 @@ study; their masks lie elsewhere, on the training device.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -56,27 +56,20 @@ class Facts:
     """The findings as the source names them, without what they imply."""
 
 
-def plain_facts(facts: Facts) -> dict[str, Any]:
-    """Return facts as JSON values."""
-    told = [[one.text, list(one.targets), sorted(one.positive), one.side, one.seen] for one in facts.told]
-    return {
-        "id": facts.id,
-        "told": told,
-        "report": facts.report,
-        "present": sorted(facts.present),
-        "absent": sorted(facts.absent),
-        "targets_of": {name: list(numbers) for name, numbers in facts.targets_of.items()},
-        "labels": list(facts.labels),
-    }
+def plain_facts(value: Any) -> Any:
+    """Return what JSON does not know of facts as what it knows: ``json.dumps(facts, default=plain_facts)``."""
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return {entry.name: getattr(value, entry.name) for entry in fields(value)}
 
 
 def facts_from_plain(given: Mapping[str, Any]) -> Facts:
-    """Return the facts that `plain_facts` has written."""
+    """Return the facts that were written by `plain_facts`."""
     return Facts(
         id=given["id"],
         told=tuple(
-            ToldText(text, tuple(targets), frozenset(positive), side, seen)
-            for text, targets, positive, side, seen in given["told"]
+            ToldText(**one | {"targets": tuple(one["targets"]), "positive": frozenset(one["positive"])})
+            for one in given["told"]
         ),
         report=given["report"],
         present=frozenset(given["present"]),

@@ -46,19 +46,22 @@ def gather(own: Tensor) -> Tensor:
     dist.all_gather(shapes, shape)
     sizes = [tuple(other.tolist()) for other in shapes]
     largest = tuple(max(side) for side in zip(*sizes, strict=True))
-    if not own.is_floating_point():  # nothing to learn from, and some backends cannot gather booleans
-        joined = _Gathered.apply(_padded(own.long(), largest)).to(own.dtype)  # type: ignore[no-untyped-call]
-    else:
-        joined = _Gathered.apply(_padded(own, largest))  # type: ignore[no-untyped-call]
+    given = own if own.is_floating_point() else own.long()  # some backends cannot gather booleans
+    joined: Tensor = _Gathered.apply(_padded(given, largest)).to(own.dtype)  # type: ignore[no-untyped-call]
     if len({size[0] for size in sizes}) == 1:
-        return joined  # type: ignore[no-any-return]
-    return torch.cat([part[: size[0]] for part, size in zip(joined.split(largest[0]), sizes, strict=True)])
+        return joined
+    return torch.cat([part[: size[0]] for part, size in zip(torch.split(joined, largest[0]), sizes, strict=True)])
 
 
 def _padded(own: Tensor, shape: tuple[int, ...]) -> Tensor:
-    if tuple(own.shape) == shape:
-        return own
-    padding: list[int] = []
-    for have, want in zip(reversed(own.shape), reversed(shape), strict=True):
-        padding.extend((0, want - have))
-    return torch.nn.functional.pad(own, padding)
+    missing = [want - have for have, want in zip(own.shape, shape, strict=True)]
+    padding = [side for more in reversed(missing) for side in (0, more)]
+    return torch.nn.functional.pad(own, padding) if any(missing) else own
+
+
+def anywhere(fabric: Any, here: bool) -> bool:
+    """Whether something is so in any of the processes. All of them must call it."""
+    if fabric.world_size == 1:
+        return here
+    flag = torch.tensor(float(here), device=fabric.device)
+    return bool(fabric.all_reduce(flag, reduce_op="max"))

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import platform
-import shutil
 from pathlib import Path
 
 import torch
@@ -19,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from rightlung import __version__
 from rightlung.core import InputError, OutputError
+from rightlung.models.replacing import replaced
 from rightlung.studies.sources import Source
 from rightlung.training.facts import TargetKind, facts_from_plain, plain_facts
 from rightlung.training.pools import Pool
@@ -43,43 +41,21 @@ class KeptPool:
         try:
             tensors = load_file(self.path / _TENSORS, device=str(device))
             known = json.loads((self.path / _FACTS).read_text(encoding="utf-8"))
-            facts = [facts_from_plain(one) for one in known["facts"]]
-            pool = Pool(
-                tensors["images"],
-                tensors["shares"],
-                tensors["first"].tolist(),
-                tensors["boxes"],
-                facts,
-                known["problems"],
-            )
-            if not len(pool.images) == len(pool.first) == len(pool.boxes) == len(facts):
+            first, facts = tensors.pop("first").tolist(), [facts_from_plain(one) for one in known["facts"]]
+            pool = Pool(first=first, facts=facts, problems=known["problems"], **tensors)
+            if not len(pool.images) == len(first) == len(pool.boxes) == len(facts):
                 raise ValueError(f"{len(pool.images)} pictures do not go with {len(facts)} studies")
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{self.path}: the pool that was kept here cannot be read ({error}); remove it") from None
         return pool
 
     def write(self, pool: Pool) -> None:
-        """Keep a pool. Whoever comes second finds the same there and leaves it."""
-        partial = self.path.with_name(f"{self.path.name}.{platform.node()}-{os.getpid()}.partial")
+        """Keep a pool, whole or not at all; of two processes that do so, each leaves the same."""
+        tensors = {name: getattr(pool, name).cpu().contiguous() for name in ("images", "shares", "boxes")}
+        known = {"facts": [pool.facts(number) for number in range(len(pool))], "problems": list(pool.problems)}
         try:
-            shutil.rmtree(partial, ignore_errors=True)  # of a process that had this number and was killed
-            partial.mkdir(parents=True)
-            tensors = {
-                "images": pool.images.cpu().contiguous(),
-                "shares": pool.shares.cpu().contiguous(),
-                "first": torch.tensor(pool.first, dtype=torch.long),
-                "boxes": pool.boxes.cpu().contiguous(),
-            }
-            save_file(tensors, partial / _TENSORS)
-            facts = [plain_facts(pool.facts(number)) for number in range(len(pool))]
-            known = {"facts": facts, "problems": list(pool.problems)}
-            (partial / _FACTS).write_text(json.dumps(known), encoding="utf-8")
-            try:
-                partial.rename(self.path)
-            except OSError:
-                if not self.path.is_dir():
-                    raise
-                shutil.rmtree(partial)
+            with replaced(self.path) as folder:
+                save_file(tensors | {"first": torch.tensor(pool.first, dtype=torch.long)}, folder / _TENSORS)
+                (folder / _FACTS).write_text(json.dumps(known, default=plain_facts), encoding="utf-8")
         except OSError as error:
-            shutil.rmtree(partial, ignore_errors=True)
             raise OutputError(f"{self.path}: the pool cannot be kept ({error.strerror or error})") from None

@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +24,13 @@ from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.training.batches import Batches, step_seed
 from rightlung.training.checkpoint import Checkpoint, last_checkpoint, save_checkpoint
-from rightlung.training.curve import draw_curve
 from rightlung.training.folder import RunFolder
-from rightlung.training.gathering import gather
+from rightlung.training.gathering import anywhere, gather
 from rightlung.training.preparing import (
-    Entries,
     Machine,
     check_same_data,
     keep_start,
     launched,
-    left_out,
     lengths,
     model_class,
     open_all,
@@ -43,7 +41,7 @@ from rightlung.training.record import Interruption, Record
 from rightlung.training.sharding import named_parameters
 from rightlung.training.trouble import enough_memory, is_out_of_memory, out_of_memory
 from rightlung.training.validation import validate
-from rightlung.training.watching import Board, Log, Row, TrainingProgress, out_of_patience
+from rightlung.training.watching import Board, Log, Row, TrainingProgress, draw_curve, out_of_patience
 from rightlung.training.weights import Weights, build_optimiser, copied, move, rate_at, set_rate
 
 __all__ = ["Machine", "TrainingOutcome", "train"]
@@ -103,19 +101,19 @@ class _Training:
         self.joint: Gather | None = gather if self.world > 1 else None
         self.batch: TrainingBatch | None = None
         self.entries = open_all(recipe, fabric.device, shown)
-        self.validation, self.unjudged = (
-            validation_batches(recipe, fabric.device, shown) if self.rank == 0 else ([], ())
-        )
+        self.validation, self.unjudged = validation_batches(recipe, fabric.device, shown) if not self.rank else ([], ())
         self.model = self._start()
         self._optimise(sharded)
         self.start = self._resume()
-        self.batches = Batches(
-            self.entries, recipe.batch.size, recipe.seed, fabric.device, recipe.augmentation, rank=self.rank,
-            world=self.world, boxes=recipe.data.boxes,
-        )  # fmt: skip
+        self.batches = self._batches(recipe.batch.size, self.rank, self.world)
         self.record = Record(recipe, fabric, folder, self.batches)
         self.log = Log(folder.log, self.start) if self.rank == 0 else None
         self.board = Board(folder.board, self.start) if self.rank == 0 else None
+
+    def _batches(self, size: int, rank: int = 0, world: int = 1) -> Batches:
+        recipe = self.recipe
+        given = self.entries, size, recipe.seed, self.fabric.device, recipe.augmentation
+        return Batches(*given, rank=rank, world=world, boxes=recipe.data.boxes)
 
     def _start(self) -> nn.Module:
         """Return the model before the first step: kept in the folder, so that all processes and resumptions agree."""
@@ -182,7 +180,7 @@ class _Training:
                     continue
                 row = self.record.row(step)  # waits for the device; a loss that is no number ends the run here
                 if self.world > 1:  # all of them stop at the same step
-                    stop = self._anywhere(interrupted.now)
+                    stop = anywhere(self.fabric, interrupted.now)
                     at_checkpoint = at_checkpoint or stop
                 if at_checkpoint or at_validation:
                     self._check_weights(step)
@@ -223,8 +221,7 @@ class _Training:
         if failed:  # outside the handler, whose traceback would keep the memory
             self.optimiser.zero_grad(set_to_none=True)
             self.batch = None
-            one = self.world == 1
-            attempt = _attempt(recipe, self.entries, self.fabric, self.model, step) if one else None
+            attempt = partial(self._attempt, step) if self.world == 1 else None
             raise out_of_memory(recipe.batch.size, parts, self.where, attempt)
         with enough_memory(self.where, f"to move the weights at step {step + 1}", SMALLER):
             most = recipe.optimiser.clip or math.inf  # of which the norm is wanted all the same
@@ -232,6 +229,16 @@ class _Training:
             self.record.norm(step, norm)
             move(self.optimiser, step, rate)
         self.optimiser.zero_grad(set_to_none=True)
+
+    def _attempt(self, step: int, size: int) -> None:
+        """Run forward and backward once with a batch of another size."""
+        batch = self._batches(size).one(step)
+        try:
+            with self.fabric.autocast():
+                loss = _weighted(self.model(batch, None), self.recipe.losses)
+            loss.backward()  # type: ignore[no-untyped-call]
+        finally:
+            self.model.zero_grad(set_to_none=True)
 
     def _check_weights(self, step: int) -> None:
         """See what this step has made of the weights: what is spoilt is neither judged nor kept."""
@@ -272,12 +279,7 @@ class _Training:
 
     def _out_of_patience(self) -> bool:
         here = self.log is not None and out_of_patience(self.log.rows, self.recipe.schedule.patience)
-        return self._anywhere(here) if self.world > 1 else here
-
-    def _anywhere(self, here: bool) -> bool:
-        """Whether something is so in any process. All of them must ask."""
-        flag = torch.tensor(float(here), device=self.fabric.device)
-        return bool(self.fabric.all_reduce(flag, reduce_op="max"))
+        return anywhere(self.fabric, here)
 
     def _finish(self, step: int, last: Row, seconds: float) -> TrainingOutcome:
         if not self.weights.finite():  # in a checkpoint of the last step, which was all that there was to do
@@ -293,7 +295,7 @@ class _Training:
             seconds=seconds,
             images_per_second=last.get("images per second", math.nan),
             device=self.where,
-            left_out=(*left_out(self.entries), *self.unjudged),
+            left_out=[problem for _, studies in self.entries for problem in studies.problems] + list(self.unjudged),
             stopped_early=step < self.recipe.schedule.steps,
         )
         if self.rank == 0:
@@ -307,11 +309,8 @@ class _Training:
 
 
 def _best(rows: Sequence[Row]) -> dict[str, float]:
-    judged = [row for row in rows if "validation loss" in row]
-    if not judged:
-        return {}
-    row = min(judged, key=lambda row: row["validation loss"])
-    return {"step": row["step"], "loss": row["validation loss"]}
+    judged = [{"step": row["step"], "loss": row["validation loss"]} for row in rows if "validation loss" in row]
+    return min(judged, key=lambda row: row["loss"], default={})
 
 
 class _Held:
@@ -350,20 +349,3 @@ def _seen_again(wrapped: Any, batch: TrainingBatch, joint: Gather | None) -> dic
     finally:
         wrapped.train()
     return terms
-
-
-def _attempt(recipe: Recipe, entries: Entries, fabric: Any, model: nn.Module, step: int) -> Callable[[int], None]:
-    """Return a function that runs forward and backward once with batches of another size."""
-
-    def attempt(size: int) -> None:
-        batch = Batches(entries, size, recipe.seed, fabric.device, recipe.augmentation, boxes=recipe.data.boxes).one(
-            step
-        )
-        try:
-            with fabric.autocast():
-                loss = _weighted(model(batch, None), recipe.losses)
-            loss.backward()  # type: ignore[no-untyped-call]
-        finally:
-            model.zero_grad(set_to_none=True)
-
-    return attempt

@@ -5,16 +5,20 @@ Everything is drawn from the stream that is handed in, so that the same study at
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from rightlung.core.keyed import Stream
 from rightlung.lexicon import find, positive_prompts, prompt
+from rightlung.lexicon.entities import entity_spans
 from rightlung.lexicon.side_changes import with_sides_exchanged, without_side
+from rightlung.models.encoders.tokenizer import MASK
 from rightlung.training.facts import DEVICES, NO_FINDING, Facts, ToldText
 from rightlung.training.recipe import DataEntry
 
+_WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 TRIES = 4
 """Other studies that are looked at for a phrase which is false of this one."""
 
@@ -166,3 +170,24 @@ def _label_prompts(facts: Facts, entry: DataEntry, stream: Stream, universe: fro
         elif gone:
             asked.append(DrawnPhrase(stream.choice(finding_prompts(gone.pop())), False))
     return asked
+
+
+def hide_words(text: str, share: float, stream: Stream) -> str:
+    """Return a text with each word hidden by a chance of ``share`` (Wrong Lung, 4.1); one always stays."""
+    return _hidden(text, [match.span() for match in _WORD.finditer(text)], share, stream)
+
+
+def hide_entities(text: str, share: float, stream: Stream) -> str:
+    """Return a text with each clinical entity hidden by a chance of ``share``; one always stays."""
+    return _hidden(text, entity_spans(text), share, stream)
+
+
+def _hidden(text: str, spans: Sequence[tuple[int, int]], share: float, stream: Stream) -> str:
+    hidden = [stream.chance(share) for _ in spans]
+    if spans and all(hidden):
+        hidden[stream.integer(0, len(spans) - 1)] = False
+    parts, place = [], 0
+    for (begin, end), hides in zip(spans, hidden, strict=True):
+        parts += [text[place:begin], MASK if hides else text[begin:end]]
+        place = end
+    return "".join([*parts, text[place:]])

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Protocol
 
 import torch
@@ -106,16 +106,17 @@ class Pool:
 
     def only(self, numbers: Sequence[int]) -> Pool:
         """Return a pool of some of the studies."""
-        chosen = on_device(torch.tensor(list(numbers), dtype=torch.long), self.images.device)
-        first, facts = [self.first[number] for number in numbers], [self._facts[number] for number in numbers]
-        return Pool(self.images[chosen], self.shares, first, self.boxes[chosen], facts, self.problems)
+        some, facts = self._some(numbers), [self._facts[number] for number in numbers]
+        return Pool(some.images, some.shares, list(some.first), some.boxes, facts, self.problems)
 
     def deal(self, wanted: Iterable[Sequence[int]]) -> Iterator[Pictures]:
         """Yield the pictures of each sequence of studies, in order."""
-        for numbers in wanted:
-            chosen = on_device(torch.tensor(list(numbers), dtype=torch.long), self.images.device)
-            first = [self.first[number] for number in numbers]
-            yield Pictures(self.images[chosen], self.shares, first, self.boxes[chosen])
+        return map(self._some, wanted)
+
+    def _some(self, numbers: Sequence[int]) -> Pictures:
+        chosen = on_device(torch.tensor(list(numbers), dtype=torch.long), self.images.device)
+        first = [self.first[number] for number in numbers]
+        return Pictures(self.images[chosen], self.shares, first, self.boxes[chosen])
 
     @classmethod
     def filled(
@@ -158,12 +159,11 @@ def chunks_of(count: int, device: torch.device) -> list[range]:
 def phantom_pictures(batch: PhantomBatch, grid: int) -> Pictures:
     """Return the pictures and targets of a phantom batch: of each study the lesions, then the devices."""
     rendering = batch.rendering
-    pairs = zip(rendering.lesion_masks, rendering.device_masks, strict=True)
-    masks = [mask for pair in pairs for mask in pair]
+    masks = chain.from_iterable(zip(rendering.lesion_masks, rendering.device_masks, strict=True))
     counts = [len(scene.lesions) + len(scene.devices) for scene in batch.scenes]
     return Pictures(
         images=(rendering.images * 255).round_().to(torch.uint8),
-        shares=with_empty_row(in_255ths(cell_shares(torch.cat(masks), grid))),
+        shares=with_empty_row(in_255ths(cell_shares(torch.cat(list(masks)), grid))),
         first=first_rows(counts),
         boxes=rendering.regions.float(),
     )

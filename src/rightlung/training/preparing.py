@@ -15,7 +15,7 @@ from rightlung.lexicon import FINDINGS, positive_prompts
 from rightlung.models.base import Trainable, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.kinds import TARGET, class_of, import_target, kinds, register
-from rightlung.models.registry import ModelFolder, find_folder
+from rightlung.models.registry import find_folder
 from rightlung.phantom.config import check_picture_size
 from rightlung.phantom.source import PhantomSource
 from rightlung.studies.sources import open_source, parse_address
@@ -65,10 +65,8 @@ def launched(recipe: Recipe, machine: Machine) -> Any:
             precision=recipe.precision,
         )
         fabric.launch()
-    except (RuntimeError, ValueError) as error:
-        raise InputError(f"this machine cannot run that: {' '.join(str(error).split())}") from None
     except Exception as error:
-        if type(error).__name__ == "MisconfigurationException":
+        if isinstance(error, RuntimeError | ValueError) or type(error).__name__ == "MisconfigurationException":
             raise InputError(f"this machine cannot run that: {' '.join(str(error).split())}") from None
         raise
     return fabric
@@ -99,11 +97,6 @@ def _open(entry: DataEntry, recipe: Recipe, device: torch.device, shown: Trainin
         are = "study is" if len(problems) == 1 else "studies are"
         shown.tell(f"{place}: {len(problems):,} {are} left out, the first: {problems[0]}")
     return studies
-
-
-def left_out(entries: Entries) -> list[str]:
-    """Return what is wrong with the studies that are not trained on."""
-    return [problem for _, studies in entries for problem in studies.problems]
 
 
 def open_studies(
@@ -188,45 +181,30 @@ def validation_batches(
 
 def keep_start(recipe: Recipe, maker: Any, folder: RunFolder, entries: Entries) -> None:
     """Write the model before the first step."""
-    if recipe.model.start is not None:
-        found = _find_start(recipe.model.start)
-        if found is None:
-            raise InputError(
-                f"model.start must be a model folder or the name of a shipped model; got {recipe.model.start!r}"
-            )
-        model = load_folder(found.path, links_within=found.links_within)
-        if recipe.model.config:
-            model = _reconfigured(model, recipe.model.config)
-    else:
+    start, config = recipe.model.start, recipe.model.config
+    if start is not None:
         try:
-            model = maker.create(recipe.model.config, _sample_texts(entries), recipe.seed)
+            found = find_folder(start)
         except InputError as error:
-            raise InputError(f"model.config: {error}") from None
+            if start in shipped_recipes():
+                raise InputError(
+                    f"model.start: {start!r} is no model here, but a recipe; train it first (rightlung train {start} "
+                    "--out RUN) and give --set model.start=RUN/model"
+                ) from None
+            raise InputError(f"model.start: {error}") from None
+        if found is None:
+            raise InputError(f"model.start must be a model folder or the name of a shipped model; got {start!r}")
+        model = load_folder(found.path, links_within=found.links_within)
+    try:
+        if start is None:
+            model = maker.create(config, _sample_texts(entries), recipe.seed)
+        elif config:  # some fields changed, with the weights that it has
+            model = type(model).from_parts(_merged(model.to_config(), config), model.tensors(), model.extra_files())
+    except InputError as error:
+        raise InputError(f"model.config: {error}") from None
     if not isinstance(model, Trainable) or not isinstance(model, nn.Module):
         raise InputError(f"a {type(model).__name__} cannot be trained: it is no torch.nn.Module that returns losses")
     save_model(model, folder.start)  # type: ignore[arg-type]  # which says what a model lacks that cannot be saved
-
-
-def _find_start(start: str) -> ModelFolder | None:
-    """Find the model that a run goes on from; where there is none, say what to do."""
-    try:
-        return find_folder(start)
-    except InputError as error:
-        if start in shipped_recipes():
-            raise InputError(
-                f"model.start: {start!r} is no model here, but a recipe; train it first (rightlung train {start} "
-                "--out RUN) and give --set model.start=RUN/model"
-            ) from None
-        raise InputError(f"model.start: {error}") from None
-
-
-def _reconfigured(model: Any, changes: Mapping[str, Any]) -> Any:
-    """Return a model with some fields of its configuration changed and the weights that it has."""
-    config = _merged(model.to_config(), changes)
-    try:
-        return type(model).from_parts(config, model.tensors(), model.extra_files())
-    except InputError as error:
-        raise InputError(f"model.config: {error}") from None
 
 
 def _merged(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,14 +251,11 @@ def check_same_data(checkpoint: Checkpoint, entries: Entries, processes: int) ->
     """
     began_with = checkpoint.facts.get("processes", processes)
     if began_with != processes:
+        began, goes_on = ("1 process" if count == 1 else f"{count} processes" for count in (began_with, processes))
         raise InputError(
-            f"the run began in {_processes(began_with)} and would go on in {_processes(processes)}, with "
-            "another joint batch; give --devices and --nodes as before"
+            f"the run began in {began} and would go on in {goes_on}, with another joint batch; "
+            "give --devices and --nodes as before"
         )
     for number, (before, now) in enumerate(zip(checkpoint.facts["studies"], lengths(entries), strict=True)):
         if before != now:
             raise InputError(f"data.train[{number}].source had {before} studies when the run began and has {now} now")
-
-
-def _processes(count: int) -> str:
-    return "1 process" if count == 1 else f"{count} processes"

@@ -46,10 +46,9 @@ class ReadFlow:
     def deal(self, wanted: Iterable[Sequence[int]]) -> Iterator[Pictures]:
         """Yield the pictures of each sequence of studies, in order."""
         for parts in _loader(self.reader, wanted, self.workers):
-            for part in parts:
-                if isinstance(part, str):
-                    raise InputError(part)
-            yield _joined([part for part in parts if not isinstance(part, str)], self.device)
+            if wrong := [part for part in parts if isinstance(part, str)]:
+                raise InputError(wrong[0])
+            yield _joined(parts, self.device)
 
     def pool(self, count: int, advance: Advance) -> Pool:
         """Read the first studies and hold them; those that cannot be read are left out and listed in ``problems``.
@@ -62,15 +61,11 @@ class ReadFlow:
         def parts() -> Iterator[tuple[Pictures, list[Facts]]]:
             workers = self.workers if count > READ_SOON else 0
             for chunk, read in zip(chunks, _loader(self.reader, chunks, workers), strict=True):
-                good = [(part, self._facts[number]) for number, part in zip(chunk, read, strict=True)
-                        if not isinstance(part, str)]  # fmt: skip
+                good = [number for number, part in zip(chunk, read, strict=True) if not isinstance(part, str)]
                 unread.extend(part for part in read if isinstance(part, str))
                 advance(len(read) - len(good))
                 if good:
-                    yield (
-                        _joined([part for part, _ in good if not isinstance(part, str)], self.device),
-                        [facts for _, facts in good],
-                    )
+                    yield _joined(read, self.device), [self._facts[number] for number in good]
             if 2 * len(unread) > count:  # hardly the data that somebody meant to train on
                 raise InputError(
                     f"source {self.reader.source.address}: {len(unread):,} of {count:,} studies cannot be read, "
@@ -127,35 +122,22 @@ def _boxes(study: Study, extent: Extent) -> Tensor:
 
 
 def _loader(reader: _Reader, wanted: Iterable[Sequence[int]], workers: int) -> Iterable[list[Part | str]]:
-    batches = ([int(number) for number in numbers] for numbers in wanted)
     return torch.utils.data.DataLoader(
         reader,
-        batch_sampler=_Sampler(batches),
+        batch_sampler=wanted,  # type: ignore[arg-type]  # any iterable of numbers will do
         num_workers=workers,
-        collate_fn=_as_they_are,
+        collate_fn=list,
         generator=torch.Generator(),  # of its own: nobody else's numbers are used up
         multiprocessing_context="spawn" if workers else None,
     )
 
 
-class _Sampler:
-    """What is wanted, for a data loader."""
-
-    def __init__(self, batches: Iterable[list[int]]) -> None:
-        self.batches = batches
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return iter(self.batches)
-
-
-def _as_they_are(parts: list[Part | str]) -> list[Part | str]:
-    return parts
-
-
-def _joined(parts: Sequence[Part], device: torch.device) -> Pictures:
+def _joined(read: Sequence[Part | str], device: torch.device) -> Pictures:
+    """Put together the studies that could be read."""
+    images, shares, boxes = zip(*(part for part in read if not isinstance(part, str)), strict=True)
     return Pictures(
-        images=on_device(torch.stack([image for image, _, _ in parts]), device),
-        shares=on_device(with_empty_row(torch.cat([shares for _, shares, _ in parts])), device),
-        first=first_rows([len(shares) for _, shares, _ in parts]),
-        boxes=on_device(torch.stack([boxes for _, _, boxes in parts]), device),
+        images=on_device(torch.stack(images), device),
+        shares=on_device(with_empty_row(torch.cat(shares)), device),
+        first=first_rows([len(targets) for targets in shares]),
+        boxes=on_device(torch.stack(boxes), device),
     )

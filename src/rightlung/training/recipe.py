@@ -76,17 +76,8 @@ class Validation:
 
     def entry(self) -> DataEntry:
         """Return it as an entry whose phrases are the study's own."""
-        return DataEntry(
-            source=self.source,
-            pool=self.pool,
-            text=self.text,
-            phrases=self.phrases,
-            prompts=self.prompts,
-            absent=self.absent,
-            targets=self.targets,
-            examples=self.examples,
-            positive=0.6 if self.examples is None else 1.0,
-        )
+        shared = {entry.name: getattr(self, entry.name) for entry in fields(DataEntry) if hasattr(self, entry.name)}
+        return DataEntry(**shared, positive=0.6 if self.examples is None else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +158,11 @@ class Recipe:
             raise InputError(
                 f"data.boxes needs augmentation.{moved[0]} 0: pictures would be moved, and their regions' boxes not"
             )
-        for path, low, high in _LIMITS:
-            for place, value in _values(self, path):
-                _check_range(value, low, high, place)
+        for (low, high), paths in _LIMITS.items():
+            for place, value in (found for path in paths.split() for found in _values(self, path)):
+                if isinstance(value, int | float) and not low <= value <= high:
+                    wanted = f"at least {low:g}" if high == _MOST else f"from {low:g} to {high:g}"
+                    raise InputError(f"{place} must be {wanted}; got {value}")
         for number, entry in enumerate(self.data.train):
             if not entry.share > 0:
                 raise InputError(f"data.train[{number}].share must be above 0; got {entry.share}")
@@ -181,44 +174,28 @@ class Recipe:
 
 
 _MOST = float("inf")
-_ENTRY = "data.train.*."
-_SHARES = ("positive", "foreign", "swapped", "stripped", "prompts", "masked_words", "masked_entities")
-# Field, least and most. A star stands for every entry.
-_LIMITS: tuple[tuple[str, float, float], ...] = (
-    ("data.size", 16, 4096),
-    ("data.grid", 1, 4096),
-    ("data.workers", 0, 1024),
-    *((_ENTRY + name, 0, 1) for name in _SHARES),
-    (_ENTRY + "phrases", 0, 1000),
-    (_ENTRY + "texts", 1, 1000),
-    (_ENTRY + "examples", 1, _MOST),
-    ("data.validation.examples", 1, _MOST),
-    (_ENTRY + "pool", 1, _MOST),
-    ("data.validation.every", 1, _MOST),
-    ("data.validation.pool", 1, _MOST),
-    ("data.validation.phrases", 0, 1000),
-    ("data.validation.prompts", 0, 1),
-    ("data.validation.grounded", 0, _MOST),
-    ("losses.*", 0, _MOST),
-    ("optimiser.rate", 0, _MOST),
-    ("optimiser.weight_decay", 0, _MOST),
-    ("optimiser.betas.*", 0, 1),
-    ("optimiser.clip", 0, _MOST),
-    ("optimiser.rates.*", 0, _MOST),
-    ("schedule.steps", 1, _MOST),
-    ("schedule.warm_up", 0, _MOST),
-    ("schedule.last", 0, 1),
-    ("schedule.patience", 1, _MOST),
-    ("batch.size", 1, _MOST),
-    ("batch.accumulate", 1, _MOST),
-    ("averaging", 0, 1),
-    *((f"augmentation.{name}", 0, 180) for name in ("rotation",)),
-    *((f"augmentation.{name}", 0, 1) for name in ("shift", "blur", "cut_out", "mirror")),
-    *((f"augmentation.{name}", 0, 10) for name in ("scale", "shear", "brightness", "contrast", "gamma", "noise")),
-    ("seed", 0, 2**53),
-    ("checkpoint_every", 1, _MOST),
-    ("log_every", 1, _MOST),
-)
+# The least and the most of fields. A star stands for every entry.
+_LIMITS: dict[tuple[float, float], str] = {
+    (
+        0,
+        1,
+    ): "data.train.*.positive data.train.*.foreign data.train.*.swapped data.train.*.stripped data.train.*.prompts "
+    "data.train.*.masked_words data.train.*.masked_entities data.validation.prompts optimiser.betas.* schedule.last "
+    "averaging augmentation.shift augmentation.blur augmentation.cut_out augmentation.mirror",
+    (0, 10): "augmentation.scale augmentation.shear augmentation.brightness augmentation.contrast augmentation.gamma "
+    "augmentation.noise",
+    (0, 180): "augmentation.rotation",
+    (0, 1000): "data.train.*.phrases data.validation.phrases",
+    (1, 1000): "data.train.*.texts",
+    (0, 1024): "data.workers",
+    (16, 4096): "data.size",
+    (1, 4096): "data.grid",
+    (0, 2**53): "seed",
+    (0, _MOST): "data.validation.grounded losses.* optimiser.rate optimiser.weight_decay optimiser.clip "
+    "optimiser.rates.* schedule.warm_up",
+    (1, _MOST): "data.train.*.examples data.train.*.pool data.validation.examples data.validation.pool "
+    "data.validation.every schedule.steps schedule.patience batch.size batch.accumulate checkpoint_every log_every",
+}
 
 
 def _values(settings: Any, path: str, place: str = "") -> Iterator[tuple[str, Any]]:
@@ -239,21 +216,10 @@ def _values(settings: Any, path: str, place: str = "") -> Iterator[tuple[str, An
             yield from _values(value, rest, f"{place}[{number}]")
 
 
-def _check_range(value: object, low: float, high: float, place: str) -> None:
-    if isinstance(value, int | float) and not low <= value <= high:
-        wanted = f"at least {low:g}" if high == _MOST else f"from {low:g} to {high:g}"
-        raise InputError(f"{place} must be {wanted}; got {value}")
-
-
-def shipped_recipes() -> list[str]:
-    """List the recipes that come with the package: the general ones, and those of each reproduced paper."""
-    return sorted(_shipped())
-
-
-def _shipped() -> dict[str, Path]:
-    return {
-        path.stem: path for place in ("training", "reproduce/*") for path in PACKAGE.glob(f"{place}/recipes/*.yaml")
-    }
+def shipped_recipes() -> dict[str, Path]:
+    """Return the recipes that come with the package: the general ones, and those of each reproduced paper."""
+    found = (path for place in ("training", "reproduce/*") for path in PACKAGE.glob(f"{place}/recipes/*.yaml"))
+    return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
 
 
 def read_recipe(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe:
@@ -329,7 +295,7 @@ def differing_fields(one: Any, other: Any, place: str = "") -> list[str]:
 
 
 def _find(name: str) -> Path:
-    if (shipped := _shipped().get(name)) is not None:
+    if (shipped := shipped_recipes().get(name)) is not None:
         return shipped
     path = Path(name)
     if _is_file(path):
@@ -358,16 +324,14 @@ def _set(given: dict[str, Any], change: str, by: str = "--set") -> None:
         raise InputError(f"{by} {path}: the value {text!r} is not YAML") from None
     place: Any = given
     for number, step in enumerate(steps):
-        last = number == len(steps) - 1
+        key: Any = step
         if isinstance(place, list):
             if not step.isdigit() or int(step) >= len(place):
                 raise InputError(f"{by} {path}: there are {len(place)} entries, numbered from 0; got {step!r}")
-            key: Any = int(step)
-        elif isinstance(place, dict):
-            key = step
-        else:
+            key = int(step)
+        elif not isinstance(place, dict):
             raise InputError(f"{by} {path}: {'.'.join(steps[:number])} has no fields")
-        if last:
+        if number == len(steps) - 1:
             place[key] = value
         else:
             place = place[key] if isinstance(place, list) else place.setdefault(key, {})

@@ -16,12 +16,11 @@ from rightlung.core import InputError
 from rightlung.models.base import TrainingBatch
 from rightlung.training.batches import Batches
 from rightlung.training.folder import RunFolder
+from rightlung.training.gathering import anywhere
 from rightlung.training.recipe import Recipe
-from rightlung.training.trouble import not_a_number
+from rightlung.training.trouble import save_batch
 from rightlung.training.watching import Row
 from rightlung.training.weights import rate_at
-
-ELSEWHERE = "the loss of another process stopped being a number; its batch is kept beside the log"
 
 
 class Record:
@@ -69,10 +68,8 @@ class Record:
             last = part == self.recipe.batch.accumulate - 1
             if not _finite(values) or (last and not math.isfinite(norm)):
                 bad[step, part] = values
-        if not self._anywhere(bool(bad)):
+        if not self._ends(bool(bad)):
             return
-        if not bad:
-            raise InputError(ELSEWHERE)
         (step, part), values = min(bad.items())
         batch = self.batches.one(step * self.recipe.batch.accumulate + part)  # the same as it was
         raise self._ended(step, part, batch, dict(zip(self.names, values[1:], strict=True)), "the gradient")
@@ -81,11 +78,8 @@ class Record:
         """End the run where the weights after ``step`` steps are no numbers, or give none for the batch just seen."""
         values = {name: float(term) for name, term in terms.items()}
         bad = not finite or not _finite(values.values())
-        if not self._anywhere(bad):
-            return
-        if not bad:
-            raise InputError(ELSEWHERE)
-        raise self._ended(step - 1, self.recipe.batch.accumulate - 1, batch, values, "the weights")
+        if self._ends(bad):
+            raise self._ended(step - 1, self.recipe.batch.accumulate - 1, batch, values, "the weights")
 
     def check_validation(self, step: int, batch: TrainingBatch, row: Row) -> None:
         """End the run where a validation loss is no number; ``batch`` is the first that was looked at."""
@@ -93,19 +87,32 @@ class Record:
             terms = {name: value for name, value in row.items() if name.startswith("validation ")}
             raise self._ended(step - 1, self.recipe.batch.accumulate - 1, batch, terms, "the validation loss")
 
-    def _anywhere(self, bad: bool) -> bool:
-        """Whether something is bad in any of the processes. All of them must call it."""
-        if self.fabric.world_size == 1:
-            return bad
-        flag = torch.tensor(float(bad), device=self.fabric.device)
-        return bool(self.fabric.all_reduce(flag, reduce_op="max"))
+    def _ends(self, bad: bool) -> bool:
+        """Whether something is bad here. All processes must call it: where it is bad in another one, this ends, too."""
+        if anywhere(self.fabric, bad) and not bad:
+            raise InputError("the loss of another process stopped being a number; its batch is kept beside the log")
+        return bad
 
     def _ended(
         self, step: int, part: int, batch: TrainingBatch, terms: Mapping[str, float], otherwise: str
     ) -> InputError:
-        suffix = f"-process-{self.fabric.global_rank}" if self.fabric.world_size > 1 else ""
+        """Keep the batch at which a loss stopped being a number, and return the sentence that says so.
+
+        ``otherwise`` is what is no number where all terms are. Steps are counted from 1, as in the log.
+        """
         rate = rate_at(step, self.recipe.optimiser.rate, self.recipe.schedule)
-        return not_a_number(batch, self.folder.path, step + 1, part, rate, terms, suffix, otherwise)
+        suffix = f"-process-{self.fabric.global_rank}" if self.fabric.world_size > 1 else ""
+        folder = self.folder.path / f"failed-step-{step + 1}{suffix}"
+        shown = {name: str(value) for name, value in terms.items()}
+        save_batch(batch, folder, {"step": step + 1, "part": part, "rate": rate, "terms": shown})
+        named = ", ".join(f"{name} {value}" for name, value in terms.items() if not math.isfinite(value)) or otherwise
+        more = f" and {len(batch.ids) - 3} more" if len(batch.ids) > 3 else ""
+        return InputError(
+            f"the loss stopped being a number at step {step + 1}, at a learning rate of {rate:.3g}: {named}; "
+            f"studies {', '.join(batch.ids[:3])}{more}; the batch is kept in {folder} "
+            "(rightlung.training.trouble.load_batch). "
+            "A lower optimiser.rate, a longer schedule.warm_up or precision 32-true may help"
+        )
 
 
 def _finite(values: Iterable[float]) -> bool:

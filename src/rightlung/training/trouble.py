@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,15 @@ from safetensors.torch import load_file, save_file
 
 from rightlung.core import InputError
 from rightlung.core.files import read_json, write_json
-from rightlung.models.base import TrainingBatch
-
-_TENSORS = ("images", "asked_of", "present", "located", "masks", "boxes", "boxed")
-_LISTS = ("texts", "text_of", "ids", "phrases")
+from rightlung.models.base import BATCH_LISTS, BATCH_TENSORS, TrainingBatch
 
 
 def save_batch(batch: TrainingBatch, folder: Path, about: Mapping[str, object]) -> None:
     """Keep a batch with what is to be said about it, for `load_batch`."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: getattr(batch, name).detach().cpu().contiguous() for name in _TENSORS}
+    tensors = {name: getattr(batch, name).detach().cpu().contiguous() for name in BATCH_TENSORS}
     save_file(tensors, folder / "batch.safetensors")
-    lists = {name: list(getattr(batch, name)) for name in _LISTS}
+    lists = {name: list(getattr(batch, name)) for name in BATCH_LISTS}
     write_json(folder / "batch.json", {**about, **lists}, durable=True)
 
 
@@ -35,37 +31,12 @@ def load_batch(folder: str | Path) -> TrainingBatch:
     try:
         tensors = load_file(place / "batch.safetensors")
         lists = read_json(place / "batch.json")
-        parts: dict[str, Any] = {name: tensors[name] for name in _TENSORS} | {name: lists[name] for name in _LISTS}
+        parts: dict[str, Any] = {name: tensors[name] for name in BATCH_TENSORS} | {
+            name: lists[name] for name in BATCH_LISTS
+        }
         return TrainingBatch(**parts)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{place} does not hold a batch: {error}") from None
-
-
-def not_a_number(
-    batch: TrainingBatch,
-    out: Path,
-    step: int,
-    part: int,
-    rate: float,
-    terms: Mapping[str, float],
-    suffix: str = "",
-    otherwise: str = "the gradient",  # what is no number where all terms are
-) -> InputError:
-    """Keep the batch at which a loss stopped being a number, and return the sentence that says so.
-
-    Steps are counted from 1, as in the log.
-    """
-    folder = out / f"failed-step-{step}{suffix}"
-    bad = [name for name, value in terms.items() if not math.isfinite(value)] or [otherwise]
-    about = {"step": step, "part": part, "rate": rate, "terms": {name: str(value) for name, value in terms.items()}}
-    save_batch(batch, folder, about)
-    named = ", ".join(f"{name} {terms[name]}" if name in terms else name for name in bad)
-    shown = ", ".join(batch.ids[:3]) + (f" and {len(batch.ids) - 3} more" if len(batch.ids) > 3 else "")
-    return InputError(
-        f"the loss stopped being a number at step {step}, at a learning rate of {rate:.3g}: {named}; "
-        f"studies {shown}; the batch is kept in {folder} (rightlung.training.trouble.load_batch). "
-        "A lower optimiser.rate, a longer schedule.warm_up or precision 32-true may help"
-    )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -74,11 +45,6 @@ def is_out_of_memory(error: BaseException) -> bool:
         return True
     # PyTorch has a type for the GPU's memory only.
     return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
-
-
-def is_overflow(error: BaseException) -> bool:
-    """Whether an error says that a rate or a decay is larger than single precision can hold."""
-    return isinstance(error, RuntimeError) and "without overflow" in str(error)  # PyTorch has no type for it
 
 
 @contextlib.contextmanager

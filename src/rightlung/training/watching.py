@@ -1,21 +1,27 @@
-"""What a run shows while it goes: a table of figures (CSV), TensorBoard where it is installed, and a progress bar."""
+"""What a run shows: a table of figures (CSV), its curve, TensorBoard where it is installed, and a progress bar."""
 
 from __future__ import annotations
 
 import csv
-import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
+from itertools import cycle
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.core import InputError, OutputError
-from rightlung.core.files import write_whole
+from rightlung.core.files import not_written, write_whole
 from rightlung.core.progress import ProgressBars
 
 Row = dict[str, float]
+
+_COLOURS = ("#1f5c99", "#cc5522", "#2e7d46", "#804696", "#787878", "#aa8214")
+_OTHER = ("step", "rate", "gradient norm", "images per second")
+_SHARES = ("validation auroc", "validation pointing")
 
 
 class Log:
@@ -31,35 +37,31 @@ class Log:
     def add(self, row: Mapping[str, float]) -> None:
         """Append a row; a column that is new makes the table be written anew."""
         self.rows.append(dict(row))
-        if any(name not in self.columns for name in row):
-            self.columns.extend(name for name in row if name not in self.columns)
+        if new := [name for name in row if name not in self.columns]:
+            self.columns.extend(new)
             self._rewrite()
             return
         try:
             with self.path.open("a", encoding="utf-8", newline="") as file:
-                file.write(self._line(row))
+                file.write(self._lines([row]))
         except OSError as error:
-            raise OutputError(f"{self.path} cannot be written: {error.strerror or error}") from None
+            raise not_written(self.path, error) from None
 
     def _rewrite(self) -> None:
         if self.columns:
-            header = ",".join(self.columns) + "\n"
-            write_whole(self.path, header + "".join(self._line(row) for row in self.rows), durable=True)
-        elif self.path.exists():
-            self.path.unlink()
+            write_whole(self.path, ",".join(self.columns) + "\n" + self._lines(self.rows), durable=True)
+        else:
+            self.path.unlink(missing_ok=True)
 
-    def _line(self, row: Mapping[str, float]) -> str:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerow([_figure(row.get(name)) for name in self.columns])
-        return text.getvalue()
+    def _lines(self, rows: Sequence[Mapping[str, float]]) -> str:
+        return "".join(",".join(_figure(row.get(name)) for name in self.columns) + "\n" for row in rows)
 
 
 def read_log(path: Path) -> list[Row]:
     """Read a log: rows of the figures that are there. A last line that was cut off is left out."""
     rows: list[Row] = []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            content = file.read()
+        content = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: the log cannot be read ({error})") from None
     lines = list(csv.reader(content[: content.rfind("\n") + 1].splitlines()))
@@ -88,6 +90,33 @@ def _figure(value: float | None) -> str:
     if value is None:
         return ""
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:.6g}"
+
+
+def draw_curve(log: Path, path: Path) -> Path | None:
+    """Draw the losses of a log as PNG and, where they were measured, how well the model points; None if it is empty."""
+    from matplotlib.figure import Figure
+
+    rows = read_log(log) if log.exists() else []
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for name in dict.fromkeys(name for row in rows for name in row if name not in _OTHER):
+        if line := [(row["step"], row[name]) for row in rows if math.isfinite(row.get(name, math.nan))]:
+            panels.setdefault("share" if name in _SHARES else "loss", {})[name] = line
+    if not panels:
+        return None
+    figure = Figure(figsize=(9, 3.5 * len(panels)), layout="constrained")
+    for axes, (title, lines) in zip(figure.subplots(len(panels), squeeze=False)[:, 0], panels.items(), strict=True):
+        for colour, (name, line) in zip(cycle(_COLOURS), lines.items(), strict=False):
+            marker = "o" if "validation" in name or len(line) == 1 else None
+            axes.plot(*zip(*line, strict=True), color=colour, marker=marker, markerfacecolor="white", label=name)
+        axes.set(xlabel="step", ylabel=title, xlim=(0, None), **({"ylim": (0, 1)} if title == "share" else {}))
+        axes.grid(color="#e1e1e1")
+        axes.legend(fontsize="small")
+    figure.supxlabel(NOT_A_MEDICAL_DEVICE, fontsize="small")
+    try:
+        figure.savefig(path, format="png")
+    except OSError as error:
+        raise OutputError(f"{path}: the picture cannot be written ({error.strerror or error})") from None
+    return path
 
 
 class Board:
@@ -153,14 +182,6 @@ class TrainingProgress:
     def show(self, step: int, loss: float) -> None:
         """Show how far the run is."""
         rate = self.images_per_second(step)
-        left = (self.steps - step) * self.images_a_step / rate if rate > 0 else math.inf
-        figures = f"loss {loss:.4g}  {rate:,.0f} images/s  {_duration(left)} left"
+        left = str(timedelta(seconds=round((self.steps - step) * self.images_a_step / rate))) if rate > 0 else "?"
+        figures = f"loss {loss:.4g}  {rate:,.0f} images/s  {left} left"
         self.bars(f"{self.prefix}training", step, self.steps, figures)
-
-
-def _duration(seconds: float) -> str:
-    if not math.isfinite(seconds):
-        return "?"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}"

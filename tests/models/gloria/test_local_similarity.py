@@ -89,22 +89,15 @@ def test_a_pair_is_as_similar_alone_as_among_others() -> None:
 
 
 @pytest.mark.parametrize("softmaxes", [1, 2])
-def test_regions_added_for_alignment_change_nothing(softmaxes: int) -> None:
+def test_regions_added_for_alignment_change_nothing(softmaxes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     words, real, regions = given()
-    temperature = torch.tensor(4.0)
-    padded, outside = attention._aligned(regions)
-    assert padded.shape[1] % 16 == 0
-    assert outside == 7
     results = []
-    for given_regions, beyond in ((regions, 0), (padded, outside)):
-        mine = [part.clone().requires_grad_() for part in (words, given_regions)]
-        gram = mine[1] @ mine[1].transpose(1, 2)
-        norms = mine[0].norm(dim=-1).clamp_min(1e-8)
-        similarity = attention._LocalSimilarity.apply(  # type: ignore[no-untyped-call]
-            mine[0], norms, mine[1], gram, temperature, real, [7] * 5, beyond, softmaxes, 5.0, False
-        )
-        similarity.square().sum().backward()
-        results.append([similarity.detach(), mine[0].grad, mine[1].grad[:, :9]])  # type: ignore[index]
+    for multiple in (1, 16):
+        monkeypatch.setitem(attention.ALIGNMENT, "cpu", multiple)
+        mine = [part.clone().requires_grad_() for part in (words, regions)]
+        similarity = local_similarity(mine[0], real, mine[1], AttentionRule(softmaxes, torch.tensor(4.0)))  # type: ignore[arg-type]
+        similarity.square().sum().backward()  # type: ignore[no-untyped-call]
+        results.append([similarity.detach(), mine[0].grad, mine[1].grad])
     for plain, more in zip(*results, strict=True):
         torch.testing.assert_close(plain, more, atol=1e-4, rtol=1e-4)
 

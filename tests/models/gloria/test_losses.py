@@ -24,6 +24,11 @@ TEXTS = [
     "no pneumothorax is seen.", "right pleural effusion.", "left and right opacity", "left pleural effusion.",
 ]  # fmt: skip
 OF = [0, 0, 1, 1, 2, 2, 3, 3]
+EXCHANGED: list[str | None] = [
+    "right pleural effusion.", None, "left lower lobe opacity", None, None, "left pleural effusion.", None,
+    "right pleural effusion.",
+]  # fmt: skip
+SIDED = [number for number, text in enumerate(EXCHANGED) if text is not None]
 
 
 def looped_loss(
@@ -167,11 +172,9 @@ def tables(model: Gloria, given: TrainingBatch, texts: Sequence[str]) -> dict[st
 def test_the_models_losses_with_several_texts_an_image_equal_plain_loops(contrary: bool) -> None:
     model = create(**SENTENCE, contrary=contrary)
     losses = model(batch())
-    exchanged: list[str | None] = ["right pleural effusion.", None, "left lower lobe opacity", None, None,
-                                   "left pleural effusion.", None, "right pleural effusion."]  # fmt: skip
-    logits, others = tables(model, batch(), TEXTS), tables(model, batch(), [text or "none" for text in exchanged])
+    logits, others = tables(model, batch(), TEXTS), tables(model, batch(), [text or "none" for text in EXCHANGED])
     for name in ("local", "global", "sentence"):
-        wrong = [float(others[name][image, number]) if exchanged[number] else None for number, image in enumerate(OF)]
+        wrong = [float(others[name][image, number]) if EXCHANGED[number] else None for number, image in enumerate(OF)]
         expected = looped_loss(logits[name], OF, TEXTS, wrong if contrary else None)
         assert losses[name].item() == pytest.approx(expected, abs=2e-4), name
     sum(losses.values()).backward()
@@ -206,14 +209,21 @@ def test_without_contraries_nothing_is_added() -> None:
     )
 
 
-EXCHANGED: list[str | None] = [
-    "right pleural effusion.", None, "left lower lobe opacity", None, None, "left pleural effusion.", None,
-    "right pleural effusion.",
-]  # fmt: skip
-
-
 def sides(**changed: Any) -> Gloria:
     return create(**{**SENTENCE, "losses": ["sides"], **changed})
+
+
+def learned(model: Gloria, name: str, steps: int) -> list[float]:
+    """Learn from a batch by heart, and return the loss of every step."""
+    torch.manual_seed(0)  # of dropout
+    optimiser, history = torch.optim.AdamW(model.train().parameters(), lr=3e-3), []
+    for _ in range(steps):
+        loss = model(batch())[name]
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        history.append(loss.item())
+    return history
 
 
 def test_the_loss_of_sides_equals_a_plain_loop() -> None:
@@ -259,16 +269,7 @@ def test_the_images_of_texts_without_a_side_are_not_learned_from_by_sides() -> N
 
 
 def test_learning_sides_makes_the_right_side_fit_better() -> None:
-    torch.manual_seed(0)  # of dropout
-    model = sides().train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    history = []
-    for _ in range(15):
-        loss = model(batch())["sides"]
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        history.append(loss.item())
+    history = learned(sides(), "sides", 15)
     assert history[0] == pytest.approx(math.log(2) * 4 / 8, rel=0.2)  # four of eight texts, nothing known yet
     assert history[-1] < 0.5 * history[0]
 
@@ -305,26 +306,16 @@ def test_a_contrary_text_is_to_attend_less_than_evenly_where_its_text_does() -> 
 def test_the_loss_of_attending_apart_is_that_of_the_maps_and_learns_to_move_them(map_of: str) -> None:
     model = sides(losses=["apart"], map_of=map_of)
     given = batch()
-    sided = [number for number in range(len(OF)) if EXCHANGED[number] is not None]
     with torch.no_grad():
         regions = model.region_vectors(model.image_encoder(given.images).regions)
-        of = torch.tensor([OF[number] for number in sided])
+        of = torch.tensor([OF[number] for number in SIDED])
         asked, exchanged = (
             model.log_attention(model.encode_texts(texts), regions, of)[:, 0 if model.nothing is None else 1 :]
-            for texts in ([TEXTS[number] for number in sided], [str(EXCHANGED[number]) for number in sided])
+            for texts in ([TEXTS[number] for number in SIDED], [str(EXCHANGED[number]) for number in SIDED])
         )
         expected = float(apart_loss(asked, exchanged).sum()) / len(OF)
         assert float(model(given)["apart"]) == pytest.approx(expected, abs=1e-5)
-    torch.manual_seed(0)  # of dropout
-    model.train()
-    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    history = []
-    for _ in range(40):
-        loss = model(given)["apart"]
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-        history.append(loss.item())
+    history = learned(model, "apart", 40)
     assert history[-1] < 0.8 * history[0]
 
 
@@ -336,25 +327,19 @@ def test_a_text_pays_for_attending_to_nothing_and_its_contrary_for_attending_to_
 @pytest.mark.parametrize("map_of", ["sentence", "words"])
 def test_a_model_learns_to_abstain_from_the_wrong_side(map_of: str) -> None:
     model = sides(losses=["abstain"], map_of=map_of)
-    sided = [number for number in range(len(OF)) if EXCHANGED[number] is not None]
-    images = [batch().images[OF[number], 0].numpy() for number in sided]
+    images = [batch().images[OF[number], 0].numpy() for number in SIDED]
 
     def abstentions(texts: list[str]) -> list[float]:
         return [answer.abstention for answer in model.ground(images, texts)]
 
-    asked, exchanged = [TEXTS[number] for number in sided], [str(EXCHANGED[number]) for number in sided]
+    asked, exchanged = [TEXTS[number] for number in SIDED], [str(EXCHANGED[number]) for number in SIDED]
     paid = [
         -math.log(1 - own) - math.log(other)
         for own, other in zip(abstentions(asked), abstentions(exchanged), strict=True)
     ]
     with torch.no_grad():
         assert float(model.eval()(batch())["abstain"]) == pytest.approx(sum(paid) / len(OF), abs=1e-4)
-    optimiser = torch.optim.AdamW(model.train().parameters(), lr=3e-3)
-    for _ in range(40):
-        loss = model(batch())["abstain"]
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
+    learned(model, "abstain", 40)
     assert min(abstentions(exchanged)) > max(abstentions(asked))
 
 

@@ -18,46 +18,21 @@ from rightlung.core import InputError
 from rightlung.lexicon.labeller import OBSERVATIONS
 from rightlung.models.published.checkpoints import read_tensors
 from rightlung.models.published.chexbert import CLASSES, CONDITIONS, CheXbert, convert, load_chexbert
+from tests.models.published.layout import Attack, bert_shapes, weight
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "no", "small", "left", "effusion", "##s", "pneumo", "##thorax", ".", "or")
 HIDDEN, LAYERS, INNER, POSITIONS = 128, 2, 96, 24
 
 
-def random_tensors(seed: int = 0) -> dict[str, Tensor]:
+def random_tensors() -> dict[str, Tensor]:
     """Return tensors under CheXbert's names, the unused pooling layer and stored position numbers included."""
-    generator = torch.Generator().manual_seed(seed)
-
-    def some(*shape: int) -> Tensor:
-        return torch.randn(*shape, generator=generator) * 0.2
-
-    tensors = {
-        "bert.embeddings.position_ids": torch.arange(POSITIONS)[None],
-        "bert.embeddings.word_embeddings.weight": some(len(WORDS), HIDDEN),
-        "bert.embeddings.position_embeddings.weight": some(POSITIONS, HIDDEN),
-        "bert.embeddings.token_type_embeddings.weight": some(2, HIDDEN),
-        "bert.embeddings.LayerNorm.weight": 1 + some(HIDDEN),
-        "bert.embeddings.LayerNorm.bias": some(HIDDEN),
-        "bert.pooler.dense.weight": some(HIDDEN, HIDDEN),
-        "bert.pooler.dense.bias": some(HIDDEN),
+    shapes = {
+        f"bert.{name}": shape for name, shape in bert_shapes(len(WORDS), POSITIONS, HIDDEN, INNER, LAYERS).items()
     }
-    for layer in range(LAYERS):
-        start = f"bert.encoder.layer.{layer}."
-        for name in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
-            tensors[f"{start}{name}.weight"], tensors[f"{start}{name}.bias"] = some(HIDDEN, HIDDEN), some(HIDDEN)
-        tensors[f"{start}intermediate.dense.weight"], tensors[f"{start}intermediate.dense.bias"] = (
-            some(INNER, HIDDEN),
-            some(INNER),
-        )
-        tensors[f"{start}output.dense.weight"], tensors[f"{start}output.dense.bias"] = some(HIDDEN, INNER), some(HIDDEN)
-        for name in ("attention.output.LayerNorm", "output.LayerNorm"):
-            tensors[f"{start}{name}.weight"], tensors[f"{start}{name}.bias"] = 1 + some(HIDDEN), some(HIDDEN)
-    for head in range(14):
-        classes = 2 if head == 13 else 4
-        tensors[f"linear_heads.{head}.weight"], tensors[f"linear_heads.{head}.bias"] = (
-            some(classes, HIDDEN),
-            some(classes),
-        )
-    return tensors
+    for head, classes in enumerate([4] * 13 + [2]):
+        shapes |= {f"linear_heads.{head}.weight": (classes, HIDDEN), f"linear_heads.{head}.bias": (classes,)}
+    made = {name: weight(name, shape) for name, shape in shapes.items()}
+    return made | {"bert.embeddings.position_ids": torch.arange(POSITIONS)[None]}
 
 
 def plain_logits(tensors: dict[str, Tensor], ids: list[int]) -> list[Tensor]:
@@ -171,14 +146,9 @@ def test_a_tokenizer_file_and_a_folder_give_the_same_pieces(
     assert load_chexbert(checkpoint, vocabulary.parent).encode(TEXTS[0]) == model.encode(TEXTS[0])
 
 
-class _Attack:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return exec, ("raise SystemExit('code ran')",)
-
-
 def test_a_pickle_with_code_is_refused_and_not_run(tmp_path: Path) -> None:
     path = tmp_path / "evil.pth"
-    torch.save({"model_state_dict": _Attack()}, path)
+    torch.save({"model_state_dict": Attack()}, path)
     with pytest.raises(InputError, match="more than tensors"):
         read_tensors(path, "model_state_dict")
 

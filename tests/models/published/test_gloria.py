@@ -6,8 +6,6 @@ OpenCV 5), filled with the weights below, on the image and the texts below, run 
 
 from __future__ import annotations
 
-import hashlib
-import math
 import sys
 import types
 from pathlib import Path
@@ -22,6 +20,7 @@ from rightlung.core import Extent, Image, InputError
 from rightlung.models.encoders.resnet import ResNet50
 from rightlung.models.published.checkpoints import read_tensors
 from rightlung.models.published.gloria import ReleasedGloria, load_gloria, released_square, released_words
+from tests.models.published.layout import Attack, bert_shapes, weight
 
 WORDS = (
     "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "no", "small", "left", "right", "effusion", "##s", "pneumo",
@@ -41,41 +40,6 @@ EXPECTED = {
 CELLS = ((0, 0), (3, 15), (9, 9), (18, 4))
 
 
-def weight(name: str, shape: tuple[int, ...]) -> Tensor:
-    """Return weights that follow from name and shape alone."""
-    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:6], "big")
-    drawn = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
-    if len(shape) > 1:
-        scaled: Tensor = drawn * (1 / math.prod(shape[1:])) ** 0.5 * (0.1 if "local_embedder" in name else 1)
-        return scaled
-    return 1 + 0.1 * drawn.abs() if name.endswith(("running_var", "weight")) else 0.1 * drawn
-
-
-def bert_shapes() -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {
-        "embeddings.word_embeddings.weight": (len(WORDS), HIDDEN),
-        "embeddings.position_embeddings.weight": (POSITIONS, HIDDEN),
-        "embeddings.token_type_embeddings.weight": (2, HIDDEN),
-        "embeddings.LayerNorm.weight": (HIDDEN,),
-        "embeddings.LayerNorm.bias": (HIDDEN,),
-        "pooler.dense.weight": (HIDDEN, HIDDEN),
-        "pooler.dense.bias": (HIDDEN,),
-    }
-    for layer in range(LAYERS):
-        start = f"encoder.layer.{layer}."
-        matrices = {
-            **{f"attention.self.{name}": (HIDDEN, HIDDEN) for name in ("query", "key", "value")},
-            "attention.output.dense": (HIDDEN, HIDDEN),
-            "intermediate.dense": (INNER, HIDDEN),
-            "output.dense": (HIDDEN, INNER),
-        }
-        for name, shape in matrices.items():
-            shapes[f"{start}{name}.weight"], shapes[f"{start}{name}.bias"] = shape, shape[:1]
-        for name in ("attention.output.LayerNorm", "output.LayerNorm"):
-            shapes[f"{start}{name}.weight"] = shapes[f"{start}{name}.bias"] = (HIDDEN,)
-    return shapes
-
-
 @pytest.fixture(scope="module")
 def tensors() -> dict[str, Tensor]:
     with torch.device("meta"):
@@ -86,7 +50,7 @@ def tensors() -> dict[str, Tensor]:
         f"{IMAGES}local_embedder.weight": (HIDDEN, 1024, 1, 1),
     }
     assert len(shapes) - 3 == 318  # as many as in the released file
-    shapes |= {TEXTS + name: shape for name, shape in bert_shapes().items()}
+    shapes |= {TEXTS + name: shape for name, shape in bert_shapes(len(WORDS), POSITIONS, HIDDEN, INNER, LAYERS).items()}
     made = {name: weight(name, shape) if shape else torch.tensor(0) for name, shape in shapes.items()}
     return {**made, f"{TEXTS}embeddings.position_ids": torch.arange(POSITIONS)[None]}
 
@@ -148,14 +112,9 @@ def test_a_checkpoint_is_read_without_omegaconf_and_without_running_code(checkpo
     assert len(read_tensors(checkpoint, "state_dict", settings=True)) > 318
     with pytest.raises(InputError, match=r"omegaconf\.dictconfig\.DictConfig"):
         read_tensors(checkpoint, "state_dict")
-    torch.save({"state_dict": {}, "hyper_parameters": _Attack()}, tmp_path / "evil.ckpt")
+    torch.save({"state_dict": {}, "hyper_parameters": Attack()}, tmp_path / "evil.ckpt")
     with pytest.raises(InputError, match=r"evil\.ckpt holds more than tensors .*exec"):
         load_gloria(tmp_path / "evil.ckpt", tmp_path)
-
-
-class _Attack:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return exec, ("raise SystemExit('code ran')",)
 
 
 def test_the_square_is_the_centre_of_the_padded_image_and_knows_where_it_lies(image: Image) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from rightlung.core import Box, Extent, InputError, Phrase
+from rightlung.core.settings import read_settings
 from rightlung.models.base import Grounder, Matcher, Reader, RegionGrounder, Trainable, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.preprocessing import letterbox, standardise
@@ -195,17 +196,8 @@ def test_a_map_is_the_attention_between_words_and_regions_painted_on_the_boxes()
     image = picture(1, (60, 40))  # letterboxed: the regions lie elsewhere in the square than in the image
     (answer,) = model.ground_regions([image], [Phrase("left pleural effusion")], [REGIONS])
     square, extent = letterbox(image, 48)
-    boxes = torch.tensor(
-        [
-            [
-                (box.x0 - extent.x0) / (extent.x1 - extent.x0),
-                (box.y0 - extent.y0) / (extent.y1 - extent.y0),
-                (box.x1 - extent.x0) / (extent.x1 - extent.x0),
-                (box.y1 - extent.y0) / (extent.y1 - extent.y0),
-            ]
-            for box in REGIONS.values()
-        ]
-    )[None]
+    corner, size = torch.tensor([extent.x0, extent.y0]), torch.tensor([extent.x1 - extent.x0, extent.y1 - extent.y0])
+    boxes = ((torch.tensor([box.as_tuple() for box in REGIONS.values()]) - corner.repeat(2)) / size.repeat(2))[None]
     assert float(boxes[0, 0, 0]) == pytest.approx((8 + 0.1 * 32) / 48)  # 40 columns become 32, with 8 on either side
     tokens = model.tokenizer.encode(["left pleural effusion"])
     there = torch.ones(1, 3, dtype=torch.bool)
@@ -353,7 +345,7 @@ def test_a_pretrained_bert_brings_weights_and_words(tmp_path: Path) -> None:
 )
 def test_a_wrong_configuration_is_named(changed: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
-        UniterConfig.from_mapping(changed)
+        read_settings(UniterConfig, changed)
 
 
 @pytest.mark.parametrize(

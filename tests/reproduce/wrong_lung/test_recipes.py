@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from rightlung.core.settings import plain_settings
+from rightlung.core.settings import plain_settings, read_settings
 from rightlung.models.encoders import ImageEncoder, train_tokenizer
 from rightlung.models.gloria import Gloria, GloriaConfig
 from rightlung.models.uniter import Uniter
@@ -78,7 +78,7 @@ FEW_SHOT = {
 def differences(one: Recipe, other: Recipe) -> set[str]:
     """The fields that differ; within the model's configuration, with its defaults written out, one by one."""
     found = set(differing_fields(one, other)) - {"model.config"}
-    configs = [plain_settings(GloriaConfig.from_mapping(recipe.model.config)) for recipe in (one, other)]
+    configs = [plain_settings(read_settings(GloriaConfig, recipe.model.config)) for recipe in (one, other)]
     return found | set(_unlike(configs[0], configs[1], "model.config"))
 
 
@@ -91,7 +91,10 @@ def _unlike(one: Any, other: Any, place: str) -> list[str]:
 def value_at(recipe: Recipe, path: str) -> Any:
     value: Any = plain_settings(recipe)
     if path.startswith("model.config."):
-        value, path = plain_settings(GloriaConfig.from_mapping(recipe.model.config)), path.removeprefix("model.config.")
+        value, path = (
+            plain_settings(read_settings(GloriaConfig, recipe.model.config)),
+            path.removeprefix("model.config."),
+        )
     for step in path.replace("[0]", ".0").split("."):
         value = value[int(step)] if isinstance(value, list) else value[step]
     return value
@@ -137,7 +140,7 @@ def test_uniter_sees_the_same_studies_as_often_with_one_text_an_image() -> None:
 
 @pytest.mark.parametrize(("name", "pixels"), [("sided", 51), ("retrained", 99)])
 def test_regions_see_as_many_pixels_as_the_documentation_says(name: str, pixels: int) -> None:
-    config = GloriaConfig.from_mapping(read_recipe(f"wrong-lung-{name}").model.config)
+    config = read_settings(GloriaConfig, read_recipe(f"wrong-lung-{name}").model.config)
     encoder = ImageEncoder(config.image, config.dimension).eval()
     picture = torch.rand(1, 1, config.image.size, config.image.size, requires_grad=True)
     levels, _ = encoder._encode(picture)
@@ -166,7 +169,7 @@ def test_gloria_at_the_papers_scale_is_a_resnet_50_and_a_bert_base_with_19_by_19
     given["image"]["options"] = {"num_channels": 3}  # what the two folders say: a ResNet-50 for colours,
     given["text"]["options"] = {"vocab_size": 28_996, "max_position_embeddings": 512}  # and a BERT-base, cased
     with torch.device("meta"):
-        model = Gloria(GloriaConfig.from_mapping(given), train_tokenizer(["left lung"] * 2))
+        model = Gloria(read_settings(GloriaConfig, given), train_tokenizer(["left lung"] * 2))
     assert model.image_encoder.grid == (19, 19)
     assert (
         _size(model.image_encoder.backbone) == 25_557_032 - 2_049_000
@@ -182,7 +185,7 @@ def test_uniter_at_the_papers_scale_is_a_bert_base_over_regions_of_45_by_45_pixe
     assert given.pop("pretrained") == "bert-base-cased"
     given["options"] = {"vocab_size": 28_996, "max_position_embeddings": 512}
     with torch.device("meta"):
-        model = Uniter(UniterConfig.from_mapping(given), train_tokenizer(["left lung"] * 2))
+        model = Uniter(read_settings(UniterConfig, given), train_tokenizer(["left lung"] * 2))
     bert = model.stream.backbone.config
     assert (bert.num_hidden_layers, bert.num_attention_heads) == (12, 12)
     assert _size(model.stream.backbone) + _size(model.stream.words) == 108_310_272 - 590_592

@@ -49,6 +49,7 @@ _KEPT_MAPS = 4096
 
 FloatMap = NDArray[np.float32]
 _Level = tuple[Any, ...]
+_Folds = set[int | None]  # those that may not be used; None for none
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,7 @@ class LocationPrior:
         covered = _coverage(pixels, GRID)
         for level in _levels(key):
             place = level, fold
-            if place in self._sums:
-                self._sums[place] += covered
-            else:
-                self._sums[place] = covered.copy()
+            self._sums[place] = self._sums[place] + covered if place in self._sums else covered
             self._counts[place] = self._counts.get(place, 0) + 1
         self.sides.add(key, fold, row.side or side_of_target(pixels, 0.5))
         self._keep_judge(row, fold, key, covered, pixels)
@@ -172,21 +170,16 @@ class LocationPrior:
         """Return the fold to leave out for this patient; ``None`` where the prior was not fitted on the patient."""
         return fold_of(patient, self.folds) if patient in self.patients and patient is not None else None
 
-    def values_of(self, key: WordKey, fold: int | None) -> FloatMap:
-        """Return the map ``(GRID, GRID)`` for what the words say, fitted without ``fold``."""
-        return self._map(key, fold).values
-
     def _map(self, key: WordKey, fold: int | None) -> Heatmap:
         if (key, fold) not in self._maps:
-            without = frozenset() if fold is None else frozenset({fold})
-            self._maps[key, fold] = Heatmap(_smoothed(self._mean(key, without), self.width(fold)))
+            self._maps[key, fold] = Heatmap(_smoothed(self._mean(key, {fold}), self.width(fold)))
             if len(self._maps) > _KEPT_MAPS:
                 self._maps.popitem(last=False)
         return self._maps[key, fold]
 
     def support(self, key: WordKey, fold: int | None) -> int:
         """Return how many phrases exactly like it a map rests on."""
-        return self._count(_levels(key)[-1], frozenset() if fold is None else frozenset({fold}))
+        return self._count(_levels(key)[-1], {fold})
 
     def width(self, fold: int | None) -> float:
         """Return the Gaussian's width for maps fitted without ``fold``, chosen among the other folds' patients."""
@@ -202,8 +195,7 @@ class LocationPrior:
         self, judges: Sequence[tuple[bytes, int, WordKey, NDArray[np.uint8]]], fold: int | None
     ) -> dict[float, float]:
         masks = np.stack([np.unpackbits(judge[3], count=_FINE * _FINE).reshape(_FINE, _FINE) for judge in judges])
-        outside = frozenset() if fold is None else frozenset({fold})
-        means = [self._mean(key, outside | {own}) for _, own, key, _ in judges]
+        means = [self._mean(key, {fold, own}) for _, own, key, _ in judges]
         scores = {}
         for width in self.widths:
             grids = np.stack([_smoothed(mean, width) for mean in means])
@@ -212,7 +204,7 @@ class LocationPrior:
                 scores[width] = float(np.nanmean(values))
         return scores
 
-    def _mean(self, key: WordKey, without: frozenset[int]) -> FloatMap:
+    def _mean(self, key: WordKey, without: _Folds) -> FloatMap:
         """Return the shrunk mean for what the words say, from the folds that may be used."""
         flat = np.full((GRID, GRID), 1.0 / GRID**2, dtype=np.float32)  # where there is nothing to learn from
         everything = self._shrunk((), flat, without, strength=1e-6)
@@ -227,15 +219,13 @@ class LocationPrior:
         parent = both * (float(sided.sum()) / total) if total > 0 else sided
         return self._shrunk(("zone", *key), parent, without)
 
-    def _of_findings(self, findings: tuple[str, ...], everything: FloatMap, without: frozenset[int]) -> FloatMap:
+    def _of_findings(self, findings: tuple[str, ...], everything: FloatMap, without: _Folds) -> FloatMap:
         if len(findings) <= 1:
             return self._shrunk(("finding", findings), everything, without)
         singles = [self._shrunk(("finding", (name,)), everything, without) for name in findings]
         return self._shrunk(("finding", findings), np.mean(singles, axis=0, dtype=np.float32), without)
 
-    def _shrunk(
-        self, level: _Level, parent: FloatMap, without: frozenset[int], strength: float | None = None
-    ) -> FloatMap:
+    def _shrunk(self, level: _Level, parent: FloatMap, without: _Folds, strength: float | None = None) -> FloatMap:
         strength = self.strength if strength is None else strength
         count = self._count(level, without)
         if not count:
@@ -247,7 +237,7 @@ class LocationPrior:
         shrunk: FloatMap = (total / np.float32(count + strength)).astype(np.float32)
         return shrunk
 
-    def _count(self, level: _Level, without: frozenset[int]) -> int:
+    def _count(self, level: _Level, without: _Folds) -> int:
         return sum(self._counts.get((level, fold), 0) for fold in range(self.folds) if fold not in without)
 
 

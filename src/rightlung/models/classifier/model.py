@@ -55,10 +55,9 @@ class Classifier:
         self.device = torch.device(device)
         self.batch_size = batch_size
         self.network = network.to(self.device).eval()  # statistics of training, so that neighbours do not matter
-        meanings = {name: find(name) for name in self.findings}
         self._columns = {name: column for column, name in enumerate(self.findings)}
         self._by_meaning = {
-            meaning.name: column for column, meaning in enumerate(meanings.values()) if meaning is not None
+            meaning.name: column for name, column in self._columns.items() if (meaning := find(name)) is not None
         }
 
     def classify(
@@ -67,6 +66,8 @@ class Classifier:
         """Return the probabilities of findings (all of them by default), (images, findings)."""
         names = self.findings if findings is None else tuple(findings)
         columns = [self._column(name) for name in names]
+        if None in columns:
+            raise unknown_name("finding of this classifier", names[columns.index(None)], self.findings)
         parts = [np.zeros((0, len(columns)), dtype=np.float32)]
         for features, _ in self._features(images):
             with torch.no_grad():
@@ -96,7 +97,7 @@ class Classifier:
             names = list(phrase.findings)
         else:
             names = _findings_named(phrase.text if isinstance(phrase, Phrase) else phrase)
-        columns = (self._nearest(name) for name in names)
+        columns = (self._column(name, broader=True) for name in names)
         return sorted({column for column in columns if column is not None})
 
     def to(self, device: str | torch.device) -> Self:
@@ -139,22 +140,13 @@ class Classifier:
             raise InputError(f"{WEIGHTS_FILE} does not hold the weights of this network: {error}") from error
         return model
 
-    def _column(self, name: str) -> int:
-        if name in self._columns:
-            return self._columns[name]
-        meaning = find(name)
-        if meaning is None or meaning.name not in self._by_meaning:
-            raise unknown_name("finding of this classifier", name, self.findings)
-        return self._by_meaning[meaning.name]
-
-    def _nearest(self, name: str) -> int | None:
+    def _column(self, name: str, broader: bool = False) -> int | None:
         """Return the output for a finding, or for the nearest broader one: what is a consolidation is an opacity."""
         if name in self._columns:
             return self._columns[name]
-        meaning = find(name)
-        if meaning is None:
+        if (meaning := find(name)) is None:
             return None
-        steps = (meaning.name, *broader_findings(meaning.name))
+        steps = (meaning.name, *(broader_findings(meaning.name) if broader else ()))
         return next((self._by_meaning[step] for step in steps if step in self._by_meaning), None)
 
     def _features(self, images: Sequence[NDArray[np.float32]]) -> Iterator[tuple[torch.Tensor, list[Extent]]]:

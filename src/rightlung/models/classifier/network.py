@@ -44,15 +44,14 @@ class NetworkConfig:
     def __post_init__(self) -> None:
         object.__setattr__(self, "widths", tuple(self.widths))
         object.__setattr__(self, "blocks", tuple(self.blocks))
-        for name, numbers, length in (("widths", self.widths, 4), ("blocks", self.blocks, 4)):
-            if len(numbers) != length or not all(type(number) is int and number > 0 for number in numbers):
+        for name, numbers in (("widths", self.widths), ("blocks", self.blocks)):
+            if len(numbers) != 4 or not all(type(number) is int and number > 0 for number in numbers):
                 raise InputError(f"network {name} must be four positive whole numbers; got {numbers!r}")
         if type(self.outputs) is not int or self.outputs < 1:
             raise InputError(f"network outputs must be a positive whole number; got {self.outputs!r}")
-        if self.norm not in get_args(Norm):
-            raise unknown_name("network norm", str(self.norm), get_args(Norm))
-        if self.pooling not in get_args(Pooling):
-            raise unknown_name("network pooling", str(self.pooling), get_args(Pooling))
+        for name, value, known in (("norm", self.norm, get_args(Norm)), ("pooling", self.pooling, get_args(Pooling))):
+            if value not in known:
+                raise unknown_name(f"network {name}", str(value), known)
         if self.stride not in STRIDES:
             raise InputError(f"network stride must be one of {STRIDES}; got {self.stride!r}")
         if not (math.isfinite(self.sharpness) and self.sharpness > 0):

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 ImageKind = Literal["resnet", "convnext", "swin", "vit", "efficientnet"]
-IMAGE_KINDS: tuple[ImageKind, ...] = ("resnet", "convnext", "swin", "vit", "efficientnet")
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,7 @@ def build_config(kind: str, options: Mapping[str, Any], what: str) -> Pretrained
     try:
         return CONFIG_MAPPING[kind](**options)
     except (TypeError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"the options of {what} {kind!r} do not go together: {reason}") from None
+        raise InputError(f"the options of {what} {kind!r} do not go together: {' '.join(str(error).split())}") from None
 
 
 def own_options(configuration: PretrainedConfig) -> dict[str, Any]:
@@ -53,13 +52,33 @@ def build_model(configuration: PretrainedConfig, what: str) -> PreTrainedModel:
 
     kind = configuration.model_type
     try:
-        built: PreTrainedModel = AutoModel.from_config(  # type: ignore[no-untyped-call]
-            configuration, **WITHOUT_POOLER.get(kind, {})
-        )
+        return AutoModel.from_config(configuration, **WITHOUT_POOLER.get(kind, {}))  # type: ignore[no-untyped-call, no-any-return]
     except (ValueError, RuntimeError, IndexError, ZeroDivisionError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"the options of {what} {kind!r} do not go together: {reason}") from None
-    return built
+        raise InputError(f"the options of {what} {kind!r} do not go together: {' '.join(str(error).split())}") from None
+
+
+def build_bert(
+    options: Mapping[str, Any], pretrained: str | None, what: str, **least: int
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Return a BERT, with random weights or a pretrained one, and the options that build it again.
+
+    ``least`` are sizes that its tokenizer and its texts need; a pretrained one may have more.
+    """
+    if pretrained is not None:
+        built = load_pretrained(pretrained, "bert", what)
+    else:
+        sizes = {name: number for name, number in least.items() if name != "type_vocab_size"}
+        built = build_model(build_config("bert", {**sizes, **options}, what), what)
+    found = {name: int(getattr(built.config, name)) for name in least}
+    for name, number in least.items():
+        if found[name] < number:
+            more = ": most_pieces must not be more" if name == "max_position_embeddings" else ""
+            raise InputError(f"the {what} needs a {name} of at least {number}; got {found[name]}{more}")
+    # Sizes are said in any case: they must fit tokenizer and weights, whatever defaults a version of the library has.
+    return built, {
+        **own_options(built.config),
+        **{name: found[name] for name in ("vocab_size", "max_position_embeddings")},
+    }
 
 
 def load_pretrained(name_or_folder: str, kind: str, what: str) -> PreTrainedModel:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from rightlung.core.errors import InputError
 from rightlung.core.frozen import FrozenMapping
-from rightlung.models.encoders.pretrained import build_config, build_model, load_pretrained, own_options
+from rightlung.models.encoders.pretrained import build_bert
 from rightlung.models.encoders.tokenizer import Tokens
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -61,12 +58,15 @@ class TextEncoder(nn.Module):
 
     def __init__(self, config: TextEncoderConfig, dimension: int, vocabulary: int) -> None:
         super().__init__()
-        backbone = _backbone(config, vocabulary)
-        # Said in any case: they must fit tokenizer and weights, whatever defaults a version of the library has.
-        sizes = {name: int(getattr(backbone.config, name)) for name in ("vocab_size", "max_position_embeddings")}
-        self.config = replace(config, options={**own_options(backbone.config), **sizes}, pretrained=None)
-        self.backbone = backbone
-        self.projection = nn.Linear(int(backbone.config.hidden_size), dimension)
+        self.backbone, options = build_bert(
+            config.options,
+            config.pretrained,
+            "text encoder",
+            vocab_size=vocabulary,
+            max_position_embeddings=config.most_pieces,
+        )
+        self.config = replace(config, options=options, pretrained=None)
+        self.projection = nn.Linear(int(self.backbone.config.hidden_size), dimension)
 
     def forward(self, tokens: Tokens) -> TextEmbeddings:
         """Encode texts: words are sums of their pieces, the whole is the mean of the words, padding left out."""
@@ -81,17 +81,3 @@ class TextEncoder(nn.Module):
         projected = self.projection(words)
         kept = projected * real[..., None]
         return TextEmbeddings(kept, real, kept.sum(1) / tokens.words[:, None].to(kept.dtype))
-
-
-def _backbone(config: TextEncoderConfig, vocabulary: int) -> PreTrainedModel:
-    if config.pretrained is not None:
-        built = load_pretrained(config.pretrained, config.kind, "text encoder")
-    else:
-        options = {"max_position_embeddings": config.most_pieces, "vocab_size": vocabulary, **config.options}
-        built = build_model(build_config(config.kind, options, "text encoder"), "text encoder")
-    pieces, positions = int(built.config.vocab_size), int(built.config.max_position_embeddings)
-    if pieces < vocabulary:  # more are fine: some pad their table to a round number
-        raise InputError(f"the text encoder knows {pieces} pieces, but its tokenizer has {vocabulary}")
-    if positions < config.most_pieces:
-        raise InputError(f"most_pieces {config.most_pieces} does not fit into max_position_embeddings {positions}")
-    return built

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,11 +56,17 @@ def train_tokenizer(texts: Iterable[str], vocabulary: int = 4000, least: int = 2
         for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)):
             words[word] += times
     pieces = train_pieces(words, vocabulary, SPECIAL, least)
+    return word_pieces(pieces, decoder=decoders.WordPiece(), max_input_chars_per_word=60)
+
+
+def word_pieces(pieces: Sequence[str], decoder: Any = None, **options: Any) -> str:
+    """Return the WordPiece tokenizer of these pieces, in lower case, as the JSON of a `tokenizers` file."""
     numbers = {piece: number for number, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(models.WordPiece(numbers, unk_token=UNKNOWN, max_input_chars_per_word=60))
-    tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = splitter
-    tokenizer.decoder = decoders.WordPiece()
+    tokenizer = Tokenizer(models.WordPiece(numbers, unk_token=UNKNOWN, **options))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    if decoder is not None:
+        tokenizer.decoder = decoder
     return str(tokenizer.to_str())
 
 
@@ -77,12 +84,11 @@ class WordTokenizer:
         self._tokenizer.no_padding()
         self.definition = definition
         self.most_pieces = most_pieces
-        start = self._tokenizer.token_to_id(START)
-        unknown = self._tokenizer.token_to_id(UNKNOWN)
-        padding = self._tokenizer.token_to_id(PADDING)
-        if start is None or unknown is None or padding is None:
+        found = (self.number_of(piece) for piece in (START, UNKNOWN, PADDING))
+        special = [number for number in found if number is not None]
+        if len(special) < 3:
             raise InputError(f"a tokenizer must have {PADDING}, {UNKNOWN} and {START}")
-        self._start, self._unknown, self._padding = start, unknown, padding
+        self._start, self._unknown, self._padding = special
         self._seen: dict[str, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
 
     def __len__(self) -> int:
@@ -131,16 +137,6 @@ class WordTokenizer:
             for parts in words
         )
         return Reading(text[:end], whole, known / len(words) if words else 0.0)
-
-    def words(self, text: str) -> list[str]:
-        """Return the words of a text as the encoder sees them (cut off where it stops reading)."""
-        shown = _readable(text)
-        encoding = self._tokenizer.encode(shown, add_special_tokens=False)
-        spans: dict[int | None, list[int]] = {}
-        kept = list(zip(encoding.word_ids, encoding.offsets, strict=True))[: self.most_pieces - 1]
-        for word, (begin, end) in kept:
-            spans.setdefault(word, [begin, end])[1] = end
-        return [shown[begin:end] for begin, end in spans.values()] or [shown.strip()]
 
     def _learn(self, texts: Sequence[str]) -> None:
         """Take apart all of these texts that are not known yet, at once."""

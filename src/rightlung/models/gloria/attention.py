@@ -9,13 +9,15 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 CELLS_AT_ONCE = {"cuda": 1 << 27, "cpu": 1 << 20}
 """How many scores (words x regions of all pairs) are held at a time: half a gigabyte, or what a cache holds."""
+ALIGNMENT = {"cuda": 16}
+"""Empty regions are added up to a multiple of this: matrix units want their rows aligned (19 x 19 are not)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,19 +63,19 @@ def local_similarity(
         precision = torch.get_autocast_dtype(words.device.type)
         words, regions = words.to(precision), regions.to(precision)
     temperature = torch.as_tensor(rule.temperature, dtype=torch.float32, device=words.device)
-    if words.device.type == "cuda":
-        regions, outside = _aligned(regions)
-    else:
-        outside = 0
+    if outside := -regions.shape[1] % ALIGNMENT.get(words.device.type, 1):
+        regions = torch.nn.functional.pad(regions, (0, 0, 0, outside))
     lengths, order = [words.shape[1]] * len(words), None
     if _cells_at_once(regions) < words.shape[0] * words.shape[1] * regions.shape[0] * regions.shape[1]:
-        sorted_lengths, order = _lengths(real).sort(stable=True)
+        last = (torch.arange(1, real.shape[1] + 1, device=real.device) * real).amax(dim=1)  # real word of each text
+        sorted_lengths, order = last.sort(stable=True)
         lengths, words, real = sorted_lengths.tolist(), words[order], real[order]
     with torch.autocast(words.device.type, enabled=False):
         norms = words.float().norm(dim=-1).clamp_min(1e-8)
         gram = regions @ regions.transpose(1, 2)
+        how = _How(outside, rule.softmaxes, word_temperature, compiled)
         similarity: Tensor = _LocalSimilarity.apply(  # type: ignore[no-untyped-call]
-            words, norms, regions, gram, temperature, real, lengths, outside, rule.softmaxes, word_temperature, compiled
+            words, norms, regions, gram, temperature, real, lengths, how
         )
     return similarity if order is None else similarity[order.argsort()]
 
@@ -82,15 +84,13 @@ def _cells_at_once(regions: Tensor) -> int:
     return CELLS_AT_ONCE.get(regions.device.type, CELLS_AT_ONCE["cpu"])
 
 
-def _lengths(real: Tensor) -> Tensor:
-    """Words of each text (t,) up to its last real one."""
-    return (torch.arange(1, real.shape[1] + 1, device=real.device) * real).amax(dim=1)
+class _How(NamedTuple):
+    """What is the same for all blocks."""
 
-
-def _aligned(regions: Tensor, multiple: int = 16) -> tuple[Tensor, int]:
-    """Add empty regions up to a multiple, and say how many: matrix units want their rows aligned (19 x 19 are not)."""
-    missing = -regions.shape[1] % multiple
-    return torch.nn.functional.pad(regions, (0, 0, 0, missing)), missing
+    outside: int  # empty regions at the end
+    softmaxes: int
+    word_temperature: float
+    compiled: bool
 
 
 class _LocalSimilarity(torch.autograd.Function):
@@ -106,49 +106,35 @@ class _LocalSimilarity(torch.autograd.Function):
         temperature: Tensor,
         real: Tensor,
         lengths: list[int],
-        outside: int,
-        softmaxes: Literal[1, 2],
-        word_temperature: float,
-        compiled: bool,
+        how: _How,
     ) -> Tensor:
-        forward_block, _ = _blocks(compiled)
+        forward_block, _ = _blocks(how.compiled)
         walk = list(_walk(lengths, regions))
         kept: tuple[Tensor, ...] = ()
         similarity = norms.new_empty(len(words), len(regions))
         for texts, images in walk:
-            similarity[texts[0], images], *parts = forward_block(
-                words[texts], norms[texts], regions[images], gram[images], temperature, real[texts], outside,
-                softmaxes, word_temperature,
-            )  # fmt: skip
+            block = words[texts], norms[texts], regions[images], gram[images], temperature, real[texts]
+            similarity[texts[0], images], *parts = forward_block(*block, how)
             if len(walk) == 1 and any(ctx.needs_input_grad):
                 kept = tuple(parts)
         ctx.save_for_backward(words, norms, regions, gram, temperature, real, *kept)
-        ctx.settings = walk, outside, softmaxes, word_temperature, compiled
+        ctx.settings = walk, how
         return similarity
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         words, norms, regions, gram, temperature, real, *kept = ctx.saved_tensors
-        walk, outside, softmaxes, word_temperature, compiled = ctx.settings
-        _, backward_block = _blocks(compiled)
-        of_words, of_regions = (torch.zeros_like(given, dtype=torch.float32) for given in (words, regions))
-        of_norms, of_gram = torch.zeros_like(norms), torch.zeros_like(gram, dtype=torch.float32)
-        of_temperature = torch.zeros_like(temperature)
+        walk, how = ctx.settings
+        _, backward_block = _blocks(how.compiled)
+        given = words, norms, regions, gram, temperature
+        totals = [torch.zeros_like(one, dtype=torch.float32) for one in given]
         for texts, images in walk:
-            parts = backward_block(
-                gradient[texts[0], images], words[texts], norms[texts], regions[images], gram[images], temperature,
-                real[texts], outside, softmaxes, word_temperature, *kept,
-            )  # fmt: skip
-            of_words[texts] += parts[0]
-            of_norms[texts] += parts[1]
-            of_regions[images] += parts[2]
-            of_gram[images] += parts[3]
-            of_temperature += parts[4]
-        return (
-            of_words.to(words.dtype), of_norms, of_regions.to(regions.dtype), of_gram.to(gram.dtype), of_temperature,
-            None, None, None, None, None, None,
-        )  # fmt: skip
+            block = words[texts], norms[texts], regions[images], gram[images], temperature, real[texts]
+            parts = backward_block(gradient[texts[0], images], *block, how, *kept)
+            for total, place, part in zip(totals, (texts, texts, images, images, ...), parts, strict=True):
+                total[place] += part
+        return *(total.to(one.dtype) for total, one in zip(totals, given, strict=True)), None, None, None
 
 
 def _walk(lengths: Sequence[int], regions: Tensor) -> Iterator[tuple[tuple[slice, slice], slice]]:
@@ -166,7 +152,7 @@ def _walk(lengths: Sequence[int], regions: Tensor) -> Iterator[tuple[tuple[slice
 
 
 def _attend_block(
-    words: Tensor, regions: Tensor, gram: Tensor, temperature: Tensor, real: Tensor, outside: int, softmaxes: int
+    words: Tensor, regions: Tensor, gram: Tensor, temperature: Tensor, real: Tensor, how: _How
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Scores, what the softmax over regions is taken of, attention, and attention times Gram: (q, i, r) each."""
     count, most, width = words.shape
@@ -174,13 +160,13 @@ def _attend_block(
     scores = (words.reshape(count * most, width) @ regions.reshape(images * cells, width).T).float()
     scores = scores.reshape(count * most, images, cells)
     shares = scores
-    if softmaxes == 2:
+    if how.softmaxes == 2:
         hidden = ~real[:, :, None, None]
         spread = scores.reshape(count, most, images, cells).masked_fill(hidden, -math.inf).softmax(dim=1)
         shares = spread.reshape(count * most, images, cells)
     logits = shares * temperature
-    if outside:
-        beyond = torch.arange(cells, device=logits.device) >= cells - outside
+    if how.outside:
+        beyond = torch.arange(cells, device=logits.device) >= cells - how.outside
         logits = logits.masked_fill(beyond, -math.inf)
     attention = logits.softmax(dim=-1)
     lengthened = torch.bmm(attention.to(gram.dtype).transpose(0, 1), gram).transpose(0, 1)
@@ -202,21 +188,13 @@ def _cosines(
 
 
 def _forward_block(
-    words: Tensor,
-    norms: Tensor,
-    regions: Tensor,
-    gram: Tensor,
-    temperature: Tensor,
-    real: Tensor,
-    outside: int,
-    softmaxes: int,
-    word_temperature: float,
+    words: Tensor, norms: Tensor, regions: Tensor, gram: Tensor, temperature: Tensor, real: Tensor, how: _How
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Similarity (t, i), and what it was made of, which the gradient wants again."""
-    parts = _attend_block(words, regions, gram, temperature, real, outside, softmaxes)
+    parts = _attend_block(words, regions, gram, temperature, real, how)
     scores, _, attention, lengthened = parts
     cosine, _, _, _ = _cosines(scores, attention, lengthened, norms)
-    logits = (word_temperature * cosine).reshape(*real.shape, len(regions))
+    logits = (how.word_temperature * cosine).reshape(*real.shape, len(regions))
     return logits.masked_fill(~real[..., None], -math.inf).logsumexp(dim=1), *parts
 
 
@@ -228,9 +206,7 @@ def _backward_block(
     gram: Tensor,
     temperature: Tensor,
     real: Tensor,
-    outside: int,
-    softmaxes: int,
-    word_temperature: float,
+    how: _How,
     *kept: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of words, norms, regions, Gram matrices and the temperature, given that of the similarity (t, i).
@@ -239,13 +215,11 @@ def _backward_block(
     """
     count, most, width = words.shape
     images, cells, _ = regions.shape
-    scores, shares, attention, lengthened = kept or _attend_block(
-        words, regions, gram, temperature, real, outside, softmaxes
-    )
+    scores, shares, attention, lengthened = kept or _attend_block(words, regions, gram, temperature, real, how)
     cosine, along, length, own = _cosines(scores, attention, lengthened, norms)
 
-    logits = (word_temperature * cosine).reshape(count, most, images).masked_fill(~real[..., None], -math.inf)
-    of_cosine = (gradient[:, None] * word_temperature * logits.softmax(dim=1)).reshape(count * most, images)
+    logits = (how.word_temperature * cosine).reshape(count, most, images).masked_fill(~real[..., None], -math.inf)
+    of_cosine = (gradient[:, None] * how.word_temperature * logits.softmax(dim=1)).reshape(count * most, images)
     of_cosine = of_cosine * (cosine.abs() < 1)  # where it was held back it does not move
     of_along = of_cosine / (length * own)
     of_square = -0.5 * of_cosine * along / (length**3 * own)  # of the squared length
@@ -257,7 +231,7 @@ def _backward_block(
     of_shares = attention * (of_attention - mean[..., None])
     of_temperature = (of_shares * shares).sum()
     of_shares = temperature * of_shares
-    if softmaxes == 2:
+    if how.softmaxes == 2:
         spread, change = (part.reshape(count, most, images, cells) for part in (shares, of_shares))
         of_shares = (spread * (change - (spread * change).sum(1, keepdim=True))).reshape(count * most, images, cells)
     of_scores = (of_along[..., None] * attention + of_shares).to(words.dtype).reshape(count * most, images * cells)
@@ -269,11 +243,7 @@ def _backward_block(
     return of_words, of_norms, of_regions, of_gram, of_temperature
 
 
-Block = Callable[..., Any]
-
-
 @functools.cache
-def _blocks(compiled: bool) -> tuple[Block, Block]:
-    if not compiled:
-        return _forward_block, _backward_block
-    return torch.compile(_forward_block), torch.compile(_backward_block)
+def _blocks(compiled: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    blocks = _forward_block, _backward_block
+    return (torch.compile(blocks[0]), torch.compile(blocks[1])) if compiled else blocks

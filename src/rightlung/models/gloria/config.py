@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from rightlung.core.errors import InputError
-from rightlung.core.settings import read_settings
 from rightlung.models.encoders import ImageEncoderConfig, TextEncoderConfig
 
 LossName = Literal["local", "global", "sentence", "sides", "apart", "abstain", "supervised"]
@@ -85,8 +83,3 @@ class GloriaConfig:
             raise InputError(
                 "the loss 'abstain' needs attention.no_attention: without it there is nothing to attend to"
             )
-
-    @classmethod
-    def from_mapping(cls, given: Mapping[str, Any], where: str = "") -> GloriaConfig:
-        """Read a configuration; what it does not mention is the paper's."""
-        return read_settings(cls, given, where)

@@ -62,23 +62,17 @@ def global_logits(whole: Tensor, others: Tensor, temperature: float) -> Tensor:
         return temperature * normalize(whole.float(), dim=-1) @ normalize(others.float(), dim=-1).T
 
 
-def sentence_similarity(sentences: Tensor, regions: Tensor, temperature: Tensor | float) -> Tensor:
+def sentence_similarity(
+    sentences: Tensor, regions: Tensor, temperature: Tensor | float, paired: bool = False
+) -> Tensor:
     """Similarity (t, i) of sentences (t, d) with the regions (i, r, d) that fit them best, in single precision.
 
     A soft maximum over the regions: the logarithm of the mean of exp(temperature times score), over the temperature.
+    ``paired`` compares pair by pair, (n,).
     """
     with torch.autocast(sentences.device.type, enabled=False):
-        return _soft_maximum(torch.einsum("td,ird->tir", sentences.float(), regions.float()), temperature)
-
-
-def paired_similarity(sentences: Tensor, regions: Tensor, temperature: Tensor | float) -> Tensor:
-    """The same pair by pair, (n,), for sentences (n, d) and regions (n, r, d)."""
-    with torch.autocast(sentences.device.type, enabled=False):
-        return _soft_maximum(torch.einsum("nd,nrd->nr", sentences.float(), regions.float()), temperature)
-
-
-def _soft_maximum(scores: Tensor, temperature: Tensor | float) -> Tensor:
-    return (torch.logsumexp(temperature * scores, dim=-1) - math.log(scores.shape[-1])) / temperature
+        scores = torch.einsum("nd,nrd->nr" if paired else "td,ird->tir", sentences.float(), regions.float())
+        return (torch.logsumexp(temperature * scores, dim=-1) - math.log(scores.shape[-1])) / temperature
 
 
 def apart_loss(attention: Tensor, contrary: Tensor, margin: float = 1.0) -> Tensor:

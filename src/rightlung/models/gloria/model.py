@@ -7,8 +7,9 @@ the same in training and in use; and no answer depends on the other images of a 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -22,10 +23,9 @@ from rightlung.core.keyed import key_number
 from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.lexicon.side_changes import with_sides_exchanged
-from rightlung.models.base import Gather, Reading, Similarities, TrainingBatch
-from rightlung.models.encoders import ImageEncoder, TextEncoder, WordTokenizer, train_tokenizer
+from rightlung.models.base import Gather, Similarities, TrainingBatch
+from rightlung.models.encoders import ImageEncoder, TextEncoder, WordTokenizer
 from rightlung.models.encoders.image import ImageEmbeddings
-from rightlung.models.encoders.pretrained import load_tokenizer_file
 from rightlung.models.encoders.stored import StoredModel
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import AttentionRule, attend, local_similarity
@@ -36,7 +36,6 @@ from rightlung.models.gloria.losses import (
     apart_loss,
     contrastive_loss,
     global_logits,
-    paired_similarity,
     sentence_similarity,
     supervised_loss,
 )
@@ -58,31 +57,14 @@ class Gloria(StoredModel):
         self.tokenizer = WordTokenizer(tokenizer, config.text.most_pieces)
         self.image_encoder = ImageEncoder(config.image, config.dimension)
         self.text_encoder = TextEncoder(config.text, config.dimension, len(self.tokenizer))
-        self.config = _with_built(config, self.image_encoder, self.text_encoder)
+        self.config = replace(config, image=self.image_encoder.config, text=self.text_encoder.config)
         attention = config.attention
         self.nothing = nn.Parameter(0.02 * torch.randn(config.dimension)) if attention.no_attention else None
         self.log_temperature = (
             nn.Parameter(torch.tensor(math.log(attention.temperature))) if attention.learn_temperature else None
         )
 
-    @classmethod
-    def create(cls, config: Mapping[str, Any], texts: Iterable[str], seed: int) -> Self:
-        """Return an untrained model; the vocabulary is trained on ``texts`` unless a pretrained encoder brings one."""
-        read = GloriaConfig.from_mapping(config)
-        if read.text.pretrained is not None:
-            tokenizer = load_tokenizer_file(read.text.pretrained)
-        else:
-            tokenizer = train_tokenizer(texts, read.text.vocabulary)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return cls(read, tokenizer)
-
     # ---------------------------------------------------------------- encoding
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model is."""
-        return self.text_encoder.projection.weight.device
 
     @property
     def rule(self) -> AttentionRule:
@@ -141,68 +123,56 @@ class Gloria(StoredModel):
                 f"the pictures have {batch.images.shape[-1]} pixels a side, and the model sees "
                 f"{self.config.image.size}: data.size must be that of model.config.image.size"
             )
-        names = self.config.losses
+        names, count = self.config.losses, len(batch.texts)
         images: ImageEmbeddings = self.image_encoder(batch.images)
-        contrary = _contrary(batch) if self.config.contrary or {"sides", "apart", "abstain"} & set(names) else None
-        asked = [*batch.texts, *(contrary.texts if contrary is not None else ()), *batch.phrases]
+        regions = self.region_vectors(images.regions)
+        exchanges = self.config.contrary or {"sides", "apart", "abstain"} & set(names)
+        contrary = _contrary(batch) if exchanges else _Contrary([], [])
+        asked = [*batch.texts, *contrary.texts, *batch.phrases]
         everything = self.encode_texts(asked)
-        count = len(batch.texts)
         texts = everything[_numbers(0, count, self.device)] if len(asked) > count else everything
-        others = None
-        if contrary is not None:
-            others = everything[_numbers(count, len(contrary.texts), self.device)]
-        regions = self.region_vectors(images.regions) if any(name != "global" for name in names) else None
-        pairs = None
-        if any(name != "supervised" for name in names):
-            pairs = _pairs(batch, gather, self.config.duplicates == "ignore")
+        others = everything[_numbers(count, len(contrary.texts), self.device)]
+        pairs = _pairs(batch, gather, self.config.duplicates == "ignore")
         losses: dict[str, Tensor] = {}
         for name in names:
             if name == "supervised":
-                assert regions is not None
                 losses[name] = self._supervised(regions, everything, len(asked) - len(batch.phrases), batch)
-                continue
-            assert pairs is not None
-            if name in ("sides", "apart", "abstain"):
-                assert regions is not None
-                assert contrary is not None
-                assert others is not None
+            elif name in ("sides", "apart", "abstain"):
                 losses[name] = self._beside_contrary(name, regions, texts, batch.paired, contrary, others)
-                continue
-            compare = {"global": self._global_logits, "local": self._local_logits, "sentence": self._sentence_logits}
-            own_images, own_texts = compare[name](images, regions, texts, gather)
-            wrong = None
-            if self.config.contrary and contrary is not None and others is not None:
-                wrong = own_images.new_full((count,), -torch.inf)
-                if contrary.of:
-                    to = torch.tensor(contrary.of, device=self.device)
-                    wrong = wrong.index_put(
-                        (to,),
-                        compare[name](images, regions, others, None)[1].gather(1, batch.paired[to][:, None])[:, 0],
-                    )
-            losses[name] = contrastive_loss(own_images, own_texts, pairs, wrong)
+            else:
+                own_images, own_texts = self._logits(name, images, regions, texts, gather)
+                wrong = None
+                if self.config.contrary:
+                    wrong = own_images.new_full((count,), -torch.inf)
+                    if contrary.of:
+                        to = torch.tensor(contrary.of, device=self.device)
+                        found = self._logits(name, images, regions, others, None)[1]
+                        wrong = wrong.index_put((to,), found.gather(1, batch.paired[to][:, None])[:, 0])
+                losses[name] = contrastive_loss(own_images, own_texts, pairs, wrong)
         return losses
 
-    def _global_logits(
-        self, images: ImageEmbeddings, regions: Tensor | None, texts: TextEmbeddings, gather: Gather | None
+    def _logits(
+        self, name: str, images: ImageEmbeddings, regions: Tensor, texts: TextEmbeddings, gather: Gather | None
     ) -> tuple[Tensor, Tensor]:
-        """Return the logits of own images with all texts, and of own texts with all images; so do the next two."""
-        temperature = self.config.global_temperature
-        others = (images.whole, texts.whole) if gather is None else (gather(images.whole), gather(texts.whole))
-        return (
-            global_logits(images.whole, others[1], temperature),
-            global_logits(texts.whole, others[0], temperature),
-        )
+        """Return the logits of own images with all texts, and of own texts with all images."""
+        if name == "global":
+            whole = (images.whole, texts.whole) if gather is None else (gather(images.whole), gather(texts.whole))
+            temperature = self.config.global_temperature
+            return global_logits(images.whole, whole[1], temperature), global_logits(texts.whole, whole[0], temperature)
+        said: tuple[Tensor, ...] = self.word_vectors(texts.words), texts.real
+        if name == "sentence":
+            said, regions = (self.word_vectors(texts.whole),), self._cells(regions)
 
-    def _sentence_logits(
-        self, images: ImageEmbeddings, regions: Tensor | None, texts: TextEmbeddings, gather: Gather | None
-    ) -> tuple[Tensor, Tensor]:
-        assert regions is not None
-        regions, sentences, scale = self._cells(regions), self.word_vectors(texts.whole), self.config.local_temperature
+        def compare(regions: Tensor, *said: Tensor) -> Tensor:
+            if name == "sentence":
+                return self.config.local_temperature * sentence_similarity(said[0], regions, self.rule.temperature)
+            how = self.rule, self.config.word_temperature, self.config.compiled
+            return self.config.local_temperature * local_similarity(said[0], said[1], regions, *how)
+
         if gather is None:
-            logits = scale * sentence_similarity(sentences, regions, self.rule.temperature)
+            logits = compare(regions, *said)
             return logits.T, logits
-        own_images = sentence_similarity(gather(sentences), regions, self.rule.temperature).T
-        return scale * own_images, scale * sentence_similarity(sentences, gather(regions), self.rule.temperature)
+        return compare(regions, *map(gather, said)).T, compare(gather(regions), *said)
 
     def _beside_contrary(
         self, name: str, regions: Tensor, texts: TextEmbeddings, of: Tensor, contrary: _Contrary, others: TextEmbeddings
@@ -219,7 +189,8 @@ class Gloria(StoredModel):
         if name == "sides":
             cells = self._cells(regions)[of[own]]
             fits, exchanged = (
-                paired_similarity(self.word_vectors(part.whole), cells, self.rule.temperature) for part in both
+                sentence_similarity(self.word_vectors(part.whole), cells, self.rule.temperature, paired=True)
+                for part in both
             )
             found = softplus(self.config.local_temperature * (exchanged - fits))
         else:
@@ -231,24 +202,6 @@ class Gloria(StoredModel):
                 found = apart_loss(attention[:, first:], exchanged[:, first:])
         return found.sum() / len(of)
 
-    def _local_logits(
-        self, images: ImageEmbeddings, regions: Tensor | None, texts: TextEmbeddings, gather: Gather | None
-    ) -> tuple[Tensor, Tensor]:
-        assert regions is not None
-        words, real = self.word_vectors(texts.words), texts.real
-        scale = self.config.local_temperature
-        how = self.rule, self.config.word_temperature, self.config.compiled
-        if gather is None:
-            logits = scale * local_similarity(words, real, regions, *how)
-            return logits.T, logits
-        widest = int(gather(torch.tensor([words.shape[1]], device=words.device)).max())
-        padding = widest - words.shape[1]
-        all_words = gather(nn.functional.pad(words, (0, 0, 0, padding)))
-        all_real = gather(nn.functional.pad(real, (0, padding)))
-        own_images = local_similarity(all_words, all_real, regions, *how).T
-        own_texts = local_similarity(words, real, gather(regions), *how)
-        return scale * own_images, scale * own_texts
-
     def _supervised(self, regions: Tensor, everything: TextEmbeddings, before: int, batch: TrainingBatch) -> Tensor:
         phrases = len(batch.phrases)
         if not phrases:
@@ -256,21 +209,10 @@ class Gloria(StoredModel):
         asked = everything[_numbers(before, phrases, self.device)]
         attention = self.log_attention(asked, regions, batch.asked_of, batch.most_asked).float()
         masks = adaptive_avg_pool2d(batch.masks[:, None], self.image_encoder.grid).flatten(1)
-        return supervised_loss(
-            attention,
-            masks,
-            batch.located,
-            batch.present,
-            len(batch),
-            self.config.supervision,
-            self.nothing is not None,
-        )
+        known = batch.located, batch.present, len(batch)
+        return supervised_loss(attention, masks, *known, self.config.supervision, self.nothing is not None)
 
     # ------------------------------------------------------------------ asking
-
-    def reads(self, text: str) -> Reading:
-        """Return what is read of a text: at most ``text.most_pieces`` pieces of it."""
-        return self.tokenizer.reading(check_text(text, "a text"))
 
     def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
         """Return each phrase's attention on its image; the abstention is the attention on nothing."""
@@ -278,7 +220,7 @@ class Gloria(StoredModel):
             raise InputError(f"{len(images)} images do not go with {len(phrases)} phrases")
         texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
         answers: list[Grounding | None] = [None] * len(texts)
-        with self._asking():
+        with self.asking():
             for pairs, regions, extents, asked_of in self._by_image(images):
                 attention = self.log_attention(self.encode_texts([texts[pair] for pair in pairs]), regions, asked_of)
                 maps, abstentions = attention_maps(attention.float().exp()[:, None], self.image_encoder.grid)
@@ -298,7 +240,7 @@ class Gloria(StoredModel):
         local = np.zeros_like(whole)
         if not len(images) or not words:
             return Similarities(whole, local)
-        with self._asking():
+        with self.asking():
             parts = [
                 self.encode_texts(words[begin : begin + PAIRS_AT_ONCE]) for begin in range(0, len(words), PAIRS_AT_ONCE)
             ]
@@ -307,12 +249,8 @@ class Gloria(StoredModel):
                 found = self.image_encoder(squares[:, None].to(self.device))
                 regions = self.region_vectors(found.regions)
                 rows = slice(begin, begin + len(squares))
-                column = 0
-                for part in parts:
-                    columns = slice(column, column + len(part.whole))
-                    whole[rows, columns] = global_logits(found.whole, part.whole, 1.0).cpu().numpy()
-                    local[rows, columns] = self._local(part, regions).T.cpu().numpy()
-                    column += len(part.whole)
+                whole[rows] = torch.cat([global_logits(found.whole, part.whole, 1.0) for part in parts], 1).cpu()
+                local[rows] = torch.cat([self._local(part, regions).T for part in parts], 1).cpu()
         return Similarities(whole, local)
 
     def classify(self, images: Sequence[Image], findings: Sequence[str]) -> NDArray[np.float32]:
@@ -334,15 +272,10 @@ class Gloria(StoredModel):
             found = self.similarity(images, prompts).whole
         ends = np.cumsum([len(group) for group in (*said, *denied)])[:-1]
         means = [part.mean(axis=1) for part in np.split(found.reshape(len(images), len(prompts)), ends, axis=1)]
-        for column in range(len(findings)):
-            scores[:, column] = means[column]
-            if denied:
-                against = self.config.global_temperature * (means[len(findings) + column] - means[column])
-                scores[:, column] = 1.0 / (1.0 + np.exp(against))
+        for column, mean in enumerate(means[: len(findings)]):
+            against = self.config.global_temperature * (means[len(findings) + column] - mean) if denied else None
+            scores[:, column] = mean if against is None else 1.0 / (1.0 + np.exp(against))
         return scores
-
-    def _asking(self) -> _Asking:
-        return _Asking(self)
 
     def _by_image(self, images: Sequence[Image]) -> Iterator[tuple[list[int], Tensor, list[Extent], Tensor]]:
         """Yield some pairs at a time: their numbers, their images' regions, extents, and whose regions are each one's.
@@ -377,23 +310,6 @@ class Gloria(StoredModel):
         )
 
 
-class _Asking:
-    """No gradients, and the statistics of training: neighbours in a batch do not matter. Undone on leaving."""
-
-    def __init__(self, model: Gloria) -> None:
-        self._model = model
-
-    def __enter__(self) -> None:
-        self._training = self._model.training
-        self._model.eval()
-        self._grad = torch.no_grad()
-        self._grad.__enter__()
-
-    def __exit__(self, *raised: object) -> None:
-        self._grad.__exit__(None, None, None)
-        self._model.train(self._training)
-
-
 def _paired_scores(queries: Tensor, regions: Tensor, asked_of: Tensor, most_asked: int | None) -> Tensor:
     """Scores (p, w, r) of queries (p, w, d) with the regions (n, r, d) of the image each is asked of.
 
@@ -408,12 +324,6 @@ def _paired_scores(queries: Tensor, regions: Tensor, asked_of: Tensor, most_aske
     laid_out = queries.new_zeros(len(regions), most, words, width).index_put((asked_of, turn), queries)
     products = torch.bmm(laid_out.flatten(1, 2), regions.transpose(1, 2).to(queries.dtype))
     return products.reshape(len(regions), most, words, -1)[asked_of, turn].float()
-
-
-def _with_built(config: GloriaConfig, images: ImageEncoder, texts: TextEncoder) -> GloriaConfig:
-    from dataclasses import replace
-
-    return replace(config, image=images.config, text=texts.config)
 
 
 class _Contrary(NamedTuple):

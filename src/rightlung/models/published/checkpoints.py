@@ -15,10 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from rightlung.core.errors import InputError
 from rightlung.models.encoders.pretrained import load_tokenizer_file
+from rightlung.models.encoders.tokenizer import word_pieces
 
 SETTINGS_PACKAGES = ("omegaconf", "pytorch_lightning", "lightning", "lightning_fabric", "argparse")
 """Packages whose objects are passed over in a checkpoint of Lightning."""
@@ -46,7 +49,13 @@ def read_tensors(path: str | Path, field: str, cut: str = "", settings: bool = F
     path = Path(path)
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
-    stored = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path, field, settings)
+    if path.suffix == ".safetensors":
+        try:
+            stored: Mapping[str, Any] = load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{path} cannot be read as safetensors: {error}") from None
+    else:
+        stored = _read_pickle(path, field, settings)
     tensors = {str(name).removeprefix(cut): tensor for name, tensor in stored.items()}
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
@@ -54,20 +63,15 @@ def read_tensors(path: str | Path, field: str, cut: str = "", settings: bool = F
     return tensors
 
 
-def _read_safetensors(path: Path) -> Mapping[str, Any]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        loaded: Mapping[str, Any] = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise InputError(f"{path} cannot be read as safetensors: {error}") from None
-    return loaded
-
-
 def _read_pickle(path: Path, field: str, settings: bool) -> Mapping[str, Any]:
     try:
-        with torch.serialization.safe_globals(_stand_ins(path) if settings else []):
+        asked_for = torch.serialization.get_unsafe_globals_in_checkpoint(path) if settings else []
+        stand_ins: list[Any] = [
+            (type(name.rpartition(".")[2], (_StandIn,), {}), name)
+            for name in asked_for
+            if name.partition(".")[0] in SETTINGS_PACKAGES or name in _SETTINGS_TYPES
+        ]
+        with torch.serialization.safe_globals(stand_ins):
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         asked = re.search(r"GLOBAL ([\w.]+)", str(error))
@@ -82,16 +86,6 @@ def _read_pickle(path: Path, field: str, settings: bool) -> Mapping[str, Any]:
     if not isinstance(stored, Mapping):
         raise InputError(f"{path} holds no dictionary of tensors under {field}")
     return stored
-
-
-def _stand_ins(path: Path) -> list[Any]:
-    """Return a stand-in, with the name it goes by, for each object of settings that a checkpoint asks for."""
-    names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-    return [
-        (type(name.rpartition(".")[2], (_StandIn,), {}), name)
-        for name in names
-        if name.partition(".")[0] in SETTINGS_PACKAGES or name in _SETTINGS_TYPES
-    ]
 
 
 def load_strictly(
@@ -153,26 +147,12 @@ def read_tokenizer(place: str | Path) -> str:
     ``place`` is ``vocab.txt``, a ``tokenizer.json``, a folder with either, or a hub id where there is a network.
     """
     path = Path(place)
-    if path.suffix == ".txt" or (
-        path.is_dir() and (path / "vocab.txt").is_file() and not (path / "tokenizer.json").is_file()
-    ):
-        return _from_vocabulary(path if path.suffix == ".txt" else path / "vocab.txt")
-    if path.suffix == ".json":
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path} cannot be read: {error}") from None
-    return load_tokenizer_file(str(path))
-
-
-def _from_vocabulary(path: Path) -> str:
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
-
+    if path.is_dir() and (path / "vocab.txt").is_file() and not (path / "tokenizer.json").is_file():
+        path /= "vocab.txt"
+    if path.suffix not in (".txt", ".json"):
+        return load_tokenizer_file(str(path))
     try:
-        pieces = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from None
-    tokenizer = Tokenizer(models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    return str(tokenizer.to_str())
+    return text if path.suffix == ".json" else word_pieces(text.splitlines())

@@ -23,6 +23,7 @@ from typing import Final, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from rightlung.core.errors import InputError, OutputError
 from rightlung.models.encoders.pretrained import build_config
@@ -52,7 +53,10 @@ class CheXbert(nn.Module):
         from transformers import BertModel
 
         super().__init__()
-        sizes = _sizes(tensors, source)
+        sizes = bert_sizes(tensors, "bert.", source, "CheXbert")
+        heads = {int(found[1]) for name in tensors if (found := _HEAD.fullmatch(name))}
+        if heads != set(range(len(CONDITIONS))):
+            raise InputError(f"{source} must have {len(CONDITIONS)} heads, linear_heads.0 to .13; it has {len(heads)}")
         self.bert = BertModel(build_config("bert", sizes, "CheXbert's"), add_pooling_layer=False)  # type: ignore[no-untyped-call]
         self.linear_heads = nn.ModuleList(nn.Linear(sizes["hidden_size"], count) for count in _CLASS_COUNTS)
         load_strictly(self, tensors, source, unused=("bert.pooler.",))  # nothing reads the pooling layer
@@ -84,15 +88,11 @@ class CheXbert(nn.Module):
         if not texts:
             return [torch.empty(0, count) for count in _CLASS_COUNTS]
         device = next(self.parameters()).device
-        encoded = [self.encode(text) for text in texts]
-        length = max(map(len, encoded))
-        ids = torch.full((len(encoded), length), self._special[2])
-        attended = torch.zeros((len(encoded), length), dtype=torch.long)
-        for row, pieces in enumerate(encoded):
-            ids[row, : len(pieces)] = torch.tensor(pieces)
-            attended[row, : len(pieces)] = 1
+        encoded = [torch.tensor(self.encode(text)) for text in texts]
+        ids = pad_sequence(encoded, batch_first=True, padding_value=self._special[2]).to(device)
+        attended = pad_sequence([torch.ones_like(pieces) for pieces in encoded], batch_first=True).to(device)
         with torch.inference_mode():
-            hidden = self.bert(ids.to(device), attention_mask=attended.to(device)).last_hidden_state[:, 0]
+            hidden = self.bert(ids, attention_mask=attended).last_hidden_state[:, 0]
             return [head(hidden).cpu() for head in self.linear_heads]
 
     def label(self, texts: Iterable[str], batch: int = 16) -> Iterator[dict[str, Judgement | None]]:
@@ -128,12 +128,3 @@ def convert(path: str | Path, out: str | Path) -> None:
         save_file(tensors, out)
     except OSError as error:
         raise OutputError(f"{out} cannot be written: {error}") from None
-
-
-def _sizes(tensors: Mapping[str, Tensor], source: str) -> dict[str, int]:
-    """Return the configuration that the tensors' shapes tell."""
-    sizes = bert_sizes(tensors, "bert.", source, "CheXbert")
-    heads = {int(found[1]) for name in tensors if (found := _HEAD.fullmatch(name))}
-    if heads != set(range(len(CONDITIONS))):
-        raise InputError(f"{source} must have {len(CONDITIONS)} heads, linear_heads.0 to .13; it has {len(heads)}")
-    return sizes

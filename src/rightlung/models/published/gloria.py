@@ -70,11 +70,6 @@ class ReleasedGloria(Gloria):
         load_strictly(self.text_encoder, tensors, source, _TEXTS, unused=("model.pooler.",))
         self.eval()
 
-    @property
-    def device(self) -> torch.device:
-        """Where the model is."""
-        return next(self.parameters()).device
-
     def prepare(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
         """Bring images to 224 x 224 as the released code does (`released_square`)."""
         squares = [released_square(image) for image in images]

@@ -8,7 +8,6 @@ from typing import Any, Literal
 
 from rightlung.core.errors import InputError
 from rightlung.core.frozen import FrozenMapping
-from rightlung.core.settings import read_settings
 
 LossName = Literal["language", "regions", "matching"]
 
@@ -40,7 +39,10 @@ class UniterConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenMapping(self.options))
-        for name, low, high in _LIMITS:
+        for name, low, high in (
+            ("size", 16, 4096), ("side", 1, 512), ("feature", 1, 1 << 18), ("vocabulary", 50, 200_000),
+            ("most_pieces", 2, 4096), ("map_size", 1, 1024),
+        ):  # fmt: skip
             if not low <= getattr(self, name) <= high:
                 raise InputError(f"{name} must be {low} to {high}; got {getattr(self, name)}")
         if self.side**2 > self.feature:
@@ -49,18 +51,3 @@ class UniterConfig:
             raise InputError(f"masked must be a share above 0 and below 1; got {self.masked}")
         if not self.losses:
             raise InputError("losses must name at least one loss")
-
-    @classmethod
-    def from_mapping(cls, given: Mapping[str, Any], where: str = "") -> UniterConfig:
-        """Read a configuration; what it does not mention is the papers'."""
-        return read_settings(cls, given, where)
-
-
-_LIMITS = (
-    ("size", 16, 4096),
-    ("side", 1, 512),
-    ("feature", 1, 1 << 18),
-    ("vocabulary", 50, 200_000),
-    ("most_pieces", 2, 4096),
-    ("map_size", 1, 1024),
-)

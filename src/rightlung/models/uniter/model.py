@@ -8,22 +8,21 @@ makes every region equally important (A.1), and takes the saliency from attentio
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear, pad
+from torch.nn.utils.rnn import pad_sequence
 
 from rightlung.core import Box, Extent, Grounding, Heatmap, Image, InputError, Phrase, ScoredBox
 from rightlung.core.checks import check_text
 from rightlung.explain import as_heatmaps
-from rightlung.models.base import Gather, Reading, TrainingBatch
-from rightlung.models.encoders import WordTokenizer, train_tokenizer
-from rightlung.models.encoders.pretrained import load_tokenizer_file
+from rightlung.models.base import Gather, TrainingBatch
+from rightlung.models.encoders import WordTokenizer
 from rightlung.models.encoders.stored import StoredModel
 from rightlung.models.encoders.tokenizer import MASK, Tokens
 from rightlung.models.preprocessing import letterbox_all, standardise
@@ -33,6 +32,9 @@ from rightlung.models.uniter.regions import crop_regions, locations, paint, regi
 from rightlung.models.uniter.stream import Head, JointEncoder, Streamed, spread_weights
 
 PAIRS_AT_ONCE = 32
+
+_Regions = tuple[Tensor, Tensor, Tensor]  # features (n, k, feature), locations (n, k, 7), and which are there (n, k)
+_Chance = torch.Generator | None
 
 
 class Uniter(StoredModel):
@@ -59,24 +61,7 @@ class Uniter(StoredModel):
         self.pooler, self.matching_head = nn.Linear(width, width), nn.Linear(width, 1)
         spread_weights(spread, self.pooler, self.matching_head)
 
-    @classmethod
-    def create(cls, config: Mapping[str, Any], texts: Iterable[str], seed: int) -> Self:
-        """Return an untrained model; the vocabulary is trained on ``texts`` unless a pretrained BERT brings one."""
-        read = UniterConfig.from_mapping(config)
-        if read.pretrained is not None:
-            tokenizer = load_tokenizer_file(read.pretrained)
-        else:
-            tokenizer = train_tokenizer(texts, read.vocabulary)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            return cls(read, tokenizer)
-
     # ---------------------------------------------------------------- learning
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model is."""
-        return self.region_bias.device
 
     def features(self, images: Tensor, boxes: Tensor) -> Tensor:
         """Return the vectors (n, k, feature) of boxes (n, k, 4) in pictures (n, 1, size, size): pixels, then zeros."""
@@ -92,15 +77,11 @@ class Uniter(StoredModel):
         self._check(batch)
         chance = None if self.training else torch.Generator().manual_seed(0)
         tokens = self.tokenizer.encode(batch.texts)  # on the CPU, where chance is drawn
-        features, places = self.features(batch.images, batch.boxes), locations(batch.boxes)
-        losses: dict[str, Tensor] = {}
-        if "language" in self.config.losses:
-            losses["language"] = self._language(tokens, features, places, batch.boxed, chance)
-        if "regions" in self.config.losses:
-            losses["regions"] = self._regions(tokens, features, places, batch.boxed, chance)
-        if "matching" in self.config.losses:
-            losses["matching"] = self._matching(batch.texts, tokens, features, places, batch.boxed, chance)
-        return losses
+        regions = self.features(batch.images, batch.boxes), locations(batch.boxes), batch.boxed
+        compute = {"language": self._language, "regions": self._regions, "matching": self._matching}
+        return {
+            name: loss(batch, tokens, regions, chance) for name, loss in compute.items() if name in self.config.losses
+        }
 
     def _check(self, batch: TrainingBatch) -> None:
         if len(batch.texts) != len(batch):
@@ -119,27 +100,23 @@ class Uniter(StoredModel):
                 f"recipe's data.size is {batch.images.shape[-1]}"
             )
 
-    def _language(
-        self, tokens: Tokens, features: Tensor, places: Tensor, there: Tensor, chance: torch.Generator | None
-    ) -> Tensor:
+    def _language(self, batch: TrainingBatch, tokens: Tokens, regions: _Regions, chance: _Chance) -> Tensor:
         """Cross-entropy of hidden pieces, given all regions."""
         chosen = choose((tokens.word > 0) & (tokens.ids != self._mask), self.config.masked, chance)
         hidden = hide_pieces(tokens.ids, chosen, self._mask, len(self.tokenizer), chance)
         rows, columns = (part.to(self.device) for part in chosen.nonzero(as_tuple=True))
-        attended = tokens.attended.to(self.device)
-        found: Streamed = self.stream(hidden.to(self.device), attended, features, places, there)
+        found: Streamed = self.stream(hidden.to(self.device), tokens.attended.to(self.device), *regions)
         table = self.stream.words.word_embeddings.weight
         logits = linear(self.language_head(found.pieces[rows, columns]), table, self.language_bias)
         right = tokens.ids[chosen].to(self.device)
         return cross_entropy(logits.float(), right, reduction="sum") / max(len(right), 1)
 
-    def _regions(
-        self, tokens: Tokens, features: Tensor, places: Tensor, there: Tensor, chance: torch.Generator | None
-    ) -> Tensor:
+    def _regions(self, batch: TrainingBatch, tokens: Tokens, regions: _Regions, chance: _Chance) -> Tensor:
         """Mean squared difference of hidden regions' vectors, given all words.
 
         As in UNITER, a region that overlaps a hidden one is still to be seen.
         """
+        features, places, there = regions
         chosen = choose(there, self.config.masked, chance)
         ids, attended = tokens.ids.to(self.device), tokens.attended.to(self.device)
         found: Streamed = self.stream(ids, attended, features * ~chosen[..., None], places, there)
@@ -147,20 +124,12 @@ class Uniter(StoredModel):
         difference = (predicted.float() - features).square().mean(dim=-1)
         return (difference * chosen).sum() / chosen.sum().clamp_min(1)
 
-    def _matching(
-        self,
-        texts: Sequence[str],
-        tokens: Tokens,
-        features: Tensor,
-        places: Tensor,
-        there: Tensor,
-        chance: torch.Generator | None,
-    ) -> Tensor:
+    def _matching(self, batch: TrainingBatch, tokens: Tokens, regions: _Regions, chance: _Chance) -> Tensor:
         """Binary cross-entropy of whether a text is the image's own; images without regions do not count."""
-        whose, right = exchange(texts, chance)
+        whose, right = exchange(batch.texts, chance)
         ids, attended = (part[whose].to(self.device) for part in (tokens.ids, tokens.attended))
-        logits = self._logits(self.stream(ids, attended, features, places, there))
-        counted = there.any(dim=1).float()
+        logits = self._logits(self.stream(ids, attended, *regions))
+        counted = batch.boxed.any(dim=1).float()
         losses = binary_cross_entropy_with_logits(logits, right.to(self.device), reduction="none")
         return (losses * counted).sum() / counted.sum().clamp_min(1)
 
@@ -169,10 +138,6 @@ class Uniter(StoredModel):
         return logits.float()
 
     # ------------------------------------------------------------------ asking
-
-    def reads(self, text: str) -> Reading:
-        """Return what is read of a text: at most ``most_pieces`` pieces of it."""
-        return self.tokenizer.reading(check_text(text, "a text"))
 
     def ground_regions(
         self, images: Sequence[Image], phrases: Sequence[Phrase | str], regions: Sequence[Mapping[str, Box]]
@@ -185,7 +150,7 @@ class Uniter(StoredModel):
         side = self.config.map_size
         nothing = Grounding(Heatmap(np.zeros((side, side), dtype=np.float32), abstention=1.0), [])
         answers = [nothing] * len(texts)
-        with self._asking():
+        with self.asking():
             for pairs, tokens, found, there in self._asked(images, texts, regions, "a phrase", attentions=True):
                 scores = region_saliency(found.attentions, tokens.word > 0, there)
                 boxes, _ = _padded([[box.as_tuple() for box in regions[pair].values()] for pair in pairs])
@@ -200,7 +165,7 @@ class Uniter(StoredModel):
     ) -> NDArray[np.float32]:
         """Return the logit of each text belonging to its image, (pairs,); NaN for an image without regions."""
         similar = np.full(len(texts), np.nan, dtype=np.float32)
-        with self._asking():
+        with self.asking():
             for pairs, _, found, _ in self._asked(images, texts, regions, "a text"):
                 similar[pairs] = self._logits(found).cpu().numpy()
         return similar
@@ -241,17 +206,6 @@ class Uniter(StoredModel):
             found = self.stream(tokens.ids, tokens.attended, features, locations(boxes)[chosen], there, attentions)
             yield pairs, tokens, found, there
 
-    @contextmanager
-    def _asking(self) -> Iterator[None]:
-        """No gradients and no dropout; undone on leaving."""
-        training = self.training
-        self.eval()
-        try:
-            with torch.no_grad():
-                yield
-        finally:
-            self.train(training)
-
 
 def _in_square(regions: Mapping[str, Box], extent: Extent) -> list[tuple[float, float, float, float]]:
     """Return boxes, which are fractions of an image, in fractions of the square that it was brought to."""
@@ -260,8 +214,5 @@ def _in_square(regions: Mapping[str, Box], extent: Extent) -> list[tuple[float, 
 
 def _padded(boxes: Sequence[Sequence[tuple[float, float, float, float]]]) -> tuple[Tensor, Tensor]:
     """Return boxes as one tensor (n, k, 4), zeros where there are fewer, and which of them are there (n, k)."""
-    most = max(map(len, boxes), default=0)
-    padded, there = torch.zeros(len(boxes), most, 4), torch.zeros(len(boxes), most, dtype=torch.bool)
-    for row, given in enumerate(boxes):
-        padded[row, : len(given)], there[row, : len(given)] = torch.tensor(given), True
-    return padded, there
+    padded = pad_sequence([torch.tensor(given).reshape(-1, 4) for given in boxes], batch_first=True)
+    return padded, pad_sequence([torch.ones(len(given), dtype=torch.bool) for given in boxes], batch_first=True)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rightlung.core.errors import InputError
-from rightlung.models.encoders.pretrained import build_config, build_model, load_pretrained, own_options
+from rightlung.models.encoders.pretrained import build_bert
 from rightlung.models.uniter.config import UniterConfig
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +26,11 @@ class JointEncoder(nn.Module):
 
     def __init__(self, config: UniterConfig, vocabulary: int) -> None:
         super().__init__()
-        backbone = _backbone(config, vocabulary)
-        sizes = {name: int(getattr(backbone.config, name)) for name in ("vocab_size", "max_position_embeddings")}
-        self.config = replace(config, options={**own_options(backbone.config), **sizes}, pretrained=None)
+        backbone, options = build_bert(
+            config.options, config.pretrained, "stream",
+            vocab_size=vocabulary, max_position_embeddings=config.most_pieces, type_vocab_size=2,
+        )  # fmt: skip
+        self.config = replace(config, options=options, pretrained=None)
         backbone.set_attn_implementation("eager")  # the others do not give their attention
         self.words: Any = backbone.embeddings
         backbone.embeddings = _AsGiven()
@@ -91,16 +89,3 @@ class _AsGiven(nn.Module):
 
     def forward(self, inputs_embeds: Tensor, **others: object) -> Tensor:
         return inputs_embeds
-
-
-def _backbone(config: UniterConfig, vocabulary: int) -> PreTrainedModel:
-    if config.pretrained is not None:
-        built = load_pretrained(config.pretrained, "bert", "stream")
-    else:
-        options = {"max_position_embeddings": config.most_pieces, "vocab_size": vocabulary, **config.options}
-        built = build_model(build_config("bert", options, "stream"), "stream")
-    least = {"vocab_size": vocabulary, "max_position_embeddings": config.most_pieces, "type_vocab_size": 2}
-    for name, number in least.items():
-        if int(getattr(built.config, name)) < number:
-            raise InputError(f"the stream needs a {name} of at least {number}; got {getattr(built.config, name)}")
-    return built

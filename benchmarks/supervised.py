@@ -16,10 +16,9 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn.functional import adaptive_avg_pool2d, binary_cross_entropy_with_logits
 
-from rightlung.core import InputError
 from rightlung.models.classifier.network import ResidualNetwork
 from rightlung.models.preprocessing import standardise
-from rightlung.training.augmentation import Augmentation, augment
+from rightlung.training.augmentation import Augmentation, ImageChanges, apply_changes, make_changes, move_masks
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +32,6 @@ class TrainingData:
     images: torch.Tensor
     labels: torch.Tensor
     masks: torch.Tensor | None = None
-
-    def __post_init__(self) -> None:
-        if self.images.ndim != 3 or self.images.dtype != torch.uint8 or not len(self.images):
-            raise InputError(f"training images must be uint8 (n, h, w); got {self.images.dtype} {self.images.shape}")
-        if self.labels.ndim != 2 or len(self.labels) != len(self.images):
-            raise InputError(f"{len(self.images)} images need labels (n, k); got {tuple(self.labels.shape)}")
-        if self.masks is not None and self.masks.shape[:2] != self.labels.shape:
-            raise InputError(f"masks {tuple(self.masks.shape)} do not go with labels {tuple(self.labels.shape)}")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -133,8 +124,9 @@ def train(
         if time.monotonic() > stop_at:
             break
         squares, labels, masks, located = _together([deck.draw() for deck in decks])
-        images, masks = augment(squares, settings.augmentation, generator, masks)
-        images = standardise(images)
+        changes = _draw_changes(squares.shape, settings.augmentation, generator)
+        masks = None if masks is None else move_masks(masks, changes)
+        images = standardise(apply_changes(squares, changes))
         if on_gpu:
             images = images.contiguous(memory_format=torch.channels_last)
         with torch.autocast(device.type, torch.bfloat16, enabled=on_gpu):
@@ -158,6 +150,15 @@ def train(
     seconds = time.monotonic() - start
     stretches = history.chunk(20) if len(history) else ()
     return Trained(averaged, len(losses), seconds, tuple(float(stretch.mean()) for stretch in stretches))
+
+
+def _draw_changes(size: torch.Size, settings: Augmentation, generator: torch.Generator) -> ImageChanges:
+    """Draw changes for images of ``size`` (n, 1, h, w) on the generator's device."""
+
+    def uniform(low: float, high: float, *shape: int) -> torch.Tensor:
+        return torch.rand(size[0], *shape, generator=generator, device=generator.device) * (high - low) + low
+
+    return make_changes(settings, uniform, lambda: torch.randn(*size, generator=generator, device=generator.device))
 
 
 def predict(network: ResidualNetwork, images: torch.Tensor, batch_size: int = 256) -> torch.Tensor:
