@@ -26,7 +26,7 @@ from rightlung.judgements import (
     read_judgements,
     read_measures,
     write_table,
-)
+)  # fmt: skip
 from rightlung.judgements.analysis import ALL
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.estimator import Estimator
@@ -58,9 +58,9 @@ HAND = [
 def test_means_and_paired_differences_are_those_by_hand() -> None:
     result = analyse(HAND, settings=FAST)
     assert [row["model"] for row in result["means"]] == ["A7", "K2"]
-    by_model = {row["model"]: {name: row["ratings"][name]["estimate"] for name in RATINGS} for row in result["means"]}
-    assert by_model["A7"] == pytest.approx({"recall": 3, "precision": 3, "intuitiveness": 4})
-    assert by_model["K2"] == pytest.approx({"recall": 3, "precision": 3, "intuitiveness": 4})
+    for row in result["means"]:
+        estimates = {name: row["ratings"][name]["estimate"] for name in RATINGS}
+        assert estimates == pytest.approx({"recall": 3, "precision": 3, "intuitiveness": 4})
     found = {row["rating"]: row for row in result["differences"]}
     assert {name: row["estimate"] for name, row in found.items()} == {"recall": 2, "precision": 2, "intuitiveness": 1}
     assert all(row["n"] == 2 and not row["shown"] for row in found.values())  # two studies never show anything
@@ -95,9 +95,6 @@ def test_patients_are_resampled_where_they_are_known() -> None:
     assert naive["high"] - naive["low"] < 0.6 * (clustered["high"] - clustered["low"])
 
 
-# --- agreement --------------------------------------------------------------------------------------------------------
-
-
 def test_alphas_are_the_krippendorff_packages_and_shares_those_of_a_loop_over_pairs() -> None:
     generator = np.random.default_rng(5)
     people, models = ("ann", "bea", "cem"), ("A7", "K2")
@@ -124,9 +121,6 @@ def test_alphas_are_the_krippendorff_packages_and_shares_those_of_a_loop_over_pa
         assert found["exact"]["n"] == len(gaps)
     assert agreement["units"] == sum(len(column) > 1 for column in columns)
     assert "without variation" in agreement["ratings"]["intuitiveness"]["ordinal"]["reason"]
-
-
-# --- findings and prompts ---------------------------------------------------------------------------------------------
 
 
 def test_findings_come_from_the_instances_and_else_from_the_words() -> None:
@@ -157,9 +151,6 @@ def test_custom_prompts_stand_beside_those_from_reports_and_not_among_them() -> 
     alone = analyse(custom, settings=FAST)
     assert alone["means"] == []
     assert alone["prompts"][0]["report"] is None
-
-
-# --- automatic measures -----------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -218,9 +209,8 @@ def test_the_p_value_of_a_correlation_counts_all_flips_of_whole_patients() -> No
     estimator = Estimator([place // 2 for place in range(18)], BootstrapSettings(resamples=600))
     ranks = scipy.stats.rankdata(x), scipy.stats.rankdata(y)
     for found, (first, second) in (
-        (estimator.correlation(x, y), (x, y)),
-        (estimator.correlation(x, y, "spearman"), ranks),
-    ):
+        (estimator.correlation(x, y), (x, y)), (estimator.correlation(x, y, "spearman"), ranks),
+    ):  # fmt: skip
         products = (first - first.mean()) * (second - second.mean())
         sums = products.reshape(9, 2).sum(axis=1)
         flipped = [abs(np.dot(signs, sums)) for signs in itertools.product((-1, 1), repeat=9)]
@@ -238,15 +228,15 @@ def test_chance_is_shown_about_as_rarely_as_the_level_says_also_when_patients_re
 
 def test_measures_without_a_key_or_of_other_models_are_refused(simulated: Simulated) -> None:
     judgements, key, measures = simulated
-    with pytest.raises(InputError, match="give the key as well"):
-        analyse(judgements, measures=measures, settings=FAST)
     other = BlindingKey({code: f"other {code}" for code in key.models})
-    with pytest.raises(InputError, match=r"none of the judged prompts has measures; there are those of plain, no-attn"):
-        analyse(judgements, key=other, measures=measures, settings=FAST)
-    with pytest.raises(InputError, match="does not have the code"):
-        analyse(judgements, key=BlindingKey({"Z9": "x"}), settings=FAST)
-    with pytest.raises(InputError, match="nothing to analyse"):
-        analyse([])
+    for rows, given, measured, said in (
+        (judgements, None, measures, "give the key as well"),
+        (judgements, other, measures, "none of the judged prompts has measures; there are those of plain, no-attn"),
+        (judgements, BlindingKey({"Z9": "x"}), None, "does not have the code"),
+        ([], None, None, "nothing to analyse"),
+    ):
+        with pytest.raises(InputError, match=said):
+            analyse(rows, key=given, measures=measured, settings=FAST)
 
 
 def test_a_model_that_is_a_step_better_is_shown_to_be_and_noise_is_not_after_holm() -> None:
