@@ -53,14 +53,6 @@ def test_a_lateral_view_is_refused_and_forced(call: Run, tmp_path: Path, pixels:
     assert "it is a lateral view" in said
 
 
-def test_a_forced_mirrored_image_is_turned(call: Run, tmp_path: Path, pixels: Any) -> None:
-    mirrored = np.ascontiguousarray(pixels[:, ::-1])
-    (tmp_path / "m.dcm").write_bytes(dicom(mirrored, PatientOrientation=["R", "F"]))
-    assert "m.dcm is not read: it is mirrored" in ground(call, "m.dcm", "effusion", code=2)[1]
-    result, _ = ground(call, "m.dcm", "effusion", "--force")
-    assert result["groundings"][0]["side_of_peak"] == "left"
-
-
 def test_no_identifier_reaches_what_the_command_writes_or_says(call: Run, tmp_path: Path, pixels: Any) -> None:
     folder = tmp_path / "images"
     folder.mkdir()

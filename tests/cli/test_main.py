@@ -14,25 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
-from rightlung.cli.output import print_json
 from tests.cli.conftest import Run, found
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "write_predictions.py"
 
 
-def test_help_names_every_command_the_exit_codes_and_that_this_is_no_medical_device(call: Run) -> None:
-    result = call("--help")
-    assert result.returncode == 0
-    for expected in ("audit", "demo", "predictions", "data", "Exit codes: 0 done", "2 bad input", "3 done but"):
-        assert expected in result.stdout
-    assert NOT_A_MEDICAL_DEVICE in " ".join(result.stdout.split())
-
-
-@pytest.mark.parametrize("command", ["demo", "audit", "data", "data show", "predictions"])
+@pytest.mark.parametrize("command", ["", "demo", "audit", "data", "data show", "predictions"])
 def test_every_command_explains_itself(call: Run, command: str) -> None:
     result = call(*command.split(), "--help")
     assert result.returncode == 0
-    assert "Usage:" in result.stdout
+    expected = ["audit", "demo", "predictions", "data", "Exit codes: 0 done", "2 bad input", NOT_A_MEDICAL_DEVICE]
+    for part in ["Usage:"] if command else expected:
+        assert part in " ".join(result.stdout.split())
 
 
 @pytest.mark.parametrize(("given", "then"), [({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")])
@@ -140,11 +133,6 @@ def test_json_is_the_same_in_every_locale_and_nan_is_null(manifest: Path) -> Non
     assert result.returncode == 0, result.stderr
     assert "\x1b" not in result.stderr  # a terminal must not obey what a file says
     assert "\\x1b[2J" in result.stderr
-
-
-def test_what_is_not_a_number_is_null_in_json(capsys: pytest.CaptureFixture[str]) -> None:
-    print_json({"low": float("nan"), "list": [float("inf"), 1.5]})
-    assert json.loads(capsys.readouterr().out) == {"low": None, "list": [None, 1.5]}
 
 
 def test_the_library_shows_its_main_names() -> None:

@@ -82,7 +82,7 @@ def test_rows_cut_short_judged_twice_or_of_an_unknown_code_are_listed_and_the_re
     path.write_text(path.read_text() + "1,ann,s2\n")
     found = read_judgements(path, key=KEY)
     assert [one.recall for one in found.judgements] == [3, 3, 3]
-    said = sorted(map(str, found.problems))
+    said = list(map(str, found.problems))
     assert said[0].startswith("judged.csv, line 3: 'ann' judges 'A7' on the same prompt on line 2")
     assert "line 6" in said[1]
     assert "which the key does not have. It has: A7, K2" in said[1]

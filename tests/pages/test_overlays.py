@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -46,7 +47,7 @@ def test_the_outline_follows_the_masks_edge_only() -> None:
 
 
 def test_a_hot_corner_of_the_map_reddens_that_corner_and_fades_with_the_abstention() -> None:
-    def warmth(heatmap: Heatmap) -> np.ndarray:
+    def warmth(heatmap: Heatmap) -> Any:
         picture = np.asarray(draw(Tile(GREY, heatmap=heatmap), 80)).astype(int)
         return picture[:, :, 0] - picture[:, :, 2]
 

@@ -152,8 +152,8 @@ def seeds_figure(
             for reference in (False, True):
                 rows = [row for row, found in enumerate(scaled) if found and (labels[row] in references) == reference]
                 style, points = _style(reference), [(value, row) for row in rows for value in scaled[row]]
-                ends = [min(scaled[row]) for row in rows], [max(scaled[row]) for row in rows]
-                place.hlines(rows, *ends, color=style["color"], linewidth=1.2)
+                low, high = ([end(scaled[row]) for row in rows] for end in (min, max))
+                place.hlines(rows, low, high, style["color"], linewidth=1.2)
                 place.plot([x for x, _ in points], [y for _, y in points], alpha=0.85, **style)
             _not_measured(place, [row for row, found in enumerate(scaled) if not found])
         return drawing
@@ -238,7 +238,8 @@ def _frame(
         if panel.line is not None:
             place.axvline(panel.scale * panel.line, color=COLOURS["soft"], linewidth=1.1, zorder=2)
         place.tick_params(length=0, labelsize=8, labelcolor=COLOURS["soft"], pad=3)
-        place.set_yticks(*((range(len(labels)), [_short(label) for label in labels]) if column == 0 else ([],)))
+        named = [_short(label) for label in labels] if column == 0 else []
+        place.set_yticks(range(len(named)), named)
         place.tick_params(axis="y", labelsize=8.5, labelcolor=COLOURS["ink"], pad=7)
         _heading(place, panel.title, 16 if panel.subtitle else 6, 9, "ink")
         _heading(place, panel.subtitle, 5, 8, "soft")

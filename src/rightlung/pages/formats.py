@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import re
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.pages.figures import COLOURS
@@ -62,4 +62,4 @@ def png(drawing: Drawing) -> bytes:
 
 def _extent(drawing: Drawing, room: float) -> Bbox:
     """Return what a figure covers, in inches with some room around; ``bbox_inches="tight"`` would draw it twice."""
-    return cast("Bbox", drawing.get_tightbbox()).padded(room)
+    return drawing.get_tightbbox().padded(room)
