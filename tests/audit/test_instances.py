@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -28,12 +27,6 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Audit:
     return audited(tmp_path_factory.mktemp("instances"), Cards(12), diagonal_map)
 
 
-@pytest.fixture(scope="module")
-def rows(done: Audit) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = pq.read_table(done.instances).to_pylist()
-    return found
-
-
 def test_the_table_has_the_documented_columns_and_says_what_it_is(done: Audit) -> None:
     table = pq.read_table(done.instances)
     assert set(table.schema.names) >= DOCUMENTED
@@ -46,10 +39,10 @@ def test_the_table_has_the_documented_columns_and_says_what_it_is(done: Audit) -
     assert table.schema.metadata[b"rightlung.model"] == b"known"
 
 
-def test_the_prior_is_scored_on_the_words_asked_and_fitted_on_other_patients(rows: list[dict[str, Any]]) -> None:
+def test_the_prior_is_scored_on_the_words_asked_and_fitted_on_other_patients(done: Audit) -> None:
     source = Cards(12)
     prior = fitted_prior(source)
-    for row in rows:
+    for row in pq.read_table(done.instances).to_pylist():
         mask = source.study(row["study"]).phrases[int(row["query"][-1])].mask
         if mask is None:
             assert np.isnan(row["prior_auroc"])

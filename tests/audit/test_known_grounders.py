@@ -13,13 +13,9 @@ from rightlung.core.files import plain
 from tests.audit.cards import QUICK, Answer, Cards, audited, fitted_prior, image_blind_map, text_blind_map, true_map
 
 
-def found_of(folder: Path, answer: Answer, **options: Any) -> dict[str, Any]:
-    return audited(folder, Cards(40), answer, **options).result
-
-
 @pytest.fixture(scope="module")
 def oracle(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return found_of(tmp_path_factory.mktemp("oracle"), true_map)
+    return audited(tmp_path_factory.mktemp("oracle"), Cards(40), true_map).result
 
 
 def test_an_oracle_scores_one_and_beats_the_prior(oracle: dict[str, Any]) -> None:
@@ -29,25 +25,19 @@ def test_an_oracle_scores_one_and_beats_the_prior(oracle: dict[str, Any]) -> Non
         assert oracle["overall"][metric]["difference"]["low"] > 0
     assert oracle["overall"]["auroc"]["model"]["phrases"] == 120  # three of four phrases have a target
     assert "beats the image-blind prior" in oracle["summary"][0]
-
-
-def test_an_oracle_knows_the_side_with_and_without_a_word_for_it(oracle: dict[str, Any]) -> None:
     named, from_image = (oracle["sides"][name] for name in ("named", "from_image"))
     assert named["model"]["estimate"] == from_image["model"]["estimate"] == 1.0
     assert named["prior"]["estimate"] == 1.0  # the words say it
     assert from_image["prior"]["estimate"] == pytest.approx(0.5, abs=0.25)  # they do not
 
 
-def test_an_oracle_follows_swapped_words_and_falls_with_another_image(oracle: dict[str, Any]) -> None:
+def test_an_oracle_follows_swapped_words_and_abstains_where_there_is_nothing(oracle: dict[str, Any]) -> None:
     swapped, exchanged = (oracle["conditions"][name] for name in ("swap-sides", "exchange-image"))
     assert (swapped["questions"], exchanged["questions"]) == (40, 160)
     assert swapped["follows_words"]["estimate"] == 1.0
     assert swapped["change"]["average_precision"]["high"] < -0.5
     assert exchanged["change"]["average_precision"]["shown"]
     assert exchanged["change"]["average_precision"]["estimate"] < 0
-
-
-def test_an_oracle_abstains_where_there_is_nothing(oracle: dict[str, Any]) -> None:
     assert oracle["abstention"]["auroc"]["estimate"] == 1.0
     polarity = {group["name"]: group for group in oracle["groups"]["polarity"]}
     assert {name: group["abstention"]["estimate"] for name, group in polarity.items()} == {"positive": 0, "negative": 1}
@@ -55,7 +45,7 @@ def test_an_oracle_abstains_where_there_is_nothing(oracle: dict[str, Any]) -> No
 
 
 def test_a_mirrored_oracle_is_never_on_the_findings_side(tmp_path: Path) -> None:
-    result = found_of(tmp_path, lambda *asked: true_map(*asked).mirrored())
+    result = audited(tmp_path, Cards(40), lambda *asked: true_map(*asked).mirrored()).result
     assert [result["sides"][name]["model"]["estimate"] for name in ("named", "from_image")] == [0.0, 0.0]
     assert "falls behind" in result["summary"][0]
 
@@ -80,7 +70,7 @@ def test_the_prior_as_a_model_shows_no_difference_from_the_prior(tmp_path: Path)
 def test_a_blind_grounder_loses_nothing_by_what_it_cannot_see(
     tmp_path: Path, answer: Answer, blind_to: str, sees: str
 ) -> None:
-    result = found_of(tmp_path, answer)
+    result = audited(tmp_path, Cards(40), answer).result
     unseen, seen = (result["conditions"][name] for name in (blind_to, sees))
     assert {(change["estimate"], change["shown"]) for change in unseen["change"].values()} == {(0.0, False)}
     assert {moved["estimate"] for moved in unseen["moved"].values()} == {0.0}

@@ -50,31 +50,19 @@ def outline(text: str) -> Outline:
     return found
 
 
-def test_the_page_has_its_sections_under_headings_in_order_and_a_way_to_each(text: str, outline: Outline) -> None:
+def test_the_page_has_its_sections_in_order_and_tables_of_groups_are_folded(text: str, outline: Outline) -> None:
     assert [heading[3:] for heading in outline.headings if heading.startswith("h2")] == [
-        "What was found",
-        "Best and worst cases",
-        "Compared with the image-blind prior",
-        "Left and right",
-        "When the question is changed",
-        "By group",
-        "Abstention",
-        "What to try next",
-        "Source and settings",
-    ]
-    assert outline.tags.count("h1") == outline.tags.count("main") == outline.tags.count("nav") == 1
+        "What was found", "Best and worst cases", "Compared with the image-blind prior", "Left and right",
+        "When the question is changed", "By group", "Abstention", "What to try next", "Source and settings",
+    ]  # fmt: skip
     navigation = text[text.index("<nav") : text.index("</nav>")]
     assert re.findall(r'href="#([^"]+)"', navigation) == [
         "summary", "cases", "overall", "sides", "conditions", "groups", "abstention", "next", "facts",
     ]  # fmt: skip
-    assert text.index('<a class="skip" href="#main">') < text.index("<h1>")
-
-
-def test_the_page_needs_no_network_and_no_script(text: str, outline: Outline) -> None:
-    assert not {"script", "link"} & set(outline.tags)
-    assert not [name for _, name, _ in outline.attributes if name.startswith("on")]
-    assert all(value.startswith(("data:image/", "#")) for value in outline.values("src", "href"))
-    assert re.findall(r"https?:|url\((?!#)|@import", text) == []
+    assert outline.tags.count("caption") == outline.tags.count("table") > 10
+    folded = re.findall(r'<details id="([^"]+)">', text)
+    assert {"finding-auroc", "size-average-precision", "side-pointing", "polarity-auroc", "left-0"} <= set(folded)
+    assert "finding-average-precision" in set(outline.values("id")) - set(folded)  # the first of the section is open
     assert len(text) < 5_000_000
 
 
@@ -83,17 +71,6 @@ def test_what_came_from_a_file_is_shown_and_never_obeyed(text: str) -> None:
     assert "Opacity &lt;script&gt;alert(&#34;x&#34;)&lt;/script&gt; in the left lower lobe &amp;" in text
     assert "<h1>Audit of &lt;img src=x onerror=alert(1)&gt;</h1>" in text
     assert "<img src=x" not in text
-
-
-def test_tables_have_captions_and_those_of_groups_are_folded(text: str, outline: Outline) -> None:
-    assert outline.tags.count("caption") == outline.tags.count("table") > 10
-    identities = outline.values("id")
-    assert len(identities) == len(set(identities))
-    linked = [value[1:] for value in outline.values("href")]
-    assert {*outline.values("aria-labelledby"), *linked} <= set(identities)
-    folded = re.findall(r'<details id="([^"]+)">', text)
-    assert {"finding-auroc", "size-average-precision", "side-pointing", "polarity-auroc", "left-0"} <= set(folded)
-    assert "finding-average-precision" in set(identities) - set(folded)  # the first table of the section stays open
 
 
 def test_the_figures_compare_the_model_with_the_prior(text: str) -> None:
@@ -106,17 +83,11 @@ def test_the_figures_compare_the_model_with_the_prior(text: str) -> None:
     assert "Mean over phrases with 90 % intervals" in text
 
 
-def test_the_page_carries_the_protocol_and_that_it_is_no_medical_device(done: Audit, text: str) -> None:
-    assert text.count(NOT_A_MEDICAL_DEVICE) == 2
-    assert text.count(done.result["protocol"]["hash"]) >= 4
-    assert "@media print" in text
-    assert 'lang="en"' in text
-
-
 def test_the_json_holds_what_the_page_shows_and_no_nan(done: Audit, text: str) -> None:
     written = json.loads((done.folder / "audit.json").read_text(), parse_constant=pytest.fail)
     assert written["summary"] == done.result["summary"]
     assert written["note"] == NOT_A_MEDICAL_DEVICE
+    assert text.count(done.result["protocol"]["hash"]) >= 4
     for sentence in written["summary"]:
         assert sentence.replace("'", "&#39;") in text
 

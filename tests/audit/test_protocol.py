@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from rightlung.audit import audit
 from rightlung.core import Box, Mask, Phrase, Polarity, Study
@@ -47,46 +46,24 @@ CHANGES: dict[str, Callable[[Study], Study]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_answers(Cards(8), tmp_path_factory.mktemp("protocol") / "p", diagonal_map, conditions=("none",))
-
-
 def hash_of(written: Path, source: Cards, **options: Any) -> str:
     done = audit(written, source, written.parent / "out", **dict[str, Any](settings=QUICK, cases=0) | options)
     return str(done.result["protocol"]["hash"])
 
 
-def test_the_hash_covers_what_numbers_depend_on(written: Path) -> None:
-    hashes = {name: hash_of(written, Changed(change)) for name, change in CHANGES.items()}
-    hashes["nothing"] = hash_of(written, Changed(lambda study: study))
-    assert len(set(hashes.values())) == len(CHANGES) + 1, hashes
-    assert all(re.fullmatch("[0-9a-f]{10}", one) for one in hashes.values())
-
-
-def test_the_hash_knows_settings_but_not_where_files_lie(written: Path, tmp_path: Path) -> None:
-    before = hash_of(written, Cards(8))
+def test_the_hash_covers_what_numbers_depend_on_and_not_where_files_lie_or_which_model_is_asked(tmp_path: Path) -> None:
+    written = write_answers(Cards(8), tmp_path / "p", diagonal_map, conditions=("none",))
+    other_model = write_answers(Cards(8), tmp_path / "other" / "p", true_map, ("none",), model="another")
     moved = shutil.copytree(written, tmp_path / "moved" / "p")
-    assert hash_of(moved, Cards(8, address="cards elsewhere")) == before
-    changed = [BootstrapSettings(300), BootstrapSettings(200, level=0.9), BootstrapSettings(200, seed=1)]
-    assert len({before, *(hash_of(written, Cards(8), settings=one) for one in changed)}) == 4
-
-
-def test_the_hash_knows_what_the_prior_was_fitted_on_and_not_its_address(written: Path) -> None:
-    hashes = {
-        name: hash_of(written, Cards(8), prior_source=fitted)
-        for name, fitted in {
-            "here": None,
-            "other": Changed(lambda study: study, "other", 12),
-            "moved": Changed(lambda study: study, "other, moved", 12),
-            "other target": Changed(CHANGES["target"], "other", 12),
-            "other patient": Changed(CHANGES["patient"], "other", 12),
-        }.items()
-    }
-    assert hashes["other"] == hashes["moved"]
-    assert len(set(hashes.values())) == 4
-
-
-def test_the_hash_does_not_know_the_model(written: Path, tmp_path: Path) -> None:
-    other = write_answers(Cards(8), tmp_path / "p", true_map, ("none",), model="another")
-    assert hash_of(other, Cards(8)) == hash_of(written, Cards(8))
+    same = hash_of(written, Cards(8))
+    assert hash_of(moved, Cards(8, address="cards elsewhere")) == hash_of(other_model, Cards(8)) == same
+    hashes = {name: hash_of(written, Changed(change)) for name, change in CHANGES.items()}
+    for settings in (BootstrapSettings(300), BootstrapSettings(200, level=0.9), BootstrapSettings(200, seed=1)):
+        hashes[str(settings)] = hash_of(written, Cards(8), settings=settings)
+    for name in ("nothing", "target", "patient"):
+        fitted = Changed(CHANGES.get(name, lambda study: study), "other", 12)
+        hashes[f"prior fitted elsewhere, changed: {name}"] = hash_of(written, Cards(8), prior_source=fitted)
+    elsewhere = Changed(lambda study: study, "other, moved", 12)
+    assert hash_of(written, Cards(8), prior_source=elsewhere) == hashes["prior fitted elsewhere, changed: nothing"]
+    assert len({same, *hashes.values()}) == len(CHANGES) + 3 + 3 + 1, hashes
+    assert all(re.fullmatch("[0-9a-f]{10}", one) for one in hashes.values())

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
-import os
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -23,21 +24,15 @@ class Flat:
 """A model of one's own, as a module next to where the program is called."""
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Run the program as a person would: its own process, its own two streams, its exit code."""
-
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "COLUMNS": "100"}
-        command = [sys.executable, "-m", "rightlung", *arguments]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-
-    return call
+def found(result: subprocess.CompletedProcess[str], code: int = 0) -> Any:
+    """Return the JSON that a run printed, which ended with ``code``."""
+    assert result.returncode == code, result.stderr
+    return json.loads(result.stdout)
 
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run the program in this process, which has loaded its libraries already; otherwise as `run`."""
+    """Run the program in this process, which has loaded its libraries already, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
 
     def run_here(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -72,16 +72,12 @@ def test_bad_measures_are_named(tmp_path: Path) -> None:
         read_measures([write_audit(tmp_path / "audit", 6, {}, model="")])
     with pytest.raises(InputError, match="cannot be read as Parquet"):
         read_measures([folder / "measures" / "plain" / "about.json"])
+    audit = write_audit(tmp_path / "known", 6, {})
+    table = pq.read_table(audit / "instances.parquet")
+    words = table.set_column(table.column_names.index("phrase"), "phrase", [["other words"] * len(table)])
+    pq.write_table(words.replace_schema_metadata({"rightlung.model": "b"}), tmp_path / "instances.parquet")
+    with pytest.raises(InputError, match="these are measures of different sources"):
+        read_measures([audit, tmp_path])
     (folder / "measures" / "plain" / "about.json").write_text("[")
     with pytest.raises(InputError, match=r"about\.json: cannot be read as JSON"):
         read_measures([folder])
-
-
-def test_measures_of_different_sources_are_refused(tmp_path: Path) -> None:
-    folder = write_audit(tmp_path / "audit", 6, {})
-    table = pq.read_table(folder / "instances.parquet")
-    words = table.set_column(table.column_names.index("phrase"), "phrase", [["other words"] * len(table)])
-    (tmp_path / "b").mkdir()
-    pq.write_table(words.replace_schema_metadata({"rightlung.model": "b"}), tmp_path / "b" / "instances.parquet")
-    with pytest.raises(InputError, match="these are measures of different sources"):
-        read_measures([folder, tmp_path / "b"])

@@ -10,15 +10,7 @@ from typing import Any
 import pytest
 
 from rightlung.core import InputError
-from rightlung.judgements import (
-    Analysis,
-    analyse_table,
-    blind,
-    plan,
-    read_measures,
-    write_key,
-    write_table,
-)
+from rightlung.judgements import Analysis, analyse_table, blind, plan, read_measures, write_key, write_table
 from rightlung.results.estimate import BootstrapSettings
 from tests.judgements.made_up import fill_in, row, write_experiment, write_rows
 from tests.pages import Outline
@@ -69,11 +61,9 @@ def test_markdown_and_json_hold_the_same_numbers(analysed: Analysis) -> None:
     value = analysed.result["means"][0]["ratings"]["recall"]
     assert f"{value['estimate']:.2f} ({value['low']:.2f} to {value['high']:.2f})" in text
     found = json.loads((analysed.folder / "judgements.json").read_text())
-    assert found["table_version"] == 1
-    assert found["left_out"] == 1
+    assert (found["table_version"], found["left_out"]) == (1, 1)
     assert "line 58, field phrase" in found["problems"][0]
-    assert found["counts"]["judgements"] == 56
-    assert found["counts"]["custom_prompts"] == 4
+    assert (found["counts"]["judgements"], found["counts"]["custom_prompts"]) == (56, 4)
     assert found["means"] == analysed.result["means"]
     assert found["settings"] == {"resamples": 200, "level": 0.95, "seed": 0, "flips": 10_000}
 

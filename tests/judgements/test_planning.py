@@ -26,37 +26,27 @@ def of(planned: list[Planned], annotator: str) -> list[Planned]:
 
 def test_the_overlap_is_as_stated_and_the_rest_goes_to_one_person_each() -> None:
     planned = plan(INSTANCES, CODES, PEOPLE, 1, 16, 6)
-    prompts = {name: {row.instance.key for row in of(planned, name)} for name in PEOPLE}
-    assert all(len(found) == 16 for found in prompts.values())
-    shared = set.intersection(*prompts.values())
-    assert len(shared) == 6
-    times = Counter(key for found in prompts.values() for key in found)
+    prompts = [{row.instance.key for row in of(planned, name)} for name in PEOPLE]
+    assert [len(found) for found in prompts] == [16] * 3
+    assert len(set.intersection(*prompts)) == 6
+    times = Counter(key for found in prompts for key in found)
     assert Counter(times.values()) == {3: 6, 1: 30}
 
 
-def test_every_prompt_is_judged_for_every_model_once_and_one_after_another() -> None:
+@pytest.mark.parametrize("prompts", [12, 13, 15, 30])
+def test_every_prompt_is_judged_for_every_model_with_each_model_equally_often_at_each_place(prompts: int) -> None:
     for name in PEOPLE:
-        rows = of(plan(INSTANCES, CODES, PEOPLE, 1, 10, 4), name)
-        assert [row.order for row in rows] == list(range(40))
-        for begin in range(0, 40, 4):
+        rows = of(plan(INSTANCES, CODES, PEOPLE, 2, prompts, 4), name)
+        assert [row.order for row in rows] == list(range(4 * prompts))
+        for begin in range(0, 4 * prompts, 4):
             block = rows[begin : begin + 4]
             assert len({row.instance.key for row in block}) == 1
             assert sorted(row.model for row in block) == CODES
-
-
-@pytest.mark.parametrize("prompts", [12, 13, 15])
-def test_each_model_stands_at_each_place_equally_often(prompts: int) -> None:
-    for name in PEOPLE:
-        rows = of(plan(INSTANCES, CODES, PEOPLE, 2, prompts, 4), name)
         places = Counter((row.order % 4, row.model) for row in rows)
         assert max(places.values()) - min(places.values()) <= (prompts % 4 > 0)
         assert len(places) == 16
-
-
-def test_which_model_follows_which_is_not_always_the_same() -> None:
-    rows = of(plan(INSTANCES, CODES, PEOPLE, 2, 30, 4), "ann")
-    follows = {(first.model, second.model) for first, second in pairwise(rows) if second.order % 4}
-    assert len(follows) == 12  # all ordered pairs of four models
+        follows = {(first.model, second.model) for first, second in pairwise(rows) if second.order % 4}
+        assert len(follows) == 12 or prompts < 30  # all ordered pairs of four models
 
 
 def test_the_same_seed_gives_the_same_plan_whatever_the_order_of_the_input() -> None:

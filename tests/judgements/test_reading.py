@@ -76,22 +76,20 @@ def test_a_bad_row_is_named_by_file_row_and_field_and_the_rest_is_read(
     assert said in problem.message
 
 
-def test_a_row_cut_short_is_listed(tmp_path: Path) -> None:
-    path = write_rows(tmp_path / "judged.csv", [row(), row(study="s1")])
+def test_rows_cut_short_judged_twice_or_of_an_unknown_code_are_listed_and_the_rest_is_read(tmp_path: Path) -> None:
+    rows = [row(), row(phrase="0", recall=5), row(annotator="bea"), row(model="K2"), row(model="Z9")]
+    path = write_rows(tmp_path / "judged.csv", rows)
     path.write_text(path.read_text() + "1,ann,s2\n")
-    found = read_judgements(path)
-    assert len(found) == 2
-    assert "line 4" in str(found.problems[0])
-    assert "3 cells" in found.problems[0].message
-
-
-def test_the_same_heatmap_judged_twice_by_one_person_counts_once_and_is_listed(tmp_path: Path) -> None:
-    found = read(tmp_path, row(), row(phrase="0", recall=5), row(annotator="bea"), row(model="K2"))
+    found = read_judgements(path, key=KEY)
     assert [one.recall for one in found.judgements] == [3, 3, 3]
-    assert str(found.problems[0]).startswith("judged.csv, line 3: 'ann' judges 'A7' on the same prompt on line 2")
+    said = list(map(str, found.problems))
+    assert said[0].startswith("judged.csv, line 3: 'ann' judges 'A7' on the same prompt on line 2")
+    assert "line 6" in said[1]
+    assert "which the key does not have. It has: A7, K2" in said[1]
+    assert "line 7" in said[2]
+    assert "3 cells" in said[2]
     custom = read(tmp_path, row(phrase="", prompt="Left effusion?"), row(phrase="", prompt="left  EFFUSION?"))
-    assert len(custom) == 1
-    assert len(custom.problems) == 1
+    assert (len(custom), len(custom.problems)) == (1, 1)
 
 
 @pytest.mark.parametrize("name", ["GLoRIA", "gloria", "NO ATTN", "No-Attn"])
@@ -104,47 +102,32 @@ def test_a_table_with_a_models_name_is_refused_as_not_blinded(tmp_path: Path, na
         read(tmp_path, row(model="R50"), names=["r-50"])
 
 
-def test_a_code_that_the_key_does_not_have_is_a_bad_row(tmp_path: Path) -> None:
-    found = read(tmp_path, row(), row(model="Z9"), key=KEY)
-    assert len(found) == 1
-    assert "which the key does not have. It has: A7, K2" in str(found.problems[0])
-
-
-def test_versions_are_checked(tmp_path: Path) -> None:
-    without = {name: value for name, value in row().items() if name != "version"}
-    assert len(read(tmp_path, without)) == 1
-    with pytest.raises(InputError, match=r"versions are mixed: 1 \(line 2\), 2 \(line 3\)"):
-        read(tmp_path, row(), row(study="s1", version=2))
-    with pytest.raises(InputError, match=r"line 2, field version: .*version 2, and this program reads version 1"):
-        read(tmp_path, row(version=2))
-
-
-def test_a_table_without_a_column_or_with_one_misspelt_is_refused(tmp_path: Path) -> None:
-    without = {name: value for name, value in row().items() if name != "recall"}
-    with pytest.raises(InputError, match="recall"):
-        read(tmp_path, without)
-    with pytest.raises(InputError, match="did you mean 'comment'"):
-        read(tmp_path, row(coment="x"))
-    with pytest.raises(InputError, match="missing"):
-        read_judgements(tmp_path / "missing.csv")
+def test_a_table_of_another_version_or_of_other_columns_is_refused(tmp_path: Path) -> None:
+    assert len(read(tmp_path, without("version"))) == 1
     (tmp_path / "not.parquet").write_text("no")
-    with pytest.raises(InputError, match="cannot be read as Parquet"):
-        read_judgements(tmp_path / "not.parquet")
+    for rows, said in (
+        ([row(), row(study="s1", version=2)], r"versions are mixed: 1 \(line 2\), 2 \(line 3\)"),
+        ([row(version=2)], "line 2, field version: .*version 2, and this program reads version 1"),
+        ([without("recall")], "recall"),
+        ([row(coment="x")], "did you mean 'comment'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            read(tmp_path, *rows)
+    for name, said in (("missing.csv", "missing"), ("not.parquet", "cannot be read as Parquet")):
+        with pytest.raises(InputError, match=said):
+            read_judgements(tmp_path / name)
+
+
+def without(column: str) -> dict[str, Any]:
+    return {name: value for name, value in row().items() if name != column}
 
 
 def test_studies_phrases_and_words_must_be_those_of_the_instances(tmp_path: Path) -> None:
     instances = read_measures([write_experiment(tmp_path / "out", 6)]).instances
-    found = read(
-        tmp_path,
-        row(),
-        row(prompt=text_of(0).upper(), annotator="bea"),
-        row(study="s99"),
-        row(phrase="7"),
-        row(phrase="1"),
-        row(phrase="", prompt="My own words"),
-        instances=instances,
-    )
-    assert [one.place for one in found.problems] == ["line 4", "line 5", "line 6"]
-    assert [one.field for one in found.problems] == ["study", "phrase", "prompt"]
+    bad = [row(study="s99"), row(phrase="7"), row(phrase="1")]
+    good = [row(), row(prompt=text_of(0).upper(), annotator="bea"), row(phrase="", prompt="My own words")]
+    found = read(tmp_path, *bad, *good, instances=instances)
+    places = [(one.place, one.field) for one in found.problems]
+    assert places == [("line 2", "study"), ("line 3", "phrase"), ("line 4", "prompt")]
     assert text_of(1) in found.problems[2].message
     assert len(found) == 3

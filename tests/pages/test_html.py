@@ -24,14 +24,12 @@ def outline(text: str) -> Outline:
     return found
 
 
-def test_text_from_outside_never_becomes_markup(text: str, outline: Outline) -> None:
-    assert "script" not in outline.tags
+def test_text_from_outside_never_becomes_markup_and_the_page_needs_nothing_but_itself(
+    text: str, outline: Outline
+) -> None:
     assert "<script" not in text
     assert text.count("&lt;script&gt;") > 15  # title, headings, cells, captions, alternative texts, labels of figures
     assert not [name for _, name, _ in outline.attributes if name.startswith("on")]
-
-
-def test_the_page_needs_nothing_but_itself(text: str, outline: Outline) -> None:
     sources = outline.values("src", "href", "srcset", "data", "action")
     assert len([source for source in sources if source.startswith("data:image/jpeg;base64,")]) == 2
     assert [source for source in sources if not source.startswith(("#", "data:"))] == []
@@ -47,28 +45,20 @@ def test_every_link_and_every_reference_resolves_and_no_id_is_used_twice(outline
     assert set(links) | set(outline.values("aria-labelledby")) <= set(ids)
 
 
-def test_sections_stand_in_order_and_empty_ones_are_left_out(outline: Outline) -> None:
+def test_sections_stand_in_order_without_empty_ones_and_folded_parts_are_closed(text: str, outline: Outline) -> None:
     titles = [heading[3:] for heading in outline.headings if heading.startswith("h2")]
     assert titles == [f"Found {HOSTILE}", "Scores", "Pairs", "Cases", "Source and settings"]
-
-
-def test_folded_parts_are_closed_and_others_open(text: str) -> None:
-    folded = re.findall(r'<details id="([^"]+)">', text)
-    assert folded == ["folded", "pairs-2"]
+    assert re.findall(r'<details id="([^"]+)">', text) == ["folded", "pairs-2"]
     inside = "".join(re.findall(r"<details.*?</details>", text, re.DOTALL))
-    assert inside.count("<table>") == 1
-    assert text.count("<table>") == 2
+    assert (inside.count("<table>"), text.count("<table>")) == (1, 2)
 
 
-def test_tables_can_be_scrolled_by_keyboard_and_their_headers_have_scopes(text: str, outline: Outline) -> None:
+def test_tables_can_be_scrolled_by_keyboard_and_have_scopes_numbers_help_and_curves(
+    text: str, outline: Outline
+) -> None:
     assert text.count('<div class="scroll" role="region" tabindex="0" aria-labelledby=') == 4
-    assert text.count('scope="col"') == 8
-    assert text.count('scope="row"') == 4
-    assert outline.tags.count("th") == 12
-    assert outline.tags.count("caption") == 2
-
-
-def test_numbers_intervals_papers_help_and_curves_are_marked(text: str) -> None:
+    assert (text.count('scope="col"'), text.count('scope="row"')) == (8, 4)
+    assert (outline.tags.count("th"), outline.tags.count("caption")) == (12, 2)
     assert '<td class="number strong"><span class="value">0.50</span><span class="detail">0.25 to 0.75</span>' in text
     assert '<td class="paper"><span class="value">60.1</span><span class="detail">Table 1</span>' in text
     assert re.search(r'<th scope="col" class="number"><abbr title="&lt;script&gt;', text)
@@ -95,13 +85,9 @@ def test_figures_are_inline_and_take_their_colours_from_the_page(text: str) -> N
     assert all(f"{variable}:" in dark for variable in variables)
 
 
-def test_a_page_without_warning_and_facts_has_neither() -> None:
+def test_a_page_without_warning_and_facts_has_neither_and_names_are_unlike() -> None:
     text = render_html(Page("Title", "Lead", [Section("one", "One", ["words"])]))
-    assert 'class="warning"' not in text
-    assert 'id="facts"' not in text
-    assert 'href="#facts"' not in text
-
-
-def test_two_tables_of_one_name_are_refused() -> None:
+    for part in ('class="warning"', 'id="facts"', 'href="#facts"'):
+        assert part not in text
     with pytest.raises(ValueError, match="same name: scores"):
         Page("Title", "Lead", [Section("one", "One", parts=[table()]), Section("two", "Two", parts=[table()])])

@@ -3,16 +3,14 @@ from __future__ import annotations
 import html
 import re
 
+import pytest
+
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.pages.content import Page, Section
 from rightlung.pages.html import render_html
 from rightlung.pages.markdown import escaped, render_markdown
 from tests.pages import Outline
 from tests.pages.samples import HOSTILE, page, table
-
-
-def lines_of(text: str) -> list[str]:
-    return text.splitlines()
 
 
 def cells_of(line: str) -> list[str]:
@@ -31,17 +29,23 @@ def test_text_from_outside_never_becomes_markup() -> None:
     assert set(re.findall(r"</?(\w+)", outside)) == {"details", "summary", "br"}
 
 
-def test_what_looks_like_a_list_or_a_rule_stays_a_paragraph() -> None:
-    assert escaped("- item") == r"\- item"
-    assert escaped("1) item") == r"1\) item"
-    assert escaped("---") == r"\---"
-    assert escaped("+0.12 and $x$") == r"+0.12 and \$x\$"
-    assert escaped("two\nlines") == "two lines"
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("- item", r"\- item"),
+        ("1) item", r"1\) item"),
+        ("---", r"\---"),
+        ("+0.12 $x$", r"+0.12 \$x\$"),
+        ("a\nb", "a b"),
+    ],
+)
+def test_what_looks_like_a_list_or_a_rule_stays_a_paragraph(text: str, expected: str) -> None:
+    assert escaped(text) == expected
 
 
 def test_every_row_of_a_table_has_as_many_cells_as_its_header() -> None:
     text = render_markdown(Page("T", "L", [Section("s", "S", parts=[table(text=HOSTILE)])]))
-    rows = [line for line in lines_of(text) if line.startswith("| ")]
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
     assert [len(cells_of(row)) for row in rows] == [4, 4, 4, 4]
     assert cells_of(rows[1]) == ["---", "---:", "---:", "---"]
     assert cells_of(rows[2])[1:3] == ["**0.50** (0.25 to 0.75)", "60.1 (Table 1)"]
@@ -50,7 +54,7 @@ def test_every_row_of_a_table_has_as_many_cells_as_its_header() -> None:
 
 
 def test_folded_parts_stand_in_details_with_blank_lines_around_the_table() -> None:
-    lines = lines_of(render_markdown(page()))
+    lines = render_markdown(page()).splitlines()
     opened = [place for place, line in enumerate(lines) if line == "<details>"]
     assert len(opened) == lines.count("</details>") == 2
     assert lines[opened[0] + 1 : opened[0] + 4] == ["<summary>plain</summary>", "", "plain"]
@@ -67,13 +71,10 @@ def test_pictures_are_linked_where_they_are_named() -> None:
     assert escaped(f"Caption {HOSTILE}") in text
 
 
-def test_code_with_a_fence_in_it_stays_code() -> None:
-    lines = lines_of(render_markdown(page()))
-    assert lines[lines.index("````sh") + 4] == "````"
-
-
-def test_facts_stand_at_the_end_and_the_notice_twice() -> None:
+def test_code_with_a_fence_stays_code_facts_stand_at_the_end_and_the_notice_twice() -> None:
     text = render_markdown(page())
+    lines = text.splitlines()
+    assert lines[lines.index("````sh") + 4] == "````"
     assert text.index("## Source and settings") > text.index("## Cases")
     assert "- patients: 40" in text
     assert text.count(NOT_A_MEDICAL_DEVICE) == 2
@@ -81,7 +82,7 @@ def test_facts_stand_at_the_end_and_the_notice_twice() -> None:
 
 def test_a_part_that_is_called_like_its_section_has_no_heading_of_its_own() -> None:
     made = Page("T", "L", [Section("s", "Scores", parts=[table("a", text="Scores"), table("b", text="Others")])])
-    headings = [line for line in lines_of(render_markdown(made)) if line.startswith("#")]
+    headings = [line for line in render_markdown(made).splitlines() if line.startswith("#")]
     assert headings == ["# T", "## Scores", "### Others"]
     outline = Outline()
     outline.feed(render_html(made))

@@ -5,8 +5,9 @@ import math
 
 import pytest
 
+from rightlung.core.files import plain
 from rightlung.pages.content import slugs
-from rightlung.pages.numbers import estimate_cell, number, percent, plain, span, verdict
+from rightlung.pages.numbers import estimate_cell, number, percent, span, verdict
 from rightlung.results.estimate import Comparison, Estimate
 from tests.pages.samples import MODEL, page
 
@@ -28,20 +29,14 @@ def test_numbers_read_as_people_write_them(value: float | None, digits: int, sig
     assert number(value, digits, signed) == text
 
 
-def test_estimates_are_given_with_their_interval_or_say_that_they_have_none() -> None:
+def test_estimates_are_given_with_their_interval_and_differences_only_where_they_are_shown() -> None:
     assert span(Estimate(-0.123, -0.2, 0.05), 1, signed=True, scale=100) == "−12.3 (−20.0 to 5.0)"
     assert span(Estimate(0.5)) == "0.50 (no interval)"
     assert span(Estimate(math.nan)) == span(None) == percent(None) == "–"
     assert percent(Estimate(0.5)) == "50 %"
-
-
-def test_a_difference_is_given_only_where_it_is_shown() -> None:
     assert verdict(Comparison(0.2, 0.1, 0.3, shown=True)) == "+0.20 (0.10 to 0.30)"
     assert verdict(Comparison(0.2, 0.1, 0.3)) == "no difference shown"
     assert verdict(None) == verdict(Comparison(math.nan)) == "–"
-
-
-def test_a_cell_shows_the_scaled_number_and_keeps_the_unscaled_one() -> None:
     cell = estimate_cell(MODEL, 100, 1, signed=True, strong=True)
     assert (cell.text, cell.detail, cell.strong) == ("+50.0", "+25.0 to +75.0", True)
     assert cell.value == {"estimate": 0.5, "low": 0.25, "high": 0.75, "phrases": 120, "patients": 40}

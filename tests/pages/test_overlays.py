@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import PIL.Image
@@ -21,6 +22,7 @@ def test_boxes_are_drawn_where_they_are_in_the_letterboxed_image() -> None:
     rows, columns = pixels_of(Tile(GREY, targets=[Box(0.5, 0.25, 1.0, 0.75)]), TARGET).T
     assert (rows.min(), rows.max()) == (20, 59)
     assert (columns.min(), columns.max()) == (40, 59)  # the image is 40 wide, in the middle of 80
+    assert len(pixels_of(Tile(GREY, predicted=[Box(0.1, 0.1, 0.9, 0.9)]), PREDICTED))
 
 
 def test_every_picture_says_which_side_is_the_patients_right() -> None:
@@ -36,10 +38,6 @@ def test_every_picture_says_which_side_is_the_patients_right() -> None:
     assert not picture[:, 20:-20].any()
 
 
-def test_predicted_boxes_have_their_own_colour() -> None:
-    assert len(pixels_of(Tile(GREY, predicted=[Box(0.1, 0.1, 0.9, 0.9)]), PREDICTED))
-
-
 def test_the_outline_follows_the_masks_edge_only() -> None:
     mask = np.zeros((40, 20), dtype=bool)
     mask[10:20, 5:15] = True
@@ -48,26 +46,18 @@ def test_the_outline_follows_the_masks_edge_only() -> None:
     assert len(rows) == 4 * 19
 
 
-def test_a_hot_corner_of_the_map_reddens_that_corner_of_the_picture() -> None:
-    picture = np.asarray(draw(Tile(GREY, heatmap=Heatmap([[0, 0], [0, 1]])), 80)).astype(int)
-    warmth = picture[:, :, 0] - picture[:, :, 2]
-    assert warmth[75, 58] > 50
-    assert warmth[20, 22] == 0
+def test_a_hot_corner_of_the_map_reddens_that_corner_and_fades_with_the_abstention() -> None:
+    def warmth(heatmap: Heatmap) -> Any:
+        picture = np.asarray(draw(Tile(GREY, heatmap=heatmap), 80)).astype(int)
+        return picture[:, :, 0] - picture[:, :, 2]
 
-
-def test_a_map_fades_with_the_abstention_and_never_quite() -> None:
-    def warmth(abstention: float) -> int:
-        heatmap = Heatmap([[0, 0], [0, 1]], abstention=abstention)
-        pixel = np.asarray(draw(Tile(GREY, heatmap=heatmap), 80)).astype(int)[75, 58]
-        return int(pixel[0] - pixel[2])
-
-    assert warmth(0.5) == pytest.approx(warmth(0.0) / 2, abs=2)
-    assert 0 < warmth(1.0) == warmth(0.9) < warmth(0.5)
-
-
-def test_a_map_without_mass_leaves_the_picture_grey() -> None:
-    picture = np.asarray(draw(Tile(GREY, heatmap=Heatmap([[0.0]])), 80)).astype(int)
-    assert (picture[20:, :, 0] == picture[20:, :, 2]).all()
+    hot = warmth(Heatmap([[0, 0], [0, 1]]))
+    assert hot[75, 58] > 50
+    assert hot[20, 22] == 0
+    half, most, all_of_it = (warmth(Heatmap([[0, 0], [0, 1]], abstention=a))[75, 58] for a in (0.5, 0.9, 1.0))
+    assert half == pytest.approx(hot[75, 58] / 2, abs=2)
+    assert 0 < all_of_it == most < half
+    assert not warmth(Heatmap([[0.0]]))[20:].any()  # a map without mass leaves the picture grey
 
 
 def test_a_sheet_holds_all_tiles_in_rows_and_the_whole_notice(tmp_path: Path) -> None:

@@ -103,14 +103,9 @@ def _compared_columns(first: str, counted: bool = True) -> list[Column]:
 
 
 def _compared_row(name: str, value: Compared, counted: bool = True, help: str = "") -> list[Cell]:
-    counts = [Cell(f"{value.model.n:,}"), Cell(f"{value.model.patients:,}")] if counted else []
-    return [
-        Cell(name, help),
-        *counts,
-        Cell(span(value.model)),
-        Cell(span(value.prior)),
-        Cell(verdict(value.difference)),
-    ]
+    counts = [f"{value.model.n:,}", f"{value.model.patients:,}"] if counted else []
+    cells = [*counts, span(value.model), span(value.prior), verdict(value.difference)]
+    return [Cell(name, help), *map(Cell, cells)]
 
 
 def _overall(found: Breakdown, basis: str) -> Iterator[Table]:
@@ -138,22 +133,19 @@ def _sides(found: Breakdown, basis: str) -> Iterator[Table]:
         yield Table("sides", "The side of the peak", caption, _compared_columns("the finding's side"), rows, notes)
 
 
+def _changed_row(measure: str, count: int, *texts: str) -> list[Cell]:
+    known = find_measure(measure)
+    return [Cell(known.title, known.meaning), *map(Cell, (f"{count:,}", *texts))]
+
+
 def _conditions(found: Breakdown) -> Iterator[Table]:
     for place, (name, changes) in enumerate(found.conditions.items()):
         title = CONDITION_TITLES.get(name, f"Condition {name}")
-        rows = [
-            [
-                Cell(find_measure(measure).title, find_measure(measure).meaning), Cell(f"{change.n:,}"),
-                Cell(span(changes.values[measure].before)), Cell(span(changes.values[measure].after)),
-                Cell(verdict(change)),
-            ]
-            for measure, change in changes.change.items()
-        ]  # fmt: skip
-        rows += [
-            [Cell(find_measure(measure).title, find_measure(measure).meaning), Cell(f"{one.n:,}"), Cell("–"),
-             Cell(span(one)), Cell("–")]
-            for measure, one in changes.moved.items()
-        ]  # fmt: skip
+        rows = []
+        for measure, change in changes.change.items():
+            before, after = changes.values[measure].before, changes.values[measure].after
+            rows.append(_changed_row(measure, change.n, span(before), span(after), verdict(change)))
+        rows += [_changed_row(measure, one.n, "–", span(one), "–") for measure, one in changes.moved.items()]
         columns = [Column("measure", "text"), Column("phrases"), Column("as asked"), Column("changed")]
         notes = []
         if changes.follows_words is not None:
@@ -225,10 +217,5 @@ def _abstention(found: Breakdown, basis: str) -> Iterator[Table]:
             [Cell(group.name), Cell(f"{group.phrases:,}"), Cell(f"{group.patients:,}"), Cell(span(group.abstention))]
             for group in found.groups["polarity"]
         ]
-        columns = [
-            Column("polarity of the phrase", "text"),
-            Column("phrases"),
-            Column("patients"),
-            Column("abstention"),
-        ]
+        columns = [Column("polarity of the phrase", "text"), *map(Column, ("phrases", "patients", "abstention"))]
         yield Table("abstention", "By polarity of the phrase", f"Mean abstention. {basis}", columns, rows)

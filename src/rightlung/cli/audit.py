@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-import typer
-
+import rightlung
 from rightlung.audit import Audit, audit
-from rightlung.cli.exits import Exit
-from rightlung.cli.output import print_json, say, say_problems, say_table
+from rightlung.cli.output import finish, say, say_problems, say_table
+from rightlung.cli.predict import ask_model
 from rightlung.core import InputError
-from rightlung.core.progress import Progress, ProgressBars
+from rightlung.core.progress import ProgressBars
 from rightlung.measuring import find_measure
 from rightlung.pages.numbers import span, verdict
 from rightlung.predictions import open_predictions
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.results.groups import HEADLINE, Breakdown
-
-CONDITIONS = ("none", "swap-sides", "exchange-image")
 
 
 def run(
@@ -42,50 +40,28 @@ def run(
                 raise InputError(f"{what}: there is no such predictions file")
             if source is None:
                 raise InputError(f"to audit the model {what!r}, give the source of studies to ask it about as well")
-            predictions, problems = _ask(what, source, out / "predictions", conditions, device, batch_size, tell)
+            predictions, model = out / "predictions", rightlung.load(what, device)
+            options: dict[str, Any] = {"queries": ["phrases"], "model_name": what, "batch_size": batch_size}
+            summary = ask_model(model, source, predictions, conditions, tell, **options)
+            problems = [*map(str, summary.failed), *summary.problems]
         done = audit(
-            open_predictions(predictions),
-            source,
-            out,
-            prior_source=prior_source,
-            settings=settings,
-            cases=cases,
+            open_predictions(predictions), source, out, prior_source=prior_source, settings=settings, cases=cases,
             progress=tell,
-        )
+        )  # fmt: skip
     result = {**done.result, "problems": [*problems, *done.problems], "page": str(done.page)}
-    if json:
-        print_json(result)
-    else:
+
+    def tell_people() -> None:
         say_audit(done)
         say_problems(result["problems"], "questions or studies left out")
         say(f"\npage: {done.page}\nrows: {done.instances}\n\n{result['note']}")
-    if result["problems"]:
-        raise typer.Exit(Exit.SOME_LEFT_OUT)
+
+    finish(json, result, tell_people, result["problems"])
 
 
 def is_predictions(what: str) -> bool:
     """Whether this names a predictions file or folder: it is there, and is no model folder."""
     path = Path(what)
     return path.is_file() or (path.is_dir() and not (path / "config.json").exists())
-
-
-def _ask(
-    name: str, source: str, folder: Path, conditions: list[str], device: str, batch_size: int, tell: Progress
-) -> tuple[Path, list[str]]:
-    import rightlung
-    from rightlung.asking import ask
-
-    summary = ask(
-        rightlung.load(name, device),
-        source,
-        folder,
-        conditions or CONDITIONS,
-        queries=["phrases"],
-        batch_size=batch_size,
-        model_name=name,
-        progress=lambda done, total: tell("asking the model", done, total),
-    )
-    return folder, [*map(str, summary.failed), *(problem for problem in summary.problems)]
 
 
 def say_audit(done: Audit) -> None:

@@ -7,10 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from rightlung.cli.exits import Exit
-from rightlung.cli.output import print_json, say, say_problems
+from rightlung.cli.output import finish, say, say_problems
 from rightlung.core import InputError, Study
 from rightlung.core.progress import Progress, ProgressBars
 from rightlung.pages.overlays import Tile, save_sheet
@@ -30,16 +27,10 @@ def show(address: str, sheet: Path | None, count: int, seed: int, json: bool) ->
     failed: list[str] = []
     if sheet is not None:
         chosen = random.Random(seed).sample(range(len(source)), min(count, len(source)))
-        tiles = _tiles(source, sorted(chosen), failed)
-        save_sheet(tiles, sheet)
+        save_sheet(_tiles(source, sorted(chosen), failed), sheet)
     problems = dict.fromkeys([*(str(problem) for problem in source.problems), *failed])
     summary |= {"address": source.address, "problems": list(problems)}
-    if json:
-        print_json(summary)
-    else:
-        _say(summary, sheet)
-    if summary["problems"]:
-        raise typer.Exit(Exit.SOME_LEFT_OUT)
+    finish(json, summary, lambda: _say(summary, sheet), problems)
 
 
 def summarise(source: Source, progress: Progress) -> dict[str, Any]:
@@ -73,8 +64,7 @@ def _tiles(source: Source, positions: list[int], failed: list[str]) -> list[Tile
     tiles = []
     for position in positions:
         try:
-            study = source[position]
-            tiles.append(_tile(study))
+            tiles.append(_tile(source[position]))
         except InputError as error:
             failed.append(str(error))
     return tiles
@@ -107,19 +97,8 @@ def check(address: str, limit: int | None, images: bool, least: str, json: bool)
     """Say what is wrong with a source; exits with 3 where anything is."""
     severity = parse_severity(least)
     with ProgressBars(say) as tell:
-        result = check_source(
-            address,
-            images=images,
-            limit=limit,
-            least=severity,
-            progress=tell,
-        )
-    if json:
-        print_json(result.as_dict())
-    else:
-        _say_check(result, images)
-    if result.total:
-        raise typer.Exit(Exit.SOME_LEFT_OUT)
+        result = check_source(address, images=images, limit=limit, least=severity, progress=tell)
+    finish(json, result.as_dict(), lambda: _say_check(result, images), result.counts)
 
 
 def _say_check(result: CheckResult, images: bool) -> None:
@@ -128,7 +107,9 @@ def _say_check(result: CheckResult, images: bool) -> None:
     say(f"  {result.studies:,} studies looked at, {decoded}, {result.rows:,} rows compared")
     for note in result.notes:
         say(f"  note: {note}")
-    for (name, severity), count in sorted(result.counts.items(), key=_by_severity):
+    order = list(Severity), list(CHECKS)
+    counts = sorted(result.counts.items(), key=lambda one: (order[0].index(one[0][1]), order[1].index(one[0][0])))
+    for (name, severity), count in counts:
         say(f"  {severity} {name} ({count:,}): {CHECKS[name][1]}")
         shown = [found for found in result.findings if found.check == name and found.severity is severity]
         for found in shown[:_SHOWN]:
@@ -136,8 +117,3 @@ def _say_check(result: CheckResult, images: bool) -> None:
         if count > _SHOWN:
             say(f"    … and {count - _SHOWN:,} more; --json lists them all")
     say(f"  {result.total:,} findings" if result.total else "  nothing found")
-
-
-def _by_severity(entry: tuple[tuple[str, Severity], int]) -> tuple[int, int]:
-    (name, severity), _ = entry
-    return list(Severity).index(severity), list(CHECKS).index(name)

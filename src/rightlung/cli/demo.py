@@ -14,14 +14,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import typer
-
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.audit import Audit, audit
 from rightlung.audit.gallery import answers_of, at_shares, case_tiles
-from rightlung.cli.audit import CONDITIONS, say_audit
-from rightlung.cli.exits import Exit
-from rightlung.cli.output import print_json, say, say_problems
+from rightlung.cli.audit import say_audit
+from rightlung.cli.output import finish, say, say_problems
+from rightlung.cli.predict import ask_model
 from rightlung.core import Grounding, InputError
 from rightlung.core.progress import ProgressBars
 from rightlung.lexicon import swap_sides
@@ -43,26 +41,15 @@ def run(out: Path, model_name: str, count: int, seed: int, json: bool) -> None:
     say(f"{count:,} made-up studies: where does {model_name} see every sentence of their reports?")
     with ProgressBars(say) as tell:
         source = HeldSource(open_source(f"phantom?count={count}&seed={seed}"), tell)
-        from rightlung.asking import ask
-
         folder = out / "predictions" / f"{_plain_name(model_name)}-seed-{seed}-count-{count}"
-        summary = ask(
-            model,
-            source,
-            folder,
-            CONDITIONS,
-            queries=["phrases"],
-            model_name=model_name,
-            progress=lambda done, total: tell("asking the model", done, total),
-        )
+        summary = ask_model(model, source, folder, (), tell, queries=["phrases"], model_name=model_name)
         predictions = open_predictions(folder)
         steps = _next_steps(out, folder, source)
         done = audit(predictions, source, out, next_steps=steps, progress=tell)
         picture = _picture(done, predictions, source, out / "demo.png")
     problems = [*map(str, summary.failed), *summary.problems, *done.problems]
-    if json:
-        print_json({**done.result, "problems": problems, "page": str(done.page), "picture": str(picture)})
-    else:
+
+    def tell_people() -> None:
         say_audit(done)
         say_problems(problems, "questions or studies left out")
         say(f"\nmade-up patients: no result on them is a result on people. {time.monotonic() - begun:.0f} seconds.")
@@ -70,8 +57,9 @@ def run(out: Path, model_name: str, count: int, seed: int, json: bool) -> None:
         for step in steps:
             say(f"  {step}")
         say(f"\n{NOT_A_MEDICAL_DEVICE}")
-    if problems:
-        raise typer.Exit(Exit.SOME_LEFT_OUT)
+
+    result = {**done.result, "problems": problems, "page": str(done.page), "picture": str(picture)}
+    finish(json, result, tell_people, problems)
 
 
 def _load(name: str) -> object:

@@ -8,16 +8,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import typer
-
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.asking import Answerer, NoAnswer, Question, load_image
-from rightlung.cli.device import chosen_device
-from rightlung.cli.exits import Exit
 from rightlung.cli.groundings import RESULT, GroundingFolder, file_name
-from rightlung.cli.output import print_json, say, say_problems
+from rightlung.cli.output import finish, say, say_problems
+from rightlung.cli.predict import chosen_device
 from rightlung.core import Grounding, Image, InputError, Query, Study
 from rightlung.core.checks import check_text
+from rightlung.core.progress import ProgressBars
 from rightlung.explain.peak import peak_of, side_of_peak
 from rightlung.lexicon import side_of
 from rightlung.models.base import Grounder, Reader, Reading, RegionGrounder
@@ -50,15 +48,8 @@ class Asked:
     source: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """One image with one phrase."""
-
-    image: str
-    phrase: str
-    key: str
-    pixels: Image
-    source: str | None
+Pair = tuple[Asked, str, Image]
+"""An image, one of its phrases, and the pixels."""
 
 
 def run(
@@ -93,33 +84,16 @@ def run(
     if single and session.problems:
         raise InputError(session.problems[0])
     notes = [*session.notes, *([answerer.note] if answerer.note else [])]
-    if json:
-        print_json(
-            {
-                "folder": str(out),
-                "model": model_name,
-                "groundings": session.entries,
-                "problems": session.problems,
-                "notes": notes,
-                "note": NOT_A_MEDICAL_DEVICE,
-            }
-        )
-    else:
-        _say(session, out, notes)
-    if session.problems:
-        raise typer.Exit(Exit.SOME_LEFT_OUT)
+    result = {"folder": str(out), "model": model_name, "groundings": session.entries, "problems": session.problems}
+    result |= {"notes": notes, "note": NOT_A_MEDICAL_DEVICE}
+    finish(json, result, lambda: _say(session, out, notes), session.problems)
 
 
 class Session:
     """One call: what was found, what was there before, what went wrong."""
 
     def __init__(
-        self,
-        folder: GroundingFolder,
-        identity: str,
-        model_name: str,
-        answerer: Answerer,
-        reader: Reader | None = None,
+        self, folder: GroundingFolder, identity: str, model_name: str, answerer: Answerer, reader: Reader | None
     ) -> None:
         self.folder, self.model_name, self.answerer, self.reader = folder, model_name, answerer, reader
         self.entries: list[dict[str, Any]] = []
@@ -142,32 +116,22 @@ class Session:
 
     def go_through(self, images: Iterator[Asked | None], count: int) -> None:
         """Ground all pairs; None stands for an image that is done or cannot be asked about."""
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        columns = (TextColumn("grounding"), BarColumn(), MofNCompleteColumn(), TextColumn("images"))
         waiting: list[Pair] = []
-        with Progress(
-            *columns, TimeRemainingColumn(), console=console, transient=True,
-            disable=not console.is_terminal or count < 2,
-        ) as bar:  # fmt: skip
-            task = bar.add_task("", total=count)
-            for asked in images:
+        with ProgressBars(say, shown=count > 1) as tell:
+            for done, asked in enumerate(images, start=1):
                 if asked is not None and not self.is_done(asked.identity, asked.phrases):
                     for pair in self._pairs(asked):
                         waiting.append(pair)
                         if len(waiting) >= self.answerer.batch_size:
                             self._ground(waiting)
                             waiting = []
-                bar.advance(task)
+                tell("grounding images", done, count)
             self._ground(waiting)
 
     def _pairs(self, asked: Asked) -> Iterator[Pair]:
         pixels: Image | None = None
         for phrase in dict.fromkeys(asked.phrases):
-            key = self.key(asked.identity, phrase)
-            if (entry := self.folder.get(key)) is not None:
+            if (entry := self.folder.get(self.key(asked.identity, phrase))) is not None:
                 self.entries.append(entry)
                 continue
             if pixels is None:
@@ -176,25 +140,26 @@ class Session:
                 except InputError as error:
                     self.problems.append(str(error))
                     return
-            yield Pair(asked.name, phrase, key, pixels, asked.source)
+            yield asked, phrase, pixels
 
     def _ground(self, pairs: list[Pair]) -> None:
-        questions = [Question(Key(pair.image, pair.phrase), Query(pair.phrase)) for pair in pairs]
-        answers = self.answerer.answers(questions, [pair.pixels for pair in pairs])
-        for pair, answer in zip(pairs, answers, strict=True):
+        questions = [Question(Key(asked.name, phrase), Query(phrase)) for asked, phrase, _ in pairs]
+        answers = self.answerer.answers(questions, [pixels for _, _, pixels in pairs])
+        for (asked, phrase, pixels), answer in zip(pairs, answers, strict=True):
             if isinstance(answer, NoAnswer):
-                self.problems.append(f"{pair.image}, phrase {_cut(pair.phrase)!r}: {answer.reason}")
+                self.problems.append(f"{asked.name}, phrase {_cut(phrase)!r}: {answer.reason}")
                 continue
             assert answer.grounding is not None  # nothing else is asked for
-            overlay = file_name(Path(pair.image).stem, pair.phrase, key=pair.key)
+            key = self.key(asked.identity, phrase)
+            overlay = file_name(Path(asked.name).stem, phrase, key=key)
             boxes = [scored.box for scored in answer.grounding.boxes]
-            caption = pair.phrase.encode("utf-8", "backslashreplace").decode()
-            tile = Tile(pair.pixels, caption, answer.grounding.heatmap, predicted=boxes)
+            caption = phrase.encode("utf-8", "backslashreplace").decode()
+            tile = Tile(pixels, caption, answer.grounding.heatmap, predicted=boxes)
             save_sheet([tile], self.folder.folder / overlay, columns=1, side=SIDE)
-            reading = None if self.reader is None else self.reader.reads(pair.phrase)
-            entry = describe(pair.image, pair.phrase, answer.grounding, reading)
-            entry |= {"source": pair.source, "overlay": overlay, "model": self.model_name}
-            self.folder.add(pair.key, entry)
+            reading = None if self.reader is None else self.reader.reads(phrase)
+            entry = describe(asked.name, phrase, answer.grounding, reading)
+            entry |= {"source": asked.source, "overlay": overlay, "model": self.model_name}
+            self.folder.add(key, entry)
             self.entries.append(entry)
 
 
@@ -210,10 +175,7 @@ def describe(image: str, phrase: str, grounding: Grounding, reading: Reading | N
     return {
         "image": image,
         "phrase": phrase,
-        "boxes": [
-            {"box": list(scored.box.as_tuple()), "score": scored.score, "label": scored.label}
-            for scored in grounding.boxes
-        ],
+        "boxes": [{"box": list(one.box.as_tuple()), "score": one.score, "label": one.label} for one in grounding.boxes],
         "abstention": grounding.abstention,
         "peak": None if peak is None else list(peak),
         "side_of_peak": side,
@@ -240,10 +202,8 @@ def _images(
         files = _image_files(path, out)
         return False, len(files), lambda session: (_of_file(file, phrases, force, session) for file in files)
     if not _exists(path):
-        raise InputError(
-            f"{image}: there is no such image or folder, nor is it the address of a source "
-            f"({', '.join(source_schemes())})"
-        )
+        schemes = ", ".join(source_schemes())
+        raise InputError(f"{image}: there is no such image or folder, nor is it the address of a source ({schemes})")
     return True, 1, lambda session: iter([_of_file(path, phrases, force, session)])
 
 
@@ -304,13 +264,12 @@ def _of_source(source: Source, phrases: Sequence[str], session: Session) -> Iter
     problems: dict[str, str] = {}
     for begin in range(0, len(source), _AT_ONCE):
         positions = range(begin, min(begin + _AT_ONCE, len(source)))
-        ids = {position: source.ids[position] for position in positions}
-        todo = [place for place in positions if not session.is_done(f"{source.address} {ids[place]}", phrases)]
+        identities = {place: f"{source.address} {source.ids[place]}" for place in positions}
+        todo = [place for place, identity in identities.items() if not session.is_done(identity, phrases)]
         built = build_studies(source, todo, problems)
-        for place in positions:
+        for place, identity in identities.items():
             study: Study | None = built.get(place)
             own = phrases or [phrase.text for phrase in study.phrases] if study is not None else []
-            identity = f"{source.address} {ids[place]}"
             yield None if study is None else Asked(study.id, identity, study.load, own, source.address)
     session.problems += dict.fromkeys([*map(str, source.problems), *problems.values()])
 
@@ -326,7 +285,7 @@ def _say(session: Session, out: Path, notes: Sequence[str]) -> None:
         else:
             verdict += f"; abstention {entry['abstention']:.2f}"
         say(f"  {where}{verdict}; {_counted(len(entry['boxes']), 'box', 'boxes')}: {entry['overlay']}")
-        if (warning := _warning(entry)) is not None:
+        for warning in _warnings(entry):
             say(f"  {warning}")
     if len(session.entries) > _SHOWN:
         say(f"… and {len(session.entries) - _SHOWN:,} more")
@@ -341,14 +300,13 @@ def _counted(count: int, one: str, several: str) -> str:
     return f"{count:,} {one if count == 1 else several}"
 
 
-def _warning(entry: dict[str, Any]) -> str | None:
+def _warnings(entry: dict[str, Any]) -> Iterator[str]:
     """Say where a model has not read the words, or cannot have understood them."""
-    read, known = entry.get("read_to"), entry.get("known_words")
-    if read is not None and read < len(entry["phrase"]):
-        return f"the model read the first {read:,} of {len(entry['phrase']):,} characters; the rest had no part in this"
-    if known is not None and known < LEAST_KNOWN:
-        return f"the model knows {known:.0%} of these words: the map says little about them"
-    return None
+    read, known, length = entry.get("read_to"), entry.get("known_words"), len(entry["phrase"])
+    if read is not None and read < length:
+        yield f"the model read the first {read:,} of {length:,} characters; the rest had no part in this"
+    elif known is not None and known < LEAST_KNOWN:
+        yield f"the model knows {known:.0%} of these words: the map says little about them"
 
 
 def _cut(text: str) -> str:

@@ -31,12 +31,8 @@ def file_name(*shown: str, key: str) -> str:
     'etc-passwd-effusion-left-3b65bdd33420.png'
     """
     parts = [re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:_LONGEST_PART].strip("-") for text in shown]
-    return "-".join([*(part for part in parts if part), short_hash(key)]) + ".png"
-
-
-def short_hash(text: str) -> str:
-    """Return twelve hexadecimal digits of a text."""
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+    return "-".join([*(part for part in parts if part), digest]) + ".png"
 
 
 class GroundingFolder:
@@ -60,7 +56,8 @@ class GroundingFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            self._write_result()
+            result = {"note": NOT_A_MEDICAL_DEVICE, "groundings": list(self._entries.values())}
+            write_json(self.folder / RESULT, result)
         except OutputError:
             if error is None:
                 raise
@@ -91,10 +88,6 @@ class GroundingFolder:
                 record = json.loads(line)
                 if isinstance(record["entry"], dict) and "overlay" in record["entry"]:
                     yield str(record["key"]), record["entry"]
-
-    def _write_result(self) -> None:
-        result = {"note": NOT_A_MEDICAL_DEVICE, "groundings": list(self._entries.values())}
-        write_json(self.folder / RESULT, result)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import typer
+from typing import Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.cli.exits import Exit
-from rightlung.cli.output import print_json, say, say_problems, say_table
+from rightlung import judgements as study
+from rightlung.cli.output import Exit, finish, say, say_problems, say_table
 from rightlung.core import InputError
 from rightlung.core.progress import ProgressBars
-from rightlung.judgements import (
-    RATINGS,
-    VERSION,
-    analyse_table,
-    blind,
-    plan,
-    read_judgements,
-    read_key,
-    read_measures,
-    write_key,
-    write_table,
-)
 from rightlung.judgements.analysis import estimate_of
 from rightlung.judgements.judgement import refuse_existing
 from rightlung.pages.numbers import span
@@ -44,23 +31,23 @@ def make_plan(
     """Write an empty table and its key."""
     if out.resolve() == key.resolve():
         raise InputError(f"the table and its key must be two files, and both are {out}")
-    measures = read_measures([instances])
+    measures = study.read_measures([instances])
     chosen = [instance for instance in measures.instances.values() if instance.abnormal or not abnormal]
     names, others = (measures.named(models), []) if models else measures.to_judge()
     if not names:
         listed = ", ".join(others)
         raise InputError(f"{instances} holds no measured models but {listed}; name those to judge with --model")
-    hidden = blind(names, seed)
-    planned = plan(chosen, hidden.codes, annotators, seed, per_annotator, overlap)
+    hidden = study.blind(names, seed)
+    planned = study.plan(chosen, hidden.codes, annotators, seed, per_annotator, overlap)
     for path, what in ((out, "table"), (key, "key")):
         refuse_existing(path, what)
-    write_table(planned, out)
-    write_key(hidden, key)
+    study.write_table(planned, out)
+    study.write_key(hidden, key)
     prompts = len({row.instance.key for row in planned})
     summary = {
         "table": str(out),
         "key": str(key),
-        "version": VERSION,
+        "version": study.VERSION,
         "rows": len(planned),
         "prompts": prompts,
         "shared": overlap,
@@ -70,29 +57,30 @@ def make_plan(
         "seed": seed,
         "note": NOT_A_MEDICAL_DEVICE,
     }
-    if json:
-        print_json(summary)
-        return
-    say(f"{out}: {len(planned):,} judgements to make, of {len(names)} models on {prompts:,} prompts")
-    say(f"  {len(annotators)} annotators with {per_annotator:,} prompts each, {overlap:,} of them the same for all")
-    if others:
-        names_left = ", ".join(others)
-        say(f"  left out, being references, ablations, other seeds, or not comparable: {names_left}; see --model")
-    say(f"  {key}: which code is which model. Keep it, and the seed, from the annotators.")
+
+    def tell() -> None:
+        say(f"{out}: {len(planned):,} judgements to make, of {len(names)} models on {prompts:,} prompts")
+        say(f"  {len(annotators)} annotators with {per_annotator:,} prompts each, {overlap:,} of them the same for all")
+        if others:
+            left = ", ".join(others)
+            say(f"  left out, being references, ablations, other seeds, or not comparable: {left}; see --model")
+        say(f"  {key}: which code is which model. Keep it, and the seed, from the annotators.")
+
+    finish(json, summary, tell)
 
 
 def check(path: Path, key: Path | None, instances: Path | None, json: bool) -> None:
     """List every problem of a table, and say what it holds."""
-    read = read_judgements(
+    read = study.read_judgements(
         path,
-        key=None if key is None else read_key(key),
-        instances=None if instances is None else read_measures([instances]).instances,
+        key=None if key is None else study.read_key(key),
+        instances=None if instances is None else study.read_measures([instances]).instances,
     )
     rows = read.judgements
-    summary = {
+    summary: dict[str, Any] = {
         "path": str(path),
         "valid": not read.problems,
-        "version": VERSION,
+        "version": study.VERSION,
         "judgements": len(rows),
         "open": read.open,
         "bad_rows": len(read.problems),
@@ -102,17 +90,16 @@ def check(path: Path, key: Path | None, instances: Path | None, json: bool) -> N
         "custom_prompts": len({one.question for one in rows if one.custom}),
         "problems": [str(problem) for problem in read.problems],
     }
-    if json:
-        print_json(summary)
-    else:
+
+    def tell() -> None:
         valid = "problems" if read.problems else "valid"
         say(f"{path}: {valid}, {len(rows):,} judgements, {read.open:,} still to be made")
         say(f"  {summary['prompts']} prompts, {summary['custom_prompts']} of them custom")
         for name in ("annotators", "models"):
-            say(f"  {name}: {', '.join(summary[name]) or 'none'}")  # type: ignore[arg-type]
-        say_problems(summary["problems"], f"problems in {path}")  # type: ignore[arg-type]
-    if read.problems:
-        raise typer.Exit(Exit.BAD_INPUT)
+            say(f"  {name}: {', '.join(summary[name]) or 'none'}")
+        say_problems(summary["problems"], f"problems in {path}")
+
+    finish(json, summary, tell, read.problems, Exit.BAD_INPUT)
 
 
 def analyse(
@@ -126,24 +113,22 @@ def analyse(
 ) -> None:
     """Work out what the judgements say; write numbers, Markdown and a page."""
     with ProgressBars(say) as tell:
-        done = analyse_table(
+        done = study.analyse_table(
             table, out, key=key, measures=measures, instances=instances, settings=settings, progress=tell
         )  # fmt: skip
     result = done.result
-    problems = result["problems"]
-    if json:
-        print_json({**result, "page": str(done.page)})
-    else:
+
+    def tell_people() -> None:
         for sentence in result["summary"]:
             say(sentence)
         if result["means"]:
             say()
             rows = [
-                [row["model"], *(span(estimate_of(row["ratings"][name])) for name in RATINGS)]
+                [row["model"], *(span(estimate_of(row["ratings"][name])) for name in study.RATINGS)]
                 for row in result["means"]
             ]
-            say_table(["model", *RATINGS], rows)
-        say_problems(problems, "rows left out")
+            say_table(["model", *study.RATINGS], rows)
+        say_problems(result["problems"], "rows left out")
         say(f"\npage: {done.page}\n\n{result['note']}")
-    if problems:
-        raise typer.Exit(Exit.SOME_LEFT_OUT)
+
+    finish(json, {**result, "page": str(done.page)}, tell_people, result["problems"])

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
-from rightlung.cli.exits import Exit
-from rightlung.cli.output import say
+from rightlung.cli.output import Exit, say
 from rightlung.core.errors import InputError, OutputError
 
 EPILOG = (
@@ -35,6 +34,18 @@ app.add_typer(data_app, name="data")
 judgements_app = typer.Typer(help="People's judgements of heatmaps: plan, check, analyse.", no_args_is_help=True)
 app.add_typer(judgements_app, name="judgements")
 
+Texts = list[str] | None
+CONDITION_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."
+
+
+def _argument(help: str, metavar: str | None = None) -> Any:
+    return typer.Argument(help=help, metavar=metavar)
+
+
+def _option(help: str, metavar: str | None = None, name: str | None = None, **limits: Any) -> Any:
+    return typer.Option(*([name] if name else []), help=help, metavar=metavar, **limits)
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 
 
@@ -55,25 +66,17 @@ def _options(
 
 @app.command()
 def audit(
-    what: Annotated[str, typer.Argument(help="A predictions file or folder, or a model to ask.", metavar="MODEL|PATH")],
-    source: Annotated[
-        str | None, typer.Argument(help="Address of the studies; predictions may name it.", metavar="SOURCE")
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Folder to write to.", metavar="DIR")] = Path("audit"),
-    prior_source: Annotated[
-        str | None,
-        typer.Option(help="Fit the image-blind prior on this source instead of on other patients.", metavar="SOURCE"),
-    ] = None,
-    condition: Annotated[
-        list[str] | None,
-        typer.Option(help="What to ask a model under; none, swap-sides and exchange-image if left out. Repeatable."),
-    ] = None,
-    device: Annotated[str, typer.Option(help="Where a model runs.")] = "cpu",
-    batch_size: Annotated[int, typer.Option(min=1, help="Questions a model is asked at once.")] = 32,
-    resamples: Annotated[int, typer.Option(min=100, help="Resamples behind each interval.")] = 10_000,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 0,
-    cases: Annotated[int, typer.Option(min=0, max=50, help="Best and worst cases to draw, each.")] = 6,
+    what: Annotated[str, _argument("A predictions file or folder, or a model to ask.", "MODEL|PATH")],
+    source: Annotated[str | None, _argument("Address of the studies; predictions may name it.", "SOURCE")] = None,
+    out: Annotated[Path, _option("Folder to write to.", "DIR")] = Path("audit"),
+    prior_source: Annotated[str | None, _option("Source to fit the image-blind prior on.", "SOURCE")] = None,
+    condition: Annotated[Texts, _option(CONDITION_HELP)] = None,
+    device: Annotated[str, _option("Where a model runs.")] = "cpu",
+    batch_size: Annotated[int, _option("Questions a model is asked at once.", min=1)] = 32,
+    resamples: Annotated[int, _option("Resamples behind each interval.", min=100)] = 10_000,
+    level: Annotated[float, _option("Confidence level of the intervals.")] = 0.95,
+    seed: Annotated[int, _option("Seed of the resampling.", min=0)] = 0,
+    cases: Annotated[int, _option("Best and worst cases to draw, each.", min=0, max=50)] = 6,
     json: Json = False,
 ) -> None:
     """Score where a model looks beside a prior that never looks, and write a page."""
@@ -86,10 +89,10 @@ def audit(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder to write to.", metavar="DIR")] = Path("demo-output"),
-    model: Annotated[str, typer.Option(help="The model to ask: a name, a folder, or module:Class.")] = "starter",
-    count: Annotated[int, typer.Option(min=2, max=10_000, help="Studies to make.")] = 200,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the studies.")] = 4242,
+    out: Annotated[Path, _option("Folder to write to.", "DIR")] = Path("demo-output"),
+    model: Annotated[str, _option("The model to ask: a name, a folder, or module:Class.")] = "starter",
+    count: Annotated[int, _option("Studies to make.", min=2, max=10_000)] = 200,
+    seed: Annotated[int, _option("Seed of the studies.", min=0)] = 4242,
     json: Json = False,
 ) -> None:
     """Make phantom studies, ask the shipped model where it sees every sentence, and audit its answers."""
@@ -100,12 +103,10 @@ def demo(
 
 @data_app.command("show")
 def data_show(
-    source: Annotated[str, typer.Argument(help="Address of the studies, such as manifest:/data/mine.tar?split=val")],
-    sheet: Annotated[
-        Path | None, typer.Option(help="Draw random studies with their boxes into this PNG.", metavar="FILE")
-    ] = None,
-    count: Annotated[int, typer.Option(min=1, max=400, help="Studies on the sheet.")] = 30,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the random choice.")] = 0,
+    source: Annotated[str, _argument("Address of the studies, such as manifest:/data/mine.tar?split=val")],
+    sheet: Annotated[Path | None, _option("Draw random studies with their boxes into this PNG.", "FILE")] = None,
+    count: Annotated[int, _option("Studies on the sheet.", min=1, max=400)] = 30,
+    seed: Annotated[int, _option("Seed of the random choice.", min=0)] = 0,
     json: Json = False,
 ) -> None:
     """Say what a source holds, and draw random studies with their boxes."""
@@ -116,12 +117,10 @@ def data_show(
 
 @data_app.command("check")
 def data_check(
-    source: Annotated[str, typer.Argument(help="Address of the studies, such as manifest:/data/mine.tar")],
-    limit: Annotated[int | None, typer.Option(min=1, help="Look at the first N studies only.", metavar="N")] = None,
-    images: Annotated[bool, typer.Option("--images/--no-images", help="Decode images and masks.")] = True,
-    least: Annotated[
-        str, typer.Option("--least", help="Least severity to tell: error, warning or hint.", metavar="SEVERITY")
-    ] = "hint",
+    source: Annotated[str, _argument("Address of the studies, such as manifest:/data/mine.tar")],
+    limit: Annotated[int | None, _option("Look at the first N studies only.", "N", min=1)] = None,
+    images: Annotated[bool, _option("Decode images and masks.", name="--images/--no-images")] = True,
+    least: Annotated[str, _option("Least severity to tell: error, warning or hint.", "SEVERITY")] = "hint",
     json: Json = False,
 ) -> None:
     """Find what is wrong with a source: files, ids, splits, boxes, sides, masks, reports, labels."""
@@ -132,22 +131,13 @@ def data_check(
 
 @app.command()
 def ground(
-    image: Annotated[
-        str, typer.Argument(help="A PNG, JPEG or DICOM file, a folder, or the address of a source.", metavar="IMAGE")
-    ],
-    phrases: Annotated[
-        list[str] | None,
-        typer.Argument(help="What to look for; a source's own phrases where none is given.", metavar="PHRASE…"),
-    ] = None,
-    model: Annotated[str, typer.Option("--model", help="Name or folder of the model.", metavar="MODEL")] = "starter",
-    out: Annotated[
-        Path, typer.Option(help="Folder to write to; what is there already is not done again.", metavar="DIR")
-    ] = Path("groundings"),
-    batch_size: Annotated[int, typer.Option(min=1, help="Phrases at a time; halved if memory runs out.")] = 16,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; the GPU if there is one.")] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Read DICOM files whose header says they are no frontal chest radiograph.")
-    ] = False,
+    image: Annotated[str, _argument("A PNG, JPEG or DICOM file, a folder, or the address of a source.", "IMAGE")],
+    phrases: Annotated[Texts, _argument("What to look for. Default: the source's own phrases.", "PHRASE…")] = None,
+    model: Annotated[str, _option("Name or folder of the model.", "MODEL", name="--model")] = "starter",
+    out: Annotated[Path, _option("Folder to write to; what it holds is not done again.", "DIR")] = Path("groundings"),
+    batch_size: Annotated[int, _option("Phrases at a time; halved if memory runs out.", min=1)] = 16,
+    device: Annotated[str | None, _option("cpu, cuda, cuda:1, …; the GPU if there is one.")] = None,
+    force: Annotated[bool, _option("Read DICOM files of other than frontal chest views.", name="--force")] = False,
     json: Json = False,
 ) -> None:
     """Show where a model sees a phrase: overlays as PNG, boxes, peak and its side as JSON."""
@@ -158,26 +148,22 @@ def ground(
 
 @judgements_app.command("plan")
 def judgements_plan(
-    instances: Annotated[
-        Path, typer.Argument(help="What to judge: the folder of an experiment or an audit.", metavar="INSTANCES")
-    ],
-    out: Annotated[Path, typer.Option(help="The table to fill in, CSV.", metavar="TABLE")],
-    key: Annotated[
-        Path, typer.Option("--key", help="Which code is which model, CSV; not for annotators.", metavar="KEY")
-    ],
-    annotator: Annotated[list[str], typer.Option(help="Who judges. Repeatable.", metavar="NAME")],
+    instances: Annotated[Path, _argument("What to judge: the folder of an experiment or an audit.", "INSTANCES")],
+    out: Annotated[Path, _option("The table to fill in, CSV.", "TABLE")],
+    key: Annotated[Path, _option("Which code is which model, CSV; not for annotators.", "KEY", name="--key")],
+    annotator: Annotated[list[str], _option("Who judges. Repeatable.", "NAME")],
     model: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A model to judge (repeatable). Default: the model of an audit; the comparable variants of an "
+        Texts,
+        _option(
+            "A model to judge (repeatable). Default: the model of an audit; the comparable variants of an "
             "experiment, without references, ablations and other seeds.",
-            metavar="NAME",
+            "NAME",
         ),
     ] = None,
-    per_annotator: Annotated[int, typer.Option(min=1, help="Prompts for each annotator.", metavar="N")] = 50,
-    overlap: Annotated[int, typer.Option(min=0, help="Of those, prompts that all annotators judge.", metavar="N")] = 10,
-    abnormal: Annotated[bool, typer.Option("--abnormal", help="Take abnormal phrases only.")] = False,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of codes, choice and order.")] = 0,
+    per_annotator: Annotated[int, _option("Prompts for each annotator.", "N", min=1)] = 50,
+    overlap: Annotated[int, _option("Of those, prompts that all annotators judge.", "N", min=0)] = 10,
+    abnormal: Annotated[bool, _option("Take abnormal phrases only.", name="--abnormal")] = False,
+    seed: Annotated[int, _option("Seed of codes, choice and order.", min=0)] = 0,
     json: Json = False,
 ) -> None:
     """Write an empty table of judgements, blinded and in an order by chance, and its key."""
@@ -188,13 +174,10 @@ def judgements_plan(
 
 @judgements_app.command("check")
 def judgements_check(
-    table: Annotated[Path, typer.Argument(help="A table of judgements, CSV or Parquet.", metavar="TABLE")],
-    key: Annotated[
-        Path | None, typer.Option("--key", help="The key: its codes are the only ones.", metavar="KEY")
-    ] = None,
+    table: Annotated[Path, _argument("A table of judgements, CSV or Parquet.", "TABLE")],
+    key: Annotated[Path | None, _option("The key: its codes are the only ones.", "KEY", name="--key")] = None,
     instances: Annotated[
-        Path | None,
-        typer.Option("--instances", help="The experiment or audit that the prompts come from.", metavar="INSTANCES"),
+        Path | None, _option("Experiment or audit that the prompts come from.", "INSTANCES", name="--instances")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -206,19 +189,16 @@ def judgements_check(
 
 @judgements_app.command("analyse")
 def judgements_analyse(
-    table: Annotated[Path, typer.Argument(help="A table of judgements, CSV or Parquet.", metavar="TABLE")],
-    out: Annotated[Path, typer.Option(help="Folder to write to.", metavar="DIR")],
-    key: Annotated[Path | None, typer.Option("--key", help="Which code is which model, CSV.", metavar="KEY")] = None,
+    table: Annotated[Path, _argument("A table of judgements, CSV or Parquet.", "TABLE")],
+    out: Annotated[Path, _option("Folder to write to.", "DIR")],
+    key: Annotated[Path | None, _option("Which code is which model, CSV.", "KEY", name="--key")] = None,
     measures: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder of an experiment or an audit to correlate with; needs --key. Repeatable."),
+        list[Path] | None, _option("Experiment or audit to correlate with (repeatable); needs --key.")
     ] = None,
-    instances: Annotated[
-        Path | None, typer.Option(help="Where patients and findings come from, if not from --measures.")
-    ] = None,
-    resamples: Annotated[int, typer.Option(min=100, help="Resamples behind each interval.")] = 10_000,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the resampling.")] = 0,
+    instances: Annotated[Path | None, _option("Where patients and findings come from, if not from --measures.")] = None,
+    resamples: Annotated[int, _option("Resamples behind each interval.", min=100)] = 10_000,
+    level: Annotated[float, _option("Confidence level of the intervals.")] = 0.95,
+    seed: Annotated[int, _option("Seed of the resampling.", min=0)] = 0,
     json: Json = False,
 ) -> None:
     """Say what judgements tell of models, annotators and automatic measures, and write a page."""
@@ -231,8 +211,7 @@ def judgements_analyse(
 @app.command()
 def models(
     name: Annotated[
-        str | None,
-        typer.Argument(help="A shipped model, a folder, or module:Class; without it, all are listed.", metavar="NAME"),
+        str | None, _argument("A shipped model, a folder, or module:Class. Default: list all.", "NAME")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -247,18 +226,13 @@ def models(
 
 @app.command()
 def phantom(
-    out: Annotated[Path, typer.Argument(help="Folder to write to; a run that was stopped goes on.", metavar="OUT")],
-    count: Annotated[int, typer.Option(help="Studies to make.", metavar="N")],
-    seed: Annotated[int, typer.Option(help="Same seed, same studies.", metavar="S")],
-    size: Annotated[int | None, typer.Option(help="Pixels a side; 256 unless the configuration says else.")] = None,
-    dicom: Annotated[bool, typer.Option("--dicom", help="Write DX DICOM files, too, under OUT/dicom.")] = False,
-    shortcut: Annotated[
-        list[str] | None,
-        typer.Option(help="Plant a fault: NAME=STRENGTH or NAME:FINDING=STRENGTH. Repeatable.", metavar="FAULT"),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="TOML file with prevalences and all else, see docs/phantom.md.", metavar="FILE")
-    ] = None,
+    out: Annotated[Path, _argument("Folder to write to; a run that was stopped goes on.", "OUT")],
+    count: Annotated[int, _option("Studies to make.", "N")],
+    seed: Annotated[int, _option("Same seed, same studies.", "S")],
+    size: Annotated[int | None, _option("Pixels a side; 256 unless the configuration says else.")] = None,
+    dicom: Annotated[bool, _option("Write DX DICOM files, too, under OUT/dicom.", name="--dicom")] = False,
+    shortcut: Annotated[Texts, _option("Plant a fault: NAME[:FINDING]=STRENGTH (repeatable).", "FAULT")] = None,
+    config: Annotated[Path | None, _option("TOML file with prevalences and more, see docs/phantom.md.", "FILE")] = None,
     json: Json = False,
 ) -> None:
     """Make up studies with exactly known truth and write them as a manifest folder."""
@@ -269,26 +243,18 @@ def phantom(
 
 @app.command()
 def predict(
-    model: Annotated[str, typer.Argument(help="Name or folder of the model.", metavar="MODEL")],
-    source: Annotated[str, typer.Argument(help="Address of the studies, such as phantom?count=500&seed=7")],
-    out: Annotated[Path, typer.Option(help="Folder to write to; a run that was stopped goes on.", metavar="P")],
-    condition: Annotated[
-        list[str] | None,
-        typer.Option(help="Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."),
-    ] = None,
+    model: Annotated[str, _argument("Name or folder of the model.", "MODEL")],
+    source: Annotated[str, _argument("Address of the studies, such as phantom?count=500&seed=7")],
+    out: Annotated[Path, _option("Folder to write to; a run that was stopped goes on.", "P")],
+    condition: Annotated[Texts, _option(CONDITION_HELP)] = None,
     query: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="What to ask about: phrases, image or regions (repeatable). Default: all that the model can answer."
-        ),
+        Texts, _option("Ask about phrases, image or regions (repeatable). Default: all it can answer.")
     ] = None,
-    embeddings: Annotated[
-        bool, typer.Option("--embeddings", help="Keep the embeddings of images and phrases, too.")
-    ] = False,
-    batch_size: Annotated[int, typer.Option(min=1, help="Questions at a time; halved if memory runs out.")] = 32,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; the GPU if there is one.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Ask about the first N studies only.", metavar="N")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the conditions that draw by chance.")] = 0,
+    embeddings: Annotated[bool, _option("Keep embeddings of images and phrases.", name="--embeddings")] = False,
+    batch_size: Annotated[int, _option("Questions at a time; halved if memory runs out.", min=1)] = 32,
+    device: Annotated[str | None, _option("cpu, cuda, cuda:1, …; the GPU if there is one.")] = None,
+    limit: Annotated[int | None, _option("Ask about the first N studies only.", "N", min=1)] = None,
+    seed: Annotated[int, _option("Seed of the conditions that draw by chance.", min=0)] = 0,
     json: Json = False,
 ) -> None:
     """Ask a model about every study of a source and write a predictions file."""
@@ -299,7 +265,7 @@ def predict(
 
 @app.command()
 def predictions(
-    path: Annotated[Path, typer.Argument(help="A predictions folder or Parquet file.", metavar="PATH")],
+    path: Annotated[Path, _argument("A predictions folder or Parquet file.", "PATH")],
     json: Json = False,
 ) -> None:
     """Check a predictions file; say what it holds."""
@@ -310,49 +276,37 @@ def predictions(
 
 @app.command()
 def reproduce(
-    paper: Annotated[
-        str | None, typer.Argument(help="The paper, such as wrong-lung; without it, all are listed.", metavar="PAPER")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder to write to; what is done there is not done again.", metavar="DIR")
-    ] = None,
+    paper: Annotated[str | None, _argument("The paper, such as wrong-lung. Default: list all.", "PAPER")] = None,
+    out: Annotated[Path | None, _option("Folder to write to; what is done there is not done again.", "DIR")] = None,
     source: Annotated[
-        str | None, typer.Option("--source", help="Studies to measure on. Default: synthetic ones.", metavar="SOURCE")
+        str | None, _option("Studies to measure on. Default: synthetic ones.", "SOURCE", name="--source")
     ] = None,
-    train: Annotated[str | None, typer.Option(help="Studies to learn from.", metavar="SOURCE")] = None,
-    validation: Annotated[str | None, typer.Option(help="Studies to validate on.", metavar="SOURCE")] = None,
+    train: Annotated[str | None, _option("Studies to learn from.", "SOURCE")] = None,
+    validation: Annotated[str | None, _option("Studies to validate on.", "SOURCE")] = None,
     only: Annotated[
-        list[str] | None,
-        typer.Option(help="Only these variants, such as retrained,sided; none for none. Repeatable.", metavar="NAMES"),
+        Texts, _option("Only these variants, such as retrained,sided, or none (repeatable).", "NAMES")
     ] = None,
     model: Annotated[
-        list[str] | None,
-        typer.Option("--model", help="One more row: a model's name or folder. Repeatable.", metavar="MODEL"),
+        Texts, _option("One more row: a model's name or folder. Repeatable.", "MODEL", name="--model")
     ] = None,
-    seeds: Annotated[
-        int, typer.Option(min=1, max=10, help="Seeds that each variant is trained with; --quick takes one.")
-    ] = 3,
-    limit: Annotated[int | None, typer.Option(min=2, help="Measure on the first N studies only.", metavar="N")] = None,
+    seeds: Annotated[int, _option("Seeds that each variant is trained with; --quick takes one.", min=1, max=10)] = 3,
+    limit: Annotated[int | None, _option("Measure on the first N studies only.", "N", min=2)] = None,
     change: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Change a field of every recipe, or of one: sided:optimiser.rate=1e-3. What is for all leaves the "
+        Texts,
+        _option(
+            "Change a field of every recipe, or of one: sided:optimiser.rate=1e-3. What is for all leaves the "
             "few-shot variants their steps, batches and numbers of examples (schedule, batch, data…examples). "
             "Repeatable.",
-            metavar="[VARIANT:]FIELD=VALUE",
+            "[VARIANT:]FIELD=VALUE",
+            name="--set",
         ),
     ] = None,
-    at_once: Annotated[int, typer.Option(min=1, help="Variants at a time, a process each.", metavar="N")] = 1,
-    accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    page: Annotated[bool, typer.Option("--page/--no-page", help="Write the page at the end.")] = True,
-    judgements: Annotated[
-        Path | None, typer.Option(help="Radiologists' judgements of the maps; needs --key.", metavar="TABLE")
-    ] = None,
-    key: Annotated[Path | None, typer.Option("--key", help="Which code is which model, CSV.", metavar="KEY")] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Check the machinery with tiny models and models of known answers.")
-    ] = False,
+    at_once: Annotated[int, _option("Variants at a time, a process each.", "N", min=1)] = 1,
+    accelerator: Annotated[str, _option("auto, cpu, cuda or mps.")] = "auto",
+    page: Annotated[bool, _option("Write the page at the end.", name="--page/--no-page")] = True,
+    judgements: Annotated[Path | None, _option("Radiologists' judgements of the maps; needs --key.", "TABLE")] = None,
+    key: Annotated[Path | None, _option("Which code is which model, CSV.", "KEY", name="--key")] = None,
+    quick: Annotated[bool, _option("Check the machinery with tiny and known models.", name="--quick")] = False,
     json: Json = False,
 ) -> None:
     """Train or load all models of a paper, measure them, and write its tables and figures as one page."""
@@ -369,19 +323,18 @@ def reproduce(
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped recipe.", metavar="RECIPE")],
-    out: Annotated[Path, typer.Option(help="Folder for checkpoints, log and model.", metavar="DIR")],
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in DIR.")] = False,
+    recipe: Annotated[str, _argument("A YAML file, or the name of a shipped recipe.", "RECIPE")],
+    out: Annotated[Path, _option("Folder for checkpoints, log and model.", "DIR")],
+    resume: Annotated[bool, _option("Go on with the run in DIR.", name="--resume")] = False,
     change: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Change a field, such as optimiser.rate=1e-3. Repeatable.", metavar="FIELD=VALUE"),
+        Texts, _option("Change a field: optimiser.rate=1e-3 (repeatable).", "FIELD=VALUE", name="--set")
     ] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps, instead of the recipe's.", metavar="N")] = None,
-    precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed or 16-mixed.")] = None,
-    accelerator: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    devices: Annotated[int, typer.Option(min=1, help="Processes on this machine, one a device.")] = 1,
-    nodes: Annotated[int, typer.Option(min=1, help="Machines.")] = 1,
-    strategy: Annotated[str, typer.Option(help="auto, ddp or fsdp.")] = "auto",
+    steps: Annotated[int | None, _option("Steps, instead of the recipe's.", "N")] = None,
+    precision: Annotated[str | None, _option("32-true, bf16-mixed or 16-mixed.")] = None,
+    accelerator: Annotated[str, _option("auto, cpu, cuda or mps.")] = "auto",
+    devices: Annotated[int, _option("Processes on this machine, one a device.", min=1)] = 1,
+    nodes: Annotated[int, _option("Machines.", min=1)] = 1,
+    strategy: Annotated[str, _option("auto, ddp or fsdp.")] = "auto",
     json: Json = False,
 ) -> None:
     """Train a model by a recipe."""

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from json import dumps
 from typing import Any
 
-import typer
-
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.cli.exits import Exit
-from rightlung.cli.output import print_json, say, say_problems
+from rightlung.cli.output import finish, say, say_problems, say_table
 from rightlung.core import InputError
 from rightlung.models.folder import CONFIG_FILE, Savable, read_card, read_config
 from rightlung.models.registry import abilities, class_of, find_folder, first_line, kinds, list_models, load
@@ -28,21 +24,20 @@ def list_all(json: bool) -> None:
         for model in list_models()
     ]  # fmt: skip
     known = [_kind(name, address) for name, address in kinds().items()]
-    named = {f"{entry['name']}: {entry['problem']}" for entry in (*models, *known) if entry["problem"]}
-    problems = sorted(named)
-    if json:
-        print_json({"models": models, "kinds": known, "problems": problems})
-    else:
+    problems = sorted({f"{entry['name']}: {entry['problem']}" for entry in (*models, *known) if entry["problem"]})
+    words = ("kind", "can", "what it is")
+
+    def tell() -> None:
         if models:
-            _say_columns(("model", "kind", "can", "MiB", "what it is"), [_cells(model) for model in models])
+            say_table(("model", "kind", "can", "MiB", "what it is"), [_cells(model) for model in models], words)
         else:
             say("no model is shipped with this installation; one can be loaded from a folder of weights")
         say()
         rows = [(kind["name"], " ".join(kind["can"]), kind["description"]) for kind in known]
-        _say_columns(("kind", "can", "what it is"), rows)
+        say_table(words, rows, words)
         say_problems(problems, "cannot be used")
-    if problems:
-        raise typer.Exit(Exit.SOME_LEFT_OUT)
+
+    finish(json, {"models": models, "kinds": known, "problems": problems}, tell, problems)
 
 
 def describe(name: str, json: bool) -> None:
@@ -66,10 +61,7 @@ def describe(name: str, json: bool) -> None:
         card = read_card(folder.path, links_within=folder.links_within)
         summary |= {"folder": str(folder.path), "files": sizes, "size": sum(sizes.values())}
         summary |= {"config": described.config, "card": card or summary["card"]}
-    if json:
-        print_json(summary)
-    else:
-        _say(summary)
+    finish(json, summary, lambda: _say(summary))
 
 
 def count_parameters(model: Any) -> int:
@@ -112,14 +104,3 @@ def _say(summary: dict[str, Any]) -> None:
     say(summary["card"].strip())
     if NOT_A_MEDICAL_DEVICE not in summary["card"]:
         say(NOT_A_MEDICAL_DEVICE)
-
-
-def _say_columns(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table of words, all to the left but what is under MiB."""
-    widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
-    for row in (header, ["-" * width for width in widths], *rows):
-        cells = [
-            cell.rjust(width) if title == "MiB" else cell.ljust(width)
-            for cell, width, title in zip(row, widths, header, strict=True)
-        ]
-        say("  " + "  ".join(cells).rstrip())

@@ -1,4 +1,4 @@
-"""Where things are printed: JSON alone goes to standard output, everything for people to standard error."""
+"""How a command ends and where it prints: JSON alone goes to standard output, all for people to standard error."""
 
 from __future__ import annotations
 
@@ -6,10 +6,36 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+from enum import IntEnum
+
+import typer
 
 from rightlung.core.errors import OutputError
 from rightlung.core.files import plain
+
+
+class Exit(IntEnum):
+    """Exit codes of every command, documented in docs/cli.md and relied on by scripts."""
+
+    DONE = 0
+    BUG = 1
+    BAD_INPUT = 2
+    SOME_LEFT_OUT = 3
+    NOT_WRITTEN = 4
+    INTERRUPTED = 130
+
+
+def finish(
+    json: bool, result: object, tell: Callable[[], None], problems: Collection[object] = (), code: int = 3
+) -> None:
+    """Print a result as JSON or let ``tell`` say it to a person; exit with ``code`` where there are problems."""
+    if json:
+        print_json(result)
+    else:
+        tell()
+    if problems:
+        raise typer.Exit(code)
 
 
 def say(text: str = "") -> None:
@@ -49,12 +75,12 @@ def say_problems(problems: Sequence[object], what: str, shown: int = 10) -> None
             say(f"  … and {len(problems) - shown} more; --json lists them all")
 
 
-def say_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table, the first column to the left and numbers to the right."""
+def say_table(header: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[str] = ()) -> None:
+    """Print a table: the first column and those headed by ``words`` to the left, numbers to the right."""
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     for row in (header, ["-" * width for width in widths], *rows):
         cells = [
-            cell.ljust(width) if not column else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            cell.ljust(width) if title in (header[0], *words) else cell.rjust(width)
+            for cell, width, title in zip(row, widths, header, strict=True)
         ]
         say("  " + "  ".join(cells).rstrip())

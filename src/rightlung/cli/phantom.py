@@ -31,19 +31,9 @@ def run(
         written = write_phantom(job, shown)
     address = f"manifest:{out}"
     if json:
-        print_json(
-            {
-                "folder": str(out),
-                "address": address,
-                "studies": count,
-                "written": written,
-                "seed": seed,
-                "size": job.size,
-                "shortcuts": [str(fault) for fault in job.faults],
-                "dicom": dicom,
-                "note": NOT_A_MEDICAL_DEVICE,
-            }
-        )
+        result = {"folder": str(out), "address": address, "studies": count, "written": written, "seed": seed}
+        result |= {"size": job.size, "shortcuts": [str(fault) for fault in job.faults], "dicom": dicom}
+        print_json(result | {"note": NOT_A_MEDICAL_DEVICE})
         return
     before = f", {count - written:,} of them there before" if written < count else ""
     say(f"{out}: {count:,} made-up studies of {job.size} pixels{before}")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.asking import Summary, ask
-from rightlung.cli.device import chosen_device
-from rightlung.cli.exits import Exit
-from rightlung.cli.output import print_json, say, say_problems, say_table
+from rightlung.cli.output import finish, say, say_problems, say_table
+from rightlung.core.progress import Progress, ProgressBars
 from rightlung.probes import find_probe
-from rightlung.studies import open_source
+from rightlung.studies import Source, open_source
 
-DEFAULT_CONDITIONS = ("none", "swap-sides", "exchange-image")
+if TYPE_CHECKING:
+    from rightlung.asking import Summary
+
+CONDITIONS = ("none", "swap-sides", "exchange-image")
 
 
 def run(
@@ -33,31 +33,39 @@ def run(
     json: bool,
 ) -> None:
     """Ask what the folder does not hold yet, and say what it holds now."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     import rightlung
 
-    names = list(conditions) or list(DEFAULT_CONDITIONS)
-    for name in names:
+    for name in conditions:
         find_probe(name)
     source = open_source(address)
     loaded = rightlung.load(model, device=chosen_device(device))
-    console = Console(stderr=True)
-    columns = (TextColumn("asking"), BarColumn(), MofNCompleteColumn(), TextColumn("studies"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        summary = ask(
-            loaded, source, out, names, queries=queries or None, embeddings=embeddings, batch_size=batch_size,
-            model_name=model.rstrip("/") or model, seed=seed, limit=limit,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
+    with ProgressBars(say) as tell:
+        summary = ask_model(
+            loaded, source, out, conditions, tell, queries=queries or None, embeddings=embeddings,
+            batch_size=batch_size, model_name=model.rstrip("/") or model, seed=seed, limit=limit,
         )  # fmt: skip
-    if json:
-        print_json(as_json(summary))
-    else:
-        _say(summary)
-    if not summary.complete:
-        raise typer.Exit(Exit.SOME_LEFT_OUT)
+    finish(json, as_json(summary), lambda: _say(summary), [*summary.failed, *summary.problems])
+
+
+def ask_model(
+    model: object, source: str | Source, out: Path, conditions: Sequence[str], tell: Progress, **options: Any
+) -> Summary:
+    """Ask a model under these conditions (by default `CONDITIONS`), and show how far it is."""
+    from rightlung.asking import ask
+
+    def progress(done: float, total: int) -> None:
+        tell("asking the model", done, total)
+
+    return ask(model, source, out, conditions or CONDITIONS, progress=progress, **options)
+
+
+def chosen_device(name: str | None) -> str:
+    """Return the device asked for; without one, the first CUDA device if there is any, else the CPU."""
+    if name is not None:
+        return name
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def as_json(summary: Summary) -> dict[str, object]:

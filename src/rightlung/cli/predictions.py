@@ -6,10 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from rightlung.cli.exits import Exit
-from rightlung.cli.output import print_json, say, say_problems
+from rightlung.cli.output import Exit, finish, say, say_problems
 from rightlung.predictions import check_predictions, open_predictions
 
 
@@ -19,9 +16,8 @@ def check(path: Path, json: bool) -> None:
     summary: dict[str, Any] = {"path": str(path), "valid": not problems, "problems": problems}
     if not problems:
         summary |= summarise(path)
-    if json:
-        print_json(summary)
-    else:
+
+    def tell() -> None:
         if not problems:
             say(f"{path}: valid, schema version {summary['schema_version']}")
             say(f"  model {summary['model'] or 'not named'}, source {summary['source'] or 'not named'}")
@@ -29,8 +25,8 @@ def check(path: Path, json: bool) -> None:
             for name in ("conditions", "grids"):
                 say(f"  {name}: {', '.join(f'{label} {count}' for label, count in summary[name].items()) or 'none'}")
         say_problems(problems, f"problems in {path}")
-    if problems:
-        raise typer.Exit(Exit.BAD_INPUT)
+
+    finish(json, summary, tell, problems, Exit.BAD_INPUT)
 
 
 def summarise(path: Path) -> dict[str, Any]:

@@ -7,11 +7,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
-
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.cli.exits import Exit
-from rightlung.cli.output import print_json, say, say_table
+from rightlung.cli.output import finish, print_json, say, say_table
 from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
 from rightlung.core.progress import ProgressBars
@@ -42,10 +39,8 @@ def run(plan: Plan, at_once: int, page: bool, judgements: Path | None, key: Path
             plan, at_once=at_once, page=page, judgements=judgements, key=key, commands=(command,),
             progress=shown, say=shown.say,
         )  # fmt: skip
-    if json:
-        files = [str(path) for path in done.files]
-        print_json({"files": files, "left_out": list(done.left_out), "note": NOT_A_MEDICAL_DEVICE})
-    else:
+
+    def tell() -> None:
         if done.files:
             say(f"{done.files[0]}: open it in a browser")
             for path in done.files[1:3]:
@@ -55,8 +50,9 @@ def run(plan: Plan, at_once: int, page: bool, judgements: Path | None, key: Path
         for number, sentence in enumerate(done.left_out):
             say(f"left out, and why:\n  {sentence}" if not number else f"  {sentence}")
         say(f"  {NOT_A_MEDICAL_DEVICE}")
-    if done.left_out:
-        raise typer.Exit(Exit.SOME_LEFT_OUT)
+
+    result = {"files": [str(path) for path in done.files], "left_out": list(done.left_out)}
+    finish(json, result | {"note": NOT_A_MEDICAL_DEVICE}, tell, done.left_out)
 
 
 def plan_for(

@@ -7,11 +7,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.cli.exits import Exit
-from rightlung.cli.output import print_json, say, say_problems
+from rightlung.cli.output import finish, say, say_problems
 from rightlung.core.errors import unknown_name
 
 if TYPE_CHECKING:
@@ -52,12 +49,8 @@ def run(
     except KeyboardInterrupt as error:
         say(str(error) or "interrupted; --resume goes on from the last checkpoint, where there is one")
         raise
-    if json:
-        print_json({**asdict(outcome), "note": NOT_A_MEDICAL_DEVICE})
-    else:
-        _describe(outcome, out)
-    if outcome.left_out:
-        raise typer.Exit(Exit.SOME_LEFT_OUT)
+    result = {**asdict(outcome), "note": NOT_A_MEDICAL_DEVICE}
+    finish(json, result, lambda: _describe(outcome, out), outcome.left_out)
 
 
 def _describe(outcome: TrainingOutcome, out: Path) -> None:

@@ -58,11 +58,6 @@ class Judgement:
         """What was asked, whatever the model: study and query, or study and the words of a custom prompt."""
         return self.study, self.phrase or same_words(self.prompt)
 
-    def rating(self, name: str) -> int:
-        """Return one of the three ratings by its name."""
-        value: int = getattr(self, name)
-        return value
-
 
 def same_words(text: str) -> str:
     """Return a text without what does not make it another: case, blanks, the full stop at its end.

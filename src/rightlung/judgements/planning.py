@@ -60,11 +60,9 @@ def plan(
         generator = np.random.default_rng((seed, 2, place))
         chosen = [*shared, *alone[place * own : (place + 1) * own]]
         squares = _latin_rows(sorted(codes), generator)
-        order = 0
-        for position in generator.permutation(len(chosen)).tolist():
-            for model in next(squares):
-                planned.append(Planned(annotator, order, chosen[position], model))
-                order += 1
+        positions = generator.permutation(len(chosen)).tolist()
+        asked = ((chosen[position], model) for position in positions for model in next(squares))
+        planned += [Planned(annotator, order, instance, model) for order, (instance, model) in enumerate(asked)]
     return planned
 
 

@@ -7,10 +7,12 @@ differ in shape. On a page they follow the reader's light or dark setting (see `
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rightlung.pages.content import Figure
 from rightlung.pages.numbers import number
@@ -104,14 +106,15 @@ def interval_figure(
         several = max((len(panel.series) for panel in panels), default=1)
         drawing, axes = _frame(labels, panels, ends, unit, _ROW + 0.1 * (several - 1))
         for panel, place in zip(panels, axes, strict=True):
+            missing = set(range(len(labels)))
             for order, estimates in enumerate(panel.series.values()):
                 shift = 0.4 * (order - (len(panel.series) - 1) / 2)
-                for row, (label, found) in enumerate(zip(labels, estimates, strict=True)):
-                    _whisker(place, found, row + shift, panel.scale, order == 1 or label in references)
-            for row in range(len(labels)):
-                found_here = [estimates[row] for estimates in panel.series.values()]
-                if not any(found is not None and found.defined for found in found_here):
-                    _note(place, row, "not measured")
+                there = {row: found for row, found in enumerate(estimates) if found is not None and found.defined}
+                missing -= set(there)
+                for reference in (False, True):
+                    rows = [row for row in there if (order == 1 or labels[row] in references) == reference]
+                    _whiskers(place, [(row + shift, there[row]) for row in rows], panel.scale, reference)
+            _not_measured(place, missing)
         if several > 1:
             names = next(list(panel.series) for panel in panels if len(panel.series) == several)
             _legend(drawing, axes[0], names, any(panel.subtitle for panel in panels))
@@ -145,13 +148,14 @@ def seeds_figure(
         ends = [_limits(panel, [panel.scale * one for row in panel.seeds for one in row]) for panel in panels]
         drawing, axes = _frame(labels, panels, ends, unit, _ROW)
         for panel, place in zip(panels, axes, strict=True):
-            for row, (label, values) in enumerate(zip(labels, panel.seeds, strict=True)):
-                there = [panel.scale * value for value in values if not math.isnan(value)]
-                style = _style(label in references)
-                place.plot([min(there, default=0), max(there, default=0)], [row] * 2, "-", color=style["color"], lw=1.2)
-                place.plot(there, [row] * len(there), alpha=0.85, **style)
-                if not there:
-                    _note(place, row, "not measured")
+            scaled = [[panel.scale * value for value in values if not math.isnan(value)] for values in panel.seeds]
+            for reference in (False, True):
+                rows = [row for row, found in enumerate(scaled) if found and (labels[row] in references) == reference]
+                style, points = _style(reference), [(value, row) for row in rows for value in scaled[row]]
+                low, high = ([end(scaled[row]) for row in rows] for end in (min, max))
+                place.hlines(rows, low, high, style["color"], linewidth=1.2)
+                place.plot([x for x, _ in points], [y for _, y in points], alpha=0.85, **style)
+            _not_measured(place, [row for row, found in enumerate(scaled) if not found])
         return drawing
 
     return Figure(name, title, caption, cache(draw), folded, kept)
@@ -187,13 +191,8 @@ def correlation_figure(
             place.text(row + 0.08, row + 0.5, _short(label), va="center", color=COLOURS["ink"], fontsize=8.5)
             for column in range(row):
                 one = found[names[column], label]
-                centre: dict[str, Any] = {
-                    "x": column + 0.5,
-                    "y": row + 0.5,
-                    "ha": "center",
-                    "va": "center_baseline",
-                    "fontsize": 8,
-                }
+                centre: dict[str, Any] = {"x": column + 0.5, "y": row + 0.5, "fontsize": 8}
+                centre |= {"ha": "center", "va": "center_baseline"}
                 if not one.defined:
                     place.text(s="–", color=COLOURS["soft"], **centre)
                     continue
@@ -239,7 +238,8 @@ def _frame(
         if panel.line is not None:
             place.axvline(panel.scale * panel.line, color=COLOURS["soft"], linewidth=1.1, zorder=2)
         place.tick_params(length=0, labelsize=8, labelcolor=COLOURS["soft"], pad=3)
-        place.set_yticks(range(len(labels)), [_short(label) for label in labels] if column == 0 else [""] * len(labels))
+        named = [_short(label) for label in labels] if column == 0 else []
+        place.set_yticks(range(len(named)), named)
         place.tick_params(axis="y", labelsize=8.5, labelcolor=COLOURS["ink"], pad=7)
         _heading(place, panel.title, 16 if panel.subtitle else 6, 9, "ink")
         _heading(place, panel.subtitle, 5, 8, "soft")
@@ -294,29 +294,29 @@ def _style(reference: bool) -> dict[str, Any]:
     return {"color": colour, "linestyle": "", "markerfacecolor": face, "markeredgewidth": 1.4, "zorder": 4, **shape}
 
 
-def _whisker(place: Axes, found: Estimate | None, y: float, scale: float, reference: bool) -> None:
-    """Draw an estimate with the ends of its interval, which may lie inside the mark; arrows where it is cut off."""
-    if found is None or not found.defined:
-        return
+def _whiskers(place: Axes, rows: Sequence[tuple[float, Estimate]], scale: float, reference: bool) -> None:
+    """Draw estimates with the ends of their intervals, which may lie inside the mark; arrows where one is cut off."""
     style, (least, most) = _style(reference), place.get_xlim()
-    value, low, high = (scale * one for one in (found.value, found.low, found.high))
-    if found.has_interval and low <= most and high >= least:
-        place.plot([max(low, least), min(high, most)], [y, y], "-", color=style["color"], linewidth=1.8, zorder=3)
-    ends = [end for end in (low, high) if least <= end <= most]
-    place.plot(ends, [y] * len(ends), "|", color=style["color"], markersize=8, markeredgewidth=1.4, zorder=5)
-    if least <= value <= most:
-        place.plot([value], [y], clip_on=False, **style)
-    for cut, edge, arrow in ((min(value, low) < least, least, "<"), (max(value, high) > most, most, ">")):
-        if cut:
-            solid = {"markerfacecolor": style["color"], "markersize": 6.5, "clip_on": False}
-            place.plot([edge], [y], **(style | {"marker": arrow} | solid))
+    y = np.array([y for y, _ in rows])
+    value, low, high = scale * np.array([(one.value, one.low, one.high) for _, one in rows]).reshape(-1, 3).T
+    seen = (low <= most) & (high >= least)
+    place.hlines(y[seen], low[seen].clip(least), high[seen].clip(None, most), style["color"], linewidth=1.8, zorder=3)
+    ends, at = np.stack([low, high], axis=1).ravel(), np.repeat(y, 2)
+    inside = (least <= ends) & (ends <= most)
+    place.plot(ends[inside], at[inside], "|", color=style["color"], markersize=8, markeredgewidth=1.4, zorder=5)
+    inside = (least <= value) & (value <= most)
+    place.plot(value[inside], y[inside], clip_on=False, **style)
+    solid = {"markerfacecolor": style["color"], "markersize": 6.5, "clip_on": False}
+    for cut, edge, arrow in ((np.fmin(value, low) < least, least, "<"), (np.fmax(value, high) > most, most, ">")):
+        place.plot([edge] * cut.sum(), y[cut], **(style | {"marker": arrow} | solid))
 
 
-def _note(place: Axes, row: float, text: str) -> None:
-    place.text(
-        0.5, row, text, transform=place.get_yaxis_transform(), ha="center", va="center", fontsize=7.5,
-        color=COLOURS["soft"], style="italic",
-    )  # fmt: skip
+def _not_measured(place: Axes, rows: Iterable[int]) -> None:
+    for row in rows:
+        place.text(
+            0.5, row, "not measured", transform=place.get_yaxis_transform(), ha="center", va="center", fontsize=7.5,
+            color=COLOURS["soft"], style="italic",
+        )  # fmt: skip
 
 
 def _legend(drawing: Drawing, place: Axes, names: Sequence[str], subtitled: bool) -> None:

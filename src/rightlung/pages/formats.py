@@ -15,6 +15,7 @@ from rightlung.pages.figures import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
+    from matplotlib.transforms import Bbox
 
 _DPI = 144
 _VARIABLES = {hexadecimal: f"var(--{name})" for name, hexadecimal in COLOURS.items()} | {"#000000": "var(--ink)"}
@@ -28,7 +29,7 @@ def svg(drawing: Drawing, prefix: str) -> str:
     content = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
         drawing.savefig(
-            content, format="svg", bbox_inches="tight", pad_inches=0.03, transparent=True, metadata=_NO_METADATA
+            content, format="svg", bbox_inches=_extent(drawing, 0.03), transparent=True, metadata=_NO_METADATA
         )
     text = content.getvalue()
     text = text[text.index("<svg") :].replace("xlink:href", "href")
@@ -53,7 +54,12 @@ def png(drawing: Drawing) -> bytes:
         color=COLOURS["soft"],
     )  # fmt: skip
     content, smaller = io.BytesIO(), io.BytesIO()
-    drawing.savefig(content, format="png", dpi=_DPI, bbox_inches="tight", pad_inches=0.08, facecolor="white")
+    drawing.savefig(content, format="png", dpi=_DPI, bbox_inches=_extent(drawing, 0.08), facecolor="white")
     with PIL.Image.open(content) as picture:
         picture.convert("RGB").quantize(64).save(smaller, format="PNG", optimize=True)
     return smaller.getvalue()
+
+
+def _extent(drawing: Drawing, room: float) -> Bbox:
+    """Return what a figure covers, in inches with some room around; ``bbox_inches="tight"`` would draw it twice."""
+    return drawing.get_tightbbox().padded(room)

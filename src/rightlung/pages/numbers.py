@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from rightlung.pages.content import Cell
 from rightlung.results.estimate import Comparison, Estimate
@@ -69,14 +67,3 @@ def estimate_cell(
     ends = (number(scale * end, digits, signed) for end in (estimate.low, estimate.high))
     detail = " to ".join(ends) if estimate.has_interval else "no interval"
     return Cell(number(scale * estimate.value, digits, signed), detail, estimate.as_json(), strong)
-
-
-def plain(value: object) -> Any:
-    """Return a value as JSON can write it: what is not a finite number becomes null."""
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value

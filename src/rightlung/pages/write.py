@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from rightlung.core.errors import OutputError
+from rightlung.core.files import plain
 from rightlung.pages import formats
 from rightlung.pages.content import Case, Figure, Gallery, Page, slugs
 from rightlung.pages.html import render_html
 from rightlung.pages.markdown import picture_key, render_markdown
-from rightlung.pages.numbers import plain
 from rightlung.pages.overlays import make_sheet, with_caption
 
 _ACROSS = 6
