@@ -71,7 +71,8 @@ def seconds_per_step(arguments: argparse.Namespace, data: TrainingData, batch_si
     network = new_network(data.labels.shape[1], 0, arguments.width, arguments.blocks)
     train(network, data, TrainingSettings(steps=3, batch_size=batch_size))
     steps = 2 if arguments.quick else 15
-    return train(network, data, TrainingSettings(steps=steps, batch_size=batch_size)).seconds / steps
+    seconds: float = train(network, data, TrainingSettings(steps=steps, batch_size=batch_size)).seconds
+    return seconds / steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,8 @@ def train_all(
             networks[name].append(adapt_statistics(result.network, learnt.images))
         else:
             networks[name].append(result.network)
-        return result.network
+        trained: ResidualNetwork = result.network
+        return trained
 
     for seed in range(arguments.seeds):
         if seed and run.remaining() - reserve < 0.9 * plan.seconds_a_seed:
