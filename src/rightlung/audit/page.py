@@ -11,7 +11,7 @@ from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section
 from rightlung.pages.figures import IntervalPanel, interval_figure
 from rightlung.pages.numbers import span, verdict
 from rightlung.results.estimate import Estimate
-from rightlung.results.groups import FEW_PATIENTS, HEADLINE, Breakdown, Compared, Group
+from rightlung.results.groups import FEW_PATIENTS, HEADLINE, Breakdown, Compared, GroupResult
 
 _GROUP_TITLES = {
     "finding": "By finding",
@@ -183,11 +183,11 @@ def _groups(found: Breakdown) -> Iterator[Table | Figure]:
             yield Table(f"{grouping}-{metric}", f"{title}: {name}", caption, columns, rows, folded=folded)
 
 
-def _starred(group: Group) -> str:
+def _starred(group: GroupResult) -> str:
     return group.name + (" *" if group.few else "")
 
 
-def _groups_figure(groups: Sequence[Group]) -> Figure:
+def _groups_figure(groups: Sequence[GroupResult]) -> Figure:
     series: dict[str, list[Estimate | None]] = {
         "model": [group.metrics[HEADLINE[0]].model for group in groups],
         "image-blind prior": [group.metrics[HEADLINE[0]].prior for group in groups],

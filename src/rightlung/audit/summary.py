@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rightlung.pages.numbers import percent, span
 from rightlung.results.estimate import Comparison
-from rightlung.results.groups import Abstention, Breakdown, Compared, ConditionChanges, Group, Sides
+from rightlung.results.groups import Abstention, Breakdown, Compared, ConditionChanges, GroupResult, SideResults
 
 
 def sentences(found: Breakdown) -> list[str]:
@@ -54,7 +54,7 @@ def _compared_with_prior(found: Breakdown) -> Iterator[str]:
     )
 
 
-def _by_finding(groups: Sequence[Group]) -> Iterator[str]:
+def _by_finding(groups: Sequence[GroupResult]) -> Iterator[str]:
     named: dict[str, list[str]] = {
         "it beats the prior on": [],
         "no difference is shown on": [],
@@ -75,7 +75,7 @@ def _listed(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
-def _sides(sides: Sides) -> Iterator[str]:
+def _sides(sides: SideResults) -> Iterator[str]:
     if sides.named is not None:
         yield f"Where the phrase names the finding's side, the peak is on it in {percent(sides.named.model)}."
     if sides.from_image is not None:
