@@ -66,7 +66,7 @@ class Compared(_Plain):
 
 
 @dataclass(frozen=True)
-class Group(_Plain):
+class GroupResult(_Plain):
     """The phrases of one finding, size, side…"""
 
     name: str
@@ -105,7 +105,7 @@ class ConditionChanges(_Plain):
 
 
 @dataclass(frozen=True)
-class Sides(_Plain):
+class SideResults(_Plain):
     """How often the peak is on the finding's side: where the words name it, and where only the image shows it."""
 
     named: Compared | None
@@ -131,8 +131,8 @@ class Breakdown(_Plain):
     """Every number of a model next to its prior."""
 
     overall: Mapping[str, Compared]
-    sides: Sides
-    groups: Mapping[str, list[Group]]
+    sides: SideResults
+    groups: Mapping[str, list[GroupResult]]
     conditions: Mapping[str, ConditionChanges]
     abstention: Abstention
 
@@ -182,7 +182,7 @@ class _Maker:
         other, difference = self.mean(prior, ~np.isnan(own)), self.deferred.difference(own, prior)
         return lambda: Compared(model(), other(), difference())
 
-    def sides(self) -> Callable[[], Sides]:
+    def sides(self) -> Callable[[], SideResults]:
         chosen = self.plain & self.one_sided
         told = self.measured.fact("side_told") if "side_told" in self.measured.columns else None
         by = {what: chosen & np.asarray(told == what, dtype=bool) for what in ("image", "device", "words")}
@@ -191,7 +191,7 @@ class _Maker:
             for flags in (self.plain & self.names_side, by["image"])
         ]
         left_out = {what: int(by[what].sum()) for what in ("device", "words")}
-        return lambda: Sides(parts[0](), parts[1](), left_out)
+        return lambda: SideResults(parts[0](), parts[1](), left_out)
 
     def members(self, grouping: str) -> list[Sequence[str]]:
         """Return the groups that each phrase belongs to; with findings and regions there may be several."""
@@ -203,7 +203,7 @@ class _Maker:
         name, target = (f"target_{grouping}", self.target) if of_target else (grouping, None)
         return [() if value is None else (value,) for value in self.measured.fact(name, target)]
 
-    def groups(self, grouping: str) -> Callable[[], list[Group]]:
+    def groups(self, grouping: str) -> Callable[[], list[GroupResult]]:
         inside: dict[str, Flags] = {}
         members = self.members(grouping)
         for phrase in np.flatnonzero(self.plain if grouping == "polarity" else self.plain & self.with_target).tolist():
@@ -218,9 +218,11 @@ class _Maker:
             patients = len(set(self.measured.patients[flags].tolist()))
             metrics = {measure: self.compared(scored, measure) for measure in HEADLINE if scored.any()}
             parts.append((name, patients, self.mean(abstention, flags), metrics))
-        return lambda: self.adjusted([Group(n, sizes[n], p, p < FEW_PATIENTS, a(), _made(m)) for n, p, a, m in parts])
+        return lambda: self.adjusted(
+            [GroupResult(n, sizes[n], p, p < FEW_PATIENTS, a(), _made(m)) for n, p, a, m in parts]
+        )
 
-    def adjusted(self, groups: list[Group]) -> list[Group]:
+    def adjusted(self, groups: list[GroupResult]) -> list[GroupResult]:
         """Adjust the tests of one table for being many; groups of few patients are no tests."""
         for measure in HEADLINE:
             tested = [
