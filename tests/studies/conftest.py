@@ -1,7 +1,5 @@
 """Small manifests, folders and archives, made anew for each test."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct

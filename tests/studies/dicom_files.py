@@ -1,7 +1,5 @@
 """Small DICOM files made on the fly with pydicom, and the real ones of the ``pydicom-data`` wheel."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 from pathlib import Path

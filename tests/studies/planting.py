@@ -1,7 +1,5 @@
 """A sound folder, copies of it to plant faults into, and the faults: where each must be found."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json

@@ -1,7 +1,5 @@
 """Faults planted one at a time into a sound folder: each is found where it is, and nothing else is."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path

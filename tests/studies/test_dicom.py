@@ -1,7 +1,5 @@
 """DICOM as pictures: real files, greys and packings, against pydicom's own LUT code and by hand."""
 
-from __future__ import annotations
-
 import io
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hostile DICOM files and patients' identifiers: nothing but an `InputError` comes out, and nobody's name."""
 
-from __future__ import annotations
-
 import io
 import logging
 import struct

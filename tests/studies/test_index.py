@@ -1,7 +1,5 @@
 """Indexed sources: built once, mapped afterwards, cheap to send to a worker."""
 
-from __future__ import annotations
-
 import multiprocessing
 import pickle
 import shutil

@@ -1,7 +1,5 @@
 """Tables as they come: marks, line ends, quotes, bad rows."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io

@@ -1,7 +1,5 @@
 """What several readers' tests need: small trees of files, and the real tables of the ``torchxrayvision`` wheel."""
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
 import io

@@ -3,8 +3,6 @@
 Files and columns: https://physionet.org/content/egd-cxr/1.0.0/ and its table_descriptions.pdf. The values are made up.
 """
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

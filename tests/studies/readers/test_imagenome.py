@@ -4,8 +4,6 @@ Files: https://physionet.org/content/chest-imagenome/1.0.0/ ("Data Description":
 Keys and columns as public code for them reads them, such as ttanida/rgrg, src/dataset/create_dataset.py.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import zipfile

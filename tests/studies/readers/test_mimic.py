@@ -5,8 +5,6 @@ https://physionet.org/content/mimic-cxr/2.1.0/. The tables' columns are as publi
 tables themselves are not public.
 """
 
-from __future__ import annotations
-
 import pickle
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 Columns and keys are as public code that reads them lists them; the files themselves are not public.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

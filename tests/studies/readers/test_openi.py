@@ -5,8 +5,6 @@ https://www.kaggle.com/datasets/raddar/chest-xrays-indiana-university, the JSON 
 https://github.com/cuhksz-nlp/R2Gen (iu_xray/annotation.json). The words are made up.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import re

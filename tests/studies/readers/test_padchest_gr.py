@@ -3,8 +3,6 @@
 Files and fields: https://bimcv.cipf.es/bimcv-projects/padchest-gr/ and arXiv:2411.05085. The values are made up.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle

@@ -3,8 +3,6 @@
 Files and columns: https://physionet.org/content/reflacx-xray-localization/1.0.0/ (README). The values are made up.
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 from pathlib import Path
