@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -18,6 +18,13 @@ from PIL import Image as PillowImage
 
 Row = Mapping[str, Any]
 WriteData = Callable[..., str]
+T = TypeVar("T")
+
+
+def there(value: T | None) -> T:
+    """Return a value that must not be None."""
+    assert value is not None
+    return value
 
 
 def encode(pixels: NDArray[Any], image_format: str = "PNG", **options: Any) -> bytes:

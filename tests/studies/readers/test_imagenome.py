@@ -15,6 +15,7 @@ import pytest
 from rightlung import open_source
 from rightlung.core import Box, InputError
 from rightlung.probes.registry import synthetic_of
+from tests.studies.conftest import there
 from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, refuses
 
 A, B, GOLD = "02aa804e-bde0afdd", "2a2277a9-b0ded155", "e084de3b-be89b11e"
@@ -151,8 +152,7 @@ def test_figure_10_of_the_wrong_lung_comes_out_of_its_scene_graph(silver: Path, 
     )
     write_graphs(silver, {A: graph(attributes=[angle, lung])})
     said = synthetic_of(open_source(f"imagenome:{silver}?images={mimic}").study(A).phrases[0])
-    assert said is not None
-    assert said.text == (
+    assert there(said).text == (
         "The right costophrenic angle is abnormal. There is lung opacity in the right costophrenic angle. "
         "There is pleural effusion in the right lung and right costophrenic angle."
     )

@@ -17,6 +17,7 @@ import pytest
 
 from rightlung import open_source
 from rightlung.core import InputError
+from tests.studies.conftest import there
 from tests.studies.readers.published import NEGATIVE, POSITIVE, UNCERTAIN, Files, refuses
 
 METADATA = (
@@ -78,8 +79,7 @@ def test_a_study_has_what_the_tables_and_the_report_say(tree: Path) -> None:
     assert study.findings == {"edema": POSITIVE, "lung opacity": UNCERTAIN, "pleural effusion": NEGATIVE}
     assert study.extra["chexpert"] == {"Edema": 1, "Lung Opacity": -1, "Pleural Effusion": 0}
     assert study.extra["negbio"] == {"Edema": -1, "Pleural Effusion": 0}
-    assert study.report is not None
-    assert study.report.sections["impression"].split() == ["No", "acute", "process."]
+    assert there(study.report).sections["impression"].split() == ["No", "acute", "process."]
     findings = ["There is no pleural effusion.", "The cardiomediastinal silhouette is normal."]
     assert [phrase.text for phrase in study.phrases] == [*findings, "No acute process."]
     assert study.image.shape == (6, 4)
@@ -208,9 +208,7 @@ def test_an_archive_of_reports_that_was_replaced_is_noticed(tree: Path) -> None:
     for text in (REPORT, REPORT * 2):
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr("files/p10/p10000032/s50414267.txt", text)
-        report = open_source(f"mimic:{tree}").study(PA).report
-        assert report is not None
-        assert report.text == text
+        assert there(open_source(f"mimic:{tree}").study(PA).report).text == text
 
 
 def test_a_large_tree_is_mapped_the_second_time_and_light_in_a_worker(tree: Path, files: Files) -> None:
