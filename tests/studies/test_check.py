@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -154,21 +155,29 @@ def test_pixels_throughout_are_told_although_no_row_can_be_read(planting: Planti
     assert all(f"looks like pixels: divide by the image's width {SIZE} and height {SIZE}" in f.message for f in told)
 
 
-def test_pixels_of_another_size_are_told_from_pixels_of_the_image(planting: Planting) -> None:
-    each_box(planting, lambda box: [round(value * 1024) for value in box])
-    messages = [f.message for f in planting.check(images=True).findings if f.check == "box-scale"]
-    assert messages
-    assert all("pixels of an image of 1024 or so, but this image has 96 x 96" in message for message in messages)
+WIDTH_AND_HEIGHT = ("looks like pixels", "x, y, width, height")
 
 
-def test_percent_are_told_from_pixels(planting: Planting) -> None:
-    for row in planting.rows:
-        planting.save_pixels(row["file"], np.kron(planting.pixels(row["file"]), np.ones((3, 3), np.uint8)))
+@pytest.mark.parametrize(
+    ("change", "enlarged", "told"),
+    [
+        (lambda b: [round(v * 1024) for v in b], 1, ("pixels of an image of 1024 or so, but this image has 96 x 96",)),
+        (lambda b: [SIZE * v for v in (b[0], b[1], b[2] - b[0], b[3] - b[1])], 1, WIDTH_AND_HEIGHT),
+        (lambda b: [100 * v for v in b], 3, ("looks like percent: divide by 100",)),
+    ],
+    ids=["pixels of another size", "pixels as width and height", "percent"],
+)
+def test_pixels_are_told_from_other_scales(
+    planting: Planting, change: Callable[[list[float]], list[float]], enlarged: int, told: tuple[str, ...]
+) -> None:
+    for row in planting.rows if enlarged > 1 else []:
+        grown = np.kron(planting.pixels(row["file"]), np.ones((enlarged, enlarged), np.uint8))
+        planting.save_pixels(row["file"], grown)
         row["masks"] = []
-    each_box(planting, lambda box: [100 * value for value in box])
+    each_box(planting, change)
     messages = [f.message for f in planting.check().findings if f.check == "box-scale"]
     assert messages
-    assert all("looks like percent: divide by 100" in message for message in messages)
+    assert all(part in message for message in messages for part in told)
 
 
 def test_width_and_height_throughout_are_told_also_for_boxes_that_pass(planting: Planting) -> None:
@@ -176,12 +185,6 @@ def test_width_and_height_throughout_are_told_also_for_boxes_that_pass(planting:
     result = planting.check(images=False)
     assert f"all {count:,} boxes look like x, y, width, height" in only(result)
     assert all("x, y, width, height" in f.message for f in result.findings if f.check == "box-order")
-
-
-def test_pixels_as_width_and_height_are_told_as_both(planting: Planting) -> None:
-    each_box(planting, lambda b: [SIZE * b[0], SIZE * b[1], SIZE * (b[2] - b[0]), SIZE * (b[3] - b[1])])
-    messages = [f.message for f in planting.check().findings if f.check == "box-scale"]
-    assert all("looks like pixels" in message and "x, y, width, height" in message for message in messages)
 
 
 @pytest.mark.parametrize(
@@ -350,16 +353,11 @@ class Listed(Source):
     def __init__(self, address: Address) -> None:
         super().__init__(str(address))
         image = np.random.default_rng(0).random((64, 64)).astype(np.float32)
-        splits = ("train", "val", "val")
-        self.studies = [
-            Study(f"s{n}", lambda n=n: np.roll(image, n), patient="p0" if n < 2 else "p2", split=split)  # type: ignore[misc]
-            for n, split in enumerate(splits)
-        ]
-        wanted = address.parameters.get("split")
-        self.studies = [study for study in self.studies if wanted in (None, study.split)]
-        self.studies[-1] = Study(
-            "s2", self.studies[-1].load, patient="p2", split="val", regions={"left lung": Box(0.1, 0.2, 0.4, 0.8)}
-        )
+        wrong = {"regions": {"left lung": Box(0.1, 0.2, 0.4, 0.8)}}
+        told: list[dict[str, Any]] = [{"patient": "p0", "split": "train"}, {"patient": "p0", "split": "val"}]
+        told.append({"patient": "p2", "split": "val", **wrong})
+        studies = [Study(f"s{n}", partial(np.roll, image, n), **fields) for n, fields in enumerate(told)]
+        self.studies = [one for one in studies if address.parameters.get("split") in (None, one.split)]
         self.problems.append(Problem("boxes.csv", "the box leaves the image: 2000 of 1024", 17, "x_max", "box-range"))
 
     @property

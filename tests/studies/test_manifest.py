@@ -122,6 +122,10 @@ def test_given_phrases_replace_all_others(write_data: WriteData) -> None:
     assert only(write_data([{**row, "phrases": []}])).phrases == ()
 
 
+def located(locations: object) -> dict[str, Any]:
+    return {"phrases": [{"text": "x", "findings": ["mass"], "locations": locations}]}
+
+
 @pytest.mark.parametrize(
     ("change", "field", "reason"),
     [
@@ -171,14 +175,10 @@ def test_given_phrases_replace_all_others(write_data: WriteData) -> None:
         ({"phrases": [{"text": "x", "boxes": [[0, 0, 1, 1], [0, 0, 9, 1]]}]}, "phrases[0].boxes[1]", "leaves"),
         ({"phrases": [{"text": "x", "mask": "/m.png"}]}, "phrases[0].mask", "absolute"),
         ({"phrases": [{"text": "x", "regions": [""]}]}, "phrases[0].regions[0]", "at least one character"),
-        ({"phrases": [{"text": "x", "findings": ["mass"], "locations": ["left lung"]}]}, "phrases[0].locations",
-         "must be an object"),
-        ({"phrases": [{"text": "x", "findings": ["mass"], "locations": {"mas": ["left lung"]}}]},
-         "phrases[0].locations.mas", "did you mean 'mass'"),
-        ({"phrases": [{"text": "x", "findings": ["mass"], "locations": {"mass": "left lung"}}]},
-         "phrases[0].locations.mass", "must be a list"),
-        ({"phrases": [{"text": "x", "findings": ["mass"], "locations": {"mass": ["left lung", 3]}}]},
-         "phrases[0].locations.mass[1]", "must be a text"),
+        (located(["left lung"]), "phrases[0].locations", "must be an object"),
+        (located({"mas": ["left lung"]}), "phrases[0].locations.mas", "did you mean 'mass'"),
+        (located({"mass": "left lung"}), "phrases[0].locations.mass", "must be a list"),
+        (located({"mass": ["left lung", 3]}), "phrases[0].locations.mass[1]", "must be a text"),
         ({"region_findings": ["left lung"]}, "region_findings", "must be an object"),
         ({"region_findings": {"left lung": {"mass": "maybe"}}}, "region_findings.left lung.mass", "polarity"),
         ({"id": "\ud800"}, None, "surrogate"),

@@ -158,11 +158,6 @@ def test_age_and_sex_come_from_mimic_iv_where_its_table_is_there(tree: Path, fil
     assert (study.age, study.sex) == (52.0, "F")
 
 
-def test_a_missing_column_is_refused_with_the_nearest(tree: Path, files: Files) -> None:
-    files.table("mimic-cxr-2.0.0-metadata.csv.gz", METADATA.replace("ViewPosition", "Viewposition"), [])
-    refuses(f"mimic:{tree}", r"has no column 'ViewPosition'; did you mean 'Viewposition'\?")
-
-
 def test_a_bad_row_among_many_is_left_out_and_named(tree: Path, files: Files) -> None:
     rows = [metadata_row(f"{n:08x}-aaaa", 10000032, 50414267, "PA") for n in range(5000)]
     rows[1000] = metadata_row("../../../etc/passwd", 10000032, 50414267, "PA")

@@ -69,14 +69,6 @@ def test_bad_rows_are_named(files: Files) -> None:
     assert "add up to 1,048,577" in source.problems[3].message
 
 
-def test_a_link_in_a_circle_is_named_and_the_rest_is_read(files: Files) -> None:
-    (files.root / "dicom-images-train/a").mkdir(parents=True)
-    (files.root / "dicom-images-train/a/loop").symlink_to(files.root / "dicom-images-train")
-    source = write(files)
-    assert len(source) == 3
-    assert "a link in a circle?" in str(source.problems[0])
-
-
 def test_what_is_missing_altogether_is_an_error(files: Files) -> None:
     files.refuses("siim", "has no table of masks")
     files.table("train-rle.csv", "ImageId, Pixels", ROWS)
