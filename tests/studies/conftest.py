@@ -21,6 +21,7 @@ from rightlung.studies import read_image
 
 Row = Mapping[str, Any]
 WriteData = Callable[..., str]
+A, B = ({"id": name, "file": f"images/{name}.png"} for name in "ab")
 T = TypeVar("T")
 
 

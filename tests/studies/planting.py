@@ -1,7 +1,6 @@
 """A sound folder, copies of it to plant faults into, and the faults: where each must be found."""
 
 import copy
-import io
 import json
 import os
 from collections.abc import Callable
@@ -14,6 +13,7 @@ import PIL.Image
 from rightlung.phantom.config import default_config
 from rightlung.phantom.write import PhantomJob, write_phantom
 from rightlung.studies.check import CheckResult, check_source
+from tests.studies.conftest import encode
 
 COUNT, SIZE = 36, 96
 Rows = list[dict[str, Any]]
@@ -31,11 +31,6 @@ def write_sound(folder: Path) -> None:
         row["masks"] = []
         for phrase in row["phrases"]:
             phrase["mask"] = None
-    used = {entry["file"] for row in rows[:6] for entry in row["masks"]}
-    used |= {phrase["mask"] for row in rows[:6] for phrase in row["phrases"]}
-    for path in (folder / "masks").iterdir():
-        if f"masks/{path.name}" not in used:
-            path.unlink()
     write_rows(folder, rows)
 
 
@@ -69,9 +64,7 @@ class Planting:
         return np.asarray(PIL.Image.open(self.folder / name))
 
     def save_pixels(self, name: str, pixels: Any) -> None:
-        file = io.BytesIO()
-        PIL.Image.fromarray(pixels).save(file, "PNG")
-        self.save(name, file.getvalue())
+        self.save(name, encode(pixels))
 
     def check(self, query: str = "", **options: Any) -> CheckResult:
         write_rows(self.folder, self.rows)
@@ -197,9 +190,7 @@ def mask_elsewhere(planting: Planting) -> None:
 
 
 def jpeg_of_another(planting: Planting) -> None:
-    file = io.BytesIO()
-    PIL.Image.fromarray(planting.pixels(planting.rows[2]["file"])).save(file, "JPEG", quality=80)
-    planting.save("images/again.jpg", file.getvalue())
+    planting.save("images/again.jpg", encode(planting.pixels(planting.rows[2]["file"]), "JPEG", quality=80))
     planting.rows[4]["file"] = "images/again.jpg"
 
 

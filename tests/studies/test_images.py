@@ -263,15 +263,12 @@ def test_a_pipe_is_refused_and_does_not_block(tmp_path: Path) -> None:
     assert answers == [f"{path} is not a regular file"]
 
 
-def test_mask_is_set_where_anything_is_not_zero() -> None:
+def test_mask_is_set_where_anything_is_neither_zero_nor_transparent() -> None:
     expected = np.array([[False, True], [True, False]])
     dark_blue = np.zeros((2, 2, 3), dtype=np.uint8)
     dark_blue[expected] = (0, 0, 1)
     for stored in (expected, expected.astype(np.uint8), expected.astype(np.uint16), dark_blue):
         assert np.array_equal(read_mask(encode(stored)).pixels, expected)
-
-
-def test_transparent_pixels_of_a_mask_are_not_set() -> None:
     assert not read_mask(saved(PillowImage.new("RGBA", (2, 2), (255, 0, 0, 0))))
 
 

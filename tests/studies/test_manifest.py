@@ -1,7 +1,6 @@
 import json
 import pickle
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,7 @@ from hypothesis import strategies as st
 from rightlung.core import Box, InputError, Phrase, Polarity, Study
 from rightlung.studies import Source, open_source
 from rightlung.studies.rows import KNOWN_FIELDS
-from tests.studies.conftest import encode, there
-
-WriteData = Callable[..., str]
-A = {"id": "a", "file": "images/a.png"}
-B = {"id": "b", "file": "images/b.png"}
+from tests.studies.conftest import A, B, WriteData, encode, there
 
 
 def opened(path: str, query: str = "") -> Source:
@@ -65,28 +60,17 @@ def test_null_and_blank_are_absent(write_data: WriteData) -> None:
     absent = dict.fromkeys(KNOWN_FIELDS - {"id", "file"})
     study = only(write_data([{**A, **absent, "patient": "", "sex": " "}]))
     assert (study.patient, study.exam, study.view, study.split, study.age, study.sex) == (None,) * 6
-    assert (study.report, study.phrases, dict(study.findings), dict(study.regions)) == (None, (), {}, {})
-    assert study.extra == {}
+    assert (study.report, study.phrases, study.findings, study.regions, study.extra) == (None, (), {}, {}, {})
 
 
 def test_a_label_becomes_one_phrase_with_all_its_boxes_and_its_masks_united(write_data: WriteData) -> None:
-    row = {
-        **A,
-        "boxes": [
-            {"label": "Zebra Sign", "box": [0.5, 0, 1, 1]},
-            {"label": "Mass", "box": [0, 0, 0.5, 0.5]},
-            {"label": "Zebra Sign", "box": [0, 0.5, 0.5, 1]},
-        ],
-        "masks": [
-            {"label": "Mass", "file": "masks/left.png"},
-            {"label": "Nodule", "file": "masks/left.png"},
-            {"label": "Mass", "file": "masks/right.png"},
-        ],
-    }
-    zebra, mass, nodule = only(write_data([row])).phrases
-    assert zebra == Phrase(
-        "zebra sign", (Box(0.5, 0, 1, 1), Box(0, 0.5, 0.5, 1)), findings={"Zebra Sign": Polarity.POSITIVE}
-    )
+    drawn = (("Zebra Sign", (0.5, 0, 1, 1)), ("Mass", (0, 0, 0.5, 0.5)), ("Zebra Sign", (0, 0.5, 0.5, 1)))
+    outlined = (("Mass", "left"), ("Nodule", "left"), ("Mass", "right"))
+    boxes = [{"label": label, "box": box} for label, box in drawn]
+    masks = [{"label": label, "file": f"masks/{name}.png"} for label, name in outlined]
+    zebra, mass, nodule = only(write_data([{**A, "boxes": boxes, "masks": masks}])).phrases
+    both = (Box(0.5, 0, 1, 1), Box(0, 0.5, 0.5, 1))
+    assert zebra == Phrase("zebra sign", both, findings={"Zebra Sign": Polarity.POSITIVE})
     assert mass.boxes == (Box(0, 0, 0.5, 0.5),)
     assert there(mass.mask).pixels.any(axis=0).tolist() == [True, False, False, True]
     assert there(nodule.mask).area == 0.25
@@ -226,13 +210,8 @@ def test_every_problem_is_counted(write_folder: WriteData) -> None:
 
 
 def test_a_file_that_is_not_in_the_archive_is_a_problem_when_opening(write_tar: WriteData) -> None:
-    rows = [
-        A,
-        {"id": "x", "file": "images/none.png"},
-        {**B, "masks": [{"label": "m", "file": "no.png"}]},
-        {**B, "id": "y", "phrases": [{"text": "t", "mask": "no.png"}]},
-    ]
-    source = opened(write_tar(rows))
+    rows = [{**B, "masks": [{"label": "m", "file": "no.png"}]}, {**B, "phrases": [{"text": "t", "mask": "no.png"}]}]
+    source = opened(write_tar([A, {"id": "x", "file": "images/none.png"}, *rows]))
     assert list(source.ids) == ["a"]
     assert [problem.field for problem in source.problems] == ["file", "masks[0].file", "phrases[0].mask"]
     assert source.problems[0].message == "file 'images/none.png' is not in the archive"
@@ -256,10 +235,7 @@ def test_an_image_that_fails_names_study_and_file_and_the_rest_loads(write_data:
             failed.append(str(error))
     assert loaded == ["a", "b"]
     (message,) = failed
-    assert "study 'x'" in message
-    assert path in message
-    assert "bad.png" in message
-    assert "not an image" in message
+    assert all(part in message for part in ("study 'x'", path, "bad.png", "not an image"))
 
 
 def test_a_broken_mask_is_named_when_it_is_used_and_costs_nothing_else(write_data: WriteData) -> None:
@@ -326,9 +302,8 @@ def test_a_line_beyond_the_limit_is_a_problem(write_data: WriteData, monkeypatch
     monkeypatch.setattr("rightlung.studies.manifest.MAX_LINE_BYTES", 100)
     source = opened(write_data([A, {**B, "id": "long", "text": "x" * 1000}, B]))
     assert [study.id for study in source] == ["a", "b"]
-    assert [(problem.line, problem.message) for problem in source.problems] == [
-        (2, "the line is longer than the limit of 100 bytes")
-    ]
+    (problem,) = source.problems
+    assert (problem.line, problem.message) == (2, "the line is longer than the limit of 100 bytes")
 
 
 def test_split_is_applied_before_limit_and_order_is_kept(write_data: WriteData) -> None:
@@ -400,12 +375,8 @@ def test_a_gaze_map_is_read_and_a_wrong_one_is_named(write_data: WriteData) -> N
 
 
 def test_findings_have_their_own_places_and_regions_their_own_findings(write_folder: WriteData) -> None:
-    phrase = {
-        "text": "left consolidation, right effusion",
-        "regions": ["left lung", "right lung"],
-        "findings": ["consolidation", "pleural effusion"],
-        "locations": {"consolidation": ["left lung"], "pleural effusion": ["right lung"]},
-    }
+    locations = {"consolidation": ["left lung"], "pleural effusion": ["right lung"]}
+    phrase = {"text": "Both.", "regions": ["left lung", "right lung"], "findings": [*locations], "locations": locations}
     told = {"left lung": ["consolidation"], "right lung": {"pleural effusion": "positive", "consolidation": "negative"}}
     study = opened(write_folder([{**A, "phrases": [phrase], "region_findings": told}])).study("a")
     assert study.phrases[0].locations == {"consolidation": ("left lung",), "pleural effusion": ("right lung",)}

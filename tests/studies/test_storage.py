@@ -2,7 +2,6 @@ import io
 import multiprocessing
 import pickle
 import tarfile
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -10,10 +9,7 @@ import pytest
 
 from rightlung.core import InputError, Study
 from rightlung.studies import Source, open_source
-
-WriteData = Callable[..., str]
-A = {"id": "a", "file": "images/a.png"}
-B = {"id": "b", "file": "images/b.png"}
+from tests.studies.conftest import A, B, WriteData
 
 
 def refusal(path: str | Path) -> str:

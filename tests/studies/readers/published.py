@@ -2,7 +2,6 @@
 
 import gzip
 import importlib.util
-import io
 import json
 import os
 import warnings
@@ -11,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image as PillowImage
 
 from rightlung.core import InputError, Polarity
 from rightlung.studies import open_source
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.sources import Source
+from tests.studies.conftest import encode
 
 POSITIVE, NEGATIVE, UNCERTAIN = Polarity.POSITIVE, Polarity.NEGATIVE, Polarity.UNCERTAIN
 CHEXPERT = (
@@ -46,9 +45,7 @@ class Files:
 
     def image(self, name: str, size: tuple[int, int] = (6, 4), value: int = 100) -> Path:
         """Write a grey image."""
-        buffer = io.BytesIO()
-        PillowImage.fromarray(np.full(size, value, dtype=np.uint8)).save(buffer, "JPEG" if ".jpg" in name else "PNG")
-        return self.write(name, buffer.getvalue())
+        return self.write(name, encode(np.full(size, value, dtype=np.uint8), "JPEG" if ".jpg" in name else "PNG"))
 
     def images(self, names: Iterable[str]) -> None:
         """Give one image many names, which takes no room."""

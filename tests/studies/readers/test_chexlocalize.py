@@ -13,11 +13,8 @@ from rightlung.studies.readers.chexlocalize import FINDINGS
 from tests.studies.conftest import there
 from tests.studies.readers.published import CHEXPERT, NEGATIVE, POSITIVE, Files
 
-ONE, TWO, SIDE = (
-    "patient64541_study1_view1_frontal",
-    "patient64542_study1_view1_frontal",
-    "patient64542_study1_view2_lateral",
-)
+ONE, TWO = (f"patient{patient}_study1_view1_frontal" for patient in (64541, 64542))
+SIDE = "patient64542_study1_view2_lateral"
 
 
 def masks(size: tuple[int, int] = (6, 4), **drawn: np.ndarray) -> dict[str, Any]:
@@ -32,11 +29,8 @@ def heart() -> np.ndarray:
     return pixels
 
 
-SEGMENTATIONS = {
-    ONE: masks(Cardiomegaly=heart(), Airspace_Opacity=~heart()),
-    TWO: masks(),
-    SIDE: masks(Cardiomegaly=heart()),
-}
+MARKED = masks(Cardiomegaly=heart(), Airspace_Opacity=~heart())
+SEGMENTATIONS = {ONE: MARKED, TWO: masks(), SIDE: masks(Cardiomegaly=heart())}
 
 
 def write(files: Files, segmentations: Any = SEGMENTATIONS, labels: bool = True) -> IndexedSource:

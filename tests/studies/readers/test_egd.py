@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image as PillowImage
 
 from rightlung.core import Box
 from rightlung.studies import open_source
-from tests.studies.conftest import there
+from tests.studies.conftest import encode, there
 from tests.studies.readers.published import NEGATIVE, POSITIVE, UNCERTAIN, Files, refuses
 
 FIRST, SECOND = "24c7496c-d7635dfe-b8e0b87f-d818affc-78ff7cf4", "78711a04-264d5305-d5feec9b-ebef1cec-fdc6db9c"
@@ -52,9 +51,7 @@ def tree(files: Files) -> Path:
     timed = [{"phrase": "Heart is enlarged.", "begin_time": 0.4, "end_time": 1.6}]
     said = {"full_text": "Heart is enlarged. No pneumothorax.", "time_stamped_text": timed}
     files.json(f"{folder}/transcript.json", said)
-    lung = np.zeros((40, 20), dtype=bool)
-    lung[:, :10] = True
-    PillowImage.fromarray(lung).save(files.root / folder / "right_lung.png")
+    files.write(f"{folder}/right_lung.png", encode(np.tile(np.arange(20) < 10, (40, 1))))
     files.image(f"mimic/files/p15/p15628804/s58573295/{FIRST}.jpg", (40, 20))
     files.image(f"mimic/files/p19/p19462352/s51900589/{SECOND}.jpg", (40, 20))
     return files.root
