@@ -38,14 +38,6 @@ def noise() -> NDArray[np.uint8]:
     return RNG.integers(0, 256, (13, 9), dtype=np.uint8)
 
 
-def test_eight_bit_grey_is_divided_by_255(noise: NDArray[np.uint8], tmp_path: Path) -> None:
-    path = tmp_path / "a.png"
-    path.write_bytes(encode(noise))
-    image = read_image(path)
-    assert image.dtype == np.float32
-    np.testing.assert_array_equal(image, (noise / 255).astype(np.float32))
-
-
 def test_sixteen_bit_grey_keeps_every_level() -> None:
     levels = np.arange(65536, dtype=np.uint16).reshape(256, 256)
     image = read_image(encode(levels))
@@ -58,9 +50,10 @@ def test_one_bit_is_black_and_white(noise: NDArray[np.uint8]) -> None:
     np.testing.assert_array_equal(read_image(encode(noise > 99)), noise > 99)
 
 
-@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "P"])
-def test_grey_stored_in_another_mode_comes_out_exactly(mode: str, noise: NDArray[np.uint8]) -> None:
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "LA", "P"])
+def test_eight_bit_grey_is_divided_by_255_in_every_mode(mode: str, noise: NDArray[np.uint8]) -> None:
     image = read_image(saved(PillowImage.fromarray(noise).convert(mode)))
+    assert image.dtype == np.float32
     np.testing.assert_array_equal(image, np.float32(noise) / np.float32(255))
 
 
