@@ -50,12 +50,10 @@ def report(uid: int, images: list[str], findings: str = "A small left\n   effusi
 @pytest.fixture
 def xml_tree(files: Files) -> Path:
     """Three reports: one with a frontal and a lateral image, one with two frontals, one with none."""
-    files.text({
-        "ecgen-radiology/1.xml": report(1, ["CXR1_1_IM-0001-3001", "CXR1_1_IM-0001-4001"]),
-        "ecgen-radiology/2.xml": report(2, []),
-        "ecgen-radiology/1000.xml": report(1000, ["CXR1000_IM-0003-1001", "CXR1000_IM-0003-2001"]),
-    })  # fmt: skip
-    for name in ("CXR1_1_IM-0001-3001", "CXR1_1_IM-0001-4001", "CXR1000_IM-0003-1001", "CXR1000_IM-0003-2001"):
+    images = {1: ["CXR1_1_IM-0001-3001", "CXR1_1_IM-0001-4001"], 2: []}
+    images[1000] = ["CXR1000_IM-0003-1001", "CXR1000_IM-0003-2001"]
+    files.text({f"ecgen-radiology/{uid}.xml": report(uid, names) for uid, names in images.items()})
+    for name in (*images[1], *images[1000]):
         files.image(f"NLMCXR_png/{name}.png")
     views = ["1,1_IM-0001-4001.dcm.png,Frontal", "1,1_IM-0001-3001.dcm.png,Lateral"]
     views += [f"1000,1000_IM-0003-{number}.dcm.png,Frontal" for number in (1001, 2001)]
