@@ -228,8 +228,8 @@ def source_wide(result: CheckResult, check: str) -> list[Severity]:
 
 
 def test_some_mirrored_images_among_many_are_told(planting: Planting) -> None:
-    for row in planting.rows[::3]:
-        planting.save_pixels(row["file"], planting.pixels(row["file"])[:, ::-1])
+    for mirrored in planting.rows[::3]:
+        planting.save_pixels(mirrored["file"], planting.pixels(mirrored["file"])[:, ::-1])
     result = planting.check()
     assert source_wide(result, "mirrored-image") == [Severity.WARNING]
     struck = {row for f in result.findings if (row := f.place.row) is not None}
