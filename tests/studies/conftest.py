@@ -1,7 +1,5 @@
 """Small manifests, folders and archives, made anew for each test."""
 
-from __future__ import annotations
-
 import io
 import json
 import struct
@@ -11,15 +9,26 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from PIL import Image as PillowImage
 
+from rightlung.core import InputError
+from rightlung.studies import read_image
+
 Row = Mapping[str, Any]
 WriteData = Callable[..., str]
+A, B = ({"id": name, "file": f"images/{name}.png"} for name in "ab")
+T = TypeVar("T")
+
+
+def there(value: T | None) -> T:
+    """Return a value that must not be None."""
+    assert value is not None
+    return value
 
 
 def encode(pixels: NDArray[Any], image_format: str = "PNG", **options: Any) -> bytes:
@@ -34,10 +43,15 @@ def png_chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
-def png_start(width: int, height: int, depth: int = 8, colour_type: int = 0) -> bytes:
+def png_start(width: int, height: int, depth: int = 8, colour_type: int = 0, interlaced: int = 0) -> bytes:
     """Return the signature and header of a PNG file, and nothing else."""
-    header = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, depth, colour_type, 0, 0, interlaced)
     return b"\x89PNG\r\n\x1a\n" + png_chunk(b"IHDR", header)
+
+
+def png_file(start: bytes, body: bytes) -> bytes:
+    """Return a PNG file with this start and these rows, not yet compressed."""
+    return start + png_chunk(b"IDAT", zlib.compress(body)) + png_chunk(b"IEND", b"")
 
 
 def manifest_bytes(rows: Iterable[Row | str | bytes]) -> bytes:
@@ -56,6 +70,18 @@ def peak_memory_below(limit: float) -> Iterator[None]:
     finally:
         tracemalloc.stop()
     assert peak < limit
+
+
+def refused_truncations(data: bytes) -> int:
+    """Count the truncations of a file that are refused, with its name; those that are read must lose nothing."""
+    whole, messages = read_image(data), []
+    for length in range(len(data)):
+        try:
+            np.testing.assert_array_equal(read_image(data[:length], name="cut"), whole)
+        except InputError as error:
+            messages.append(str(error))
+    assert all(message.startswith("cut ") for message in messages)
+    return len(messages)
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Small DICOM files made on the fly with pydicom, and the real ones of the ``pydicom-data`` wheel."""
 
-from __future__ import annotations
-
 import importlib.util
 import io
 from pathlib import Path
@@ -96,10 +94,12 @@ def dataset_of(pixels: NDArray[Any], **elements: Any) -> Any:
     return dataset
 
 
-def saved(dataset: Any, **options: Any) -> bytes:
-    """Return a data set as a file."""
+def saved(dataset: Any, syntax: str = "") -> bytes:
+    """Return a data set as a file, in another transfer syntax where one is named."""
+    if syntax:
+        dataset.file_meta.TransferSyntaxUID = getattr(pydicom.uid, syntax)
     file = io.BytesIO()
-    pydicom.dcmwrite(file, dataset, enforce_file_format=True, **options)
+    pydicom.dcmwrite(file, dataset, enforce_file_format=True)
     return file.getvalue()
 
 

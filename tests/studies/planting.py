@@ -1,9 +1,6 @@
 """A sound folder, copies of it to plant faults into, and the faults: where each must be found."""
 
-from __future__ import annotations
-
 import copy
-import io
 import json
 import os
 from collections.abc import Callable
@@ -16,6 +13,7 @@ import PIL.Image
 from rightlung.phantom.config import default_config
 from rightlung.phantom.write import PhantomJob, write_phantom
 from rightlung.studies.check import CheckResult, check_source
+from tests.studies.conftest import encode
 
 COUNT, SIZE = 36, 96
 Rows = list[dict[str, Any]]
@@ -33,11 +31,6 @@ def write_sound(folder: Path) -> None:
         row["masks"] = []
         for phrase in row["phrases"]:
             phrase["mask"] = None
-    used = {entry["file"] for row in rows[:6] for entry in row["masks"]}
-    used |= {phrase["mask"] for row in rows[:6] for phrase in row["phrases"]}
-    for path in (folder / "masks").iterdir():
-        if f"masks/{path.name}" not in used:
-            path.unlink()
     write_rows(folder, rows)
 
 
@@ -71,9 +64,7 @@ class Planting:
         return np.asarray(PIL.Image.open(self.folder / name))
 
     def save_pixels(self, name: str, pixels: Any) -> None:
-        file = io.BytesIO()
-        PIL.Image.fromarray(pixels).save(file, "PNG")
-        self.save(name, file.getvalue())
+        self.save(name, encode(pixels))
 
     def check(self, query: str = "", **options: Any) -> CheckResult:
         write_rows(self.folder, self.rows)
@@ -199,9 +190,7 @@ def mask_elsewhere(planting: Planting) -> None:
 
 
 def jpeg_of_another(planting: Planting) -> None:
-    file = io.BytesIO()
-    PIL.Image.fromarray(planting.pixels(planting.rows[2]["file"])).save(file, "JPEG", quality=80)
-    planting.save("images/again.jpg", file.getvalue())
+    planting.save("images/again.jpg", encode(planting.pixels(planting.rows[2]["file"]), "JPEG", quality=80))
     planting.rows[4]["file"] = "images/again.jpg"
 
 
@@ -212,15 +201,6 @@ def whole_boxes(planting: Planting) -> None:
 
 def id_like_the_third(change: Callable[[str], str]) -> Plant:
     return lambda planting: planting.rows[4].update(id=change(planting.rows[2]["id"]))
-
-
-def exam_for_study(planting: Planting) -> None:
-    planting.rows[4].pop("study", None)
-    planting.rows[4]["exam"] = "e1"
-
-
-def phrase_of_another(planting: Planting) -> None:
-    planting.rows[4]["phrases"].append({"text": "The spleen is enlarged."})
 
 
 def double_blank(planting: Planting) -> None:
@@ -253,16 +233,13 @@ def two_patients_of_an_exam(planting: Planting) -> None:
     planting.rows[0]["study"] = planting.rows[4]["study"] = "e1"
 
 
-def misspelt_field(planting: Planting) -> None:
-    planting.rows[4]["bboxes"] = planting.rows[4].pop("boxes")
-
-
 LOCATED = {"findings": {"pleural effusion": "negative"}, "phrases": [],
            "boxes": [{"label": "pleural effusion", "box": [0.6, 0.6, 0.9, 0.9]}]}  # fmt: skip
 YES_AND_NO = {"findings": {"Pulmonary Oedema": "positive", "edema": "negative"}, "boxes": [], "phrases": []}
 EMPTIED = {"text": "", "sections": {"findings": "", "impression": " ", "comparison": ""}}
 BAND = {"text": "A band.", "boxes": [[30 / SIZE, 50 / SIZE, 80 / SIZE, 58 / SIZE]], "mask": MASK}
 AT_TOP = add_to("regions", "left costophrenic angle", [0.75, 0.05, 0.85, 0.15])
+SPLEEN = {"text": "The spleen is enlarged."}
 WRONG_SIDE = add_to("regions", "left apical zone", [0.2, 0.1, 0.35, 0.2])
 RIGHT_AND_LEFT = {"text": "Right basal opacity.", "regions": ["left lower lung zone"]}
 NODULE = {"text": "A nodule.", "boxes": [[0.6, 0.7, 0.7, 0.8]], "mask": MASK}
@@ -319,8 +296,8 @@ PLANTED: dict[str, tuple[Plant, str, str | None]] = {
     "a row without split": (set_fields(split=None), "split-missing", "split"),
     "an id in capitals": (id_like_the_third(str.upper), "duplicate-id", "id"),
     "an id with a blank": (id_like_the_third(lambda name: name + " "), "duplicate-id", "id"),
-    "exam instead of study": (exam_for_study, "field-name", "exam"),
-    "a phrase of another report": (phrase_of_another, "phrase-text", "phrases[4].text"),
+    "exam instead of study": (lambda p: p.rows[4].update(exam=p.rows[4].pop("study", "e1")), "field-name", "exam"),
+    "a phrase of another report": (lambda p: p.rows[4]["phrases"].append(SPLEEN), "phrase-text", "phrases[4].text"),
     "two blanks in a label": (double_blank, "label-name", "findings"),
     "no finding, and many": (no_finding_besides_many, "label-contradiction", "findings"),
     "an emptied report": (set_fields(**EMPTIED), "empty-report", "text"),
@@ -339,7 +316,7 @@ PLANTED: dict[str, tuple[Plant, str, str | None]] = {
     "labels in one entry": (set_fields(findings=["Effusion|Mass"]), "label-name", "findings"),
     "a misspelt label": (add_to("findings", "plural efusion", "negative"), "label-name", "findings"),
     "a misspelt region": (add_to("regions", "lft lung", [0.6, 0.2, 0.9, 0.8]), "label-name", "regions.lft lung"),
-    "a misspelt field": (misspelt_field, "field-name", "bboxes"),
+    "a misspelt field": (lambda p: p.rows[4].update(bboxes=p.rows[4].pop("boxes")), "field-name", "bboxes"),
     "no finding, and one": (set_fields(findings=["no finding", "pleural effusion"]), "label-contradiction", "findings"),
     "the same label yes and no": (set_fields(**YES_AND_NO), "label-contradiction", "findings"),
     "a box of what is not there": (set_fields(**LOCATED), "label-contradiction", "boxes[0].label"),

@@ -1,7 +1,5 @@
 """DICOM as pictures: real files, greys and packings, against pydicom's own LUT code and by hand."""
 
-from __future__ import annotations
-
 import io
 import sys
 from pathlib import Path
@@ -12,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from PIL import Image as PillowImage
 
 from rightlung.core import InputError
 from rightlung.studies import open_source, read_image
 from rightlung.studies.dicom import read_dicom
 from rightlung.studies.dicom.frames import _unpacked_bits
+from tests.studies.conftest import encode
 from tests.studies.dicom_files import (
     J2K_LOSSLESS,
     JPEG_BASELINE,
@@ -36,6 +34,8 @@ from tests.studies.dicom_files import (
 )
 
 RNG = np.random.default_rng(6)
+EXTREMITY = "another body part than the chest (Body Part Examined EXTREMITY)"
+FULL = {"BitsStored": 12, "HighBit": 11, "WindowCenter": 2048, "WindowWidth": 4096}  # shows all twelve bits
 
 
 def reference(dataset: Any) -> NDArray[np.float64]:
@@ -86,11 +86,6 @@ def test_lossless_compression_gives_the_same_picture_and_window_and_inversion_ar
     np.testing.assert_allclose(plain, reference(dataset), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["RG3_UNCR.dcm", "RG3_J2KR.dcm", "RG3_UNCI.dcm", "RG3_J2KI.dcm"])
-def test_the_real_extremity_is_refused_with_its_body_part(name: str) -> None:
-    assert "another body part than the chest (Body Part Examined EXTREMITY)" in refusal(real(name))
-
-
 def test_the_forced_extremity_is_turned_as_its_header_says() -> None:
     # Its marker, an R, stands mirrored in the stored pixels and can be read once they are turned.
     found = read_dicom(real("RG3_UNCR.dcm"), force=True)
@@ -109,26 +104,22 @@ def test_the_forced_extremity_is_turned_as_its_header_says() -> None:
         ("JPEG-LL.dcm", "it is a nuclear medicine image"),
         ("US1_UNCR.dcm", "it is an ultrasound image"),
         ("vlut_04.dcm", "screen capture"),
+        *((f"RG3_{kind}.dcm", EXTREMITY) for kind in ("UNCR", "J2KR", "UNCI", "J2KI")),
     ],
 )
 def test_real_files_of_other_kinds_are_refused_with_their_kind(name: str, reason: str) -> None:
     assert reason in refusal(real(name))
 
 
-@pytest.mark.parametrize("name", ["vlut_04.dcm", "mlut_18.dcm"])
-def test_real_tables_give_what_pydicom_gives(name: str) -> None:
-    dataset = pydicom.dcmread(real(name))
-    if name == "mlut_18.dcm":  # it has a modality LUT and nothing else, so its output has to be shown by a window
-        dataset.WindowCenter, dataset.WindowWidth = 128, 256
-        found = read_dicom(saved(dataset), force=True)
-        from pydicom.pixels.processing import apply_modality_lut
-
-        values = apply_modality_lut(dataset.pixel_array, dataset)
-        np.testing.assert_allclose(found.image, np.clip((values - 127.5) / 255 + 0.5, 0, 1), atol=1e-6)
-        return
-    found = read_dicom(real(name), force=True)
+def test_real_tables_give_what_pydicom_gives() -> None:
+    found = read_dicom(real("vlut_04.dcm"), force=True)
     assert found.grey == "voi-lut"
-    np.testing.assert_allclose(found.image, reference(dataset), atol=1e-6)
+    np.testing.assert_allclose(found.image, reference(pydicom.dcmread(real("vlut_04.dcm"))), atol=1e-6)
+    dataset = pydicom.dcmread(real("mlut_18.dcm"))  # a modality LUT and nothing else: a window has to show its output
+    dataset.WindowCenter, dataset.WindowWidth = 128, 256
+    values = pydicom.pixels.processing.apply_modality_lut(dataset.pixel_array, dataset)
+    expected = np.clip((values - 127.5) / 255 + 0.5, 0, 1)
+    np.testing.assert_allclose(read_dicom(saved(dataset), force=True).image, expected, atol=1e-6)
 
 
 def test_sixteen_bit_lossless_jpeg_says_which_package_is_missing() -> None:
@@ -161,7 +152,7 @@ def test_the_phantoms_dicom_files_show_the_phantoms_pictures(tmp_path: Path) -> 
 
 def test_manifest_rows_may_name_dicom_files(tmp_path: Path) -> None:
     pixels = gradient()
-    (tmp_path / "one.dcm").write_bytes(dicom(pixels, BitsStored=12, HighBit=11, WindowCenter=2048, WindowWidth=4096))
+    (tmp_path / "one.dcm").write_bytes(dicom(pixels, **FULL))
     (tmp_path / "side.dcm").write_bytes(dicom(pixels, ViewPosition="LL"))
     rows = ['{"id": "a", "file": "one.dcm"}', '{"id": "b", "file": "side.dcm"}']
     (tmp_path / "manifest.jsonl").write_text("\n".join(rows))
@@ -184,18 +175,6 @@ def test_windows_equal_pydicoms(function: str | None, photometric: str, kind: st
     np.testing.assert_allclose(read_dicom(saved(dataset)).image, reference(dataset), atol=1e-6)
 
 
-def test_a_window_acts_after_slope_and_intercept() -> None:
-    pixels = gradient()
-    elements = {"RescaleSlope": 2.5, "RescaleIntercept": -1000, "WindowCenter": 2000, "WindowWidth": 5000}
-    expected = np.clip((2.5 * pixels - 1000.0 - 1999.5) / 4999 + 0.5, 0, 1)
-    np.testing.assert_allclose(read_dicom(dicom(pixels, **elements)).image, expected, atol=1e-6)
-
-
-def test_a_window_one_wide_is_a_threshold() -> None:
-    image = read_dicom(dicom(np.array([[9, 10, 11]], "<u2"), WindowCenter=10, WindowWidth=1)).image
-    assert image.tolist() == [[0, 1, 1]]
-
-
 @pytest.mark.parametrize(("bits", "packed"), [(8, "u1"), (12, "US"), (16, "US")])
 def test_a_voi_table_is_used_before_a_window_and_holds_its_ends(bits: int, packed: str) -> None:
     entries = np.rint((np.arange(100) / 99) ** 2 * (2**bits - 1)).astype(np.uint16)
@@ -207,18 +186,65 @@ def test_a_voi_table_is_used_before_a_window_and_holds_its_ends(bits: int, packe
     np.testing.assert_allclose(found.image.reshape(-1), expected, atol=1e-6)
 
 
-def test_a_modality_table_with_a_negative_first_value_is_used_instead_of_the_slope() -> None:
-    pixels = np.arange(-4, 8, dtype="<i2").reshape(3, 4)
-    table = lut(-2, 16, np.array([10, 20, 40, 80, 100]))
-    found = read_dicom(dicom(pixels, ModalityLUTSequence=[table], WindowCenter=50.5, WindowWidth=101))
-    expected = [10, 10, 10, 20, 40, 80, 100, 100, 100, 100, 100, 100]
-    np.testing.assert_allclose(found.image.reshape(-1), np.array(expected) / 100, atol=1e-6)
+VALUES = gradient()
+STORED = np.arange(12, dtype="<u2").reshape(3, 4) * 300
+DEEP = gradient(highest=65535, kind="<u4")
 
 
-def test_a_table_that_exceeds_its_bits_is_brought_to_its_highest_entry() -> None:
-    table = lut(0, 8, np.array([0, 512, 1024]))
-    found = read_dicom(dicom(np.array([[0, 1, 2]], "<u2"), VOILUTSequence=[table]))
-    assert found.image.tolist() == [[0, 0.5, 1]]
+@pytest.mark.parametrize(
+    ("pixels", "elements", "expected"),
+    [
+        pytest.param(
+            VALUES, {"RescaleSlope": 2.5, "RescaleIntercept": -1000, "WindowCenter": 2000, "WindowWidth": 5000},
+            np.clip((2.5 * VALUES - 1000.0 - 1999.5) / 4999 + 0.5, 0, 1), id="window after slope and intercept",
+        ),
+        pytest.param(
+            np.arange(-4, 8, dtype="<i2")[None],
+            {"ModalityLUTSequence": [lut(-2, 16, np.array([10, 20, 40, 80, 100]))],
+             "WindowCenter": 50.5, "WindowWidth": 101},
+            np.array([[10, 10, 10, 20, 40, 80, 100, 100, 100, 100, 100, 100]]) / 100,
+            id="modality table with a negative first value",
+        ),
+        pytest.param(
+            np.array([[-2000, -2000, 5, 10, 15]], "<i2"), {"PixelPaddingValue": -2000}, [[0, 0, 0, 0.5, 1]],
+            id="signed padding",
+        ),
+        pytest.param(  # an overlay's bit above, and one below
+            (STORED << 2) | 0x8001, {**FULL, "HighBit": 13}, STORED / 4095, id="only the stored bits count",
+        ),
+        pytest.param(  # two's complement: 0xFFF is -1, whatever stands above
+            np.array([[0x0FFF, 0x0000, 0x0001, 0x0800, 0x07FF]], "<u2"),
+            {**FULL, "WindowCenter": 0, "PixelRepresentation": 1},
+            (np.array([[-1, 0, 1, -2048, 2047]]) + 0.5) / 4095 + 0.5, id="the sign is the highest stored bit",
+        ),
+        pytest.param(
+            DEEP, {"BitsStored": 16, "HighBit": 15, "WindowCenter": 32768, "WindowWidth": 65536}, DEEP / 65535,
+            id="thirty-two bits with sixteen stored",
+        ),
+    ],
+)  # fmt: skip
+def test_stored_values_become_greys(pixels: NDArray[Any], elements: dict[str, Any], expected: Any) -> None:
+    np.testing.assert_allclose(read_dicom(dicom(pixels, **elements)).image, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("pixels", "elements", "expected"),
+    [
+        ([[9, 10, 11]], {"WindowCenter": 10, "WindowWidth": 1}, [[0, 1, 1]]),
+        ([[0, 1, 2]], {"VOILUTSequence": [lut(0, 8, np.array([0, 512, 1024]))]}, [[0, 0.5, 1]]),
+        ([[9, 9], [9, 9]], {}, [[0, 0], [0, 0]]),
+    ],
+    ids=["a window one wide is a threshold", "a table beyond its bits ends at its highest entry", "a constant image"],
+)
+def test_stored_values_become_exact_greys(pixels: Any, elements: dict[str, Any], expected: Any) -> None:
+    assert read_dicom(dicom(np.array(pixels, "<u2"), **elements)).image.tolist() == expected
+
+
+def test_without_a_window_eight_bits_keep_their_range() -> None:
+    pixels = RNG.integers(40, 200, (6, 8), dtype=np.uint8)
+    found = read_dicom(dicom(pixels))
+    assert found.grey == "bits"
+    np.testing.assert_allclose(found.image, pixels / 255, atol=1e-6)
 
 
 def test_without_a_window_deep_pixels_are_spread_between_percentiles() -> None:
@@ -228,13 +254,6 @@ def test_without_a_window_deep_pixels_are_spread_between_percentiles() -> None:
     low, high = np.percentile(pixels, [0.5, 99.5], method="inverted_cdf")
     assert found.grey == "percentiles"
     np.testing.assert_allclose(found.image, np.clip((pixels - float(low)) / (high - low), 0, 1), atol=1e-6)
-
-
-def test_without_a_window_eight_bits_keep_their_range() -> None:
-    pixels = RNG.integers(40, 200, (6, 8), dtype=np.uint8)
-    found = read_dicom(dicom(pixels))
-    assert found.grey == "bits"
-    np.testing.assert_allclose(found.image, pixels / 255, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -253,10 +272,6 @@ def test_a_window_that_shows_nothing_is_not_used(elements: dict[str, Any]) -> No
     assert found.grey == "percentiles"
 
 
-def test_a_constant_image_is_read() -> None:
-    assert read_dicom(dicom(np.full((3, 4), 9, "<u2"))).image.tolist() == [[0.0] * 4] * 3
-
-
 @pytest.mark.parametrize("photometric", ["MONOCHROME1", "MONOCHROME2"])
 def test_padding_is_black_and_does_not_move_the_percentiles(photometric: str) -> None:
     picture = np.rint(RNG.normal(2000, 200, (40, 40))).astype("<u2")
@@ -269,94 +284,48 @@ def test_padding_is_black_and_does_not_move_the_percentiles(photometric: str) ->
     assert not found.image[:, 40:].any()
 
 
-def test_signed_padding_is_compared_as_signed() -> None:
-    pixels = np.array([[-2000, -2000, 5, 10, 15]], "<i2")
-    dataset = dataset_of(pixels)
-    dataset.add_new(0x00280120, "SS", -2000)
-    np.testing.assert_allclose(read_dicom(saved(dataset)).image, [[0, 0, 0, 0.5, 1]], atol=1e-6)
-
-
-def test_only_the_stored_bits_count() -> None:
-    values = np.arange(12, dtype="<u2").reshape(3, 4) * 300
-    noisy = (values << 2) | 0x8001  # an overlay's bit above, and one below
-    elements = {"BitsStored": 12, "HighBit": 13, "WindowCenter": 2048, "WindowWidth": 4096}
-    found = read_dicom(dicom(noisy.astype("<u2"), **elements))
-    np.testing.assert_allclose(found.image, values / 4095, atol=1e-6)
-
-
-def test_the_sign_is_the_highest_stored_bit() -> None:
-    # Twelve bits in two's complement: 0xFFF is -1, whatever stands above.
-    stored = np.array([[0x0FFF, 0x0000, 0x0001, 0x0800, 0x07FF]], "<u2")
-    elements = {"BitsStored": 12, "HighBit": 11, "PixelRepresentation": 1, "WindowCenter": 0, "WindowWidth": 4096}
-    expected = (np.array([[-1, 0, 1, -2048, 2047]]) + 0.5) / 4095 + 0.5
-    np.testing.assert_allclose(read_dicom(dicom(stored, **elements)).image, expected, atol=1e-6)
-
-
-def test_thirty_two_bits_with_sixteen_stored_are_read() -> None:
-    pixels = gradient(highest=65535, kind="<u4")
-    elements = {"BitsStored": 16, "HighBit": 15, "WindowCenter": 32768, "WindowWidth": 65536}
-    np.testing.assert_allclose(read_dicom(dicom(pixels, **elements)).image, pixels / 65535, atol=1e-6)
-
-
 # Packings
 
 
 def test_every_way_of_packing_without_loss_gives_the_same_picture() -> None:
     pixels = RNG.integers(0, 4096, (34, 33)).astype("<u2")
-    elements = {"BitsStored": 12, "HighBit": 11, "WindowCenter": 2048, "WindowWidth": 4096}
-    expected = pixels / np.float64(4095)
-    files = {
-        "explicit": dicom(pixels, **elements),
-        "rle": compressed(pixels, RLE, **elements),
-        "j2k": compressed(pixels, J2K_LOSSLESS, **elements),
-    }
-    implicit = dataset_of(pixels, **elements)
-    implicit.file_meta.TransferSyntaxUID = pydicom.uid.ImplicitVRLittleEndian
-    files["implicit"] = saved(implicit)
-    deflated = dataset_of(pixels, **elements)
-    deflated.file_meta.TransferSyntaxUID = pydicom.uid.DeflatedExplicitVRLittleEndian
-    files["deflated"] = saved(deflated)
-    big = dataset_of(pixels.astype(">u2"), **elements)
-    big.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRBigEndian
-    files["big endian"] = saved(big)
-    files["without preamble"] = files["explicit"][132:]
-    bare = io.BytesIO()
-    del implicit.file_meta
-    pydicom.dcmwrite(bare, implicit, implicit_vr=True, little_endian=True)
+    files = {"rle": compressed(pixels, RLE, **FULL), "j2k": compressed(pixels, J2K_LOSSLESS, **FULL)}
+    for syntax in ("ExplicitVRLittleEndian", "ImplicitVRLittleEndian", "DeflatedExplicitVRLittleEndian"):
+        files[syntax] = saved(dataset_of(pixels, **FULL), syntax)
+    files["big endian"] = saved(dataset_of(pixels.astype(">u2"), **FULL), "ExplicitVRBigEndian")
+    files["without preamble"] = files["ExplicitVRLittleEndian"][132:]
+    bare, dataset = io.BytesIO(), dataset_of(pixels, **FULL)
+    del dataset.file_meta
+    pydicom.dcmwrite(bare, dataset, implicit_vr=True, little_endian=True)
     files["without preamble and meta information"] = bare.getvalue()
     for name, data in files.items():
-        np.testing.assert_allclose(read_image(data), expected, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(read_image(data), pixels / np.float64(4095), atol=1e-6, err_msg=name)
 
 
-def test_signed_values_come_through_every_packing() -> None:
+@pytest.mark.parametrize("syntax", [RLE, J2K_LOSSLESS])
+def test_signed_values_come_through_compression(syntax: str) -> None:
     pixels = RNG.integers(-2048, 2048, (34, 33)).astype("<i2")
-    elements = {"BitsStored": 12, "HighBit": 11, "WindowCenter": 0, "WindowWidth": 4096}
-    expected = np.clip((pixels + 0.5) / 4095 + 0.5, 0, 1)
-    for syntax in (RLE, J2K_LOSSLESS):
-        np.testing.assert_allclose(read_image(compressed(pixels, syntax, **elements)), expected, atol=1e-6)
+    data = compressed(pixels, syntax, **{**FULL, "WindowCenter": 0})
+    np.testing.assert_allclose(read_image(data), np.clip((pixels + 0.5) / 4095 + 0.5, 0, 1), atol=1e-6)
 
 
 def test_eight_bits_in_big_endian_words_are_swapped_back() -> None:
     pixels = np.arange(15, dtype=np.uint8).reshape(3, 5)
     dataset = dataset_of(pixels)
-    dataset.file_meta.TransferSyntaxUID = pydicom.uid.ExplicitVRBigEndian
-    words = np.frombuffer(pixels.tobytes() + b"\0", ">u2").astype("<u2").tobytes()
-    dataset.PixelData = words
+    dataset.PixelData = np.frombuffer(pixels.tobytes() + b"\0", ">u2").astype("<u2").tobytes()
     dataset["PixelData"].VR = "OW"
-    np.testing.assert_allclose(read_image(saved(dataset)), pixels / 255, atol=1e-6)
+    np.testing.assert_allclose(read_image(saved(dataset, "ExplicitVRBigEndian")), pixels / 255, atol=1e-6)
 
 
 def test_baseline_jpeg_is_read() -> None:
     pixels = np.linspace(0, 255, 48 * 64).reshape(48, 64).astype(np.uint8)
-    buffer = io.BytesIO()
-    PillowImage.fromarray(pixels).save(buffer, "JPEG", quality=95)
-    found = read_image(compressed(pixels, JPEG_BASELINE, buffer.getvalue()))
+    found = read_image(compressed(pixels, JPEG_BASELINE, encode(pixels, "JPEG", quality=95)))
     np.testing.assert_allclose(found, pixels / 255, atol=0.02)
 
 
 def test_lossy_jpeg_2000_is_read() -> None:
     pixels = gradient(64, 64)
-    dataset = dataset_of(pixels, BitsStored=12, HighBit=11, WindowCenter=2048, WindowWidth=4096)
+    dataset = dataset_of(pixels, **FULL)
     dataset.compress(pydicom.uid.JPEG2000, j2k_psnr=[60], generate_instance_uid=False)
     np.testing.assert_allclose(read_image(saved(dataset)), pixels / 4095, atol=0.02)
 

@@ -1,7 +1,5 @@
 """What a DICOM header says of an image, and what is refused for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

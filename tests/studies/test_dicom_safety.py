@@ -1,8 +1,5 @@
 """Hostile DICOM files and patients' identifiers: nothing but an `InputError` comes out, and nobody's name."""
 
-from __future__ import annotations
-
-import io
 import logging
 import struct
 import threading
@@ -14,13 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image as PillowImage
 
 from rightlung.core import InputError
 from rightlung.studies import read_image
 from rightlung.studies.dicom import DicomImage, read_dicom
 from rightlung.studies.dicom.frames import _unpacked_bits
-from tests.studies.conftest import peak_memory_below
+from tests.studies.conftest import encode, peak_memory_below, refused_truncations
 from tests.studies.dicom_files import (
     J2K_LOSSLESS,
     JPEG_BASELINE,
@@ -37,6 +33,13 @@ from tests.studies.dicom_files import (
     saved,
     with_secrets,
 )
+
+
+def syntax_element(uid: str) -> bytes:
+    """Return the header's element that names the transfer syntax."""
+    value = uid.encode() + b"\0" * (len(uid) % 2)
+    return b"\x02\0\x10\0UI" + len(value).to_bytes(2, "little") + value
+
 
 # Hostile files
 
@@ -58,12 +61,7 @@ def test_a_codestream_larger_than_its_header_is_refused_before_decoding() -> Non
     frames = {J2K_LOSSLESS: (b"\xff\x4f\xff\x51", 8, ">II"), JPEG_BASELINE: (b"\xff\xc0", 5, ">HH")}
     for syntax, (marker, offset, layout) in frames.items():
         pixels = gradient(highest=255, kind="u1")
-        if syntax == JPEG_BASELINE:
-            buffer = io.BytesIO()
-            PillowImage.fromarray(pixels).save(buffer, "JPEG")
-            data = bytearray(compressed(pixels, syntax, buffer.getvalue()))
-        else:
-            data = bytearray(compressed(pixels, syntax))
+        data = bytearray(compressed(pixels, syntax, encode(pixels, "JPEG") if syntax == JPEG_BASELINE else None))
         struct.pack_into(layout, data, data.index(marker) + offset, 60_000, 60_000)
         assert "60,000 x 60,000" in refusal(bytes(data))
 
@@ -73,9 +71,7 @@ def test_a_deflated_bomb_is_not_inflated() -> None:
     start = plain.index(b"\x08\x00\x16\x00")
     compressor = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
     body = b"".join(compressor.compress(bytes(2**20)) for _ in range(64)) + compressor.flush()
-    data = plain[:start].replace(b"1.2.840.10008.1.2.1\0", b"1.2.840.10008.1.2.1.99")
-    # The group's length and the element's own, which have grown by the two characters.
-    data = data.replace(b"\x02\0\x10\0UI\x14\0", b"\x02\0\x10\0UI\x16\0")
+    data = plain[:start].replace(syntax_element("1.2.840.10008.1.2.1"), syntax_element("1.2.840.10008.1.2.1.99"))
     with peak_memory_below(16 * 2**20):
         message = refusal(data + body, max_bytes=2**20, max_pixels=2**18)
     assert "inflates to more than 1,048,576 bytes" in message
@@ -97,22 +93,16 @@ def test_a_run_length_bomb_stops_at_the_pictures_size() -> None:
     ],
 )
 def test_a_wrong_transfer_syntax_is_refused(syntax: str, reason: str) -> None:
-    data = dicom(gradient())
-    old = b"\x02\0\x10\0UI\x14\x001.2.840.10008.1.2.1\0"
+    data, old = dicom(gradient()), syntax_element("1.2.840.10008.1.2.1")
     assert old in data
-    value = syntax.encode() + b"\0" * (len(syntax) % 2)
-    changed = data.replace(old, b"\x02\0\x10\0UI" + len(value).to_bytes(2, "little") + value)
-    assert reason in refusal(changed)
+    assert reason in refusal(data.replace(old, syntax_element(syntax)))
 
 
 def test_one_compression_called_another_is_refused() -> None:
     for made, called in ((J2K_LOSSLESS, JPEG_BASELINE), (RLE, J2K_LOSSLESS), (J2K_LOSSLESS, RLE)):
         data = compressed(gradient(), made)
-        text = data.replace(made.encode() + b"\0" * (len(made) % 2), called.encode() + b"\0" * (len(called) % 2))
-        if len(made) + len(made) % 2 != len(called) + len(called) % 2:
-            before, after = (len(name) + len(name) % 2 for name in (made, called))
-            text = text.replace(b"\x10\0UI" + bytes([before, 0]), b"\x10\0UI" + bytes([after, 0]))
-        assert "damaged" in refusal(text)
+        assert syntax_element(made) in data
+        assert "damaged" in refusal(data.replace(syntax_element(made), syntax_element(called)))
 
 
 FILES = {
@@ -124,20 +114,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_truncation_is_refused(name: str) -> None:
-    data = FILES[name]
-    whole = read_image(data)
-    kept = 0
-    messages: list[str] = []
-    for length in range(len(data)):
-        try:
-            image = read_image(data[:length], name="cut")
-        except InputError as error:
-            messages.append(str(error))
-        else:  # only what follows the picture may be missing
-            np.testing.assert_array_equal(image, whole)
-            kept += 1
-    assert kept <= 8
-    assert all(message.startswith("cut ") for message in messages)
+    assert refused_truncations(FILES[name]) >= len(FILES[name]) - 8  # only what follows the picture may be missing
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -164,16 +141,9 @@ def test_damaged_files_raise_nothing_but_input_errors(name: str, data: st.DataOb
         assert 0 <= image.min() <= image.max() <= 1
 
 
-@given(st.binary(max_size=300), st.booleans())
-def test_arbitrary_bytes_behind_the_magic_word_raise_input_errors(rest: bytes, meta: bool) -> None:
-    start = bytes(128) + b"DICM" + (b"\x02\0\x10\0UI\x14\x001.2.840.10008.1.2.1\0" if meta else b"")
-    with pytest.raises(InputError):
-        read_image(start + rest)
-
-
 def test_deeply_nested_sequences_are_refused_or_skipped() -> None:
     nest = b"\x08\0\x18\x22SQ\0\0\xff\xff\xff\xff\xfe\xff\0\xe0\xff\xff\xff\xff" * 5000
-    start = bytes(128) + b"DICM" + b"\x02\0\x10\0UI\x14\x001.2.840.10008.1.2.1\0"
+    start = bytes(128) + b"DICM" + syntax_element("1.2.840.10008.1.2.1")
     assert "file.dcm" in refusal(start + nest)
 
 

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import re
 import tarfile
 from pathlib import Path
@@ -14,14 +12,20 @@ from rightlung.studies.rows import KNOWN_FIELDS
 PAGE = Path(__file__).parents[2] / "docs" / "sources.md"
 
 
-def python_blocks() -> list[str]:
-    return re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+def run_block(marked: str, names: dict[str, object]) -> None:
+    """Run the page's one Python block in which ``marked`` stands."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = [block for block in blocks if marked in block]
+    exec(compile(block, str(PAGE), "exec"), names)
 
 
-def test_the_example_makes_data_that_opens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (example,) = [block for block in python_blocks() if "manifest.write" in block]
-    exec(compile(example, str(PAGE), "exec"), {})
+    run_block("manifest.write", {})
+
+
+def test_the_example_makes_data_that_opens() -> None:
     with tarfile.open("mine.tar", "w") as archive:
         archive.add("mine", arcname=".")
     for address in ("manifest:mine", "manifest:mine.tar?split=val"):
@@ -32,18 +36,11 @@ def test_the_example_makes_data_that_opens(tmp_path: Path, monkeypatch: pytest.M
         assert source[0].phrases[0].boxes == (Box(0.6, 0.2, 0.7, 0.3),)
 
 
-def test_the_loop_that_survives_bad_images_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (example,) = [block for block in python_blocks() if "manifest.write" in block]
-    (loop,) = [block for block in python_blocks() if "failed.append" in block]
-    exec(compile(example, str(PAGE), "exec"), {})
+def test_the_loop_that_survives_bad_images_does(capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine/images/p1.png").write_bytes(b"no image")
     with Path("mine/manifest.jsonl").open("a") as manifest:
         manifest.write("broken\n")
-    names = {"source": open_source("manifest:mine")}
-    exec(compile(loop, str(PAGE), "exec"), names)
+    run_block("failed.append", {"source": open_source("manifest:mine")})
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("manifest.jsonl, line 4: ")
     assert second.startswith("study 'p1': image ")

@@ -1,6 +1,5 @@
 """Sizes and header facts of image files against what the files were written with."""
 
-import io
 from pathlib import Path
 
 import numpy as np
@@ -10,22 +9,20 @@ from PIL import Image
 from rightlung.core import InputError
 from rightlung.studies.headers import read_header, years
 from rightlung.studies.images import read_image
+from tests.studies.conftest import encode
 from tests.studies.readers.published import write_dicom
 
-
-@pytest.mark.parametrize("suffix", ["png", "jpg"])
-def test_size_is_height_and_width(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"a.{suffix}"
-    Image.fromarray(np.zeros((7, 5), dtype=np.uint8)).save(path)
-    assert read_header(path, "a").size == (7, 5) == read_image(path).shape
+BROKEN = b"\0" * 128 + b"DICM" + b"\xff" * 50
 
 
-def test_a_turned_jpeg_has_the_size_of_the_upright_image(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    path = tmp_path / "a.jpg"
+@pytest.mark.parametrize(("suffix", "turn", "size"), [("png", 1, (7, 5)), ("jpg", 1, (7, 5)), ("jpg", 6, (5, 7))])
+def test_size_is_height_and_width_of_the_upright_image(
+    tmp_path: Path, suffix: str, turn: int, size: tuple[int, int]
+) -> None:
+    path, exif = tmp_path / f"a.{suffix}", Image.Exif()
+    exif[0x0112] = turn
     Image.fromarray(np.zeros((7, 5), dtype=np.uint8)).save(path, exif=exif)
-    assert read_header(path, "a").size == (5, 7) == read_image(path).shape
+    assert read_header(path, "a").size == size == read_image(path).shape
 
 
 def test_dicom_facts(tmp_path: Path) -> None:
@@ -55,7 +52,7 @@ def test_a_dicom_file_without_preamble_is_read(tmp_path: Path) -> None:
 def test_the_parsers_error_is_not_attached(tmp_path: Path) -> None:
     """It may quote what stands in the header, and a traceback would print it."""
     path = tmp_path / "a.dcm"
-    path.write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 50)
+    path.write_bytes(BROKEN)
     with pytest.raises(InputError) as caught:
         read_header(path, "a")
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
@@ -77,18 +74,18 @@ def test_ages(text: str, age: float | None) -> None:
     assert years(text) == (None if age is None else pytest.approx(age))
 
 
-def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"GIF89a", "not an image in DICOM, PNG or JPEG format"),
+        (BROKEN, "not a readable DICOM file"),
+        (encode(np.zeros((7, 5), np.uint8), "JPEG")[:30], "not a readable JPEG"),
+    ],
+)
+def test_what_is_no_image_is_refused(tmp_path: Path, content: bytes, sentence: str) -> None:
     path = tmp_path / "a.png"
-    path.write_bytes(b"GIF89a")
-    with pytest.raises(InputError, match=r"^that file is not an image in DICOM, PNG or JPEG format"):
-        read_header(path, "that file")
-    path.write_bytes(b"\0" * 128 + b"DICM" + b"\xff" * 50)
-    with pytest.raises(InputError, match=r"^that file is not a readable DICOM file"):
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"^that file is {sentence}"):
         read_header(path, "that file")
     with pytest.raises(InputError, match="does not exist"):
         read_header(tmp_path / "b.png", "that file")
-    buffer = io.BytesIO()
-    Image.fromarray(np.zeros((7, 5), dtype=np.uint8)).save(buffer, "JPEG")
-    path.write_bytes(buffer.getvalue()[:30])
-    with pytest.raises(InputError, match=r"^that file is not a readable JPEG"):
-        read_header(path, "that file")

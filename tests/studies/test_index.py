@@ -1,7 +1,5 @@
 """Indexed sources: built once, mapped afterwards, cheap to send to a worker."""
 
-from __future__ import annotations
-
 import multiprocessing
 import pickle
 import shutil
@@ -256,31 +254,33 @@ def test_a_long_build_is_shown_on_standard_error_only(
     assert "50 so far" in shown.err
 
 
-def test_a_link_in_a_circle_ends_and_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tree" / "deep").mkdir(parents=True)
-    (tmp_path / "tree" / "deep" / "b.json").write_text("{}")
-    (tmp_path / "tree" / "a.json").write_text("{}")
-    (tmp_path / "tree" / "deep" / "again").symlink_to(tmp_path / "tree")
-    problems: list[Any] = []
-    found = [path.name for path in walk_files(tmp_path / "tree", (".json",), problems)]
-    assert found == ["a.json", "b.json"]
-    assert len(problems) == 1
-    assert str(tmp_path / "tree" / "deep" / "again") in str(problems[0])
-    assert "circle" in str(problems[0])
-    with pytest.raises(InputError, match="circle"):
-        list(walk_files(tmp_path / "tree", (".json",)))
-
-
-def test_a_folder_that_vanishes_while_walking_is_named(tmp_path: Path) -> None:
+@pytest.fixture
+def walked(tmp_path: Path) -> Path:
+    """A tree with one file in each of two folders."""
     for name in ("a", "b"):
         (tmp_path / "tree" / name).mkdir(parents=True)
-        (tmp_path / "tree" / name / "x.json").write_text("{}")
+        (tmp_path / "tree" / name / f"{name}.json").write_text("{}")
+    return tmp_path / "tree"
+
+
+def test_a_link_in_a_circle_ends_and_is_named(walked: Path) -> None:
+    (walked / "b" / "again").symlink_to(walked)
     problems: list[Any] = []
-    walk = walk_files(tmp_path / "tree", (".json",), problems)
+    assert [path.name for path in walk_files(walked, (".json",), problems)] == ["a.json", "b.json"]
+    (problem,) = problems
+    assert str(walked / "b" / "again") in str(problem)
+    assert "circle" in str(problem)
+    with pytest.raises(InputError, match="circle"):
+        list(walk_files(walked, (".json",)))
+
+
+def test_a_folder_that_vanishes_while_walking_is_named(walked: Path) -> None:
+    problems: list[Any] = []
+    walk = walk_files(walked, (".json",), problems)
     assert next(walk).parent.name == "a"
-    shutil.rmtree(tmp_path / "tree" / "b")
+    shutil.rmtree(walked / "b")
     assert list(walk) == []
-    assert str(problems[0]).startswith(f"{tmp_path / 'tree' / 'b'}: cannot be read: No such file")
+    assert str(problems[0]).startswith(f"{walked / 'b'}: cannot be read: No such file")
 
 
 def test_a_missing_file_and_a_vanished_folder_are_different_sentences(tmp_path: Path) -> None:

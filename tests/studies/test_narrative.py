@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from rightlung.studies.narrative import telling_sections, telling_sentences

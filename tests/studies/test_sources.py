@@ -1,8 +1,5 @@
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +8,7 @@ import pytest
 
 from rightlung.core import InputError, Polarity, Study
 from rightlung.studies import Address, Source, open_source, parse_address, register_source, sources
-
-WriteData = Callable[..., str]
+from tests.studies.conftest import A, WriteData
 
 
 @pytest.fixture
@@ -54,12 +50,11 @@ def test_an_address_is_taken_apart(text: str, scheme: str, path: str, parameters
         ("manifest:/x?=3", "a parameter is name=value; got '=3'"),
         ("manifest:/x?limit=1&limit=2", "parameter 'limit' is given twice"),
         ("manifest:/x?split=%ff", "is not UTF-8"),
+        ("manifest:/x?spilt=val", "'spilt'; did you mean 'split'? Known: limit, split"),
     ],
 )
 def test_a_malformed_address_is_explained(text: str, reason: str) -> None:
-    with pytest.raises(InputError) as caught:
-        parse_address(text)
-    assert reason in str(caught.value)
+    assert reason in refusal(text)
 
 
 def test_an_unknown_scheme_suggests_the_nearest_that_exists() -> None:
@@ -75,19 +70,15 @@ def test_an_existing_path_is_told_how_to_become_an_address(tmp_path: Path, monke
     assert refusal("data").startswith("data is a path")
 
 
-def test_unknown_parameters_suggest_the_nearest() -> None:
-    assert "'spilt'; did you mean 'split'? Known: limit, split" in refusal("manifest:/x?spilt=val")
-
-
 @pytest.mark.parametrize("value", ["abc", "", "1.5", "-1", "0", "1_000", "٣", "9" * 5000])
 def test_an_ill_typed_value_is_named(write_folder: WriteData, value: str) -> None:
-    folder = write_folder([{"id": "1", "file": "images/a.png"}])
+    folder = write_folder([A])
     message = refusal(f"manifest:{folder}?limit={value}")
     assert f"limit must be a whole number of at least 1; got {value!r}" in message
 
 
 def test_a_registered_scheme_opens_and_cannot_be_taken(own_registry: None, write_folder: WriteData) -> None:
-    folder = write_folder([{"id": "1", "file": "images/a.png"}])
+    folder = write_folder([A])
     seen: list[Address] = []
 
     def opener(address: Address) -> Source:
@@ -105,7 +96,7 @@ def test_a_registered_scheme_opens_and_cannot_be_taken(own_registry: None, write
 
 
 def test_positions_and_ids_reach_the_same_studies(write_data: WriteData) -> None:
-    rows = [{"id": f"s/{number}", "file": "images/a.png", "age": number} for number in range(3)]
+    rows = [{**A, "id": f"s/{number}", "age": number} for number in range(3)]
     source = open_source(f"manifest:{write_data(rows)}")
     assert len(source) == 3
     assert list(source.ids) == ["s/0", "s/1", "s/2"]
@@ -120,7 +111,7 @@ def test_positions_and_ids_reach_the_same_studies(write_data: WriteData) -> None
 
 
 def test_importing_and_opening_loads_neither_pillow_nor_torch(write_tar: WriteData) -> None:
-    path = write_tar([{"id": "1", "file": "images/a.png"}])
+    path = write_tar([A])
     program = (
         "import sys; from rightlung.studies import open_source; assert len(open_source(sys.argv[1])) == 1;"
         "print(sorted({'PIL', 'torch', 'rightlung.lexicon'} & set(sys.modules)))"

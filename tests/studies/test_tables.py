@@ -1,13 +1,13 @@
 """Tables as they come: marks, line ends, quotes, bad rows."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import io
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,16 +15,14 @@ from hypothesis import strategies as st
 
 from rightlung.core import Box, InputError
 from rightlung.core.errors import EmptyBoxError
-from rightlung.core.problem import Problem, ProblemError
+from rightlung.core.problem import ProblemError
 from rightlung.studies.tables import MAX_LISTED, CsvTable, TableRow, pixel_box
 from tests.studies.conftest import peak_memory_below
 
 
-def table(
-    path: Path, data: bytes | str, *required: str, problems: list[Problem] | None = None, **options: str
-) -> CsvTable:
+def table(path: Path, data: bytes | str, *required: str, **options: Any) -> CsvTable:
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    return CsvTable(path, required, problems=problems if problems is not None else [], root=path.parent, **options)  # type: ignore[arg-type]
+    return CsvTable(path, required, problems=[], root=path.parent, **options)
 
 
 def cells(rows: CsvTable) -> list[dict[str, str]]:
@@ -47,9 +45,8 @@ ROWS = [{"id": "a", "view": "PA"}, {"id": "b", "view": "AP"}]
     ids=["plain", "byte-order mark", "CRLF", "no last line end", "blanks and a trailing comma", "quotes"],
 )
 def test_the_same_rows_come_out_however_the_table_was_saved(tmp_path: Path, data: bytes) -> None:
-    problems: list[Problem] = []
-    assert cells(table(tmp_path / "t.csv", data, "id", "view", problems=problems)) == ROWS
-    assert not problems
+    rows = table(tmp_path / "t.csv", data, "id", "view")
+    assert (cells(rows), rows.problems) == (ROWS, [])
 
 
 def test_compressed_tables_are_told_by_their_content(tmp_path: Path) -> None:
@@ -89,11 +86,11 @@ def test_a_stray_quote_costs_its_own_row_only(tmp_path: Path) -> None:
     lines[500] = '499,"the rest of the table is swallowed,PA'
     lines[1200] = '1199,a tube 5" from the carina,PA'  # inches inside a cell harm nobody
     lines[1500] = '1499,"quoted" and more,PA'
-    problems: list[Problem] = []
-    read = cells(table(tmp_path / "t.csv", "\n".join(lines), "id", problems=problems))
+    rows = table(tmp_path / "t.csv", "\n".join(lines), "id")
+    read = cells(rows)
     assert [int(row["id"]) for row in read] == [n for n in range(2000) if n not in (499, 1499)]
     assert read[1198]["text"] == 'a tube 5" from the carina'
-    assert [(problem.line, problem.message.partition(" that ")[0]) for problem in problems] == [
+    assert [(problem.line, problem.message.partition(" that ")[0]) for problem in rows.problems] == [
         (501, "the row has a quote"),
         (1501, "the row has a quote"),
     ]
@@ -103,76 +100,61 @@ def test_two_stray_quotes_in_one_column_do_not_swallow_the_rows_between(tmp_path
     lines = ["id,text,view"] + [f"{n},some text,PA" for n in range(50)]
     lines[11] = '10,"begins,PA'
     lines[21] = '20,ends",PA'
-    problems: list[Problem] = []
-    read = cells(table(tmp_path / "t.csv", "\n".join(lines), problems=problems))
-    assert [int(row["id"]) for row in read] == [n for n in range(50) if n != 10]
-    assert [problem.line for problem in problems] == [12]
+    rows = table(tmp_path / "t.csv", "\n".join(lines))
+    assert [int(row["id"]) for row in cells(rows)] == [n for n in range(50) if n != 10]
+    assert [problem.line for problem in rows.problems] == [12]
 
 
 def test_a_report_in_quotes_may_run_over_several_lines(tmp_path: Path) -> None:
     data = 'id,text,view\na,"FINDINGS:\nClear, no effusion.\n\nThe ""heart"" is normal.",PA\nb,short,AP\n'
-    problems: list[Problem] = []
-    read = list(table(tmp_path / "t.csv", data, problems=problems))
+    rows = table(tmp_path / "t.csv", data)
+    read = list(rows)
     assert read[0].text("text") == 'FINDINGS:\nClear, no effusion.\n\nThe "heart" is normal.'
-    assert [row.line for row in read] == [2, 6]
-    assert not problems
+    assert ([row.line for row in read], rows.problems) == ([2, 6], [])
+
+
+CELLS = st.text(
+    st.characters(codec="utf-8", exclude_characters="\r\n\0\x85\u2028\u2029\x0b\x0c\x1c\x1d\x1e\ufeff"), max_size=12
+)
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            *[
-                st.text(
-                    st.characters(codec="utf-8", exclude_characters="\r\n\0\x85\u2028\u2029\x0b\x0c\x1c\x1d\x1e\ufeff"),
-                    max_size=12,
-                )
-            ]
-            * 3
-        ),
-        min_size=1,
-        max_size=20,
-    )
-)
+@given(st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=20))
 def test_what_the_standard_library_writes_comes_back(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, ...]]
 ) -> None:
     buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer)
-    writer.writerows([("a", "b", "c"), *rows])
-    path = tmp_path_factory.mktemp("table") / "t.csv"
-    problems: list[Problem] = []
-    read = [tuple(row.text(name) for name in "abc") for row in table(path, buffer.getvalue(), problems=problems)]
-    assert read == [tuple(cell.strip() for cell in row) for row in rows]
-    assert not problems
+    csv.writer(buffer).writerows([("a", "b", "c"), *rows])
+    written = table(tmp_path_factory.mktemp("table") / "t.csv", buffer.getvalue())
+    read = [tuple(row.text(name) for name in "abc") for row in written]
+    assert (read, written.problems) == ([tuple(cell.strip() for cell in row) for row in rows], [])
 
 
 def test_one_bad_row_among_many_is_skipped_counted_and_named(tmp_path: Path) -> None:
     lines = ["id,count,view"] + [f"{n},{n},PA" for n in range(30_000)]
     lines[12_345] = "12344,1,2,3,PA"
     lines[20_000] = "19999,many,PA"
-    problems: list[Problem] = []
-    rows = table(tmp_path / "t.csv", "\n".join(lines) + "\n", "id", problems=problems)
+    rows = table(tmp_path / "t.csv", "\n".join(lines) + "\n", "id")
     values = list(rows.read(lambda row: row.whole("count")))
     assert len(values) == 29_998
-    assert (rows.rows_bad, len(problems)) == (2, 2)
-    assert str(problems[0]) == "t.csv, line 12346: the row has 5 cells, where the header has 3"
-    assert str(problems[1]) == "t.csv, line 20001, field count: must be a number; got 'many'"
+    assert rows.rows_bad == 2
+    assert [str(problem) for problem in rows.problems] == [
+        "t.csv, line 12346: the row has 5 cells, where the header has 3",
+        "t.csv, line 20001, field count: must be a number; got 'many'",
+    ]
 
 
 def test_bad_rows_beyond_a_limit_are_counted_and_not_kept(tmp_path: Path) -> None:
-    problems: list[Problem] = []
-    rows = table(tmp_path / "t.csv", "a,b\n" + "1\n" * (MAX_LISTED + 500) + "1,2\n", problems=problems)
+    rows = table(tmp_path / "t.csv", "a,b\n" + "1\n" * (MAX_LISTED + 500) + "1,2\n")
     assert cells(rows) == [{"a": "1", "b": "2"}]
-    assert len(problems) == MAX_LISTED + 1
-    assert str(problems[-1]) == "t.csv: 500 more rows have problems, not listed"
+    assert len(rows.problems) == MAX_LISTED + 1
+    assert str(rows.problems[-1]) == "t.csv: 500 more rows have problems, not listed"
 
 
 def test_a_row_that_is_not_utf8_is_skipped(tmp_path: Path) -> None:
-    problems: list[Problem] = []
-    read = cells(table(tmp_path / "t.csv", b"id,view\na,P\xe4\nb,AP\n", problems=problems))
-    assert [row["id"] for row in read] == ["b"]
-    assert str(problems[0]) == "t.csv, line 2: the row is not UTF-8 (byte 4 of the line)"
+    rows = table(tmp_path / "t.csv", b"id,view\na,P\xe4\nb,AP\n")
+    assert [row["id"] for row in cells(rows)] == ["b"]
+    assert str(rows.problems[0]) == "t.csv, line 2: the row is not UTF-8 (byte 4 of the line)"
     assert len(cells(table(tmp_path / "t.csv", b"id,view\na,P\xe4\nb,AP\n", encoding="latin-1"))) == 2
 
 
@@ -187,21 +169,24 @@ def row(tmp_path: Path, header: str, line: str) -> TableRow:
     return next(iter(table(tmp_path / "t.csv", f"{header}\n{line}\n")))
 
 
-def test_cells_are_checked_when_they_are_asked_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ask", "sentence"),
+    [
+        (lambda one: one.identifier("name"), r"t.csv, line 2, field name: must be letters, digits"),
+        (lambda one: one.whole("share"), r"field share: must be a whole number; got '0.5'"),
+        (lambda one: one.number("count", low=5), r"field count: must be at least 5; got '3.0'"),
+        (lambda one: one.choice("view", ("AP", "PA")), r"field view: unknown value 'LAT'"),
+        (lambda one: one.number("view"), r"field view: must be a number; got 'LAT'"),
+        (lambda one: one.required_number("empty"), r"field empty: must be a number; it is empty"),
+    ],
+)
+def test_cells_are_checked_when_they_are_asked_for(
+    tmp_path: Path, ask: Callable[[TableRow], object], sentence: str
+) -> None:
     one = row(tmp_path, "name,count,share,view,empty", "../etc,3.0,0.5,LAT,NaN")
     assert (one.whole("count"), one.number("share"), one.number("empty"), one.text("nowhere")) == (3, 0.5, None, "")
-    with pytest.raises(ProblemError, match=r"t.csv, line 2, field name: must be letters, digits"):
-        one.identifier("name")
-    with pytest.raises(ProblemError, match=r"field share: must be a whole number; got '0.5'"):
-        one.whole("share")
-    with pytest.raises(ProblemError, match=r"field count: must be at least 5; got '3.0'"):
-        one.number("count", low=5)
-    with pytest.raises(ProblemError, match=r"field view: unknown value 'LAT'"):
-        one.choice("view", ("AP", "PA"))
-    with pytest.raises(ProblemError, match=r"field view: must be a number; got 'LAT'"):
-        one.number("view")
-    with pytest.raises(ProblemError, match=r"field empty: must be a number; it is empty"):
-        one.required_number("empty")
+    with pytest.raises(ProblemError, match=sentence):
+        ask(one)
 
 
 def test_large_identifiers_stay_exact(tmp_path: Path) -> None:
@@ -230,12 +215,11 @@ def test_a_table_is_read_in_bounded_memory(tmp_path: Path) -> None:
 def test_nothing_that_a_file_can_hold_raises_anything_but_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, data: bytes
 ) -> None:
-    problems: list[Problem] = []
     try:
-        rows = table(tmp_path_factory.mktemp("table") / "t.csv", b"a,b,c\n" + data, problems=problems)
+        rows = table(tmp_path_factory.mktemp("table") / "t.csv", b"a,b,c\n" + data)
         read = cells(rows)
     except InputError:
         return
     lines = [line for line in data.split(b"\n") if line.strip()]
-    assert len(read) + len(problems) <= len(lines)
-    assert bool(read or problems) == bool(lines) or not data.decode("utf-8", "replace").strip()
+    assert len(read) + len(rows.problems) <= len(lines)
+    assert bool(read or rows.problems) == bool(lines) or not data.decode("utf-8", "replace").strip()

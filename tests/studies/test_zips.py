@@ -1,7 +1,5 @@
 """Files inside zip archives, read in place."""
 
-from __future__ import annotations
-
 import pickle
 import zipfile
 from pathlib import Path

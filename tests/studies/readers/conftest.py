@@ -1,7 +1,5 @@
 """A folder to write data sets into, and a cache of its own for each test."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

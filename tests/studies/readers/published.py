@@ -1,10 +1,7 @@
 """What several readers' tests need: small trees of files, and the real tables of the ``torchxrayvision`` wheel."""
 
-from __future__ import annotations
-
 import gzip
 import importlib.util
-import io
 import json
 import os
 import warnings
@@ -13,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image as PillowImage
 
 from rightlung.core import InputError, Polarity
 from rightlung.studies import open_source
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.sources import Source
+from tests.studies.conftest import encode
 
 POSITIVE, NEGATIVE, UNCERTAIN = Polarity.POSITIVE, Polarity.NEGATIVE, Polarity.UNCERTAIN
 CHEXPERT = (
@@ -48,9 +45,7 @@ class Files:
 
     def image(self, name: str, size: tuple[int, int] = (6, 4), value: int = 100) -> Path:
         """Write a grey image."""
-        buffer = io.BytesIO()
-        PillowImage.fromarray(np.full(size, value, dtype=np.uint8)).save(buffer, "JPEG" if ".jpg" in name else "PNG")
-        return self.write(name, buffer.getvalue())
+        return self.write(name, encode(np.full(size, value, dtype=np.uint8), "JPEG" if ".jpg" in name else "PNG"))
 
     def images(self, names: Iterable[str]) -> None:
         """Give one image many names, which takes no room."""
@@ -102,28 +97,13 @@ def real_table(name: str) -> Path:
     return Path(spec.origin).parent / "data" / name
 
 
-def write_dicom(path: Path, size: tuple[int, int] = (6, 4), **elements: str | list[str]) -> None:
+def write_dicom(path: Path, size: tuple[int, int] = (6, 4), **elements: str | list[str] | None) -> None:
     """Write a computed radiograph of 8 bits, every row brighter than the one above, with further header elements."""
-    pydicom = pytest.importorskip("pydicom")
-    from pydicom.uid import ComputedRadiographyImageStorage, ExplicitVRLittleEndian, generate_uid
+    from tests.studies.dicom_files import dicom
 
     pixels = np.repeat((np.arange(size[0]) * 200 // max(size[0] - 1, 1)).astype(np.uint8)[:, None], size[1], axis=1)
-    meta = pydicom.dataset.FileMetaDataset()
-    meta.TransferSyntaxUID = ExplicitVRLittleEndian
-    meta.MediaStorageSOPClassUID = ComputedRadiographyImageStorage
-    meta.MediaStorageSOPInstanceUID = generate_uid()
-    data = pydicom.Dataset()
-    data.file_meta = meta
-    data.SOPClassUID, data.SOPInstanceUID = meta.MediaStorageSOPClassUID, meta.MediaStorageSOPInstanceUID
-    data.Modality, data.BodyPartExamined = "CR", "CHEST"
-    data.Rows, data.Columns = size
-    data.SamplesPerPixel, data.PhotometricInterpretation = 1, "MONOCHROME2"
-    data.BitsAllocated = data.BitsStored = 8
-    data.HighBit, data.PixelRepresentation = 7, 0
-    data.PixelData = pixels.tobytes() + (b"\0" if pixels.size % 2 else b"")
     path.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # real files hold ages such as 51, which the standard does not allow
-        for name, value in elements.items():
-            setattr(data, name, value)
-        data.save_as(path, enforce_file_format=True)
+        chest = {"Modality": "CR", "ViewPosition": None, "PatientOrientation": None}
+        path.write_bytes(dicom(pixels, **{**chest, **elements}))

@@ -7,6 +7,7 @@ import pytest
 
 from rightlung.core import InputError
 from rightlung.studies.index import IndexedSource
+from tests.studies.conftest import there
 from tests.studies.readers.published import NEGATIVE, POSITIVE, Files
 
 TRIANGLE = [[100, 100], [100, 200], [200, 200]]
@@ -38,8 +39,7 @@ def test_a_finding_is_one_phrase_with_its_boxes_and_outlines(files: Files) -> No
     assert (effusion.text, nodules.text) == ("pleural effusion", "multiple lung nodules")
     first, second = (box.as_tuple() for box in effusion.boxes)
     assert (first, second) == ((100 / 1024, 100 / 1024, 200 / 1024, 200 / 1024), (0.5, 0.5, 0.75, 0.75))
-    assert effusion.mask is not None
-    pixels = effusion.mask.pixels
+    pixels = there(effusion.mask).pixels
     rows, columns = np.mgrid[:1024, :1024]
     inside = (columns >= 100) & (rows <= 200) & (columns <= rows)  # the triangle with its outline, by its three sides
     inside |= (columns >= 512) & (columns <= 768) & (rows >= 512) & (rows <= 768)

@@ -10,13 +10,11 @@ import pytest
 from rightlung.core import InputError, Mask
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.readers.chexlocalize import FINDINGS
+from tests.studies.conftest import there
 from tests.studies.readers.published import CHEXPERT, NEGATIVE, POSITIVE, Files
 
-ONE, TWO, SIDE = (
-    "patient64541_study1_view1_frontal",
-    "patient64542_study1_view1_frontal",
-    "patient64542_study1_view2_lateral",
-)
+ONE, TWO = (f"patient{patient}_study1_view1_frontal" for patient in (64541, 64542))
+SIDE = "patient64542_study1_view2_lateral"
 
 
 def masks(size: tuple[int, int] = (6, 4), **drawn: np.ndarray) -> dict[str, Any]:
@@ -31,11 +29,8 @@ def heart() -> np.ndarray:
     return pixels
 
 
-SEGMENTATIONS = {
-    ONE: masks(Cardiomegaly=heart(), Airspace_Opacity=~heart()),
-    TWO: masks(),
-    SIDE: masks(Cardiomegaly=heart()),
-}
+MARKED = masks(Cardiomegaly=heart(), Airspace_Opacity=~heart())
+SEGMENTATIONS = {ONE: MARKED, TWO: masks(), SIDE: masks(Cardiomegaly=heart())}
 
 
 def write(files: Files, segmentations: Any = SEGMENTATIONS, labels: bool = True) -> IndexedSource:
@@ -58,9 +53,7 @@ def test_a_mask_with_anything_in_it_is_a_phrase(files: Files) -> None:
     assert source.problems == []
     phrases = {phrase.text: phrase for phrase in source.study(ONE).phrases}
     assert set(phrases) == {"cardiomegaly", "lung opacity"}
-    mask = phrases["cardiomegaly"].mask
-    assert mask is not None
-    np.testing.assert_array_equal(mask.pixels, heart())
+    np.testing.assert_array_equal(there(phrases["cardiomegaly"].mask).pixels, heart())
     assert phrases["lung opacity"].findings == {"lung opacity": POSITIVE}
     assert source.study(TWO).phrases == ()
 
@@ -119,9 +112,9 @@ def test_a_bad_entry_is_named_and_left_out(files: Files, name: str, entry: Any, 
 
 def test_a_mask_that_does_not_decode_names_its_study(files: Files) -> None:
     study = write(files, {ONE: {"Edema": {"size": [6, 4], "counts": "11"}}})[0]
-    assert study.phrases[0].mask is not None
+    mask = there(study.phrases[0].mask)
     with pytest.raises(InputError, match=f"study '{ONE}': mask of Edema: run lengths add up to 2"):
-        _ = study.phrases[0].mask.pixels
+        _ = mask.pixels
 
 
 def test_what_is_missing_altogether_is_an_error(files: Files) -> None:

@@ -3,17 +3,15 @@
 Files and columns: https://physionet.org/content/egd-cxr/1.0.0/ and its table_descriptions.pdf. The values are made up.
 """
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image as PillowImage
 
 from rightlung.core import Box
 from rightlung.studies import open_source
+from tests.studies.conftest import encode, there
 from tests.studies.readers.published import NEGATIVE, POSITIVE, UNCERTAIN, Files, refuses
 
 FIRST, SECOND = "24c7496c-d7635dfe-b8e0b87f-d818affc-78ff7cf4", "78711a04-264d5305-d5feec9b-ebef1cec-fdc6db9c"
@@ -53,9 +51,7 @@ def tree(files: Files) -> Path:
     timed = [{"phrase": "Heart is enlarged.", "begin_time": 0.4, "end_time": 1.6}]
     said = {"full_text": "Heart is enlarged. No pneumothorax.", "time_stamped_text": timed}
     files.json(f"{folder}/transcript.json", said)
-    lung = np.zeros((40, 20), dtype=bool)
-    lung[:, :10] = True
-    PillowImage.fromarray(lung).save(files.root / folder / "right_lung.png")
+    files.write(f"{folder}/right_lung.png", encode(np.tile(np.arange(20) < 10, (40, 1))))
     files.image(f"mimic/files/p15/p15628804/s58573295/{FIRST}.jpg", (40, 20))
     files.image(f"mimic/files/p19/p19462352/s51900589/{SECOND}.jpg", (40, 20))
     return files.root
@@ -72,8 +68,7 @@ def test_a_reading_has_its_words_gaze_regions_and_labels(tree: Path) -> None:
     assert (study.patient, study.exam, study.sex) == ("15628804", "58573295", "F")
     assert study.image.shape == (40, 20)
     assert [phrase.text for phrase in study.phrases] == ["Heart is enlarged.", "No pneumothorax."]
-    assert study.report is not None
-    assert study.report.sections["indication"] == "___F with CHF\nand shortness of breath"
+    assert there(study.report).sections["indication"] == "___F with CHF\nand shortness of breath"
     assert dict(study.findings) == {"cardiomegaly": POSITIVE, "edema": UNCERTAIN, "pleural effusion": NEGATIVE}
     assert study.extra["labels"]["CHF"] == "1"
     assert study.regions["cardiac silhouette"] == Box(0.5, 0.5, 0.9, 0.8)
@@ -85,12 +80,12 @@ def test_gaze_is_where_and_as_long_as_was_looked(tree: Path) -> None:
     first, second = open_source(address(tree))
     assert first.extra["fixations"] == [(0.25, 0.25, 3.0), (0.75, 0.75, 1.0)]
     assert first.extra["fixation_starts"] == [0.5, 4.0]
-    assert first.gaze is not None
-    assert first.gaze.values[:16, :16].sum() == pytest.approx(0.75, abs=0.01)
-    assert first.gaze.values[16:, 16:].sum() == pytest.approx(0.25, abs=0.01)
+    gaze = there(first.gaze).values
+    assert gaze[:16, :16].sum() == pytest.approx(0.75, abs=0.01)
+    assert gaze[16:, 16:].sum() == pytest.approx(0.25, abs=0.01)
     # Round on the screen: twice as wide in fractions of a picture that is half as wide as high.
-    down = first.gaze.values[:16, :16].sum(axis=1)
-    across = first.gaze.values[:16, :16].sum(axis=0)
+    down = gaze[:16, :16].sum(axis=1)
+    across = gaze[:16, :16].sum(axis=0)
     places = (np.arange(16) + 0.5) / 32
     spread = [float(np.sqrt((part * (places - 0.25) ** 2).sum() / part.sum())) for part in (across, down)]
     assert spread[0] / spread[1] == pytest.approx(2.0, rel=0.05)
@@ -98,9 +93,8 @@ def test_gaze_is_where_and_as_long_as_was_looked(tree: Path) -> None:
 
 
 def test_every_sample_can_be_taken_instead_of_fixations(tree: Path) -> None:
-    study = open_source(address(tree, "&gaze=samples")).study(FIRST)
-    assert study.gaze is not None
-    assert study.gaze.values[:16, :16].sum() == pytest.approx(2 / 3, abs=0.01)
+    gaze = open_source(address(tree, "&gaze=samples")).study(FIRST).gaze
+    assert there(gaze).values[:16, :16].sum() == pytest.approx(2 / 3, abs=0.01)
 
 
 def test_sizes_of_the_originals_hold_where_the_images_were_made_smaller(tree: Path, files: Files) -> None:

@@ -3,8 +3,7 @@
 Columns and keys are as public code that reads them lists them; the files themselves are not public.
 """
 
-from __future__ import annotations
-
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -48,24 +47,17 @@ def test_a_check_names_the_table_and_its_line(mimic: Path, files: Files) -> None
 
 
 def coco() -> dict[str, Any]:
+    """The same rows as COCO has them."""
     names = ["Pneumonia", "Pleural Effusion", "Cardiomegaly"]
-    images = [
-        {"id": 7, "file_name": f"{A}.jpg", "path": PATH_A, "width": 200, "height": 100, "num_annotations": 3},
-        {"id": 8, "file_name": f"{B}.jpg", "path": PATH_B, "width": 50, "height": 50, "num_annotations": 1},
-    ]
-
-    def entry(image: int, category: int, text: str, bbox: list[int], split: str) -> dict[str, Any]:
-        size = {"width": images[image - 7]["width"], "height": images[image - 7]["height"]}
-        return {"image_id": image, "category_id": category, "label_text": text, "bbox": bbox, "split": split, **size}
-
-    annotations = [
-        entry(7, 0, "consolidation, right lower lobe", [20, 50, 40, 25], "test"),
-        entry(7, 1, "bilateral effusions", [0, 60, 50, 40], "test"),
-        entry(7, 1, "bilateral effusions", [150, 60, 50, 40], "test"),
-        entry(8, 2, "enlarged heart", [10, 10, 20, 20], "val"),
-    ]
+    images, annotations = {}, []
+    for row in csv.DictReader([HEADER, *ROWS]):
+        size = {"width": int(row["image_width"]), "height": int(row["image_height"])}
+        image = {"id": 7 if row["dicom_id"] == A else 8, "file_name": f"{row['dicom_id']}.jpg", "path": row["path"]}
+        images[row["dicom_id"]] = image | size
+        told = {"label_text": row["label_text"], "bbox": [int(row[edge]) for edge in "xywh"], "split": row["split"]}
+        annotations.append({"image_id": image["id"], "category_id": names.index(row["category_name"]), **told, **size})
     categories = [{"id": number, "name": name} for number, name in enumerate(names)]
-    return {"info": {}, "images": images, "annotations": annotations, "categories": categories}
+    return {"info": {}, "images": list(images.values()), "annotations": annotations, "categories": categories}
 
 
 def test_boxes_in_pixels_become_fractions_and_one_text_has_all_its_boxes(folder: Path, mimic: Path) -> None:

@@ -5,8 +5,6 @@ https://www.kaggle.com/datasets/raddar/chest-xrays-indiana-university, the JSON 
 https://github.com/cuhksz-nlp/R2Gen (iu_xray/annotation.json). The words are made up.
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import re
@@ -20,6 +18,7 @@ import pytest
 from rightlung.lexicon.sections import report_sections
 from rightlung.studies import open_source
 from rightlung.studies.readers.openi_xml import parse_report
+from tests.studies.conftest import there
 from tests.studies.readers.published import POSITIVE, Files, real_table, refuses
 
 REPORT = """<?xml version="1.0" encoding="utf-8"?>
@@ -51,12 +50,10 @@ def report(uid: int, images: list[str], findings: str = "A small left\n   effusi
 @pytest.fixture
 def xml_tree(files: Files) -> Path:
     """Three reports: one with a frontal and a lateral image, one with two frontals, one with none."""
-    files.text({
-        "ecgen-radiology/1.xml": report(1, ["CXR1_1_IM-0001-3001", "CXR1_1_IM-0001-4001"]),
-        "ecgen-radiology/2.xml": report(2, []),
-        "ecgen-radiology/1000.xml": report(1000, ["CXR1000_IM-0003-1001", "CXR1000_IM-0003-2001"]),
-    })  # fmt: skip
-    for name in ("CXR1_1_IM-0001-3001", "CXR1_1_IM-0001-4001", "CXR1000_IM-0003-1001", "CXR1000_IM-0003-2001"):
+    images = {1: ["CXR1_1_IM-0001-3001", "CXR1_1_IM-0001-4001"], 2: []}
+    images[1000] = ["CXR1000_IM-0003-1001", "CXR1000_IM-0003-2001"]
+    files.text({f"ecgen-radiology/{uid}.xml": report(uid, names) for uid, names in images.items()})
+    for name in (*images[1], *images[1000]):
         files.image(f"NLMCXR_png/{name}.png")
     views = ["1,1_IM-0001-4001.dcm.png,Frontal", "1,1_IM-0001-3001.dcm.png,Lateral"]
     views += [f"1000,1000_IM-0003-{number}.dcm.png,Frontal" for number in (1001, 2001)]
@@ -71,10 +68,9 @@ def test_reports_in_xml_come_with_their_frontal_images(xml_tree: Path) -> None:
     assert dict(source.left_out) == {"lateral view": 1, "report without images": 1}  # type: ignore[attr-defined]
     study = source[0]
     assert (study.exam, study.view, study.split) == ("CXR1", "Frontal", None)
-    assert study.report is not None
     findings, impression = "A small left effusion.", "1. Effusion. 2. Seen by Dr. XXXX."
     sections = {"indication": "Cough & fever", "findings": findings, "impression": impression}
-    assert dict(study.report.sections) == sections
+    assert dict(there(study.report).sections) == sections
     assert [phrase.text for phrase in study.phrases] == ["A small left effusion.", "Effusion.", "Seen by Dr. XXXX."]
     assert dict(study.findings) == {"pleural effusion": POSITIVE}
     assert study.extra["mesh"] == ["Pleural Effusion/left/small", "Markings/lung"]
@@ -163,8 +159,7 @@ def test_the_kaggle_form_reads_as_the_xml_does(kaggle_tree: Path) -> None:
     source = open_source(f"openi:{kaggle_tree}")
     assert list(source.ids) == ["CXR1_IM-0001-4001", "CXR2_IM-0652-1001"]
     first, second = source
-    assert first.report is not None
-    assert dict(first.report.sections) == {"indication": "Cough.", "comparison": "None.", "findings": "Large."}
+    assert dict(there(first.report).sections) == {"indication": "Cough.", "comparison": "None.", "findings": "Large."}
     assert first.extra["mesh"] == ["Cardiomegaly/borderline", "Pulmonary Artery/enlarged"]
     assert first.extra["caption"] == "Chest, 2 views"
     assert dict(first.findings) == {"cardiomegaly": POSITIVE}
@@ -268,10 +263,9 @@ def test_all_published_reports_are_read(real_reports: Path) -> None:
     for study in source:
         if study.exam in exams:
             continue
-        assert study.exam is not None
-        exams.add(study.exam)
+        exams.add(there(study.exam))
         sections = study.report.sections if study.report is not None else {}
-        tree = ElementTree.parse(real_reports / "ecgen-radiology" / f"{study.exam[3:]}.xml")
+        tree = ElementTree.parse(real_reports / "ecgen-radiology" / f"{there(study.exam)[3:]}.xml")
         for name in told:
             (element,) = [part for part in tree.iter("AbstractText") if part.get("Label") == name.upper()]
             assert sections.get(name, "") == " ".join((element.text or "").split())

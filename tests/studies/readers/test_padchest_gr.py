@@ -3,8 +3,6 @@
 Files and fields: https://bimcv.cipf.es/bimcv-projects/padchest-gr/ and arXiv:2411.05085. The values are made up.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle
@@ -14,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image as PillowImage
 
 from rightlung.core import Box
 from rightlung.studies import open_source
+from tests.studies.conftest import encode
 from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, refuses
 
 FIRST, SECOND = "2053668664013634_k6ga29.png", "1358034155049235_fzis7d.png"
@@ -54,10 +52,8 @@ def tree(files: Files) -> Path:
         f"1358034155049235,{SECOND},313572,M,,Normal,,validation",
     ]
     files.table("master_table.csv", TABLE, rows)
-    folder = files.root / "Padchest_GR_files" / "PadChest_GR"
-    folder.mkdir(parents=True)
     for name, value in ((FIRST, 13107), (SECOND, 65535)):
-        PillowImage.fromarray(np.full((6, 4), value, dtype=np.uint16)).save(folder / name)
+        files.write(f"Padchest_GR_files/PadChest_GR/{name}", encode(np.full((6, 4), value, dtype=np.uint16)))
     return files.root
 
 

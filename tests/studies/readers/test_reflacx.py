@@ -3,8 +3,6 @@
 Files and columns: https://physionet.org/content/reflacx-xray-localization/1.0.0/ (README). The values are made up.
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 from pathlib import Path
@@ -14,6 +12,7 @@ import pytest
 
 from rightlung.core import Box
 from rightlung.studies import open_source
+from tests.studies.conftest import there
 from tests.studies.readers.published import NEGATIVE, POSITIVE, UNCERTAIN, Files, refuses
 
 DICOM = "f7216f70-ea0d379f-f2d9028e-817459ef-f8357a3e"
@@ -70,8 +69,7 @@ def test_a_reading_has_its_words_labels_and_place(tree: Path) -> None:
     study = pickle.loads(pickle.dumps(source)).study("P300R000001")
     assert (study.patient, study.exam, study.split) == ("10000032", "50414267", "train")
     assert study.image.shape == (10, 20)
-    assert study.report is not None
-    assert study.report.text == "Atelectasis at the left base. No pneumothorax."
+    assert there(study.report).text == "Atelectasis at the left base. No pneumothorax."
     assert [phrase.text for phrase in study.phrases[2:]] == ["Atelectasis at the left base.", "No pneumothorax."]
     assert study.extra["words"] == [("atelectasis", 1.0, 1.5), (".", 1.6, 1.8), (",", 2.0, 2.1)]
     assert study.extra["chest"] == Box(0.1, 0.1, 0.9, 1.0)
@@ -92,25 +90,22 @@ def test_ellipses_are_masks_and_boxes_of_their_labels(tree: Path) -> None:
     assert atelectasis.text == "atelectasis"
     assert atelectasis.boxes == (Box(0.1, 0.1, 0.3, 0.3), Box(0.5, 0.5, 0.7, 0.9))
     assert dict(consolidation.findings) == {"consolidation": POSITIVE}
-    assert consolidation.mask is not None
-    assert consolidation.mask.size == (384, 768)
-    assert consolidation.mask.area == pytest.approx(math.pi / 4 * 0.2 * 0.2, rel=0.01)
-    found = consolidation.mask.box()
-    assert found is not None
-    np.testing.assert_allclose(found.as_tuple(), (0.1, 0.1, 0.3, 0.3), atol=0.003)
-    assert pickle.loads(pickle.dumps(consolidation)).mask == consolidation.mask
+    mask = there(consolidation.mask)
+    assert mask.size == (384, 768)
+    assert mask.area == pytest.approx(math.pi / 4 * 0.2 * 0.2, rel=0.01)
+    np.testing.assert_allclose(there(mask.box()).as_tuple(), (0.1, 0.1, 0.3, 0.3), atol=0.003)
+    assert pickle.loads(pickle.dumps(consolidation)).mask == mask
 
 
 def test_fixations_spread_by_their_own_angular_resolution(tree: Path) -> None:
     study = open_source(address(tree)).study("P300R000001")
     assert study.extra["fixations"] == [(0.25, 0.25, 3.0), (0.75, 0.75, 1.0)]
-    assert study.gaze is not None
     expected = np.zeros((32, 32))
     places = (np.arange(32) + 0.5) / 32
     for x, y, seconds, wide, high in ((0.25, 0.25, 3.0, 0.05, 0.1), (0.75, 0.75, 1.0, 0.1, 0.1)):
         down, across = np.exp(-(((places - y) / high) ** 2) / 2), np.exp(-(((places - x) / wide) ** 2) / 2)
         expected += seconds * np.outer(down, across)
-    np.testing.assert_allclose(study.gaze.values, expected / expected.sum(), rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(there(study.gaze).values, expected / expected.sum(), rtol=1e-3, atol=1e-9)
 
 
 def test_readings_without_eye_tracking_keep_their_labels(tree: Path) -> None:

@@ -12,26 +12,18 @@ from rightlung.studies.index import IndexedSource
 from tests.studies.readers.published import NEGATIVE, POSITIVE, Files, places, real_table
 
 HEADER = "patientId,x,y,width,height,Target"
-ROWS = [
-    "0004cfab-14fd-4e49-80ba-63a80b6bddd6,,,,,0",
-    "00436515-870c-4b36-a041-de91049b9ab4,256.0,128.0,512.0,256.0,1",
-    "00436515-870c-4b36-a041-de91049b9ab4,0.0,0.0,102.4,102.4,1",
-    "00569f44-917d-4c86-a842-81832af98c30,,,,,0",
-]
-CLASSES = [
-    "0004cfab-14fd-4e49-80ba-63a80b6bddd6,No Lung Opacity / Not Normal",
-    "00436515-870c-4b36-a041-de91049b9ab4,Lung Opacity",
-    "00436515-870c-4b36-a041-de91049b9ab4,Lung Opacity",
-    "00569f44-917d-4c86-a842-81832af98c30,Normal",
-]
+A = "0004cfab-14fd-4e49-80ba-63a80b6bddd6"
+B = "00436515-870c-4b36-a041-de91049b9ab4"
+C = "00569f44-917d-4c86-a842-81832af98c30"
+ROWS = [f"{A},,,,,0", f"{B},256.0,128.0,512.0,256.0,1", f"{B},0.0,0.0,102.4,102.4,1", f"{C},,,,,0"]
+CLASSES = [f"{A},No Lung Opacity / Not Normal", f"{B},Lung Opacity", f"{B},Lung Opacity", f"{C},Normal"]
 
 
 def write(files: Files, rows: list[str] = ROWS, classes: list[str] | None = CLASSES) -> IndexedSource:
     files.table("stage_2_train_labels.csv", HEADER, rows)
     if classes is not None:
         files.table("stage_2_detailed_class_info.csv", "patientId,class", classes)
-    for line in ROWS:
-        name = line.partition(",")[0]
+    for name in (A, B, C):
         path = f"stage_2_train_images/{name}.dcm"
         files.dicom(path, PatientAge="51", PatientSex="F", ViewPosition="AP", PatientID=name)
     return files.open("rsna")
@@ -40,7 +32,7 @@ def write(files: Files, rows: list[str] = ROWS, classes: list[str] | None = CLAS
 def test_boxes_of_an_image_make_one_phrase(files: Files) -> None:
     source = write(files)
     assert (len(source), source.problems) == (3, [])
-    study = source.study("00436515-870c-4b36-a041-de91049b9ab4")
+    study = source.study(B)
     (phrase,) = study.phrases
     assert phrase.text == "opacity suspicious for pneumonia"
     assert phrase.boxes[0].as_tuple() == (0.25, 0.125, 0.75, 0.375)
@@ -65,8 +57,7 @@ def test_age_sex_and_view_come_from_the_header_and_no_patient_does(files: Files)
 
 
 def test_the_mapping_gives_the_nih_patient(files: Files) -> None:
-    nih: dict[str, str | None] = {"0004cfab-14fd-4e49-80ba-63a80b6bddd6": "00014197_010.png"}
-    nih |= {"00436515-870c-4b36-a041-de91049b9ab4": "00014197_011.png", "00569f44-917d-4c86-a842-81832af98c30": None}
+    nih = {A: "00014197_010.png", B: "00014197_011.png", C: None}
     entries = [{"subset_img_id": ours, "img_id": theirs, "orig_labels": ["Mass"]} for ours, theirs in nih.items()]
     files.json("pneumonia-challenge-dataset-mappings_2018.json", entries)
     source = write(files)
@@ -76,12 +67,7 @@ def test_the_mapping_gives_the_nih_patient(files: Files) -> None:
 
 
 def test_bad_rows_are_named(files: Files) -> None:
-    bad = [
-        "0004cfab-14fd-4e49-80ba-63a80b6bddd6,1,1,,5,1",
-        "00569f44-917d-4c86-a842-81832af98c30,,,,,2",
-        "11111111-1111-1111-1111-111111111111,,,,,0",
-        "00569f44-917d-4c86-a842-81832af98c30,1000,1000,300,300,1",
-    ]
+    bad = [f"{A},1,1,,5,1", f"{C},,,,,2", "11111111-1111-1111-1111-111111111111,,,,,0", f"{C},1000,1000,300,300,1"]
     source = write(files, [*ROWS, *bad])
     assert places(source) == [(6, "width"), (7, "Target"), (8, "patientId"), (9, "x")]
     assert len(source) == 3
@@ -89,7 +75,7 @@ def test_bad_rows_are_named(files: Files) -> None:
 
 def test_a_broken_image_is_a_problem_of_its_row(files: Files) -> None:
     source = write(files)
-    (files.root / "stage_2_train_images/00569f44-917d-4c86-a842-81832af98c30.dcm").write_bytes(b"\0" * 200)
+    (files.root / f"stage_2_train_images/{C}.dcm").write_bytes(b"\0" * 200)
     assert len(list(source)) == 2
     assert "is not an image in DICOM, PNG or JPEG format" in str(source.problems[0])
     assert source.problems[0].line == 5

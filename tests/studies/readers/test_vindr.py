@@ -23,9 +23,7 @@ LABELS = (
 )
 A, B, C = ("50a418190bc3fb1ef1633bf9678929b3", "9a5094b2563a1ef3ff50dc5c7ff71345", "002a34c58c5b758217ed1f584ccbcfe9")
 TRAIN = [
-    f"{A},R11,No finding,,,,",
-    f"{A},R7,No finding,,,,",
-    f"{A},R10,No finding,,,,",
+    *(f"{A},{reader},No finding,,,," for reader in ("R11", "R7", "R10")),
     f"{B},R10,Cardiomegaly,20,60,80,100",
     f"{B},R8,Cardiomegaly,24,60,84,100",
     f"{B},R9,Cardiomegaly,28,60,88,100",
@@ -42,8 +40,7 @@ def labels_row(*names: str) -> str:
 
 IMAGE_LABELS = [
     *(f"{A},{reader},{labels_row('No finding')}" for reader in ("R11", "R7", "R10")),
-    f"{B},R10,{labels_row('Cardiomegaly', 'Pleural effusion', 'Tuberculosis')}",
-    f"{B},R8,{labels_row('Cardiomegaly', 'Pleural effusion', 'Tuberculosis')}",
+    *(f"{B},{reader},{labels_row('Cardiomegaly', 'Pleural effusion', 'Tuberculosis')}" for reader in ("R10", "R8")),
     f"{B},R9,{labels_row('Cardiomegaly', 'Nodule/Mass')}",
 ]
 
