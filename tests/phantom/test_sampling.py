@@ -59,9 +59,9 @@ def test_edema_goes_with_cardiomegaly_and_tubes_with_the_bedside(scenes: list[Sc
 
     large = [scene for scene in scenes if any(lesion.finding == "cardiomegaly" for lesion in scene.lesions)]
     assert share("edema", large) > 2.0 * share("edema", scenes)
-    for scene_list, most in (([scene for scene in scenes if not scene.exposure.portable], 0.03),):
-        tubes = sum(any(device.kind == "endotracheal tube" for device in scene.devices) for scene in scene_list)
-        assert tubes / len(scene_list) < most
+    upright = [scene for scene in scenes if not scene.exposure.portable]
+    tubes = sum(any(device.kind == "endotracheal tube" for device in scene.devices) for scene in upright)
+    assert tubes / len(upright) < 0.03
     old = [scene for scene in scenes if scene.body.age >= 65]
     young = [scene for scene in scenes if scene.body.age < 40]
     assert share("emphysema", old) > 4.0 * share("emphysema", young)
