@@ -3,6 +3,8 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -107,16 +109,18 @@ def test_a_wrong_map_is_refused_with_the_value_and_its_place(values: object, nam
         Heatmap(values)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("abstention", [-0.1, 1.1, math.nan, "a"])
-def test_abstention_is_a_share(abstention: float) -> None:
-    with pytest.raises(InputError, match="abstention"):
-        Heatmap([[1.0]], abstention=abstention)
-
-
-@pytest.mark.parametrize("corners", [(0, 0, 0, 1), (1, 0, 0, 1), (0, math.nan, 1, 1)])
-def test_an_extent_must_have_an_area(corners: tuple[float, float, float, float]) -> None:
-    with pytest.raises(InputError, match="extent"):
-        Extent(*corners)
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        *[(partial(Heatmap, [[1.0]], abstention=share), "abstention") for share in (-0.1, 1.1, math.nan, "a")],
+        *[(partial(Extent, *corners), "extent") for corners in ((0, 0, 0, 1), (1, 0, 0, 1), (0, math.nan, 1, 1))],
+        *[(partial(Heatmap([[1.0]]).to_size, size), "size") for size in ((0, 4), (4,), (2.0, 2), (-1, 2))],
+        (partial(Heatmap([[1.0]]).to_size, (2, 2), "bilinar"), "did you mean 'bilinear'"),
+    ],
+)
+def test_a_wrong_abstention_extent_size_or_mode_is_named(make: Callable[[], object], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        make()
 
 
 def test_a_map_cannot_be_changed_from_outside_and_pickles() -> None:
@@ -155,14 +159,3 @@ def test_nearest_equals_torchs_nearest_exact_at_every_size() -> None:
 
 def test_a_negative_zero_is_a_zero() -> None:
     assert not np.signbit(Heatmap([[-0.0]]).values).any()
-
-
-@pytest.mark.parametrize("size", [(0, 4), (4,), (2.0, 2), (-1, 2)])
-def test_a_size_is_two_positive_integers(size: tuple[int, int]) -> None:
-    with pytest.raises(InputError, match="size"):
-        Heatmap([[1.0]]).to_size(size)
-
-
-def test_an_unknown_mode_suggests_the_nearest() -> None:
-    with pytest.raises(InputError, match="did you mean 'bilinear'"):
-        Heatmap([[1.0]]).to_size((2, 2), "bilinar")  # type: ignore[arg-type]

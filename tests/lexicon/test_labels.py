@@ -159,13 +159,6 @@ def test_every_label_resolves_to_the_finding_its_set_gives_it_but_for_rsnas_opac
     assert odd == {("rsna", "Lung Opacity")}
 
 
-def test_unknown_names_are_errors_that_offer_the_nearest() -> None:
-    with pytest.raises(InputError, match="unknown label set 'chexpert'; did you mean 'chexpert-14'"):
-        label_set("chexpert")
-    with pytest.raises(InputError, match="unknown label of nih-14 'Infiltrate'; did you mean 'Infiltration'"):
-        label_map("nih-14", "chexpert-14").apply("Infiltrate")
-
-
 def test_wrong_label_data_is_an_error_that_names_file_table_and_key() -> None:
     with pytest.raises(InputError, match=r"label_sets\.toml, table \[mine\.labels\], key 'Wart': means 'wart'"):
         build_label_sets({"mine": {"title": "t", "source": "s", "labels": {"Wart": "wart"}}})
