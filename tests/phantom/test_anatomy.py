@@ -43,17 +43,12 @@ def test_boxes_of_lungs_and_heart_are_those_of_their_masks(patients: Rendering) 
             assert told.as_tuple() == pytest.approx(bounds(mask).as_tuple(), abs=error), (index, name)
 
 
-def test_sides_are_the_patients(patients: Rendering) -> None:
+def test_sides_are_the_patients_and_zones_lie_on_top_of_one_another_inside_their_lung(patients: Rendering) -> None:
     for index in range(PATIENTS):
         boxes = patients.region_boxes(index)
         for name in IMAGENOME_REGIONS:
             if name.startswith("right ") and mirror_region(name) != name:
                 assert boxes[name].centre[0] < boxes[mirror_region(name)].centre[0], name
-
-
-def test_zones_lie_on_top_of_one_another_and_inside_their_lung(patients: Rendering) -> None:
-    for index in range(PATIENTS):
-        boxes = patients.region_boxes(index)
         for side in ("right", "left"):
             lung = boxes[f"{side} lung"]
             upper, mid, lower = (boxes[f"{side} {zone} lung zone"] for zone in ("upper", "mid", "lower"))

@@ -194,17 +194,15 @@ def test_a_moderate_thickening_brightens_the_pleura(form: str, normal: Rendering
     assert float((rendering.images[0] - normal.images[0])[rendering.lesion_masks[0][0]].mean()) > 0.04
 
 
-def test_tension_pushes_the_heart_away_and_the_dome_down(normal: Rendering) -> None:
-    rendering = with_one("pneumothorax", "left", severity=0.9, form="tension")
-    assert centre(rendering.heart[0])[0] < centre(normal.heart[0])[0] - 0.03
-    low, usual = (part.region_boxes(0)["left hemidiaphragm"].y0 for part in (rendering, normal))
-    assert low > usual + 0.02
-
-
-def test_a_collapsed_lobe_pulls_the_heart_near(normal: Rendering) -> None:
-    rendering = with_one("atelectasis", "left", severity=0.9, form="lobar", region="left lower lung zone")
-    assert centre(rendering.heart[0])[0] > centre(normal.heart[0])[0] + 0.02
-    assert rendering.lungs[0, 1].sum() < 0.95 * normal.lungs[0, 1].sum()
+def test_tension_pushes_heart_and_dome_away_and_a_collapsed_lobe_pulls_the_heart_near(normal: Rendering) -> None:
+    tension = with_one("pneumothorax", "left", severity=0.9, form="tension")
+    collapse = with_one("atelectasis", "left", severity=0.9, form="lobar", region="left lower lung zone")
+    pushed, usual, pulled = (centre(part.heart[0])[0] for part in (tension, normal, collapse))
+    assert pushed < usual - 0.03
+    assert pulled > usual + 0.02
+    low, high = (part.region_boxes(0)["left hemidiaphragm"].y0 for part in (tension, normal))
+    assert low > high + 0.02
+    assert collapse.lungs[0, 1].sum() < 0.95 * normal.lungs[0, 1].sum()
 
 
 def cardiothoracic_ratio(rendering: Rendering) -> float:
