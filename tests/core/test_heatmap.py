@@ -89,10 +89,11 @@ def test_a_letterbox_is_square_in_pixels(size: tuple[int, int]) -> None:
     assert min(extent.x1, extent.y1) >= 1 - 1e-12
 
 
-def test_a_peak_between_the_centres_of_few_pixels_is_not_lost() -> None:
+def test_a_peak_between_the_centres_of_few_pixels_is_not_lost_and_a_negative_zero_is_a_zero() -> None:
     values = np.zeros((9, 9))
     values[0, 0] = 1.0
     assert Heatmap(values).to_size((2, 2)).tolist() == [[1.0, 0.0], [0.0, 0.0]]
+    assert not np.signbit(Heatmap([[-0.0]]).values).any()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +156,3 @@ def test_nearest_equals_torchs_nearest_exact_at_every_size() -> None:
             on_border = ((2 * np.arange(pixels) + 1) * cells) % (2 * pixels) == 0
             clear = np.ix_(~on_border, ~on_border)
             assert np.array_equal(ours[clear], theirs[0, 0].numpy()[clear])
-
-
-def test_a_negative_zero_is_a_zero() -> None:
-    assert not np.signbit(Heatmap([[-0.0]]).values).any()

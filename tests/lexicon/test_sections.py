@@ -90,13 +90,6 @@ def test_every_spelling_in_the_table_means_its_section() -> None:
         assert section_name(spelling.upper()) == name
 
 
-@pytest.mark.parametrize("rule", ["\n______", " ______________", "\n ________________\n"])
-def test_a_rule_is_no_part_of_the_addendum_before_it(rule: str) -> None:
-    assert report_sections(f"FINDINGS: Clear.\nADDENDUM: A nodule, told to ___.{rule}")["addendum"] == (
-        "A nodule, told to ___."
-    )
-
-
 @pytest.mark.parametrize(
     "line", ["Note: rotated.", "Compared to: the film of ___.", "HISTORY of cough is noted.", "Heart size: normal.",
              "PICC line in place", "At 10:30 the tip was low."],
@@ -174,6 +167,18 @@ LINE = "_" * 78
             {"findings": "Clear.", "impression": "Normal.",
              "addendum": "On review a nodule.\n\nIMPRESSION: Nodule.\n\nTold to ___."},
             id="addenda after the report are kept apart"),
+        *[pytest.param(
+            f"FINDINGS: Clear.\nADDENDUM: A nodule, told to ___.{rule}",
+            {"findings": "Clear.", "addendum": "A nodule, told to ___."}, id="a rule ends an addendum")
+          for rule in ("\n______", " ______________", "\n ________________\n")],
+        pytest.param(
+            "COMPARISON: ___. The heart is enlarged. No pneumothorax.",
+            {"comparison": "___.", "findings": "The heart is enlarged. No pneumothorax."},
+            id="findings dictated into the comparison are found"),
+        pytest.param(
+            "COMPARISON: Film of ___. CT of ___.", {"comparison": "Film of ___. CT of ___."}, id="a comparison alone"),
+        pytest.param(
+            "Lungs clear.\n\nHeart normal.", {"findings": "Lungs clear.\n\nHeart normal."}, id="without headings"),
         pytest.param(
             "FINDINGS: One.\nIMPRESSION: Two.\nFINDINGS: Three.",
             {"findings": "One.\n\nThree.", "impression": "Two."}, id="sections of one name are joined"),
@@ -183,21 +188,17 @@ def test_a_report_is_cut_into_its_sections(text: str, sections: dict[str, str]) 
     assert report_sections(text) == sections
 
 
-def test_findings_dictated_into_the_comparison_are_found() -> None:
-    told = "The heart is enlarged. No pneumothorax."
-    assert report_sections(f"COMPARISON: ___. {told}") == {"comparison": "___.", "findings": told}
-    assert report_sections("COMPARISON: Film of ___. CT of ___.") == {"comparison": "Film of ___. CT of ___."}
-    assert telling_text("INDICATION: Cough.") == []
-
-
-def test_a_report_without_headings_is_all_findings_but_its_title() -> None:
-    assert report_sections("Lungs clear.\n\nHeart normal.") == {"findings": "Lungs clear.\n\nHeart normal."}
-    titled = "   FINAL REPORT\n PA AND LATERAL CHEST ON ___\n \n Lungs clear.\n \n Heart normal."
-    assert telling_text(titled) == ["Lungs clear.\n \n Heart normal."]
-
-
-def test_all_there_is_is_the_report() -> None:
-    assert telling_text("WET READ: ___\nIMPRESSION: No pneumonia.") == ["No pneumonia."]
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("INDICATION: Cough.", []),
+        ("   FINAL REPORT\n PA AND LATERAL CHEST ON ___\n \n Lungs clear.\n \n Heart normal.",
+         ["Lungs clear.\n \n Heart normal."]),
+        ("WET READ: ___\nIMPRESSION: No pneumonia.", ["No pneumonia."]),  # all there is, is the report
+    ],
+)  # fmt: skip
+def test_the_text_that_tells_findings_is_all_but_titles_and_reasons(text: str, told: list[str]) -> None:
+    assert telling_text(text) == told
 
 
 def test_crlf_reads_as_lf_does() -> None:

@@ -250,13 +250,14 @@ def test_wrong_options_are_named(options: dict[str, Any], named: str) -> None:
         score(np.ones((1, 2, 2)), np.eye(2, dtype=bool)[None], **options)
 
 
-def test_only_what_is_asked_for_is_returned_and_it_does_not_change() -> None:
+def test_only_what_is_asked_for_is_returned_unchanged_and_no_maps_give_no_scores() -> None:
     maps, masks = kinds_of_maps(np.float32)
     everything = score(maps, masks)
     for name in METRICS:
         alone = score(maps, masks, metrics=name)
         assert set(alone) == {name, "reason"}
         np.testing.assert_array_equal(alone[name], everything[name])
+    assert all(len(column) == 0 for column in score(maps[:0], masks[:0]).values())
 
 
 def test_threads_and_layout_do_not_change_a_score_and_inputs_are_left_as_they_were() -> None:
@@ -284,11 +285,6 @@ def test_a_peak_exactly_at_the_tolerance_hits() -> None:
     mask[0, 4, 7] = True
     assert score(values, mask, tolerance=3, metrics="pointing")["pointing"][0] == 1.0
     assert score(values, mask, tolerance=2.99, metrics="pointing")["pointing"][0] == 0.0
-
-
-def test_no_maps_give_no_scores() -> None:
-    result = score(np.ones((0, 4, 4)), np.ones((0, 4, 4), bool))
-    assert all(len(column) == 0 for column in result.values())
 
 
 @given(
