@@ -22,6 +22,8 @@ def test_spelling_and_order_are_the_published_ones() -> None:
     assert set(label_set("nih-14").labels[8:]) == {
         "Consolidation", "Edema", "Emphysema", "Fibrosis", "Pleural_Thickening", "Hernia",
     }  # fmt: skip
+    assert label_set("nih-14").no_finding == "No Finding"  # which it writes but does not count
+    assert label_map("chexpert-14", "nih-14").apply("No Finding") is None
     assert set(label_set("ms-cxr-8").labels) < set(CHEXPERT)
     assert set(label_set("vindr-6").labels) == {
         "COPD", "Lung tumor", "Pneumonia", "Tuberculosis", "Other diseases", "No finding",
@@ -30,12 +32,6 @@ def test_spelling_and_order_are_the_published_ones() -> None:
     assert label_set("siim").labels == ("Pneumothorax",)
     assert {"Nodule/Mass", "ILD", "Other lesion", "Enlarged PA"} < set(label_set("vindr-22").labels)
     assert label_set("imagenome-53").labels == label_set("imagenome-43").labels + label_set("imagenome-10").labels
-
-
-def test_nih_writes_no_finding_but_does_not_count_it() -> None:
-    assert label_set("nih-14").no_finding == "No Finding"
-    assert "No Finding" not in label_set("nih-14").labels
-    assert label_map("chexpert-14", "nih-14").apply("No Finding") is None
 
 
 @pytest.mark.parametrize("pair", PAIRS)

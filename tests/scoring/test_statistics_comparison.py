@@ -103,11 +103,6 @@ def test_sentences_say_first_whether_a_difference_is_shown() -> None:
     assert paired_difference([], []).sentence() == "no difference shown: no instance has a defined value"
 
 
-def test_an_interval_without_width_shows_a_difference_only_if_the_p_value_does() -> None:
-    assert not paired_difference([0.5] * 4, [0.25] * 4, resamples=100).shown  # p = 2/16
-    assert paired_difference([0.5] * 8, [0.25] * 8, resamples=1000).shown  # p = 2/256
-
-
 def test_under_no_difference_the_test_rejects_about_as_often_as_it_says() -> None:
     generator = np.random.default_rng(7)
     patients = np.repeat(np.arange(10), 3)
@@ -159,12 +154,14 @@ def test_wrong_arguments_are_refused_by_name(a: Any, b: Any, options: dict[str, 
     assert sentence in str(caught.value)
 
 
-def test_two_patients_show_no_difference_whatever_their_interval_says() -> None:
+def test_a_difference_is_shown_only_if_the_p_value_shows_it_whatever_the_interval_says() -> None:
     result = paired_difference([0.1, 0.2, 0.8, 0.9], [0.0, 0.1, 0.1, 0.1], clusters=["a", "a", "b", "b"])
     assert result.excludes(0.0)
     assert result.p == 0.5  # of the four ways to flip two patients, two are as extreme
     assert not result.shown
     assert result.sentence().startswith("no difference shown")
+    assert not paired_difference([0.5] * 4, [0.25] * 4, resamples=100).shown  # p = 2/16, without width
+    assert paired_difference([0.5] * 8, [0.25] * 8, resamples=1000).shown  # p = 2/256, without width
 
 
 def test_many_columns_are_compared_as_each_alone() -> None:
