@@ -113,10 +113,10 @@ def test_a_wrong_map_is_refused_with_the_value_and_its_place(values: object, nam
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        *[(partial(Heatmap, [[1.0]], abstention=share), "abstention") for share in (-0.1, 1.1, math.nan, "a")],
+        *[(partial(Heatmap, [[1.0]], abstention=share), "abstention") for share in (-0.1, 1.1, math.nan, "a")],  # type: ignore[arg-type]
         *[(partial(Extent, *corners), "extent") for corners in ((0, 0, 0, 1), (1, 0, 0, 1), (0, math.nan, 1, 1))],
-        *[(partial(Heatmap([[1.0]]).to_size, size), "size") for size in ((0, 4), (4,), (2.0, 2), (-1, 2))],
-        (partial(Heatmap([[1.0]]).to_size, (2, 2), "bilinar"), "did you mean 'bilinear'"),
+        *[(partial(Heatmap([[1.0]]).to_size, size), "size") for size in ((0, 4), (4,), (2.0, 2), (-1, 2))],  # type: ignore[arg-type]
+        (partial(Heatmap([[1.0]]).to_size, (2, 2), "bilinar"), "did you mean 'bilinear'"),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_abstention_extent_size_or_mode_is_named(make: Callable[[], object], named: str) -> None:

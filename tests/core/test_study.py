@@ -125,14 +125,14 @@ def test_a_grounding_tells_no_boxes_found_from_none_looked_for() -> None:
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        *[(partial(Phrase, text), "text") for text in ("", "   ", None, 3)],
-        (partial(Phrase, "a mass", findings={"mass": "positiv"}), r"'mass'.*did you mean 'positive'"),
+        *[(partial(Phrase, text), "text") for text in ("", "   ", None, 3)],  # type: ignore[arg-type]
+        (partial(Phrase, "a mass", findings={"mass": "positiv"}), r"'mass'.*did you mean 'positive'"),  # type: ignore[dict-item]
         (partial(ScoredBox, Box(0, 0, 1, 1), float("nan")), "box score"),
-        (partial(ScoredBox, Box(0, 0, 1, 1), 0.5, label=7), "label"),
+        (partial(ScoredBox, Box(0, 0, 1, 1), 0.5, label=7), "label"),  # type: ignore[arg-type]
         (partial(Sentence, "Clear.", score=float("inf")), "sentence score"),
-        (partial(Sentence, "Clear.", prompt=7), "prompt"),
-        (partial(Report, "x", {"findings": None}), "findings"),
-        (partial(Report, "x", sentences=("clear",)), "sentences"),
+        (partial(Sentence, "Clear.", prompt=7), "prompt"),  # type: ignore[arg-type]
+        (partial(Report, "x", {"findings": None}), "findings"),  # type: ignore[dict-item]
+        (partial(Report, "x", sentences=("clear",)), "sentences"),  # type: ignore[arg-type]
     ],
 )
 def test_what_a_phrase_a_box_a_sentence_or_a_report_cannot_hold_is_named(
