@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rightlung.core import InputError
-from rightlung.core.gaze import gaze_map
+from rightlung.core.gaze import SPREAD, gaze_map
 
 
 def test_the_map_is_the_weighted_sum_of_gaussians() -> None:
@@ -23,6 +23,7 @@ def test_the_map_is_the_weighted_sum_of_gaussians() -> None:
     found = gaze_map(path, (4, 5), spreads)
     np.testing.assert_allclose(found.values, expected / expected.sum(), rtol=1e-5)
     assert gaze_map(path, (4, 5), 0.2) == gaze_map(path, (4, 5), np.full((2, 2), 0.2))
+    assert gaze_map(path) == gaze_map(path, (32, 32), SPREAD)  # one degree of sight
 
 
 def test_looking_nowhere_is_a_map_of_zeros() -> None:

@@ -92,15 +92,12 @@ def test_the_bounding_box_is_tight(mask: Mask) -> None:
         assert painted.pixels.sum() == (np.ptp(rows) + 1) * (np.ptp(columns) + 1)
 
 
-def test_resizing_by_whole_factors_repeats_pixels() -> None:
+def test_resizing_by_whole_factors_repeats_pixels_and_other_sizes_are_not_compared() -> None:
     pixels = np.array([[True, False], [False, True]])
     assert np.array_equal(Mask(pixels).resized((4, 6)).pixels, np.kron(pixels, np.ones((2, 3), dtype=bool)))
     assert Mask(pixels).resized((4, 6)).resized((2, 2)) == Mask(pixels)
-
-
-def test_masks_of_different_size_are_not_compared() -> None:
     with pytest.raises(InputError, match=r"\(1, 1\) and \(2, 2\)"):
-        Mask([[1]]).iou(Mask(np.eye(2)))
+        Mask([[1]]).iou(Mask(pixels))
 
 
 def test_a_painted_box_covers_the_pixels_whose_centres_it_holds() -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pytest
@@ -26,20 +28,16 @@ def flat() -> Image:
     return np.zeros((2, 3), dtype=np.float32)
 
 
-def test_the_image_loads_on_first_use_and_only_once() -> None:
-    calls = []
-
-    def load() -> np.ndarray:
-        calls.append(1)
-        return np.full((2, 3), 0.5, dtype=np.float32)
-
-    study = Study("a", load)
+def test_the_image_loads_on_first_use_only_once_and_leaves_the_loaders_own_array_as_it_was() -> None:
+    calls, loaded = [], flat()
+    study = Study("a", lambda: calls.append(1) or loaded)  # type: ignore[func-returns-value]
     assert not calls
     assert study.image.shape == (2, 3)
     assert study.image is study.image
     assert len(calls) == 1
     with pytest.raises(ValueError, match="read-only"):
         study.image[0, 0] = 1
+    assert loaded.flags.writeable
 
 
 @pytest.mark.parametrize(
@@ -71,17 +69,6 @@ def test_findings_compare_with_plain_words_and_cannot_change() -> None:
     assert study.findings["mass"] == "negative"
     with pytest.raises(TypeError):
         study.findings["mass"] = "positive"  # type: ignore[index]
-
-
-def test_an_unknown_polarity_suggests_the_nearest_and_names_the_finding() -> None:
-    with pytest.raises(InputError, match=r"'mass'.*did you mean 'positive'"):
-        Phrase("a mass", findings={"mass": "positiv"})  # type: ignore[dict-item]
-
-
-@pytest.mark.parametrize("text", ["", "   ", None, 3])
-def test_a_phrase_needs_words(text: object) -> None:
-    with pytest.raises(InputError, match="text"):
-        Phrase(text)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -135,28 +122,24 @@ def test_a_grounding_tells_no_boxes_found_from_none_looked_for() -> None:
     assert Grounding().has_boxes  # with no map, boxes are the answer
 
 
-def test_scores_must_be_finite_numbers() -> None:
-    with pytest.raises(InputError, match="box score"):
-        ScoredBox(Box(0, 0, 1, 1), float("nan"))
-    with pytest.raises(InputError, match="sentence score"):
-        Sentence("Clear.", score=float("inf"))
-
-
-def test_a_report_holds_texts_and_sentences() -> None:
-    with pytest.raises(InputError, match="findings"):
-        Report("x", {"findings": None})  # type: ignore[dict-item]
-    with pytest.raises(InputError, match="sentences"):
-        Report("x", sentences=("clear",))  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="label"):
-        ScoredBox(Box(0, 0, 1, 1), 0.5, label=7)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="prompt"):
-        Sentence("Clear.", prompt=7)  # type: ignore[arg-type]
-
-
-def test_reading_an_image_leaves_the_loaders_own_array_as_it_was() -> None:
-    loaded = np.zeros((2, 2), dtype=np.float32)
-    _ = Study("a", lambda: loaded).image
-    assert loaded.flags.writeable
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        *[(partial(Phrase, text), "text") for text in ("", "   ", None, 3)],  # type: ignore[arg-type]
+        (partial(Phrase, "a mass", findings={"mass": "positiv"}), r"'mass'.*did you mean 'positive'"),  # type: ignore[dict-item]
+        (partial(ScoredBox, Box(0, 0, 1, 1), float("nan")), "box score"),
+        (partial(ScoredBox, Box(0, 0, 1, 1), 0.5, label=7), "label"),  # type: ignore[arg-type]
+        (partial(Sentence, "Clear.", score=float("inf")), "sentence score"),
+        (partial(Sentence, "Clear.", prompt=7), "prompt"),  # type: ignore[arg-type]
+        (partial(Report, "x", {"findings": None}), "findings"),  # type: ignore[dict-item]
+        (partial(Report, "x", sentences=("clear",)), "sentences"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_a_phrase_a_box_a_sentence_or_a_report_cannot_hold_is_named(
+    make: Callable[[], object], named: str
+) -> None:
+    with pytest.raises(InputError, match=named):
+        make()
 
 
 @pytest.mark.parametrize(

@@ -30,10 +30,8 @@ def test_boxes_cover_what_is_above_the_threshold_in_order_of_scores(
     for scored in found:
         x0, y0, x1, y1 = (round(40 * corner) for corner in scored.box.as_tuple())
         covered[y0:y1, x0:x1] = True
-        assert kept[y0:y1, x0].any()
-        assert kept[y0:y1, x1 - 1].any()
-        assert kept[y0, x0:x1].any()
-        assert kept[y1 - 1, x0:x1].any()
+        inside = kept[y0:y1, x0:x1]
+        assert all(edge.any() for edge in (inside[0], inside[-1], inside[:, 0], inside[:, -1]))
         assert 0 < scored.score <= 0.75 * float(pixels.max()) + 1e-6
     assert not (kept & ~covered).any()
     assert [scored.score for scored in found] == sorted((scored.score for scored in found), reverse=True)
@@ -71,20 +69,15 @@ def test_the_boxes_of_the_mirrored_map_are_the_mirrored_boxes(cells: np.ndarray)
     assert there == back
 
 
-def test_a_cell_of_a_letterboxed_map_comes_out_where_it_lies_in_the_image() -> None:
+@pytest.mark.parametrize(("cell", "box"), [((1, 2), Box(0.5, 0.25, 1.0, 0.5)), ((2, 1), Box(0.0, 0.5, 0.5, 0.75))])
+def test_cells_of_a_letterboxed_map_lie_in_the_image_and_the_padding_makes_no_box_and_no_threshold(
+    cell: tuple[int, int], box: Box
+) -> None:
     cells = np.zeros((4, 4))
-    cells[1, 2] = 3.0
+    cells[1, 0], cells[cell] = 100.0, 3.0
     # The square reaches from -0.5 to 1.5 of the width: each column is half the image wide, the third from 0.5 to 1.
     (found,) = boxes_of(Heatmap(cells, Extent.letterbox((200, 100))), EXACT)
-    assert found.box == Box(0.5, 0.25, 1.0, 0.5)
-    assert found.score == 3.0
-
-
-def test_what_lies_in_the_padding_makes_no_box_and_no_threshold() -> None:
-    cells = np.zeros((4, 4))
-    cells[1, 0], cells[2, 1] = 100.0, 2.0
-    (found,) = boxes_of(Heatmap(cells, Extent.letterbox((200, 100))), EXACT)
-    assert (found.box, found.score) == (Box(0.0, 0.5, 0.5, 0.75), 2.0)
+    assert (found.box, found.score) == (box, 3.0)
 
 
 def test_an_empty_map_has_no_boxes_and_a_flat_one_is_one_box() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,38 +34,21 @@ class Encoder:
     prefix: int | None = None  # tokens before the grid; None for feature maps
 
 
-def resnet() -> nn.Module:
-    config = HF.ResNetConfig(
-        num_channels=1, embedding_size=4, hidden_sizes=[6, 8], depths=[1, 1], layer_type="basic", num_labels=3
-    )
-    model: nn.Module = HF.ResNetForImageClassification(config)
+def classifier(family: str, **options: Any) -> nn.Module:
+    config = getattr(HF, f"{family}Config")(num_channels=1, num_labels=3, **options)
+    model: nn.Module = getattr(HF, f"{family}ForImageClassification")(config)
     return model
 
 
-def convnext() -> nn.Module:
-    config = HF.ConvNextConfig(num_channels=1, hidden_sizes=[4, 6], depths=[1, 1], num_stages=2, num_labels=3)
-    model: nn.Module = HF.ConvNextForImageClassification(config)
-    return model
-
-
-def vit() -> nn.Module:
-    config = HF.ViTConfig(
-        num_channels=1, image_size=32, patch_size=8, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
-        intermediate_size=12, num_labels=3,
-    )  # fmt: skip
-    model: nn.Module = HF.ViTForImageClassification(config)
-    return model
-
-
-def swin() -> nn.Module:
-    config = HF.SwinConfig(
-        num_channels=1, image_size=32, patch_size=4, embed_dim=4, depths=[1, 1], num_heads=[1, 2], window_size=4,
-        num_labels=3,
-    )  # fmt: skip
-    model: nn.Module = HF.SwinForImageClassification(config)
-    return model
-
-
+resnet = partial(classifier, "ResNet", embedding_size=4, hidden_sizes=[6, 8], depths=[1, 1], layer_type="basic")
+convnext = partial(classifier, "ConvNext", hidden_sizes=[4, 6], depths=[1, 1], num_stages=2)
+vit = partial(
+    classifier, "ViT", image_size=32, patch_size=8, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+    intermediate_size=12,
+)  # fmt: skip
+swin = partial(
+    classifier, "Swin", image_size=32, patch_size=4, embed_dim=4, depths=[1, 1], num_heads=[1, 2], window_size=4
+)
 ENCODERS = {
     "resnet": Encoder(resnet, "resnet.encoder.stages.1", (32, 48), (4, 6)),
     "convnext": Encoder(convnext, "convnext.encoder.stages.1", (32, 48), (4, 6)),
@@ -161,22 +145,29 @@ def test_a_score_of_the_class_token_alone_is_no_reason_for_an_empty_map() -> Non
         encoder_grad_cam(vit().eval(), "vit.layers.1", score, torch.rand(1, 1, 32, 32))
 
 
-def test_what_cannot_be_explained_is_said() -> None:
-    model, pixels = resnet().eval(), torch.rand(1, 1, 32, 32)
-    with pytest.raises(InputError, match=r"unknown layer 'resnet.encoder.stage.1'; did you mean 'resnet.encoder.stage"):
-        encoder_grad_cam(model, "resnet.encoder.stage.1", score, pixels)
-    with Watch(model, "resnet.encoder.stages.1") as layer, pytest.raises(InputError, match="did not run"):
-        layer.grad_cam(torch.ones(1, requires_grad=True))
-    with pytest.raises(InputError, match="no gradient"):
-        encoder_grad_cam(model, "resnet.encoder.stages.1", lambda output: output.logits.detach().sum(), pixels)
-    unrelated = torch.ones(1, requires_grad=True)
-    with pytest.raises(InputError, match="does not depend on layer"):
-        encoder_grad_cam(model, "resnet.encoder.stages.1", lambda output: unrelated * 2, pixels)
-    with pytest.raises(InputError, match=r"puts out \(1, 3\)"):
-        encoder_grad_cam(model, "classifier.1", lambda output: output.logits.sum(), pixels)
-    with pytest.raises(InputError, match="6 tokens, which is no square"):
-        encoder_grad_cam(nn.Sequential(nn.Identity()), "0", lambda output: output.sum(), torch.rand(1, 6, 2))
-    with pytest.raises(InputError, match="too few for a grid of 3 x 3"):
-        encoder_grad_cam(
-            nn.Sequential(nn.Identity()), "0", lambda output: output.sum(), torch.rand(1, 6, 2), grid=(3, 3)
-        )
+@pytest.mark.parametrize(
+    ("layer", "score_of", "message"),
+    [
+        (
+            "resnet.encoder.stage.1",
+            score,
+            "unknown layer 'resnet.encoder.stage.1'; did you mean 'resnet.encoder.stage",
+        ),
+        ("resnet.encoder.stages.1", lambda output: output.logits.detach().sum(), "no gradient"),
+        ("resnet.encoder.stages.1", lambda _: 2 * torch.ones(1, requires_grad=True), "does not depend on layer"),
+        ("classifier.1", lambda output: output.logits.sum(), r"puts out \(1, 3\)"),
+    ],
+)
+def test_what_cannot_be_explained_is_said(layer: str, score_of: Callable[[Any], torch.Tensor], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        encoder_grad_cam(resnet().eval(), layer, score_of, torch.rand(1, 1, 32, 32))
+    with Watch(resnet(), "classifier.1") as watched, pytest.raises(InputError, match="did not run"):
+        watched.grad_cam(torch.ones(1, requires_grad=True))
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"), [(None, "6 tokens, which is no square"), ((3, 3), "too few for a grid of 3 x 3")]
+)
+def test_tokens_that_fill_no_grid_are_refused(grid: tuple[int, int] | None, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        encoder_grad_cam(nn.Sequential(nn.Identity()), "0", torch.sum, torch.rand(1, 6, 2), grid=grid)

@@ -22,6 +22,8 @@ def test_each_cell_is_the_cosine_of_its_region_with_the_text_shifted_into_0_to_1
     for image in range(2):
         cosines = cosine_similarity(regions[image].numpy(), texts[image : image + 1].numpy()).reshape(3, 4)
         np.testing.assert_allclose(maps[image].numpy(), (1 + cosines) / 2, atol=1e-6)
+    # A vector of zeros has the cosine zero.
+    assert cosine_maps(torch.zeros(1, 4, 3), torch.ones(1, 3), (2, 2)).tolist() == [[[0.5, 0.5], [0.5, 0.5]]]
 
 
 @pytest.mark.parametrize("shift", ["unit", "minimum"])
@@ -36,10 +38,6 @@ def test_the_minimum_shift_brings_the_least_to_zero_and_the_positive_one_cuts() 
     cosines = torch.tensor([[[-0.5, 0.25, 0.75]]])
     assert shifted(cosines, "minimum").tolist() == [[[0.0, 0.75, 1.25]]]
     assert shifted(cosines, "positive").tolist() == [[[0.0, 0.25, 0.75]]]
-
-
-def test_a_vector_of_zeros_has_the_cosine_zero() -> None:
-    assert cosine_maps(torch.zeros(1, 4, 3), torch.ones(1, 3), (2, 2)).tolist() == [[[0.5, 0.5], [0.5, 0.5]]]
 
 
 def test_what_does_not_fit_is_named() -> None:

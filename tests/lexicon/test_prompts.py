@@ -39,29 +39,19 @@ UNNATURAL = re.compile(
 
 
 @pytest.mark.parametrize("name", [*FINDINGS])
-def test_a_negative_prompt_denies_the_finding_and_not_only_a_kind_of_it(name: str) -> None:
+def test_prompts_read_as_a_radiologist_writes_and_deny_a_finding_and_not_only_a_kind_of_it(name: str) -> None:
+    assert not [text for text in (*positive_prompts(name), *negative_prompts(name)) if UNNATURAL.search(text)]
     assert not [text for text in (*negative_prompts(name), prompt(name, "negative")) if NARROWING.search(text)]
 
 
-@pytest.mark.parametrize("name", [*FINDINGS])
-def test_prompts_read_as_a_radiologist_writes(name: str) -> None:
-    assert not [text for text in (*positive_prompts(name), *negative_prompts(name)) if UNNATURAL.search(text)]
-
-
-def test_what_is_plural_takes_are() -> None:
+def test_verbs_and_articles_fit_and_only_what_is_inferred_is_consistent_with_findings() -> None:
     assert "there are no support devices" in negative_prompts("support devices")
     assert "there are no low lung volumes" in negative_prompts("low lung volumes")
     assert "there are no increased reticular markings" in negative_prompts("reticular pattern")
     assert "there are no degenerative changes of the spine" in negative_prompts("spinal degenerative changes")
     assert "there is no pleural effusion" in negative_prompts("pleural effusion")
-
-
-def test_only_what_is_inferred_is_consistent_with_findings() -> None:
     assert "findings consistent with pneumonia" in positive_prompts("pneumonia")
     assert not any("consistent with" in text for text in positive_prompts("nodule"))
-
-
-def test_articles_fit() -> None:
     assert "the radiograph shows a pleural effusion" in positive_prompts("Effusion")
     assert "the radiograph shows an infiltrate" in positive_prompts("Infiltration")
     assert "the radiograph does not show pulmonary edema" in negative_prompts("edema")

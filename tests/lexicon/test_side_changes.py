@@ -46,21 +46,15 @@ def test_sides_are_exchanged_only_where_one_is_named() -> None:
     assert with_sides_exchanged("Opacity in the lingula of the left lung.") is None  # which would still name the left
 
 
-def test_what_has_no_mirror_image_in_words_is_not_mirrored() -> None:
-    assert mirrored("Left effusion, right lung clear.") == "Right effusion, left lung clear."
-    assert mirrored("Bilateral effusions.") == "Bilateral effusions."
-    assert mirrored("Lingular opacity.") is None
-    assert mirrored("Left atrial enlargement.") is None
-
-
 @pytest.mark.parametrize(
     "text",
     [
-        "Middle lobe opacity.", "Right middle lobe collapse.", "RML opacity.", "Azygos lobe.",
-        "Minor fissure thickening.", "Fluid in the horizontal fissure.", "Situs inversus.", "Dextrocardia.",
-        "L effusion.", "effusions, l > r", "RT effusion.", "Right-sided aortic arch.",
-        "The aortic knob is calcified.", "Retrocardiac opacity.", "Gastric bubble below the diaphragm.",
-        "The nasogastric tube ends in the stomach.", "NG tube in place.", "LV enlargement.",
+        "Lingular opacity.", "Left atrial enlargement.", "Middle lobe opacity.", "Right middle lobe collapse.",
+        "RML opacity.", "Azygos lobe.", "Minor fissure thickening.", "Fluid in the horizontal fissure.",
+        "Situs inversus.", "Dextrocardia.", "L effusion.", "effusions, l > r", "RT effusion.",
+        "Right-sided aortic arch.", "The aortic knob is calcified.", "Retrocardiac opacity.",
+        "Gastric bubble below the diaphragm.", "The nasogastric tube ends in the stomach.", "NG tube in place.",
+        "LV enlargement.",
     ],
 )  # fmt: skip
 def test_places_of_one_side_are_not_mirrored(text: str) -> None:
@@ -70,6 +64,8 @@ def test_places_of_one_side_are_not_mirrored(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("Left effusion, right lung clear.", "Right effusion, left lung clear."),
+        ("Bilateral effusions.", "Bilateral effusions."),
         ("LLL opacity.", "RLL opacity."),
         ("L-sided effusion.", "R-sided effusion."),
         ("Mid lung opacity, L1 fracture.", "Mid lung opacity, L1 fracture."),

@@ -73,7 +73,8 @@ def test_bad_input_is_one_sentence_and_exit_2(
 
 def test_a_folder_that_cannot_be_written_is_exit_4(call: Call, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    code, out, err = call("phantom", str(tmp_path / "file"), "--count", "1", "--seed", "1", "--size", "64")
+    code, out, err = call("phantom", str(tmp_path / "file" / "out"), "--count", "1", "--seed", "1", "--size", "64")
     assert (code, out) == (4, "")
     assert err.startswith("error: ")
+    assert "cannot be written" in err
     assert len(err.strip().splitlines()) == 1

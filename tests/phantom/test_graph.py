@@ -59,11 +59,10 @@ def test_edema_reaches_into_the_zones_of_both_lungs() -> None:
 
 def test_air_and_fluid_on_one_side_are_a_hydropneumothorax_there_alone() -> None:
     air = Lesion("pneumothorax", "right", "right apical zone", (0.5, 0.05), 0.0, 0.4, "apical", 1)
-    fluid = Lesion("pleural effusion", "right", "right costophrenic angle", (0.8, 0.93), 0.0, 0.4, "", 2)
-    other = replace(fluid, side="left", region="left costophrenic angle")
-    assert "right lung" in regions_with(graph_of(air, fluid), "hydropneumothorax")
+    other = replace(FLUID, side="left", region="left costophrenic angle")
+    assert "right lung" in regions_with(graph_of(air, FLUID), "hydropneumothorax")
     assert regions_with(graph_of(air, other), "hydropneumothorax") == set()
-    assert regions_with(graph_of(fluid), "costophrenic angle blunting") == {"right costophrenic angle"}
+    assert regions_with(graph_of(FLUID), "costophrenic angle blunting") == {"right costophrenic angle"}
 
 
 def test_tension_displaces_the_mediastinum() -> None:
@@ -133,26 +132,18 @@ REACHED = [{"left upper lung zone", "left lung"}, {"right costophrenic angle", "
 
 
 def test_each_finding_of_a_sentence_has_the_regions_of_its_own_lesions() -> None:
-    findings = {"nodule": "positive", "pleural effusion": "uncertain", "pneumothorax": "negative"}
-    statement = Statement(
-        "Left nodule, possible right effusion, no pneumothorax.",
-        "findings",
-        ("left upper lung zone", "right costophrenic angle"),
-        {name: Polarity(polarity) for name, polarity in findings.items()},
-        (0, 1),
-    )
+    findings = {
+        "nodule": Polarity.POSITIVE, "pleural effusion": Polarity.UNCERTAIN, "pneumothorax": Polarity.NEGATIVE
+    }  # fmt: skip
+    text, regions = "Left nodule, possible right effusion, no pneumothorax.", (NODULE.region, FLUID.region)
+    statement = Statement(text, "findings", regions, findings, (0, 1))
     scene = replace(BLANK, lesions=(NODULE, FLUID))
     assert finding_locations(scene, statement, REACHED) == {
         "nodule": ("left upper lung zone", "left lung"),
         "pleural effusion": ("right costophrenic angle", "right lung"),  # not the lower zone: nobody speaks of it
     }
-    tube = replace(
-        statement,
-        regions=("left upper lung zone", "carina"),
-        findings={"nodule": Polarity.POSITIVE, "support devices": Polarity.POSITIVE},
-        lesions=(0,),
-        devices=(0,),
-    )
+    both = {"nodule": Polarity.POSITIVE, "support devices": Polarity.POSITIVE}
+    tube = replace(statement, regions=(NODULE.region, "carina"), findings=both, lesions=(0,), devices=(0,))
     assert finding_locations(scene, tube, REACHED)["support devices"] == ("carina",)
     alone = replace(tube, lesions=(), findings={"support devices": Polarity.POSITIVE})
     assert finding_locations(scene, alone, REACHED) == {}
@@ -174,10 +165,8 @@ def test_the_regions_of_a_study_agree_with_its_findings_and_sentences() -> None:
     several = 0
     for study in make_studies(default_config(), 9, range(24), 64):
         there = {name for told in study.region_findings.values() for name, said in told.items() if said == "positive"}
-        assert there == {n for n, said in study.findings.items() if said == "positive"} - {
-            "support devices",
-            "no finding",
-        }
+        findings = {name for name, said in study.findings.items() if said == "positive"}
+        assert there == findings - {"support devices", "no finding"}
         for phrase in study.phrases:
             assert set(phrase.locations) <= set(phrase.findings)
             several += len(set(phrase.locations.values())) > 1

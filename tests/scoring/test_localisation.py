@@ -60,14 +60,6 @@ def plain_scores(values: np.ndarray, mask: np.ndarray, tolerance: float = 0.0) -
     return scores
 
 
-def assert_equal_to_plain(maps: np.ndarray, masks: np.ndarray, result: dict[str, Any], tolerance: float = 0.0) -> None:
-    for index in range(len(maps)):
-        expected = plain_scores(maps[index], masks[index], tolerance)
-        assert set(expected) == set(METRICS)
-        for name, value in expected.items():
-            np.testing.assert_allclose(float(result[name][index]), value, atol=1e-6, err_msg=f"{name} of map {index}")
-
-
 def kinds_of_maps(dtype: type) -> tuple[np.ndarray, np.ndarray]:
     """Random, constant, zero, heavily tied, blocky, perfect, inverted, single-peaked, tiny and huge values."""
     generator = np.random.default_rng(7)
@@ -109,7 +101,12 @@ def _either_sort(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("tolerance", [0.0, 1.5, 7.0])
 def test_every_measure_equals_its_definition(dtype: type, tolerance: float) -> None:
     maps, masks = kinds_of_maps(dtype)
-    assert_equal_to_plain(maps, masks, score(maps, masks, tolerance=tolerance), tolerance)
+    result = score(maps, masks, tolerance=tolerance)
+    for index in range(len(maps)):
+        expected = plain_scores(maps[index], masks[index], tolerance)
+        assert set(expected) == set(METRICS)
+        for name, value in expected.items():
+            np.testing.assert_allclose(float(result[name][index]), value, atol=1e-6, err_msg=f"{name} of map {index}")
 
 
 @pytest.mark.usefixtures("_either_sort")
@@ -194,15 +191,6 @@ def test_a_constant_map_scores_the_base_rate_never_zero_or_one() -> None:
     assert "constant" in result["reason"][0]
 
 
-def test_an_inverted_map_is_punished_and_its_contrast_negative() -> None:
-    maps, masks = kinds_of_maps(np.float64)
-    good, bad = score(maps[5:6], masks[5:6]), score(1.5 - maps[5:6], masks[5:6])
-    assert good["cnr"][0] == pytest.approx(-bad["cnr"][0])
-    assert good["cnr"][0] > 0
-    assert good["auroc"][0] == 1.0
-    assert bad["auroc"][0] == 0.0
-
-
 def test_the_mask_itself_is_the_best_map() -> None:
     _, masks = kinds_of_maps(np.float64)
     result = score(masks[:1].astype(float), masks[:1])
@@ -237,9 +225,11 @@ def test_a_map_with_nan_or_negative_values_is_refused_with_its_place(value: floa
         (np.ones((3, 3)), np.ones((3, 3), bool), r"\(n, height, width\)"),
         (np.ones((1, 2, 2)), np.full((1, 2, 2), 2), "zeros and ones"),
         (np.ones((1, 2, 2), dtype=complex), np.ones((1, 2, 2), bool), "complex"),
+        (torch.ones((1, 2, 2), dtype=torch.complex64), torch.eye(2, dtype=torch.bool)[None], "floats"),
+        (torch.ones((1, 2, 2), dtype=torch.bool), torch.eye(2, dtype=torch.bool)[None], "floats"),
     ],
 )
-def test_wrong_shapes_and_kinds_are_named(maps: np.ndarray, masks: np.ndarray, named: str) -> None:
+def test_wrong_shapes_and_kinds_are_named(maps: Any, masks: Any, named: str) -> None:
     with pytest.raises(InputError, match=named):
         score(maps, masks)
 
@@ -260,20 +250,23 @@ def test_wrong_options_are_named(options: dict[str, Any], named: str) -> None:
         score(np.ones((1, 2, 2)), np.eye(2, dtype=bool)[None], **options)
 
 
-def test_only_what_is_asked_for_is_returned_and_it_does_not_change() -> None:
+def test_only_what_is_asked_for_is_returned_unchanged_and_no_maps_give_no_scores() -> None:
     maps, masks = kinds_of_maps(np.float32)
     everything = score(maps, masks)
     for name in METRICS:
         alone = score(maps, masks, metrics=name)
         assert set(alone) == {name, "reason"}
         np.testing.assert_array_equal(alone[name], everything[name])
+    assert all(len(column) == 0 for column in score(maps[:0], masks[:0]).values())
 
 
-def test_threads_and_layout_do_not_change_a_score() -> None:
+def test_threads_and_layout_do_not_change_a_score_and_inputs_are_left_as_they_were() -> None:
     maps, masks = kinds_of_maps(np.float32)
     one, many = score(maps, masks, workers=1), score(np.asfortranarray(maps), masks[:, :, ::-1][:, :, ::-1], workers=3)
     for name in METRICS:
         np.testing.assert_array_equal(one[name], many[name])
+    for given_array, before in zip((maps, masks), kinds_of_maps(np.float32), strict=True):
+        np.testing.assert_array_equal(given_array, before)
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e154, 1e307])
@@ -292,25 +285,6 @@ def test_a_peak_exactly_at_the_tolerance_hits() -> None:
     mask[0, 4, 7] = True
     assert score(values, mask, tolerance=3, metrics="pointing")["pointing"][0] == 1.0
     assert score(values, mask, tolerance=2.99, metrics="pointing")["pointing"][0] == 0.0
-
-
-@pytest.mark.parametrize("dtype", [torch.complex64, torch.bool])
-def test_tensors_of_the_wrong_kind_are_refused_as_arrays_are(dtype: torch.dtype) -> None:
-    with pytest.raises(InputError, match="floats"):
-        score(torch.ones((1, 2, 2), dtype=dtype), torch.eye(2, dtype=torch.bool)[None])
-
-
-def test_no_maps_give_no_scores() -> None:
-    result = score(np.ones((0, 4, 4)), np.ones((0, 4, 4), bool))
-    assert all(len(column) == 0 for column in result.values())
-
-
-def test_inputs_are_left_as_they_were() -> None:
-    maps, masks = kinds_of_maps(np.float32)
-    before_maps, before_masks = maps.copy(), masks.copy()
-    score(maps, masks)
-    np.testing.assert_array_equal(maps, before_maps)
-    np.testing.assert_array_equal(masks, before_masks)
 
 
 @given(

@@ -14,6 +14,7 @@ from sklearn import metrics
 from rightlung.core.errors import InputError
 from rightlung.scoring import recognition
 from rightlung.scoring.recognition import Metric
+from rightlung.scoring.statistics.resampling import draw_counts
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -177,8 +178,6 @@ def test_wrong_input_is_refused_by_name(change: dict[str, Any], sentence: str) -
 def test_an_interval_equals_the_bootstrap_of_scikit_learns_metric_on_the_same_resamples(
     metric: Metric, clustered: bool
 ) -> None:
-    from rightlung.scoring.statistics.resampling import draw_counts
-
     scores, truth = made_up(7, images=40, labels=1)
     clusters = np.arange(40) // 3 if clustered else None
     result = recognition.interval(

@@ -30,7 +30,7 @@ def clustered(seed: int, clusters: int = 12, largest: int = 6) -> tuple[Array, n
 
 
 def plain_bca(
-    statistic: Callable[[Array], float], values: Array, names: Any, counts: Any, level: float
+    statistic: Callable[[Array], Any], values: Array, names: Any, counts: Any, level: float
 ) -> tuple[float, float]:
     """BCa written out with Python loops over patients, resample by resample."""
     patients = sorted(set(names))
@@ -67,15 +67,18 @@ def test_an_interval_of_a_mean_agrees_with_scipy_within_monte_carlo_error(method
     assert abs(other.low - ours.low) > 2 * tolerance, "the data must tell the two methods apart"
 
 
+@pytest.mark.parametrize("function", [np.mean, np.std])
 @pytest.mark.parametrize("level", [0.8, 0.95])
 @pytest.mark.parametrize("seed", range(4))
-def test_a_clustered_bca_interval_equals_a_plain_loop_over_the_same_draws(seed: int, level: float) -> None:
+def test_a_clustered_bca_interval_equals_a_plain_loop_over_the_same_draws(
+    seed: int, level: float, function: Any
+) -> None:
     values, names = clustered(seed)
-    result = bootstrap(values, clusters=names, resamples=400, level=level, seed=seed)
+    statistic = "mean" if function is np.mean else function
+    result = bootstrap(values, statistic, clusters=names, resamples=400, level=level, seed=seed)
     counts = draw_counts(12, resamples=400, seed=seed)
-    low, high = plain_bca(lambda sample: float(np.mean(sample)), values, names, counts, level)
-    assert result.estimate == pytest.approx(values.mean(), abs=1e-12)
-    assert (result.low, result.high) == pytest.approx((low, high), abs=1e-10)
+    assert result.estimate == pytest.approx(function(values), abs=1e-12)
+    assert (result.low, result.high) == pytest.approx(plain_bca(function, values, names, counts, level), abs=1e-10)
     assert (result.n, result.clusters, result.resamples) == (len(values), 12, 400)
 
 
@@ -86,24 +89,12 @@ def test_resamples_tied_with_the_estimate_count_half(with_clusters: bool) -> Non
     names = [f"{number // 2:02d}" if with_clusters else f"{number:02d}" for number in range(20)]
     result = bootstrap(values, clusters=names, resamples=3000, level=0.8, seed=1)
     counts = draw_counts(len(set(names)), resamples=3000, seed=1)
-    low, high = plain_bca(lambda sample: float(np.mean(sample)), values, names, counts, 0.8)
-    assert (result.low, result.high) == pytest.approx((low, high), abs=1e-10)
-    theirs = stats.bootstrap(
-        (values,), np.mean, n_resamples=30_000, confidence_level=0.8, method="bca", rng=np.random.default_rng(0)
-    )
+    assert (result.low, result.high) == pytest.approx(plain_bca(np.mean, values, names, counts, 0.8), abs=1e-10)
     if not with_clusters:
+        theirs = stats.bootstrap(
+            (values,), np.mean, n_resamples=30_000, confidence_level=0.8, method="bca", rng=np.random.default_rng(0)
+        )
         assert (result.low, result.high) == pytest.approx(tuple(theirs.confidence_interval), abs=1e-9)
-
-
-def test_a_callable_statistic_equals_a_plain_loop_over_the_same_draws() -> None:
-    values, names = clustered(5)
-
-    def spread(sample: Array) -> float:
-        return float(np.std(sample))
-
-    result = bootstrap(values, spread, clusters=names, resamples=300, seed=9)
-    counts = draw_counts(12, resamples=300, seed=9)
-    assert (result.low, result.high) == pytest.approx(plain_bca(spread, values, names, counts, 0.95), abs=1e-10)
 
 
 @pytest.mark.parametrize("method", ["bca", "percentile"])
@@ -154,31 +145,20 @@ def test_the_order_of_instances_does_not_matter_when_they_are_clustered() -> Non
     assert (second.low, second.high) == pytest.approx((first.low, first.high), abs=1e-12)
 
 
-def test_each_column_is_what_it_would_be_alone_whatever_is_undefined_in_the_others() -> None:
+@pytest.mark.parametrize("options", [{}, {"weights": np.random.default_rng(1).random(44)}, {"method": "percentile"}])
+def test_each_column_is_what_it_would_be_alone_whatever_is_undefined_in_the_others(options: dict[str, Any]) -> None:
     values, names = clustered(4)
-    columns = np.stack([values, values**2, -values, np.full(len(values), np.nan)], axis=1)
+    columns = np.stack([values, values**2, -values, values, np.full(len(values), np.nan)], axis=1)
     columns[:4, 1] = np.nan
     columns[names == "patient 3", 2] = np.nan
-    together = bootstrap_columns(columns, clusters=names, resamples=400, seed=2)
-    alone = [bootstrap(column, clusters=names, resamples=400, seed=2) for column in columns.T[:3]]
-    assert together[:3] == alone
+    columns[names == "patient 7", 3] = np.nan  # as many clusters as the column before, but others
+    options = {"clusters": names, "resamples": 400, "seed": 2, **options}
+    *together, undefined = bootstrap_columns(columns, **options)
+    assert together == [bootstrap(column, **options) for column in columns.T[:4]]
     assert [interval.undefined for interval in together[:2]] == [0, 4]
-    assert together[2].clusters == 11
-    assert math.isnan(together[3].estimate)
-    assert together[3].reason == "no instance has a defined value"
-
-
-def test_columns_with_as_many_clusters_but_others_left_are_what_they_would_be_alone() -> None:
-    values, names = clustered(4)
-    columns = np.stack([values, values, values], axis=1)
-    columns[names == "patient 3", 1] = np.nan
-    columns[names == "patient 7", 2] = np.nan
-    weights = np.random.default_rng(1).random(len(values))
-    for options in ({}, {"weights": weights}, {"method": "percentile"}):
-        given: dict[str, Any] = {"clusters": names, "resamples": 300, **options}
-        together = bootstrap_columns(columns, **given)
-        assert together == [bootstrap(column, **given) for column in columns.T]
-        assert together[1].clusters == together[2].clusters == 11
+    assert together[2].clusters == together[3].clusters == 11
+    assert math.isnan(undefined.estimate)
+    assert undefined.reason == "no instance has a defined value"
 
 
 def test_undefined_values_are_left_out_and_counted() -> None:

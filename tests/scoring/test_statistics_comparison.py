@@ -103,11 +103,6 @@ def test_sentences_say_first_whether_a_difference_is_shown() -> None:
     assert paired_difference([], []).sentence() == "no difference shown: no instance has a defined value"
 
 
-def test_an_interval_without_width_shows_a_difference_only_if_the_p_value_does() -> None:
-    assert not paired_difference([0.5] * 4, [0.25] * 4, resamples=100).shown  # p = 2/16
-    assert paired_difference([0.5] * 8, [0.25] * 8, resamples=1000).shown  # p = 2/256
-
-
 def test_under_no_difference_the_test_rejects_about_as_often_as_it_says() -> None:
     generator = np.random.default_rng(7)
     patients = np.repeat(np.arange(10), 3)
@@ -149,20 +144,24 @@ def test_any_statistic_can_be_compared_with_pairs_swapped_patient_by_patient() -
         ([1.0, np.inf], [1.0, 1.0], {}, "a[1] is inf"),
         ([1.0, 2.0], [1.0, 2.0], {"level": 1.5}, "level must lie between 0 and 1"),
         ([1.0, 2.0], [1.0, 2.0], {"clusters": ["a"]}, "one entry for each of 2 instances"),
+        ([1.0], [2.0], {"statistic": "median"}, "unknown statistic 'median'"),
+        (np.zeros((4, 2)), np.zeros((4, 3)), {}, "a has 2 columns and b has 3"),
     ],
 )
 def test_wrong_arguments_are_refused_by_name(a: Any, b: Any, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError) as caught:
-        paired_difference(a, b, **options)
+        (paired_differences if np.ndim(a) == 2 else paired_difference)(a, b, **options)
     assert sentence in str(caught.value)
 
 
-def test_two_patients_show_no_difference_whatever_their_interval_says() -> None:
+def test_a_difference_is_shown_only_if_the_p_value_shows_it_whatever_the_interval_says() -> None:
     result = paired_difference([0.1, 0.2, 0.8, 0.9], [0.0, 0.1, 0.1, 0.1], clusters=["a", "a", "b", "b"])
     assert result.excludes(0.0)
     assert result.p == 0.5  # of the four ways to flip two patients, two are as extreme
     assert not result.shown
     assert result.sentence().startswith("no difference shown")
+    assert not paired_difference([0.5] * 4, [0.25] * 4, resamples=100).shown  # p = 2/16, without width
+    assert paired_difference([0.5] * 8, [0.25] * 8, resamples=1000).shown  # p = 2/256, without width
 
 
 def test_many_columns_are_compared_as_each_alone() -> None:
@@ -191,10 +190,3 @@ def test_an_option_that_does_not_exist_is_refused_by_name() -> None:
     for ask in (paired_difference, pearson):
         with pytest.raises(TypeError, match="unexpected keyword argument 'resample'"):
             ask([1.0, 2.0], [2.0, 1.0], resample=10)  # type: ignore[call-arg]
-
-
-def test_columns_of_unequal_number_are_refused() -> None:
-    with pytest.raises(InputError, match="a has 2 columns and b has 3"):
-        paired_differences(np.zeros((4, 2)), np.zeros((4, 3)))
-    with pytest.raises(InputError, match="unknown statistic 'median'"):
-        paired_difference([1.0], [2.0], statistic="median")

@@ -114,15 +114,6 @@ def test_pairs_with_an_undefined_side_are_left_out_and_counted(function: Callabl
         assert (held.undefined, held.clusters) == (2, bare.clusters)
 
 
-def test_few_or_perfect_pairs_are_told_apart_from_evidence() -> None:
-    three = pearson([1, 2, 3], [1, 2, 4])
-    assert (three.low, three.high) == (-1.0, 1.0)
-    assert "at least 4" in str(three.reason)
-    perfect = spearman([1, 2, 3, 4, 5], [2, 4, 8, 16, 32])
-    assert (perfect.estimate, perfect.low, perfect.high, perfect.p) == (1.0, 1.0, 1.0, 0.0)
-    assert perfect.reason == "zero width: the correlation is perfect"
-
-
 def test_neither_size_nor_offset_changes_a_correlation() -> None:
     x, y = related(8)
     expected = pearson(x, y, clusters=np.arange(30) // 2, resamples=200)
@@ -142,12 +133,16 @@ def test_wrong_arguments_are_refused_by_name() -> None:
         spearman([1, 2], [1, 2], level=0)
 
 
-def test_a_perfect_correlation_is_seen_as_one_at_every_length() -> None:
+def test_few_or_perfect_pairs_are_told_apart_from_evidence_at_every_length() -> None:
+    three = pearson([1, 2, 3], [1, 2, 4])
+    assert (three.low, three.high) == (-1.0, 1.0)
+    assert "at least 4" in str(three.reason)
     for length in range(4, 40):
         line = np.arange(length) / 7
-        assert spearman(line, line**3).estimate == 1.0
+        perfect = spearman(line, line**3)
+        assert (perfect.estimate, perfect.low, perfect.high, perfect.p) == (1.0, 1.0, 1.0, 0.0)
+        assert perfect.reason == "zero width: the correlation is perfect"
         assert pearson(line, 5 - 3 * line).estimate == -1.0
-        assert spearman(line, line**3).reason == "zero width: the correlation is perfect"
 
 
 def test_many_pairs_are_correlated_as_each_alone() -> None:
