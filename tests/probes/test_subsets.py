@@ -10,13 +10,7 @@ from rightlung.core import Box, InputError, Phrase, Polarity, Study
 from rightlung.lexicon.regions import with_containing
 from rightlung.probes import Owner
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
-from rightlung.probes.targets import (
-    derangement,
-    exchanged_targets,
-    region_target,
-    shuffled_in_report,
-    trimmed_regions,
-)
+from rightlung.probes.targets import derangement, exchanged_targets, region_target, shuffled_in_report, trimmed_regions
 
 
 def phrase(**findings: str) -> Phrase:

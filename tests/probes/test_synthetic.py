@@ -23,10 +23,7 @@ LOWER = ("left lower lung zone", "left lung", "right lung", "right lower lung zo
             "The left lung, upper lung zones, and mid lung zones are abnormal. "
             "There is copd/emphysema in the left lung, upper lung zones, and mid lung zones.",
         ),
-        (
-            [("atelectasis", True, ("left costophrenic angle",))],
-            "There is atelectasis in the left costophrenic angle.",
-        ),
+        ([("atelectasis", True, ("left costophrenic angle",))], "There is atelectasis in the left costophrenic angle."),
         (
             [("pneumonia", False, ("left lung", "right lung")), ("consolidation", False, ("right lung",))],
             "There is no pneumonia. There is no consolidation.",

@@ -16,15 +16,7 @@ from rightlung.core import Box, InputError
 from rightlung.lexicon import side_of
 from rightlung.measuring import measure
 from rightlung.reproduce.baselines import fit_priors
-from rightlung.reproduce.known import (
-    ImageBlind,
-    KnownFigure,
-    Mirrored,
-    Oracle,
-    TextBlind,
-    check_known,
-    known_models,
-)
+from rightlung.reproduce.known import ImageBlind, KnownFigure, Mirrored, Oracle, TextBlind, check_known, known_models
 from rightlung.reproduce.papers import find_paper
 from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS

@@ -11,14 +11,7 @@ import pytest
 
 from rightlung.core import InputError
 from rightlung.reproduce.papers import find_paper, list_papers
-from rightlung.reproduce.plan import (
-    Plan,
-    changes_of,
-    check_plan,
-    ignored_by_few_shots,
-    recipe_digest,
-    recipe_of,
-)
+from rightlung.reproduce.plan import Plan, changes_of, check_plan, ignored_by_few_shots, recipe_digest, recipe_of
 from rightlung.reproduce.variants import Job, Variant, jobs, with_starts
 from rightlung.reproduce.wrong_lung.variants import VARIANTS
 from rightlung.training.loop import Machine
