@@ -293,8 +293,9 @@ NONE_OF = "object implements none of the model protocols: ground, similarity, cl
 )
 def test_what_makes_no_sense_is_said(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     ask(Painter(), listed(5), tmp_path / "p", seed=1)
+    out = tmp_path / ("p" if "seed" in options else "new")
     with pytest.raises(InputError, match=message):
-        ask(**{"model": Painter(), "source": listed(5), "out": tmp_path / ("p" if "seed" in options else "q"), **options})
+        ask(**{"model": Painter(), "source": listed(5), "out": out, **options})
 
 
 def test_answers_of_a_retrained_model_are_not_mixed_with_those_of_its_earlier_self(tmp_path: Path) -> None:
