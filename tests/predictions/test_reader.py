@@ -318,24 +318,27 @@ def test_conditions_counts_and_keys_need_no_maps(write_table: WriteTable) -> Non
     assert list(read.keys()) == [("a", "phrase:0", "swap-sides"), ("a", "phrase:0", "none")]
 
 
-def test_batches_give_the_same_as_single_rows(tmp_path: Path) -> None:
+def test_batches_give_the_same_as_single_rows_and_no_boxes_found_is_not_none_looked_for(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    heatmaps = Heatmap(rng.random((2, 3)), Extent(0, -1, 1, 2), 0.25), None, Heatmap(rng.random((4, 1)))
+    heatmaps = Heatmap(rng.random((2, 3)), Extent(0, -1, 1, 2), 0.25), None, Heatmap(rng.random((4, 1))), None, None
     given = [
         Prediction("a", "phrase:0", "none", Query("x"), Grounding(heatmaps[0])),
         Prediction("b", "phrase:0", "none", Query("y"), sentences=(Sentence("Clear.", (Box(0, 0, 1, 1),), 0.5),)),
-        Prediction("c", "phrase:0", "none", Query("z"), Grounding(heatmaps[2])),
+        Prediction("c", "phrase:0", "none", Query("z"), Grounding(heatmaps[2], [])),
+        Prediction("d", "phrase:0", "none", Query("z"), Grounding(boxes=[])),
+        Prediction("e", "phrase:0", "none", Query("z"), Grounding(boxes=[ScoredBox(Box(0, 0, 1, 1), 0.5)])),
     ]
     with PredictionWriter(tmp_path, source="s", model="m") as writer:
         for prediction in given:
             writer.write(prediction)
     (batch,) = open_predictions(tmp_path).batches()
     assert list(batch.predictions()) == given
-    assert batch.maps[1] is None
+    assert [row.grounding.has_boxes for row in batch.predictions() if row.grounding] == [False, True, True, True]
+    assert [values is None for values in batch.maps] == [heatmap is None for heatmap in heatmaps]
     for heatmap, values in zip(heatmaps, batch.maps, strict=True):
         assert heatmap is None or np.array_equal(heatmap.values, values)
-    assert batch.extents.tolist() == [[0, -1, 1, 2], [0, 0, 1, 1], [0, 0, 1, 1]]
-    assert np.array_equal(batch.abstentions, [0.25, np.nan, 0.0], equal_nan=True)
+    assert batch.extents.tolist() == [[0, -1, 1, 2], *[[0, 0, 1, 1]] * 4]
+    assert np.array_equal(batch.abstentions, [0.25, np.nan, 0.0, 1.0, 0.0], equal_nan=True)
 
 
 def table_of(maps: np.ndarray[Any, np.dtype[np.float32]]) -> pa.Table:

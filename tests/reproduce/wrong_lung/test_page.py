@@ -172,16 +172,13 @@ def test_a_tile_has_boxes_outline_star_and_the_share_on_nothing_and_no_map_where
     assert tile.caption == '+"No Attn" Token, 0.25 on nothing'
     regions = found.prepared.source.study(other.study).regions
     named = {regions[name] for name in other.regions if name in regions}
-    assert named
-    assert named <= {*tile.targets} <= named | {regions["left lung"], regions["right lung"]}
+    assert set() < named <= {*tile.targets} <= named | {regions["left lung"], regions["right lung"]}
     assert tile.mask is not None
     place = other.masks["exact"].place
     assert np.array_equal(tile.mask.pixels, found.prepared.targets.store.read([place])[0])
-    assert tile.heatmap is not None
     kept = examples.answers["no-attn"][Key(other.study, other.query)].grounding
     assert kept is not None
-    assert kept.heatmap is not None
-    assert np.array_equal(tile.heatmap.values, kept.heatmap.values)
+    assert None is not tile.heatmap == kept.heatmap
     assert examples.tile(models["no-attn"], first, "swap-sides").caption == '+"No Attn" Token, no map'
     assert examples.tile(models["uniter"], first, "none").caption.startswith("UNITER *")
     assert examples.text(first, "swap-sides") == swap_sides(first.text)
