@@ -336,7 +336,7 @@ def test_batches_give_the_same_as_single_rows_and_no_boxes_found_is_not_none_loo
     assert [row.grounding.has_boxes for row in batch.predictions() if row.grounding] == [False, True, True, True]
     assert [values is None for values in batch.maps] == [heatmap is None for heatmap in heatmaps]
     for heatmap, values in zip(heatmaps, batch.maps, strict=True):
-        assert heatmap is None or np.array_equal(heatmap.values, values)
+        assert heatmap is None or values is None or np.array_equal(heatmap.values, values)
     assert batch.extents.tolist() == [[0, -1, 1, 2], *[[0, 0, 1, 1]] * 4]
     assert np.array_equal(batch.abstentions, [0.25, np.nan, 0.0, 1.0, 0.0], equal_nan=True)
 

@@ -86,11 +86,15 @@ def test_what_is_done_is_not_done_again_wherever_its_folder_lies(copy: Plan, mon
         left_out(copy)
 
 
-def test_answers_that_are_kept_are_only_measured_again(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_are_kept_are_only_measured_again_and_held_to_their_recipe(
+    copy: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = copy.out / "measures" / "retrained"
     before = (place / "instances.parquet").read_bytes()
     shutil.rmtree(place)
     monkeypatch.setattr("rightlung.models.gloria.Gloria.ground", never)
+    with pytest.raises(InputError, match=r"holds a run of another recipe, which differs in optimiser\.rate"):
+        reproduce(replace(copy, changes=("retrained:optimiser.rate=1e-4",)))
     assert left_out(copy) == ()
     assert (place / "instances.parquet").read_bytes() == before
 
@@ -119,12 +123,6 @@ def test_another_command_for_the_same_folder_is_refused_before_anything_is_done(
     files = {name: changed.pop(name) for name in ("judgements", "key") if name in changed}
     with pytest.raises(InputError, match=said):
         reproduce(replace(done.plan, **changed), **files)
-
-
-def test_a_run_that_is_not_measured_is_held_to_its_recipe_too(copy: Plan) -> None:
-    shutil.rmtree(copy.out / "measures" / "retrained")
-    with pytest.raises(InputError, match=r"holds a run of another recipe, which differs in optimiser\.rate"):
-        reproduce(replace(copy, changes=("retrained:optimiser.rate=1e-4",)))
 
 
 def test_several_at_once_give_the_same_as_one_after_the_other(

@@ -47,7 +47,8 @@ def same(found: NDArray[np.float64], expected: list[float]) -> bool:
 
 @pytest.fixture
 def measured() -> Measured:
-    said = {"one": {"variant": "v", "seed": 1}, "two": {"variant": "v", "seed": 2}, "w": {"comparable": False}}
+    seeds = {slug: {"variant": "v", "seed": seed} for slug, seed in (("one", 1), ("two", 2))}
+    said: dict[str, dict[str, Any]] = {**seeds, "w": {"comparable": False}}
     tables = {"one": table(rows()), "two": table(rows(0.02)), "w": table(rows(0.05))}
     return Measured.of(tables, said)
 
