@@ -115,11 +115,9 @@ def test_a_classifier_is_asked_about_whole_images_for_chexperts_findings(tmp_pat
     rows = asked(MeanClassifier(), tmp_path)
     assert set(rows) == {Key(f"s{number}", "image", "none") for number in range(6)}
     row = rows[Key("s3", "image", "none")]
-    assert row.asked == Query()
-    assert row.finding_scores is not None
-    assert len(row.finding_scores) == 13
-    assert "no finding" not in row.finding_scores
-    assert row.finding_scores["pleural effusion"] == pytest.approx(16 * picture(3).mean())
+    scores = row.finding_scores or {}
+    assert (row.asked, len(scores), "no finding" in scores) == (Query(), 13, False)
+    assert scores["pleural effusion"] == pytest.approx(16 * picture(3).mean())
 
 
 def test_the_findings_are_those_given_else_those_that_the_model_lists(tmp_path: Path) -> None:
@@ -128,9 +126,27 @@ def test_the_findings_are_those_given_else_those_that_the_model_lists(tmp_path: 
     assert {tuple(row.finding_scores or ()) for row in rows.values()} == {("scoliosis",)}
     with pytest.raises(InputError, match="other findings"):
         ask(MeanClassifier(), regional(), tmp_path / "p", findings=["edema"])
-    for wrong in ("edema", [], ["edema", "edema"]):
-        with pytest.raises(InputError, match="findings must be a list of different names"):
-            Answerer(MeanClassifier(), findings=wrong)
+
+
+LISTED = "findings must be a list of different names"
+
+
+@pytest.mark.parametrize(
+    ("model", "source", "options", "message"),
+    [
+        *((MeanClassifier(), regional(), {"findings": wrong}, LISTED) for wrong in ("edema", [], ["edema", "edema"])),
+        (Painter(), regional(), {"queries": ["regions"]}, "Painter cannot answer regions; it answers phrases"),
+        (Painter(), regional(), {"queries": ["region"]}, "unknown query 'region'; did you mean 'regions'"),
+        (Painter(), regional(), {"queries": "phrases"}, "queries must be a list of at least one name"),
+        (BoxClassifier(), listed(1), {"queries": ["regions"]}, "none of the 1 studies of list has a region to ask"),
+        (Encoder(), regional(), {}, "Encoder gives embeddings only, and they were not asked for"),
+    ],
+)
+def test_what_a_model_cannot_answer_is_refused(
+    tmp_path: Path, model: object, source: Listed, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        ask(model, source, tmp_path / "p", **options)
 
 
 def test_exchanging_images_changes_the_scores_of_whole_images_and_word_probes_do_not_apply(tmp_path: Path) -> None:
@@ -151,19 +167,19 @@ def test_a_classifier_with_boxes_scores_regions_and_a_box_stays_when_the_image_i
         for condition, shown in (("none", study), ("exchange-image", partner)):
             row = rows[Key(study, "region:right lung", condition)]
             assert row.asked == Query(box=RIGHT)
-            assert row.finding_scores is not None
-            assert row.finding_scores["mass"] == pytest.approx(4 * cut(picture(int(shown[1:])), RIGHT).mean())
+            expected = 4 * cut(picture(int(shown[1:])), RIGHT).mean()
+            assert (row.finding_scores or {})["mass"] == pytest.approx(expected)
 
 
 def test_a_describer_tells_phrases_and_boxes_and_nothing_is_an_answer(tmp_path: Path) -> None:
     rows = asked(Teller(), tmp_path, conditions=["none", "swap-sides"])
-    assert rows[Key("s2", "phrase:0", "swap-sides")].sentences == (
-        Sentence(f"Right effusion: {picture(2).mean():.3f}", prompt="Right effusion"),
-    )
-    assert rows[Key("s2", "region:left lung", "none")].sentences == (
-        Sentence(f"box: {picture(2).mean():.3f}", (LEFT,)),
-    )
-    assert rows[Key("s2", "region:right lung", "none")].sentences == ()
+    mean = f"{picture(2).mean():.3f}"
+    for query, condition, told in (
+        ("phrase:0", "swap-sides", (Sentence(f"Right effusion: {mean}", prompt="Right effusion"),)),
+        ("region:left lung", "none", (Sentence(f"box: {mean}", (LEFT,)),)),
+        ("region:right lung", "none", ()),
+    ):
+        assert rows[Key("s2", query, condition)].sentences == told
     assert not any(key.query == "image" for key in rows)
 
 
@@ -197,8 +213,6 @@ def test_embeddings_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
     assert image.text_embedding is None
     phrase = rows[Key("s4", "phrase:0", "none")]
     assert (phrase.text_embedding, phrase.image_embedding) == ((13.0, 2.0, 1.0), None)
-    with pytest.raises(InputError, match="Encoder gives embeddings only, and they were not asked for"):
-        ask(Encoder(), regional(), tmp_path / "q")
     with pytest.raises(InputError, match="another choice of embeddings"):
         ask(Everything(), regional(), tmp_path / "p", model_name="Encoder")
 
@@ -269,24 +283,6 @@ def test_a_model_that_can_do_everything_is_asked_everything_or_what_is_chosen(tm
     assert rows_of(tmp_path / "q") == rows
 
 
-def test_every_kind_of_query_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
-    class Stopped(Everything):
-        def report(self, images: Sequence[Image]) -> list[Report]:
-            if len(self.calls) == 4:
-                raise KeyboardInterrupt
-            return super().report(images)
-
-    conditions = ("none", "swap-sides", "exchange-image")
-    whole = asked(Everything(), tmp_path, conditions=conditions)
-    with pytest.raises(KeyboardInterrupt):
-        ask(Stopped(), regional(), tmp_path / "q", conditions, batch_size=7, model_name="Everything")
-    kept = rows_of(tmp_path / "q")
-    assert 0 < len(kept) < len(whole)
-    assert kept.items() <= whole.items()
-    ask(Everything(), regional(), tmp_path / "q", conditions, batch_size=4)
-    assert rows_of(tmp_path / "q") == whole
-
-
 def test_rows_in_memory_are_those_of_the_file(tmp_path: Path) -> None:
     rows = asked(Everything(), tmp_path, conditions=["none", "exchange-image"])
     batches = list(answers(Everything(), regional(), ["none", "exchange-image"]))
@@ -326,18 +322,6 @@ def test_what_a_model_must_not_return_becomes_a_reason(
     assert failed.reason == (expected or "score of finding 'enlarged cardiomediastinum' must be finite; got nan")
 
 
-def test_what_a_model_cannot_answer_is_refused(tmp_path: Path) -> None:
-    for queries, message in (
-        (["regions"], "Painter cannot answer regions; it answers phrases"),
-        (["region"], "unknown query 'region'; did you mean 'regions'"),
-        ("phrases", "queries must be a list of at least one name"),
-    ):
-        with pytest.raises(InputError, match=message):
-            ask(Painter(), regional(), tmp_path / "p", queries=queries)
-    with pytest.raises(InputError, match="none of the 1 studies of list has a region to ask about"):
-        ask(BoxClassifier(), listed(1), tmp_path / "p", queries=["regions"])
-
-
 def test_maps_of_the_starter_are_those_of_calling_it_in_a_plain_loop(tmp_path: Path) -> None:
     model, conditions = rightlung.load("starter"), ("none", "swap-sides", "exchange-image")
     source = rightlung.open_source("phantom?count=6&seed=3&size=96")
@@ -353,5 +337,4 @@ def test_maps_of_the_starter_are_those_of_calling_it_in_a_plain_loop(tmp_path: P
         some = pairs[begin : begin + 8]
         found = model.ground([image for _, image in some], [question.query.phrase for question, _ in some])
         for (question, _), grounding in zip(some, found, strict=True):
-            row = rows[question.key]
-            assert row.grounding == Grounding(grounding.heatmap, boxes_of(grounding.heatmap))
+            assert rows[question.key].grounding == Grounding(grounding.heatmap, boxes_of(grounding.heatmap))

@@ -13,7 +13,7 @@ import PIL.Image
 import pytest
 
 import rightlung
-from rightlung.asking import Answer, Answerer, NoAnswer, ask
+from rightlung.asking import Answer, Answerer, ask
 from rightlung.core import Box, Grounding, Heatmap, Image, InputError, Phrase, Study
 from rightlung.models.base import Grounder, RegionGrounder
 from rightlung.models.folder import save_model
@@ -46,9 +46,7 @@ class Teller:
     def similarity_regions(
         self, images: Sequence[Image], texts: Sequence[str], regions: Sequence[Mapping[str, Box]]
     ) -> np.ndarray[Any, np.dtype[np.float32]]:
-        return np.array(
-            [len(text) if given else np.nan for text, given in zip(texts, regions, strict=True)], np.float32
-        )
+        return np.array([len(text) if told else np.nan for text, told in zip(texts, regions, strict=True)], np.float32)
 
 
 class Both(Teller):
@@ -103,28 +101,24 @@ def test_a_partner_from_beyond_the_window_brings_its_own_regions(tmp_path: Path)
         assert edge == pytest.approx(shown / 1000 if shown % 5 else 0.0)
 
 
+def maps_of(model: object, numbers: Sequence[int]) -> list[Heatmap | None]:
+    """Ask about images with a region each."""
+    images, regions = [picture(number) for number in numbers], [{"lung": place(number)} for number in numbers]
+    found = Answerer(model, 8).answers([question("x")] * len(numbers), images, regions)
+    return [one.grounding.heatmap for one in found if isinstance(one, Answer) and one.grounding]
+
+
 def test_halved_batches_keep_images_and_regions_together() -> None:
-    model = Teller(most=3)
-    numbers = list(range(1, 11))
-    answers = Answerer(model, 8).answers(
-        [question("x")] * 10, [picture(number) for number in numbers], [{"lung": place(number)} for number in numbers]
-    )
-    for number, answer in zip(numbers, answers, strict=True):
-        assert isinstance(answer, Answer)
-        assert answer.grounding is not None
-        assert answer.grounding.heatmap is not None
-        np.testing.assert_allclose(
-            answer.grounding.heatmap.values, [[picture(number).mean(), number / 1000]], rtol=1e-6
-        )
+    model, numbers = Teller(most=3), range(1, 11)
+    for number, heatmap in zip(numbers, maps_of(model, numbers), strict=True):
+        assert heatmap is not None
+        np.testing.assert_allclose(heatmap.values, [[picture(number).mean(), number / 1000]], rtol=1e-6)
     assert model.told == 10
 
 
 def test_a_model_that_needs_no_regions_is_not_told_them() -> None:
     model = Both()
-    (answer,) = Answerer(model).answers([question("x")], [picture(0)], [{"lung": place(1)}])
-    assert not isinstance(answer, NoAnswer)
-    assert answer.grounding is not None
-    assert answer.grounding.heatmap == Heatmap([[1.0]])
+    assert maps_of(model, [1]) == [Heatmap([[1.0]])]
     assert model.told == 0
 
 
@@ -172,9 +166,3 @@ def test_a_picture_alone_is_refused_in_one_sentence(call: Call, uniter: str, tmp
     assert result.returncode == 2
     assert "must be told the boxes of an image's regions, which a picture alone does not have" in result.stderr
     assert "rightlung predict" in result.stderr
-
-
-def test_the_list_of_kinds_says_that_it_grounds_among_regions(call: Call) -> None:
-    kinds = {kind["name"]: kind for kind in json.loads(call("models", "--json").stdout)["kinds"]}
-    assert kinds["uniter"]["can"] == ["ground-regions"]
-    assert kinds["uniter"]["description"].startswith("Words and ground-truth regions in one BERT")

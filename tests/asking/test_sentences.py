@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rightlung.asking import ask
-from rightlung.core import InputError, Phrase, Polarity, Study
+from rightlung.core import Phrase, Polarity, Study
 from rightlung.predictions import Key, open_predictions
 from tests.asking.models import Listed, Painter, picture
 
@@ -78,8 +78,3 @@ def test_a_window_of_one_patient_borrows_sentences_whatever_else_is_asked(tmp_pa
     ask(Painter(), most_of_one(), tmp_path / "alone", ["synthetic-swapped"])
     alone = asked(tmp_path / "alone")
     assert alone == {key: text for key, text in found.items() if key.condition == "synthetic-swapped"}
-
-
-def test_one_patient_alone_is_told_so(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="random-sentence needs sentences of two patients, but all of list are of one"):
-        ask(Painter(), source(5, dict.fromkeys(range(5), "p")), tmp_path / "p", ["random-sentence"])

@@ -71,16 +71,13 @@ def test_maps_on_other_grids_are_compared_where_they_lie_in_the_image() -> None:
     assert moved_peak(flat, quarter) == pytest.approx(np.hypot(0.25, 0.25))
 
 
-def test_an_answer_with_no_mass_in_the_image_does_not_move() -> None:
+def test_an_answer_with_no_mass_in_the_image_does_not_move_and_maps_on_other_cells_have_no_divergence() -> None:
     for nothing in (of(np.zeros((4, 4))), of(np.ones((4, 4)), (1.5, 0.0, 2.0, 1.0)), AnswerMap(None, boxes=[])):
         assert on_common_grid(nothing) is None
         with Changes() as changes:
             changes.add(Key("s", "q", "none"), of([[1.0]]), [0])
             changes.add(Key("s", "q", "swap-sides"), nothing, [1])
             assert changes.values["moved_mass"] == {}
-
-
-def test_maps_on_other_cells_have_no_divergence() -> None:
     with Changes() as changes:
         changes.add(Key("s", "q", "random-sentence"), of(np.eye(3)), [0])
         changes.add(Key("s", "q", "none"), of(np.eye(4)), [1, 2])

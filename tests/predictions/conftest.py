@@ -40,15 +40,10 @@ def write_table(tmp_path: Path) -> WriteTable:
 
     def write(name: str = "file.parquet", metadata: dict[str, str] | None = None, **changed: Any) -> Path:
         columns: dict[str, Any] = {
-            "study": ["a", "b"],
-            "query": ["phrase:0", "phrase:0"],
-            "condition": ["none", "none"],
-            "phrase": ["left effusion", "right effusion"],
-            "map": [[0.0, 0.25, 0.5, 1.0], [1.0, 0.0, 0.0, 0.0]],
-            "map_rows": [2, 2],
-            "map_cols": [2, 2],
-            **changed,
-        }
+            "study": ["a", "b"], "query": ["phrase:0"] * 2, "condition": ["none"] * 2,
+            "phrase": ["left effusion", "right effusion"], "map": [[0.0, 0.25, 0.5, 1.0], [1.0, 0.0, 0.0, 0.0]],
+            "map_rows": [2, 2], "map_cols": [2, 2], **changed,
+        }  # fmt: skip
         table = pa.table({name: values for name, values in columns.items() if values is not None})
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from .conftest import WriteTable
 
 PLACE = "file.parquet, row 1 (study 'b', query 'phrase:0', condition 'none')"
 GOOD_MAP = [0.0, 0.25, 0.5, 1.0]
+GOOD_HEATMAP = Heatmap(np.array(GOOD_MAP, np.float32).reshape(2, 2))
 NO_MAPS: dict[str, Any] = {"map": None, "map_rows": None, "map_cols": None}
 
 
@@ -101,32 +103,71 @@ def test_a_bad_value_is_named_by_part_row_key_and_column(
     assert str(problems[0]) == str(caught.value)
 
 
-@pytest.mark.parametrize("column", ["study", "query", "condition"])
-@pytest.mark.parametrize(("value", "message"), [(None, "null"), ("", "empty"), (" ", "empty")])
-def test_a_null_or_empty_key_is_named(write_table: WriteTable, column: str, value: str | None, message: str) -> None:
-    path = write_table(**{column: ["none", value]})
-    with pytest.raises(InputError, match=f"row 1 .*column {column}: {message}, but every row needs a text here"):
+BAD_KEYS = [
+    *((column, value, f"{message}, but every row needs a text here")
+      for column in ("study", "query", "condition")
+      for value, message in ((None, "null"), ("", "empty"), (" ", "empty"))),
+    *(("query", f"phrase:{index}", ".* must be 'phrase:' and an index") for index in ("", "x", "01", "1\n")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("column", "value", "message"), BAD_KEYS)
+def test_a_bad_key_is_named(write_table: WriteTable, column: str, value: str | None, message: str) -> None:
+    path = write_table(**{column: ["phrase:0", value]})
+    with pytest.raises(InputError, match=f"row 1 .*column {column}: {message}"):
         list(open_predictions(path))
     assert [(problem.row, problem.column) for problem in check_predictions(path)] == [(1, column)]
 
 
-@pytest.mark.parametrize("query", ["phrase:", "phrase:x", "phrase:01", "phrase:1\n"])
-def test_a_phrase_query_without_an_index_is_named(write_table: WriteTable, query: str) -> None:
-    with pytest.raises(InputError, match=r"row 1 .*column query: .* must be 'phrase:' and an index"):
-        list(open_predictions(write_table(query=["phrase:0", query])))
+BAD_FILES: list[tuple[dict[str, Any], str]] = [
+    *(({column: None}, rf"file\.parquet, column {column}: missing; .*the file has: ")
+      for column in ("study", "query", "condition", "phrase", "map_rows", "map_cols", "map")),
+    (NO_MAPS, ".*no column with answers; at least one of map, boxes, similarity_global"),
+    ({"metadata": {"rightlung.predictions": "2"}},
+     ".*schema version 2, but this rightlung reads versions up to 1; update"),
+    *(({"metadata": {"rightlung.predictions": version}}, ".*must be a positive integer; got")
+      for version in ("one", "0", "-1", "1.0", "")),
+    ({"metadata": {"rightlung.run": "[1]"}}, r"file\.parquet: the metadata under 'rightlung\.run' must be"),
+    ({"map": ["a", "b"]}, r"file\.parquet, column map: type string cannot be read as list<.*float>"),
+    ({"map": [["a"], ["b"]]}, r"file\.parquet, column map: type list<.*string> cannot be read as list<.*float>"),
+    ({"study": [1.0, 2.0]}, r"file\.parquet, column study: type double cannot be read as string"),
+    ({"map_rows": ["2", "2"]}, r"file\.parquet, column map_rows: type string cannot be read as int32"),
+    ({"boxes": [[[0, 0, 1, 1]], []]},
+     r"file\.parquet, column boxes: type list<.*list<.*>> cannot be read as list<.*struct<x0: double"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("column", ["study", "query", "condition", "phrase", "map_rows", "map_cols", "map"])
-def test_a_missing_column_is_named_at_once(write_table: WriteTable, column: str) -> None:
-    path = write_table(**{column: None})
-    with pytest.raises(InputError, match=rf"^file\.parquet, column {column}: missing; .*the file has: "):
+@pytest.mark.parametrize(("changed", "message"), BAD_FILES)
+def test_a_file_with_a_column_or_a_note_that_cannot_be_read_is_refused_at_once(
+    write_table: WriteTable, changed: dict[str, Any], message: str
+) -> None:
+    path = write_table(**changed)
+    with pytest.raises(InputError, match=f"^{message}"):
         open_predictions(path)
-    assert [problem.column for problem in check_predictions(path)] == [column, *([] if column != "map" else [None])]
+    if [*changed.values()] == [None]:
+        answer = [None] if "map" in changed else []  # without it there is no answer either
+        assert [problem.column for problem in check_predictions(path)] == [*changed, *answer]
 
 
-def test_a_file_without_any_answer_column_is_refused(write_table: WriteTable) -> None:
-    with pytest.raises(InputError, match="no column with answers; at least one of map, boxes, similarity_global"):
-        open_predictions(write_table(**NO_MAPS))
+def test_a_file_without_metadata_is_version_one_of_nobody_and_columns_of_somebody_elses_are_passed_over(
+    write_table: WriteTable,
+) -> None:
+    read = open_predictions(write_table(note=["x", "y"]))
+    assert (read.schema_version, read.source, read.model, read.runs) == (1, None, None, ())
+    assert len(list(read)) == 2
+
+
+def test_every_repetition_of_a_key_points_to_the_first_place_across_parts(write_table: WriteTable) -> None:
+    folder = write_table("p/one.parquet", study=["a", "a"]).parent
+    write_table("p/two.parquet", study=["b", "a"])
+    key = "row 1 (study 'a', query 'phrase:0', condition 'none'): this key already stands in one.parquet, row 0"
+    expected = [f"one.parquet, {key}", f"two.parquet, {key}"]
+    assert [str(problem) for problem in check_predictions(folder)] == expected
+    write_table("p/one.parquet", study=["a", "c"])
+    for read in (list, lambda predictions: list(predictions.keys()), lambda predictions: predictions.conditions):
+        with pytest.raises(InputError) as caught:
+            read(open_predictions(folder))
+        assert str(caught.value) == expected[1]
 
 
 def test_a_file_of_boxes_or_of_similarities_alone_is_fine(write_table: WriteTable) -> None:
@@ -136,51 +177,6 @@ def test_a_file_of_boxes_or_of_similarities_alone_is_fine(write_table: WriteTabl
     ]  # fmt: skip
     similarities = write_table(**NO_MAPS, similarity_global=[0.5, -0.25])
     assert [row.similarity_global for row in open_predictions(similarities)] == [0.5, -0.25]
-
-
-def test_columns_of_somebody_elses_are_passed_over(write_table: WriteTable) -> None:
-    assert len(list(open_predictions(write_table(note=["x", "y"])))) == 2
-
-
-def test_a_newer_schema_version_is_refused_with_both_versions(write_table: WriteTable) -> None:
-    path = write_table(metadata={"rightlung.predictions": "2"})
-    with pytest.raises(InputError, match=r"schema version 2, but this rightlung reads versions up to 1; update"):
-        open_predictions(path)
-
-
-@pytest.mark.parametrize("version", ["one", "0", "-1", "1.0", ""])
-def test_a_schema_version_that_is_none_is_named(write_table: WriteTable, version: str) -> None:
-    with pytest.raises(InputError, match="must be a positive integer; got"):
-        open_predictions(write_table(metadata={"rightlung.predictions": version}))
-
-
-def test_a_file_without_metadata_is_version_one_of_nobody(write_table: WriteTable) -> None:
-    read = open_predictions(write_table())
-    assert (read.schema_version, read.source, read.model, read.runs) == (1, None, None, ())
-
-
-def test_a_run_note_that_is_not_json_is_named(write_table: WriteTable) -> None:
-    with pytest.raises(InputError, match=r"file\.parquet: the metadata under 'rightlung\.run' must be"):
-        open_predictions(write_table(metadata={"rightlung.run": "[1]"}))
-
-
-def test_a_duplicate_key_is_named_with_both_places_across_parts(write_table: WriteTable) -> None:
-    folder = write_table("p/one.parquet").parent
-    write_table("p/two.parquet", study=["c", "b"])
-    expected = "two.parquet, row 1 (study 'b', query 'phrase:0', condition 'none'): this key already stands in"
-    for read in (list, lambda predictions: list(predictions.keys()), lambda predictions: predictions.conditions):
-        with pytest.raises(InputError) as caught:
-            read(open_predictions(folder))
-        assert str(caught.value) == f"{expected} one.parquet, row 1"
-    assert [str(problem) for problem in check_predictions(folder)] == [f"{expected} one.parquet, row 1"]
-
-
-def test_every_repetition_points_to_the_first_place(write_table: WriteTable) -> None:
-    folder = write_table("p/one.parquet", study=["a", "a"]).parent
-    write_table("p/two.parquet", study=["b", "a"])
-    found = [(problem.file, problem.row, problem.message) for problem in check_predictions(folder)]
-    message = "this key already stands in one.parquet, row 0"
-    assert found == [("one.parquet", 1, message), ("two.parquet", 1, message)]
 
 
 def test_parts_of_two_models_are_not_one_data_set(write_table: WriteTable) -> None:
@@ -196,11 +192,9 @@ def test_all_problems_are_collected_and_each_is_placed(write_table: WriteTable) 
     (folder / "three.parquet").write_bytes(b"not parquet")
     problems = check_predictions(folder)
     assert [(problem.file, problem.row, problem.column) for problem in problems] == [
-        ("three.parquet", None, None),
-        ("one.parquet", 0, "abstention"),
-        ("one.parquet", 1, "map"),
+        ("three.parquet", None, None), ("one.parquet", 0, "abstention"), ("one.parquet", 1, "map"),
         ("two.parquet", 1, "map_rows"),
-    ]
+    ]  # fmt: skip
     assert problems[1].key == Key("a", "phrase:0", "none")
 
 
@@ -218,11 +212,8 @@ def test_a_flipped_bit_in_our_own_part_is_noticed(tmp_path: Path) -> None:
         values = np.random.default_rng(0).random((32, 32), dtype=np.float32)
         writer.write(Prediction("a", "phrase:0", "none", Query("effusion"), Grounding(Heatmap(values))))
     path = tmp_path / "part-00000.parquet"
-    column = next(
-        column
-        for index in range(64)
-        if (column := pq.read_metadata(path).row_group(0).column(index)).path_in_schema[:4] == "map."
-    )
+    columns = map(pq.read_metadata(path).row_group(0).column, range(64))
+    column = next(column for column in columns if column.path_in_schema.startswith("map."))
     damaged = bytearray(path.read_bytes())
     damaged[column.data_page_offset + column.total_compressed_size // 2] ^= 1
     path.write_bytes(damaged)
@@ -231,14 +222,40 @@ def test_a_flipped_bit_in_our_own_part_is_noticed(tmp_path: Path) -> None:
     assert [problem.file for problem in check_predictions(tmp_path)] == ["part-00000.parquet"]
 
 
+def test_any_damaged_bytes_are_refused_in_words_or_change_nothing_that_is_checked(tmp_path: Path) -> None:
+    whole = Box(0, 0, 1, 1)
+    with PredictionWriter(tmp_path / "p", source="s", model="m", run={"seed": 1}) as writer:
+        for number in range(4):
+            values = np.random.default_rng(number).random((7, 7), dtype=np.float32)
+            grounding = Grounding(Heatmap(values), (ScoredBox(whole, 0.5, "edema"),))
+            answer = grounding, 0.5, 0.5, (Sentence("Clear.", (whole,), 0.5, "lungs"),), {"a": 1}
+            writer.write(Prediction(f"s{number}", "phrase:0", "none", Query("x", whole), *answer))
+    good = (tmp_path / "p" / "part-00000.parquet").read_bytes()
+    chance = random.Random(5)
+    damaged_file = tmp_path / "damaged.parquet"
+    refused = 0
+    for _ in range(80):
+        damaged = bytearray(good)
+        for _ in range(chance.randint(1, 3)):
+            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        damaged_file.write_bytes(damaged)
+        problems = check_predictions(damaged_file)
+        if problems:
+            refused += 1
+            with pytest.raises(InputError, match=r"damaged\.parquet"):
+                list(open_predictions(damaged_file))
+        else:
+            assert len(list(open_predictions(damaged_file))) == 4
+    assert refused > 40
+
+
 def test_no_path_and_an_empty_folder_are_sentences(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nowhere: there is no such file or folder of predictions"):
         open_predictions(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"the folder holds no predictions \(no complete \*\.parquet part\)"):
         open_predictions(tmp_path)
-    assert check_predictions(tmp_path / "nowhere") == [
-        Problem("nowhere", "there is no such file or folder of predictions")
-    ]
+    (problem,) = check_predictions(tmp_path / "nowhere")
+    assert problem == Problem("nowhere", "there is no such file or folder of predictions")
 
 
 def test_text_that_is_not_utf8_is_named(write_table: WriteTable) -> None:
@@ -262,68 +279,35 @@ ALIKE = {
 
 @pytest.mark.parametrize("maps", ALIKE.values(), ids=list(ALIKE))
 def test_a_map_in_another_type_is_the_same_map(write_table: WriteTable, maps: Any) -> None:
-    for row in open_predictions(write_table(map=maps)):
-        assert row.grounding == Grounding(Heatmap(np.array(GOOD_MAP, np.float32).reshape(2, 2)))
+    assert [row.grounding for row in open_predictions(write_table(map=maps))] == [Grounding(GOOD_HEATMAP)] * 2
 
 
 def test_a_fixed_size_list_with_a_missing_map_keeps_the_others_in_place(write_table: WriteTable) -> None:
     maps = pa.array([None, GOOD_MAP], pa.list_(pa.float32(), 4))
     first, second = open_predictions(write_table(map=maps, error=["no image", None]))
     assert (first.grounding, first.error) == (None, "no image")
-    assert second.grounding == Grounding(Heatmap(np.array(GOOD_MAP, np.float32).reshape(2, 2)))
+    assert second.grounding == Grounding(GOOD_HEATMAP)
 
 
 def test_strings_in_other_types_and_whole_numbers_are_keys(write_table: WriteTable) -> None:
-    read = open_predictions(
-        write_table(
-            study=pa.array([17, 18]),
-            query=pa.array(["image", "image"], pa.large_string()),
-            condition=pa.array(["none", "swap-sides"]).dictionary_encode(),
-            phrase=pa.nulls(2),
-            map_rows=pa.array([2, 2], pa.int64()),
-            map_cols=pa.array([2.0, 2.0]),
-        )
-    )
+    read = open_predictions(write_table(
+        study=pa.array([17, 18]), query=pa.array(["image", "image"], pa.large_string()),
+        condition=pa.array(["none", "swap-sides"]).dictionary_encode(), phrase=pa.nulls(2),
+        map_rows=pa.array([2, 2], pa.int64()), map_cols=pa.array([2.0, 2.0]),
+    ))  # fmt: skip
     assert list(read.keys()) == [("17", "image", "none"), ("18", "image", "swap-sides")]
     assert [row.asked for row in read] == [Query(), Query()]
 
 
-@pytest.mark.parametrize(
-    ("column", "values", "kinds"),
-    [
-        ("map", ["a", "b"], "type string cannot be read as list<.*float>"),
-        ("map", [["a"], ["b"]], "type list<.*string> cannot be read as list<.*float>"),
-        ("study", [1.0, 2.0], "type double cannot be read as string"),
-        ("map_rows", ["2", "2"], "type string cannot be read as int32"),
-        ("boxes", [[[0, 0, 1, 1]], []], "type list<.*list<.*>> cannot be read as list<.*struct<x0: double"),
-    ],
-)
-def test_a_type_that_says_something_else_is_refused_with_both_types(
-    write_table: WriteTable, column: str, values: list[Any], kinds: str
-) -> None:
-    with pytest.raises(InputError, match=rf"^file\.parquet, column {column}: {kinds}"):
-        open_predictions(write_table(**{column: values}))
-
-
 def test_pandas_writes_predictions(tmp_path: Path) -> None:
-    frame = pd.DataFrame(
-        {
-            "study": ["a", "b"],
-            "query": ["phrase:0", "phrase:0"],
-            "condition": pd.Categorical(["none", "none"]),
-            "phrase": ["left effusion", "right effusion"],
-            "map": [np.array(GOOD_MAP), None],
-            "map_rows": [2, None],
-            "map_cols": [2, None],
-            "boxes": [[box(0, 0, 0.5, 1)], None],
-            "error": [None, "no image"],
-        }
-    )
-    frame.to_parquet(tmp_path / "f.parquet")
+    columns = {
+        "study": ["a", "b"], "query": ["phrase:0", "phrase:0"], "condition": pd.Categorical(["none", "none"]),
+        "phrase": ["left effusion", "right effusion"], "map": [np.array(GOOD_MAP), None], "map_rows": [2, None],
+        "map_cols": [2, None], "boxes": [[box(0, 0, 0.5, 1)], None], "error": [None, "no image"],
+    }  # fmt: skip
+    pd.DataFrame(columns).to_parquet(tmp_path / "f.parquet")
     first, second = open_predictions(tmp_path / "f.parquet")
-    assert first.grounding == Grounding(
-        Heatmap(np.array(GOOD_MAP, np.float32).reshape(2, 2)), (ScoredBox(Box(0, 0, 0.5, 1), 0.5),)
-    )
+    assert first.grounding == Grounding(GOOD_HEATMAP, (ScoredBox(Box(0, 0, 0.5, 1), 0.5),))
     assert second == Prediction("b", "phrase:0", "none", Query("right effusion"), error="no image")
 
 
@@ -334,28 +318,27 @@ def test_conditions_counts_and_keys_need_no_maps(write_table: WriteTable) -> Non
     assert list(read.keys()) == [("a", "phrase:0", "swap-sides"), ("a", "phrase:0", "none")]
 
 
-def test_batches_give_the_same_as_single_rows(tmp_path: Path) -> None:
+def test_batches_give_the_same_as_single_rows_and_no_boxes_found_is_not_none_looked_for(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
+    heatmaps = Heatmap(rng.random((2, 3)), Extent(0, -1, 1, 2), 0.25), None, Heatmap(rng.random((4, 1))), None, None
     given = [
-        Prediction(
-            "a", "phrase:0", "none", Query("x"), Grounding(Heatmap(rng.random((2, 3)), Extent(0, -1, 1, 2), 0.25))
-        ),
+        Prediction("a", "phrase:0", "none", Query("x"), Grounding(heatmaps[0])),
         Prediction("b", "phrase:0", "none", Query("y"), sentences=(Sentence("Clear.", (Box(0, 0, 1, 1),), 0.5),)),
-        Prediction("c", "phrase:0", "none", Query("z"), Grounding(Heatmap(rng.random((4, 1))))),
+        Prediction("c", "phrase:0", "none", Query("z"), Grounding(heatmaps[2], [])),
+        Prediction("d", "phrase:0", "none", Query("z"), Grounding(boxes=[])),
+        Prediction("e", "phrase:0", "none", Query("z"), Grounding(boxes=[ScoredBox(Box(0, 0, 1, 1), 0.5)])),
     ]
     with PredictionWriter(tmp_path, source="s", model="m") as writer:
         for prediction in given:
             writer.write(prediction)
     (batch,) = open_predictions(tmp_path).batches()
     assert list(batch.predictions()) == given
-    assert [values if values is None else values.shape for values in batch.maps] == [(2, 3), None, (4, 1)]
-    for prediction, values in zip(given, batch.maps, strict=True):
-        if values is not None:
-            assert prediction.grounding is not None
-            assert prediction.grounding.heatmap is not None
-            assert np.array_equal(prediction.grounding.heatmap.values, values)
-    assert batch.extents.tolist() == [[0, -1, 1, 2], [0, 0, 1, 1], [0, 0, 1, 1]]
-    assert np.array_equal(batch.abstentions, [0.25, np.nan, 0.0], equal_nan=True)
+    assert [row.grounding.has_boxes for row in batch.predictions() if row.grounding] == [False, True, True, True]
+    assert [values is None for values in batch.maps] == [heatmap is None for heatmap in heatmaps]
+    for heatmap, values in zip(heatmaps, batch.maps, strict=True):
+        assert heatmap is None or values is None or np.array_equal(heatmap.values, values)
+    assert batch.extents.tolist() == [[0, -1, 1, 2], *[[0, 0, 1, 1]] * 4]
+    assert np.array_equal(batch.abstentions, [0.25, np.nan, 0.0, 1.0, 0.0], equal_nan=True)
 
 
 def table_of(maps: np.ndarray[Any, np.dtype[np.float32]]) -> pa.Table:

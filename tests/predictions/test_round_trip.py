@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,32 +123,12 @@ def test_a_prediction_that_no_file_could_hold_is_refused_where_it_is_made(
         Prediction(**values)  # type: ignore[arg-type]
 
 
-def test_a_failure_always_has_a_reason_that_can_be_written() -> None:
+def test_a_failure_always_has_a_reason_that_can_be_written_and_a_query_tells_which_phrase_it_asks() -> None:
     assert Prediction.failed("a", "image", "none", Query(), ValueError()).error == "ValueError"
     assert Prediction.failed("a", "image", "none", Query(), "").error == "no reason given"
     assert Prediction.failed("a", "image", "none", Query(), OSError("file \udcff")).error == "OSError: file \\udcff"
-
-
-def test_a_query_tells_which_phrase_it_asks() -> None:
-    assert Prediction("a", phrase_query(12), similarity_global=0.0).phrase_index == 12
-    assert Prediction("a", "box:left lung", similarity_global=0.0).phrase_index is None
-
-
-def test_no_boxes_found_and_none_looked_for_stay_apart(tmp_path: Path) -> None:
-    answers = [
-        Grounding(Heatmap([[1.0]], abstention=0.25)),
-        Grounding(Heatmap([[1.0]]), []),
-        Grounding(boxes=[]),
-        Grounding(boxes=[ScoredBox(Box(0, 0, 1, 1), 0.5)]),
-    ]
-    with PredictionWriter(tmp_path / "p", source="s", model="m") as writer:
-        for number, answer in enumerate(answers):
-            writer.write(Prediction(f"s{number}", "phrase:0", asked=Query("x"), grounding=answer))
-    read = open_predictions(tmp_path / "p")
-    assert [row.grounding for row in read] == answers
-    assert [row.grounding.has_boxes for row in read if row.grounding] == [False, True, True, True]
-    (batch,) = read.batches()
-    assert batch.abstentions.tolist() == [answer.abstention for answer in answers] == [0.25, 0.0, 1.0, 0.0]
+    queries = {phrase_query(12): 12, "box:left lung": None}
+    assert [Prediction("a", one, similarity_global=0.0).phrase_index for one in queries] == [*queries.values()]
 
 
 @settings(max_examples=20, deadline=None)

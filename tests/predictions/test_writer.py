@@ -51,18 +51,12 @@ def test_a_rerun_goes_on_and_doubles_nothing(tmp_path: Path) -> None:
     assert studies(tmp_path / "p") == ["s0", "s1", "s2", "s3", "s4"]
 
 
-def test_the_same_key_twice_in_one_run_is_refused(tmp_path: Path) -> None:
-    with writer_at(tmp_path / "p") as writer:
-        writer.write(prediction(1))
-        with pytest.raises(InputError, match=r"study 's1', query 'image', condition 'none' was already written"):
-            writer.write(prediction(1))
-    assert studies(tmp_path / "p") == ["s1"]
-
-
-def test_an_exception_loses_nothing_that_was_computed(tmp_path: Path) -> None:
+def test_the_same_key_twice_is_refused_and_an_exception_loses_nothing_that_was_computed(tmp_path: Path) -> None:
     def interrupted_run() -> None:
         with writer_at(tmp_path / "p", rows_per_part=100) as writer:
             writer.write(prediction(1))
+            with pytest.raises(InputError, match=r"study 's1', query 'image', condition 'none' was already written"):
+                writer.write(prediction(1))
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -89,15 +83,32 @@ def test_a_part_is_due_after_rows_or_after_seconds(tmp_path: Path, monkeypatch: 
     [
         ({"model": "other"}, "of the model 'starter', so those of 'other' cannot be added"),
         ({"source": "phantom?count=8"}, r"of the source 'phantom\?count=9', so those of 'phantom\?count=8' cannot"),
+        ({"run": {"seed": object()}}, "run must hold what JSON can write"),
     ],
 )
-def test_another_model_or_source_is_not_mixed_in(tmp_path: Path, changed: dict[str, str], message: str) -> None:
+def test_another_model_or_source_is_not_mixed_in(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
     with writer_at(tmp_path / "p") as writer:
         writer.write(prediction(1))
     with pytest.raises(InputError, match=message):
         writer_at(tmp_path / "p", **changed)
     with writer_at(tmp_path / "p") as writer:  # the refusal let go of the folder
         assert len(writer.done) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "folder", "message"),
+    [
+        ("notes.txt", "mine", "", r"holds 'notes\.txt', which is no part of predictions"),
+        ("part-00000.parquet", "PAR1 half a", "", r"part-00000\.parquet: cannot be read as Parquet"),
+        ("file", "", "file", "file: is a file, where a folder is needed"),
+        ("file", "", "file/p", "p: cannot be written: Not a directory"),
+    ],
+)
+def test_what_stands_in_the_way_is_named(tmp_path: Path, file: str, content: str, folder: str, message: str) -> None:
+    (tmp_path / file).write_text(content)
+    with pytest.raises(InputError if file.startswith("part") else OutputError, match=message):
+        writer_at(tmp_path / folder)
+    assert (tmp_path / file).read_text() == content
 
 
 def test_every_part_says_what_it_is(tmp_path: Path) -> None:
@@ -108,11 +119,6 @@ def test_every_part_says_what_it_is(tmp_path: Path) -> None:
     read = open_predictions(tmp_path / "p")
     assert (read.schema_version, read.runs) == (1, ({"seed": 7},))
     assert (read.source, read.model) == ("phantom?count=9", "starter")
-
-
-def test_a_run_note_that_json_cannot_hold_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="run must hold what JSON can write"):
-        writer_at(tmp_path / "p", run={"seed": object()})
 
 
 def test_a_second_writer_is_refused_at_once(tmp_path: Path) -> None:
@@ -148,23 +154,11 @@ print("free")
     assert done.stdout == "free\n", done.stderr
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(OutputError, match=r"holds 'notes\.txt', which is no part of predictions"):
-        writer_at(tmp_path)
-
-
 def test_what_a_killed_run_left_unfinished_is_cleared_away(tmp_path: Path) -> None:
     (tmp_path / ".part-00000.parquet.writing").write_bytes(b"PAR1 half a")
     with writer_at(tmp_path) as writer:
         writer.write(prediction(1))
     assert sorted(file.name for file in tmp_path.iterdir()) == [".lock", "part-00000.parquet"]
-
-
-def test_a_damaged_part_is_named_before_anything_is_written(tmp_path: Path) -> None:
-    (tmp_path / "part-00000.parquet").write_bytes(b"PAR1 half a")
-    with pytest.raises(InputError, match=r"part-00000\.parquet: cannot be read as Parquet"):
-        writer_at(tmp_path)
 
 
 def test_an_interrupt_right_after_the_renaming_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,31 +193,6 @@ def test_after_a_full_disk_the_rows_are_written_by_a_later_flush(
         assert studies(tmp_path / "p") == ["s1", "s2"]
 
 
-LIMITED = """
-import resource, signal, sys
-from rightlung.core import OutputError
-from rightlung.predictions import Prediction, PredictionWriter, open_predictions
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-with PredictionWriter(sys.argv[1], source="s", model="m", rows_per_part=2) as writer:
-    writer.write(Prediction("s0", "image", similarity_global=0.0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
-    try:
-        writer.write(Prediction("s1", "image", similarity_global=0.0))
-    except OutputError as error:
-        print(error)
-    print([file.name for file in writer.folder.iterdir()])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-print([row.study for row in open_predictions(sys.argv[1])])
-"""
-
-
-def test_a_file_size_limit_of_the_system_is_a_sentence_and_loses_no_row(tmp_path: Path, run_python: Run) -> None:
-    done = run_python(LIMITED, tmp_path / "p")
-    assert done.stdout.splitlines() == [
-        f"{tmp_path / 'p' / 'part-00000.parquet'}: cannot be written: File too large", "['.lock']", "['s0', 's1']",
-    ], done.stderr  # fmt: skip
-
-
 UNWRITABLE = """
 import fcntl, os, sys  # all of it before the rights to read it may go
 from rightlung.core import OutputError
@@ -242,21 +211,10 @@ for folder in sys.argv[1:]:
 def test_an_unwritable_folder_is_a_sentence_before_any_work(run_python: Run) -> None:
     with tempfile.TemporaryDirectory() as root:
         Path(root).chmod(0o755)
-        folder = Path(root) / "p"
-        folder.mkdir(mode=0o555)
-        done = run_python(UNWRITABLE, folder, folder / "new")
-        assert done.stdout.splitlines() == [
-            f"{folder}: cannot be written: Permission denied",
-            f"{folder / 'new'}: cannot be written: Permission denied",
-        ], done.stderr
-
-
-def test_a_path_that_is_a_file_or_below_one_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="file: is a file, where a folder is needed"):
-        writer_at(tmp_path / "file")
-    with pytest.raises(OutputError, match="p: cannot be written: Not a directory"):
-        writer_at(tmp_path / "file" / "p")
+        folders = [Path(root) / "p", Path(root) / "p" / "new"]
+        folders[0].mkdir(mode=0o555)
+        done = run_python(UNWRITABLE, *folders)
+        assert done.stdout.splitlines() == [f"{one}: cannot be written: Permission denied" for one in folders], done
 
 
 def test_a_failing_last_part_does_not_hide_what_ended_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,33 +34,27 @@ def never() -> Image:
 STUDY = Study("a", never, phrases=(Phrase("Effusion on the right"), Phrase("Normal heart")))
 
 
-def test_none_asks_the_phrase_about_its_own_image() -> None:
-    assert find_probe("none").ask(STUDY, STUDY.phrases[1], Setting()) == Probed(STUDY.phrases[1], "a")
+def effusion(side: str, *regions: str) -> Phrase:
+    others = ("spine", "my left region")
+    return Phrase(f"{side} effusion.", regions=(*regions, *others), findings={"pleural effusion": POSITIVE})
 
 
-def test_swapping_sides_changes_the_words_alone_and_asks_nothing_where_there_is_no_side() -> None:
-    swap = find_probe("swap-sides")
-    assert swap.ask(STUDY, STUDY.phrases[0], Setting()) == Probed(Phrase("Effusion on the left"), "a")
-    assert swap.ask(STUDY, STUDY.phrases[1], Setting()) is None
-
-
-def test_exchanging_images_keeps_the_words_and_shows_the_partners_image() -> None:
-    exchange = find_probe("exchange-image")
-    assert exchange.needs_partner
-    question = exchange.ask(STUDY, STUDY.phrases[0], Setting(partners={"a": "b"}))
-    assert question == Probed(STUDY.phrases[0], "b")
-    assert exchange.ask(STUDY, STUDY.phrases[0], Setting()) is None
-
-
-def test_swapping_sides_mirrors_the_regions_and_keeps_the_findings() -> None:
-    phrase = Phrase(
-        "Left effusion.", regions=("left lung", "spine", "my left region"), findings={"pleural effusion": POSITIVE}
-    )
-    swapped = find_probe("swap-sides").ask(STUDY, phrase, Setting())
-    expected = Phrase(
-        "Right effusion.", regions=("right lung", "spine", "my left region"), findings={"pleural effusion": POSITIVE}
-    )
-    assert swapped == Probed(expected, "a")
+@pytest.mark.parametrize(
+    ("probe", "phrase", "partners", "asked"),
+    [
+        ("none", STUDY.phrases[1], {}, Probed(STUDY.phrases[1], "a")),
+        ("swap-sides", STUDY.phrases[0], {}, Probed(Phrase("Effusion on the left"), "a")),
+        ("swap-sides", STUDY.phrases[1], {}, None),  # no side
+        ("swap-sides", effusion("Left", "left lung"), {}, Probed(effusion("Right", "right lung"), "a")),
+        ("exchange-image", STUDY.phrases[0], {"a": "b"}, Probed(STUDY.phrases[0], "b")),
+        ("exchange-image", STUDY.phrases[0], {}, None),
+    ],
+)
+def test_a_probe_changes_what_its_name_says_and_nothing_else(
+    probe: str, phrase: Phrase, partners: dict[str, str], asked: Probed | None
+) -> None:
+    assert find_probe(probe).ask(STUDY, phrase, Setting(partners=partners)) == asked
+    assert find_probe(probe).needs_partner == (probe == "exchange-image")
 
 
 def test_a_question_without_words_is_asked_as_it_is_or_about_another_image_and_word_probes_do_not_apply() -> None:
@@ -146,15 +140,10 @@ def test_a_random_sentence_is_another_patients_and_one_with_a_place_where_there_
 
 def test_every_sentence_of_other_patients_is_drawn_about_equally_often() -> None:
     sentences = [Phrase(f"Opacity {number}.", regions=("left lung",)) for number in range(5)]
-    pool = SentencePool.of(
-        [study(0, "p", *sentences[:1] * 400), *(study(n, f"q{n}", sentences[n]) for n in range(1, 5))]
-    )
+    others = [study(n, f"q{n}", sentences[n]) for n in range(1, 5)]
+    pool = SentencePool.of([study(0, "p", *sentences[:1] * 400), *others])
     ask = find_probe("random-sentence").ask
-    drawn = Counter(
-        question.phrase.text
-        for seed in range(2000)
-        if (question := ask(study(0, "p"), sentences[0], Setting(seed, sentences=pool))) is not None and question.phrase
-    )
+    drawn = Counter(words(ask(study(0, "p"), sentences[0], Setting(seed, sentences=pool))) for seed in range(2000))
     assert sorted(drawn) == [phrase.text for phrase in sentences[1:]]  # few of many: those are looked for
     assert min(drawn.values()) > 420
     assert max(drawn.values()) < 580
@@ -171,14 +160,11 @@ def test_a_synthetic_sentence_tells_findings_and_the_places_of_the_label() -> No
 
 def test_swapped_conditions_are_told_of_the_same_places_containing_ones_included() -> None:
     probe = find_probe("synthetic-swapped")
-    assert probe.needs_sentences
-    assert not probe.needs_partner
-    setting = Setting(sentences=SentencePool.of(STUDIES))
+    assert (probe.needs_sentences, probe.needs_partner) == (True, False)
+    setting, alone = (Setting(sentences=SentencePool.of(studies)) for studies in (STUDIES, STUDIES[:2]))
     assert words(probe.ask(STUDIES[0], LEFT_NODULE, setting)) == "There is no edema."
     assert words(probe.ask(STUDIES[2], LEFT_EDEMA, setting)) == NODULE_SENTENCE
-    assert (
-        probe.ask(STUDIES[0], LEFT_NODULE, Setting(sentences=SentencePool.of(STUDIES[:2]))) is None
-    )  # nothing to swap
+    assert probe.ask(STUDIES[0], LEFT_NODULE, alone) is None  # nothing to swap
 
 
 def test_what_another_sentence_says_is_known_along_with_its_words() -> None:

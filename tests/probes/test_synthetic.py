@@ -23,10 +23,7 @@ LOWER = ("left lower lung zone", "left lung", "right lung", "right lower lung zo
             "The left lung, upper lung zones, and mid lung zones are abnormal. "
             "There is copd/emphysema in the left lung, upper lung zones, and mid lung zones.",
         ),
-        (
-            [("atelectasis", True, ("left costophrenic angle",))],
-            "There is atelectasis in the left costophrenic angle.",
-        ),
+        ([("atelectasis", True, ("left costophrenic angle",))], "There is atelectasis in the left costophrenic angle."),
         (
             [("pneumonia", False, ("left lung", "right lung")), ("consolidation", False, ("right lung",))],
             "There is no pneumonia. There is no consolidation.",
@@ -52,28 +49,19 @@ def test_the_sentences_of_table_5(conditions: list[tuple[str, bool, tuple[str, .
     assert synthetic_sentence(Condition(*condition) for condition in conditions) == sentence
 
 
-def test_a_plural_is_not_made_twice() -> None:
+def test_a_plural_is_not_made_twice_and_nothing_to_say_is_none() -> None:
     assert place_list(["left hilar structures", "right hilar structures"]) == ["hilar structures"]
     assert place_list(["left clavicle", "right clavicle", "spine"]) == ["spine", "clavicles"]
-
-
-def test_nothing_to_say_is_none() -> None:
     assert synthetic_sentence([]) is None
     assert synthetic_sentence([Condition("nodule", True)]) is None
     assert synthetic_sentence([Condition("nodule", False)]) == "There is no nodule."
 
 
 def test_what_a_phrase_says_becomes_conditions() -> None:
-    phrase = Phrase(
-        "x",
-        regions=("left lung",),
-        findings={"nodule": Polarity.POSITIVE, "mass": Polarity.NEGATIVE, "edema": Polarity.UNCERTAIN},
-    )
-    assert conditions_of(phrase) == (
-        Condition("nodule", True, ("left lung",)),
-        Condition("mass", False, ("left lung",)),
-        Condition("edema", True, ("left lung",)),
-    )
+    findings = {"nodule": Polarity.POSITIVE, "mass": Polarity.NEGATIVE, "edema": Polarity.UNCERTAIN}
+    found = conditions_of(Phrase("x", regions=("left lung",), findings=findings))
+    expected = (("nodule", True), ("mass", False), ("edema", True))
+    assert found == tuple(Condition(name, there, ("left lung",)) for name, there in expected)
 
 
 def test_each_condition_has_its_own_places_and_the_rest_have_the_phrases() -> None:
@@ -97,18 +85,10 @@ def test_each_condition_has_its_own_places_and_the_rest_have_the_phrases() -> No
 
 def test_conditions_are_swapped_for_others_told_of_exactly_the_same_places() -> None:
     both = ("left lung", "right lung")
-    pool = ConditionPool(
-        [
-            Condition("edema", True, both),
-            Condition("pneumonia", False, tuple(reversed(both))),
-            Condition("edema", False, both),
-            Condition("nodule", True, ("left lung",)),
-        ]
-    )
-    given = Condition("edema", True, both)
+    given, alone = Condition("edema", True, both), Condition("nodule", True, ("left lung",))
+    pool = ConditionPool([given, Condition("pneumonia", False, both[::-1]), Condition("edema", False, both), alone])
     assert pool.others(given) == [("pneumonia", False)]
     assert pool.swapped([given], random.Random(0)) == (Condition("pneumonia", False, both),)
-    alone = Condition("nodule", True, ("left lung",))
     assert pool.swapped([alone], random.Random(0)) == (alone,)
 
 

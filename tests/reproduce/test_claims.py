@@ -115,10 +115,6 @@ def test_what_all_seeds_agree_on_counts_before_their_means(means: str, seeds: tu
     assert ("their means" in " ".join(one.certainty("regions"))) == (means != verdict)
 
 
-def test_claims_that_cannot_be_told_are_not_told_seed_by_seed() -> None:
-    assert one_judged(UNKNOWN, UNKNOWN, UNKNOWN).certainty("regions") == []
-
-
 def seed(number: int, level: float) -> Levels:
     return {"level": level, "about": {"seed": number}}
 
@@ -126,6 +122,7 @@ def seed(number: int, level: float) -> Levels:
 def test_means_over_seeds_are_judged_and_each_seed_too() -> None:
     models = {"no-attn": seed(1, 0.65), "no-attn-seed2": seed(2, 0.5), "no-attn-seed3": seed(3, 0.75)}
     models |= {"retrained": {"level": 0.6}}
+    assert one_judged(UNKNOWN, UNKNOWN, UNKNOWN).certainty("regions") == []
     one = judge("no-attn-better", models)["no-attn-better"]
     assert one.rulings["regions"].verdict == YES
     assert one.rulings["regions"].evidence[0].found.value == pytest.approx((0.65 + 0.5 + 0.75) / 3 - 0.6, abs=0.01)

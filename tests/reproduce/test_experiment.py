@@ -54,7 +54,7 @@ def never(*_: object, **__: object) -> None:
     raise AssertionError("done again")
 
 
-def test_every_variant_is_trained_asked_and_measured(done: Done) -> None:
+def test_every_variant_is_trained_asked_and_measured_and_says_by_its_number_what_it_is_at(done: Done) -> None:
     for slug in TRAINED:
         found = about(done.plan, slug)
         assert (found["training"]["quick"], found["measured"]["errors"]) == (True, 0)
@@ -64,9 +64,6 @@ def test_every_variant_is_trained_asked_and_measured(done: Done) -> None:
     assert about(done.plan, "prior")["group"] == about(done.plan, "oracle")["group"] == "reference"
     assert (done.outcome.files, done.outcome.left_out) == ((), ())
     assert json.loads((done.plan.out / "run.json").read_text()) == {"quick": True, "missing": {}}
-
-
-def test_each_run_says_by_its_number_what_it_is_at(done: Done) -> None:
     told = [one for one in done.said if one.endswith((": training", ": measuring"))]  # and progress, on a slow machine
     assert told == [
         f"[{number}/3] {name}: {what}" for number, name in enumerate(TRAINED, 1) for what in ("training", "measuring")
@@ -89,11 +86,15 @@ def test_what_is_done_is_not_done_again_wherever_its_folder_lies(copy: Plan, mon
         left_out(copy)
 
 
-def test_answers_that_are_kept_are_only_measured_again(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_that_are_kept_are_only_measured_again_and_held_to_their_recipe(
+    copy: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = copy.out / "measures" / "retrained"
     before = (place / "instances.parquet").read_bytes()
     shutil.rmtree(place)
     monkeypatch.setattr("rightlung.models.gloria.Gloria.ground", never)
+    with pytest.raises(InputError, match=r"holds a run of another recipe, which differs in optimiser\.rate"):
+        reproduce(replace(copy, changes=("retrained:optimiser.rate=1e-4",)))
     assert left_out(copy) == ()
     assert (place / "instances.parquet").read_bytes() == before
 
@@ -108,35 +109,20 @@ def test_answers_that_are_kept_are_only_measured_again(copy: Plan, monkeypatch: 
         ({"train": "phantom?count=0&seed=5"}, "count"),
         ({"train": "manifest:/nowhere"}, "/nowhere"),
         ({"models": ("nobody/here",)}, "nobody/here"),
+        ({"limit": 3}, "was prepared with .*limit None, not 3"),
+        ({"source": "phantom?count=6&seed=14&size=64"}, "was prepared with .*seed=13.*, not 'phantom.*seed=14"),
+        ({"judgements": Path("table.csv")}, "--judgements TABLE and --key KEY are needed together"),
+        ({"judgements": Path("table.csv"), "key": Path("key.csv")}, r"table\.csv: there is no such file"),
     ],
 )
 def test_another_command_for_the_same_folder_is_refused_before_anything_is_done(
     done: Done, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], said: str
 ) -> None:
-    monkeypatch.setattr("rightlung.reproduce.prepared.prepare_studies", never)
+    if not {"limit", "source"} & set(changed):  # which are compared with what is prepared
+        monkeypatch.setattr("rightlung.reproduce.prepared.prepare_studies", never)
+    files = {name: changed.pop(name) for name in ("judgements", "key") if name in changed}
     with pytest.raises(InputError, match=said):
-        reproduce(replace(done.plan, **changed))
-
-
-def test_judgements_without_their_key_or_file_are_refused_before_anything_is_done(done: Done, tmp_path: Path) -> None:
-    table = tmp_path / "table.csv"
-    with pytest.raises(InputError, match="--judgements TABLE and --key KEY are needed together"):
-        reproduce(done.plan, judgements=table)
-    with pytest.raises(InputError, match=r"table\.csv: there is no such file"):
-        reproduce(done.plan, judgements=table, key=table)
-
-
-def test_other_studies_or_another_number_of_them_are_refused(done: Done) -> None:
-    other = "phantom?count=6&seed=14&size=64"
-    for changed, said in (({"limit": 3}, "limit None, not 3"), ({"source": other}, "seed=13.*, not 'phantom.*seed=14")):
-        with pytest.raises(InputError, match=f"was prepared with .*{said}"):
-            reproduce(replace(done.plan, **changed))
-
-
-def test_a_run_that_is_not_measured_is_held_to_its_recipe_too(copy: Plan) -> None:
-    shutil.rmtree(copy.out / "measures" / "retrained")
-    with pytest.raises(InputError, match=r"holds a run of another recipe, which differs in optimiser\.rate"):
-        reproduce(replace(copy, changes=("retrained:optimiser.rate=1e-4",)))
+        reproduce(replace(done.plan, **changed), **files)
 
 
 def test_several_at_once_give_the_same_as_one_after_the_other(
@@ -276,24 +262,20 @@ def test_the_released_checkpoint_is_the_papers_own_row(copy: Plan, monkeypatch: 
         left_out(replace(copy, only=("none",), models=("elsewhere/gloria.ckpt",)))
 
 
-class Some:
-    """Has no answer about nodules."""
+class Without:
+    """Has no answer about phrases with a word."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
 
     def ground(self, images: Sequence[Any], phrases: Sequence[Any]) -> list[Grounding]:
-        if any("nodule" in getattr(phrase, "text", phrase) for phrase in phrases):
-            raise ValueError("nodules")
+        if any(self.word in getattr(phrase, "text", phrase) for phrase in phrases):
+            raise ValueError(self.word)
         return [Grounding(Heatmap(np.ones((2, 2)))) for _ in images]
 
 
-class Silent:
-    """Has no answer at all."""
-
-    def ground(self, images: Sequence[Any], phrases: Sequence[Any]) -> list[Grounding]:
-        raise ValueError("nothing")
-
-
 def test_a_model_that_answers_some_questions_or_none_is_told(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = {"some": Some(), "silent": Silent(), "none": object()}
+    made = {"some": Without("nodule"), "silent": Without(""), "none": object()}
     monkeypatch.setattr(experiment, "load", lambda name, device: made[name])
     silent, some = left_out(replace(copy, only=("none",), models=("some", "silent")))
     assert silent.startswith("own-silent: the model answered none of the first")

@@ -16,15 +16,7 @@ from rightlung.core import Box, InputError
 from rightlung.lexicon import side_of
 from rightlung.measuring import measure
 from rightlung.reproduce.baselines import fit_priors
-from rightlung.reproduce.known import (
-    ImageBlind,
-    KnownFigure,
-    Mirrored,
-    Oracle,
-    TextBlind,
-    check_known,
-    known_models,
-)
+from rightlung.reproduce.known import ImageBlind, KnownFigure, Mirrored, Oracle, TextBlind, check_known, known_models
 from rightlung.reproduce.papers import find_paper
 from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS
@@ -45,10 +37,8 @@ def rows(prepared: PreparedStudies) -> Callable[[object], dict[tuple[str, str, s
         name = type(model).__name__
         if name not in kept:
             batches = answers(model, prepared.source, prepared.protocol.conditions, queries=("phrases",))
-            table = measure(batches, prepared.targets, prepared.protocol)
-            kept[name] = {
-                (row["study"], row["query"], row["condition"], row["target"]): row for row in table.to_pylist()
-            }
+            found = measure(batches, prepared.targets, prepared.protocol).to_pylist()
+            kept[name] = {tuple(row[one] for one in ("study", "query", "condition", "target")): row for row in found}
         return kept[name]
 
     return of
@@ -223,10 +213,8 @@ def known(folder: Path, slug: str = "oracle", **changed: Any) -> Path:
 
 def test_known_figures_that_are_right_are_said(tmp_path: Path) -> None:
     said = check_known(known(tmp_path), find_paper("wrong-lung"))
-    assert said[0] == "the oracle's lowest AUROC on exact masks is 1.00000"
-    assert said[1 : 1 + len(PERTURBATIONS)] == [
-        f"the oracle changes by -0.600 under {one.name}" for one in PERTURBATIONS
-    ]  # fmt: skip
+    changes = [f"the oracle changes by -0.600 under {one.name}" for one in PERTURBATIONS]
+    assert said[: 1 + len(changes)] == ["the oracle's lowest AUROC on exact masks is 1.00000", *changes]
     assert said[-1] == "the mirrored oracle gains +0.600 when sides are swapped, on One Lung"
     assert len(said) == 1 + 6 + 4 + 1
 
@@ -247,8 +235,7 @@ def test_figures_that_cannot_be_right_end_a_synthetic_run_and_are_reported_of_on
     folder, paper = known(tmp_path, slug, **{condition: level}), find_paper("wrong-lung")
     with pytest.raises(InputError, match=f"the machinery is broken: .*{said}"):
         check_known(folder, paper)
-    unexpected = [one for one in check_known(folder, paper, synthetic=False) if one.endswith(", which is unexpected")]
-    assert len(unexpected) >= 1
+    assert any(one.endswith(", which is unexpected") for one in check_known(folder, paper, synthetic=False))
 
 
 def test_what_no_phrase_allows_is_not_checked_and_said(tmp_path: Path) -> None:

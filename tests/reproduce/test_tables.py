@@ -98,11 +98,8 @@ def test_a_variant_stands_in_a_table_once_with_the_mean_over_its_seeds() -> None
     assert cell.value["standard_deviation"] == pytest.approx(np.std([np.mean(one) for one in seeds.values()], ddof=1))
     assert cell.value["seeds"]["sided-seed1"] == pytest.approx(np.mean(DRAWN))
     assert cell.detail.endswith("; " + ", ".join(f"{100 * np.mean(one):.1f}" for one in seeds.values()))
-
-
-def test_one_seed_each_makes_neither_table_nor_figure_of_seeds() -> None:
-    make = maker(models())
-    assert make.seeds([Quantity("AUROC", make.values("auroc", "regions"))]) == []
+    alone = maker(models())
+    assert alone.seeds([Quantity("AUROC", alone.values("auroc", "regions"))]) == []
 
 
 def test_a_quantity_that_nothing_defines_is_a_dash_and_never_best() -> None:

@@ -33,21 +33,29 @@ def of_rows(estimate: Estimate) -> tuple[float, float, float]:
     return estimate.value, estimate.low, estimate.high
 
 
-def test_each_mean_is_that_of_a_single_bootstrap(estimator: Estimator) -> None:
+def test_each_mean_is_that_of_a_single_bootstrap_in_any_order_of_the_instances(estimator: Estimator) -> None:
     for column, found in zip(COLUMNS, estimator.means(list(COLUMNS)), strict=True):
         alone = Estimate.of(bootstrap(column, clusters=PATIENTS, resamples=300, seed=3))
         assert found == alone or (math.isnan(found.value) and found.reason == alone.reason)
     assert estimator.means([]) == []
     assert estimator.mean(COLUMNS[0]).patients == len(set(PATIENTS))
+    order = np.random.default_rng(2).permutation(120)
+    other = Estimator([PATIENTS[place] for place in order], SETTINGS)
+    for found, again in zip(estimator.means(list(COLUMNS)), other.means([c[order] for c in COLUMNS]), strict=True):
+        assert of_rows(found) == pytest.approx(of_rows(again), abs=1e-12, nan_ok=True)
 
 
-def test_each_difference_is_that_of_a_single_comparison_with_its_own_number_of_flips(estimator: Estimator) -> None:
+def test_each_difference_is_that_of_a_single_comparison_also_when_it_is_deferred(estimator: Estimator) -> None:
     firsts, seconds = [COLUMNS[0], COLUMNS[1], COLUMNS[2]], [COLUMNS[5], COLUMNS[0], COLUMNS[4]]
     for first, second, found in zip(firsts, seconds, estimator.differences(firsts, seconds), strict=True):
         alone = paired_difference(first, second, clusters=PATIENTS, resamples=300, flips=2000, seed=3)
         assert found == Estimate.of(alone)
         assert found.p == estimator.p_values([first - second])[0]
     assert estimator.difference(COLUMNS[0], COLUMNS[5]) == estimator.differences(firsts, seconds)[0]
+    deferred = Deferred(estimator)
+    means, difference = [deferred.mean(column) for column in COLUMNS[:3]], deferred.difference(COLUMNS[0], COLUMNS[5])
+    assert [one() for one in means] == estimator.means(list(COLUMNS[:3]))
+    assert difference() == estimator.difference(COLUMNS[0], COLUMNS[5])
 
 
 def test_the_sign_flip_p_value_of_few_patients_is_that_of_scipys_permutation_test() -> None:
@@ -99,12 +107,9 @@ def test_a_correlation_has_a_test(estimator: Estimator, kind: str) -> None:
     assert (found.low, found.high) == (single.low, single.high)
     assert found.p == pytest.approx(1 / 2001)
     assert found.shown
-    unrelated = estimator.correlation(x, COLUMNS[0], kind)  # type: ignore[arg-type]
-    assert unrelated.p > 0.05
-    assert not unrelated.shown
-    undefined = estimator.correlation(x, COLUMNS[4], kind)  # type: ignore[arg-type]
-    assert math.isnan(undefined.p)
-    assert not undefined.shown
+    unrelated, undefined = (estimator.correlation(x, COLUMNS[place], kind) for place in (0, 4))  # type: ignore[arg-type]
+    assert (unrelated.p > 0.05, math.isnan(undefined.p)) == (True, True)
+    assert (unrelated.shown, undefined.shown) == (False, False)
 
 
 def test_two_correlations_with_the_same_values_are_contrasted(estimator: Estimator) -> None:
@@ -139,14 +144,6 @@ def test_an_aggregate_that_is_no_mean_equals_its_own_bootstrap(estimator: Estima
     assert of_rows(estimator.aggregate(auroc, used)) == pytest.approx((alone.estimate, alone.low, alone.high))
 
 
-def test_deferred_estimates_are_those_made_at_once(estimator: Estimator) -> None:
-    deferred = Deferred(estimator)
-    means = [deferred.mean(column) for column in COLUMNS[:3]]
-    difference = deferred.difference(COLUMNS[0], COLUMNS[5])
-    assert [one() for one in means] == estimator.means(list(COLUMNS[:3]))
-    assert difference() == estimator.difference(COLUMNS[0], COLUMNS[5])
-
-
 def test_a_comparison_of_too_few_patients_cannot_be_told() -> None:
     for patients, verdict in ((5, "too few patients to tell"), (6, "no difference shown")):
         values = np.full(patients, 0.25) + np.arange(patients) / 100
@@ -155,10 +152,3 @@ def test_a_comparison_of_too_few_patients_cannot_be_told() -> None:
         assert (found.patients, found.verdict) == (patients, verdict)
     assert estimator.difference(values, np.zeros(6)).verdict == "difference shown"  # p = 2 / 64
     assert "verdict" not in found.as_json()
-
-
-def test_the_order_of_instances_and_other_columns_change_nothing(estimator: Estimator) -> None:
-    order = np.random.default_rng(2).permutation(120)
-    other = Estimator([PATIENTS[place] for place in order], SETTINGS)
-    for found, again in zip(estimator.means(list(COLUMNS)), other.means([c[order] for c in COLUMNS]), strict=True):
-        assert of_rows(found) == pytest.approx(of_rows(again), abs=1e-12, nan_ok=True)

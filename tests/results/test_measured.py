@@ -47,11 +47,8 @@ def same(found: NDArray[np.float64], expected: list[float]) -> bool:
 
 @pytest.fixture
 def measured() -> Measured:
-    said: dict[str, dict[str, Any]] = {
-        "one": {"variant": "v", "seed": 1},
-        "two": {"variant": "v", "seed": 2},
-        "w": {"comparable": False},
-    }
+    seeds = {slug: {"variant": "v", "seed": seed} for slug, seed in (("one", 1), ("two", 2))}
+    said: dict[str, dict[str, Any]] = {**seeds, "w": {"comparable": False}}
     tables = {"one": table(rows()), "two": table(rows(0.02)), "w": table(rows(0.05))}
     return Measured.of(tables, said)
 
@@ -76,13 +73,10 @@ def test_a_variant_is_the_mean_over_its_seeds_and_each_seed_by_itself(measured: 
     assert [model.slug for model in measured.seeds("v")] == ["one", "two"]
     assert measured.model("w") is measured.rows[1]
     assert measured.rows[1].label == "w *"
-
-
-def test_a_model_called_as_its_variant_is_named_by_its_seed_where_there_are_more() -> None:
     said: dict[str, dict[str, Any]] = {"v": {"seed": 1}, "v-seed2": {"variant": "v", "seed": 2}}
-    measured = Measured.of({"v": table(rows()), "v-seed2": table(rows())}, said)
-    assert [model.slug for model in measured.models] == ["v-seed1", "v-seed2"]
-    assert [model.slug for model in Measured.of({"v": table(rows())}, said).models] == ["v"]
+    for slugs, names in ((["v", "v-seed2"], ["v-seed1", "v-seed2"]), (["v"], ["v"])):
+        found = Measured.of({slug: table(rows()) for slug in slugs}, said)
+        assert [model.slug for model in found.models] == names  # by its seed where there are more
 
 
 def test_facts_patients_and_subsets_are_those_of_the_phrases(measured: Measured) -> None:
@@ -95,6 +89,7 @@ def test_facts_patients_and_subsets_are_those_of_the_phrases(measured: Measured)
     assert measured.resampled == "patients and studies"
     assert measured.conditions == ("none", "swap-sides")
     assert measured.targets == ("regions", "exact", "exact-shuffled")
+    assert measured.models[0].errors == 1
     with pytest.raises(InputError, match="unknown column 'one_lang'; did you mean 'one_lung'"):
         measured.subset("one-lang")
     with pytest.raises(InputError, match="holds no flags"):
@@ -117,10 +112,6 @@ def test_the_side_of_the_peak_and_the_choice_of_a_sentence(measured: Measured) -
     assert same(measured.peak_on_side("one"), [1.0, NAN, 0.5])
     assert same(measured.peak_on_side("one", "swap-sides"), [0.0, NAN, NAN])
     assert same(measured.selection("one", "global", "swap-sides"), [0.5, 0.0, NAN])
-
-
-def test_questions_without_an_answer_are_counted(measured: Measured) -> None:
-    assert measured.models[0].errors == 1
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------

@@ -65,9 +65,8 @@ def moved(**means: float) -> dict[str, Levels]:
 def in_step(sign: int) -> dict[str, Levels]:
     """Models whose selection rises, and whose localisation rises or falls with it."""
     variants = ("retrained", "word-masking", "clinical-masking", "no-attn", "abnormal", "thirty-shot")
-    return {
-        slug: {"level": 0.65 + sign * 0.04 * place, **selects(0.3 + 0.1 * place)} for place, slug in enumerate(variants)
-    }
+    levels = [{"level": 0.65 + sign * 0.04 * place, **selects(0.3 + 0.1 * place)} for place in range(6)]
+    return dict(zip(variants, levels, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -259,18 +258,15 @@ def test_rivals_of_sided_are_comparable_variants_and_not_its_ablations() -> None
     assert verdict("sided-selection", {**models, "thirty-shot-exact": selects(1.0)}) == NO
 
 
-def test_a_variant_that_is_not_comparable_is_no_rival_of_any_claim() -> None:
+def test_a_variant_that_is_not_comparable_is_no_rival_of_any_claim_and_missing_ones_are_named() -> None:
     masking = {"level": 0.9, "about": {"comparable": False}}
     models: dict[str, Levels] = {"thirty-shot": {"level": 0.7}, "retrained": {}, "word-masking": masking}
     found = judge(("thirty-shot-best", "trimmed-drops"), models)
     assert found["thirty-shot-best"].verdict("regions") == YES
     assert "word-masking *" not in found["trimmed-drops"].rulings["regions"].sentence
-
-
-def test_a_claim_about_all_models_names_those_that_are_not_there() -> None:
-    (found,) = judge("trimmed-drops", {"retrained": {"regions": 0.6, "trimmed": 0.5}}).values()
-    assert found.verdict("regions") == YES
-    assert found.rulings["regions"].remark.startswith("Not measured: thirty-shot, word-masking")
+    (one,) = judge("trimmed-drops", {"retrained": {"regions": 0.6, "trimmed": 0.5}}).values()
+    assert one.verdict("regions") == YES
+    assert one.rulings["regions"].remark.startswith("Not measured: thirty-shot, word-masking")
 
 
 # ------------------------------------------------------------------ radiologists' judgements
@@ -289,33 +285,27 @@ def test_what_only_a_radiologist_can_say_needs_judgements() -> None:
         assert "--judgements TABLE --key KEY" in one.rulings["regions"].remark
 
 
+BEST, LIKE = "judged-no-attn", "judged-retrained"
+
+
 @pytest.mark.parametrize(
-    ("rows", "expected"),
+    ("claim", "rows", "expected"),
     [
-        ([("no-attn", "retrained", 0.4), ("sided", "no-attn", -0.4)], YES),
-        ([("no-attn", "retrained", 0.4), ("sided", "no-attn", 0.4)], NO),
-        ([("no-attn", "retrained", 0.05)], NEITHER),
-        ([("sided", "retrained", 0.4)], UNKNOWN),
+        (BEST, [("no-attn", "retrained", "precision", 0.4), ("sided", "no-attn", "precision", -0.4)], YES),
+        (BEST, [("no-attn", "retrained", "precision", 0.4), ("sided", "no-attn", "precision", 0.4)], NO),
+        (BEST, [("no-attn", "retrained", "precision", 0.05)], NEITHER),
+        (BEST, [("sided", "retrained", "precision", 0.4)], UNKNOWN),
+        (LIKE, [("gloria-released", "retrained", "recall", 0.5), ("retrained", "gloria", "precision", 0.2)], YES),
+        (LIKE, [("gloria-released", "retrained", "recall", -0.5), ("retrained", "gloria", "precision", 0.2)], NO),
+        (LIKE, [("gloria-released", "retrained", "recall", 0.5), ("retrained", "gloria", "precision", 0.9)], NO),
     ],
 )
-def test_a_model_that_is_judged_best_must_be_above_each_other(
-    rows: list[tuple[str, str, float]], expected: str
+def test_the_best_is_above_each_other_and_retrained_is_like_the_released_gloria_with_less_recall(
+    claim: str, rows: list[tuple[str, str, str, float]], expected: str
 ) -> None:
-    given = [rated(first, second, "precision", value) for first, second, value in rows]
+    given = [rated(*row) for row in rows]
     given.append(rated("no-attn", "retrained", "recall", -2.0))  # which is not claimed
-    (found,) = judge("judged-no-attn", {"no-attn": {}}, {"differences": given, "correlations": []}).values()
-    assert found.verdict("regions") == expected
-
-
-@pytest.mark.parametrize(("recall", "precision", "expected"), [(-0.5, 0.2, YES), (0.5, 0.2, NO), (-0.5, 0.9, NO)])
-def test_retrained_is_rated_like_the_released_gloria_with_less_recall(
-    recall: float, precision: float, expected: str
-) -> None:
-    rows = [
-        rated("gloria-released", "retrained", "recall", -recall),
-        rated("retrained", "gloria", "precision", precision),
-    ]
-    (found,) = judge("judged-retrained", {"retrained": {}}, {"differences": rows, "correlations": []}).values()
+    (found,) = judge(claim, {"no-attn": {}, "retrained": {}}, {"differences": given, "correlations": []}).values()
     assert found.verdict("regions") == expected
 
 

@@ -1,4 +1,4 @@
-"""The page of an experiment: every table and figure of the paper, what is missing, and names that bring markup."""
+"""The page of an experiment: every table and figure of the paper, what is missing, pictures and judgements."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from rightlung.core import Grounding, Heatmap
 from rightlung.judgements import CUSTOM, RATINGS, BlindingKey, write_key
 from rightlung.lexicon import swap_sides
 from rightlung.pages.content import Figure, Gallery, Page, Table
-from rightlung.pages.html import render_html
-from rightlung.pages.markdown import render_markdown
 from rightlung.pages.overlays import draw
 from rightlung.predictions import Key
 from rightlung.reproduce.examples import Examples, chosen_examples
@@ -32,7 +30,6 @@ from rightlung.results.estimate import BootstrapSettings
 from tests.judgements.made_up import write_rows
 from tests.reproduce.conftest import Done
 
-HOSTILE = 'mine <script>alert("x")</script> | *bold*'
 FEW = BootstrapSettings(resamples=30, flips=100)
 PAPER = find_paper("wrong-lung")
 
@@ -57,7 +54,7 @@ def measure(plan: Plan, prepared: PreparedStudies, slug: str, model: object, **s
 
 @pytest.fixture(scope="module")
 def folder(done: Done, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The quick experiment with more models, one of which has a hostile name, and a folder that is not finished."""
+    """The quick experiment with more models, and a folder that is not finished."""
     out = tmp_path_factory.mktemp("page") / "out"
     shutil.copytree(done.plan.out, out)
     plan = replace(done.plan, out=out)
@@ -66,7 +63,7 @@ def folder(done: Done, tmp_path_factory: pytest.TempPathFactory) -> Path:
     measure(plan, prepared, "no-attn", Faint(1, never=swap_sides(first.text)))
     measure(plan, prepared, "sided", Faint(2))
     measure(plan, prepared, "sided-seed2", Faint(3))
-    measure(plan, prepared, "own-mine", Faint(4), variant="own-mine", name=HOSTILE, group="ours", seed=None)
+    measure(plan, prepared, "own-mine", Faint(4), variant="own-mine", name="mine", group="ours", seed=None)
     (out / "measures" / "half").mkdir()
     missing = {"abnormal": "too few phrases", "own-x": "cannot be loaded"}
     (out / "run.json").write_text(json.dumps({"quick": True, "missing": missing}))
@@ -92,17 +89,13 @@ def titles(page: Page, *kinds: type) -> list[str]:
     return [part.title for kind in kinds for part in page.parts(kind)]
 
 
-@pytest.mark.parametrize("number", ["1", "2", "3", "4", "6", "7", "8", "9", "10", "11", "12"])
-def test_every_table_of_the_paper_is_on_the_page(page: Page, number: str) -> None:
-    assert any(title.startswith(f"Table {number}:") for title in titles(page, Table))
+FIGURES = ("Figures 2 and 10", "Figures 18 to 24", *(f"Figure {number}" for number in (3, 5, 6, 7, 9, 12, 14, 15)))
 
 
-@pytest.mark.parametrize("name", [
-    "Figures 2 and 10", "Figure 3", "Figure 5", "Figure 6", "Figure 7", "Figure 9", "Figure 12", "Figure 14",
-    "Figure 15", "Figures 18 to 24",
-])  # fmt: skip
-def test_every_figure_of_the_paper_is_on_the_page(page: Page, name: str) -> None:
-    assert any(title.startswith(f"{name}:") for title in titles(page, Figure, Gallery))
+@pytest.mark.parametrize("name", [*(f"Table {number}" for number in range(1, 13) if number != 5), *FIGURES])
+def test_every_table_and_figure_of_the_paper_is_on_the_page(page: Page, name: str) -> None:
+    kinds = (Table,) if name.startswith("Table") else (Figure, Gallery)
+    assert any(title.startswith(f"{name}:") for title in titles(page, *kinds))
 
 
 def test_the_finding_comes_first_and_what_is_missing_and_the_commands_last(page: Page, found: Measurements) -> None:
@@ -117,11 +110,11 @@ def test_the_finding_comes_first_and_what_is_missing_and_the_commands_last(page:
 
 def test_what_is_missing_is_said_with_its_reason(page: Page) -> None:
     (items,) = (section.items for section in page.sections if section.name == "missing")
-    assert "Not measured: +Abnormal (too few phrases)." in items
-    assert "Not measured: +Word Masking." in items
-    assert "Not measured: own-x (cannot be loaded)." in items
-    assert "measures/half: not finished, and left out." in items
-    assert "own-mine: gives no global similarity." in items
+    assert {
+        "Not measured: +Abnormal (too few phrases).", "Not measured: +Word Masking.",
+        "Not measured: own-x (cannot be loaded).", "measures/half: not finished, and left out.",
+        "own-mine: gives no global similarity.",
+    } <= {*items}  # fmt: skip
     assert any(item.startswith("no-attn: ") and "no answer" in item for item in items)
 
 
@@ -152,17 +145,6 @@ def test_models_and_training_are_described_once_for_each_row_and_run(page: Page)
     assert "sided-seed1" in json.dumps(tables["seeds"].as_json())
 
 
-def test_a_name_cannot_bring_markup(page: Page) -> None:
-    plain = replace(page, sections=[
-        replace(one, parts=[part for part in one.parts if isinstance(part, Table)]) for one in page.sections
-    ])  # fmt: skip
-    html, markdown = render_html(plain), render_markdown(plain)
-    assert "<script>alert" not in html + markdown
-    assert "mine &lt;script&gt;" in html
-    assert r"\| \*bold\*" in markdown
-    assert "rightlung &lt;b&gt;" in html
-
-
 # ------------------------------------------------------------------ pictures
 
 
@@ -190,16 +172,13 @@ def test_a_tile_has_boxes_outline_star_and_the_share_on_nothing_and_no_map_where
     assert tile.caption == '+"No Attn" Token, 0.25 on nothing'
     regions = found.prepared.source.study(other.study).regions
     named = {regions[name] for name in other.regions if name in regions}
-    assert named
-    assert named <= {*tile.targets} <= named | {regions["left lung"], regions["right lung"]}
+    assert set() < named <= {*tile.targets} <= named | {regions["left lung"], regions["right lung"]}
     assert tile.mask is not None
     place = other.masks["exact"].place
     assert np.array_equal(tile.mask.pixels, found.prepared.targets.store.read([place])[0])
-    assert tile.heatmap is not None
     kept = examples.answers["no-attn"][Key(other.study, other.query)].grounding
     assert kept is not None
-    assert kept.heatmap is not None
-    assert np.array_equal(tile.heatmap.values, kept.heatmap.values)
+    assert None is not tile.heatmap == kept.heatmap
     assert examples.tile(models["no-attn"], first, "swap-sides").caption == '+"No Attn" Token, no map'
     assert examples.tile(models["uniter"], first, "none").caption.startswith("UNITER *")
     assert examples.text(first, "swap-sides") == swap_sides(first.text)

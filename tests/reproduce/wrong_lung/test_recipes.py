@@ -19,6 +19,12 @@ from rightlung.training.recipe import Recipe, differing_fields, read_recipe, shi
 
 BASE = "wrong-lung-retrained"
 ENTRY = "data.train[0]"
+
+
+def losses(**weights: float) -> dict[str, Any]:
+    return {"model.config.losses": list(weights), "losses": weights}
+
+
 SIDED = {
     "model.config.attention.softmaxes": 1,
     "model.config.attention.scores": "cosine",
@@ -27,8 +33,7 @@ SIDED = {
     "model.config.image.positions": True,
     "model.config.map_of": "sentence",
     "model.config.image.options.depths": [1, 1, 2, 2],
-    "model.config.losses": ["sentence", "global", "sides", "apart"],
-    "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0, "apart": 4.0},
+    **losses(**{"sentence": 1.0, "global": 1.0, "sides": 8.0, "apart": 4.0}),
     f"{ENTRY}.mirrored": True,
     f"{ENTRY}.text": "abnormal-first",
 }
@@ -42,31 +47,16 @@ CHANGED: dict[str, dict[str, Any]] = {
     "sided": SIDED,
     "sided-without-mirror": SIDED | {f"{ENTRY}.mirrored": False},
     "sided-abstaining": SIDED
-    | {
-        "model.config.attention.no_attention": True,
-        "model.config.losses": ["sentence", "global", "sides", "apart", "abstain"],
-        "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0, "apart": 4.0, "abstain": 1.0},
-    },
+    | {"model.config.attention.no_attention": True}
+    | losses(**{"sentence": 1.0, "global": 1.0, "sides": 8.0, "apart": 4.0, "abstain": 1.0}),
     "sided-without-positions": SIDED | {"model.config.image.positions": False},
     "sided-without-small-regions": SIDED | {"model.config.image.options.depths": [2, 2, 2, 2]},
     "sided-without-abnormal-first": SIDED | {f"{ENTRY}.text": "sentence"},
-    "sided-without-sides": SIDED
-    | {
-        "model.config.losses": ["sentence", "global", "apart"],
-        "losses": {"sentence": 1.0, "global": 1.0, "apart": 4.0},
-    },
-    "sided-without-apart": SIDED
-    | {
-        "model.config.losses": ["sentence", "global", "sides"],
-        "losses": {"sentence": 1.0, "global": 1.0, "sides": 8.0},
-    },
+    "sided-without-sides": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "apart": 4.0}),
+    "sided-without-apart": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "sides": 8.0}),
     "sided-without-sentence": SIDED
-    | {
-        "model.config.contrary": True,
-        "model.config.map_of": "words",
-        "model.config.losses": ["local", "global"],
-        "losses": {"local": 1.0, "global": 1.0},
-    },
+    | {"model.config.contrary": True, "model.config.map_of": "words"}
+    | losses(**{"local": 1.0, "global": 1.0}),
 }
 FEW_SHOT = {
     "model.kind", "model.config", "model.start", "losses", "optimiser.rate", "schedule.steps",
@@ -110,14 +100,11 @@ def test_a_variant_differs_from_its_base_in_what_it_is_named_for_and_in_nothing_
 
 
 def test_few_shots_differ_from_each_other_in_the_targets_alone_and_from_the_base_in_how_they_go_on() -> None:
-    base, regions, exact = (
-        read_recipe(name) for name in (BASE, "wrong-lung-thirty-shot", "wrong-lung-thirty-shot-exact")
-    )
+    names = ("retrained", "thirty-shot", "thirty-shot-exact")
+    base, regions, exact = (read_recipe(f"wrong-lung-{name}") for name in names)
     assert differing_fields(regions, exact) == [f"{ENTRY}.targets", "data.validation.targets"]
-    found = {
-        path for path in differing_fields(base, exact) if not path.startswith(("augmentation.", "data.validation."))
-    }
-    assert found == FEW_SHOT
+    found = differing_fields(base, exact)
+    assert {path for path in found if not path.startswith(("augmentation.", "data.validation."))} == FEW_SHOT
     (entry,), judged = regions.data.train, regions.data.validation
     assert judged is not None
     assert (entry.examples, entry.phrases, entry.targets) == (30, 1, "regions")
@@ -171,9 +158,8 @@ def test_gloria_at_the_papers_scale_is_a_resnet_50_and_a_bert_base_with_19_by_19
     with torch.device("meta"):
         model = Gloria(read_settings(GloriaConfig, given), train_tokenizer(["left lung"] * 2))
     assert model.image_encoder.grid == (19, 19)
-    assert (
-        _size(model.image_encoder.backbone) == 25_557_032 - 2_049_000
-    )  # torchvision's resnet50 without its classifier
+    # torchvision's resnet50 without its classifier
+    assert _size(model.image_encoder.backbone) == 25_557_032 - 2_049_000
     # BERT-base, cased, is 108,310,272; of these 590,592 are the pooling layer, which nothing reads.
     assert _size(model.text_encoder.backbone) == 108_310_272 - 590_592
     assert model.config.attention.softmaxes == 2
