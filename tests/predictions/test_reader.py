@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rightlung.core import Box, Extent, Grounding, Heatmap, InputError, Problem, Query, ScoredBox, Sentence
-from rightlung.predictions import SCHEMA, Key, Prediction, PredictionWriter, check_predictions, open_predictions
+from rightlung.predictions import SCHEMA, Batch, Key, Prediction, PredictionWriter, check_predictions, open_predictions
 
 from .conftest import WriteTable
 
@@ -363,3 +363,8 @@ def test_large_maps_come_in_batches_of_bounded_size_even_from_one_row_group(tmp_
     sizes = [len(batch) for batch in open_predictions(tmp_path / "f.parquet").batches()]
     assert sum(sizes) == rows
     assert max(sizes) * side * side <= 1 << 22
+
+
+def test_none_of_a_batch_can_be_chosen() -> None:
+    batch = Batch.of([Prediction("a", "phrase:0", "none", Query("opacity"), Grounding(GOOD_HEATMAP))])
+    assert [len(batch.chosen(indices)) for indices in ([], [0])] == [0, 1]

@@ -81,7 +81,7 @@ class Batch:
 
     def chosen(self, indices: Sequence[int]) -> Batch:
         """Return some of the rows."""
-        return Batch(self.part, self.rows[list(indices)], self.columns.take(list(indices)))
+        return Batch(self.part, self.rows[list(indices)], self.columns.take(pa.array(indices, pa.int64())))
 
     def predictions(self) -> Iterator[Prediction]:
         """Yield each row as a `Prediction`."""
