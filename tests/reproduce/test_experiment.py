@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from rightlung.core import Grounding, Heatmap, InputError
+from rightlung.judgements.judgement import REQUIRED
 from rightlung.predictions import open_predictions
 from rightlung.reproduce import experiment
 from rightlung.reproduce.experiment import main, own_slug, reproduce
@@ -112,12 +113,16 @@ def test_answers_that_are_kept_are_only_measured_again_and_held_to_their_recipe(
         ({"limit": 3}, "was prepared with .*limit None, not 3"),
         ({"source": "phantom?count=6&seed=14&size=64"}, "was prepared with .*seed=13.*, not 'phantom.*seed=14"),
         ({"judgements": Path("table.csv")}, "--judgements TABLE and --key KEY are needed together"),
-        ({"judgements": Path("table.csv"), "key": Path("key.csv")}, r"table\.csv: there is no such file"),
+        ({"judgements": Path("table.csv"), "key": Path("key.csv")}, r"key\.csv does not exist"),
+        ({"judgements": Path("unjudged.csv"), "key": Path("codes.csv")}, r"unjudged\.csv: no row is judged"),
     ],
 )
 def test_another_command_for_the_same_folder_is_refused_before_anything_is_done(
-    done: Done, monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], said: str
+    done: Done, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, changed: dict[str, Any], said: str
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("codes.csv").write_text("code,model\nA7,retrained\n")
+    Path("unjudged.csv").write_text(f"{','.join(REQUIRED)}\nann,a,phrase:0,opacity,A7,,,\n")
     if not {"limit", "source"} & set(changed):  # which are compared with what is prepared
         monkeypatch.setattr("rightlung.reproduce.prepared.prepare_studies", never)
     files = {name: changed.pop(name) for name in ("judgements", "key") if name in changed}

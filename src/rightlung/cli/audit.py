@@ -34,9 +34,11 @@ def run(
     with ProgressBars(say) as tell:
         problems: list[str] = []
         if is_predictions(what):
+            if conditions:
+                raise InputError("--condition is for a model to be asked; a predictions file has its own conditions")
             predictions = Path(what)
         else:
-            if source is None and what.endswith(".parquet"):
+            if source is None and (what.endswith(".parquet") or ("/" in what and not Path(what).exists())):
                 raise InputError(f"{what}: there is no such predictions file")
             if source is None:
                 raise InputError(f"to audit the model {what!r}, give the source of studies to ask it about as well")

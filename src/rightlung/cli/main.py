@@ -313,6 +313,8 @@ def reproduce(
     from rightlung.cli.reproduce import list_all, plan_for, run
 
     if paper is None:
+        if quick or any((out, source, train, validation, only, model, limit, change, judgements, key)):
+            raise InputError("name the paper to reproduce; without options, rightlung reproduce lists them")
         list_all(json)
         return
     plan = plan_for(

@@ -44,7 +44,7 @@ def run(
             loaded, source, out, conditions, tell, queries=queries or None, embeddings=embeddings,
             batch_size=batch_size, model_name=model.rstrip("/") or model, seed=seed, limit=limit,
         )  # fmt: skip
-    finish(json, as_json(summary), lambda: _say(summary), [*summary.failed, *summary.problems])
+    finish(json, as_json(summary), lambda: _say(summary, queries or ["phrases"]), [*summary.failed, *summary.problems])
 
 
 def ask_model(
@@ -85,7 +85,7 @@ def as_json(summary: Summary) -> dict[str, object]:
     }
 
 
-def _say(summary: Summary) -> None:
+def _say(summary: Summary, asked: Sequence[str]) -> None:
     before = summary.rows - summary.written
     there = f", {before:,} of them there before" if before else ""
     say(f"{summary.folder}: {summary.rows:,} answers of {summary.model} about {summary.studies:,} studies{there}")
@@ -94,6 +94,7 @@ def _say(summary: Summary) -> None:
         say(f"note: {note}")
     say_problems(summary.failed, "questions without an answer")
     say_problems(summary.problems, "rows or studies left out")
-    say("\nwhat to try next:")
-    say("  " + shlex.join(["rightlung", "audit", str(summary.folder), summary.source, "--out", "audit"]))
+    if "phrases" in asked:
+        say("\nwhat to try next:")
+        say("  " + shlex.join(["rightlung", "audit", str(summary.folder), summary.source, "--out", "audit"]))
     say(f"\n{NOT_A_MEDICAL_DEVICE}")

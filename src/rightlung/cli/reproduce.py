@@ -25,7 +25,8 @@ def list_all(json: bool) -> None:
     if json:
         print_json([{"name": one.name, "summary": one.summary, "variants": len(one.variants)} for one in papers])
         return
-    say_table(["paper", "variants", "what"], [[one.name, str(len(one.variants)), one.summary] for one in papers])
+    rows = [[one.name, str(len(one.variants)), one.summary] for one in papers]
+    say_table(["paper", "variants", "what"], rows, words=["what"])
     say("\nrightlung reproduce PAPER --quick --out DIR   # checks the machinery in about a minute")
 
 

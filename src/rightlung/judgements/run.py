@@ -11,11 +11,11 @@ from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.core.errors import InputError
 from rightlung.core.progress import Progress
 from rightlung.judgements.analysis import analyse
-from rightlung.judgements.blinding import read_key
+from rightlung.judgements.blinding import BlindingKey, read_key
 from rightlung.judgements.judgement import VERSION
-from rightlung.judgements.measures import read_measures
+from rightlung.judgements.measures import Instances, read_measures
 from rightlung.judgements.page import make_page
-from rightlung.judgements.reading import read_judgements
+from rightlung.judgements.reading import Judgements, read_judgements
 from rightlung.judgements.summary import summary
 from rightlung.pages.write import write_page
 from rightlung.results.estimate import BootstrapSettings
@@ -32,6 +32,17 @@ class Analysis:
     def page(self) -> Path:
         """The HTML page."""
         return self.folder / "judgements.html"
+
+
+def read_judged(
+    table: str | Path, key: BlindingKey | None, instances: Instances | None = None, names: Sequence[str] = ()
+) -> Judgements:
+    """Read a table of judgements; one in which nothing is judged is refused."""
+    read = read_judgements(table, key=key, instances=instances, names=names)
+    if not read.judgements:
+        bad = f"{len(read.problems):,} with problems" + (f"; the first: {read.problems[0]}" if read.problems else "")
+        raise InputError(f"{table}: no row is judged ({read.open:,} still to be judged, {bad})")
+    return read
 
 
 def analyse_table(
@@ -57,10 +68,7 @@ def analyse_table(
     about = measured if instances is None else read_measures([instances])
     known = None if about is None else about.instances
     names = [] if measured is None else [name for pair in measured.names.items() for name in pair]
-    read = read_judgements(table, key=opened, instances=known, names=names)
-    if not read.judgements:
-        bad = f"{len(read.problems):,} with problems" + (f"; the first: {read.problems[0]}" if read.problems else "")
-        raise InputError(f"{table}: no row is judged ({read.open:,} still to be judged, {bad})")
+    read = read_judged(table, opened, known, names)
     study: dict[str, Any] = {"key": opened, "instances": known, "measures": measured}
     result: dict[str, Any] = {
         "note": NOT_A_MEDICAL_DEVICE,

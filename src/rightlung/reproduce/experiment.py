@@ -121,9 +121,11 @@ def _check_judgements(judgements: Path | None, key: Path | None) -> None:
     """Refuse now what would otherwise be refused after everything is trained and measured."""
     if (judgements is None) != (key is None):
         raise InputError("--judgements TABLE and --key KEY are needed together: models go by codes in the table")
-    for path in (judgements, key):
-        if path is not None and not path.is_file():
-            raise InputError(f"{path}: there is no such file")
+    if judgements is not None and key is not None:
+        from rightlung.judgements.blinding import read_key
+        from rightlung.judgements.run import read_judged
+
+        read_judged(judgements, read_key(key))
 
 
 def write_results(plan: Plan, judgements: Path | None, key: Path | None, commands: Sequence[str]) -> list[Path]:

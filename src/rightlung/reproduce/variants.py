@@ -68,7 +68,7 @@ def jobs(variants: Sequence[Variant], only: Sequence[str] = (), seeds: int = 3) 
     known = {name for job in found for name in (job.slug, job.variant.slug)}
     for name in only:
         if name not in known:
-            raise unknown_name("variant", name, sorted(known))
+            raise unknown_name("variant", name, [variant.slug for variant in variants])
     return [job for job in found if not only or job.slug in only or job.variant.slug in only]
 
 
