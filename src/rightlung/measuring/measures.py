@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.scoring.localisation import METRICS, score
 from rightlung.scoring.recognition import SortedScores
+from rightlung.scoring.text import corpus_bleu
 
 Floats = NDArray[np.float64]
 Columns = Mapping[str, NDArray[Any]]
@@ -147,6 +149,8 @@ _AGGREGATES: dict[str, Aggregate] = {
         lambda scores, labels, counts: SortedScores(scores, labels).average_precision(counts)
     ),
     "finding_mcc": _over_findings(matthews),
+    "bleu_1": partial(corpus_bleu, order=1),
+    "bleu_4": partial(corpus_bleu, order=4),
 }
 
 for _name, _entry in yaml.safe_load(Path(__file__).with_name("measures.yaml").read_text(encoding="utf-8")).items():

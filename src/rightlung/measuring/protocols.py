@@ -120,7 +120,8 @@ _WRONG_LUNG = Protocol(
     decimals=5,
 )  # fmt: skip
 _CLASSIFICATION = Protocol("classification", (), ("finding_auroc", "finding_average_precision", "finding_mcc"))
-PROTOCOLS = {protocol.name: protocol for protocol in (_AUDIT, _WRONG_LUNG, _CLASSIFICATION)}
+_REPORTS = Protocol("reports", (), ("bleu_1", "bleu_4"))
+PROTOCOLS = {protocol.name: protocol for protocol in (_AUDIT, _WRONG_LUNG, _CLASSIFICATION, _REPORTS)}
 
 
 def find_protocol(name: str) -> Protocol:

@@ -26,6 +26,7 @@ from rightlung.measuring.phrases import PhraseTargets, TargetMask
 from rightlung.measuring.protocols import Protocol
 from rightlung.measuring.targets import Targets
 from rightlung.predictions import Batch, Key
+from rightlung.scoring.text import BLEU_COLUMNS, bleu_statistics
 
 PIXELS_AT_ONCE = 1 << 23
 """Pixels of maps scored together on the CPU; four times as many on another device."""
@@ -127,13 +128,17 @@ def _answers(
     """Yield for every answer that can be measured its map, its rows and what is to be scored."""
     asked, boxes, errors, given = (batch.column(name) for name in ("phrase", "boxes", "error", "abstention"))
     similarities = {name: batch.column(name) for name in NOT_ROUNDED}
-    finding_scores = batch.column("finding_scores")
+    finding_scores, reports = batch.column("finding_scores"), batch.column("report")
+    findings_needed = any("finding_score" in find_measure(name).columns for name in protocol.measures)
     abstentions, extents = batch.abstentions.tolist(), batch.extents.tolist()
     for index, key in enumerate(batch.keys):
         phrase = targets.phrases.get((key.study, key.query)) if protocol.rules else None
         if phrase is None:
-            if key.query == "image" and finding_scores[index] is not None and not protocol.rules:
-                yield key, None, list(_finding_rows(key, finding_scores[index], targets)), []
+            if key.query == "image" and not protocol.rules:
+                if finding_scores[index] is not None and findings_needed:
+                    yield key, None, list(_finding_rows(key, finding_scores[index], targets)), []
+                if "answer_words" in metrics:
+                    yield key, None, list(_report_rows(key, reports[index], errors[index], targets)), []
             continue
         values, error = batch.maps[index], errors[index]
         answer = None
@@ -192,6 +197,17 @@ def _finding_rows(key: Key, scores: Sequence[Mapping[str, Any]], targets: Target
             }  # fmt: skip
 
 
+def _report_rows(key: Key, report: str | None, error: str | None, targets: Targets) -> Iterator[dict[str, Any]]:
+    """Yield a row where the study has a report and one was written, or an error says why not."""
+    labels = targets.labels.get(key.study)
+    if labels is not None and labels.report is not None and (report is not None or error is not None):
+        reason = "" if error is None else f"no answer: {error}"
+        yield dict.fromkeys((*NUMBERS, *BLEU_COLUMNS), np.nan) | key._asdict() | {
+            "target": "report", "target_kind": "report", "patient": labels.patient, "reason": reason,
+            **(bleu_statistics(report, labels.report) if report is not None and error is None else {}),
+        }  # fmt: skip
+
+
 class _Scorer:
     """Fills in the measures of rows, those of one target size together."""
 
@@ -202,7 +218,9 @@ class _Scorer:
         for name in protocol.measures:
             if (statistics := find_measure(name).statistics) is not None:
                 self._groups.setdefault(statistics, []).append(name)
+        needed = {column for name in protocol.measures for column in find_measure(name).columns}
         self.metrics = [name for names in self._groups.values() for name in names]
+        self.metrics += [name for name in BLEU_COLUMNS if name in needed]
         self._known: OrderedDict[Any, dict[str, Any]] = OrderedDict()
 
     def score(self, jobs: Sequence[_Job]) -> None:

@@ -50,10 +50,11 @@ SUBSETS = (*PHRASE_SUBSETS, "mdrb")
 
 @dataclass(frozen=True, slots=True)
 class StudyLabels:
-    """The findings of a whole image, by their names in the source, and whose image it is."""
+    """The findings of a whole image, by their names in the source, its report's text, and whose image it is."""
 
     patient: str
     findings: Mapping[str, str]
+    report: str | None = None
 
 
 @dataclass
@@ -237,8 +238,10 @@ class _Walk:
         patient = study.patient or f"study {study.id}"
         found.studies_without_patient += study.patient is None
         found.regions |= set(study.regions)
-        if study.findings:
-            found.labels[study.id] = StudyLabels(patient, {name: str(said) for name, said in study.findings.items()})
+        report = None if study.report is None else study.report.text or None
+        if study.findings or report:
+            said = {name: str(polarity) for name, polarity in study.findings.items()}
+            found.labels[study.id] = StudyLabels(patient, said, report)
         places: dict[bytes, Place] = {}
         for index, targets in gathered.items():
             self._add(study, index, patient, targets, places)
