@@ -10,7 +10,7 @@ from rightlung.core import Box, InputError, Phrase, Polarity, Study
 from rightlung.lexicon.regions import with_containing
 from rightlung.probes import Owner
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
-from rightlung.probes.targets import derangement, exchanged_targets, region_target, shuffled_in_report, trimmed_regions
+from rightlung.probes.targets import derangement, exchanged_targets, region_target, trimmed_regions
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,3 @@ def test_all_derangements_of_four_are_about_equally_likely() -> None:
     assert len(counts) == 9
     assert min(counts.values()) > 220
     assert max(counts.values()) < 380
-
-
-def test_phrases_without_a_target_take_no_part_in_the_shuffling_and_one_alone_cannot_be_shuffled() -> None:
-    assert shuffled_in_report([None, "a", None], random.Random(0)) is None
-    assert shuffled_in_report([], random.Random(0)) is None
-    order = shuffled_in_report(["a", None, "b", "c"], random.Random(1)) or ()
-    assert sorted(order) == [0, 1, 2, 3]
-    assert [place for place, other in enumerate(order) if place == other] == [1]

@@ -14,6 +14,7 @@ from rightlung.asking.protocols import Fields, Regions, Shown, calls_of
 from rightlung.asking.questions import QUERIES, Question
 from rightlung.core import Grounding, Image, InputError, Sentence
 from rightlung.core.checks import check_text
+from rightlung.core.errors import is_out_of_memory
 from rightlung.explain.boxes import BoxRule
 from rightlung.lexicon import label_set
 from rightlung.models.base import BlindGrounder, Embedder, Grounder, RegionGrounder
@@ -150,7 +151,7 @@ class Answerer:
             answers = self._asked(some)
         except Exception as error:
             # Only words are kept: the error itself holds on to the tensors of the call that failed.
-            no_memory, reason = _is_out_of_memory(error), _reason(error)
+            no_memory, reason = is_out_of_memory(error), _reason(error)
         else:
             self._fitting, self._too_large = max(self._fitting, len(some)), 0
             return [*answers]
@@ -204,12 +205,6 @@ def _findings(model: object, findings: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(findings, str) or not findings or len(set(findings)) != len(findings):
         raise InputError(f"findings must be a list of different names; got {findings!r}")
     return tuple(check_text(name, "a finding's name") for name in findings)
-
-
-def _is_out_of_memory(error: Exception) -> bool:
-    # The CPU's allocator raises a plain RuntimeError, and other libraries' kernels do, too.
-    said = any(words in str(error).lower() for words in ("out of memory", "can't allocate memory"))
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and said)
 
 
 def _reason(error: Exception) -> str:

@@ -8,9 +8,8 @@ from typing import Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.cli.output import finish, say, say_problems, say_table
-from rightlung.core import InputError
 from rightlung.models.folder import CONFIG_FILE, Savable, read_card, read_config
-from rightlung.models.registry import abilities, class_of, find_folder, first_line, kinds, list_models, load
+from rightlung.models.registry import abilities, find_folder, kinds, list_models, listed_kind, load
 
 
 def list_all(json: bool) -> None:
@@ -23,7 +22,10 @@ def list_all(json: bool) -> None:
         }
         for model in list_models()
     ]  # fmt: skip
-    known = [_kind(name, address) for name, address in kinds().items()]
+    known: list[dict[str, Any]] = [
+        {"name": name, "class": address, "can": kind.can, "description": kind.description, "problem": kind.problem}
+        for name, address, kind in ((name, address, listed_kind(name)) for name, address in kinds().items())
+    ]
     problems = sorted({f"{entry['name']}: {entry['problem']}" for entry in (*models, *known) if entry["problem"]})
     words = ("kind", "can", "what it is")
 
@@ -71,15 +73,6 @@ def count_parameters(model: Any) -> int:
     if isinstance(model, Savable):
         return sum(tensor.numel() for tensor in model.tensors().values() if tensor.is_floating_point())
     return 0
-
-
-def _kind(name: str, address: str) -> dict[str, Any]:
-    try:
-        maker = class_of(name)
-    except InputError as error:
-        return {"name": name, "class": address, "can": (), "description": "", "problem": str(error)}
-    described = first_line(inspect.getdoc(maker) or "")
-    return {"name": name, "class": address, "can": abilities(maker), "description": described, "problem": None}
 
 
 def _cells(model: dict[str, Any]) -> tuple[str, ...]:

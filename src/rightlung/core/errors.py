@@ -48,3 +48,12 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
         near = [lowered[hit] for hit in difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.5)]
     suggestion = f"; did you mean '{near[0]}'?" if near else "."
     return InputError(f"unknown {kind} {name!r}{suggestion} Known: {', '.join(names)}")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there is no memory left, on the GPU or here."""
+    import torch
+
+    # PyTorch has a type for the GPU's memory only; of the CPU's, only the words of a RuntimeError tell.
+    said = any(words in str(error).lower() for words in ("out of memory", "can't allocate memory"))
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and said)

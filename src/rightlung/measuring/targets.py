@@ -225,6 +225,11 @@ class _Walk:
         """Take in those of a study's phrases that are wanted."""
         found = self.found
         gathered = self._targets(study, wanted)
+        patient = study.patient or f"study {study.id}"
+        report = None if study.report is None else study.report.text or None
+        if study.findings or report:
+            said = {name: str(polarity) for name, polarity in study.findings.items()}
+            found.labels[study.id] = StudyLabels(patient, said, report)
         if not gathered and wanted is None:
             found.left_out["studies without a phrase to measure"] += 1
             return
@@ -235,13 +240,8 @@ class _Walk:
                 found.left_out[UNREADABLE] += 1
                 found.problems.append(f"study {study.id!r}: {error}")
                 return
-        patient = study.patient or f"study {study.id}"
         found.studies_without_patient += study.patient is None
         found.regions |= set(study.regions)
-        report = None if study.report is None else study.report.text or None
-        if study.findings or report:
-            said = {name: str(polarity) for name, polarity in study.findings.items()}
-            found.labels[study.id] = StudyLabels(patient, said, report)
         places: dict[bytes, Place] = {}
         for index, targets in gathered.items():
             self._add(study, index, patient, targets, places)

@@ -164,7 +164,7 @@ def list_models() -> list[Listed]:
     """Return the models that `load` knows by name: the shipped ones, then those of registered kinds of one's own."""
     listed = [_listed_folder(name, folder) for name, folder in _shipped().items()]
     names = {model.name for model in listed}
-    return listed + [_listed_kind(kind) for kind in kinds() if kind not in BUILT_IN and kind not in names]
+    return listed + [listed_kind(kind) for kind in kinds() if kind not in BUILT_IN and kind not in names]
 
 
 def abilities(model: Any) -> tuple[str, ...]:
@@ -208,7 +208,8 @@ def _listed_folder(name: str, folder: Path) -> Listed:
         return Listed(name, folder=folder, problem=str(error))
 
 
-def _listed_kind(kind: str) -> Listed:
+def listed_kind(kind: str) -> Listed:
+    """Describe a kind of model by its class, or say why that cannot be imported."""
     try:
         maker = class_of(kind)
     except InputError as error:

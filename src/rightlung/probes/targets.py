@@ -59,21 +59,6 @@ def derangement(count: int, chance: random.Random) -> list[int] | None:
     return order
 
 
-def shuffled_in_report(targets: Sequence[object], chance: random.Random) -> list[int] | None:
-    """Return whose target each phrase of a report gets instead of its own; None where nothing can be exchanged.
-
-    Only phrases with a target take part (the others keep their number), so that the number of scored instances stays.
-    """
-    taking_part = [number for number, target in enumerate(targets) if target]
-    order = derangement(len(taking_part), chance)
-    if not order:
-        return None
-    result = list(range(len(targets)))
-    for place, other in zip(taking_part, order, strict=True):
-        result[place] = taking_part[other]
-    return result
-
-
 def exchanged_targets(owners: Sequence[Owner], seed: int) -> dict[str, str] | None:
     """Return for each instance the instance of another patient whose target it gets (Random BBoxes, appendix A.5).
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from rightlung.core import InputError
-from rightlung.core.errors import unknown_name
+from rightlung.core.errors import is_out_of_memory, unknown_name
 from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.training.batches import Batches, step_seed
@@ -39,7 +39,7 @@ from rightlung.training.preparing import (
 from rightlung.training.recipe import Recipe
 from rightlung.training.record import Interruption, Record
 from rightlung.training.sharding import named_parameters
-from rightlung.training.trouble import enough_memory, is_out_of_memory, out_of_memory
+from rightlung.training.trouble import enough_memory, out_of_memory
 from rightlung.training.validation import validate
 from rightlung.training.watching import Board, Log, Row, TrainingProgress, draw_curve, out_of_patience
 from rightlung.training.weights import Weights, build_optimiser, copied, move, rate_at, set_rate

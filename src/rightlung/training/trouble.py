@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from rightlung.core import InputError
+from rightlung.core.errors import is_out_of_memory
 from rightlung.core.files import read_json, write_json
 from rightlung.models.base import BATCH_LISTS, BATCH_TENSORS, TrainingBatch
 
@@ -37,14 +38,6 @@ def load_batch(folder: str | Path) -> TrainingBatch:
         return TrainingBatch(**parts)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{place} does not hold a batch: {error}") from None
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there is no memory left, on the GPU or here."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    # PyTorch has a type for the GPU's memory only.
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
 
 
 @contextlib.contextmanager
