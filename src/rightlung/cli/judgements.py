@@ -60,7 +60,7 @@ def make_plan(
 
     def tell() -> None:
         say(f"{out}: {len(planned):,} judgements to make, of {len(names)} models on {prompts:,} prompts")
-        say(f"  {len(annotators)} annotators with {per_annotator:,} prompts each, {overlap:,} of them the same for all")
+        say(f"  annotators: {len(annotators)}; {per_annotator:,} prompts each, {overlap:,} of them the same for all")
         if others:
             left = ", ".join(others)
             say(f"  left out, being references, ablations, other seeds, or not comparable: {left}; see --model")
