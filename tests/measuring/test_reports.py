@@ -12,6 +12,8 @@ import pytest
 from rightlung.core import Query, Report, Study
 from rightlung.measuring import Targets, find_measure, find_protocol, gather_targets, measure
 from rightlung.predictions import Batch, Prediction
+from rightlung.results.aggregates import estimate
+from rightlung.results.estimate import BootstrapSettings
 from rightlung.scoring.text import BLEU_COLUMNS, bleu_statistics
 
 from .made_up import Spots
@@ -55,3 +57,17 @@ def test_reports_are_measured_under_every_condition_and_failures_have_a_row(tmp_
     assert find_measure("bleu_4").of_counts(columns, counts) == pytest.approx([BLEU_4, 0.0])
     audit = measure([Batch.of(given)], targets, find_protocol("audit").applied_to(targets))
     assert not set(BLEU_COLUMNS) & set(audit.schema.names)
+
+
+def test_corpus_bleu_and_its_change_under_a_condition_have_an_interval(tmp_path: Path) -> None:
+    """Answers that are the reports have BLEU 1, answers that share no word have 0."""
+    targets = gather_targets(Reported(), None, tmp_path / "targets")
+    both = [("none", TRUE), ("exchange-image", ["nothing", "nothing"])]
+    given = [Prediction(f"s{n}", "image", name, report=said[n]) for name, said in both for n in range(2)]
+    given.append(Prediction("s0", "image", "swap-sides", report=TRUE[0]))
+    table = measure([Batch.of(given)], targets, find_protocol("reports").applied_to(targets))
+    settings = BootstrapSettings(resamples=100)
+    assert estimate(table, "bleu_4", settings=settings).value == 1.0
+    change = estimate(table, "bleu_4", "exchange-image", minus="none", settings=settings)
+    assert (change.value, change.n) == (-1.0, 4)
+    assert estimate(table, "bleu_1", "swap-sides", minus="none", settings=settings).n == 2  # the same instances only
