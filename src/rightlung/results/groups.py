@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,10 +16,10 @@ import numpy as np
 from rightlung.core.errors import InputError
 from rightlung.core.files import plain
 from rightlung.lexicon import region
+from rightlung.measuring import find_measure
 from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
 from rightlung.results.estimator import Deferred, Estimator, Flags, Floats
 from rightlung.results.measured import Measured
-from rightlung.scoring import recognition
 from rightlung.scoring.localisation import METRICS
 
 HEADLINE = ("average_precision", "pointing", "auroc")
@@ -270,8 +270,8 @@ class _Maker:
         ever, used = bool((values[there] > 0).any()), negated | asserted
         auroc = None
         if negated.any() and asserted.any() and ever:
-            options = {"clusters": self.estimator.clusters[used], **self.estimator.settings.as_options()}
-            auroc = Estimate.of(recognition.interval(values[used], negated[used].astype(np.float64), **options))
+            columns = {"abstention": values[used], "polarity": polarity[used]}
+            auroc = self.estimator.aggregate(partial(find_measure("abstention_auroc").of_counts, columns), used)
         return lambda: Abstention(parts[0](), parts[1](), given, ever, auroc)
 
 
