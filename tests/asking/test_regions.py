@@ -13,7 +13,7 @@ import PIL.Image
 import pytest
 
 import rightlung
-from rightlung.asking import Answer, Answerer, ask
+from rightlung.asking import Answerer, ask
 from rightlung.core import Box, Grounding, Heatmap, Image, InputError, Phrase, Study
 from rightlung.models.base import Grounder, RegionGrounder
 from rightlung.models.folder import save_model
@@ -105,7 +105,7 @@ def maps_of(model: object, numbers: Sequence[int]) -> list[Heatmap | None]:
     """Ask about images with a region each."""
     images, regions = [picture(number) for number in numbers], [{"lung": place(number)} for number in numbers]
     found = Answerer(model, 8).answers([question("x")] * len(numbers), images, regions)
-    return [one.grounding.heatmap for one in found if isinstance(one, Answer) and one.grounding]
+    return [one["grounding"].heatmap for one in found if isinstance(one, dict)]
 
 
 def test_halved_batches_keep_images_and_regions_together() -> None:

@@ -157,7 +157,7 @@ def test_custom_prompts_stand_beside_those_from_reports_and_not_among_them() -> 
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
     """Two people judge 60 prompts each, 20 of them both; what they say follows IoU@10 % on the regions."""
     folder = tmp_path_factory.mktemp("judged")
-    measures = read_measures([write_experiment(folder / "out", 110, seed=1)])
+    measures = read_measures([write_experiment(folder / "out", 110, seed=2)])
     key = blind(list(measures.names), 5)
     write_table(plan(measures.instances.values(), key.codes, ["ann", "bea"], 5, 60, 20), folder / "table.csv")
     fill_in(folder / "table.csv", key.models, measures)

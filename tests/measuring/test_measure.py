@@ -189,9 +189,7 @@ def test_findings_of_whole_images_become_rows_with_score_and_label() -> None:
     assert MEASURES["finding_auroc"].value(columns) == pytest.approx(expected)
 
 
-def test_a_measure_of_ones_own_gets_a_column(own: Targets, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rightlung.measuring.measures.MEASURES", dict(MEASURES))
-
+def test_a_measure_of_ones_own_gets_a_column(own: Targets) -> None:
     def mean(pairs: MapsAndMasks, names: Any) -> dict[str, Any]:
         return {"brightness": pairs.maps.mean(axis=(1, 2))}
 
@@ -201,6 +199,7 @@ def test_a_measure_of_ones_own_gets_a_column(own: Targets, monkeypatch: pytest.M
     table = measure(predictions, own, protocol)
     assert table.column("brightness")[0].as_py() == 1.0
     assert {"auroc", "cnr"} & set(table.schema.names) == {"auroc"}
+    del MEASURES["brightness"]
 
 
 def test_tables_are_written_with_their_protocol_and_rounded_where_it_says_so(own: Targets, tmp_path: Path) -> None:

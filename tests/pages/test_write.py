@@ -7,8 +7,9 @@ import PIL.Image
 import pytest
 
 from rightlung.core import OutputError
+from rightlung.core.files import write_all
 from rightlung.pages.content import Figure, Page, Section
-from rightlung.pages.write import write_all, write_page
+from rightlung.pages.write import write_page
 from tests.pages.samples import page
 
 

@@ -18,7 +18,6 @@ from rightlung.probes import (
     SentencePool,
     Setting,
     find_probe,
-    list_probes,
     register_probe,
 )
 from rightlung.probes.registry import swapped_sentence, synthetic_of
@@ -59,7 +58,7 @@ def test_a_probe_changes_what_its_name_says_and_nothing_else(
 
 def test_a_question_without_words_is_asked_as_it_is_or_about_another_image_and_word_probes_do_not_apply() -> None:
     setting = Setting(partners={"a": "b"}, sentences=SentencePool.of(STUDIES))
-    asked = {probe.name: probe.ask(STUDY, None, setting) for probe in list_probes()}
+    asked = {probe.name: probe.ask(STUDY, None, setting) for probe in PROBES.values()}
     assert asked.pop("none") == Probed(None, "a")
     assert asked.pop("exchange-image") == Probed(None, "b")
     assert len(asked) == 4
@@ -71,15 +70,13 @@ def test_an_unknown_condition_suggests_the_nearest() -> None:
         find_probe("swap-side")
 
 
-def test_a_probe_of_ones_own_joins_with_one_call_and_may_change_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rightlung.probes.registry.PROBES", dict(PROBES))
-
+def test_a_probe_of_ones_own_joins_with_one_call_and_may_change_pixels() -> None:
     def noise(study: Study, phrase: Phrase | None, setting: Setting) -> Probed:
         chance = setting.chance("noise", study)
         return Probed(phrase, study.id, lambda image: chance.random(image.shape, dtype=np.float32))
 
     register_probe(Probe("noise", "an image of noise", noise))
-    assert [probe.name for probe in list_probes()] == [
+    assert [probe.name for probe in PROBES.values()] == [
         "none", "swap-sides", "exchange-image", "random-sentence", "synthetic", "synthetic-swapped", "noise",
     ]  # fmt: skip
     question = find_probe("noise").ask(STUDY, STUDY.phrases[0], Setting(7))
@@ -88,6 +85,7 @@ def test_a_probe_of_ones_own_joins_with_one_call_and_may_change_pixels(monkeypat
     assert question.alter(np.zeros((3, 4), np.float32)).std() > 0
     with pytest.raises(InputError, match="already registered"):
         register_probe(Probe("noise", "again", noise))
+    del PROBES["noise"]
 
 
 def test_chance_follows_from_seed_probe_study_and_phrase_alone() -> None:

@@ -1,6 +1,6 @@
 """Asking: model × source × probes → predictions, through every protocol that the model implements."""
 
-from rightlung.asking.answerer import GIVE_UP_AFTER, Answer, Answerer, NoAnswer
+from rightlung.asking.answerer import GIVE_UP_AFTER, Answerer, NoAnswer
 from rightlung.asking.folder import Failed, Summary
 from rightlung.asking.questions import QUERIES, Question, questions
 from rightlung.asking.run import answers, ask, load_image

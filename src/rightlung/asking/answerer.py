@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from rightlung.asking.protocols import Fields, Regions, Shown, calls_of
+from rightlung.asking.protocols import Answer, Regions, Shown, calls_of
 from rightlung.asking.questions import QUERIES, Question
-from rightlung.core import Grounding, Image, InputError, Sentence
+from rightlung.core import Image, InputError
 from rightlung.core.checks import check_text
 from rightlung.core.errors import is_out_of_memory
 from rightlung.explain.boxes import BoxRule
@@ -30,20 +28,6 @@ _METHODS = "ground, similarity, classify, describe, report, ground_regions, grou
 
 DEFAULT_BOXES = BoxRule()
 """How maps become boxes unless told otherwise."""
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a model answered to one question; the fields are those of a `Prediction`."""
-
-    grounding: Grounding | None = None
-    similarity_global: float | None = None
-    similarity_local: float | None = None
-    sentences: tuple[Sentence, ...] | None = None
-    finding_scores: Mapping[str, float] | None = None
-    report: str | None = None
-    image_embedding: NDArray[np.float32] | None = None
-    text_embedding: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +161,7 @@ class Answerer:
         return [*self._tried(some[:half]), *self._tried(some[half:])]
 
     def _asked(self, some: Sequence[Shown]) -> list[Answer]:
-        found: list[Fields] = [{} for _ in some]
+        found: list[Answer] = [{} for _ in some]
         for call, kinds in self._calls:
             places = [place for place, one in enumerate(some) if one.query.kind in kinds]
             for place, fields in zip(places, call([some[place] for place in places]) if places else (), strict=True):
@@ -185,7 +169,7 @@ class Answerer:
         for one, fields in zip(some, found, strict=True):
             if not fields:
                 raise InputError(f"{type(self.model).__name__} cannot answer a query of kind {one.query.kind!r}")
-        return [Answer(**fields) for fields in found]
+        return found
 
 
 def check_not_broken(reasons: Sequence[str | None]) -> None:

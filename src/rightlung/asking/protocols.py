@@ -38,10 +38,10 @@ class Shown(NamedTuple):
         return self.query.phrase or ""
 
 
-Fields = dict[str, Any]
-"""Fields of one answer by name."""
+Answer = dict[str, Any]
+"""What a model answered to one question: fields of a `Prediction` by name."""
 
-Call = Callable[[Sequence[Shown]], list[Fields]]
+Call = Callable[[Sequence[Shown]], list[Answer]]
 
 
 def calls_of(
@@ -63,7 +63,7 @@ def calls_of(
     return [(call, kinds) for applies, call, kinds in calls if applies]
 
 
-def _ground(model: Any, rule: BoxRule | None, some: Sequence[Shown]) -> list[Fields]:
+def _ground(model: Any, rule: BoxRule | None, some: Sequence[Shown]) -> list[Answer]:
     # A model under test is told the words alone: what the source knows about them would be half the answer.
     images, texts = [one.image for one in some], [one.text for one in some]
     if isinstance(model, base.Grounder):
@@ -80,8 +80,8 @@ def _ground(model: Any, rule: BoxRule | None, some: Sequence[Shown]) -> list[Fie
     return [{"grounding": one} for one in groundings]
 
 
-def _compare(model: base.Matcher, some: Sequence[Shown]) -> list[Fields]:
-    found: list[Fields] = [{} for _ in some]
+def _compare(model: base.Matcher, some: Sequence[Shown]) -> list[Answer]:
+    found: list[Answer] = [{} for _ in some]
     by_image: dict[int, list[int]] = {}
     for place, one in enumerate(some):
         by_image.setdefault(id(one.image), []).append(place)
@@ -94,14 +94,14 @@ def _compare(model: base.Matcher, some: Sequence[Shown]) -> list[Fields]:
     return found
 
 
-def _compare_regions(model: base.RegionGrounder, some: Sequence[Shown]) -> list[Fields]:
+def _compare_regions(model: base.RegionGrounder, some: Sequence[Shown]) -> list[Answer]:
     images, texts, regions = ([getattr(one, name) for one in some] for name in ("image", "text", "regions"))
     similar = model.similarity_regions(images, texts, regions)
     # An image without regions was not seen, and nothing is said about it.
     return [{"similarity_global": float(value)} if given else {} for value, given in zip(similar, regions, strict=True)]
 
 
-def _classify(model: base.FindingClassifier, findings: Sequence[str], some: Sequence[Shown]) -> list[Fields]:
+def _classify(model: base.FindingClassifier, findings: Sequence[str], some: Sequence[Shown]) -> list[Answer]:
     """Classify whole images, or one box in each: all questions are of one kind."""
     boxes = [one.query.box for one in some if one.query.box is not None]
     images = [one.image for one in some]
@@ -113,18 +113,18 @@ def _classify(model: base.FindingClassifier, findings: Sequence[str], some: Sequ
     return [{"finding_scores": dict(zip(findings, row, strict=True))} for row in scores.tolist()]
 
 
-def _describe(model: base.Describer, some: Sequence[Shown]) -> list[Fields]:
+def _describe(model: base.Describer, some: Sequence[Shown]) -> list[Answer]:
     queries = [one.query for one in some]
     texts = _checked(model.describe([one.image for one in some], queries), some, str, "describe")
-    found: list[Fields] = [{"sentences": ()} for _ in some]
+    found: list[Answer] = [{"sentences": ()} for _ in some]
     for fields, text, query in zip(found, texts, queries, strict=True):
         if text.strip():
             fields["sentences"] = (Sentence(text, () if query.box is None else (query.box,), prompt=query.phrase),)
     return found
 
 
-def _report(model: base.Reporter, some: Sequence[Shown]) -> list[Fields]:
-    found: list[Fields] = []
+def _report(model: base.Reporter, some: Sequence[Shown]) -> list[Answer]:
+    found: list[Answer] = []
     for report in _checked(model.report([one.image for one in some]), some, Report, "report"):
         text = report.text.strip() or " ".join(sentence.text for sentence in report.sentences)
         found.append({"report": check_text(text, "a report")})
@@ -133,7 +133,7 @@ def _report(model: base.Reporter, some: Sequence[Shown]) -> list[Fields]:
     return found
 
 
-def _embed(model: base.Embedder, some: Sequence[Shown]) -> list[Fields]:
+def _embed(model: base.Embedder, some: Sequence[Shown]) -> list[Answer]:
     """Encode the words of a phrase, and the image of a question without words."""
     texts, images = [one.text for one in some if one.text], [one.image for one in some if not one.text]
     of_texts = iter(_checked(model.encode_text(texts), texts, np.ndarray, "encode_text") if texts else ())

@@ -23,7 +23,6 @@ from rightlung.explain.boxes import BoxRule
 from rightlung.models.base import FindingClassifier
 from rightlung.models.fingerprint import weights_digest
 from rightlung.predictions import Batch, DoneKeys, Key, Prediction, PredictionWriter, open_predictions
-from rightlung.predictions.prediction import ANSWERS
 from rightlung.studies import Source
 
 Progress = Callable[[float, int], None]
@@ -210,7 +209,7 @@ class _Run:
             try:
                 if isinstance(answer, NoAnswer):
                     raise InputError(answer.reason)
-                row = Prediction(*question.key, question.query, **{name: getattr(answer, name) for name in ANSWERS})
+                row = Prediction(*question.key, question.query, **answer)
             except InputError as error:  # also a similarity that is no number, a text that no file can hold
                 self.held.append(_failed(question, str(error)))
                 if self.answered:

@@ -149,15 +149,15 @@ class Session:
             if isinstance(answer, NoAnswer):
                 self.problems.append(f"{asked.name}, phrase {_cut(phrase)!r}: {answer.reason}")
                 continue
-            assert answer.grounding is not None  # nothing else is asked for
+            grounding: Grounding = answer["grounding"]
             key = self.key(asked.identity, phrase)
             overlay = file_name(Path(asked.name).stem, phrase, key=key)
-            boxes = [scored.box for scored in answer.grounding.boxes]
+            boxes = [scored.box for scored in grounding.boxes]
             caption = phrase.encode("utf-8", "backslashreplace").decode()
-            tile = Tile(pixels, caption, answer.grounding.heatmap, predicted=boxes)
+            tile = Tile(pixels, caption, grounding.heatmap, predicted=boxes)
             save_sheet([tile], self.folder.folder / overlay, columns=1, side=SIDE)
             reading = None if self.reader is None else self.reader.reads(phrase)
-            entry = describe(asked.name, phrase, answer.grounding, reading)
+            entry = describe(asked.name, phrase, grounding, reading)
             entry |= {"source": asked.source, "overlay": overlay, "model": self.model_name}
             self.folder.add(key, entry)
             self.entries.append(entry)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import tempfile
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -47,6 +48,38 @@ def write_whole(path: Path, content: Content, *, durable: bool = False) -> None:
             raise OutputError(
                 f"{path}: is written, but a power cut may lose it, as its folder cannot be synced: {reason}"
             ) from None
+
+
+def write_all(folder: Path, contents: Mapping[Path, bytes]) -> None:
+    """Write files in place of what is there, all of them or none.
+
+    They are written to a temporary folder first and moved when all are there; if a move fails, the earlier ones are
+    undone.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:
+            moves = [
+                (Path(name, f"{place}.new"), Path(name, f"{place}.old"), path) for place, path in enumerate(contents)
+            ]
+            for new, _, path in moves:
+                new.write_bytes(contents[path])
+                path.parent.mkdir(parents=True, exist_ok=True)
+            done: list[tuple[Path, Path]] = []
+            try:
+                for new, old, path in moves:
+                    if path.exists():
+                        path.replace(old)
+                    done.append((old, path))
+                    new.replace(path)
+            except OSError:
+                for old, path in reversed(done):
+                    path.unlink(missing_ok=True)
+                    if old.exists():
+                        old.replace(path)
+                raise
+    except OSError as error:
+        raise not_written(folder, error) from error
 
 
 def beside(path: Path) -> Path:

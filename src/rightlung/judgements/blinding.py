@@ -12,10 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from rightlung.core import InputError
 from rightlung.core.frozen import FrozenMapping
+from rightlung.core.keyed import text_generator
 from rightlung.core.problem import Problem
 from rightlung.judgements.judgement import write_new_csv
 from rightlung.studies.tables import CsvTable
@@ -83,8 +82,7 @@ def blind(models: Sequence[str], seed: int) -> BlindingKey:
     possible = [code for code in codes if not any(alike(code, name) for name in names)]
     if len(names) > len(possible):
         raise InputError(f"there are codes for {len(possible)} models, not for {len(names)}")
-    # A stream of its own: the order in a plan of the same seed must not follow from the codes.
-    generator = np.random.default_rng((seed, 0))
+    generator = text_generator(seed, "codes")
     drawn = generator.choice(len(possible), size=len(names), replace=False)
     return BlindingKey({possible[place]: name for place, name in zip(drawn.tolist(), names, strict=True)})
 

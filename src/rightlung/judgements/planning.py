@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from rightlung.core import InputError
+from rightlung.core.keyed import text_generator
 from rightlung.judgements.blinding import CODE, check_names
 from rightlung.judgements.judgement import COLUMNS, VERSION, write_new_csv
 from rightlung.judgements.measures import JudgedInstance
@@ -52,12 +53,12 @@ def plan(
             f"prompts, and there are {len(known)}: take fewer a person, or share more"
         )
     ordered = sorted(known.values(), key=lambda one: (one.study, int(one.query.partition(":")[2])))
-    drawn = _spread_over_patients(ordered, np.random.default_rng((seed, 1)))[:needed]
+    drawn = _spread_over_patients(ordered, text_generator(seed, "prompts"))[:needed]
     shared, alone = drawn[:overlap], drawn[overlap:]
     own = per_annotator - overlap
     planned = []
     for place, annotator in enumerate(sorted(annotators)):
-        generator = np.random.default_rng((seed, 2, place))
+        generator = text_generator(seed, "order", place)
         chosen = [*shared, *alone[place * own : (place + 1) * own]]
         squares = _latin_rows(sorted(codes), generator)
         positions = generator.permutation(len(chosen)).tolist()

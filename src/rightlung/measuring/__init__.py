@@ -1,13 +1,13 @@
 """Predictions × targets × measures → one table of instances with one protocol hash (docs/measuring.md)."""
 
-from rightlung.measuring.measures import Measure, find_measure, list_measures, register_measure
+from rightlung.measuring.measures import MEASURES, Measure, find_measure, register_measure
 from rightlung.measuring.phrases import PhraseTargets, TargetMask
 from rightlung.measuring.protocols import PROTOCOLS, Protocol, find_protocol
 from rightlung.measuring.run import measure, write_instances
 from rightlung.measuring.targets import Targets, gather_targets, prepare_studies
 
 __all__ = [
-    "PROTOCOLS", "Measure", "PhraseTargets", "Protocol", "TargetMask", "Targets", "find_measure",
-    "find_protocol", "gather_targets", "list_measures", "measure", "prepare_studies", "register_measure",
+    "MEASURES", "PROTOCOLS", "Measure", "PhraseTargets", "Protocol", "TargetMask", "Targets", "find_measure",
+    "find_protocol", "gather_targets", "measure", "prepare_studies", "register_measure",
     "write_instances",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ import numpy as np
 import yaml
 from numpy.typing import NDArray
 
-from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.registry import Registry
 from rightlung.scoring.localisation import METRICS, score
 from rightlung.scoring.recognition import SortedScores
 from rightlung.scoring.text import corpus_bleu
@@ -76,27 +76,8 @@ class Measure:
         return float(self.of_counts(columns, np.ones((1, len(columns[self.columns[0]]))))[0])
 
 
-MEASURES: dict[str, Measure] = {}
-
-
-def register_measure(measure: Measure) -> Measure:
-    """Make a measure known by its name, once."""
-    if measure.name in MEASURES:
-        raise InputError(f"measure {measure.name!r} is already registered")
-    MEASURES[measure.name] = measure
-    return measure
-
-
-def find_measure(name: str) -> Measure:
-    """Return the measure of a name."""
-    if name not in MEASURES:
-        raise unknown_name("measure", name, MEASURES)
-    return MEASURES[name]
-
-
-def list_measures() -> list[Measure]:
-    """Return all measures, in the order they were registered."""
-    return list(MEASURES.values())
+MEASURES: Registry[Measure] = Registry("measure")
+register_measure, find_measure = MEASURES.register, MEASURES.find
 
 
 def localisation(pairs: MapsAndMasks, names: Sequence[str]) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from rightlung.core.errors import unknown_name
+from rightlung.core.registry import Registry
 from rightlung.models.blind.sides import AT_LEAST, GIVEN_AWAY, ONE_SIDED
 from rightlung.probes.rules import BOX_SIZE, LARGE, SMALL
 from rightlung.scoring.localisation import METRICS
@@ -121,11 +121,5 @@ _WRONG_LUNG = Protocol(
 )  # fmt: skip
 _CLASSIFICATION = Protocol("classification", (), ("finding_auroc", "finding_average_precision", "finding_mcc"))
 _REPORTS = Protocol("reports", (), ("bleu_1", "bleu_4"))
-PROTOCOLS = {protocol.name: protocol for protocol in (_AUDIT, _WRONG_LUNG, _CLASSIFICATION, _REPORTS)}
-
-
-def find_protocol(name: str) -> Protocol:
-    """Return the protocol of a name."""
-    if name not in PROTOCOLS:
-        raise unknown_name("protocol", name, PROTOCOLS)
-    return PROTOCOLS[name]
+PROTOCOLS = Registry("protocol", (_AUDIT, _WRONG_LUNG, _CLASSIFICATION, _REPORTS))
+find_protocol = PROTOCOLS.find

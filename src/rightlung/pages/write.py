@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import io
 import json
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rightlung.core.errors import OutputError
-from rightlung.core.files import plain
+from rightlung.core.files import plain, write_all
 from rightlung.pages import formats
 from rightlung.pages.content import Case, Figure, Gallery, Page, slugs
 from rightlung.pages.html import render_html
@@ -76,35 +74,3 @@ def _case_sheet(case: Case) -> bytes:
     content = io.BytesIO()
     make_sheet(pictures, min(_ACROSS, len(pictures))).save(content, format="JPEG", quality=84)
     return content.getvalue()
-
-
-def write_all(folder: Path, contents: Mapping[Path, bytes]) -> None:
-    """Write files in place of what is there, all of them or none.
-
-    They are written to a temporary folder first and moved when all are there; if a move fails, the earlier ones are
-    undone.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:
-            moves = [
-                (Path(name, f"{place}.new"), Path(name, f"{place}.old"), path) for place, path in enumerate(contents)
-            ]
-            for new, _, path in moves:
-                new.write_bytes(contents[path])
-                path.parent.mkdir(parents=True, exist_ok=True)
-            done: list[tuple[Path, Path]] = []
-            try:
-                for new, old, path in moves:
-                    if path.exists():
-                        path.replace(old)
-                    done.append((old, path))
-                    new.replace(path)
-            except OSError:
-                for old, path in reversed(done):
-                    path.unlink(missing_ok=True)
-                    if old.exists():
-                        old.replace(path)
-                raise
-    except OSError as error:
-        raise OutputError(f"{folder}: the page cannot be written ({error.strerror or error})") from error

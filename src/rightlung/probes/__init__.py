@@ -2,10 +2,10 @@
 
 from rightlung.probes.exchange import Owner, exchanged, exchanged_outside, windows
 from rightlung.probes.probe import Probe, Probed, Setting
-from rightlung.probes.registry import PROBES, find_probe, list_probes, register_probe
+from rightlung.probes.registry import PROBES, find_probe, register_probe
 from rightlung.probes.sentence_pool import SentencePool
 
 __all__ = [
     "PROBES", "Owner", "Probe", "Probed", "SentencePool", "Setting", "exchanged", "exchanged_outside", "find_probe",
-    "list_probes", "register_probe", "windows",
+    "register_probe", "windows",
 ]  # fmt: skip

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from rightlung.core import InputError, Phrase, Polarity, Study
-from rightlung.core.errors import unknown_name
+from rightlung.core import Phrase, Polarity, Study
+from rightlung.core.registry import Registry
 from rightlung.lexicon import REGIONS, swap_sides
 from rightlung.probes.exchange import Owner
 from rightlung.probes.probe import Ask, Probe, Probed, Setting
@@ -81,30 +81,7 @@ def _with_words(change: Callable[[Study, Phrase, Setting], Phrase | None]) -> As
     return ask
 
 
-PROBES: dict[str, Probe] = {}
-
-
-def register_probe(probe: Probe) -> Probe:
-    """Make a probe known by its name, once."""
-    if probe.name in PROBES:
-        raise InputError(f"probe {probe.name!r} is already registered")
-    PROBES[probe.name] = probe
-    return probe
-
-
-def find_probe(name: str) -> Probe:
-    """Return the probe of a name, suggesting the nearest if there is none."""
-    if name not in PROBES:
-        raise unknown_name("condition", name, PROBES)
-    return PROBES[name]
-
-
-def list_probes() -> list[Probe]:
-    """Return all probes, in the order they were registered."""
-    return list(PROBES.values())
-
-
-for _probe in (
+PROBES = Registry("condition", (
     Probe("none", "the question as it is", _as_it_is),
     Probe("swap-sides", "left and right exchanged in the words, where there are any",
           _with_words(lambda study, phrase, setting: sides_swapped(phrase))),
@@ -115,5 +92,5 @@ for _probe in (
           _with_words(lambda study, phrase, setting: synthetic_of(phrase))),
     Probe("synthetic-swapped", "such a sentence with other findings that are reported of the same places",
           _with_words(swapped_sentence), needs_sentences=True),
-):  # fmt: skip
-    register_probe(_probe)
+))  # fmt: skip
+register_probe, find_probe = PROBES.register, PROBES.find

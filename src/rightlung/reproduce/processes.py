@@ -118,7 +118,7 @@ def _reason(task: Task, code: int, logs: Path) -> str:
     said = _last_line(task, logs)
     if code == NOT_WRITTEN:
         raise OutputError(said.removeprefix("error: "))
-    if code == REFUSED and said.startswith("error: "):
+    if code == REFUSED:
         return said.removeprefix("error: ")
     ended = "was interrupted" if code in (INTERRUPTED, -signal.SIGINT) else f"ended with exit code {code}"
     return f"the process {ended} (see {_log(task, logs)}){f': {said}' if said else ''}"

@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core import Box, Grounding, Heatmap, InputError, Mask, Phrase, Polarity
+from rightlung.core.keyed import key_number
 from rightlung.lexicon.wordkeys import WordKey, word_key
 from rightlung.models.blind.sides import WordSides, side_of_target
 from rightlung.scoring.localisation import score_grid
@@ -69,7 +70,7 @@ class PriorRow:
 
 def fold_of(patient: str, folds: int = FOLDS) -> int:
     """Return the fold of a patient, by a hash of the name: the same in every run, on every machine."""
-    return int.from_bytes(hashlib.blake2b(patient.encode(), digest_size=8).digest(), "big") % folds
+    return key_number(patient) % folds
 
 
 def fit_prior(
