@@ -112,8 +112,10 @@ class Measured:
         """Return the instances of all models as one data frame; the column ``model`` holds the slug."""
         import pandas as pd
 
-        frames = {model.slug: model.table.to_pandas() for model in self.models}
-        return pd.concat(frames, names=["model"]).reset_index(level="model").reset_index(drop=True)
+        frames = [model.table.to_pandas() for model in self.models]
+        for model, frame in zip(self.models, frames, strict=True):
+            frame.insert(0, "model", model.slug)
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     # --- phrases --------------------------------------------------------------------------------------------------
 
