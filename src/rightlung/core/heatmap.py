@@ -204,9 +204,9 @@ class Heatmap:
 
     def plot(self, image: NDArray[np.float32] | None = None, ax: Axes | None = None) -> Axes:
         """Draw the map over ``image``, or on black, on matplotlib axes (new ones by default), and return the axes."""
-        from rightlung.core.study import Grounding
+        from rightlung.core.plotting import plot
 
-        return Grounding(self).plot(image, ax)
+        return plot(image, self, ax=ax)
 
     def _matrices(self, size: Size, mode: Mode) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         rows, columns = self.grid

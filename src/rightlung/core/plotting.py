@@ -22,13 +22,12 @@ from rightlung.core.box import Box
 from rightlung.core.checks import Size
 from rightlung.core.heatmap import Heatmap
 from rightlung.core.mask import Mask
+from rightlung.core.study import Image, Phrase, ScoredBox, check_image
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from PIL.Image import Image as Picture
     from PIL.ImageFont import FreeTypeFont
-
-    from rightlung.core.study import Image, Phrase, ScoredBox
 
 TARGET, PREDICTED, WORDS = (80, 220, 120), (255, 170, 60), (235, 235, 235)
 HEAT = np.array([(0, 0, 0), (90, 20, 110), (200, 50, 70), (250, 150, 30), (255, 250, 170)], dtype=np.float64)
@@ -39,7 +38,7 @@ SIDE, LARGEST_SIDE = 320, 1024
 
 
 def overlay(
-    image: Image,
+    image: Image | None,
     heatmap: Heatmap | None = None,
     *,
     targets: Iterable[Box] = (),
@@ -47,10 +46,14 @@ def overlay(
     predicted: Iterable[Box] = (),
     side: int = SIDE,
 ) -> Picture:
-    """Return the image with a map, target boxes and masks, and predicted boxes; the longer side has ``side`` pixels."""
+    """Return the image with a map, target boxes and masks, and predicted boxes; the longer side has ``side`` pixels.
+
+    Without an image, black stands in for it.
+    """
     import PIL.Image
     import PIL.ImageDraw
 
+    image = _canvas(image, heatmap)
     shown = _shown(image.shape, side)
     colours = _blended(image, heatmap, shown)
     for mask in masks:
@@ -67,7 +70,7 @@ def overlay(
 
 
 def plot(
-    image: Image,
+    image: Image | None,
     heatmap: Heatmap | None = None,
     *,
     targets: Sequence[Phrase] = (),
@@ -84,6 +87,7 @@ def plot(
     from matplotlib.patches import Rectangle
 
     axes: Any = plt.subplots()[1] if ax is None else ax
+    image = _canvas(image, heatmap)
     height, width = image.shape
     shown = _shown(image.shape, min(LARGEST_SIDE, max(image.shape)))
     axes.imshow(_blended(image, heatmap, shown).clip(0, 255).astype(np.uint8), extent=(0, width, height, 0))
@@ -120,15 +124,6 @@ def plot(
     return axes  # type: ignore[no-any-return]
 
 
-def blank_image(heatmap: Heatmap | None) -> Image:
-    """Return a black image to draw a map on whose image is not known; its shape is such that the cells are square."""
-    if heatmap is None:
-        return np.zeros((SIDE, SIDE), dtype=np.float32)
-    (rows, columns), extent = heatmap.grid, heatmap.extent
-    shape = rows / (extent.y1 - extent.y0), columns / (extent.x1 - extent.x0)
-    return np.zeros(_shown(shape, SIDE), dtype=np.float32)
-
-
 def as_html(picture: Picture | None, caption: str, lines: Sequence[str] = ()) -> str:
     """Return a picture as HTML for a notebook, with a caption and a list of lines, all escaped."""
     shown = ""
@@ -148,6 +143,17 @@ def font(size: int = 12) -> FreeTypeFont:
     import PIL.ImageFont
 
     return PIL.ImageFont.truetype(str(Path(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")), size)
+
+
+def _canvas(image: Image | None, heatmap: Heatmap | None) -> Image:
+    """Return the image, checked; without one, a black one in which the cells of the map are square."""
+    if image is not None:
+        return check_image(image, "the image to draw on")
+    if heatmap is None:
+        return np.zeros((SIDE, SIDE), dtype=np.float32)
+    (rows, columns), extent = heatmap.grid, heatmap.extent
+    shape = rows / (extent.y1 - extent.y0), columns / (extent.x1 - extent.x0)
+    return np.zeros(_shown(shape, SIDE), dtype=np.float32)
 
 
 def _shown(shape: tuple[float, ...], side: int) -> Size:

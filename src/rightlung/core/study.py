@@ -218,7 +218,7 @@ class Grounding:
         from rightlung.core.plotting import plot
 
         targets = () if target is None else (target,)
-        return plot(self._image(image), self.heatmap, targets=targets, predicted=self.boxes, ax=ax)
+        return plot(image, self.heatmap, targets=targets, predicted=self.boxes, ax=ax)
 
     def overlay(self, image: Image | None = None, *, target: Phrase | None = None, side: int = 320) -> Picture:
         """Return the same as a PIL image whose longer side has ``side`` pixels."""
@@ -226,13 +226,7 @@ class Grounding:
 
         masks, boxes = _drawn(() if target is None else (target,))
         predicted = [scored.box for scored in self.boxes]
-        shown = self._image(image)
-        return overlay(shown, self.heatmap, targets=boxes, masks=masks, predicted=predicted, side=side)
-
-    def _image(self, image: Image | None) -> Image:
-        from rightlung.core.plotting import blank_image
-
-        return blank_image(self.heatmap) if image is None else check_image(image, "the image to draw on")
+        return overlay(image, self.heatmap, targets=boxes, masks=masks, predicted=predicted, side=side)
 
     def _repr_html_(self) -> str:
         from rightlung.core.plotting import as_html

@@ -61,7 +61,7 @@ class Estimate:
         return found | {"patients": self.patients} | ({"reason": self.reason} if self.reason else {})
 
     def as_row(self) -> dict[str, Any]:
-        """Return the fields by name, and a comparison's verdict."""
+        """Return the fields by name."""
         return asdict(self)
 
     def to_pandas(self) -> pd.DataFrame:
