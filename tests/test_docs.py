@@ -40,7 +40,8 @@ def commands_in(page: Path) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("page", PAGES + CARDS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_inside_the_repository_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+    for in_brackets, in_quotes in re.findall(r'\]\(([^)]+)\)|src="([^"]+)"', page.read_text(encoding="utf-8")):
+        target = in_brackets or in_quotes
         if "://" in target:
             continue
         name, _, anchor = target.partition("#")
