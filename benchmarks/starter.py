@@ -129,7 +129,7 @@ def lines(folder: Path) -> Iterable[str]:
     for name, condition in audit["conditions"].items():
         beside = condition.get("beside_prior", {})
         yield row(name, beside, max((part["model"]["phrases"] for part in beside.values()), default=0))
-    yield "\n| peak on the finding's side | phrases | model | prior |\n| --- | ---: | ---: | ---: |"
+    yield "\n| the peak is on the finding's side | phrases | model | prior |\n| --- | ---: | ---: | ---: |"
     for name, label in (
         ("named", "side named in the phrase"),
         ("from_image", "side not named, only in the image"),
