@@ -128,8 +128,8 @@ def lines(folder: Path) -> Iterable[str]:
     if of_focal["phrases"]:
         yield row("focal findings", of_focal, of_focal["phrases"])
     for name, condition in audit["conditions"].items():
-        beside = condition.get("beside_prior", {})
-        yield row(name, beside, max((part["model"]["phrases"] for part in beside.values()), default=0))
+        compared = condition.get("compared_with_prior", {})
+        yield row(name, compared, max((part["model"]["phrases"] for part in compared.values()), default=0))
     yield "\n| the peak is on the finding's side | phrases | model | prior |\n| --- | ---: | ---: | ---: |"
     for name, label in (("named", "the words name it"), ("from_image", "no word does: only the image can tell")):
         side = audit["sides"].get(name)

@@ -75,7 +75,7 @@ def test_only_phrases_whose_side_no_word_tells_ask_the_image(tmp_path: Path) -> 
     assert sides["from_image"]["prior"]["estimate"] == pytest.approx(0.5, abs=0.2)  # of all three kinds, 0.7
     told = {(row["query"], row["side_told"]) for row in pq.read_table(done.instances).to_pylist()}
     assert told == {("phrase:0", "image"), ("phrase:1", "words"), ("phrase:2", "device")}
-    (said,) = (one for one in done.result["summary"] if "only the image can tell" in one)
-    assert "no difference from the prior is shown" in said
-    assert "60 phrases whose words give it away, 60 about devices" in said
+    (said,) = (one for one in done.result["summary"] if "only the image shows it" in one)
+    assert "no difference shown" in said
+    assert "60 phrases whose other words imply a side, and 60 phrases about devices" in said
     assert "60 phrases whose words give it away" in done.page.read_text(encoding="utf-8")
