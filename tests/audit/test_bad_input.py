@@ -71,7 +71,7 @@ def test_a_second_audit_into_the_same_folder_is_refused_while_the_first_runs(wri
     refused: list[str] = []
 
     def meanwhile(stage: str, done: float, total: float) -> None:
-        if stage == "working out intervals" and not done:
+        if stage == "computing intervals" and not done:
             with pytest.raises(OutputError, match="out: another audit is writing to this folder"):
                 run(written)
             refused.append(stage)

@@ -53,7 +53,8 @@ def outline(text: str) -> Outline:
 def test_the_page_has_its_sections_in_order_and_tables_of_groups_are_folded(text: str, outline: Outline) -> None:
     assert [heading[3:] for heading in outline.headings if heading.startswith("h2")] == [
         "Findings", "Best and worst cases", "Compared with the image-blind prior", "Left and right",
-        "Effect of changing the phrase or the image", "Results by group", "Abstention", "Next steps", "Source and settings",
+        "Effect of changing the phrase or the image", "Results by group", "Abstention", "Next steps",
+        "Source and settings",
     ]  # fmt: skip
     navigation = text[text.index("<nav") : text.index("</nav>")]
     assert re.findall(r'href="#([^"]+)"', navigation) == [

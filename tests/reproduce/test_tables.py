@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rightlung.pages.content import Figure, Table
-from rightlung.reproduce.facts import how_it_ended
+from rightlung.reproduce.measurements import how_it_ended
 from rightlung.reproduce.tables import BOLD, NOT_COMPARABLE, Quantity, TableMaker, model_row
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.scoring.statistics import bootstrap

@@ -37,8 +37,8 @@ from rightlung.models.registry import load
 from rightlung.predictions import open_predictions
 from rightlung.reproduce.baselines import fit_priors
 from rightlung.reproduce.examples import keep_examples
-from rightlung.reproduce.facts import Measurements
 from rightlung.reproduce.known import check_known, known_models
+from rightlung.reproduce.measurements import Measurements
 from rightlung.reproduce.plan import (
     Plan,
     check_plan,

@@ -13,8 +13,8 @@ from rightlung.reproduce.variants import Job, Variant
 
 if TYPE_CHECKING:
     from rightlung.pages.content import Page
-    from rightlung.reproduce.facts import Measurements
     from rightlung.reproduce.known import KnownFigure
+    from rightlung.reproduce.measurements import Measurements
     from rightlung.results.measured import Measured
 
 _HOMES = {"wrong-lung": "rightlung.reproduce.wrong_lung"}

@@ -8,8 +8,8 @@ import numpy as np
 
 from rightlung.measuring.protocols import find_protocol
 from rightlung.pages.content import Page
-from rightlung.reproduce.facts import Measurements
 from rightlung.reproduce.known import KnownFigure
+from rightlung.reproduce.measurements import Measurements
 from rightlung.reproduce.papers import Paper
 from rightlung.reproduce.wrong_lung.variants import GLORIA, PERTURBATIONS, VARIANTS, quick_changes
 from rightlung.results.estimator import Floats
