@@ -8,7 +8,7 @@ from typing import Any
 from rightlung.audit.summary import left_out_note
 from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
-from rightlung.pages.figures import IntervalPanel, interval_figure
+from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import span, verdict
 from rightlung.results.estimate import Estimate
 from rightlung.results.groups import FEW_PATIENTS, HEADLINE, Breakdown, GroupResult, PriorComparison
@@ -96,7 +96,7 @@ def _headline(found: Breakdown, level: float) -> Iterator[Figure]:
         f"Mean over phrases with {100 * level:g} % confidence intervals. The prior reads the same words and never "
         "sees the image."
     )
-    yield interval_figure("headline", "Model and image-blind prior", caption, list(rows), panels)
+    yield panel_figure("headline", "Model and image-blind prior", caption, list(rows), panels)
 
 
 def _compared_columns(first: str, counted: bool = True) -> list[Column]:
@@ -202,7 +202,7 @@ def _groups_figure(groups: Sequence[GroupResult]) -> Figure:
     panel = IntervalPanel(title=find_measure(HEADLINE[0]).title, limits=(0.0, 1.0), series=series)
     labels = [f"{_starred(group)} ({group.phrases})" for group in groups]
     caption = "Average precision by finding (number of phrases in brackets)."
-    return interval_figure("findings", "By finding", caption, labels, [panel])
+    return panel_figure("findings", "By finding", caption, labels, [panel])
 
 
 def _abstention_note(found: Breakdown) -> str:

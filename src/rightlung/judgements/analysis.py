@@ -1,8 +1,8 @@
 """Analyse judgements: ratings of models, agreement of annotators, correlation with automatic measures.
 
 Counterparts in "That's the Wrong Lung!": means of each rating (Figure 4), custom prompts (Figure 13), intuitiveness by
-abnormality (Figure 16), correlations with automatic measures (Figure 6). Intervals, paired comparisons and agreement are
-additions: the paper has one radiologist and 50 instances.
+abnormality (Figure 16), correlations with automatic measures (Figure 6). Intervals, paired comparisons and agreement
+are additions: the paper has one radiologist and 50 instances.
 """
 
 from __future__ import annotations

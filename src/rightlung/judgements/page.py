@@ -9,7 +9,7 @@ from rightlung.judgements.analysis import estimate_of
 from rightlung.judgements.judgement import RATINGS, SCALE
 from rightlung.judgements.summary import RATINGS_SHOWN, best_model, counted, measure_name, summary
 from rightlung.pages.content import Cell, Column, Figure, Page, Section, Table
-from rightlung.pages.figures import IntervalPanel, interval_figure
+from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import estimate_cell, number, percent
 from rightlung.results.groups import FEW_PATIENTS
 
@@ -98,7 +98,7 @@ def ratings_figure(
         IntervalPanel(title=rating, series={rating: [estimate_of(row[rating]) for row in rows.values()]}, **panel)
         for rating in RATINGS_SHOWN
     ]
-    return interval_figure(name, title, caption, list(rows), panels, folded=folded)
+    return panel_figure(name, title, caption, list(rows), panels, folded=folded)
 
 
 def _means(result: Result) -> list[Table | Figure]:

@@ -92,8 +92,8 @@ def _agreed(result: Mapping[str, Any]) -> Iterator[str]:
     found = {name: estimate_of(value) for name, value in agreement["ratings"]["intuitiveness"].items()}
     yield (
         f"Agreement on intuitiveness: Krippendorff's alpha {span(found['ordinal'])} (ordinal; 1 is perfect, 0 is "
-        f"chance). Two annotators give the same rating in {percent(found['exact'])} of the cases and ratings at most one "
-        f"step apart in {percent(found['within_one'])}."
+        f"chance). Two annotators give the same rating in {percent(found['exact'])} of the cases, and ratings at most "
+        f"one step apart in {percent(found['within_one'])}."
     )
 
 

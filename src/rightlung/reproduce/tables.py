@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rightlung.pages.content import Cell, Column, Figure, Table
-from rightlung.pages.figures import SeedsPanel, seeds_figure
+from rightlung.pages.figures import SeedsPanel, panel_figure
 from rightlung.pages.numbers import estimate_cell, number
 from rightlung.reproduce.published import Published, PublishedFigure, Subject
 from rightlung.results.estimate import Estimate
@@ -182,7 +182,7 @@ class TableMaker:
             )
             for place, one in enumerate(quantities)
         ]  # fmt: skip
-        figure = seeds_figure(
+        figure = panel_figure(
             "seeds", "The same training with different seeds",
             "One mark per training seed, on the same phrases. A single mark means one seed, or no training. Diamonds "
             "are references and models that are not comparable. The vertical line is chance or no change. The numbers "

@@ -12,7 +12,7 @@ from rightlung.judgements.judgement import SCALE
 from rightlung.judgements.page import ratings_figure
 from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import Cell, Column, Figure, Table
-from rightlung.pages.figures import IntervalPanel, correlation_figure, interval_figure
+from rightlung.pages.figures import IntervalPanel, correlation_figure, panel_figure
 from rightlung.pages.numbers import estimate_cell
 from rightlung.reproduce.tables import TableMaker, references
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, SUBSETS, TARGET_TITLES
@@ -47,7 +47,7 @@ def change_figures(make: TableMaker, target: str) -> Iterator[Figure]:
             series={retrained.label: found},
         )  # fmt: skip
         title = f"Figure 3: effect of each perturbation on Retrained ({against})"
-        yield interval_figure(f"figure-3-{target}", title, _CAPTION, labels, [panel], unit="change of AUROC, points")
+        yield panel_figure(f"figure-3-{target}", title, _CAPTION, labels, [panel], unit="change of AUROC, points")
     for subset in (None, *SUBSETS):
         where = "each on its subset" if subset is None else f"on {SUBSET_TITLES[subset]}"
         title = f"{'Figure 5' if subset is None else 'Figure 14'}: effect of each perturbation on each variant, {where}"
@@ -86,7 +86,7 @@ class ChangeEstimates:
             for one in PERTURBATIONS
         ]  # fmt: skip
         unit = f"change of {find_measure(self.measure).title}, percentage points"
-        return interval_figure(
+        return panel_figure(
             name, title, _CAPTION, [model.label for model in models], panels, unit=unit,
             references=references(models), shared=True, folded=subset is not None,
         )  # fmt: skip
@@ -165,7 +165,7 @@ def judgement_figures(result: Mapping[str, Any]) -> Iterator[Figure]:
         ]  # fmt: skip
         caption = "Mean intuitiveness, 1 to 5, of the ten most judged findings (number of prompts in brackets)."
         labels = [f"{group['finding']} ({group['prompts']})" for group in findings]
-        yield interval_figure("figure-16", "Figure 16: intuitiveness by finding", caption, labels, panels, shared=True)
+        yield panel_figure("figure-16", "Figure 16: intuitiveness by finding", caption, labels, panels, shared=True)
     for found in result["correlations"]:
         by_measure: dict[str, dict[str, Any]] = {}
         for row in found["values"]:
