@@ -41,7 +41,6 @@ WELL_ABOVE = 0.55
 NEAR_UNIFORM = 0.95
 """Share of the maximum entropy, ln(cells), that counts as near the maximum."""
 
-UNSUPERVISED = ("retrained", "clinical-masking", "no-attn", "abnormal")
 OTHERS = ("retrained", "word-masking", "clinical-masking", "no-attn", "abnormal", "rand-sents")
 COMPARED = ("thirty-shot", *OTHERS)
 _OPPOSITE = {HOLDS: FAILS, FAILS: HOLDS}
