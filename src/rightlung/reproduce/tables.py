@@ -15,7 +15,7 @@ import numpy as np
 from rightlung.pages.content import Cell, Column, Figure, Table
 from rightlung.pages.figures import SeedsPanel, panel_figure
 from rightlung.pages.numbers import estimate_cell, number
-from rightlung.reproduce.published import Published, PublishedFigure, Subject
+from rightlung.reproduce.published import Published, PublishedValue, Subject
 from rightlung.results.estimate import Estimate
 from rightlung.results.estimator import Estimator, Floats
 from rightlung.results.measured import Measured
@@ -49,7 +49,7 @@ class Quantity:
 
     title: str
     values: Callable[[ModelRow], Floats]
-    paper: Callable[[ModelRow], PublishedFigure | None] | None = None
+    paper: Callable[[ModelRow], PublishedValue | None] | None = None
     scale: float = 100.0
     digits: int = 1
     signed: bool = False
@@ -132,10 +132,10 @@ class TableMaker:
     def printed(
         self, measure: str, subset: str | None = None, target: str = "regions", model: str | None = None,
         table: str | None = None,
-    ) -> Callable[[ModelRow], PublishedFigure | None]:  # fmt: skip
+    ) -> Callable[[ModelRow], PublishedValue | None]:  # fmt: skip
         """Return a function that finds the published value of a row, cited from ``table`` if that table has it."""
 
-        def find(row: ModelRow) -> PublishedFigure | None:
+        def find(row: ModelRow) -> PublishedValue | None:
             synthetic = row.condition == "synthetic"
             subject = Subject(model or row.variant, measure, subset or row.subset, target, synthetic)
             return self.published.find(subject, table)
@@ -211,7 +211,7 @@ def _seeds_cell(quantity: Quantity, means: Sequence[float], models: Sequence[Mea
     return Cell(quantity.printed(mean), detail, value)
 
 
-def _paper_cell(figure: PublishedFigure | None) -> Cell:
+def _paper_cell(figure: PublishedValue | None) -> Cell:
     if figure is None:
         return Cell("–")
     return Cell(figure.printed, f"Table {figure.table}", {"paper": figure.value, "table": figure.table})

@@ -49,7 +49,7 @@ def _published(place: str, book: Published) -> str:
     """
     if quote := next((one for one in book.quotes if one.what == place), None):
         return f"{quote.value:.2f}".replace("-", "−")
-    model, _, subset, *_ = words = place.split()
-    found = book.find(Subject(*words))
+    model, measure, subset, target = [*place.split(), "regions"][:4]
+    found = book.find(Subject(model, measure, subset, target))
     assert found is not None, place
     return f"{book.label(model)} {found.printed} ({SUBSET_TITLES[subset]}, Table {found.table})"

@@ -41,6 +41,10 @@ OTHER_DATA = (
     "The paper's numbers come from other data (MIMIC-CXR with Chest ImaGenome). Compare the direction of effects with "
     "them, not the values."
 )
+SUBSETS_DEFINED = (
+    "The paper scores maps against region boxes only. Subsets: Abnormal, phrases that assert an abnormality; One Lung, "
+    "phrases about one lung; MDRB, the most diverse report bounding boxes, from reports whose targets overlap least."
+)
 SEED_BY_SEED = (
     "A claim is seed-dependent if some seeds support it and others contradict it. If all seeds agree, their verdict "
     "counts; otherwise the verdict of the mean over seeds does. Seeds of two variants are paired by number."
@@ -77,7 +81,7 @@ def make_page(found: Measurements) -> Page:
         Section(
             "own",
             "Beyond the paper: exact masks and use of the image",
-            ["The paper scores maps against region boxes only."],
+            [SUBSETS_DEFINED],
             parts=[*extra_tables(make)],
         ),
         Section("claims", "Claims of the paper and our aims", [_how_judged(found)], parts=[_claims_table(found)]),
