@@ -96,7 +96,7 @@ def test_a_map_that_changes_without_scoring_otherwise_is_said_to_change(tmp_path
     assert swapped.moved["moved_mass"].value == pytest.approx(1.0)
     assert swapped.moved["moved_peak"].value == pytest.approx(7 / 8)  # between the middles of the corner cells
     said = " ".join(done.result["summary"])
-    assert "Swapping left and right in the words: map change 1.00 (1.00 to 1.00) (total variation, 0–1)" in said
+    assert "Swapping left and right in the words: map change (total variation, 0–1) 1.00 (1.00 to 1.00)" in said
     assert "With left and right swapped, no change of average precision (against the original target) is shown." in said
     assert done.found.conditions["exchange-image"].moved["moved_mass"].n == 120  # also of phrases without a target
 

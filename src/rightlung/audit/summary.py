@@ -43,10 +43,10 @@ def _compared_with_prior(found: Breakdown) -> Iterator[str]:
     outcome, by = "shows no difference from", ""
     if difference.shown:
         outcome = "beats" if difference.value > 0 else "is worse than"
-        by = f" (paired difference {span(difference, signed=True)})"
+        by = f"; the paired difference is {span(difference, signed=True)}"
     yield (
         f"The model {outcome} the image-blind prior (a baseline that reads the phrase but never sees the image). Mean "
-        f"average precision is {span(model)} for the model and {span(prior)} for the prior{by}, {basis}."
+        f"average precision is {span(model)} for the model and {span(prior)} for the prior, {basis}{by}."
     )
     pointing = found.overall["pointing"]
     yield (
@@ -113,8 +113,8 @@ def map_change(condition: ConditionChanges) -> str | None:
     if change.value == 0:  # the mean of values that are never negative, so each of them is zero
         return f"none of the {change.n:,} maps changes"
     return (
-        f"map change {span(change)} (total variation, 0–1), peak displacement {span(displacement)} (fraction of the "
-        "image)"
+        f"map change (total variation, 0–1) {span(change)}, peak displacement (fraction of the image) "
+        f"{span(displacement)}"
     )
 
 
@@ -153,8 +153,7 @@ def _remaining(difference: Comparison | None) -> str:
         return ""
     if not difference.shown:
         return "; the model then shows no difference from the prior"
-    place = "above" if difference.value > 0 else "below"
-    return f"; the model is then {place} the prior by {span(difference, signed=True)}"
+    return f"; its difference from the prior is then {span(difference, signed=True)}"
 
 
 def _abstention_change(condition: ConditionChanges, abstains: bool) -> str:

@@ -1,6 +1,6 @@
-"""Pictures of studies: the radiograph with a map over it, the target's outline, boxes, and which side is which.
+"""Draw studies: the radiograph with a heatmap, the outline of the target, boxes, and side markers.
 
-Every picture carries the patient's sides, R on the image's left and L on its right, so that a mirrored one is seen.
+Every picture is marked with the patient's sides, R on the image's left and L on its right, to reveal mirrored images.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TARGET, PREDICTED, WORDS = (80, 220, 120), (255, 170, 60), (235, 235, 235)
 HEAT = np.array([(0, 0, 0), (90, 20, 110), (200, 50, 70), (250, 150, 30), (255, 250, 170)], dtype=np.float64)
 CAPTION, LINE, MARGIN = 34, 15, 4
 FAINTEST = 0.1
-"""How strong a map is drawn, at the least, however much its model abstains."""
+"""Minimum opacity of a map, however much the model abstains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Tile:
 
 
 def draw(tile: Tile, side: int = 224) -> Picture:
-    """Draw a tile ``side`` pixels wide and high (the image letterboxed), with its caption below."""
+    """Return a tile as a picture ``side`` pixels wide and high (letterboxed), with its caption below."""
     import PIL.Image
     import PIL.ImageDraw
 
@@ -71,7 +71,7 @@ def draw(tile: Tile, side: int = 224) -> Picture:
 
 
 def with_caption(picture: Picture, caption: str) -> Picture:
-    """Return a picture with a strip below it that holds up to two lines of text."""
+    """Return a picture with a caption of up to two lines below it."""
     import PIL.Image
     import PIL.ImageDraw
 
@@ -84,7 +84,7 @@ def with_caption(picture: Picture, caption: str) -> Picture:
 
 
 def make_sheet(pictures: Sequence[Picture], columns: int | None = None) -> Picture:
-    """Put pictures side by side in rows, with the line that this is not a medical device below them."""
+    """Return pictures in a grid, with the medical-device notice below."""
     import PIL.Image
     import PIL.ImageDraw
 
@@ -103,7 +103,7 @@ def make_sheet(pictures: Sequence[Picture], columns: int | None = None) -> Pictu
 
 
 def save_sheet(tiles: Iterable[Tile], path: str | Path, columns: int | None = None, side: int = 224) -> Path:
-    """Draw many tiles on one sheet and save it as PNG, with the line that this is not a medical device."""
+    """Draw tiles on one sheet and save it as PNG, with the medical-device notice."""
     sheet = make_sheet([draw(tile, side) for tile in tiles], columns)
     path = Path(path)
     try:
@@ -115,10 +115,7 @@ def save_sheet(tiles: Iterable[Tile], path: str | Path, columns: int | None = No
 
 
 def _heated(colours: NDArray[np.float64], values: NDArray[np.float32], seen: float) -> NDArray[np.float64]:
-    """Lay a map, scaled to its own maximum, over the picture: the hotter, the less of the picture shows.
-
-    ``seen`` is what is left beside the abstention: a map that is hardly meant is hardly to be seen.
-    """
+    """Blend a map, scaled to its own maximum, over the picture; ``seen`` (1 − abstention) is its opacity."""
     share = values.astype(np.float64) / (values.max() or 1.0)
     steps = np.linspace(0, 1, len(HEAT))
     heat = np.stack([np.interp(share, steps, HEAT[:, channel]) for channel in range(3)], axis=2)
@@ -128,7 +125,7 @@ def _heated(colours: NDArray[np.float64], values: NDArray[np.float32], seen: flo
 
 
 def _outline(mask: NDArray[np.bool_], width: int) -> NDArray[np.bool_]:
-    """Return the pixels of a mask that are within ``width`` of its edge."""
+    """Return the pixels of a mask within ``width`` of its edge."""
     inner = mask
     for _ in range(width):
         padded = np.pad(inner, 1)
@@ -139,7 +136,7 @@ def _outline(mask: NDArray[np.bool_], width: int) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=16)
 def _font(size: int = 12) -> FreeTypeFont:
-    """Return DejaVu Sans, which comes with matplotlib and has the signs that captions use."""
+    """Return DejaVu Sans, which ships with matplotlib and has all characters of the captions."""
     import matplotlib
     import PIL.ImageFont
 
@@ -147,10 +144,7 @@ def _font(size: int = 12) -> FreeTypeFont:
 
 
 def _wrapped(text: str, width: int, most: int | None = None) -> list[str]:
-    """Break a text into lines of at most ``width`` pixels; what is beyond ``most`` lines is cut off, with an ellipsis.
-
-    A single word that is too long for a line is left as it is.
-    """
+    """Return a text as lines of at most ``width`` pixels, cut off after ``most`` lines with an ellipsis."""
     font, lines = _font(), [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()

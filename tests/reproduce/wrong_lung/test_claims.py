@@ -242,7 +242,7 @@ def test_our_aims_are_reached_and_missed() -> None:
     assert said == f"{ours:.1f} % versus {theirs:.1f} %, {ours / theirs:.1f} times as often."
     swap = found["sided-swap"].rulings["exact"]
     share = np.mean(NAMES_SIDE[inside])  # the others count 0 as the paper averages
-    assert f"counting 0: −{-100 * share * swap.evidence[0].found.value:.1f} points" in swap.remark
+    assert f"count 0: −{-100 * share * swap.evidence[0].found.value:.1f} points" in swap.remark
     models["sided"] = {**points(0.4), "level": 0.9, "swap-sides": 0.7, **selects(0.3)}
     found = judge(aims, models)
     assert {ruling.verdict for one in found.values() for ruling in one.rulings.values()} == {NO}

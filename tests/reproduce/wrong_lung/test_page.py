@@ -169,7 +169,7 @@ def test_a_tile_has_boxes_outline_star_and_the_share_on_nothing_and_no_map_where
     assert "sided-seed2" not in models
     first, other = examples.phrases[:2]
     tile = examples.tile(models["no-attn"], other, "none")
-    assert tile.caption == '+"No Attn" Token, 0.25 on nothing'
+    assert tile.caption == '+"No Attn" Token, No-Attn 0.25'
     regions = found.prepared.source.study(other.study).regions
     named = {regions[name] for name in other.regions if name in regions}
     assert set() < named <= {*tile.targets} <= named | {regions["left lung"], regions["right lung"]}
