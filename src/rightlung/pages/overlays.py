@@ -26,7 +26,7 @@ TARGET, PREDICTED, WORDS = (80, 220, 120), (255, 170, 60), (235, 235, 235)
 HEAT = np.array([(0, 0, 0), (90, 20, 110), (200, 50, 70), (250, 150, 30), (255, 250, 170)], dtype=np.float64)
 CAPTION, LINE, MARGIN = 34, 15, 4
 FAINTEST = 0.1
-"""Minimum opacity of a map, however much the model abstains."""
+"""How strong a map is drawn, at the least, however much its model abstains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Tile:
 
 
 def draw(tile: Tile, side: int = 224) -> Picture:
-    """Return a tile as a picture ``side`` pixels wide and high (letterboxed), with its caption below."""
+    """Draw a tile ``side`` pixels wide and high (the image letterboxed), with its caption below."""
     import PIL.Image
     import PIL.ImageDraw
 
@@ -115,7 +115,10 @@ def save_sheet(tiles: Iterable[Tile], path: str | Path, columns: int | None = No
 
 
 def _heated(colours: NDArray[np.float64], values: NDArray[np.float32], seen: float) -> NDArray[np.float64]:
-    """Blend a map, scaled to its own maximum, over the picture; ``seen`` (1 − abstention) is its opacity."""
+    """Lay a map, scaled to its own maximum, over the picture: the hotter, the less of the picture shows.
+
+    ``seen`` is what is left beside the abstention: a map that is hardly meant is hardly to be seen.
+    """
     share = values.astype(np.float64) / (values.max() or 1.0)
     steps = np.linspace(0, 1, len(HEAT))
     heat = np.stack([np.interp(share, steps, HEAT[:, channel]) for channel in range(3)], axis=2)
@@ -125,7 +128,7 @@ def _heated(colours: NDArray[np.float64], values: NDArray[np.float32], seen: flo
 
 
 def _outline(mask: NDArray[np.bool_], width: int) -> NDArray[np.bool_]:
-    """Return the pixels of a mask within ``width`` of its edge."""
+    """Return the pixels of a mask that are within ``width`` of its edge."""
     inner = mask
     for _ in range(width):
         padded = np.pad(inner, 1)
@@ -136,7 +139,7 @@ def _outline(mask: NDArray[np.bool_], width: int) -> NDArray[np.bool_]:
 
 @lru_cache(maxsize=16)
 def _font(size: int = 12) -> FreeTypeFont:
-    """Return DejaVu Sans, which ships with matplotlib and has all characters of the captions."""
+    """Return DejaVu Sans, which comes with matplotlib and has the signs that captions use."""
     import matplotlib
     import PIL.ImageFont
 
@@ -144,7 +147,10 @@ def _font(size: int = 12) -> FreeTypeFont:
 
 
 def _wrapped(text: str, width: int, most: int | None = None) -> list[str]:
-    """Return a text as lines of at most ``width`` pixels, cut off after ``most`` lines with an ellipsis."""
+    """Break a text into lines of at most ``width`` pixels; what is beyond ``most`` lines is cut off, with an ellipsis.
+
+    A single word that is too long for a line is left as it is.
+    """
     font, lines = _font(), [""]
     for word in text.split():
         longer = f"{lines[-1]} {word}".strip()

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -17,9 +17,10 @@ from rightlung.pages.figures import SeedsPanel, panel_figure
 from rightlung.pages.numbers import estimate_cell, number
 from rightlung.reproduce.published import Published, PublishedValue, Subject
 from rightlung.results.estimate import Estimate
-from rightlung.results.estimator import Estimator, Floats
+from rightlung.results.estimator import Estimator, Flags, Floats
 from rightlung.results.measured import Measured
 from rightlung.results.model import MeasuredModel
+from rightlung.results.perturbation import Perturbation
 
 NOT_COMPARABLE = (
     "* not comparable: the model is given the region boxes, which include the target, so its scores are too high. It "
@@ -152,6 +153,22 @@ class TableMaker:
             return self.measured.within(found, subset or row.subset)
 
         return of_row
+
+    def changes(
+        self, perturbation: Perturbation, subset: str, target: str, measure: str = "auroc",
+        how: Literal["changed", "all"] = "changed",
+    ) -> Callable[[ModelRow], Floats]:  # fmt: skip
+        """Return a function that gives the change of a row's measure under a perturbation, over a subset."""
+        measured = self.measured
+        return lambda row: measured.within(measured.change(row.model, perturbation, measure, target, how), subset)
+
+    def selection(self, kind: Literal["local", "global"], subset: str = "all") -> Callable[[ModelRow], Floats]:
+        """Return a function that gives whether a row's model selects the right sentence, over a subset."""
+        return lambda row: self.measured.within(self.measured.selection(row.model, kind), subset)
+
+    def peak_on_side(self, where: Flags) -> Callable[[ModelRow], Floats]:
+        """Return a function that gives whether a row's peak is on the correct side, over some phrases."""
+        return lambda row: self.measured.within(self.measured.peak_on_side(row.model), where)
 
     def seeds(self, quantities: Sequence[Quantity]) -> list[Table | Figure]:
         """Return a figure and a table of the single seeds; empty if no variant has several."""

@@ -127,18 +127,12 @@ def harder_subsets(view: ClaimView, target: str, subject: str) -> Ruling:
 
 
 @_on_released
-def loses(view: ClaimView, target: str, subject: str, perturbation: str) -> Ruling:
-    """Judge whether a perturbation lowers GLoRIA's AUROC."""
+def change_of_released(
+    view: ClaimView, target: str, subject: str, perturbation: str, remark: str = "", **criterion: float
+) -> Ruling:
+    """Judge the change of GLoRIA's AUROC under a perturbation by a criterion (``below`` or ``within``)."""
     found = view.mean(view.change(subject, perturbation, target))
-    return all_of([Evidence.judged(f"{view.name(subject)}, change of AUROC", found, below=0.0)])
-
-
-@_on_released
-def barely_changes(view: ClaimView, target: str, subject: str, perturbation: str) -> Ruling:
-    """Judge whether a perturbation hardly changes GLoRIA's AUROC."""
-    found = view.mean(view.change(subject, perturbation, target))
-    evidence = Evidence.judged(f"{view.name(subject)}, change of AUROC", found, within=SMALL)
-    return all_of([evidence], "“Barely” means at most two points in either direction.")
+    return all_of([Evidence.judged(f"{view.name(subject)}, change of AUROC", found, "points", **criterion)], remark)
 
 
 # ------------------------------------------------------------------ section 4: the variants

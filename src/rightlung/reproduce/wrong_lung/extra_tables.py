@@ -12,7 +12,6 @@ from rightlung.pages.content import Table
 from rightlung.pages.numbers import number
 from rightlung.reproduce.claims import FAILS, HOLDS, JudgedClaim
 from rightlung.reproduce.tables import ModelRow, Quantity, TableMaker, model_row, stars
-from rightlung.reproduce.wrong_lung.paper_tables import changes
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, TARGET_TITLES, VARIANTS
 from rightlung.results.estimator import Flags, Floats
 from rightlung.results.measured import Measured
@@ -44,7 +43,7 @@ def extra_tables(make: TableMaker) -> Iterator[Table]:
          "for one-sided findings whose side the phrase does not name, so that only the image shows it. Chance is 50."),
         ("side-named", "Correct side, named in the phrase", ~not_named, "for phrases that name the side."),
     ):  # fmt: skip
-        quantity = Quantity("share", partial(_peak_on_side, measured, where), ranked=True)
+        quantity = Quantity("share", make.peak_on_side(where), ranked=True)
         caption = f"Percentage of peaks on the correct side, {caption} A peak in the middle counts half."
         yield make.table(name, title, caption, rows, [quantity], minus=MINUS, folded=name == "side-named")
     exchange = PERTURBATIONS[-1]
@@ -55,7 +54,7 @@ def extra_tables(make: TableMaker) -> Iterator[Table]:
         rows, [
             Quantity(
                 f"{find_measure(measure).title}, {target}, {SUBSET_TITLES[subset]}",
-                partial(changes, measured, exchange, subset, target, "changed", measure), signed=True,
+                make.changes(exchange, subset, target, measure), signed=True,
             )
             for measure, target, subset in (
                 ("auroc", "regions", "abnormal"), ("auroc", "exact", "abnormal"),
@@ -67,10 +66,6 @@ def extra_tables(make: TableMaker) -> Iterator[Table]:
     yield from _no_attention(make)
     for measure, target in (("auroc", "regions"), ("pointing", "exact")):
         yield from _by_finding(make, measure, target)
-
-
-def _peak_on_side(measured: Measured, where: Flags, row: ModelRow) -> Floats:
-    return measured.within(measured.peak_on_side(row.model), where)
 
 
 def _no_attention(make: TableMaker) -> Iterator[Table]:

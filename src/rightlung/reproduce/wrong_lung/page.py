@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
 from rightlung.reproduce.claims import (
@@ -20,13 +19,12 @@ from rightlung.reproduce.claims import (
 )
 from rightlung.reproduce.examples import Examples
 from rightlung.reproduce.measurements import OVER_PATIENTS, Measurements
-from rightlung.reproduce.tables import ModelRow, Quantity, TableMaker, stars
+from rightlung.reproduce.tables import Quantity, TableMaker, stars
 from rightlung.reproduce.wrong_lung.claims import RELEASED, claims
 from rightlung.reproduce.wrong_lung.extra_tables import extra_tables, labels_compared, labels_decide, labels_table
 from rightlung.reproduce.wrong_lung.figures import change_figures, correlation_parts, judgement_figures
 from rightlung.reproduce.wrong_lung.paper_tables import (
     change_table,
-    changes,
     localisation_tables,
     map_tables,
     precision_changes,
@@ -34,7 +32,6 @@ from rightlung.reproduce.wrong_lung.paper_tables import (
 )
 from rightlung.reproduce.wrong_lung.pictures import galleries
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSETS, TARGET_TITLES
-from rightlung.results.estimator import Floats
 from rightlung.results.measured import Measured
 
 OTHER_DATA = (
@@ -99,7 +96,7 @@ def _measured_sections(found: Measurements) -> Iterator[Section]:
     measured, make = found.measured, found.tables
     if not measured.models:
         return
-    yield Section("seeds", "Effect of the training seed", [OVER_PATIENTS], parts=make.seeds(_seed_quantities(measured)))
+    yield Section("seeds", "Effect of the training seed", [OVER_PATIENTS], parts=make.seeds(_seed_quantities(make)))
     quotes = {quote.what: quote.value for quote in found.published.quotes}
     radiologist = (
         f"The paper's radiologist rated GLoRIA's maps {quotes['recall']} of 5 for recall, {quotes['precision']} for "
@@ -144,32 +141,21 @@ def _measured_sections(found: Measurements) -> Iterator[Section]:
     yield Section("training", "Models and training", parts=found.model_tables())
 
 
-def _seed_quantities(measured: Measured) -> list[Quantity]:
+def _seed_quantities(make: TableMaker) -> list[Quantity]:
     """Return the quantities by which seeds are compared."""
-    swap, not_named = PERTURBATIONS[0], measured.fact("side_named") == "none"
-
-    def value(measure: str, target: str | None, subset: str) -> partial[Floats]:
-        return partial(_value, measured, measure, target, subset)
-
+    not_named = make.measured.fact("side_named") == "none"
     return [
-        Quantity("entropy (nats), All", value("grid_entropy", None, "all"), scale=1.0, digits=3),
-        Quantity("AUROC, regions, All", value("auroc", "regions", "all"), chance=0.5),
-        Quantity("AUROC, exact, All", value("auroc", "exact", "all"), chance=0.5),
-        Quantity("pointing, exact, One Lung", value("pointing", "exact", "one-lung")),
+        Quantity("entropy (nats), All", make.values("grid_entropy"), scale=1.0, digits=3),
+        Quantity("AUROC, regions, All", make.values("auroc", "regions"), chance=0.5),
+        Quantity("AUROC, exact, All", make.values("auroc", "exact"), chance=0.5),
+        Quantity("pointing, exact, One Lung", make.values("pointing", "exact", "one-lung")),
         Quantity(
-            "change of AUROC, exact, One Lung, sides swapped",
-            partial(changes, measured, swap, "one-lung", "exact", "changed", "auroc"), signed=True, chance=0.0,
+            "change of AUROC, exact, One Lung, sides swapped", make.changes(PERTURBATIONS[0], "one-lung", "exact"),
+            signed=True, chance=0.0,
         ),
-        Quantity(
-            "peak on the correct side, side not named",
-            lambda row: measured.within(measured.peak_on_side(row.model), not_named), chance=0.5,
-        ),
-        Quantity("selection, global, All", lambda row: measured.selection(row.model, "global"), chance=0.5),
+        Quantity("peak on the correct side, side not named", make.peak_on_side(not_named), chance=0.5),
+        Quantity("selection, global, All", make.selection("global"), chance=0.5),
     ]  # fmt: skip
-
-
-def _value(measured: Measured, measure: str, target: str | None, subset: str, row: ModelRow) -> Floats:
-    return measured.within(measured.value(row.model, measure, target), subset)
 
 
 # ------------------------------------------------------------------ texts

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Literal
 
 from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import Table
 from rightlung.reproduce.tables import ModelRow, Quantity, TableMaker, model_row
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, SUBSETS, TARGET_TITLES
-from rightlung.results.estimator import Floats
 from rightlung.results.measured import Measured
-from rightlung.results.perturbation import Perturbation
 
 RELEASED_CODE = (
     "The paper's models were trained with code that has two softmaxes, although its Eq. 1 has one. Its numbers are "
@@ -28,23 +25,6 @@ _KINDS: tuple[Literal["local", "global"], ...] = ("local", "global")
 
 def _title(measure: str) -> str:
     return find_measure(measure).title
-
-
-def _selection(measured: Measured, kind: Literal["local", "global"], subset: str, row: ModelRow) -> Floats:
-    return measured.within(measured.selection(row.model, kind), subset)
-
-
-def changes(
-    measured: Measured,
-    perturbation: Perturbation,
-    subset: str,
-    target: str,
-    how: Literal["changed", "all"],
-    measure: str,
-    row: ModelRow,
-) -> Floats:
-    """Return the change of a row's measure under a perturbation, over a subset."""
-    return measured.within(measured.change(row.model, perturbation, measure, target, how), subset)
 
 
 def localisation_tables(make: TableMaker) -> Iterator[Table]:
@@ -151,7 +131,7 @@ def selection_tables(make: TableMaker) -> Iterator[Table]:
             "A tie counts half; chance is 50. Local and global are the two similarities of the model.",
             rows, [
                 Quantity(
-                    f"{SUBSET_TITLES[subset]}, {kind}", partial(_selection, make.measured, kind, subset),
+                    f"{SUBSET_TITLES[subset]}, {kind}", make.selection(kind, subset),
                     make.printed(f"selection_{kind}", subset), ranked=True,
                 )
                 for subset in subsets for kind in _KINDS
@@ -184,7 +164,7 @@ def change_table(make: TableMaker, target: str, subset: str | None) -> Table:
         where = subset or perturbation.subset
         for how in _HOWS:
             title = f"{perturbation.title}, {SUBSET_TITLES[where]}"
-            values = partial(changes, make.measured, perturbation, where, target, how, "auroc")
+            values = make.changes(perturbation, where, target, how=how)
             quantities.append(Quantity(f"{title}: as in the paper" if how != "changed" else title, values, signed=True))
     title = (
         "Figures 3 and 5: change of AUROC, each perturbation on its subset"
@@ -211,7 +191,7 @@ def precision_changes(make: TableMaker) -> Table:
         [model_row(model) for model in make.measured.rows], [
             Quantity(
                 f"{perturbation.title}, {SUBSET_TITLES[subset]}",
-                partial(changes, make.measured, perturbation, subset, "regions", "changed", "average_precision"),
+                make.changes(perturbation, subset, "regions", "average_precision"),
                 signed=True,
             )
             for perturbation, subset in places
