@@ -187,7 +187,7 @@ class Measured:
 
     @cached_property
     def rows(self) -> tuple[MeasuredModel, ...]:
-        """The rows of tables: one model per variant; a variant with several seeds stands for their mean."""
+        """The rows of tables: one model per variant; a variant with several seeds is their mean."""
         first = {model.variant: model for model in reversed(self.models)}
         several = {variant for variant in first if len(self.seeds(variant)) > 1}
         ordered = dict.fromkeys(model.variant for model in self.models)

@@ -51,7 +51,7 @@ def _sanity_checks(measured: Measured) -> Iterator[SanityCheck]:
 
 PAPER = Paper(
     name="wrong-lung",
-    title="“That’s the Wrong Lung!” again",
+    title="“That’s the Wrong Lung!”, reproduced",
     summary='"That\'s the Wrong Lung!" (McInerney et al., EMNLP 2022): do the words steer the map?',
     variants=VARIANTS,
     protocol=find_protocol("wrong-lung"),

@@ -159,7 +159,7 @@ def _auroc(measured: Measured, target: str, slug: str) -> Floats:
 
 def labels_compared(make: TableMaker, judged: Sequence[JudgedClaim]) -> list[str]:
     """Return sentences on how AUROC and the claims differ between region boxes and exact masks."""
-    measured, said = make.measured, []
+    measured, sentences = make.measured, []
     variants = {variant.slug for variant in VARIANTS if not variant.ablation}
     models = [model for model in measured.rows if model.comparable and model.variant in variants]
     models = [model for model in models if not np.isnan(_auroc(measured, "exact", model.slug)).all()]
@@ -179,22 +179,22 @@ def labels_compared(make: TableMaker, judged: Sequence[JudgedClaim]) -> list[str
             found = make.estimator.rank_correlation(columns["regions"], columns["exact"])
             value, low, high = (number(one, 2) for one in (found.value, found.low, found.high))
             sentence += f". The rank correlation (Spearman) of the two orders is {value} ({low} to {high})"
-        said.append(f"{sentence}.")
+        sentences.append(f"{sentence}.")
     both = [one for one in judged if one.of_paper and {"regions", "exact"} <= one.rulings.keys()]
     if both:
         held = {target: sum(one.verdict(target) == HOLDS for one in both) for target in ("regions", "exact")}
-        said.append(
+        sentences.append(
             f"Of the paper's {len(both)} claims judged against both, {held['regions']} hold against region boxes and "
             f"{held['exact']} against exact masks."
         )
-    return said
+    return sentences
 
 
 def labels_decide(judged: Sequence[JudgedClaim]) -> list[str]:
     """Return the claims that hold against one kind of target but not against the other."""
-    said = []
+    sentences = []
     for one in judged:
         verdicts = {target: one.verdict(target) for target in one.rulings}
         if set(verdicts.values()) == {HOLDS, FAILS}:
-            said.append(f"{one.claim.text} Region boxes: {verdicts['regions']}. Exact masks: {verdicts['exact']}.")
-    return said
+            sentences.append(f"{one.claim.text} Region boxes: {verdicts['regions']}. Exact masks: {verdicts['exact']}.")
+    return sentences

@@ -224,14 +224,16 @@ def _claims_table(found: Measurements) -> Table:
 
 
 def _labels(make: TableMaker, judged: Sequence[JudgedClaim]) -> Section:
-    said, decided = labels_compared(make, judged), labels_decide(judged)
+    sentences, decided = labels_compared(make, judged), labels_decide(judged)
     turned = (
         "These claims hold against one kind of target but not against the other:"
         if decided
         else "No claim holds against one kind of target but not against the other."
     )
     parts = [*labels_table(make)]
-    paragraphs = [f"The box of a region is larger than the finding in it. {' '.join(said)}", turned] if parts else []
+    paragraphs = (
+        [f"The box of a region is larger than the finding in it. {' '.join(sentences)}", turned] if parts else []
+    )
     return Section(
         "labels", "Effect of the labels: region boxes or exact masks", paragraphs, decided if parts else [], parts
     )
