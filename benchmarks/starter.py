@@ -127,8 +127,8 @@ def lines(folder: Path) -> Iterable[str]:
     if of_focal["phrases"]:
         yield row("focal findings", of_focal, of_focal["phrases"])
     for name, condition in audit["conditions"].items():
-        beside = condition.get("beside_prior", {})
-        yield row(name, beside, max((part["model"]["phrases"] for part in beside.values()), default=0))
+        compared = condition.get("compared_with_prior", {})
+        yield row(name, compared, max((part["model"]["phrases"] for part in compared.values()), default=0))
     yield "\n| the peak is on the finding's side | phrases | model | prior |\n| --- | ---: | ---: | ---: |"
     for name, label in (
         ("named", "side named in the phrase"),

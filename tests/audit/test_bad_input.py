@@ -28,8 +28,8 @@ def test_predictions_without_a_row_a_phrase_or_a_source_are_refused(written: Pat
     table = pq.read_table(written)
     image = {"study": ["a"], "query": ["image"], "condition": ["none"], "phrase": [None], "similarity_global": [0.1]}
     for name, content, message in (
-        ("empty", table.slice(0, 0), "hold no row"),
-        ("image", pa.table(image), "no row asks a phrase"),
+        ("empty", table.slice(0, 0), "the predictions have no rows"),
+        ("image", pa.table(image), "no row asks about a phrase"),
         ("nameless", table.replace_schema_metadata(None), "name no source"),
     ):
         pq.write_table(content, tmp_path / f"{name}.parquet")
@@ -43,7 +43,7 @@ def test_predictions_of_another_source_are_refused_and_strangers_listed(written:
         def _position(self, study_id: str) -> int | None:
             return None
 
-    with pytest.raises(InputError, match="none of the studies in the predictions, which name the source 'cards'"):
+    with pytest.raises(InputError, match="none of the studies in these predictions \\(made from 'cards'\\)"):
         run(written, Others(6))
     done = run(written, Cards(4, phrases=3))
     assert sum("has no study" in problem for problem in done.problems) == 2
@@ -71,8 +71,8 @@ def test_a_second_audit_into_the_same_folder_is_refused_while_the_first_runs(wri
     refused: list[str] = []
 
     def meanwhile(stage: str, done: float, total: float) -> None:
-        if stage == "working out intervals" and not done:
-            with pytest.raises(OutputError, match="out: another audit is being written here"):
+        if stage == "computing intervals" and not done:
+            with pytest.raises(OutputError, match="out: another audit is writing to this folder"):
                 run(written)
             refused.append(stage)
 
@@ -93,8 +93,8 @@ def test_nothing_with_a_target_still_gives_a_page_and_other_questions_are_counte
             writer.write(Prediction(f"card-{number}", "image", similarity_global=0.5))
     done = run(tmp_path / "p")
     assert done.result["overall"] == {}
-    assert "nothing can be said" in done.page.read_text(encoding="utf-8")
-    assert any("6 rows ask something else" in note for note in done.result["notes"])
+    assert "localisation cannot be measured" in done.page.read_text(encoding="utf-8")
+    assert any("6 rows with queries other than the source's phrases" in note for note in done.result["notes"])
 
 
 def test_studies_without_a_patient_stand_for_themselves_and_that_is_said(tmp_path: Path) -> None:
@@ -104,4 +104,4 @@ def test_studies_without_a_patient_stand_for_themselves_and_that_is_said(tmp_pat
 
     result = audited(tmp_path, Anonymous(5), diagonal_map, ("none",)).result
     assert result["counts"]["patients"] == 5
-    assert any("5 studies name no patient" in note for note in result["notes"])
+    assert any("5 studies have no patient id" in note for note in result["notes"])

@@ -33,13 +33,13 @@ def test_the_best_and_the_worst_are_shown_no_study_twice_and_findings_in_turn(tm
         assert {row["findings"][0] for row in rows} == {"lung opacity", "cardiomegaly"}
     text = done.page.read_text(encoding="utf-8")
     shown = text[text.index('id="cases"') : text.index('id="overall"')]
-    assert shown.index("Best by average precision") < shown.index("Worst by average precision")
+    assert shown.index("Best average precision") < shown.index("Worst average precision")
     assert shown.count("<img ") == 18  # three pictures a case
     assert all(re.findall(r'<img [^>]*alt="([^"]*)"', shown))
-    for label in ("true outline", "the model&#39;s map", "the prior"):
+    for label in ("target", "model&#39;s map", "prior&#39;s map"):
         assert shown.count(f"<figcaption>{label}") == 6
-    assert "the peak is inside the target" in shown
-    wrong = "the peak is on the patient&#39;s {}, the finding on the {}"
+    assert "peak inside the target" in shown
+    wrong = "wrong side: peak on the patient&#39;s {}, target on the {}"
     assert wrong.format("left", "right") in shown or wrong.format("right", "left") in shown
 
 
@@ -50,17 +50,17 @@ def test_remarks_say_what_the_numbers_of_a_case_show() -> None:
         "average_precision": 0.1, "prior_average_precision": 0.2,
     }  # fmt: skip
     assert remarks(row) == [
-        "the peak misses the target, though on the correct side",
-        "the map is nearly flat",
-        "the model abstains (0.75)",
-        "a small target (0.04 % of the image)",
-        "the prior, which never looks, does better",
+        "peak misses the target but is on the correct side",
+        "map nearly flat",
+        "model abstains (0.75)",
+        "small target (0.04 % of the image)",
+        "the image-blind prior scores higher",
     ]
-    assert "the map is nearly flat" not in remarks(row | {"scored_pixels": 128 * 128})  # a flat one has 9.7 nats
+    assert "map nearly flat" not in remarks(row | {"scored_pixels": 128 * 128})  # a flat one has 9.7 nats
     good = {"pointing": 1.0, "entropy": 1.0, "abstention": 0.0, "target_size": "large", "average_precision": 0.9}
-    assert remarks(row | good) == ["the peak is inside the target"]
+    assert remarks(row | good) == ["peak inside the target"]
     wrong = good | {"peak_side": "right", "peak_on_side": 0.0}
-    assert remarks(row | wrong) == ["the peak is on the patient's right, the finding on the left"]
+    assert remarks(row | wrong) == ["wrong side: peak on the patient's right, target on the left"]
 
 
 def test_a_study_whose_image_cannot_be_read_leaves_a_case_without_pictures(tmp_path: Path) -> None:
@@ -90,21 +90,21 @@ def detected(folder: Path, boxes: list[ScoredBox]) -> Audit:
 def test_the_boxes_of_a_detector_are_drawn_and_it_gives_no_abstention(tmp_path: Path) -> None:
     done = detected(tmp_path, [ScoredBox(Box(0.1, 0.2, 0.4, 0.6), 0.7)])
     text = done.page.read_text(encoding="utf-8")
-    assert text.count("<figcaption>the model&#39;s boxes</figcaption>") == 2
-    assert "The predictions give no abstention." in text
+    assert text.count("<figcaption>model&#39;s boxes</figcaption>") == 2
+    assert "The predictions contain no abstention values." in text
     assert "never abstains" not in text
     (row,) = at_shares(done.table, [0.5])
     place = row["study"], row["query"]
     tiles = dict(case_tiles(row, Cards(6), answers_of(open_predictions(tmp_path / "p"), [place])[place], None))
-    pixels = np.asarray(draw(tiles["the model's boxes"], 100))
+    pixels = np.asarray(draw(tiles["model's boxes"], 100))
     assert tuple(pixels[20, 25]) == PREDICTED  # the middle of the box's upper edge
-    assert not (np.asarray(draw(tiles["true outline"], 100)) == PREDICTED).all(axis=2).any()
+    assert not (np.asarray(draw(tiles["target"], 100)) == PREDICTED).all(axis=2).any()
 
 
 def test_a_detector_that_finds_nothing_anywhere_abstains(tmp_path: Path) -> None:
     done = detected(tmp_path, [])
     assert (done.found.abstention.given, done.found.abstention.ever) == (True, True)
-    assert "<figcaption>the model finds no box</figcaption>" in done.page.read_text(encoding="utf-8")
+    assert "<figcaption>model predicts no box</figcaption>" in done.page.read_text(encoding="utf-8")
 
 
 def test_cases_can_be_chosen_among_phrases_with_a_side_and_shown_as_asked_with_it_swapped(tmp_path: Path) -> None:

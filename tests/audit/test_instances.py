@@ -31,7 +31,7 @@ def test_the_table_has_the_documented_columns_and_says_what_it_is(done: Audit) -
     table = pq.read_table(done.instances)
     assert set(table.schema.names) >= DOCUMENTED
     page = (Path(__file__).parents[2] / "docs" / "audit.md").read_text(encoding="utf-8")
-    listed = page[page.index("## The table of instances") : page.index("## Auditing a file")]
+    listed = page[page.index("## The instances table") : page.index("## Speed")]
     missing = {name for name in DOCUMENTED if f"`{name}`" not in listed}
     assert missing == {*METRICS, *(f"prior_{name}" for name in METRICS), "prior_peak_on_side"}  # named together
     assert table.schema.metadata[b"rightlung.note"].startswith(b"Not a medical device")
@@ -82,7 +82,7 @@ def test_only_phrases_whose_side_no_word_tells_ask_the_image(tmp_path: Path) -> 
     assert sides["from_image"]["prior"]["estimate"] == pytest.approx(0.5, abs=0.2)  # of all three kinds, 0.7
     told = {(row["query"], row["side_told"]) for row in pq.read_table(done.instances).to_pylist()}
     assert told == {("phrase:0", "image"), ("phrase:1", "words"), ("phrase:2", "device")}
-    (said,) = (one for one in done.result["summary"] if "only the image can tell" in one)
-    assert "no difference from the prior is shown" in said
-    assert "60 phrases whose words give it away, 60 about devices" in said
-    assert "60 phrases whose words give it away" in done.page.read_text(encoding="utf-8")
+    (said,) = (one for one in done.result["summary"] if "only the image shows it" in one)
+    assert "no difference shown" in said
+    assert "60 phrases whose other words imply a side, and 60 phrases about devices" in said
+    assert "60 phrases whose other words imply a side" in done.page.read_text(encoding="utf-8")

@@ -52,8 +52,9 @@ def outline(text: str) -> Outline:
 
 def test_the_page_has_its_sections_in_order_and_tables_of_groups_are_folded(text: str, outline: Outline) -> None:
     assert [heading[3:] for heading in outline.headings if heading.startswith("h2")] == [
-        "What was found", "Best and worst cases", "Compared with the image-blind prior", "Left and right",
-        "When the question is changed", "By group", "Abstention", "What to try next", "Source and settings",
+        "Findings", "Best and worst cases", "Compared with the image-blind prior", "Left and right",
+        "Effect of changing the phrase or the image", "Results by group", "Abstention", "Next steps",
+        "Source and settings",
     ]  # fmt: skip
     navigation = text[text.index("<nav") : text.index("</nav>")]
     assert re.findall(r'href="#([^"]+)"', navigation) == [
@@ -76,11 +77,11 @@ def test_what_came_from_a_file_is_shown_and_never_obeyed(text: str) -> None:
 def test_the_figures_compare_the_model_with_the_prior(text: str) -> None:
     drawn = re.findall(r"<svg (?!class).*?</svg>", text, re.DOTALL)
     headline, findings = drawn
-    for label in ("as asked", "left and right swapped in the words", "another patient's image shown", "AUROC"):
+    for label in ("original", "left and right swapped in the phrase", "another patient's image", "AUROC"):
         assert label in headline
     assert "lung opacity (32)" in findings
     assert all("image-blind prior" in one for one in drawn)
-    assert "Mean over phrases with 90 % intervals" in text
+    assert "Mean over phrases with 90 % confidence intervals" in text
 
 
 def test_the_json_holds_what_the_page_shows_and_no_nan(done: Audit, text: str) -> None:

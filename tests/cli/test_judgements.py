@@ -49,7 +49,7 @@ def test_a_study_from_plan_to_page(call: Run, experiment: Path, tmp_path: Path) 
 def test_a_plan_is_reproducible_and_never_written_over(call: Run, experiment: Path, tmp_path: Path) -> None:
     assert call(*PLAN).returncode == 0
     first = (tmp_path / "table.csv").read_bytes()
-    assert "table.csv: the table is there already" in call(*PLAN).stderr
+    assert "table.csv: this table exists already" in call(*PLAN).stderr
     (tmp_path / "table.csv").unlink()
     assert call(*PLAN).returncode == 2  # the key is still there: then nothing at all is written
     assert not (tmp_path / "table.csv").exists()
@@ -111,8 +111,11 @@ def test_a_model_is_one_that_was_measured_named_once_and_clearly(call: Run, seve
         write_about(seven, slug, **{**ABOUTS[slug], "name": "No Attn token"})
     for named, sentence in (
         (["sided", "sidde"], "unknown model 'sidde'; did you mean 'sided'?"),
-        (["no attn token"], "several models called 'no attn token': no-attn, no-attn-seed2"),
-        (["sided", "SIDED"], "the model 'sided' is named twice"),
+        (
+            ["no attn token"],
+            "several measured models are named 'no attn token'; give one of these instead: no-attn, no-attn-seed2",
+        ),
+        (["sided", "SIDED"], "model 'sided' is given twice"),
     ):
         result = call(*PLAN, *(part for name in named for part in ("--model", name)))
         assert result.returncode == 2
@@ -134,7 +137,7 @@ def test_bad_rows_are_listed_and_the_exit_says_so(call: Run, tmp_path: Path) -> 
     write_rows(tmp_path / "judged.csv", [row(), row(study="s1"), row(study="s2", recall=7)])
     summary = found(call("judgements", "check", "judged.csv", "--json"), 2)
     assert (summary["valid"], summary["judgements"]) == (False, 2)
-    assert summary["problems"] == ["judged.csv, line 4, field recall: must be a whole number from 1 to 5; got '7'"]
+    assert summary["problems"] == ["judged.csv, line 4, field recall: expected a whole number from 1 to 5; got '7'"]
     assert "line 4, field recall" in call("judgements", "check", "judged.csv").stderr
     analysed = call("judgements", "analyse", "judged.csv", "--out", "out", *FAST)
     assert analysed.returncode == 3

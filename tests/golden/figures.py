@@ -10,9 +10,9 @@ from typing import Any
 
 FOLDER = Path(__file__).parent
 TABLES = (
-    "labels", "one-lung-exact", "side-untold", "side-told", "exchange", "no-attn-scores", "findings-auroc", "t2", "t3",
-    "t4", "t6", "t7-auroc", "t7-exact-pointing", "t8", "t10", "t11-10", "t12-10", "changes-regions", "changes-exact",
-    "changes-average-precision",
+    "labels", "one-lung-exact", "side-not-named", "side-named", "exchange", "no-attn-scores", "findings-auroc", "t2",
+    "t3", "t4", "t6", "t7-auroc", "t7-exact-pointing", "t8", "t10", "t11-10", "t12-10", "changes-regions",
+    "changes-exact", "changes-average-precision",
 )  # fmt: skip
 
 

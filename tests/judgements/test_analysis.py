@@ -221,9 +221,9 @@ def test_measures_without_a_key_or_of_other_models_are_refused(simulated: Simula
     judgements, key, measures = simulated
     other = BlindingKey({code: f"other {code}" for code in key.models})
     for rows, given, measured, said in (
-        (judgements, None, measures, "give the key as well"),
-        (judgements, other, measures, "none of the judged prompts has measures; there are those of plain, no-attn"),
-        (judgements, BlindingKey({"Z9": "x"}), None, "does not have the code"),
+        (judgements, None, measures, r"give the key \(--key\) as well"),
+        (judgements, other, measures, "none of the judged prompts has measures; measures exist for plain, no-attn"),
+        (judgements, BlindingKey({"Z9": "x"}), None, "the key has no code"),
         ([], None, None, "nothing to analyse"),
     ):
         with pytest.raises(InputError, match=said):

@@ -26,14 +26,14 @@ def test_codes_follow_from_the_seed_and_not_from_the_order_of_the_models() -> No
 @pytest.mark.parametrize(
     ("make", "given", "said"),
     [
-        (BlindingKey, {}, "at least one model"),
-        (BlindingKey, {"no-attn": "no-attn"}, "must be a letter or two"),
+        (BlindingKey, {}, "needs at least one"),
+        (BlindingKey, {"no-attn": "no-attn"}, "expected a code of one or two capital letters"),
         (BlindingKey, {"A7": "x", "B7": "x"}, "has two codes"),
-        (BlindingKey, {"A7": " "}, "stands for no model"),
-        (BlindingKey, {"A7": "R50", "R50": "x"}, "hides nothing"),
-        (partial(blind, seed=0), ["a", "a"], "named twice"),
+        (BlindingKey, {"A7": " "}, "'A7' has no model"),
+        (BlindingKey, {"A7": "R50", "R50": "x"}, "also the name of a model"),
+        (partial(blind, seed=0), ["a", "a"], "given twice"),
         (partial(blind, seed=0), ["a", " "], "blank"),
-        (partial(blind, seed=0), [f"model {number}" for number in range(193)], "there are codes for 192 models"),
+        (partial(blind, seed=0), [f"model {number}" for number in range(193)], "at most 192 models"),
     ],
 )
 def test_models_and_codes_that_do_not_go_together_are_refused(
@@ -47,18 +47,18 @@ def test_a_key_is_written_once_and_read_back(tmp_path: Path) -> None:
     key = blind([*MODELS, 'with, "quotes"'], 1)
     write_key(key, tmp_path / "key.csv")
     assert read_key(tmp_path / "key.csv") == key
-    with pytest.raises(InputError, match="not written over"):
+    with pytest.raises(InputError, match="not overwritten"):
         write_key(key, tmp_path / "key.csv")
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("code,model\nA7,x\nA7,y\n", "line 3, field code: the code 'A7' stands here twice"),
+        ("code,model\nA7,x\nA7,y\n", "line 3, field code: code 'A7' is used twice"),
         ("code,model\nA7,\n", "line 2, field model: is empty"),
         ("code,name\nA7,x\n", "has no column 'model'"),
         ("code,model\nA7\n", "line 2: the row has 1 cells"),
-        ("code,model\n", "at least one model"),
+        ("code,model\n", "needs at least one"),
     ],
 )
 def test_a_bad_key_file_is_refused_in_a_sentence(tmp_path: Path, text: str, said: str) -> None:

@@ -64,11 +64,11 @@ def test_an_audits_phrases_can_be_planned_and_correlated_with(tmp_path: Path) ->
 
 def test_bad_measures_are_named(tmp_path: Path) -> None:
     folder = write_experiment(tmp_path / "out", 6)
-    with pytest.raises(InputError, match="measured twice"):
+    with pytest.raises(InputError, match="in several of the given folders"):
         read_measures([folder, folder])
     with pytest.raises(InputError, match=r"has no instances\.parquet"):
         read_measures([tmp_path])
-    with pytest.raises(InputError, match="does not say which model was measured"):
+    with pytest.raises(InputError, match="the measured model is unknown"):
         read_measures([write_audit(tmp_path / "audit", 6, {}, model="")])
     with pytest.raises(InputError, match="cannot be read as Parquet"):
         read_measures([folder / "measures" / "plain" / "about.json"])
@@ -76,7 +76,7 @@ def test_bad_measures_are_named(tmp_path: Path) -> None:
     table = pq.read_table(audit / "instances.parquet")
     words = table.set_column(table.column_names.index("phrase"), "phrase", [["other words"] * len(table)])
     pq.write_table(words.replace_schema_metadata({"rightlung.model": "b"}), tmp_path / "instances.parquet")
-    with pytest.raises(InputError, match="these are measures of different sources"):
+    with pytest.raises(InputError, match="the measures must be of the same source"):
         read_measures([audit, tmp_path])
     (folder / "measures" / "plain" / "about.json").write_text("[")
     with pytest.raises(InputError, match=r"about\.json: cannot be read as JSON"):

@@ -42,9 +42,9 @@ def test_the_page_begins_with_what_was_found_and_obeys_nothing(analysed: Analysi
     outline.feed(text)
     assert outline.open == []
     assert [heading for heading in outline.headings if heading.startswith("h2")] == [
-        "h2 What was found", "h2 Ratings of each model", "h2 Models compared", "h2 Ratings and automatic measures",
-        "h2 Annotators", "h2 Intuitiveness by finding", "h2 Prompts that annotators wrote",
-        "h2 What was left out, and what to know", "h2 Source and settings",
+        "h2 Findings", "h2 Ratings by model", "h2 Differences between models", "h2 Ratings and automatic measures",
+        "h2 Annotators", "h2 Intuitiveness by finding", "h2 Custom prompts",
+        "h2 Left out, and notes", "h2 Source and settings",
     ]  # fmt: skip
     assert outline.tags.index("figure") < outline.tags.index("table")
     assert outline.tags.count("details") == outline.tags.count("table")  # all folded
@@ -71,14 +71,14 @@ def test_markdown_and_json_hold_the_same_numbers(analysed: Analysis) -> None:
 def test_a_table_alone_is_analysed_by_codes(tmp_path: Path) -> None:
     rows = [row(study=f"s{place}", recall=1 + place % 5) for place in range(6)]
     found = analyse_table(write_rows(tmp_path / "judged.csv", rows), tmp_path / "out", settings=FAST)
-    assert found.result["summary"][0] == "1 annotator judged 1 model on 6 prompts about 6 studies: 6 judgements."
-    assert found.result["summary"][1] == "Models are called by their codes: no key was given."
+    assert found.result["summary"][0] == "1 annotator judged 1 model on 6 prompts from 6 studies: 6 judgements."
+    assert found.result["summary"][1] == "No key was given, so models are named by their codes."
     assert found.result["problems"] == []
 
 
 def test_nothing_judged_and_measures_without_a_key_are_refused(tmp_path: Path) -> None:
     empty = write_rows(tmp_path / "judged.csv", [row(recall="", precision="", intuitiveness=""), row(recall=9)])
-    with pytest.raises(InputError, match=r"no row is judged \(1 still to be judged, 1 with problems; the first: "):
+    with pytest.raises(InputError, match=r"no row is judged \(1 rows still to be judged, 1 bad; the first: "):
         analyse_table(empty, tmp_path / "out")
-    with pytest.raises(InputError, match="give the key as well"):
+    with pytest.raises(InputError, match=r"give the key \(--key\) as well"):
         analyse_table(empty, tmp_path / "out", measures=[tmp_path])

@@ -68,13 +68,13 @@ def test_as_many_patients_as_possible_are_asked_about() -> None:
 @pytest.mark.parametrize(
     ("codes", "people", "count", "overlap", "said"),
     [
-        (CODES, PEOPLE, 60, 10, "need 160 prompts, and there are 120"),
+        (CODES, PEOPLE, 60, 10, "need 160 prompts, but there are 120"),
         (CODES, PEOPLE, 5, 6, "the overlap must be from 0 to the 5 prompts"),
         (CODES, [], 5, 0, "at least one annotator"),
-        (CODES, ["ann", "ann"], 5, 0, "'ann' is named twice"),
+        (CODES, ["ann", "ann"], 5, 0, "'ann' is given twice"),
         (CODES, [" "], 5, 0, "blank"),
         ([], PEOPLE, 5, 0, "at least one code"),
-        (["no-attn"], PEOPLE, 5, 0, "never models' names"),
+        (["no-attn"], PEOPLE, 5, 0, "not a model name"),
         (CODES, PEOPLE, 0, 0, "at least 1 prompt"),
     ],
 )
@@ -95,5 +95,5 @@ def test_a_planned_table_is_read_back_as_all_open_and_never_written_over(tmp_pat
     assert [(row["annotator"], int(row["order"]), row["model"]) for row in rows] == [
         (row.annotator, row.order, row.model) for row in planned
     ]
-    with pytest.raises(InputError, match="is there already and is not written over"):
+    with pytest.raises(InputError, match="exists already and is not overwritten"):
         write_table(planned, tmp_path / "table.csv")

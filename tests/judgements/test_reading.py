@@ -47,21 +47,25 @@ def test_csv_and_parquet_say_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "field", "said"),
     [
-        ({"recall": 0}, "recall", "must be a whole number from 1 to 5; got '0'"),
-        ({"precision": 6}, "precision", "must be a whole number from 1 to 5; got '6'"),
-        ({"intuitiveness": "2.5"}, "intuitiveness", "must be a whole number from 1 to 5; got '2.5'"),
-        ({"intuitiveness": "good"}, "intuitiveness", "must be a whole number from 1 to 5"),
-        ({"recall": "²"}, "recall", "must be a whole number from 1 to 5"),
-        ({"precision": ""}, "precision", "is empty although recall, intuitiveness is given: half a judgement"),
+        ({"recall": 0}, "recall", "expected a whole number from 1 to 5; got '0'"),
+        ({"precision": 6}, "precision", "expected a whole number from 1 to 5; got '6'"),
+        ({"intuitiveness": "2.5"}, "intuitiveness", "expected a whole number from 1 to 5; got '2.5'"),
+        ({"intuitiveness": "good"}, "intuitiveness", "expected a whole number from 1 to 5"),
+        ({"recall": "²"}, "recall", "expected a whole number from 1 to 5"),
+        (
+            {"precision": ""},
+            "precision",
+            "is empty although recall, intuitiveness is given; fill in all three ratings or none",
+        ),
         ({"annotator": " "}, "annotator", "is empty"),
         ({"study": ""}, "study", "is empty"),
         ({"prompt": ""}, "prompt", "is empty"),
         ({"model": ""}, "model", "is empty"),
-        ({"phrase": "-1"}, "phrase", "must be an index"),
-        ({"phrase": "phrase:01"}, "phrase", "must be an index"),
-        ({"phrase": "01"}, "phrase", "must be an index"),
-        ({"order": "first"}, "order", "must be a whole number"),
-        ({"judged_at": "yesterday"}, "judged_at", "must be a date and time"),
+        ({"phrase": "-1"}, "phrase", "expected an index"),
+        ({"phrase": "phrase:01"}, "phrase", "expected an index"),
+        ({"phrase": "01"}, "phrase", "expected an index"),
+        ({"order": "first"}, "order", "expected a whole number"),
+        ({"judged_at": "yesterday"}, "judged_at", "expected a date and time"),
     ],
 )
 def test_a_bad_row_is_named_by_file_row_and_field_and_the_rest_is_read(
@@ -83,9 +87,9 @@ def test_rows_cut_short_judged_twice_or_of_an_unknown_code_are_listed_and_the_re
     found = read_judgements(path, key=KEY)
     assert [one.recall for one in found.judgements] == [3, 3, 3]
     said = list(map(str, found.problems))
-    assert said[0].startswith("judged.csv, line 3: 'ann' judges 'A7' on the same prompt on line 2")
+    assert said[0].startswith("judged.csv, line 3: 'ann' has judged 'A7' on this prompt already, on line 2")
     assert "line 6" in said[1]
-    assert "which the key does not have. It has: A7, K2" in said[1]
+    assert "the key has no code 'Z9'; it has A7, K2" in said[1]
     assert "line 7" in said[2]
     assert "3 cells" in said[2]
     custom = read(tmp_path, row(phrase="", prompt="Left effusion?"), row(phrase="", prompt="left  EFFUSION?"))
@@ -94,11 +98,13 @@ def test_rows_cut_short_judged_twice_or_of_an_unknown_code_are_listed_and_the_re
 
 @pytest.mark.parametrize("name", ["GLoRIA", "gloria", "NO ATTN", "No-Attn"])
 def test_a_table_with_a_models_name_is_refused_as_not_blinded(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"judged\.csv, line 3, field model: is a model's name.*must be blinded"):
+    with pytest.raises(
+        InputError, match=r"judged\.csv, line 3, field model: expected a code.*so the table is not blinded"
+    ):
         read(tmp_path, row(), row(study="s1", model=name), key=KEY)
     with pytest.raises(InputError, match="line 2, field model"):
         read(tmp_path, row(model=name))
-    with pytest.raises(InputError, match="is a model's name"):
+    with pytest.raises(InputError, match="got the model name 'R50'"):
         read(tmp_path, row(model="R50"), names=["r-50"])
 
 
@@ -106,8 +112,8 @@ def test_a_table_of_another_version_or_of_other_columns_is_refused(tmp_path: Pat
     assert len(read(tmp_path, without("version"))) == 1
     (tmp_path / "not.parquet").write_text("no")
     for rows, said in (
-        ([row(), row(study="s1", version=2)], r"versions are mixed: 1 \(line 2\), 2 \(line 3\)"),
-        ([row(version=2)], "line 2, field version: .*version 2, and this program reads version 1"),
+        ([row(), row(study="s1", version=2)], r"rows have different versions: 1 \(line 2\), 2 \(line 3\)"),
+        ([row(version=2)], "line 2, field version: expected 1; got 2"),
         ([without("recall")], "recall"),
         ([row(coment="x")], "did you mean 'comment'"),
     ):

@@ -7,7 +7,7 @@ import math
 import PIL.Image
 
 from rightlung.pages.content import Case, Cell, Column, Figure, Gallery, Page, Section, Table
-from rightlung.pages.figures import IntervalPanel, correlation_figure, interval_figure
+from rightlung.pages.figures import IntervalPanel, correlation_figure, panel_figure
 from rightlung.pages.numbers import estimate_cell
 from rightlung.results.estimate import Estimate
 
@@ -21,7 +21,7 @@ def picture() -> PIL.Image.Image:
 
 def intervals() -> Figure:
     panel = IntervalPanel(title="AUROC", series={"model": [MODEL, Estimate(math.nan)], "prior": [PRIOR, None]})
-    return interval_figure("scores", f"Scores {HOSTILE}", f"Caption {HOSTILE}", ["first", HOSTILE], [panel])
+    return panel_figure("scores", f"Scores {HOSTILE}", f"Caption {HOSTILE}", ["first", HOSTILE], [panel])
 
 
 def table(name: str = "scores", folded: bool = False, text: str = "plain") -> Table:

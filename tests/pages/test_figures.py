@@ -17,8 +17,7 @@ from rightlung.pages.figures import (
     IntervalPanel,
     SeedsPanel,
     correlation_figure,
-    interval_figure,
-    seeds_figure,
+    panel_figure,
 )
 from rightlung.results.estimate import Estimate
 
@@ -38,7 +37,7 @@ def whiskers(axes: Axes) -> list[tuple[float, float, float]]:
 
 
 def make(panel: dict[str, Any], labels: tuple[str, ...] = NAMES, **more: Any) -> list[Axes]:
-    return interval_figure("x", "X", "Caption", labels, [IntervalPanel(title="P", **panel)], **more).draw().axes
+    return panel_figure("x", "X", "Caption", labels, [IntervalPanel(title="P", **panel)], **more).draw().axes
 
 
 def test_marks_and_whiskers_stand_at_the_estimates_times_the_scale() -> None:
@@ -81,7 +80,7 @@ def test_references_do_not_set_the_scale_and_an_arrow_stands_for_what_is_cut_off
 def test_panels_share_a_scale_only_where_asked() -> None:
     panels = [IntervalPanel(title=str(top), series={"model": [Estimate(0.0), Estimate(top)]}) for top in (1.0, 5.0)]
     own, shared = (
-        [axes.get_xlim() for axes in interval_figure("x", "X", "", ["a", "b"], panels, shared=asked).draw().axes]
+        [axes.get_xlim() for axes in panel_figure("x", "X", "", ["a", "b"], panels, shared=asked).draw().axes]
         for asked in (False, True)
     )
     assert own[0] != own[1]
@@ -92,7 +91,7 @@ def test_a_panel_with_too_few_estimates_is_refused() -> None:
     with pytest.raises(ValueError, match="'P': one or two series with 4 estimates"):
         make({"series": {"model": [Estimate(0.5)]}})
     with pytest.raises(ValueError, match="values for 2 rows are needed, not 1"):
-        seeds_figure("x", "X", "", ["a", "b"], [SeedsPanel(title="P", seeds=[[0.1]])])
+        panel_figure("x", "X", "", ["a", "b"], [SeedsPanel(title="P", seeds=[[0.1]])])
 
 
 def test_every_seed_has_its_mark_on_its_row_and_panels_have_their_own_scale() -> None:
@@ -100,7 +99,7 @@ def test_every_seed_has_its_mark_on_its_row_and_panels_have_their_own_scale() ->
         SeedsPanel(title="AUROC", seeds=[[0.5, 0.6, math.nan], [0.7]], scale=100, line=0.5),
         SeedsPanel(title="entropy", seeds=[[8.0, 8.1], []]),
     ]
-    figure = seeds_figure("x", "X", "", ["ours", "theirs"], panels, references=["theirs"])
+    figure = panel_figure("x", "X", "", ["ours", "theirs"], panels, references=["theirs"])
     first, second = figure.draw().axes
     assert marks(first, "o") == [(50, 0), (60, 0)]
     assert marks(first, "D") == [(70, 1)]
@@ -125,7 +124,7 @@ def test_correlations_are_coloured_by_sign_and_bold_where_the_interval_excludes_
 def test_the_svg_has_the_labels_as_text_and_unlike_ids() -> None:
     labels = ["no formula $\\frac", "cost $x$ & <b>", "a label that is much too long for the room there is *"]
     panel = IntervalPanel(title="Panel $1", subtitle="below", series={"model": [Estimate(0.1, 0.0, 0.2)] * 3})
-    figure = interval_figure("x", "X", "Caption", labels, [panel], unit="percent")
+    figure = panel_figure("x", "X", "Caption", labels, [panel], unit="percent")
     text = formats.svg(figure.draw(), "one")
     for label in ("no formula $\\frac", "cost $x$ &amp; &lt;b&gt;", "Panel $1", "below", "percent"):
         assert f">{label}</text>" in text
@@ -139,7 +138,7 @@ def test_the_svg_has_the_labels_as_text_and_unlike_ids() -> None:
 
 def test_no_text_lies_over_another_in_a_figure_with_many_panels() -> None:
     panels = [SeedsPanel(title=f"quantity {n}", subtitle="All", seeds=[[0.5]] * 3) for n in range(7)]
-    drawing = seeds_figure("x", "X", "", ["one", "two", "a model with a longer name"], panels, unit="percent").draw()
+    drawing = panel_figure("x", "X", "", ["one", "two", "a model with a longer name"], panels, unit="percent").draw()
     drawing.draw_without_rendering()
     hidden = {
         id(tick.label1)

@@ -35,7 +35,8 @@ def test_estimates_are_given_with_their_interval_and_differences_only_where_they
     assert span(Estimate(math.nan)) == span(None) == percent(None) == "–"
     assert percent(Estimate(0.5)) == "50 %"
     assert verdict(Comparison(0.2, 0.1, 0.3, shown=True)) == "+0.20 (0.10 to 0.30)"
-    assert verdict(Comparison(0.2, 0.1, 0.3)) == "no difference shown"
+    assert verdict(Comparison(0.2, 0.1, 0.3, patients=40)) == "no difference shown"
+    assert verdict(Comparison(0.2, 0.1, 0.3, patients=3)) == "too few patients to tell"
     assert verdict(None) == verdict(Comparison(math.nan)) == "–"
     cell = estimate_cell(MODEL, 100, 1, signed=True, strong=True)
     assert (cell.text, cell.detail, cell.strong) == ("+50.0", "+25.0 to +75.0", True)

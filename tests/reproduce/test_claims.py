@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from rightlung.reproduce.claims import Claim, Evidence, JudgedClaim, Ruling, mostly, side, small, together
+from rightlung.reproduce.claims import Claim, Evidence, JudgedClaim, Ruling, all_of, most_of, side, small
 from rightlung.results.estimate import Comparison, Estimate
 from tests.reproduce.made_up import Levels, judge
 
-YES, NO, NEITHER, UNKNOWN = "holds", "does not hold", "no difference shown", "cannot be told"
+YES, NO, NEITHER, UNKNOWN = "holds", "does not hold", "no difference shown", "cannot be judged"
 CLAIM = Claim("better", "section 1", "It is better.", lambda view, target: Ruling("holds"))
 
 
@@ -45,16 +45,16 @@ def test_a_change_is_small_within_two_points_and_not_if_the_interval_is_too_wide
 
 
 def test_a_claim_of_parts_is_as_weak_as_its_weakest() -> None:
-    assert together([]).verdict == UNKNOWN
-    assert together([part(YES), part(YES)]).verdict == YES
-    assert together([part(YES), part(NEITHER)]).verdict == NEITHER
-    assert together([part(NEITHER), part(UNKNOWN)]).verdict == UNKNOWN
-    assert together([part(UNKNOWN), part(NO)]).verdict == NO
+    assert all_of([]).verdict == UNKNOWN
+    assert all_of([part(YES), part(YES)]).verdict == YES
+    assert all_of([part(YES), part(NEITHER)]).verdict == NEITHER
+    assert all_of([part(NEITHER), part(UNKNOWN)]).verdict == UNKNOWN
+    assert all_of([part(UNKNOWN), part(NO)]).verdict == NO
 
 
 def test_usually_is_more_than_half() -> None:
     def of(*given: Any) -> str:
-        return mostly([part(one) for one in given]).verdict
+        return most_of([part(one) for one in given]).verdict
 
     assert of(YES, YES, NO) == YES
     assert of(YES, NO) == NEITHER
@@ -75,17 +75,17 @@ def test_usually_is_more_than_half() -> None:
     ],
 )
 def test_evidence_is_said_in_its_unit(found: Estimate, unit: str, said: str) -> None:
-    assert Evidence("part", found, "holds", unit).said == said
+    assert Evidence("part", found, "holds", unit).text == said
 
 
 def test_of_many_comparisons_those_that_decide_are_told_first_and_the_rest_is_counted() -> None:
     parts = [part(YES) for _ in range(13)]
     parts[12] = Evidence("the one", interval(-0.2, -0.05), "does not hold")
-    ruling = together(parts, "And more.")
-    assert ruling.told[0].startswith("the one: −12.5 points")
-    assert ruling.told[-1] == "and 3 more comparisons, in results.json"
+    ruling = all_of(parts, "And more.")
+    assert ruling.lines[0].startswith("the one: −12.5 points")
+    assert ruling.lines[-1] == "and 3 more comparisons, in results.json"
     assert ruling.sentence.endswith("in results.json. And more.")
-    assert together(parts[:3]).told == [one.said for one in parts[:3]]
+    assert all_of(parts[:3]).lines == [one.text for one in parts[:3]]
 
 
 def test_a_verdict_survives_holm_where_what_decides_it_does() -> None:
@@ -112,7 +112,7 @@ def test_what_all_seeds_agree_on_counts_before_their_means(means: str, seeds: tu
     one = one_judged(means, *seeds)
     assert one.verdict("regions") == verdict
     assert one.with_each_seed("regions") == (set(seeds) == {verdict})
-    assert ("their means" in " ".join(one.certainty("regions"))) == (means != verdict)
+    assert ("mean over seeds" in " ".join(one.robustness("regions"))) == (means != verdict)
 
 
 def seed(number: int, level: float) -> Levels:
@@ -122,18 +122,21 @@ def seed(number: int, level: float) -> Levels:
 def test_means_over_seeds_are_judged_and_each_seed_too() -> None:
     models = {"no-attn": seed(1, 0.65), "no-attn-seed2": seed(2, 0.5), "no-attn-seed3": seed(3, 0.75)}
     models |= {"retrained": {"level": 0.6}}
-    assert one_judged(UNKNOWN, UNKNOWN, UNKNOWN).certainty("regions") == []
+    assert one_judged(UNKNOWN, UNKNOWN, UNKNOWN).robustness("regions") == []
     one = judge("no-attn-better", models)["no-attn-better"]
     assert one.rulings["regions"].verdict == YES
     assert one.rulings["regions"].evidence[0].found.value == pytest.approx((0.65 + 0.5 + 0.75) / 3 - 0.6, abs=0.01)
     assert one.each_seed["regions"] == (YES, NO, YES)
     assert (one.verdict("regions"), one.after_holm("regions")) == ("seed-dependent", None)
-    assert one.certainty("regions") == ["Seed by seed: holds, does not hold, holds; their means: holds."]
+    assert one.robustness("regions") == ["By seed: holds, does not hold, holds; mean over seeds: holds."]
     written = one.as_json()["judgements"]["regions"]
     assert (written["verdict"], written["verdict_of_means"]) == ("seed-dependent", YES)
     one = judge("no-attn-better", models | {"no-attn-seed2": seed(2, 0.7)})["no-attn-better"]
     assert one.verdict("regions") == YES
-    assert one.certainty("regions") == ["Also after Holm's adjustment.", "Each of the 3 seeds by itself says so."]
+    assert one.robustness("regions") == [
+        "Still significant after Holm's correction.",
+        "Same verdict for each of the 3 seeds.",
+    ]
 
 
 def test_only_seeds_are_counted_that_all_variants_of_a_claim_have() -> None:

@@ -18,9 +18,9 @@ from rightlung.judgements.judgement import REQUIRED
 from rightlung.predictions import open_predictions
 from rightlung.reproduce import experiment
 from rightlung.reproduce.experiment import main, own_slug, reproduce
-from rightlung.reproduce.known import ImageBlind
 from rightlung.reproduce.plan import Plan, recipe_of
 from rightlung.reproduce.processes import Task
+from rightlung.reproduce.sanity import ImageBlind
 from rightlung.reproduce.variants import Job, with_starts
 from rightlung.reproduce.wrong_lung import PAPER
 from rightlung.reproduce.wrong_lung.variants import VARIANTS
@@ -103,8 +103,8 @@ def test_answers_that_are_kept_are_only_measured_again_and_held_to_their_recipe(
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"changes": ("schedule.steps=9",)}, "retrained was trained by another recipe, which differs in schedule.ste"),
-        ({"changes": ("uniter:optimiser.rate=1e-4",)}, "uniter was trained by .*differs in optimiser.rate"),
+        ({"changes": ("schedule.steps=9",)}, "retrained was trained with another recipe, which differs in schedule"),
+        ({"changes": ("uniter:optimiser.rate=1e-4",)}, "uniter was trained with .*differs in optimiser.rate"),
         ({"changes": ("nonsense.x=9",)}, "unknown field of Recipe 'nonsense'"),
         ({"train": "phantom?count=30&seed=5"}, r"differs in data.train\[0\].source"),
         ({"train": "phantom?count=0&seed=5"}, "count"),
@@ -112,7 +112,7 @@ def test_answers_that_are_kept_are_only_measured_again_and_held_to_their_recipe(
         ({"models": ("nobody/here",)}, "nobody/here"),
         ({"limit": 3}, "was prepared with .*limit None, not 3"),
         ({"source": "phantom?count=6&seed=14&size=64"}, "was prepared with .*seed=13.*, not 'phantom.*seed=14"),
-        ({"judgements": Path("table.csv")}, "--judgements TABLE and --key KEY are needed together"),
+        ({"judgements": Path("table.csv")}, "--judgements TABLE and --key KEY must be given together"),
         ({"judgements": Path("table.csv"), "key": Path("key.csv")}, r"key\.csv does not exist"),
         ({"judgements": Path("unjudged.csv"), "key": Path("codes.csv")}, r"unjudged\.csv: no row is judged"),
     ],
@@ -216,10 +216,10 @@ def test_pools_are_filled_before_the_first_training_and_what_starts_from_a_faile
 def test_a_known_model_that_moves_the_wrong_way_ends_the_run(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     paper = replace(PAPER, quick_source=copy.measured_on)
     monkeypatch.setattr("rightlung.reproduce.wrong_lung.PAPER", paper)
-    monkeypatch.setattr("rightlung.reproduce.known.TextBlind", ImageBlind)  # which reads, whatever it is called
+    monkeypatch.setattr("rightlung.reproduce.sanity.TextBlind", ImageBlind)  # which reads, whatever it is called
     for kind in ("measures", "predictions"):
         shutil.rmtree(copy.out / kind / "blind-to-text")
-    with pytest.raises(InputError, match="machinery is broken: a model blind to the text"):
+    with pytest.raises(InputError, match="sanity checks failed, so the code is broken: a model blind to the text"):
         left_out(replace(copy, source=None, only=("none",)))
 
 
@@ -248,10 +248,10 @@ def test_an_own_model_is_one_more_row_and_measured_again_when_its_weights_are_ot
 def test_own_models_whose_rows_would_be_the_same_are_refused(copy: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experiment, "load", lambda name, device: ImageBlind())
     assert own_slug("sided") == "own-sided"  # no variant
-    with pytest.raises(InputError, match="--model a/b and --model a-b would be the same row, own-a-b"):
+    with pytest.raises(InputError, match="--model a/b and --model a-b would use the same row, own-a-b"):
         left_out(replace(copy, only=("none",), models=("a/b", "a-b")))
     left_out(replace(copy, only=("none",), models=("a/b",)))
-    with pytest.raises(InputError, match="is the row of --model a/b"):
+    with pytest.raises(InputError, match="is used by --model a/b"):
         left_out(replace(copy, only=("none",), models=("a-b",)))
 
 
@@ -263,7 +263,7 @@ def test_the_released_checkpoint_is_the_papers_own_row(copy: Plan, monkeypatch: 
     assert left_out(replace(copy, only=("none",), models=("here/gloria.ckpt",))) == ()
     found = about(copy, "gloria")
     assert (found["name"], found["group"], found["seed"]) == ("GLoRIA (released weights)", "paper", None)
-    with pytest.raises(InputError, match=r"is the row of --model here/gloria\.ckpt"):
+    with pytest.raises(InputError, match=r"is used by --model here/gloria\.ckpt"):
         left_out(replace(copy, only=("none",), models=("elsewhere/gloria.ckpt",)))
 
 
@@ -288,5 +288,5 @@ def test_a_model_that_answers_some_questions_or_none_is_told(copy: Plan, monkeyp
     answers = open_predictions(copy.out / "predictions" / "own-some")
     assert found["errors"] == sum(one.error is not None for one in answers) > 0
     assert some == f"own-some: {found['errors']} of {len([*answers])} questions have no answer"
-    with pytest.raises(InputError, match="--model none: a object cannot ground phrases"):
+    with pytest.raises(InputError, match="--model none: object does not implement ground"):
         left_out(replace(copy, only=("none",), models=("none",)))

@@ -122,11 +122,11 @@ def test_a_changed_field_makes_another_digest_and_another_place_does_not(tmp_pat
     ("changed", "said"),
     [
         ({"changes": ("sidd:schedule.steps=9",)}, "unknown variant 'sidd'; did you mean 'sided'"),
-        ({"only": ("sided",), "changes": ("abnormal:seed=9",)}, "abnormal is not among those wanted"),
-        ({"only": ("none",), "changes": ("seed=3",)}, "no variant is wanted"),
-        ({"source": "manifest:here"}, "--train must name what the variants learn from"),
-        ({"source": "manifest:here", "train": "manifest:there"}, "--validation must name"),
-        ({"machine": Machine(accelerator="mps")}, "--accelerator mps is not available here; cpu always is"),
+        ({"only": ("sided",), "changes": ("abnormal:seed=9",)}, "abnormal is not among the selected ones"),
+        ({"only": ("none",), "changes": ("seed=3",)}, "no variant is selected"),
+        ({"source": "manifest:here"}, "the training data must be given, too: --train SOURCE"),
+        ({"source": "manifest:here", "train": "manifest:there"}, "must be given, too: --validation SOURCE"),
+        ({"machine": Machine(accelerator="mps")}, "--accelerator mps: not available on this machine; use cpu"),
         ({"only": ("thirty-shot",), "changes": ("retrained:seed=9",)}, None),  # which it starts from
         ({"source": "manifest:here", "only": ("none",)}, None),
         ({"source": "phantom?count=3"}, None),

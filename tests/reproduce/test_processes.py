@@ -83,7 +83,7 @@ def test_what_they_are_at_is_told_by_the_last_that_each_said(tmp_path: Path) -> 
     told: list[tuple[str, float, float]] = []
     code = "import time; print('[1/1] one: step 3 of 9: loss 0.1', flush=True); time.sleep(1)"
     in_processes([python("one", code)], 2, tmp_path / "logs", progress=lambda *what: told.append(what))
-    assert ("at work: one (step 3 of 9); done", 0, 1) in told
+    assert ("running: one (step 3 of 9); done", 0, 1) in told
 
 
 CHILD = """

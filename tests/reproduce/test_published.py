@@ -74,17 +74,17 @@ def test_what_the_paper_does_not_give_is_nothing_and_the_running_text_has_figure
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("1", "rows", 0, 0), "glorai", "table 1, row 1.*model is 'glorai'"),
-        (("1", "rows", 0, 2), "lung", "table 1, row 1.*subset is 'lung'"),
-        (("1", "rows", 0, 3), 690.7, "table 1, row 1.*auroc is 690.7"),
+        (("1", "rows", 0, 0), "glorai", "table 1, row 1.*model: expected one of .*; got 'glorai'"),
+        (("1", "rows", 0, 2), "lung", "table 1, row 1.*subset: expected one of .*; got 'lung'"),
+        (("1", "rows", 0, 3), 690.7, "table 1, row 1.*auroc: expected a number from 0 to 100; got 690.7"),
         (("1", "rows", 0, 4), None, "table 1, row 1.*None"),
-        (("2", "rows", 1), [1] * 7, "table 2, row 2: 7 entries, and 8 are needed"),
-        (("3", "rows", 1, 3), 55.85, r"auroc is 55\.84, but 55\.85 in table 3"),
-        (("8", "unit"), "inches", "table 8: unit is 'inches', neither percent nor nats"),
+        (("2", "rows", 1), [1] * 7, "table 2, row 2: expected 8 entries; got 7"),
+        (("3", "rows", 1, 3), 55.85, r"auroc is 55\.84 here but 55\.85 in table 3"),
+        (("8", "unit"), "inches", "table 8: unit: expected percent or nats; got 'inches'"),
         (
             ("8",),
             dict.fromkeys(("title", "section", "target", "unit", "digits", "columns")),
-            "table 8: rows is missing",
+            "table 8: the field rows is missing",
         ),
     ],
 )

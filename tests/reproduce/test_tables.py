@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rightlung.pages.content import Figure, Table
-from rightlung.reproduce.facts import how_it_ended
+from rightlung.reproduce.measurements import how_it_ended
 from rightlung.reproduce.tables import BOLD, NOT_COMPARABLE, Quantity, TableMaker, model_row
 from rightlung.results.estimate import BootstrapSettings
 from rightlung.scoring.statistics import bootstrap
@@ -112,12 +112,12 @@ def test_a_quantity_that_nothing_defines_is_a_dash_and_never_best() -> None:
     ("losses", "stopped", "said"),
     [
         ([5, 4.5, 4, 3.5, 3, 2.5, 2, 1.5, 1], False, "stopped before a plateau"),
-        ([5, 4, 3, 2.5, 2.4, 2.4, 2.4, 2.39, 2.4], False, "flat at its end"),
-        ([5, 4, 3], False, "not known"),
-        ([5, 4, 3], True, "flat at its end, stopped early"),
-        ([2, 1, 3, 4], False, "past its best"),
-        ([4, 1, 1.5, 1.5], True, "past its best, stopped early"),
-        ([4, float("nan"), None, 3], False, "not known"),
+        ([5, 4, 3, 2.5, 2.4, 2.4, 2.4, 2.39, 2.4], False, "flat at the end"),
+        ([5, 4, 3], False, "unknown"),
+        ([5, 4, 3], True, "flat at the end, stopped early"),
+        ([2, 1, 3, 4], False, "past the minimum"),
+        ([4, 1, 1.5, 1.5], True, "past the minimum, stopped early"),
+        ([4, float("nan"), None, 3], False, "unknown"),
     ],
 )
 def test_how_a_run_ended_is_told_by_its_validation_losses(losses: list[Any], stopped: bool, said: str) -> None:

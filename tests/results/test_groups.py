@@ -118,7 +118,7 @@ def test_a_condition_is_compared_with_the_same_questions_as_they_stand(found: Br
     assert close(swapped.moved["moved_mass"], mean_of(column(MODEL, "moved_mass", "swap-sides"), list(after)))
     peaks = {study: 1 - value for study, value in column(MODEL, "peak_on_side", "swap-sides").items()}
     assert close(swapped.follows_words, mean_of(peaks, studies(target_side="left", side_named="left")))
-    left = swapped.beside_prior["pointing"].prior
+    left = swapped.compared_with_prior["pointing"].prior
     scored = [study for study in after if study in studies(target_kind="mask")]
     assert close(left, mean_of(column(PRIOR, "pointing", "swap-sides"), scored))
     listed = table(MODEL).append_column("finding_score", [[float(place) for place in range(len(MODEL))]])
@@ -147,7 +147,7 @@ def test_the_json_has_every_part_under_its_key(found: Breakdown) -> None:
     assert list(said["overall"]["auroc"]) == ["model", "prior", "difference"]
     assert list(said["groups"]["finding"][0]) == ["name", "phrases", "patients", "few", "abstention", "metrics"]
     assert list(said["conditions"]["swap-sides"]) == [
-        "questions", "change", "beside_prior", "values", "moved", "follows_words",
+        "questions", "change", "compared_with_prior", "values", "moved", "follows_words",
     ]  # fmt: skip
     assert list(said["conditions"]["swap-sides"]["values"]["auroc"]) == ["before", "after"]
     assert list(said["sides"]) == ["named", "from_image", "left_out"]

@@ -65,7 +65,7 @@ def test_a_value_is_an_array_over_the_sorted_phrases(measured: Measured) -> None
         assert same(nothing, [NAN] * 3)
     with pytest.raises(InputError, match="auroc needs a target: regions, exact"):
         measured.value("one", "auroc")
-    with pytest.raises(InputError, match="'phrase' must hold numbers"):
+    with pytest.raises(InputError, match="column 'phrase': expected numbers"):
         Measured.of({"x": table([row("a", phrase="words")])}).value("x", "phrase")
 
 
@@ -94,7 +94,7 @@ def test_facts_patients_and_subsets_are_those_of_the_phrases(measured: Measured)
     assert measured.models[0].errors == 1
     with pytest.raises(InputError, match="unknown column 'one_lang'; did you mean 'one_lung'"):
         measured.subset("one-lang")
-    with pytest.raises(InputError, match="holds no flags"):
+    with pytest.raises(InputError, match="is not boolean"):
         measured.subset("phrase")
 
 
@@ -122,11 +122,14 @@ def test_the_side_of_the_peak_and_the_choice_of_a_sentence(measured: Measured) -
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ([*rows(), rows()[3]], "two, row 10: a phrase:0 stands twice under condition none, target exact"),
+        ([*rows(), rows()[3]], "two, row 10: a phrase:0 occurs twice with condition none, target exact"),
         ([*rows(), row("d")], "two, row 10: d phrase:0 is not among the phrases"),
         (rows()[:6] + rows()[7:], "two: no row for b phrase:0 under condition none"),
-        ([*rows()[:7], row(None)], "two, row 7: study is missing"),  # type: ignore[arg-type]
-        ([*rows()[1:], rows()[0] | {"auroc": math.inf}], "two, row 9: auroc is inf"),
+        ([*rows()[:7], row(None)], "two, row 7, column 'study': the value is missing"),  # type: ignore[arg-type]
+        (
+            [*rows()[1:], rows()[0] | {"auroc": math.inf}],
+            "two, row 9, column 'auroc': expected a finite number; got inf",
+        ),
     ],
 )
 def test_rows_that_do_not_fit_are_refused_by_file_and_row(changed: list[dict[str, Any]], sentence: str) -> None:
@@ -146,7 +149,7 @@ def test_tables_of_different_protocols_or_without_a_column_are_refused() -> None
     with pytest.raises(InputError, match="different protocols: one under aaaa, two under bbbb"):
         Measured.of({"one": table(rows(), "aaaa"), "two": table(rows(), "bbbb")})
     Measured.of({"one": table(rows(), "aaaa"), "two": table(rows(), "aaaa")})
-    with pytest.raises(InputError, match="one: the column 'target' is missing"):
+    with pytest.raises(InputError, match="one: column 'target' is missing"):
         Measured.of({"one": table(rows()).drop(["target"])})
 
 
@@ -173,9 +176,9 @@ def test_an_experiment_folder_is_read_in_the_order_of_its_models(tmp_path: Path)
 @pytest.mark.parametrize(
     ("about", "sentence"),
     [
-        ({"order": "1"}, "order is '1', and must be a int"),
-        ({"group": "theirs"}, "group is 'theirs', not one of paper, ours, reference"),
-        ({"slug": "first"}, "two folders say that their slug is 'first'"),
+        ({"order": "1"}, "order: expected int; got '1'"),
+        ({"group": "theirs"}, "group: expected one of paper, ours, reference; got 'theirs'"),
+        ({"slug": "first"}, "two folders have the same slug in about.json, 'first'"),
     ],
 )
 def test_a_wrong_about_file_is_refused(tmp_path: Path, about: dict[str, Any], sentence: str) -> None:
@@ -186,7 +189,7 @@ def test_a_wrong_about_file_is_refused(tmp_path: Path, about: dict[str, Any], se
 
 
 def test_a_file_that_is_missing_or_not_parquet_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"nowhere\.parquet: there is no such file"):
+    with pytest.raises(InputError, match=r"nowhere\.parquet: the file does not exist"):
         Measured.of({"one": tmp_path / "nowhere.parquet"})
     (tmp_path / "text.parquet").write_text("no table")
     with pytest.raises(InputError, match="cannot be read as Parquet"):

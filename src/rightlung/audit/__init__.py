@@ -1,4 +1,4 @@
-"""The audit: is what a model points at owed to the image? It reads predictions and writes rows, numbers and a page."""
+"""Audit a model: do its maps depend on the image, or on the words alone?"""
 
 from rightlung.audit.run import Audit, audit
 

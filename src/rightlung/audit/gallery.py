@@ -1,4 +1,4 @@
-"""The best and the worst cases in pictures: the radiograph, the true outline, the model's answer and the prior's."""
+"""Show the best and worst cases: the radiograph with its target, the model's map and the prior's map."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rightlung.studies import Source
 
 SIDE = 240
 NEARLY_FLAT = 0.97
-"""A map is called nearly flat above this share of the highest entropy that its pixels allow, that of a constant map."""
+"""A map is called nearly flat above this share of the entropy of a constant map."""
 
 Row = Mapping[str, Any]
 
@@ -28,14 +28,14 @@ Row = Mapping[str, Any]
 def galleries(
     table: Any, predictions: Predictions, source: Source, prior: LocationPrior | None, count: int = 6
 ) -> list[Gallery]:
-    """Choose the best and the worst cases of an instances table; a case whose image cannot be read has no pictures."""
+    """Return galleries of the best and worst cases; a case whose image cannot be read has no pictures."""
     best, worst = choose(table, count)
     answers = answers_of(predictions, [(row["study"], row["query"]) for row in (*best, *worst)])
-    caption = "Green: the true outline. Orange: boxes. The patient's right (R) is on the image's left."
+    caption = "Green: target. Orange: predicted boxes. The patient's right (R) is on the image's left."
     return [
         Gallery(
             name,
-            f"{name.title()} by average precision",
+            f"{name.title()} average precision",
             caption,
             [_case(row, answers.get((row["study"], row["query"])), source, prior) for row in rows],
         )
@@ -60,16 +60,16 @@ def _case(row: Row, answer: Grounding | None, source: Source, prior: LocationPri
 
 
 def choose(table: Any, count: int) -> tuple[list[Row], list[Row]]:
-    """Return the rows with the highest and the lowest average precision, no study twice and findings in turn."""
+    """Return the rows with the highest and lowest average precision, with distinct studies and varied findings."""
     plain, order = _ordered(table)
     best = _varied(plain, order[::-1], count, set())
     return best, _varied(plain, order, count, {row["study"] for row in best})
 
 
 def at_shares(table: Any, shares: Sequence[float], sided: bool = False) -> list[Row]:
-    """Return rows at these shares of the order by average precision, no study or finding twice where that can be.
+    """Return the rows at these quantiles of average precision, with distinct studies and findings where possible.
 
-    With ``sided`` only phrases that name the side of what they are about are chosen from.
+    With ``sided``, only phrases that name the side of their target are candidates.
     """
     if sided:
         pairs = zip(table.column("side_named").to_pylist(), table.column("target_side").to_pylist(), strict=True)
@@ -87,7 +87,7 @@ def at_shares(table: Any, shares: Sequence[float], sided: bool = False) -> list[
 
 
 def _ordered(table: Any) -> tuple[Any, Any]:
-    """Return the rows of the question as it stands, and their order by average precision."""
+    """Return the rows of the condition ``none``, and their order by average precision."""
     import pyarrow.compute as pc
 
     plain = table.filter(pc.equal(table.column("condition"), "none"))
@@ -97,7 +97,7 @@ def _ordered(table: Any) -> tuple[Any, Any]:
 
 
 def _varied(table: Any, order: Iterable[int], count: int, taken: set[str]) -> list[Row]:
-    """Take rows in order, a finding again only once every other has been looked for among the first few hundred."""
+    """Take rows in order, repeating a finding only when no other is left among the first few hundred."""
     candidates = [table.slice(int(index), 1).to_pylist()[0] for index in list(order)[: 60 * max(count, 1)]]
     chosen: list[Row] = []
     studies, findings = set(taken), set()
@@ -114,7 +114,7 @@ def _varied(table: Any, order: Iterable[int], count: int, taken: set[str]) -> li
 def answers_of(
     predictions: Predictions, wanted: Sequence[tuple[str, str]], condition: str = "none"
 ) -> dict[tuple[str, str], Grounding]:
-    """Return the groundings of these (study, query) as they were asked under a condition."""
+    """Return the groundings of these (study, query) pairs under a condition."""
     places, found = {(*one, condition) for one in wanted}, {}
     for batch in predictions.batches() if places else ():
         for one in batch.chosen([index for index, key in enumerate(batch.keys) if key in places]).predictions():
@@ -126,45 +126,40 @@ def answers_of(
 def case_tiles(
     row: Row, source: Source, answer: Grounding | None, prior: LocationPrior | None
 ) -> list[tuple[str, Tile]]:
-    """Return what to draw of a case: the image with its true outline, then with the model's map, then the prior's.
-
-    Where the model gave boxes and no map, they are drawn in the map's place.
-    """
+    """Return the tiles of a case: the image with its target, with the model's map (or boxes), with the prior's map."""
     study = source.study(row["study"])
     phrase = study.phrases[int(row["query"].partition(":")[2])]
     truth = Tile(study.image, targets=phrase.boxes if phrase.mask is None else (), mask=phrase.mask)
-    tiles = [("true outline", truth)]
+    tiles = [("target", truth)]
     if answer is not None and answer.heatmap is not None:
-        tiles.append(("the model's map", replace(truth, heatmap=answer.heatmap)))
+        tiles.append(("model's map", replace(truth, heatmap=answer.heatmap)))
     elif answer is not None:
-        label = "the model's boxes" if answer.boxes else "the model finds no box"
+        label = "model's boxes" if answer.boxes else "model predicts no box"
         tiles.append((label, replace(truth, predicted=[one.box for one in answer.boxes])))
     if prior is not None:
         words = Phrase(phrase.text, findings=dict.fromkeys(row["findings"], Polarity.POSITIVE))
-        tiles.append(
-            ("the prior's map", replace(truth, heatmap=prior.ground_blind([words], [row["patient"]])[0].heatmap))
-        )
+        tiles.append(("prior's map", replace(truth, heatmap=prior.ground_blind([words], [row["patient"]])[0].heatmap)))
     return tiles
 
 
 def remarks(row: Row) -> list[str]:
-    """Say what went wrong or right in a case, as far as its numbers show."""
+    """Return what the numbers of a case show, one remark each."""
     found = []
     if row["reason"]:
         found.append(row["reason"])
     if row["target_side"] in ("left", "right") and row["peak_on_side"] < 0.5:
-        found.append(f"the peak is on the patient's {row['peak_side']}, the finding on the {row['target_side']}")
+        found.append(f"wrong side: peak on the patient's {row['peak_side']}, target on the {row['target_side']}")
     elif row["pointing"] == 0:
-        near = ", though on the correct side" if row["peak_on_side"] == 1 else ""
-        found.append(f"the peak misses the target{near}")
+        near = " but is on the correct side" if row["peak_on_side"] == 1 else ""
+        found.append(f"peak misses the target{near}")
     elif row["pointing"] == 1:
-        found.append("the peak is inside the target")
+        found.append("peak inside the target")
     if row["entropy"] > NEARLY_FLAT * math.log(row["scored_pixels"]):
-        found.append("the map is nearly flat")
+        found.append("map nearly flat")
     if row["abstention"] >= 0.5:
-        found.append(f"the model abstains ({row['abstention']:.2f})")
+        found.append(f"model abstains ({row['abstention']:.2f})")
     if row["target_size"] == "small":
-        found.append(f"a small target ({100 * row['target_area']:.2g} % of the image)")
+        found.append(f"small target ({100 * row['target_area']:.2g} % of the image)")
     if row.get("prior_average_precision", -1.0) > row["average_precision"]:
-        found.append("the prior, which never looks, does better")
+        found.append("the image-blind prior scores higher")
     return found

@@ -1,6 +1,6 @@
-"""An audit from end to end: a predictions file and its source to rows, numbers and a page.
+"""Audit a predictions file against its source.
 
-``instances.parquet`` holds a row for every answer, ``audit.json`` every number, ``audit.html`` the page.
+Writes ``instances.parquet`` (one row per answer), ``audit.json`` (every number) and ``audit.html`` (the page).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 
 _LOOK = "import pyarrow.parquet as pq; print(*pq.read_table({path!r}).slice(0, 3).to_pylist(), sep='\\n')"
 _OF_PRIOR = (*METRICS, "peak_on_side")
-"""The prior's columns that stand beside the model's, as ``prior_…``."""
+"""Columns of the prior that are added to the model's table as ``prior_…``."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit wrote and found. ``result`` is what ``audit.json`` holds; ``prior`` is there for more maps."""
+    """The output of an audit. ``result`` is the content of ``audit.json``; ``prior`` is the fitted baseline."""
 
     folder: Path
     result: dict[str, Any]
@@ -78,7 +78,7 @@ class Audit:
 
     @property
     def problems(self) -> list[str]:
-        """What was left out, with the reason."""
+        """What was left out, and why."""
         problems: list[str] = self.result["problems"]
         return problems
 
@@ -94,27 +94,27 @@ def audit(
     next_steps: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> Audit:
-    """Audit predictions against their source, and write rows, numbers and page into the folder ``out``.
+    """Audit predictions against their source; write the instances table, the numbers and the page to ``out``.
 
     Parameters
     ----------
     predictions
-        A predictions file or folder, whatever wrote it.
+        A predictions file or folder, from any model or program.
     source
-        The studies, or their address; by default what the predictions name.
+        The studies, or their address. Default: the source that the predictions name.
     prior_source
-        Where the image-blind prior is fitted; by default on the same phrases, cross-fitted over patients.
+        Where to fit the image-blind prior. Default: on the same phrases, cross-fitted over patients.
     settings
-        How intervals are made.
+        Settings of the bootstrap intervals.
     cases
-        How many of the best and of the worst cases to draw.
+        How many of the best and worst cases to draw.
     """
     settings, folder = settings or BootstrapSettings(), Path(out)
     opened = predictions if isinstance(predictions, Predictions) else open_predictions(predictions)
     studies = _source_of(opened, source)
     wanted, other = _wanted(opened)
     notes = _notes(opened, studies, other)
-    with folder_lock(folder, OutputError(f"{folder}: another audit is being written here; choose another folder")):
+    with folder_lock(folder, OutputError(f"{folder}: another audit is writing to this folder; choose another --out")):
         prior = LocationPrior(source=studies.address)
         elsewhere = open_source(prior_source) if isinstance(prior_source, str) else prior_source
         targets = gather_targets(
@@ -128,26 +128,28 @@ def audit(
         known = prior if len(prior) else None
         targets.add_fact("side_told", lambda phrase: side_told(phrase, known))
         table, prior_table = _measured(opened, targets, protocol, known, progress)
-        progress("working out intervals", 0, 1)
+        progress("computing intervals", 0, 1)
         tables = {"model": table} | ({} if prior_table is None else {"prior": prior_table})
         found = break_down(Measured.of(tables, complete=False), settings)
         table = _with_prior(table, prior_table, targets, known)
         result = _result(opened, studies, targets, protocol, table, notes)
         result |= found.as_json() | {"summary": sentences(found)}
-        progress("working out intervals", 1, 1)
-        progress("drawing the page", 0, 1)
+        progress("computing intervals", 1, 1)
+        progress("writing the page", 0, 1)
         steps = next_steps or _next_steps(opened, studies, folder)
         page = make_page(result, found, galleries(table, opened, studies, known, cases), steps)
-        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:  # the table waits for the page
+        with tempfile.TemporaryDirectory(
+            prefix=".writing-", dir=folder
+        ) as name:  # so that the files are replaced together
             write_instances(Path(name, "instances.parquet"), table, protocol, opened.model or "")
             write_page(page, folder, html="audit.html", json_name="audit.json", data=result)
             Path(name, "instances.parquet").replace(folder / "instances.parquet")
-        progress("drawing the page", 1, 1)
+        progress("writing the page", 1, 1)
     return Audit(folder, result, found, table, known)
 
 
 def prior_rows(prior: LocationPrior) -> Any:
-    """Return what fits a prior while targets are gathered."""
+    """Return a callback that adds each gathered target to the prior."""
 
     def learn(phrase: Phrase, target: PhraseTargets, pixels: NDArray[np.bool_]) -> None:
         prior.add(PriorRow(target.patient, phrase.text, phrase.findings, pixels, target.masks["own"].side))
@@ -158,7 +160,7 @@ def prior_rows(prior: LocationPrior) -> Any:
 def _measured(
     predictions: Predictions, targets: Targets, protocol: Protocol, prior: LocationPrior | None, progress: Progress
 ) -> tuple[pa.Table, pa.Table | None]:
-    """Measure the model's answers, and the prior's to the same questions."""
+    """Measure the model's answers, and the prior's answers to the same phrases."""
     count = len(predictions)
     table = measure(predictions.batches(), targets, protocol, progress=lambda done: progress("scoring", done, count))
     if prior is None:
@@ -168,7 +170,7 @@ def _measured(
 
 
 def _asked_of_prior(prior: LocationPrior, table: pa.Table, targets: Targets) -> Iterator[Batch]:
-    """Yield the prior's answers to what the model was asked: the same words, the findings of the phrase itself."""
+    """Yield the prior's answers to the same words; the findings are those of the original phrase."""
     for part in table.select(["study", "query", "condition", "asked"]).to_batches(max_chunksize=1000):
         keys = part.to_pylist()
         own = [targets.phrases[one["study"], one["query"]] for one in keys]
@@ -188,7 +190,7 @@ def _asked_of_prior(prior: LocationPrior, table: pa.Table, targets: Targets) -> 
 def _with_prior(
     table: pa.Table, prior_table: pa.Table | None, targets: Targets, prior: LocationPrior | None
 ) -> pa.Table:
-    """Return the model's table with the prior's scores of the same rows as further columns."""
+    """Return the model's table with the prior's scores as additional columns."""
     if prior_table is None or prior is None:
         return table
     for name in _OF_PRIOR:  # the rows are the same, in the same order
@@ -206,14 +208,16 @@ def _source_of(predictions: Predictions, source: str | Source | None) -> Source:
         return source
     address = source or predictions.source
     if address is None:
-        raise InputError(f"{predictions.path}: the predictions name no source; give the address of the studies as well")
+        raise InputError(
+            f"{predictions.path}: the predictions name no source; give the address of the studies as a second argument"
+        )
     return open_source(address)
 
 
 def _wanted(predictions: Predictions) -> tuple[dict[str, set[int]], int]:
-    """Return which phrases of which studies were asked, and how many rows ask anything else."""
+    """Return the phrase indices asked for each study, and the number of rows with other queries."""
     if not len(predictions):
-        raise InputError(f"{predictions.path}: the predictions hold no row")
+        raise InputError(f"{predictions.path}: the predictions have no rows")
     wanted: dict[str, set[int]] = {}
     other = 0
     for key in predictions.keys():  # noqa: SIM118  (not a mapping)
@@ -224,8 +228,8 @@ def _wanted(predictions: Predictions) -> tuple[dict[str, set[int]], int]:
             wanted.setdefault(key.study, set()).add(int(match[1]))
     if not wanted:
         raise InputError(
-            f"{predictions.path}: no row asks a phrase of the source (queries 'phrase:0', 'phrase:1', …), and only "
-            "those have a known target"
+            f"{predictions.path}, column 'query': no row asks about a phrase of the source; expected queries such as "
+            "'phrase:0', because only phrases have a known target"
         )
     return wanted, other
 
@@ -233,26 +237,26 @@ def _wanted(predictions: Predictions) -> tuple[dict[str, set[int]], int]:
 def _notes(predictions: Predictions, source: Source, other: int) -> list[str]:
     notes = []
     if other:
-        notes.append(f"{other:,} rows ask something else than the source's phrases and were passed over")
+        notes.append(f"{other:,} rows with queries other than the source's phrases were skipped")
     if predictions.source is not None and predictions.source != source.address:
-        notes.append(f"the predictions name the source {predictions.source}, and were audited against {source.address}")
+        notes.append(f"the predictions name the source {predictions.source} but were audited against {source.address}")
     return notes
 
 
 def _nothing_matches(predictions: Predictions, source: Source, targets: Targets) -> str:
-    named = f", which name the source {predictions.source!r}," if predictions.source else ""
-    example = f" ({targets.problems[0]})" if targets.problems else ""
-    return f"{predictions.path}: none of the studies in the predictions{named} is in {source.address}{example}"
+    named = f" (made from {predictions.source!r})" if predictions.source else ""
+    example = f"; the first: {targets.problems[0]}" if targets.problems else ""
+    return f"{predictions.path}: none of the studies in these predictions{named} is in {source.address}{example}"
 
 
 def _fit_elsewhere(prior: LocationPrior, source: Source, progress: Progress) -> tuple[str, str]:
-    """Fit the prior on a source of its own; return its address and a hash of what the prior was fitted on."""
+    """Fit the prior on another source; return its address and the hash of its phrases."""
     prior.source = source.address
     targets = gather_targets(
         source, seen=prior_rows(prior), progress=lambda done, total: progress("fitting the prior", done, total)
     )
     if not len(prior):
-        raise InputError(f"source {source.address} has no phrase with a target to fit a prior on")
+        raise InputError(f"source {source.address} has no phrase with a target, so the prior cannot be fitted on it")
     return source.address, targets.phrase_set
 
 
@@ -271,8 +275,8 @@ def _result(
     asked = targets.phrases.values()
     if targets.studies_without_patient:
         notes.append(
-            f"{targets.studies_without_patient:,} studies name no patient; each counts as a patient of its own, and "
-            "intervals are too narrow if some are of the same person"
+            f"{targets.studies_without_patient:,} studies have no patient id and count as separate patients; if some "
+            "belong to the same person, the intervals are too narrow"
         )
     return {
         "note": NOT_A_MEDICAL_DEVICE,
@@ -296,9 +300,9 @@ def _result(
 
 def _next_steps(predictions: Predictions, source: Source, folder: Path) -> tuple[str, ...]:
     return (
-        "# the table behind every number, a row an answer",
+        "# the table behind every number: one row per answer",
         shlex.join(["python", "-c", _LOOK.format(path=str(folder / "instances.parquet"))]),
-        "# what the predictions hold",
+        "# summarise the predictions",
         shlex.join(["rightlung", "predictions", str(predictions.path)]),
         "# look at the studies",
         shlex.join(["rightlung", "data", "show", source.address, "--sheet", str(folder / "studies.png")]),

@@ -1,4 +1,4 @@
-"""What an audit found, in plain sentences: first of all whether the model adds anything to what needs no image."""
+"""Summarise an audit in plain sentences: first, whether the model adds anything to a baseline that sees no image."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rightlung.pages.numbers import percent, span
 from rightlung.results.estimate import Comparison
-from rightlung.results.groups import Abstention, Breakdown, Compared, ConditionChanges, GroupResult, SideResults
+from rightlung.results.groups import (
+    FEW_PATIENTS,
+    Abstention,
+    Breakdown,
+    ConditionChanges,
+    GroupResult,
+    PriorComparison,
+    SideResults,
+)
 
 
 def sentences(found: Breakdown) -> list[str]:
-    """Return what was found, one sentence or two for each question."""
+    """Return the findings, one or two sentences per question."""
     abstains = found.abstention.ever
     return [
         *_compared_with_prior(found),
@@ -25,49 +33,39 @@ def sentences(found: Breakdown) -> list[str]:
 def _compared_with_prior(found: Breakdown) -> Iterator[str]:
     precision = found.overall.get("average_precision")
     if precision is None:
-        yield "No phrase with a known target was asked, so nothing can be said about where the model looks."
+        yield "No phrase has a known target, so localisation cannot be measured."
         return
     model, prior, difference = precision
-    basis = f"on {model.n:,} phrases of {model.patients:,} patients"
+    basis = f"over {model.n:,} phrases from {model.patients:,} patients"
     if prior is None or difference is None:
-        yield f"The maps have a mean average precision of {span(model)} {basis}; no prior was fitted to compare with."
+        yield f"Mean average precision is {span(model)} {basis}. No prior was fitted, so there is no baseline."
         return
-    if not difference.shown:
-        yield (
-            f"No difference from the image-blind prior is shown {basis}: average precision {span(model)}, the prior's "
-            f"{span(prior)}. The prior knows the words and never looks at the image."
-        )
-    else:
-        won = (
-            "beats the image-blind prior"
-            if difference.value > 0
-            else "falls behind a prior that never looks at the image"
-        )
-        yield (
-            f"The model {won}, {basis}: average precision {span(model)} against {span(prior)}, a difference of "
-            f"{span(difference, signed=True)}."
-        )
+    outcome, by = "shows no difference from", ""
+    if difference.shown:
+        outcome = "beats" if difference.value > 0 else "is worse than"
+        by = f"; the paired difference is {span(difference, signed=True)}"
+    yield (
+        f"The model {outcome} the image-blind prior (a baseline that reads the phrase but never sees the image). Mean "
+        f"average precision is {span(model)} for the model and {span(prior)} for the prior, {basis}{by}."
+    )
     pointing = found.overall["pointing"]
     yield (
-        f"Its peak lies inside the target in {percent(pointing.model)} of the phrases, the prior's in "
-        f"{percent(pointing.prior)}."
+        f"The peak of the model's map is inside the target for {percent(pointing.model)} of the phrases; the prior's "
+        f"for {percent(pointing.prior)}."
     )
 
 
 def _by_finding(groups: Sequence[GroupResult]) -> Iterator[str]:
-    named: dict[str, list[str]] = {
-        "it beats the prior on": [],
-        "no difference is shown on": [],
-        "it falls behind on": [],
-    }
+    better, same, worse = "better than the prior for", "no difference shown for", "worse than the prior for"
+    named: dict[str, list[str]] = {better: [], same: [], worse: []}
     for group in groups:
         difference = group.metrics["average_precision"].difference if group.metrics else None
         if difference is not None and not group.few:
-            better = "it beats the prior on" if difference.value > 0 else "it falls behind on"
-            named[better if difference.shown else "no difference is shown on"].append(group.name)
-    parts = [f"{said} {_listed(names)}" for said, names in named.items() if names]
+            outcome = better if difference.value > 0 else worse
+            named[outcome if difference.shown else same].append(group.name)
+    parts = [f"{outcome} {_listed(names)}" for outcome, names in named.items() if names]
     if parts:
-        yield f"By finding (average precision, at least five patients each): {'; '.join(parts)}."
+        yield f"By finding (average precision, at least {FEW_PATIENTS} patients each): {'; '.join(parts)}."
 
 
 def _listed(names: Sequence[str], most: int = 8) -> str:
@@ -77,96 +75,102 @@ def _listed(names: Sequence[str], most: int = 8) -> str:
 
 def _sides(sides: SideResults) -> Iterator[str]:
     if sides.named is not None:
-        yield f"Where the phrase names the finding's side, the peak is on it in {percent(sides.named.model)}."
+        share = percent(sides.named.model)
+        yield f"When the phrase names the side of the finding, the peak is on that side for {share} of the phrases."
     if sides.from_image is not None:
         yield _from_image(sides.from_image, sides.left_out)
 
 
-def _from_image(found: Compared, left_out: Mapping[str, int]) -> str:
-    """Say what the image shows of the side: first of all whether it is more than the prior knows."""
+def _from_image(found: PriorComparison, left_out: Mapping[str, int]) -> str:
+    """Say whether the model finds the side in the image, compared with what the prior knows about it."""
     model, prior, difference = found
-    if prior is None or difference is None:
-        said = f"the peak is on the finding's side in {percent(model)}; no prior was fitted to compare with"
-    else:
-        gain = "no difference from the prior is shown"
+    compared = "No prior was fitted to compare with"
+    if prior is not None and difference is not None:
+        outcome = "no difference shown"
         if difference.shown:
-            gain = f"the model differs from the prior by {span(difference, signed=True)}"
-        said = f"{gain}: the peak is on the finding's side in {percent(model)}, the prior's in {percent(prior)}"
+            outcome = f"a difference of {span(difference, signed=True)}"
+        compared = f"The prior's peak is on that side for {percent(prior)}: {outcome}"
     without = f" ({left_out_note(left_out)})" if any(left_out.values()) else ""
-    return f"Where no word gives the side away and only the image can tell, {said}{without}."
+    return (
+        "When the words do not reveal the side and only the image shows it, the peak is on the side of the finding "
+        f"for {percent(model)} of the phrases. {compared}{without}."
+    )
 
 
 def left_out_note(left_out: Mapping[str, int]) -> str:
-    """Say how many phrases that name no side were left out, and why."""
+    """Return how many phrases without a named side are not counted, and why."""
     return (
-        f"left out, though they name no side: {left_out['words']:,} phrases whose words give it away, "
-        f"{left_out['device']:,} about devices"
+        f"not counted: {left_out['words']:,} phrases whose other words imply a side, and {left_out['device']:,} "
+        "phrases about devices"
     )
 
 
 def map_change(condition: ConditionChanges) -> str | None:
-    """Say how much a condition changes the maps, ``None`` where that was not measured."""
-    mass, peak = (condition.moved.get(name) for name in ("moved_mass", "moved_peak"))
-    if mass is None or peak is None:
+    """Return how much a condition changes the maps, ``None`` where that was not measured."""
+    change, displacement = (condition.moved.get(name) for name in ("moved_mass", "moved_peak"))
+    if change is None or displacement is None:
         return None
-    if mass.value == 0:  # a mean of what is never negative: every single one is zero
-        return f"leaves all {mass.n:,} maps as they were"
-    return f"changes {percent(mass)} of the maps' mass, and moves the peak by {span(peak)} of the image's size"
+    if change.value == 0:  # the mean of values that are never negative, so each of them is zero
+        return f"none of the {change.n:,} maps changes"
+    return (
+        f"map change (total variation, 0–1) {span(change)}, peak displacement (fraction of the image) "
+        f"{span(displacement)}"
+    )
 
 
 def _swapped(condition: ConditionChanges | None, abstains: bool) -> Iterator[str]:
     if condition is None or not condition.change:
         return
-    if (said := map_change(condition)) is not None:
-        yield f"Swapping left and right in the words {said}."
-    change, follows = condition.change.get("average_precision"), condition.follows_words
-    where = f" The peak then lies on the side now named in {percent(follows)} of one-sided phrases." if follows else ""
-    if change is not None:
-        said = f"average precision against the true side changes by {span(change, signed=True)}"
-        said = said if change.shown else "no difference in average precision is shown"
-        yield f"With left and right swapped, {said}.{where}{_abstention_then(condition) if abstains else ''}"
+    if (change := map_change(condition)) is not None:
+        yield f"Swapping left and right in the words: {change}."
+    if "average_precision" in condition.change:
+        follows = condition.follows_words
+        side = f" The peak is on the side now named for {percent(follows)} of the one-sided phrases." if follows else ""
+        effect = _precision_change(condition.change["average_precision"])
+        yield f"With left and right swapped, {effect}.{side}{_abstention_change(condition, abstains)}"
 
 
 def _exchanged(condition: ConditionChanges | None, abstains: bool) -> Iterator[str]:
     if condition is None or not condition.change:
         return
-    if (said := map_change(condition)) is not None:
-        yield f"Showing another patient's image {said}."
-    change = condition.change.get("average_precision")
-    if change is None:
-        return
-    left = condition.beside_prior["average_precision"].difference if condition.beside_prior else None
-    said = "With another patient's image, no difference in average precision is shown"
-    if change.shown:
-        said = f"With another patient's image, average precision changes by {span(change, signed=True)}"
-    yield f"{said}{_what_is_left(left)}.{_abstention_then(condition) if abstains else ''}"
+    if (change := map_change(condition)) is not None:
+        yield f"Showing another patient's image: {change}."
+    if "average_precision" in condition.change:
+        compared = condition.compared_with_prior.get("average_precision")
+        effect = _precision_change(condition.change["average_precision"])
+        remaining = _remaining(compared.difference if compared else None)
+        yield f"With another patient's image, {effect}{remaining}.{_abstention_change(condition, abstains)}"
 
 
-def _what_is_left(difference: Comparison | None) -> str:
+def _precision_change(change: Comparison) -> str:
+    if not change.shown:
+        return "no change of average precision (against the original target) is shown"
+    return f"average precision (against the original target) changes by {span(change, signed=True)}"
+
+
+def _remaining(difference: Comparison | None) -> str:
     if difference is None:
         return ""
     if not difference.shown:
-        return "; no difference of what is left from the prior is shown"
-    place = "above" if difference.value > 0 else "below"
-    return f"; what is left lies {place} the prior by {span(difference, signed=True)}"
+        return "; the model then shows no difference from the prior"
+    return f"; its difference from the prior is then {span(difference, signed=True)}"
 
 
-def _abstention_then(condition: ConditionChanges) -> str:
-    """Say whether the model notices, as far as its abstention shows."""
-    change = condition.change.get("abstention")
+def _abstention_change(condition: ConditionChanges, abstains: bool) -> str:
+    """Say whether abstention reacts to the change, where the model ever abstains."""
+    change = condition.change.get("abstention") if abstains else None
     if change is None:
         return ""
-    said = f"changes by {span(change, signed=True)}" if change.shown else "shows no difference"
-    return f" Its abstention {said}."
+    return f" Abstention changes by {span(change, signed=True)}." if change.shown else " Abstention shows no change."
 
 
 def _abstention(abstention: Abstention) -> Iterator[str]:
     if not abstention.given:
-        yield "The predictions give no abstention."
+        yield "The predictions contain no abstention values."
     elif not abstention.ever:
         yield "The model never abstains."
     elif abstention.auroc is not None:
         yield (
-            f"As a sign that a phrase is negated, its abstention has an AUROC of {span(abstention.auroc)}; the words "
-            "alone can give a negation away, so this says nothing about the image."
+            f"Abstention separates negated from asserted phrases with an AUROC of {span(abstention.auroc)}. Negation "
+            "can be read from the words alone, so this does not show that the model uses the image."
         )

@@ -95,13 +95,13 @@ def _picture(done: Audit, predictions: Predictions, source: Source, path: Path) 
     tiles: list[Tile] = []
     for row, place in zip(rows, places, strict=True):
         of_case = dict(case_tiles(row, source, answers.get(place), done.prior))
-        truth = of_case["true outline"]
+        truth = of_case["target"]
         other = swap_sides(row["side_named"])
         captions = {
-            "true outline": row["phrase"],
-            "the model's map": f"model: AP {row['average_precision']:.2f}, {_abstains(answers.get(place))}",
+            "target": row["phrase"],
+            "model's map": f"model: AP {row['average_precision']:.2f}, {_abstains(answers.get(place))}",
             "swapped": f"asked for “{other}”: {_abstains(swapped.get(place))}",
-            "the prior's map": f"prior, never looks: AP {row['prior_average_precision']:.2f}",
+            "prior's map": f"prior (sees no image): AP {row['prior_average_precision']:.2f}",
         }
         if swapped:
             of_case["swapped"] = replace(truth, heatmap=swapped[place].heatmap if place in swapped else None)

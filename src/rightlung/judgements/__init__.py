@@ -1,6 +1,6 @@
-"""People's judgements of heatmaps as data: tables to fill in, their checks, and what they say.
+"""Ratings of heatmaps by radiologists: plan a blinded study, check its table, analyse the results.
 
-The counterpart of the radiologist's study in "That's the Wrong Lung!" (sections 3.3, 4.2.2, 4.2.5 and A.7).
+Follows the radiologist's study in "That's the Wrong Lung!" (sections 3.3, 4.2.2, 4.2.5 and A.7).
 """
 
 from rightlung.judgements.analysis import analyse

@@ -1,8 +1,8 @@
-"""What judgements say: about the models, the annotators, and the automatic measures.
+"""Analyse judgements: ratings of models, agreement of annotators, correlation with automatic measures.
 
 Counterparts in "That's the Wrong Lung!": means of each rating (Figure 4), custom prompts (Figure 13), intuitiveness by
 abnormality (Figure 16), correlations with automatic measures (Figure 6). Intervals, paired comparisons and agreement
-between annotators go beyond it: there, one radiologist judged 50 instances.
+are additions: the paper has one radiologist and 50 instances.
 """
 
 from __future__ import annotations
@@ -21,30 +21,25 @@ from rightlung.judgements.blinding import BlindingKey
 from rightlung.judgements.judgement import RATINGS, Judgement
 from rightlung.judgements.measures import Instances, Measures
 from rightlung.lexicon.labeller import read_sentence
-from rightlung.results.estimate import BootstrapSettings, Comparison, Estimate
+from rightlung.results.estimate import BootstrapSettings, Estimate
 from rightlung.results.estimator import Estimator, Flags, Floats
+from rightlung.results.groups import FEW_PATIENTS
 from rightlung.scoring.statistics import krippendorff_interval
 
 ALL = "all models together"
-FEW_PATIENTS = 5
-"""Groups of fewer patients are marked: their intervals mean little."""
-
+KEY_NEEDED = "measures use model names and judgements use codes; give the key (--key) as well"
 Value = dict[str, Any]
-"""An estimate as ``judgements.json`` holds it: estimate, low, high, n, clusters; p and shown of a comparison."""
+"""An estimate in ``judgements.json``: estimate, low, high, n, clusters; for a comparison also p and shown."""
 
 
 def as_value(found: Estimate) -> Value:
-    """Return an estimate as plain values."""
-    value: Value = {"estimate": found.value, "low": found.low, "high": found.high, "n": found.n}
-    value |= {"clusters": found.patients} | ({"reason": found.reason} if found.reason else {})
-    if isinstance(found, Comparison):
-        value |= {"p": found.p, "shown": found.shown}
-        value |= {} if found.p_adjusted is None else {"p_adjusted": found.p_adjusted}
-    return value
+    """Return an estimate as JSON values; its instances are judgements and its patients may be studies."""
+    keys = {"phrases": "n", "patients": "clusters"}
+    return {keys.get(key, key): value for key, value in found.as_json().items()}
 
 
 def estimate_of(value: Mapping[str, Any] | None) -> Estimate | None:
-    """Return the estimate behind plain values."""
+    """Return the estimate of JSON values made by `as_value`."""
     return None if value is None else Estimate(*(value[name] for name in ("estimate", "low", "high", "n", "clusters")))
 
 
@@ -57,16 +52,16 @@ def analyse(
     settings: BootstrapSettings | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Return every number of a study as plain values. Without ``key``, models are called by their codes.
+    """Return all results of a study as JSON values. Without ``key``, models are named by their codes.
 
-    Patients and findings come from ``instances`` (by default those of ``measures``). Where the patient is not known,
-    the study is the cluster; where the findings are not known, they are read from the prompt's words.
+    Patients and findings come from ``instances`` (by default those of ``measures``). If the patient is unknown, the
+    bootstrap resamples studies; if the findings are unknown, they are extracted from the prompt.
     """
-    tell = progress or no_progress
+    report = progress or no_progress
     if not judgements:
-        raise InputError("there is nothing to analyse: no row is judged")
+        raise InputError("no row of the table is judged, so there is nothing to analyse")
     if measures is not None and key is None:
-        raise InputError("measures go by models' names and judgements by codes: give the key as well")
+        raise InputError(KEY_NEEDED)
     known = instances if instances is not None else measures.instances if measures is not None else {}
     study = _Study(judgements, key, known, settings or BootstrapSettings())
     result: dict[str, Any] = {
@@ -82,16 +77,16 @@ def analyse(
         "annotators": lambda: _rated(study, "annotator", study.report | True), "agreement": lambda: _agreement(study),
     }  # fmt: skip
     for done, (name, part) in enumerate(parts.items()):
-        tell("computing ratings", done, len(parts))
+        report("computing ratings", done, len(parts))
         result[name] = part()
-    tell("computing ratings", len(parts), len(parts))
+    report("computing ratings", len(parts), len(parts))
     notes = study.notes()
-    result["correlations"] = [] if measures is None else list(_correlations(study, measures, notes, tell))
+    result["correlations"] = [] if measures is None else list(_correlations(study, measures, notes, report))
     return result | {"notes": notes}
 
 
 class _Study:
-    """All judgements as a data frame, in an order that does not depend on the table's, with patients and findings."""
+    """All judgements as a data frame with patients and findings, in an order independent of the table's."""
 
     def __init__(
         self, judgements: Sequence[Judgement], key: BlindingKey | None, known: Instances, settings: BootstrapSettings
@@ -101,7 +96,7 @@ class _Study:
         names = {one.model: one.model for one in judgements} if key is None else key.models
         for one in judgements:
             if one.model not in names:
-                raise InputError(f"the key does not have the code {one.model!r}. It has: {', '.join(sorted(names))}")
+                raise InputError(f"the key has no code {one.model!r}; it has {', '.join(sorted(names))}")
         ordered = sorted(
             judgements, key=lambda one: (one.study, one.phrase, one.prompt, names[one.model], one.annotator)
         )
@@ -115,7 +110,7 @@ class _Study:
         self.models = sorted(set(self.rows["model"]))
         self.report = ~self.rows["custom"].to_numpy(dtype=bool)
         self.estimator = self.over(self.rows["study"])
-        self.unread = sum((one.study, one.phrase) not in known for one in judgements)
+        self.extracted = sum((one.study, one.phrase) not in known for one in judgements)
 
     def _findings(self, one: Judgement) -> tuple[str, ...]:
         if (one.study, one.phrase) in self._known:
@@ -125,7 +120,7 @@ class _Study:
 
     @property
     def patients_known(self) -> bool:
-        """Whether any patient is known; else clusters are studies."""
+        """Whether any patient is known; otherwise studies are resampled."""
         return any(self._patients.get(study) is not None for study in self.rows["study"])
 
     def clusters(self, studies: Iterable[str]) -> list[str]:
@@ -133,11 +128,11 @@ class _Study:
         return [f"study {study}" if patient is None else f"patient {patient}" for study, patient in patients]
 
     def over(self, studies: Iterable[str]) -> Estimator:
-        """Return what makes estimates of arrays with an entry for each of these studies."""
+        """Return an estimator for arrays with one entry per study in ``studies``."""
         return Estimator(self.clusters(studies), self.settings)
 
     def where(self, field: str, value: str) -> Flags:
-        """Return which judgements are by an annotator or of a model."""
+        """Return which judgements have a value in a field, such as a model or an annotator."""
         return np.asarray(self.rows[field] == value, dtype=bool)
 
     def columns(self, rows: Flags) -> list[Floats]:
@@ -145,7 +140,7 @@ class _Study:
         return [np.where(rows, self.rows[name].to_numpy(dtype=np.float64), np.nan) for name in RATINGS]
 
     def ratings(self, rows: Flags) -> dict[str, Value]:
-        """Return the mean of each rating over some of the judgements."""
+        """Return the mean of each rating over the selected judgements."""
         return dict(zip(RATINGS, map(as_value, self.estimator.means(self.columns(rows))), strict=True))
 
     def counts(self) -> dict[str, int]:
@@ -164,19 +159,21 @@ class _Study:
         unknown = sum(self._patients.get(study) is None for study in set(self.rows["study"]))
         notes = []
         if unknown and not self.patients_known:
-            notes.append("patients are not known; intervals are too narrow if several studies are of the same person")
+            notes.append(
+                "patients are unknown; if several studies belong to the same person, the intervals are too narrow"
+            )
         elif unknown:
             notes.append(
-                f"the patient of {unknown:,} studies is not known; each counts as a patient of its own, and intervals "
-                "are too narrow if some are of the same person"
+                f"{unknown:,} studies have no known patient and count as separate patients; if some belong to the same "
+                "person, the intervals are too narrow"
             )
-        if self.unread:
-            notes.append(f"the findings of {self.unread:,} judgements are read from the words of their prompts")
+        if self.extracted:
+            notes.append(f"the findings of {self.extracted:,} judgements were extracted from their prompts")
         return notes
 
 
 def _rated(study: _Study, field: str, rows: Flags) -> list[dict[str, Any]]:
-    """Each rating's mean for each model, or for each annotator: those differ by person, and by what each was given."""
+    """Return the mean ratings of each model or annotator."""
     return [
         {field: name, "judgements": int(of_name.sum()), "ratings": study.ratings(of_name)}
         for name in sorted(set(study.rows[field]))
@@ -185,7 +182,7 @@ def _rated(study: _Study, field: str, rows: Flags) -> list[dict[str, Any]]:
 
 
 def _differences(study: _Study) -> list[dict[str, Any]]:
-    """Each pair of models on what the same annotator judged for both; one family of tests."""
+    """Return paired differences of models on prompts that the same annotator judged for both; one family of tests."""
     asked = study.rows[study.report].groupby(["annotator", "study", "asked", "model"])[[*RATINGS]].last().unstack()
     columns = {place: asked[place].to_numpy(dtype=np.float64) for place in asked.columns}
     compared = [
@@ -206,7 +203,7 @@ def _differences(study: _Study) -> list[dict[str, Any]]:
 
 
 def _prompts(study: _Study) -> list[dict[str, Any]]:
-    """Custom prompts next to prompts from reports, for models with custom ones. The two are not paired."""
+    """Return ratings of custom prompts and of report prompts (unpaired), for models with custom prompts."""
     found = []
     for model in study.models:
         custom, report = (study.where("model", model) & rows for rows in (~study.report, study.report))
@@ -225,7 +222,7 @@ def _prompts(study: _Study) -> list[dict[str, Any]]:
 
 
 def _findings(study: _Study) -> list[dict[str, Any]]:
-    """Intuitiveness for each finding, the most judged first; a prompt counts for each finding it asserts."""
+    """Return intuitiveness by finding, most judged first; a prompt counts for each finding it asserts."""
     found = []
     for name in sorted({name for names in study.rows["findings"] for name in names}):
         rows = np.array([name in names for names in study.rows["findings"]], dtype=bool)
@@ -240,7 +237,7 @@ def _findings(study: _Study) -> list[dict[str, Any]]:
 
 
 def _agreement(study: _Study) -> dict[str, Any]:
-    """Krippendorff's alpha of each rating, and how often two annotators agree exactly or within one step."""
+    """Return Krippendorff's alpha of each rating, and how often two annotators agree exactly or within one step."""
     units = study.rows.groupby(["study", "asked", "model", "annotator"])[[*RATINGS]].last().unstack()
     shared = units[units[RATINGS[0]].notna().sum(axis=1) > 1]
     people = study.rows["annotator"].nunique()
@@ -263,10 +260,10 @@ def _agreement(study: _Study) -> dict[str, Any]:
     return result
 
 
-def _correlations(study: _Study, measures: Measures, notes: list[str], tell: Progress) -> Iterator[dict[str, Any]]:
-    """Each rating with each measure over instances, for each model and for all together.
+def _correlations(study: _Study, measures: Measures, notes: list[str], report: Progress) -> Iterator[dict[str, Any]]:
+    """Yield correlations of ratings with measures over instances, for each model and for all models together.
 
-    An instance that several annotators judged has the mean of their ratings: it is one pair, not several.
+    An instance judged by several annotators is one pair, with the mean of their ratings.
     """
     judged = study.rows[study.report].groupby(["model", "study", "asked"])[[*RATINGS]].mean()
     asked = np.zeros(len(judged), dtype=bool)
@@ -275,7 +272,7 @@ def _correlations(study: _Study, measures: Measures, notes: list[str], tell: Pro
     for model in study.models:
         slug = measures.find(model)
         if slug is None:
-            notes.append(f"there are no measures of the model {model!r}")
+            notes.append(f"model {model!r} has no measures")
             continue
         rows = np.asarray(judged.index.get_level_values("model") == model, dtype=bool)
         asked[rows], columns = measures.values(slug, [(of, question) for _, of, question in judged.index[rows]])
@@ -283,24 +280,24 @@ def _correlations(study: _Study, measures: Measures, notes: list[str], tell: Pro
         for name, column in columns.items():
             values.setdefault(name, np.full(len(judged), np.nan))[rows] = column
         if missing := int((rows & ~asked).sum()):
-            notes.append(f"{missing:,} judged prompts of the model {model!r} have no measures")
+            notes.append(f"{missing:,} judged prompts of model {model!r} have no measures")
     if not asked.any():
-        raise InputError(f"none of the judged prompts has measures; there are those of {', '.join(measures.names)}")
+        raise InputError(f"none of the judged prompts has measures; measures exist for {', '.join(measures.names)}")
     if len(groups) > 1:
         groups[ALL] = asked
     rated = {name: judged[name].to_numpy(dtype=np.float64) for name in RATINGS}
     estimator = study.over(judged.index.get_level_values("study"))
     for done, (model, rows) in enumerate(groups.items()):
-        tell("correlating", done, len(groups))
+        report("correlating", done, len(groups))
         of_model = {name: np.where(rows, column, np.nan) for name, column in values.items()}
         yield {"model": model, "pairs": int(rows.sum()), "values": _correlated(estimator, rated, of_model)}
-    tell("correlating", len(groups), len(groups))
+    report("correlating", len(groups), len(groups))
 
 
 def _correlated(
     estimator: Estimator, rated: Mapping[str, Floats], values: Mapping[str, Floats]
 ) -> list[dict[str, Any]]:
-    """Correlate every rating with every measure that is defined anywhere; one family of tests for each coefficient."""
+    """Correlate every rating with every measure that has values; one family of tests per coefficient."""
     tested = [(name, measure) for measure, y in values.items() if not np.isnan(y).all() for name in RATINGS]
     rows: list[dict[str, Any]] = [
         {"rating": name, "measure": measure, "pairs": int((~np.isnan(values[measure])).sum())}

@@ -1,8 +1,7 @@
-"""Codes instead of models' names, the key that leads back, and the check that no name stands in a table.
+"""Blinding: codes in place of model names, the key from codes to names, and the check that a table has no names.
 
-The instructions of "That's the Wrong Lung!" (section A.7) promise that annotators are not told which model drew a
-heatmap; a table with a name in it shows that they could know. A model keeps its code through the whole study, so that
-an analysis does not need the key; what is drawn by chance for every annotator and prompt is the order.
+In "That's the Wrong Lung!" (section A.7), annotators do not know which model made a heatmap. A model keeps its code for
+the whole study, so that the table can be analysed without the key; the order of models is randomised instead.
 """
 
 from __future__ import annotations
@@ -20,45 +19,46 @@ from rightlung.judgements.judgement import write_new_csv
 from rightlung.studies.tables import CsvTable
 
 CODE = re.compile(r"[A-Z]{1,2}[0-9]{1,3}")
-"""What a code looks like: short and without meaning, so that hardly any model's name can pass for one."""
+"""Format of a code, chosen so that hardly any model name matches it."""
 
+CODE_FORMAT = "a code of one or two capital letters and up to three digits, such as 'A7'"
 _LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ"  # I and O look like digits
 _DIGITS = "23456789"
 
 
 @dataclass(frozen=True)
 class BlindingKey:
-    """Which code stands for which model. Annotators must not see it."""
+    """The mapping from codes to models. Annotators must not see it."""
 
     models: Mapping[str, str]
-    """From code to model's name, one code a model."""
+    """Model name by code; each model has one code."""
 
     def __post_init__(self) -> None:
         if not self.models:
-            raise InputError("a key needs at least one model")
+            raise InputError("the key has no model; it needs at least one")
         seen: dict[str, str] = {}
         for code, name in self.models.items():
             if not CODE.fullmatch(code):
-                raise InputError(f"key: the code {code!r} must be a letter or two and up to three digits, such as 'A7'")
+                raise InputError(f"key: expected {CODE_FORMAT}; got {code!r}")
             if not name.strip():
-                raise InputError(f"key: the code {code!r} stands for no model")
+                raise InputError(f"key: code {code!r} has no model")
             if name in seen:
-                raise InputError(f"key: the model {name!r} has two codes, {seen[name]!r} and {code!r}")
-            if any(alike(code, other) for other in self.models.values()):
-                raise InputError(f"key: {code!r} is a code and a model's name as well, so that it hides nothing")
+                raise InputError(f"key: model {name!r} has two codes, {seen[name]!r} and {code!r}")
+            if any(same_name(code, other) for other in self.models.values()):
+                raise InputError(f"key: code {code!r} is also the name of a model; choose another code")
             seen[name] = code
         object.__setattr__(self, "models", FrozenMapping(self.models))
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """All codes in their alphabetical order, which says nothing about the models."""
+        """All codes in alphabetical order, which is unrelated to the models."""
         return tuple(sorted(self.models))
 
 
-def alike(first: str, second: str) -> bool:
-    """Whether two names are the same but for case and punctuation.
+def same_name(first: str, second: str) -> bool:
+    """Return whether two names are equal, ignoring case and punctuation.
 
-    >>> alike("gloria no-attn", "GLoRIA No Attn")
+    >>> same_name("gloria no-attn", "GLoRIA No Attn")
     True
     """
     bare = ["".join(character for character in name.casefold() if character.isalnum()) for name in (first, second)]
@@ -66,47 +66,46 @@ def alike(first: str, second: str) -> bool:
 
 
 def check_names(kind: str, names: Sequence[str]) -> None:
-    """Refuse blank and doubled names."""
+    """Raise an error for blank or duplicate names."""
     for name in names:
         if not name.strip():
-            raise InputError(f"the name of one {kind} is blank")
+            raise InputError(f"one {kind} has a blank name")
         if list(names).count(name) > 1:
-            raise InputError(f"the {kind} {name!r} is named twice")
+            raise InputError(f"{kind} {name!r} is given twice")
 
 
 def blind(models: Sequence[str], seed: int) -> BlindingKey:
-    """Draw a code for every model; the same models (in any order) and seed give the same key."""
+    """Return a key with a random code for each model; the order of the models does not matter."""
     names = sorted(models)
     check_names("model", names)
     codes = (letter + digit for letter in _LETTERS for digit in _DIGITS)
-    possible = [code for code in codes if not any(alike(code, name) for name in names)]
+    possible = [code for code in codes if not any(same_name(code, name) for name in names)]
     if len(names) > len(possible):
-        raise InputError(f"there are codes for {len(possible)} models, not for {len(names)}")
+        raise InputError(f"at most {len(possible)} models can have a code; got {len(names)}")
     generator = text_generator(seed, "codes")
     drawn = generator.choice(len(possible), size=len(names), replace=False)
     return BlindingKey({possible[place]: name for place, name in zip(drawn.tolist(), names, strict=True)})
 
 
 def blinding_fault(model: str, key: BlindingKey | None, names: Iterable[str] = ()) -> str | None:
-    """Say how a table's ``model`` gives the model away, ``None`` where it is a proper code."""
+    """Return why the ``model`` of a row is not blinded, ``None`` if it is a valid code."""
     known = {*names, *(key.models.values() if key is not None else ())}
-    if any(alike(model, name) for name in known):
-        return f"is a model's name, {model!r}: judgements must be blinded, with a code such as 'A7' here"
+    if any(same_name(model, name) for name in known):
+        return f"expected a code such as 'A7'; got the model name {model!r}, so the table is not blinded"
     if not CODE.fullmatch(model):
-        code = "a blinded code, a letter or two and up to three digits such as 'A7'"
-        return f"must be {code}; got {model!r}, which may be a model's name"
+        return f"expected {CODE_FORMAT}; got {model!r}, which may be a model name"
     return None
 
 
 def read_key(path: str | Path) -> BlindingKey:
-    """Read a key, a CSV table of the columns ``code`` and ``model``."""
+    """Read a key from a CSV file with the columns ``code`` and ``model``."""
     problems: list[Problem] = []
     table = CsvTable(path, ("code", "model"), problems=problems)
     models: dict[str, str] = {}
     for row in table:
         code = row.required("code")
         if code in models:
-            raise row.error("code", f"the code {code!r} stands here twice")
+            raise row.error("code", f"code {code!r} is used twice")
         models[code] = row.required("model")
     if problems:
         raise InputError(str(problems[0]))
@@ -117,5 +116,5 @@ def read_key(path: str | Path) -> BlindingKey:
 
 
 def write_key(key: BlindingKey, path: str | Path) -> None:
-    """Write a key; a file that is there already is refused."""
+    """Write a key to a new file; raise an error if the file exists."""
     write_new_csv(Path(path), "key", [("code", "model"), *((code, key.models[code]) for code in key.codes)])

@@ -1,6 +1,6 @@
-"""One judgement: what a person says about the heatmap that a model, whose name is hidden, draws for a prompt.
+"""One judgement: a person's ratings of the heatmap that a blinded model made for a prompt.
 
-The three questions and their five answers are those of "That's the Wrong Lung!", section A.7.
+The three questions and five-point scales are those of "That's the Wrong Lung!", section A.7.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from rightlung.core.errors import InputError
 from rightlung.core.files import write_whole
 
 VERSION = 1
-"""Version of the table's format; it goes up when a column changes its meaning or becomes required."""
+"""Version of the table format; increased when a column changes its meaning or becomes required."""
 
 RATINGS = ("recall", "precision", "intuitiveness")
 SCALE = (1, 5)
 
 CUSTOM = ""
-"""The phrase of a prompt that the annotator wrote: none of the source's."""
+"""Value of ``phrase`` for a prompt that the annotator wrote."""
 
 REQUIRED = ("annotator", "study", "phrase", "prompt", "model", *RATINGS)
 COLUMNS = ("version", "annotator", "order", *REQUIRED[1:], "comment", "judged_at")
-"""As a planned table lays them out; a table may have them in any order."""
+"""Column order of a planned table; a table to read may have any order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A row of the table. ``phrase`` is the query as in a predictions file, such as ``phrase:3``, or `CUSTOM`.
+    """A row of the table. ``phrase`` is a query as in a predictions file, such as ``phrase:3``, or `CUSTOM`.
 
-    ``recall`` and ``precision`` are 1 to 5 for 0–20, 20–40, … 80–100 %; ``intuitiveness`` is 1 (worst) to 5 (best).
+    ``recall`` and ``precision`` from 1 to 5 mean 0–20, 20–40, … 80–100 %; ``intuitiveness`` is 1 (worst) to 5 (best).
     """
 
     annotator: str
@@ -55,12 +55,12 @@ class Judgement:
 
     @property
     def question(self) -> tuple[str, str]:
-        """What was asked, whatever the model: study and query, or study and the words of a custom prompt."""
+        """The study with the query, or with the words of a custom prompt."""
         return self.study, self.phrase or same_words(self.prompt)
 
 
 def same_words(text: str) -> str:
-    """Return a text without what does not make it another: case, blanks, the full stop at its end.
+    """Return a text in lower case, with single spaces and without a final full stop.
 
     >>> same_words(" Opacity in the  left base. ")
     'opacity in the left base'
@@ -69,13 +69,13 @@ def same_words(text: str) -> str:
 
 
 def refuse_existing(path: Path, what: str) -> None:
-    """Refuse a path where something exists already: nobody's judgements are overwritten."""
+    """Raise an error if the path exists, so that no judgements are overwritten."""
     if os.path.lexists(path):
-        raise InputError(f"{path}: the {what} is there already and is not written over; move it or name another")
+        raise InputError(f"{path}: this {what} exists already and is not overwritten; move it or choose another name")
 
 
 def write_new_csv(path: Path, what: str, rows: Iterable[Sequence[object]]) -> None:
-    """Write a CSV file that must not exist yet."""
+    """Write a new CSV file; raise an error if it exists."""
     refuse_existing(path, what)
     text = io.StringIO(newline="")
     csv.writer(text, lineterminator="\n").writerows(rows)

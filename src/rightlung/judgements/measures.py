@@ -1,6 +1,6 @@
-"""What was measured about the same answers without asking anybody, by model, and the phrases that can be judged.
+"""Automatic measures of the judged answers, by model, and the phrases that can be judged.
 
-All measures are of the answers under the condition ``none``: what was judged is the plain answer.
+All measures are of the condition ``none``, because annotators judge unperturbed answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rightlung.core.errors import InputError, unknown_name
-from rightlung.judgements.blinding import alike
+from rightlung.judgements.blinding import same_name
 from rightlung.predictions.prediction import PHRASE_QUERY
 from rightlung.results.estimator import Flags, Floats
 from rightlung.results.measured import Measured
@@ -28,7 +28,7 @@ MEASURES: dict[str, tuple[str, str | None]] = {
     **{name: (name, "own") for name in (*_SCORES, "peak_on_side")},
     **{f"{name} ({target})": (name, target) for target in ("regions", "exact") for name in _SCORES},
 }
-"""By name: the column of the instances table and the target; ``own`` is an audit's, the others are an experiment's."""
+"""Column of the instances table and target, by name. Audits have the target ``own``, experiments the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +59,25 @@ class Measures:
     models: Mapping[str, tuple[Measured, MeasuredModel]]
     """By slug (an experiment's) or name (of an audited model)."""
     instances: Instances
-    """What was asked, with patients and findings."""
+    """The phrases asked, with patients and findings."""
 
     @property
     def names(self) -> dict[str, str]:
-        """From slug to name; the same where no other name is given."""
+        """Name by slug."""
         return {slug: model.name for slug, (_, model) in self.models.items()}
 
     def find(self, model: str) -> str | None:
-        """Return the slug of a model given by slug or name, ``None`` where it was not measured."""
+        """Return the slug of a model given by slug or name, ``None`` if it was not measured."""
         if model in self.models:
             return model
-        found = [slug for slug, name in self.names.items() if alike(slug, model) or alike(name, model)]
+        found = [slug for slug, name in self.names.items() if same_name(slug, model) or same_name(name, model)]
         if len(found) > 1:
             listed = ", ".join(found)
-            raise InputError(f"the measures have several models called {model!r}: {listed}; name one of these")
+            raise InputError(f"several measured models are named {model!r}; give one of these instead: {listed}")
         return found[0] if found else None
 
     def values(self, slug: str, keys: Sequence[tuple[str, str]]) -> tuple[Flags, dict[str, Floats]]:
-        """Return which of the (study, query) ``keys`` a model was asked, and each measure of them, NaN if undefined."""
+        """Return which of the (study, query) ``keys`` a model answered, and their measures (NaN if undefined)."""
         measured, model = self.models[slug]
         places = {key: place for place, key in enumerate(measured.keys)}
         rows = np.array([places.get(key, -1) for key in keys], dtype=np.intp)
@@ -90,9 +90,9 @@ class Measures:
         return asked, values
 
     def to_judge(self) -> tuple[list[str], list[str]]:
-        """Return the models that are worth a person's time, and the others.
+        """Return the models to judge by default, and the others.
 
-        The others are references, ablations, the same variant with another seed, and what is not comparable.
+        The others are references, ablations, further seeds of a variant, and models that are not comparable.
         """
         chosen: list[str] = []
         others: list[str] = []
@@ -102,9 +102,10 @@ class Measures:
         return chosen, others
 
     def named(self, models: Iterable[str]) -> list[str]:
-        """Return the slugs of models given by slug or name; a model that an experiment does not have is refused.
+        """Return the slugs of models given by slug or name.
 
-        An audit has one model, and its phrases may be judged for others, too: those keep the names given.
+        An unknown model is an error for an experiment. For an audit it is kept as given: other models can be judged on
+        the audited phrases.
         """
         experiment = any("group" in known.about for _, known in self.models.values())
         found = []
@@ -117,7 +118,7 @@ class Measures:
 
 
 def read_measures(paths: Sequence[str | Path]) -> Measures:
-    """Read experiments (their folder) and audits (their folder or ``instances.parquet``), all together."""
+    """Read the measures of experiment folders, audit folders and ``instances.parquet`` files."""
     models: dict[str, tuple[Measured, MeasuredModel]] = {}
     instances: dict[tuple[str, str], JudgedInstance] = {}
     for path in paths:
@@ -125,17 +126,17 @@ def read_measures(paths: Sequence[str | Path]) -> Measures:
         for model in measured.models:
             slug = str(model.about["slug"])  # `Measured` renames those of a variant with several seeds
             if slug in models:
-                raise InputError(f"{path}: the model {slug!r} is measured twice; give one of the two")
+                raise InputError(f"{path}: model {slug!r} is in several of the given folders; give only one of them")
             models[slug] = measured, model
         for key, instance in _instances(measured).items():
             before = instances.setdefault(key, instance)
             if before.text != instance.text:
                 raise InputError(
-                    f"{path}: {instance.query!r} of study {instance.study!r} is {instance.text!r}, and elsewhere "
-                    f"{before.text!r}: these are measures of different sources"
+                    f"{path}: {instance.query!r} of study {instance.study!r} is {instance.text!r} here but "
+                    f"{before.text!r} in another folder; the measures must be of the same source"
                 )
     if not instances:
-        raise InputError(f"{', '.join(map(str, paths))}: no phrase of a source was measured")
+        raise InputError(f"{', '.join(map(str, paths))}: the tables have no measured phrase")
     return Measures(models, instances)
 
 
@@ -145,18 +146,18 @@ def _open(path: Path) -> Measured:
     file = path / "instances.parquet" if path.is_dir() else path
     if not file.is_file():
         where = f"{path} has no instances.parquet" if path.is_dir() else f"{path} does not exist"
-        raise InputError(f"{where}: give the folder of an experiment or an audit, or its instances.parquet")
+        raise InputError(f"{where}; expected the folder of an experiment or an audit, or an instances.parquet file")
     try:
         model = (pq.read_schema(file).metadata or {}).get(b"rightlung.model", b"").decode()
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{file}: cannot be read as Parquet ({error})") from None
     if not model:
-        raise InputError(f"{file}: does not say which model was measured")
+        raise InputError(f"{file}: the metadata key rightlung.model is missing, so the measured model is unknown")
     return Measured.of({model: file})
 
 
 def _instances(measured: Measured) -> dict[tuple[str, str], JudgedInstance]:
-    """Return the phrases that were asked as they are."""
+    """Return the phrases asked under the condition ``none``."""
     if not measured.models:
         return {}
     asked = np.logical_or.reduce([model.row_of("none") >= 0 for model in measured.models])

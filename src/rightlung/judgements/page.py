@@ -1,33 +1,31 @@
-"""The page of a study of judgements: what was found, ratings of each model, and the tables behind them."""
+"""Lay out the page of a study of judgements: the findings, the ratings of each model, and the tables."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rightlung.judgements.analysis import FEW_PATIENTS, estimate_of
+from rightlung.judgements.analysis import estimate_of
 from rightlung.judgements.judgement import RATINGS, SCALE
-from rightlung.judgements.summary import RATINGS_SHOWN, best_model, measure_name, some, summary
+from rightlung.judgements.summary import RATINGS_SHOWN, best_model, counted, measure_name, summary
 from rightlung.pages.content import Cell, Column, Figure, Page, Section, Table
-from rightlung.pages.figures import IntervalPanel, interval_figure
+from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import estimate_cell, number, percent
+from rightlung.results.groups import FEW_PATIENTS
 
 SHOWN_FINDINGS = 10
 SHOWN_PROBLEMS = 50
 _SCALES = {
-    "intuitiveness": "1 misleading – 5 as one might draw",
-    "recall": "share of the region included, 1 to 5",
-    "precision": "share of the heatmap of interest, 1 to 5",
+    "intuitiveness": "1 misleading, 5 as a reader would draw it",
+    "recall": "share of the region covered, 1 to 5",
+    "precision": "share of the heatmap that is relevant, 1 to 5",
 }
-_COMPARED = (
-    "A difference is shown (bold) where the interval excludes zero and the p-value of a sign-flip test, adjusted for "
-    "all pairs and ratings (Holm), is below 1 − level."
-)
+_TESTED = "is shown (bold) if the interval excludes zero and the sign-flip test survives Holm's correction for all "
+_COMPARED = f"A difference {_TESTED}pairs and ratings."
 _CORRELATED = (
-    "Does what can be measured without asking anybody go with what people say? Each instance is one pair; the ratings "
-    "of several annotators are averaged. A correlation is shown (bold) where the interval excludes zero and the "
-    "p-value of a sign-flip test, adjusted for all measures and ratings of the table (Holm), is below 1 − level. A "
-    "correlation that is not shown may still exist. The figure is of the most intuitive model."
+    "Which automatic measures agree with the ratings? Each instance is one pair; the ratings of several annotators are "
+    f"averaged. A correlation {_TESTED}measures and ratings of the table. A correlation that is not shown may still "
+    "exist. The figure shows the most intuitive model."
 )
 
 Result = Mapping[str, Any]
@@ -37,25 +35,25 @@ def make_page(result: Result) -> Page:
     """Return the page of a study's result (see `rightlung.judgements.analyse_table`)."""
     facts = {"table": str(result.get("table", "–"))}
     facts |= {name: f"{value:,}" for name, value in result["settings"].items()}
-    facts |= {"ratings": ", ".join(RATINGS), "models": "codes" if result["blinded"] else "names, by the key"}
-    lead = "Ratings of models' heatmaps by people who did not know which model drew them."
+    facts |= {"ratings": ", ".join(RATINGS), "models": "codes (no key)" if result["blinded"] else "names from the key"}
+    lead = "Ratings of heatmaps by annotators who did not know which model made them."
     return Page("Judgements of heatmaps", lead, sections(result), facts)
 
 
 def sections(result: Result) -> list[Section]:
-    """Return the sections, of which those without content are not shown."""
+    """Return the sections; those without content are not shown."""
     findings = [_findings(result)] if result["findings"] else []
     prompts = [_prompts(result)] if result["prompts"] else []
-    alone = "No heatmap was judged by two annotators: their agreement is not known."
+    alone = "No heatmap was judged by two annotators, so their agreement is unknown."
     return [
-        Section("summary", "What was found", items=summary(result)),
-        Section("ratings", "Ratings of each model", parts=_means(result) if result["means"] else []),
-        Section("comparison", "Models compared", **_explained(_COMPARED, _differences(result))),
+        Section("summary", "Findings", items=summary(result)),
+        Section("ratings", "Ratings by model", parts=_means(result) if result["means"] else []),
+        Section("comparison", "Differences between models", **_explained(_COMPARED, _differences(result))),
         Section("measures", "Ratings and automatic measures", **_explained(_CORRELATED, _correlations(result))),
         Section("people", "Annotators", [] if result["agreement"]["units"] else [alone], parts=_annotators(result)),
         Section("by-finding", "Intuitiveness by finding", parts=findings),
-        Section("custom", "Prompts that annotators wrote", parts=prompts),
-        Section("problems", "What was left out, and what to know", items=_left_out(result)),
+        Section("custom", "Custom prompts", parts=prompts),
+        Section("problems", "Left out, and notes", items=_left_out(result)),
     ]
 
 
@@ -64,11 +62,11 @@ def _explained(text: str, parts: Sequence[Table | Figure]) -> dict[str, Any]:
 
 
 def _level(result: Result) -> str:
-    return f"{100 * result['settings']['level']:g} % intervals, {result['clusters']} resampled."
+    return f"{100 * result['settings']['level']:g} % confidence intervals (bootstrap over {result['clusters']})."
 
 
 def _cell(value: Mapping[str, Any] | None, signed: bool = False) -> Cell:
-    """Return an estimate; bold where it is shown to differ from zero."""
+    """Return an estimate, bold where it is shown to differ from zero."""
     return estimate_cell(estimate_of(value), signed=signed, strong=bool(value and value.get("shown")))
 
 
@@ -92,26 +90,28 @@ def _table(
     return Table(name, title, caption, columns, rows, notes, folded=True)
 
 
-def _figure(name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, Any]], **panel: Any) -> Figure:
-    """Draw the ratings of each row side by side."""
+def ratings_figure(
+    name: str, title: str, caption: str, rows: Mapping[str, Mapping[str, Any]], folded: bool = False, **panel: Any
+) -> Figure:
+    """Return a figure with a panel for each rating; ``rows`` has the values of the ratings by label."""
     panels = [
         IntervalPanel(title=rating, series={rating: [estimate_of(row[rating]) for row in rows.values()]}, **panel)
         for rating in RATINGS_SHOWN
     ]
-    return interval_figure(name, title, caption, list(rows), panels)
+    return panel_figure(name, title, caption, list(rows), panels, folded=folded)
 
 
 def _means(result: Result) -> list[Table | Figure]:
     scales = "; ".join(f"{name}: {scale}" for name, scale in _SCALES.items())
-    caption = f"Mean ratings over prompts from reports ({scales}). {_level(result)}"
+    caption = f"Mean ratings of prompts from reports ({scales}). {_level(result)}"
     rows = [
         _named(row["model"], row["judgements"], row["ratings"]["recall"]["clusters"]) + _cells(row["ratings"])
         for row in result["means"]
     ]
     header = ["model", "judgements", result["clusters"], *RATINGS_SHOWN]
     drawn = {row["model"]: row["ratings"] for row in result["means"]}
-    figure = _figure("ratings", "Mean ratings", caption, drawn, limits=SCALE)
-    return [figure, _table("means", "Mean ratings in numbers", caption, header, rows)]
+    figure = ratings_figure("ratings", "Mean ratings", caption, drawn, limits=SCALE)
+    return [figure, _table("means", "Mean ratings, table", caption, header, rows)]
 
 
 def _differences(result: Result) -> list[Table]:
@@ -123,9 +123,9 @@ def _differences(result: Result) -> list[Table]:
         + [cell for name in RATINGS_SHOWN for cell in (_cell(found[name], True), _p(found[name]["p_adjusted"]))]
         for (first, second), found in pairs.items()
     ]
-    header = ["models", "pairs", *(title for name in RATINGS_SHOWN for title in (name, "p"))]
+    header = ["models", "paired judgements", *(title for name in RATINGS_SHOWN for title in (name, "p"))]
     caption = f"Mean difference on prompts that the same annotator judged for both models. {_level(result)}"
-    return [_table("differences", "Differences between models", caption, header, rows)] if rows else []
+    return [_table("differences", "Paired differences", caption, header, rows)] if rows else []
 
 
 def _p(value: float) -> Cell:
@@ -140,13 +140,13 @@ def _correlations(result: Result) -> list[Table | Figure]:
             values: dict[str, dict[str, Any]] = {}
             for row in found["values"]:
                 values.setdefault(measure_name(row["measure"]), {"pairs": row["pairs"]})[row["rating"]] = row[kind]
-            title = f"{kind.title()}'s correlations, {found['model']}"
-            caption = f"{kind.title()}'s correlation of each measure with each rating. {_level(result)}"
+            title = f"{kind.title()} correlations, {found['model']}"
+            caption = f"{kind.title()} correlation of each measure with each rating. {_level(result)}"
             if found["model"] == best and kind == "pearson":
-                parts.append(_figure("best", title, caption, values, line=0.0, limits=(-1, 1), signed=True))
+                parts.append(ratings_figure("best", title, caption, values, line=0.0, limits=(-1, 1), signed=True))
             rows = [_named(name, row["pairs"]) + _cells(row, signed=True) for name, row in values.items()]
             header = ["measure", "pairs", *RATINGS_SHOWN]
-            parts.append(_table(f"{kind}-{place}", f"{title}, in numbers", caption, header, rows))
+            parts.append(_table(f"{kind}-{place}", f"{title}, table", caption, header, rows))
     return parts
 
 
@@ -159,14 +159,17 @@ def _annotators(result: Result) -> list[Table]:
             shares = [Cell(percent(estimate_of(found[name])), value=found[name]) for name in ("exact", "within_one")]
             rows.append([Cell(rating), _cell(found["ordinal"]), _cell(found["interval"]), *shares])
         caption = (
-            f"{some(agreement['units'], 'heatmap')} that two annotators or more judged, of "
-            f"{some(agreement['annotators'], 'annotator')}. {_level(result)}"
+            f"{counted(agreement['units'], 'heatmap')} judged by at least two of "
+            f"{counted(agreement['annotators'], 'annotator')}. {_level(result)}"
         )
-        header = ["rating", "alpha, ordinal", "alpha, interval", "the same", "within one step"]
+        header = ["rating", "Krippendorff's alpha (ordinal)", "alpha (interval)", "same rating", "within one step"]
         parts.append(_table("agreement", "Agreement", caption, header, rows))
     rows = [_named(row["annotator"], row["judgements"]) + _cells(row["ratings"]) for row in result["annotators"]]
-    caption = f"Mean ratings of each annotator, of whatever each was given. {_level(result)}"
-    return [*parts, _table("annotators", "Each annotator", caption, ["annotator", "judgements", *RATINGS_SHOWN], rows)]
+    caption = f"Mean ratings by annotator; annotators may have judged different prompts. {_level(result)}"
+    return [
+        *parts,
+        _table("annotators", "Ratings by annotator", caption, ["annotator", "judgements", *RATINGS_SHOWN], rows),
+    ]
 
 
 def _findings(result: Result) -> Table:
@@ -178,12 +181,12 @@ def _findings(result: Result) -> Table:
     ]
     notes = []
     if any(group["few"] for group in groups):
-        notes.append(f"* fewer than {FEW_PATIENTS} {result['clusters']}: the interval means little.")
+        notes.append(f"* fewer than {FEW_PATIENTS} {result['clusters']}: the interval is unreliable.")
     if (count := len(result["findings"])) > SHOWN_FINDINGS:
-        notes.append(f"The {SHOWN_FINDINGS} most judged of {count} findings; all are in judgements.json.")
-    caption = f"Mean intuitiveness; a prompt counts for each finding it asserts. {_level(result)}"
+        notes.append(f"The {SHOWN_FINDINGS} most frequent of {count} findings; all are in judgements.json.")
+    caption = f"Mean intuitiveness. A prompt that asserts several findings counts for each. {_level(result)}"
     header = ["finding", "prompts", result["clusters"], "all models", *models]
-    return _table("findings", "The most judged findings", caption, header, rows, notes)
+    return _table("findings", "Most frequent findings", caption, header, rows, notes)
 
 
 def _prompts(result: Result) -> Table:
@@ -192,13 +195,13 @@ def _prompts(result: Result) -> Table:
         for row in result["prompts"]
         for name, title in (("report", "from reports"), ("custom", "custom"), ("difference", "custom − from reports"))
     ]
-    caption = f"Mean ratings; the difference is not paired. {_level(result)}"
+    caption = f"Mean ratings of prompts written by annotators and prompts from reports (unpaired). {_level(result)}"
     return _table("prompts", "Custom prompts and prompts from reports", caption, ["prompts", *RATINGS_SHOWN], rows)
 
 
 def _left_out(result: Result) -> list[str]:
     items = [*result.get("problems", ()), *result["notes"]]
     if result.get("open"):
-        items.append(f"{some(result['open'], 'row')} still to be judged")
+        items.append(f"{counted(result['open'], 'row')} not yet judged")
     more = [f"… and {len(items) - SHOWN_PROBLEMS} more, in judgements.json"] if len(items) > SHOWN_PROBLEMS else []
     return [*items[:SHOWN_PROBLEMS], *more]

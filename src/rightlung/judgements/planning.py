@@ -1,9 +1,9 @@
-"""Who is to judge what, in which order: an empty table, balanced and by chance.
+"""Plan a study: who judges which heatmaps, in which order.
 
-Every prompt is judged for all models by the same annotator ("That's the Wrong Lung!", section A.7), so that models
-are compared on the same images. A stated number of prompts goes to all annotators, so that their agreement can be
-computed; the others go to one each. Each annotator has an order of prompts of their own, and the models come in the
-rows of Latin squares drawn anew: each model stands at each place equally often, give or take one, and next to others.
+Every prompt is judged for all models by the same annotator ("That's the Wrong Lung!", section A.7), so that models are
+compared on the same images. ``overlap`` prompts go to all annotators, for agreement; any other prompt goes to one.
+Each annotator gets the prompts in a random order, and the models in the rows of random Latin squares, so that each
+model is at each position equally often (give or take one).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rightlung.judgements.measures import JudgedInstance
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A judgement that is still to be made."""
+    """A planned judgement."""
 
     annotator: str
     order: int
@@ -39,10 +39,10 @@ def plan(
     per_annotator: int,
     overlap: int,
 ) -> list[Planned]:
-    """Draw ``per_annotator`` prompts for each annotator, ``overlap`` of them the same for all.
+    """Return a plan with ``per_annotator`` prompts for each annotator, ``overlap`` of them shared by all.
 
-    ``codes`` are the models' blinded codes. Prompts of as many patients as possible are taken. The order of what is
-    given means nothing: the same seed gives the same plan.
+    ``codes`` are the models' blinded codes. Prompts come from as many patients as possible. The plan depends on the
+    seed, not on the order of the arguments' entries.
     """
     _check(codes, annotators, per_annotator, overlap)
     known = {instance.key: instance for instance in instances}
@@ -50,10 +50,10 @@ def plan(
     if needed > len(known):
         raise InputError(
             f"{len(annotators)} annotators with {per_annotator} prompts each, {overlap} of them shared, need {needed} "
-            f"prompts, and there are {len(known)}: take fewer a person, or share more"
+            f"prompts, but there are {len(known)}; lower --per-annotator or raise --overlap"
         )
     ordered = sorted(known.values(), key=lambda one: (one.study, int(one.query.partition(":")[2])))
-    drawn = _spread_over_patients(ordered, text_generator(seed, "prompts"))[:needed]
+    drawn = _balanced_over_patients(ordered, text_generator(seed, "prompts"))[:needed]
     shared, alone = drawn[:overlap], drawn[overlap:]
     own = per_annotator - overlap
     planned = []
@@ -74,15 +74,17 @@ def _check(codes: Sequence[str], annotators: Sequence[str], per_annotator: int, 
         check_names(kind, names)
     for code in codes:
         if not CODE.fullmatch(code):
-            raise InputError(f"a plan shows codes, never models' names: {code!r} is no code such as 'A7'")
+            raise InputError(f"expected a code such as 'A7', not a model name; got {code!r}")
     if per_annotator < 1:
         raise InputError(f"each annotator needs at least 1 prompt; got {per_annotator}")
     if not 0 <= overlap <= per_annotator:
         raise InputError(f"the overlap must be from 0 to the {per_annotator} prompts of an annotator; got {overlap}")
 
 
-def _spread_over_patients(instances: Sequence[JudgedInstance], generator: np.random.Generator) -> list[JudgedInstance]:
-    """Return all instances in an order by chance: one of every patient first, then a second, and so on."""
+def _balanced_over_patients(
+    instances: Sequence[JudgedInstance], generator: np.random.Generator
+) -> list[JudgedInstance]:
+    """Return the instances in random order: one of each patient first, then a second of each, and so on."""
     rounds: dict[str, int] = {}
     placed = []
     for position in generator.permutation(len(instances)).tolist():
@@ -94,7 +96,7 @@ def _spread_over_patients(instances: Sequence[JudgedInstance], generator: np.ran
 
 
 def _latin_rows(codes: Sequence[str], generator: np.random.Generator) -> Iterator[list[str]]:
-    """Yield orders of the models for ever; any ``len(codes)`` of them, from the first on, are a Latin square."""
+    """Yield orders of the models endlessly; each block of ``len(codes)`` orders is a Latin square."""
     count = len(codes)
     while True:
         names, shifts = generator.permutation(count), generator.permutation(count)
@@ -103,9 +105,9 @@ def _latin_rows(codes: Sequence[str], generator: np.random.Generator) -> Iterato
 
 
 def write_table(planned: Iterable[Planned], path: str | Path) -> None:
-    """Write a plan as a table to fill in; one that is there already is never written over."""
+    """Write a plan as a table to fill in; raise an error if the file exists."""
     if Path(path).suffix.lower() != ".csv":
-        raise InputError(f"{path}: the table to fill in is written as CSV, so its name must end in .csv")
+        raise InputError(f"{path}: the table is written as CSV, so its name must end in .csv")
     rows = []
     for row in planned:
         cells = {"version": VERSION, "annotator": row.annotator, "order": row.order, "study": row.instance.study}

@@ -1,7 +1,7 @@
-"""Reading a table of judgements: every row is checked, a bad one is named and left out, the rest goes on.
+"""Read a table of judgements and check every row. Bad rows are reported and left out.
 
-CSV (or CSV packed by gzip) and Parquet hold the same columns. Rows whose three ratings are all empty are still to be
-judged, as in a planned table; rows with some of the three are incomplete and bad.
+CSV (also gzipped) and Parquet have the same columns. A row without any rating is still to be judged, as in a planned
+table; a row with some of the three ratings is bad.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rightlung.studies.tables import CsvTable
 
 @dataclass(frozen=True)
 class Judgements:
-    """What a table holds: the judgements, how many rows are still to be judged, and the rows that are wrong."""
+    """The judgements of a table, the number of rows still to be judged, and the problems of bad rows."""
 
     judgements: tuple[Judgement, ...]
     open: int
@@ -48,9 +48,9 @@ def read_judgements(
 ) -> Judgements:
     """Read and check a table of judgements.
 
-    With ``key``, every code must be one of its codes; with ``instances``, every study and phrase must be one of them.
-    What is wrong with the table as a whole is an `InputError`: a missing column, versions that are mixed, and a table
-    that is not blinded, where ``model`` is a name in the key or among ``names``, or is not a code at all.
+    With ``key``, every code must be in the key; with ``instances``, every study and phrase must be among them. Raises
+    `InputError` for problems of the whole table: a missing column, mixed versions, or a ``model`` that is not a code or
+    is a model name of the key or of ``names`` (the table is not blinded).
     """
     file = Path(path)
     problems: list[Problem] = []
@@ -70,7 +70,7 @@ def read_judgements(
 
 @dataclass(frozen=True)
 class _Row:
-    """The cells of a row by column, and where it stands: a line of CSV, or a row of Parquet."""
+    """The cells of a row by column, and its line in a CSV file or its row in a Parquet file."""
 
     file: str
     cells: Mapping[str, str]
@@ -86,14 +86,14 @@ class _Row:
 
     def filled(self, name: str) -> str:
         if not self.cells[name]:
-            raise self.error(name, "is empty; every row must have it")
+            raise self.error(name, "is empty; a value is required")
         return self.cells[name]
 
     def whole(self, name: str, low: int, high: float, which: str) -> int:
         text = self.cells[name]
         number = text.removesuffix(".0")  # spreadsheets write whole numbers this way
         if not (number.isascii() and number.isdecimal() and low <= int(number) <= high):
-            raise self.error(name, f"must be a whole number {which}; got {text!r}")
+            raise self.error(name, f"expected a whole number {which}; got {text!r}")
         return int(number)
 
 
@@ -109,16 +109,16 @@ def _rows(path: Path, problems: list[Problem]) -> Iterator[_Row]:
             raise InputError(f"{path}: cannot be read as Parquet ({error})") from None
         columns, listed = content.column_names, content.to_pylist()
         if missing := [name for name in REQUIRED if name not in columns]:
-            raise InputError(f"{path} has no column {missing[0]!r}. It has: {', '.join(columns)}")
+            raise InputError(f"{path}: column {missing[0]!r} is missing; found {', '.join(columns)}")
         texts = ({name: _cell(value) for name, value in row.items()} for row in listed)
         rows = (_Row(path.name, cells, row=place) for place, cells in enumerate(texts))
     if unknown := [name for name in columns if name not in COLUMNS]:
-        raise InputError(f"{path}: {unknown_name('column', unknown[0], COLUMNS)}; put notes of your own into 'comment'")
+        raise InputError(f"{path}: {unknown_name('column', unknown[0], COLUMNS)}; use the column 'comment' for notes")
     yield from rows
 
 
 def _cell(value: Any) -> str:
-    """Return a Parquet value as a CSV file would hold it; pandas makes 3.0 and NaN of whole numbers with gaps."""
+    """Return a Parquet value as CSV text; pandas stores whole numbers with gaps as 3.0 and NaN."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     if isinstance(value, datetime.datetime):
@@ -127,7 +127,7 @@ def _cell(value: Any) -> str:
 
 
 def _check_whole(path: Path, rows: Iterable[_Row], key: BlindingKey | None, names: tuple[str, ...]) -> None:
-    """Refuse a table of another version or of several, and one that names a model: no row of it is blinded."""
+    """Raise an error for a table of an unknown version or of several versions, or one that is not blinded."""
     places: dict[str, str] = {}
     for row in rows:
         places.setdefault(row.cells.get("version", str(VERSION)) or "none", row.place)
@@ -135,11 +135,10 @@ def _check_whole(path: Path, rows: Iterable[_Row], key: BlindingKey | None, name
             raise InputError(f"{path}, {row.place}, field model: {fault}")
     listed = ", ".join(f"{version} ({place})" for version, place in places.items())
     if len(places) > 1:
-        raise InputError(f"{path}, field version: rows of several versions are mixed: {listed}; use separate files")
+        raise InputError(f"{path}, field version: rows have different versions: {listed}; use separate files")
     for version, place in places.items():
         if version != str(VERSION):
-            read = f"the table is of version {version}, and this program reads version {VERSION}"
-            raise InputError(f"{path}, {place}, field version: {read}")
+            raise InputError(f"{path}, {place}, field version: expected {VERSION}; got {version}")
 
 
 def _judgement(
@@ -148,10 +147,10 @@ def _judgement(
     instances: Instances | None,
     seen: dict[tuple[str, tuple[str, str], str], _Row],
 ) -> Judgement | None:
-    """Return the row's judgement, ``None`` where it is still to be made; ``seen`` are the rows before it."""
+    """Return the judgement of a row, ``None`` if it is still to be made. ``seen`` has the rows before it."""
     annotator, study, prompt, model = (row.filled(name) for name in ("annotator", "study", "prompt", "model"))
     if key is not None and model not in key.models:
-        raise row.error("model", f"has the code {model!r}, which the key does not have. It has: {', '.join(key.codes)}")
+        raise row.error("model", f"the key has no code {model!r}; it has {', '.join(key.codes)}")
     phrase = _phrase(row)
     if instances is not None:
         _check_known(row, study, phrase, prompt, instances)
@@ -160,12 +159,12 @@ def _judgement(
     try:
         datetime.datetime.fromisoformat(judged_at or "2024-05-17")
     except ValueError:
-        message = f"must be a date and time such as 2024-05-17T09:30:00; got {judged_at!r}"
+        message = f"expected a date and time such as 2024-05-17T09:30:00; got {judged_at!r}"
         raise row.error("judged_at", message) from None
     ratings = _ratings(row)
     first = seen.setdefault((annotator, (study, phrase or same_words(prompt)), model), row)
     if first is not row:
-        message = f"{annotator!r} judges {model!r} on the same prompt on {first.place} already, which counts"
+        message = f"{annotator!r} has judged {model!r} on this prompt already, on {first.place}; only that row counts"
         raise row.error(None, message)
     if ratings is None:
         return None
@@ -176,9 +175,9 @@ def _judgement(
 def _check_known(row: _Row, study: str, phrase: str, prompt: str, instances: Instances) -> None:
     instance = instances.get((study, phrase))
     if instance is None and not any(study == known for known, _ in instances):
-        raise row.error("study", f"the instances have no study {study!r}")
+        raise row.error("study", f"the measured studies do not include {study!r}")
     if instance is None and phrase:
-        raise row.error("phrase", f"the instances of study {study!r} have no {phrase!r}")
+        raise row.error("phrase", f"study {study!r} has no measured {phrase!r}")
     if instance is not None and same_words(instance.text) != same_words(prompt):
         raise row.error("prompt", f"{phrase!r} of study {study!r} is {instance.text!r}; got {prompt!r}")
 
@@ -190,7 +189,7 @@ def _phrase(row: _Row) -> str:
         return text
     query = phrase_query(int(text)) if text.isascii() and text.isdecimal() else ""
     if query != f"phrase:{text}":
-        message = f"must be an index such as 3 or 'phrase:3', or empty for a custom prompt; got {text!r}"
+        message = f"expected an index such as 3 or 'phrase:3', or nothing for a custom prompt; got {text!r}"
         raise row.error("phrase", message)
     return query
 
@@ -201,6 +200,6 @@ def _ratings(row: _Row) -> tuple[int, int, int] | None:
         return None
     if missing:
         given = ", ".join(name for name in RATINGS if name not in missing)
-        raise row.error(missing[0], f"is empty although {given} is given: half a judgement")
+        raise row.error(missing[0], f"is empty although {given} is given; fill in all three ratings or none")
     recall, precision, intuitiveness = (row.whole(name, *SCALE, f"from {SCALE[0]} to {SCALE[1]}") for name in RATINGS)
     return recall, precision, intuitiveness

@@ -1,4 +1,4 @@
-"""A study from end to end: a table of judgements, with key and measures if there are any, to numbers and a page."""
+"""Analyse a table of judgements, optionally with key and measures, and write the numbers and a page."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
 from rightlung.core.errors import InputError
 from rightlung.core.progress import Progress
-from rightlung.judgements.analysis import analyse
+from rightlung.judgements.analysis import KEY_NEEDED, analyse
 from rightlung.judgements.blinding import BlindingKey, read_key
 from rightlung.judgements.judgement import VERSION
 from rightlung.judgements.measures import Instances, read_measures
@@ -23,7 +23,7 @@ from rightlung.results.estimate import BootstrapSettings
 
 @dataclass(frozen=True)
 class Analysis:
-    """What an analysis wrote and found. ``result`` is what ``judgements.json`` holds."""
+    """The output of an analysis. ``result`` is the content of ``judgements.json``."""
 
     folder: Path
     result: dict[str, Any]
@@ -37,11 +37,11 @@ class Analysis:
 def read_judged(
     table: str | Path, key: BlindingKey | None, instances: Instances | None = None, names: Sequence[str] = ()
 ) -> Judgements:
-    """Read a table of judgements; one in which nothing is judged is refused."""
+    """Read a table of judgements; raise an error if no row is judged."""
     read = read_judgements(table, key=key, instances=instances, names=names)
     if not read.judgements:
-        bad = f"{len(read.problems):,} with problems" + (f"; the first: {read.problems[0]}" if read.problems else "")
-        raise InputError(f"{table}: no row is judged ({read.open:,} still to be judged, {bad})")
+        bad = f"{len(read.problems):,} bad" + (f"; the first: {read.problems[0]}" if read.problems else "")
+        raise InputError(f"{table}: no row is judged ({read.open:,} rows still to be judged, {bad})")
     return read
 
 
@@ -57,13 +57,13 @@ def analyse_table(
 ) -> Analysis:
     """Analyse a table of judgements (CSV or Parquet) and write ``judgements.html``, ``.md`` and ``.json``.
 
-    ``key`` says which code stands for which model; without it, models are called by their codes. ``measures`` are
-    experiment folders and audits whose automatic measures the ratings are correlated with; they need ``key``.
-    Patients and findings come from ``instances``, an experiment or an audit, if not from ``measures``.
+    ``key`` maps codes to models; without it, models are named by their codes. ``measures`` are experiment folders and
+    audits with the automatic measures to correlate with the ratings; they require ``key``. Patients and findings come
+    from ``instances`` (an experiment or an audit) if given, else from ``measures``.
     """
     opened = None if key is None else read_key(key)
     if measures and opened is None:
-        raise InputError("measures go by models' names and judgements by codes: give the key as well")
+        raise InputError(KEY_NEEDED)
     measured = read_measures(measures) if measures else None
     about = measured if instances is None else read_measures([instances])
     known = None if about is None else about.instances

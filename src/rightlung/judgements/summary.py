@@ -1,4 +1,4 @@
-"""What a study of judgements found, in sentences."""
+"""Summarise a study of judgements in sentences."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rightlung.measuring.measures import find_measure
 from rightlung.pages.numbers import percent, span
 
 RATINGS_SHOWN = ("intuitiveness", "recall", "precision")
-"""The ratings in the order in which they are read."""
+"""The ratings in the order of tables and figures."""
 
 
 def measure_name(measure: str) -> str:
-    """Return how a measure is called, with its target.
+    """Return the title of a measure with its target.
 
     >>> measure_name("iou@10 (regions)"), measure_name("entropy")
     ('IoU@10 %, regions', 'entropy (nats)')
@@ -26,17 +26,17 @@ def measure_name(measure: str) -> str:
 
 
 def best_model(result: Mapping[str, Any]) -> str | None:
-    """Return the model whose heatmaps are the most intuitive, ``None`` where no prompt from a report was judged."""
+    """Return the model with the highest mean intuitiveness, ``None`` if no prompt from a report was judged."""
     means = result["means"]
     if not means:
         return None
     return str(max(means, key=lambda row: row["ratings"]["intuitiveness"]["estimate"])["model"])
 
 
-def some(count: int, what: str) -> str:
+def counted(count: int, what: str) -> str:
     """Return a count with its noun.
 
-    >>> some(1, "study"), some(1200, "study")
+    >>> counted(1, "study"), counted(1200, "study")
     ('1 study', '1,200 studies')
     """
     several = f"{what[:-1]}ies" if what.endswith("dy") else f"{what}s"
@@ -44,7 +44,7 @@ def some(count: int, what: str) -> str:
 
 
 def summary(result: Mapping[str, Any]) -> list[str]:
-    """Return what was found, a sentence or two for each question."""
+    """Return the findings, one or two sentences per question."""
     return [*_who(result), *_ranking(result), *_shown_differences(result), *_agreed(result), *_related(result)]
 
 
@@ -52,20 +52,20 @@ def _who(result: Mapping[str, Any]) -> Iterator[str]:
     counts = result["counts"]
     cluster = "patient" if result["clusters"] == "patients" else "study"
     yield (
-        f"{some(counts['annotators'], 'annotator')} judged {some(counts['models'], 'model')} on "
-        f"{some(counts['prompts'], 'prompt')} about {some(counts['clusters'], cluster)}: "
-        f"{some(counts['judgements'], 'judgement')}."
+        f"{counted(counts['annotators'], 'annotator')} judged {counted(counts['models'], 'model')} on "
+        f"{counted(counts['prompts'], 'prompt')} from {counted(counts['clusters'], cluster)}: "
+        f"{counted(counts['judgements'], 'judgement')}."
     )
     if result["blinded"]:
-        yield "Models are called by their codes: no key was given."
+        yield "No key was given, so models are named by their codes."
 
 
 def _ranking(result: Mapping[str, Any]) -> Iterator[str]:
     ratings = {row["model"]: row["ratings"] for row in result["means"]}
     if best := best_model(result):
-        most = "The most intuitive on average is" if len(ratings) > 1 else "The one model judged is"
+        most = "Most intuitive on average:" if len(ratings) > 1 else "The only model judged:"
         means = ", ".join(f"{name} {span(estimate_of(ratings[best][name]), 1)}" for name in RATINGS_SHOWN)
-        yield f"{most} {best}: {means}, on a scale from {SCALE[0]} to {SCALE[1]}."
+        yield f"{most} {best} ({means}; scale {SCALE[0]} to {SCALE[1]})."
 
 
 def _shown_differences(result: Mapping[str, Any]) -> Iterator[str]:
@@ -73,7 +73,9 @@ def _shown_differences(result: Mapping[str, Any]) -> Iterator[str]:
     if not found:
         return
     shown = [row for row in found if row["shown"]]
-    pairs = f"in {len(shown)} of {some(len(found), 'pair')} of models" if len(found) > 1 else "between the two models"
+    pairs = (
+        f"for {len(shown)} of {counted(len(found), 'pair')} of models" if len(found) > 1 else "between the two models"
+    )
     if not shown:
         yield f"No difference in intuitiveness is shown {'between any two models' if len(found) > 1 else pairs}."
         return
@@ -85,13 +87,13 @@ def _shown_differences(result: Mapping[str, Any]) -> Iterator[str]:
 def _agreed(result: Mapping[str, Any]) -> Iterator[str]:
     agreement = result["agreement"]
     if not agreement["units"]:
-        yield "No prompt was judged by two annotators for the same model, so nothing can be said about their agreement."
+        yield "No heatmap was judged by two annotators, so their agreement is unknown."
         return
     found = {name: estimate_of(value) for name, value in agreement["ratings"]["intuitiveness"].items()}
     yield (
-        f"On intuitiveness the annotators agree with a Krippendorff's alpha of {span(found['ordinal'])} (ordinal; 1 is "
-        f"perfect, 0 what chance gives); two of them say the same in {percent(found['exact'])} of the cases and differ "
-        f"by one step at most in {percent(found['within_one'])}."
+        f"Agreement on intuitiveness: Krippendorff's alpha {span(found['ordinal'])} (ordinal; 1 is perfect, 0 is "
+        f"chance). Two annotators give the same rating in {percent(found['exact'])} of the cases, and ratings at most "
+        f"one step apart in {percent(found['within_one'])}."
     )
 
 
@@ -102,11 +104,10 @@ def _related(result: Mapping[str, Any]) -> Iterator[str]:
         shown = [row for row in rows if row["pearson"]["shown"]]
         basis = f"over {found['pairs']:,} instances of {model}"
         if not shown:
-            yield f"No correlation of an automatic measure with intuitiveness is shown {basis}."
+            yield f"No automatic measure shows a correlation with intuitiveness {basis}."
             return
         best = max(shown, key=lambda row: abs(row["pearson"]["estimate"]))
         yield (
-            f"Of {some(len(rows), 'automatic measure')}, {len(shown)} {'have' if len(shown) > 1 else 'has'} a "
-            f"correlation with intuitiveness that is shown {basis}; the strongest is {measure_name(best['measure'])} "
-            f"with {span(estimate_of(best['pearson']), signed=True)}."
+            f"{len(shown)} of {counted(len(rows), 'automatic measure')} correlate significantly with intuitiveness "
+            f"{basis}. Strongest: {measure_name(best['measure'])}, {span(estimate_of(best['pearson']), signed=True)}."
         )

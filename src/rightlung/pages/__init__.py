@@ -1,1 +1,1 @@
-"""Pages: tables, figures and sections, rendered as HTML, Markdown and JSON."""
+"""Pages of tables, figures and galleries, rendered as HTML, Markdown and JSON."""

@@ -1,4 +1,4 @@
-"""What a page consists of. Whoever makes a page builds these values; one renderer each writes them down."""
+"""The parts of a page, as plain data for the renderers."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 Kind = Literal["text", "number", "paper", "curve"]
-"""How a column is laid out: words, our numbers, a paper's numbers, or training curves."""
+"""Layout of a column: text, our numbers, a paper's numbers, or training curves."""
 
 FACTS_TITLE = "Source and settings"
-"""Heading of a page's facts."""
+"""Heading of the list of facts at the end of a page."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry: what is read, the interval or remark below it, and the value itself for the JSON file."""
+    """A table cell: the text, the interval or remark below it, and the value for the JSON file."""
 
     text: str
     detail: str = ""
     value: Any = None
     strong: bool = False
     items: Sequence[str] = ()
-    """Further lines, as a list below the text."""
+    """Additional lines, as a list below the text."""
     curve: Sequence[tuple[float, float]] = ()
-    """Points (step, value) of a small line, in a column of the kind ``curve``."""
+    """Points (step, value) of a sparkline, in a column of kind ``curve``."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """What stands above a column; ``help`` explains it on hovering."""
+    """A column heading; ``help`` is shown on hovering."""
 
     title: str
     kind: Kind = "number"
@@ -44,7 +44,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """A table; ``folded`` ones are closed until they are opened."""
+    """A table; ``folded`` tables are collapsed until opened."""
 
     name: str
     title: str
@@ -55,7 +55,7 @@ class Table:
     folded: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return all the numbers."""
+        """Return the table as JSON values."""
         return {
             "name": self.name,
             "title": self.title,
@@ -67,7 +67,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A matplotlib figure, drawn when the page is rendered. ``caption`` says in words what it shows."""
+    """A matplotlib figure, drawn when the page is rendered. ``caption`` describes it in words."""
 
     name: str
     title: str
@@ -75,12 +75,12 @@ class Figure:
     draw: Callable[[], Drawing]
     folded: bool = False
     numbers: Any = None
-    """What is drawn, for the JSON file, where no table holds it."""
+    """The drawn values for the JSON file, if no table has them."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """Pictures side by side that belong together (an image with the truth, a map, another map), each with a label."""
+    """Pictures side by side (e.g. an image with its target, and maps), each with a label."""
 
     title: str
     pictures: Sequence[tuple[str, Callable[[], Picture]]]
@@ -89,7 +89,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Gallery:
-    """Cases to look at."""
+    """A list of cases with pictures."""
 
     name: str
     title: str
@@ -111,7 +111,7 @@ class Section:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to show."""
+        """Whether the section has no content."""
         return not (self.paragraphs or self.items or self.parts or self.code)
 
 
@@ -124,19 +124,19 @@ class Page:
     """One or two sentences: what was measured on what."""
     sections: Sequence[Section]
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Where everything comes from: source, protocol, counts; shown at the end."""
+    """Source, protocol and counts, shown at the end."""
     warning: str = ""
-    """What has to be read before anything else, or nothing."""
+    """A warning shown at the top, if any."""
 
     def __post_init__(self) -> None:
         for kind in (Table, Figure, Gallery):
             counts = Counter(part.name for part in self.parts(kind))
             if twice := [name for name, count in counts.items() if count > 1]:
-                raise ValueError(f"two of the page's {kind.__name__} parts have the same name: {', '.join(twice)}")
+                raise ValueError(f"two parts of kind {kind.__name__} have the same name: {', '.join(twice)}")
 
     @property
     def shown(self) -> list[Section]:
-        """The sections that have content."""
+        """The sections with content."""
         return [section for section in self.sections if not section.empty]
 
     def parts(self, kind: type) -> list[Any]:
@@ -144,7 +144,7 @@ class Page:
         return [part for section in self.shown for part in section.parts if isinstance(part, kind)]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the page says in numbers: its tables, and what its figures draw where no table holds it."""
+        """Return the tables, and the values of figures that no table has, as JSON values."""
         return {
             "title": self.title,
             "facts": dict(self.facts),
@@ -155,7 +155,7 @@ class Page:
 
 
 def slugs(names: Iterable[str]) -> list[str]:
-    """Return names that can be part of an address or a file name, no two of them alike.
+    """Return unique names that are valid in URLs and file names.
 
     >>> slugs(["noise image (50 %)", "Noise image 50", "ß"])
     ['noise-image-50', 'noise-image-50-2', 'part']

@@ -1,13 +1,13 @@
-"""Makers of figures: intervals, seeds and correlations. matplotlib is imported when a figure is drawn.
+"""Make figures of intervals, seeds and correlations. matplotlib is imported when a figure is drawn.
 
-The colours are the same everywhere and can be told apart by colour-blind readers; the model and its baseline also
-differ in shape. On a page they follow the reader's light or dark setting (see `rightlung.pages.formats`).
+The colours are suitable for colour-blind readers, and model and baseline also differ in shape. On a page they follow
+the reader's light or dark setting (see `rightlung.pages.formats`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -33,23 +33,23 @@ COLOURS = {
     "positive": "#4a90dd",
     "negative": "#e08a3c",
 }
-"""Colours by what they are for. The page's style sheet has variables of the same names."""
+"""Colours by role. The style sheet of pages has variables of the same names."""
 
 WIDTH = 11.2
-"""Inches that a page has room for; wider figures are scrolled."""
+"""Width of a page in inches; wider figures scroll."""
 _LONGEST = 42
 _ROW, _GAP = 0.25, 0.26
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """The axis of one panel: headings, scale, and a line at chance or at no change."""
+    """One panel of a figure with rows: its titles, its axis, and a line at chance or at no change."""
 
     title: str
     subtitle: str = ""
     line: float | None = None
     limits: tuple[float, float] | None = None
-    """Ends of the axis; from what is drawn where they are not given."""
+    """Limits of the axis. Default: from the values."""
     scale: float = 1.0
     """Factor of all values, 100 for percent."""
     signed: bool = False
@@ -57,108 +57,108 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class IntervalPanel(Panel):
-    """A panel of estimates: by the name of a series (first the model, then its baseline), one for each row."""
+    """A panel of estimates by series, one estimate per row. The first series is the model, a second its baseline.
+
+    References do not set the axis: an arrow marks what lies outside.
+    """
 
     series: Mapping[str, Sequence[Estimate | None]]
+
+    def _check(self, rows: int) -> None:
+        if not 1 <= len(self.series) <= 2 or any(len(found) != rows for found in self.series.values()):
+            raise ValueError(f"panel {self.title!r}: one or two series with {rows} estimates each are needed")
+
+    def _numbers(self, labels: Sequence[str]) -> list[dict[str, Any]]:
+        return [
+            {"panel": self.title, "series": series, "row": label, **found.as_json()}
+            for series, estimates in self.series.items()
+            for label, found in zip(labels, estimates, strict=True)
+            if found is not None
+        ]
+
+    def _extent(self, reference: Sequence[bool]) -> list[float]:
+        """Return the values that set the axis: those of references only where there is nothing else."""
+        rows = [row for row, flag in enumerate(reference) if not flag] or range(len(reference))
+        found = (estimates[row] for estimates in self.series.values() for row in rows)
+        return [self.scale * value for one in found if one is not None for value in (one.value, one.low, one.high)]
+
+    def _draw_on(self, axes: Axes, reference: Sequence[bool]) -> set[int]:
+        """Draw marks with whiskers, open ones for the baseline and references; return the rows that have any."""
+        drawn: set[int] = set()
+        for order, estimates in enumerate(self.series.values()):
+            shift = 0.4 * (order - (len(self.series) - 1) / 2)
+            there = {row: found for row, found in enumerate(estimates) if found is not None and found.defined}
+            drawn |= set(there)
+            for open_mark in (False, True):
+                rows = [row for row in there if (order == 1 or reference[row]) == open_mark]
+                _whiskers(axes, [(row + shift, there[row]) for row in rows], self.scale, open_mark)
+        return drawn
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeedsPanel(Panel):
-    """A panel of one quantity: for each row the values of all its seeds."""
+    """A panel of one quantity, with the values of all seeds for each row."""
 
     seeds: Sequence[Sequence[float]]
 
+    def _check(self, rows: int) -> None:
+        if len(self.seeds) != rows:
+            raise ValueError(f"panel {self.title!r}: values for {rows} rows are needed, not {len(self.seeds)}")
 
-def interval_figure(
+    def _numbers(self, labels: Sequence[str]) -> list[dict[str, Any]]:
+        rows = zip(labels, self.seeds, strict=True)
+        return [{"panel": self.title, "row": label, "values": list(values)} for label, values in rows]
+
+    def _extent(self, reference: Sequence[bool]) -> list[float]:
+        return [self.scale * value for values in self.seeds for value in values]
+
+    def _draw_on(self, axes: Axes, reference: Sequence[bool]) -> set[int]:
+        """Draw a mark per seed and a line over their range; return the rows that have any."""
+        scaled = [[self.scale * value for value in values if not math.isnan(value)] for values in self.seeds]
+        for open_mark in (False, True):
+            rows = [row for row, found in enumerate(scaled) if found and reference[row] == open_mark]
+            style, points = _style(open_mark), [(value, row) for row in rows for value in scaled[row]]
+            low, high = ([end(scaled[row]) for row in rows] for end in (min, max))
+            axes.hlines(rows, low, high, style["color"], linewidth=1.2)
+            axes.plot([x for x, _ in points], [y for _, y in points], alpha=0.85, **style)
+        return {row for row, found in enumerate(scaled) if found}
+
+
+def panel_figure(
     name: str,
     title: str,
     caption: str,
     labels: Sequence[str],
-    panels: Sequence[IntervalPanel],
+    panels: Sequence[IntervalPanel | SeedsPanel],
     *,
     unit: str = "",
     references: Collection[str] = (),
     shared: bool = False,
     folded: bool = False,
 ) -> Figure:
-    """Draw estimates as marks with whiskers, panels side by side.
+    """Return a figure with a row per label and panels side by side.
 
-    A panel has one or two series: the model is a filled circle and its baseline an open diamond. Rows named in
-    ``references`` are open diamonds, too, and do not set the scale: what lies beyond it is cut off with an arrow.
-    With ``shared`` all panels have the same scale.
+    Rows named in ``references`` are drawn as open diamonds, other rows as filled circles. With ``shared``, all panels
+    have the same axis.
     """
     for panel in panels:
-        if not 1 <= len(panel.series) <= 2 or any(len(found) != len(labels) for found in panel.series.values()):
-            raise ValueError(f"panel {panel.title!r}: one or two series with {len(labels)} estimates each are needed")
-    kept = [
-        {"panel": panel.title, "series": series, "row": label, **found.as_json()}
-        for panel in panels
-        for series, estimates in panel.series.items()
-        for label, found in zip(labels, estimates, strict=True)
-        if found is not None
-    ]
+        panel._check(len(labels))
+    reference = [label in references for label in labels]
+    series = max((list(panel.series) for panel in panels if isinstance(panel, IntervalPanel)), key=len, default=[])
 
     def draw() -> Drawing:
-        drawn = [list(_drawn(panel, labels, references)) for panel in panels]
-        ends = [_limits(panel, values) for panel, values in zip(panels, drawn, strict=True)]
+        limits = [_limits(panel, panel._extent(reference)) for panel in panels]
         if shared:
-            ends = [(min(low for low, _ in ends), max(high for _, high in ends))] * len(ends)
-        several = max((len(panel.series) for panel in panels), default=1)
-        drawing, axes = _frame(labels, panels, ends, unit, _ROW + 0.1 * (several - 1))
+            limits = [(min(low for low, _ in limits), max(high for _, high in limits))] * len(limits)
+        drawing, axes = _frame(labels, panels, limits, unit, _ROW + (0.1 if len(series) > 1 else 0.0))
         for panel, place in zip(panels, axes, strict=True):
-            missing = set(range(len(labels)))
-            for order, estimates in enumerate(panel.series.values()):
-                shift = 0.4 * (order - (len(panel.series) - 1) / 2)
-                there = {row: found for row, found in enumerate(estimates) if found is not None and found.defined}
-                missing -= set(there)
-                for reference in (False, True):
-                    rows = [row for row in there if (order == 1 or labels[row] in references) == reference]
-                    _whiskers(place, [(row + shift, there[row]) for row in rows], panel.scale, reference)
-            _not_measured(place, missing)
-        if several > 1:
-            names = next(list(panel.series) for panel in panels if len(panel.series) == several)
-            _legend(drawing, axes[0], names, any(panel.subtitle for panel in panels))
+            _not_measured(place, set(range(len(labels))) - panel._draw_on(place, reference))
+        if len(series) > 1:
+            _legend(drawing, axes[0], series, any(panel.subtitle for panel in panels))
         return drawing
 
-    return Figure(name, title, caption, cache(draw), folded, kept)
-
-
-def seeds_figure(
-    name: str,
-    title: str,
-    caption: str,
-    labels: Sequence[str],
-    panels: Sequence[SeedsPanel],
-    *,
-    unit: str = "",
-    references: Collection[str] = (),
-    folded: bool = False,
-) -> Figure:
-    """Draw a mark for every seed of every row, one panel for each quantity, each on its own scale."""
-    for panel in panels:
-        if len(panel.seeds) != len(labels):
-            raise ValueError(f"panel {panel.title!r}: values for {len(labels)} rows are needed, not {len(panel.seeds)}")
-    kept = [
-        {"panel": panel.title, "row": label, "values": list(values)}
-        for panel in panels
-        for label, values in zip(labels, panel.seeds, strict=True)
-    ]
-
-    def draw() -> Drawing:
-        ends = [_limits(panel, [panel.scale * one for row in panel.seeds for one in row]) for panel in panels]
-        drawing, axes = _frame(labels, panels, ends, unit, _ROW)
-        for panel, place in zip(panels, axes, strict=True):
-            scaled = [[panel.scale * value for value in values if not math.isnan(value)] for values in panel.seeds]
-            for reference in (False, True):
-                rows = [row for row, found in enumerate(scaled) if found and (labels[row] in references) == reference]
-                style, points = _style(reference), [(value, row) for row in rows for value in scaled[row]]
-                low, high = ([end(scaled[row]) for row in rows] for end in (min, max))
-                place.hlines(rows, low, high, style["color"], linewidth=1.2)
-                place.plot([x for x, _ in points], [y for _, y in points], alpha=0.85, **style)
-            _not_measured(place, [row for row, found in enumerate(scaled) if not found])
-        return drawing
-
-    return Figure(name, title, caption, cache(draw), folded, kept)
+    numbers = [number for panel in panels for number in panel._numbers(labels)]
+    return Figure(name, title, caption, cache(draw), folded, numbers)
 
 
 def correlation_figure(
@@ -171,10 +171,10 @@ def correlation_figure(
     digits: int = 2,
     folded: bool = False,
 ) -> Figure:
-    """Draw a triangle of correlations: blue above zero, orange below, bold where the interval excludes zero.
+    """Return a triangle of correlations: blue above zero, orange below, bold where the interval excludes zero.
 
-    ``found`` has the estimate of each pair (first, second) in the order of ``names``. A name on the diagonal belongs
-    to the row on its left and to the column below it.
+    ``found`` has the estimate of each pair (first, second) in the order of ``names``. A name on the diagonal labels the
+    row to its left and the column below it.
     """
     kept = [{"first": first, "second": second, **one.as_json()} for (first, second), one in found.items()]
 
@@ -207,23 +207,23 @@ def correlation_figure(
     return Figure(name, title, caption, cache(draw), folded, kept)
 
 
-# --- what the figures are made of -------------------------------------------------------------------------------------
+# --- parts of figures -------------------------------------------------------------------------------------------------
 
 
 def _frame(
     labels: Sequence[str], panels: Sequence[Panel], ends: Sequence[tuple[float, float]], unit: str, row: float
 ) -> tuple[Drawing, list[Axes]]:
-    """Make the panels of a figure with rows: labels at the left, banded rows, ticks, headings and lines."""
+    """Return a figure with empty panels: labels at the left, banded rows, ticks, titles and lines."""
     from matplotlib.figure import Figure as Drawing
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    beside = 0.076 * max((len(_short(label)) for label in labels), default=0) + 0.25
-    wide = max(1.1, min(4.2, (WIDTH - beside) / max(1, len(panels)) - _GAP))
+    margin = 0.076 * max((len(_short(label)) for label in labels), default=0) + 0.25
+    wide = max(1.1, min(4.2, (WIDTH - margin) / max(1, len(panels)) - _GAP))
     foot = 0.45 if unit else 0.25
-    width, height = beside + len(panels) * (wide + _GAP), 0.5 + row * len(labels) + foot
+    width, height = margin + len(panels) * (wide + _GAP), 0.5 + row * len(labels) + foot
     drawing, axes = Drawing(figsize=(width, height), facecolor=COLOURS["paper"]), []
     for column, (panel, limits) in enumerate(zip(panels, ends, strict=True)):
-        left = beside + column * (wide + _GAP)
+        left = margin + column * (wide + _GAP)
         place = drawing.add_axes((left / width, foot / height, wide / width, row * len(labels) / height))
         place.set_facecolor("none")
         place.spines[:].set_visible(False)
@@ -244,7 +244,7 @@ def _frame(
         _heading(place, panel.title, 16 if panel.subtitle else 6, 9, "ink")
         _heading(place, panel.subtitle, 5, 8, "soft")
         axes.append(place)
-    middle = beside + (len(panels) * (wide + _GAP) - _GAP) / 2
+    middle = margin + (len(panels) * (wide + _GAP) - _GAP) / 2
     drawing.text(middle / width, 0.06 / height, _text(unit), ha="center", fontsize=8.5, color=COLOURS["soft"])
     return drawing, axes
 
@@ -255,29 +255,20 @@ def _heading(place: Axes, text: str, above: float, size: float, ink: str) -> Non
 
 
 def _text(text: str) -> str:
-    """Return a text that matplotlib does not take for a formula."""
+    """Return a text with dollar signs escaped, so that matplotlib does not read it as a formula."""
     return text.replace("$", r"\$")
 
 
 def _short(label: str) -> str:
-    """Shorten a long label, and keep the star that marks it."""
+    """Return a label cut to the maximum length, keeping a final asterisk."""
     if len(label) > _LONGEST:
         star = " *" if label.endswith(" *") else ""
         label = f"{label[: _LONGEST - 1 - len(star)]}…{star}"
     return _text(label)
 
 
-def _drawn(panel: IntervalPanel, labels: Sequence[str], references: Collection[str]) -> Iterator[float]:
-    """Yield the values that set a panel's scale: those of references only where there is nothing else."""
-    rows = [row for row, label in enumerate(labels) if label not in references] or range(len(labels))
-    for estimates in panel.series.values():
-        for found in (estimates[row] for row in rows):
-            if found is not None:
-                yield from (panel.scale * value for value in (found.value, found.low, found.high))
-
-
 def _limits(panel: Panel, values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of a panel's axis: those that are given, or the values with some room and the line."""
+    """Return the limits of a panel's axis: as given, or from the values and the line with some padding."""
     if panel.limits is not None:
         return panel.scale * panel.limits[0], panel.scale * panel.limits[1]
     there = [value for value in values if math.isfinite(value)]
@@ -295,7 +286,7 @@ def _style(reference: bool) -> dict[str, Any]:
 
 
 def _whiskers(place: Axes, rows: Sequence[tuple[float, Estimate]], scale: float, reference: bool) -> None:
-    """Draw estimates with the ends of their intervals, which may lie inside the mark; arrows where one is cut off."""
+    """Draw estimates with their intervals; arrows mark what lies outside the axis."""
     style, (least, most) = _style(reference), place.get_xlim()
     y = np.array([y for y, _ in rows])
     value, low, high = scale * np.array([(one.value, one.low, one.high) for _, one in rows]).reshape(-1, 3).T
@@ -320,7 +311,7 @@ def _not_measured(place: Axes, rows: Iterable[int]) -> None:
 
 
 def _legend(drawing: Drawing, place: Axes, names: Sequence[str], subtitled: bool) -> None:
-    """Name the two series above the first panel's headings."""
+    """Add a legend of the two series above the first panel."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation
 

@@ -1,7 +1,7 @@
-"""Matplotlib figures as inline SVG for HTML and as PNG for Markdown.
+"""Convert matplotlib figures to inline SVG for HTML and to PNG for Markdown.
 
-In the SVG the colours of `rightlung.pages.figures` become variables of the page's style sheet, so that a figure follows
-the reader's light or dark setting, and texts stay texts that can be searched.
+In the SVG, colours become variables of the page's style sheet, so that a figure follows the reader's light or dark
+setting, and text stays searchable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 def svg(drawing: Drawing, prefix: str) -> str:
-    """Return a figure as an SVG element whose ids start with ``prefix``; ``prefix``-caption describes it."""
+    """Return a figure as an SVG element; its ids start with ``prefix``, and ``prefix``-caption labels it."""
     import matplotlib
 
     content = io.StringIO()
@@ -45,7 +45,7 @@ def svg(drawing: Drawing, prefix: str) -> str:
 
 
 def png(drawing: Drawing) -> bytes:
-    """Return a figure as PNG on white with few colours, with the line that this is not a medical device below it."""
+    """Return a figure as PNG on white with few colours, with the medical-device notice below it."""
     import PIL.Image
 
     height = drawing.get_figheight()
@@ -61,5 +61,5 @@ def png(drawing: Drawing) -> bytes:
 
 
 def _extent(drawing: Drawing, room: float) -> Bbox:
-    """Return what a figure covers, in inches with some room around; ``bbox_inches="tight"`` would draw it twice."""
+    """Return the extent of a figure in inches with padding; ``bbox_inches="tight"`` would draw it twice."""
     return drawing.get_tightbbox().padded(room)

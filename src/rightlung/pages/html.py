@@ -1,4 +1,4 @@
-"""A page as one HTML file that needs no network, no script and no mouse."""
+"""Render a page as one HTML file that needs no network, scripts or mouse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def render_html(page: Page) -> str:
-    """Return a page as HTML, with style, figures and pictures inside. All texts are escaped."""
+    """Return a page as HTML with style, figures and pictures embedded. All texts are escaped."""
     from markupsafe import Markup
 
     listed = [*page.shown, *(part for section in page.shown for part in section.parts)]
@@ -61,7 +61,7 @@ def _data_uri(make: Callable[[], Picture]) -> str:
 
 
 def polyline(points: Sequence[tuple[float, float]], width: int = 120, height: int = 24) -> str:
-    """Return the points of a small curve, for the ``polyline`` element of an SVG of this size.
+    """Return the points of a sparkline for the ``polyline`` element of an SVG of this size.
 
     >>> polyline([(0, 4.0), (100, 1.0)])
     '2.0,3.0 118.0,21.0'

@@ -1,4 +1,4 @@
-"""A page as Markdown, as a code host shows it."""
+"""Render a page as Markdown for code hosting sites."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CURVE_LENGTH = 16
 
 
 def escaped(text: str) -> str:
-    """Return a text that Markdown shows as it stands, in a table, too.
+    """Return a text escaped for Markdown, also inside tables.
 
     >>> escaped("a|b <c> *"), escaped("- x"), escaped("1. x")
     ('a\\\\|b &lt;c&gt; \\\\*', '\\\\- x', '1\\\\. x')
@@ -27,15 +27,15 @@ def escaped(text: str) -> str:
 
 
 def picture_key(gallery: Gallery, number: int) -> str:
-    """Return the name under which `render_markdown` looks for the picture of a gallery's case, counted from one."""
+    """Return the name of the picture of a gallery's case for `render_markdown`; cases count from one."""
     return f"{gallery.name}/{number}"
 
 
 def render_markdown(page: Page, figures: Mapping[str, str] | None = None) -> str:
     """Return a page as Markdown.
 
-    ``figures`` has the relative path of each figure's picture by the figure's name, and of a gallery's cases by
-    `picture_key`. What is not named there is left out.
+    ``figures`` has the relative path of each picture by the figure's name, or by `picture_key` for the cases of a
+    gallery. Pictures without a path are left out.
     """
     return "\n".join(_page(page, figures or {})) + "\n"
 
@@ -121,7 +121,7 @@ def _cell(cell: Cell, column: Column) -> str:
 
 
 def blocks(points: Sequence[tuple[float, float]]) -> str:
-    """Return a curve as a row of block characters.
+    """Return a curve as a line of block characters.
 
     >>> blocks([(0, 4.0), (1, 2.0), (2, 1.0)])
     '█▃▁'

@@ -1,4 +1,4 @@
-"""Numbers as people read them: a true minus sign, no minus before zero, a dash where there is none."""
+"""Format numbers for readers: a true minus sign, no minus before zero, a dash for undefined values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NONE = "–"
 
 
 def number(value: float | None, digits: int = 2, signed: bool = False) -> str:
-    """Return a number with so many digits after the point.
+    """Return a number with a fixed number of decimals.
 
     >>> number(-0.126), number(-0.001), number(0.5, signed=True), number(None)
     ('−0.13', '0.00', '+0.50', '–')
@@ -50,16 +50,16 @@ def percent(estimate: Estimate | None, digits: int = 0) -> str:
 
 
 def verdict(comparison: Comparison | None, digits: int = 2, scale: float = 1.0) -> str:
-    """Return the difference if one is shown, and otherwise that none is."""
+    """Return the difference if one is shown, else the outcome in words."""
     if comparison is None or not comparison.defined:
         return NONE
-    return span(comparison, digits, signed=True, scale=scale) if comparison.shown else "no difference shown"
+    return span(comparison, digits, signed=True, scale=scale) if comparison.shown else comparison.verdict
 
 
 def estimate_cell(
     estimate: Estimate | None, scale: float = 1.0, digits: int = 2, signed: bool = False, strong: bool = False
 ) -> Cell:
-    """Return an estimate as a cell: the number, its interval below, and the unscaled values for the JSON file."""
+    """Return an estimate as a cell: the value, its interval below, and the unscaled values for the JSON file."""
     if estimate is None:
         return Cell(NONE)
     if not estimate.defined:

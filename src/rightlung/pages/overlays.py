@@ -1,6 +1,6 @@
-"""Pictures of studies: the radiograph with a map over it, the target's outline, boxes, and which side is which.
+"""Draw studies: the radiograph with a heatmap, the outline of the target, boxes, and side markers.
 
-Every picture carries the patient's sides, R on the image's left and L on its right, so that a mirrored one is seen.
+Every picture is marked with the patient's sides, R on the image's left and L on its right, to reveal mirrored images.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def draw(tile: Tile, side: int = 224) -> Picture:
 
 
 def with_caption(picture: Picture, caption: str) -> Picture:
-    """Return a picture with a strip below it that holds up to two lines of text."""
+    """Return a picture with a caption of up to two lines below it."""
     import PIL.Image
     import PIL.ImageDraw
 
@@ -64,7 +64,7 @@ def with_caption(picture: Picture, caption: str) -> Picture:
 
 
 def make_sheet(pictures: Sequence[Picture], columns: int | None = None) -> Picture:
-    """Put pictures side by side in rows, with the line that this is not a medical device below them."""
+    """Return pictures in a grid, with the medical-device notice below."""
     import PIL.Image
     import PIL.ImageDraw
 
@@ -83,7 +83,7 @@ def make_sheet(pictures: Sequence[Picture], columns: int | None = None) -> Pictu
 
 
 def save_sheet(tiles: Iterable[Tile], path: str | Path, columns: int | None = None, side: int = 224) -> Path:
-    """Draw many tiles on one sheet and save it as PNG, with the line that this is not a medical device."""
+    """Draw tiles on one sheet and save it as PNG, with the medical-device notice."""
     sheet = make_sheet([draw(tile, side) for tile in tiles], columns)
     path = Path(path)
     try:

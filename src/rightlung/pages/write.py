@@ -1,4 +1,4 @@
-"""Write a page as HTML, Markdown with pictures, and JSON: all files or none."""
+"""Write a page as HTML, Markdown with pictures, and JSON. If anything fails, no file is replaced."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def write_page(
 ) -> list[Path]:
     """Write a page into a folder and return the files.
 
-    ``html``, ``markdown`` and ``json_name`` are file names; what has none is not written. ``data`` is what the JSON
-    file holds, by default the page's own tables and figures (`Page.as_json`). The folder ``figures`` holds the
-    pictures that the Markdown shows, and is written with it only. If anything fails, the old files stay.
+    ``html``, ``markdown`` and ``json_name`` are file names; a format without one is not written. ``data`` is the
+    content of the JSON file, by default the page's tables and figures (`Page.as_json`). The pictures of the Markdown
+    go to the folder ``figures``. If anything fails, the old files stay.
     """
     folder = Path(folder)
     contents: dict[Path, bytes] = {}
@@ -52,7 +52,7 @@ def write_page(
 
 
 def _pictures(page: Page) -> dict[str, tuple[str, bytes]]:
-    """Return file name and content of each figure and of each gallery's case, by the names the Markdown asks for."""
+    """Return the file name and content of each figure and gallery case, by the names used in the Markdown."""
     figures, galleries = page.parts(Figure), page.parts(Gallery)
     cases = {
         picture_key(gallery, place): case

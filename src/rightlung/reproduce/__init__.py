@@ -1,1 +1,1 @@
-"""Papers of the field measured again, each in a folder of its own."""
+"""Reproduce papers: train their variants, measure them and judge their claims. One folder per paper."""

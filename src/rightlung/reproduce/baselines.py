@@ -1,4 +1,4 @@
-"""Image-blind rows of an experiment: the location prior, fitted on exact targets and on region boxes."""
+"""Image-blind baselines of an experiment: location priors fitted on exact targets and on region boxes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PRIORS = {"prior": ("Location prior", "exact"), "prior-regions": ("Location prio
 
 
 def fit_priors(prepared: PreparedStudies) -> Iterator[tuple[str, tuple[str, str, LocationPrior]]]:
-    """Yield the priors by slug, with name and note; each patient's own fold is left out of its maps."""
+    """Yield the priors by slug, with name and note; a patient's maps come from the other folds."""
     for slug, (name, rule) in PRIORS.items():
         prior = LocationPrior(source=prepared.source.address)
         for phrase in prepared.targets.phrases.values():
@@ -19,4 +19,4 @@ def fit_priors(prepared: PreparedStudies) -> Iterator[tuple[str, tuple[str, str,
                 pixels = prepared.targets.store.read([target.place])[0]
                 prior.add(PriorRow(phrase.patient, phrase.text, phrase.findings, pixels, target.side))
         if len(prior):
-            yield slug, (name, "finding, side and zone of the words; never sees an image", prior)
+            yield slug, (name, "uses the finding, side and zone in the words; never sees an image", prior)

@@ -1,8 +1,9 @@
-"""Claims and what becomes of them: comparisons with intervals, judged by the means over seeds and by each seed.
+"""Judge claims by confidence intervals, using the mean over seeds and each seed on its own.
 
-``holds`` and ``does not hold`` need an interval on one side of what is claimed; ``no difference shown`` means that the
-interval includes it; ``cannot be told`` that something was not measured, or that the interval is too wide to call a
-change small. ``seed-dependent`` means that it holds with one seed of training and does not with another.
+Verdicts: ``holds`` and ``does not hold`` mean that the interval lies on one side of the claimed value. ``no difference
+shown`` means that the interval includes it. ``cannot be judged`` means that something was not measured, or that the
+interval is too wide to call a change small. ``seed-dependent`` means that some seeds support the claim and others
+contradict it.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from rightlung.results.measured import Measured
 from rightlung.results.model import MeasuredModel
 from rightlung.results.perturbation import Perturbation
 
-Verdict = Literal["holds", "does not hold", "no difference shown", "cannot be told", "seed-dependent"]
-HOLDS: Verdict = "holds"
-FAILS: Verdict = "does not hold"
-NOT_SHOWN: Verdict = "no difference shown"
-UNKNOWN: Verdict = "cannot be told"
-TURNS: Verdict = "seed-dependent"
-VERDICTS = (HOLDS, FAILS, TURNS, NOT_SHOWN, UNKNOWN)
+ClaimVerdict = Literal["holds", "does not hold", "no difference shown", "cannot be judged", "seed-dependent"]
+HOLDS: ClaimVerdict = "holds"
+FAILS: ClaimVerdict = "does not hold"
+NOT_SHOWN: ClaimVerdict = "no difference shown"
+UNKNOWN: ClaimVerdict = "cannot be judged"
+SEED_DEPENDENT: ClaimVerdict = "seed-dependent"
+VERDICTS = (HOLDS, FAILS, SEED_DEPENDENT, NOT_SHOWN, UNKNOWN)
 
 SMALL = 0.02
-"""A change of AUROC of at most two points either way is called small."""
-MOST_TOLD = 10
-"""Comparisons that are listed for one claim."""
+"""A change of AUROC of at most two points in either direction counts as small."""
+MAX_EVIDENCE_LINES = 10
+"""Comparisons listed on the page for one claim."""
 ALPHA = 0.05
 
 _UNITS = {
@@ -45,51 +46,66 @@ _UNITS = {
 
 @dataclass(frozen=True)
 class Evidence:
-    """One number that a verdict rests on."""
+    """One estimate that a verdict is based on."""
 
     label: str
     found: Estimate
-    verdict: Verdict
+    verdict: ClaimVerdict
     unit: str = "points"
 
+    @classmethod
+    def judged(
+        cls,
+        label: str,
+        found: Estimate,
+        unit: str = "points",
+        *,
+        above: float | None = None,
+        below: float | None = None,
+        within: float | None = None,
+    ) -> Evidence:
+        """Judge an estimate against exactly one of ``above``, ``below`` and ``within`` (of zero)."""
+        verdict = side(found, above=above, below=below) if within is None else small(found, within)
+        return cls(label, found, verdict, unit)
+
     @property
-    def said(self) -> str:
-        """The number in words, with its interval."""
+    def text(self) -> str:
+        """The label and the estimate with its interval."""
         if not self.found.defined:
             return f"{self.label}: not measured"
         scale, digits, signed, after = _UNITS[self.unit]
         value, low, high = (
             number(scale * one, digits, signed) for one in (self.found.value, self.found.low, self.found.high)
         )
-        span = f" ({low} to {high})" if self.found.has_interval else " (no interval)"
-        return f"{self.label}: {value}{after}{span}"
+        interval = f" ({low} to {high})" if self.found.has_interval else " (no interval)"
+        return f"{self.label}: {value}{after}{interval}"
 
 
 @dataclass(frozen=True)
 class Ruling:
-    """What becomes of a claim against one kind of target."""
+    """The verdict on a claim against one kind of target, with its evidence."""
 
-    verdict: Verdict
+    verdict: ClaimVerdict
     evidence: tuple[Evidence, ...] = ()
     remark: str = ""
 
     @property
-    def told(self) -> list[str]:
-        """The figures it was decided by, the decisive ones first; of many only some, the rest being in the JSON."""
+    def lines(self) -> list[str]:
+        """The evidence, one line each. A long list starts with what decided the verdict and is cut off."""
         ordered = sorted(self.evidence, key=lambda one: one.verdict != self.verdict)
-        shown = [one.said for one in (ordered if len(ordered) > MOST_TOLD else self.evidence)[:MOST_TOLD]]
-        rest = len(self.evidence) - len(shown)
-        return [*shown, f"and {rest} more comparisons, in results.json"] if rest else shown
+        shown = [one.text for one in (ordered if len(ordered) > MAX_EVIDENCE_LINES else self.evidence)]
+        rest = shown[MAX_EVIDENCE_LINES:]
+        return [*shown[:MAX_EVIDENCE_LINES], f"and {len(rest)} more comparisons, in results.json"] if rest else shown
 
     @property
     def sentence(self) -> str:
-        """The figures it was decided by, in plain words."""
-        said = "; ".join(self.told)
-        return " ".join(part for part in (f"{said}." if said else "", self.remark) if part)
+        """The evidence and the remark as running text."""
+        evidence = "; ".join(self.lines)
+        return " ".join(part for part in (f"{evidence}." if evidence else "", self.remark) if part)
 
     @property
     def after_holm(self) -> bool | None:
-        """Whether what decides the verdict survives Holm's adjustment; ``None`` where nothing was tested."""
+        """Whether the deciding evidence survives Holm's correction; ``None`` where nothing was tested."""
         deciding = [one.found for one in self.evidence if one.verdict == self.verdict]
         p = [
             one.p_adjusted
@@ -103,22 +119,22 @@ class Ruling:
 
 @dataclass(frozen=True)
 class ClaimView:
-    """The measurements with one model standing for each variant; remembers what was compared and looked at."""
+    """The measurements as a claim sees them. Records the comparisons made and the variants used."""
 
     measured: Measured
     estimator: Estimator
     perturbations: Sequence[Perturbation] = ()
     judgements: Mapping[str, Any] | None = None
-    """The analysis of radiologists' judgements, where there is one."""
+    """The analysis of radiologists' judgements, if given."""
     chosen: Mapping[str, str] = field(default_factory=dict)
-    """Variants for which one seed stands instead of the mean over all."""
+    """Variants represented by one of their models instead of the mean over seeds."""
     tested: list[tuple[Estimate, Floats, Floats]] = field(default_factory=list)
-    """The paired differences made so far: their p-values are computed together."""
+    """The paired differences made so far; their p-values are computed together."""
     asked: set[str] = field(default_factory=set)
-    """The variants that were looked at."""
+    """The variants used so far."""
 
     def model(self, variant: str) -> MeasuredModel | None:
-        """Return the model that stands for a variant."""
+        """Return the model that represents a variant."""
         self.asked.add(variant)
         slug = self.chosen.get(variant)
         if slug is not None:
@@ -126,9 +142,9 @@ class ClaimView:
         return next((model for model in self.measured.rows if model.variant == variant), None)
 
     def of_one_seed(self) -> ClaimView:
-        """Return the same with the first seed of each variant for which none was chosen.
+        """Return a view with the first seed of each variant that has no chosen model.
 
-        Correlations over instances are asked of single models: means over seeds have less noise, and correlate more.
+        Correlations over instances use single models: means over seeds have less noise and correlate more strongly.
         """
         first = {row.variant: self.measured.seeds(row.variant)[0].slug for row in self.measured.rows}
         return replace(self, chosen={**first, **self.chosen})
@@ -138,7 +154,7 @@ class ClaimView:
         return self.model(variant) is not None
 
     def name(self, variant: str) -> str:
-        """Return how a variant is called."""
+        """Return the label of a variant."""
         model = self.model(variant)
         return model.label if model is not None else variant
 
@@ -154,7 +170,7 @@ class ClaimView:
         return self.measured.within(found, subset)
 
     def selection(self, variant: str, kind: Literal["local", "global"], subset: str = "all") -> Floats:
-        """Return whether a variant selects the right sentence."""
+        """Return whether a variant selects the right sentence, over a subset."""
         return self.measured.within(self.measured.selection(self._slug(variant), kind), subset)
 
     def change(
@@ -166,7 +182,7 @@ class ClaimView:
         measure: str = "auroc",
         how: Literal["changed", "all"] = "changed",
     ) -> Floats:
-        """Return what a perturbation changes, on its own subset unless another is given."""
+        """Return the change under a perturbation, on the perturbation's own subset unless another is given."""
         found = next(one for one in self.perturbations if one.name == perturbation)
         change = self.measured.change(self._slug(variant), found, measure, target, how)
         return self.measured.within(change, subset or found.subset)
@@ -184,71 +200,71 @@ class ClaimView:
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that a paper says, or that we set out to reach."""
+    """A claim of a paper, or one of our own aims."""
 
     name: str
     where: str
     text: str
     judge: Callable[[ClaimView, str], Ruling]
     targets: tuple[str, ...] = ("regions", "exact")
-    """What it is judged against; a claim that needs no target names one and is judged once."""
+    """The targets it is judged against. A claim that needs no target lists one, and is judged once."""
     paper: str = ""
-    """The paper's own figures."""
+    """The numbers that the paper reports."""
     ours: bool = False
     reading: bool = False
-    """Whether it is not the paper's, but follows from its code."""
+    """Whether it follows from the paper's code instead of its text."""
     stands_in: str = ""
-    """Whom the paper says it of, where another model has to stand in for that."""
+    """A note where the claim is judged on another model than the paper's."""
 
 
 @dataclass(frozen=True)
 class JudgedClaim:
-    """A claim with what becomes of it against each kind of target."""
+    """A claim with its rulings, by target."""
 
     claim: Claim
     rulings: Mapping[str, Ruling]
-    each_seed: Mapping[str, tuple[Verdict, ...]] = field(default_factory=dict)
-    """The verdicts with each seed by itself, where there are several."""
+    each_seed: Mapping[str, tuple[ClaimVerdict, ...]] = field(default_factory=dict)
+    """The verdicts of the single seeds, where there are several."""
 
     @property
     def of_paper(self) -> bool:
         """Whether it is one of the paper's own claims."""
         return not (self.claim.ours or self.claim.reading)
 
-    def verdict(self, target: str) -> Verdict:
-        """Return the verdict: what all seeds agree on, `TURNS` where two contradict each other, else their means'."""
+    def verdict(self, target: str) -> ClaimVerdict:
+        """Return what all seeds agree on, `SEED_DEPENDENT` if two contradict, else the verdict of the means."""
         seeds = set(self.each_seed.get(target, ()))
         if {HOLDS, FAILS} <= seeds:
-            return TURNS
+            return SEED_DEPENDENT
         return next(iter(seeds)) if seeds in ({HOLDS}, {FAILS}) else self.rulings[target].verdict
 
     def with_each_seed(self, target: str) -> bool:
-        """Return whether every seed by itself says what the verdict says."""
+        """Return whether every single seed gives the verdict."""
         return set(self.each_seed.get(target, ())) == {self.verdict(target)}
 
     def after_holm(self, target: str) -> bool | None:
-        """Return whether its verdict survives Holm's adjustment; ``None`` where it does not rest on a test."""
+        """Return whether the verdict survives Holm's correction; ``None`` where it does not rest on a test."""
         ruling = self.rulings[target]
         return ruling.after_holm if ruling.verdict == self.verdict(target) else None
 
-    def certainty(self, target: str) -> list[str]:
-        """Say whether the verdict survives the adjustment for all comparisons, and what each seed says by itself."""
+    def robustness(self, target: str) -> list[str]:
+        """Say whether the verdict survives the correction for multiple comparisons, and what the single seeds show."""
         after = self.after_holm(target)
-        adjusted = [] if after is None else [f"{'Also' if after else 'Not'} after Holm's adjustment."]
-        return adjusted + self.by_seed(target)
+        corrected = [] if after is None else [f"{'Still' if after else 'Not'} significant after Holm's correction."]
+        return corrected + self.by_seed(target)
 
     def by_seed(self, target: str) -> list[str]:
-        """Say what each seed says by itself, where there are several."""
+        """Return the verdicts of the single seeds as a sentence, where there are several."""
         seeds = self.each_seed.get(target, ())
         if not set(seeds) - {UNKNOWN}:
             return []
-        agreed = f"Each of the {len(seeds)} seeds by itself says so"
-        said = agreed if self.with_each_seed(target) else f"Seed by seed: {', '.join(seeds)}"
+        same = f"Same verdict for each of the {len(seeds)} seeds"
+        text = same if self.with_each_seed(target) else f"By seed: {', '.join(seeds)}"
         means = self.rulings[target].verdict
-        return [f"{said}; their means: {means}." if means != self.verdict(target) else f"{said}."]
+        return [f"{text}; mean over seeds: {means}." if means != self.verdict(target) else f"{text}."]
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it."""
+        """Return the claim, its rulings and all evidence as JSON values."""
         names = ("name", "where", "paper", "stands_in", "ours", "reading")
         return {
             "claim": self.claim.text,
@@ -271,7 +287,7 @@ class JudgedClaim:
 
 
 def judge_all(claims: Sequence[Claim], whole: ClaimView) -> list[JudgedClaim]:
-    """Judge every claim, with the means over seeds and, where there are several, with each."""
+    """Judge every claim with the means over seeds and, where there are several seeds, with each of them."""
     made = {claim.name: {target: claim.judge(whole, target) for target in claim.targets} for claim in claims}
     compared = _compared(whole)
     seeds = _each_seed(whole.measured)
@@ -286,7 +302,7 @@ def judge_all(claims: Sequence[Claim], whole: ClaimView) -> list[JudgedClaim]:
 
 
 def _compared(view: ClaimView) -> dict[int, Comparison]:
-    """Return every paired difference with its p-value, also after Holm's adjustment for all of them."""
+    """Return every paired difference with its p-value, also after Holm's correction over all of them."""
     if not view.tested:
         return {}
     firsts, seconds = [first for _, first, _ in view.tested], [second for _, _, second in view.tested]
@@ -301,24 +317,24 @@ def _with_tests(ruling: Ruling, compared: Mapping[int, Comparison]) -> Ruling:
 
 def _by_seed(
     whole: ClaimView, claim: Claim, target: str, seeds: Sequence[Mapping[str, str | None]]
-) -> tuple[Verdict, ...]:
-    """Return the verdicts of the seeds that all variants have which a claim looks at; none where these are not several.
+) -> tuple[ClaimVerdict, ...]:
+    """Return the verdict for each seed that all variants of the claim share; empty where fewer than two are shared.
 
-    What has one seed only, or none, stands beside each.
+    A variant with a single seed is used with every seed of the others.
     """
     found = []
     for models in seeds:
         chosen = {variant: slug for variant, slug in models.items() if slug is not None}
         view = replace(whole, chosen=chosen, tested=[], asked=set())
         verdict = claim.judge(view, target).verdict
-        looked_at = [models[variant] for variant in view.asked if variant in models]
-        if looked_at and None not in looked_at:
+        used = [models[variant] for variant in view.asked if variant in models]
+        if used and None not in used:
             found.append(verdict)
     return tuple(found) if len(found) > 1 else ()
 
 
 def _each_seed(measured: Measured) -> list[dict[str, str | None]]:
-    """Return, for each seed, the model of each variant that has several, ``None`` where it has not this one."""
+    """Return for each seed the model of every variant with several seeds, ``None`` where it lacks this one."""
     several = {row.variant: measured.seeds(row.variant) for row in measured.rows}
     several = {variant: models for variant, models in several.items() if len(models) > 1}
     seeds = sorted({model.seed for models in several.values() for model in models if model.seed is not None})
@@ -331,8 +347,8 @@ def _each_seed(measured: Measured) -> list[dict[str, str | None]]:
     ]
 
 
-def side(found: Estimate, *, above: float | None = None, below: float | None = None) -> Verdict:
-    """Return whether an interval lies above (or below) a number.
+def side(found: Estimate, *, above: float | None = None, below: float | None = None) -> ClaimVerdict:
+    """Return whether an interval lies above (or below) a value.
 
     >>> side(Estimate(0.3, 0.2, 0.4), above=0.0)
     'holds'
@@ -345,8 +361,8 @@ def side(found: Estimate, *, above: float | None = None, below: float | None = N
     return HOLDS if found.high < below else FAILS if found.low > below else NOT_SHOWN
 
 
-def small(found: Estimate, margin: float = SMALL) -> Verdict:
-    """Return whether an interval lies within a margin about zero."""
+def small(found: Estimate, margin: float = SMALL) -> ClaimVerdict:
+    """Return whether an interval lies within a margin around zero."""
     if not (found.defined and found.has_interval):
         return UNKNOWN
     if -margin <= found.low and found.high <= margin:
@@ -354,8 +370,8 @@ def small(found: Estimate, margin: float = SMALL) -> Verdict:
     return FAILS if found.low > margin or found.high < -margin else UNKNOWN
 
 
-def together(evidence: Sequence[Evidence], remark: str = "") -> Ruling:
-    """Return the ruling on a claim that needs all of its parts."""
+def all_of(evidence: Sequence[Evidence], remark: str = "") -> Ruling:
+    """Return the ruling on a claim that requires all of its parts."""
     verdicts = [one.verdict for one in evidence]
     for verdict in (FAILS, UNKNOWN, NOT_SHOWN):
         if verdict in verdicts:
@@ -363,8 +379,8 @@ def together(evidence: Sequence[Evidence], remark: str = "") -> Ruling:
     return Ruling(HOLDS if verdicts else UNKNOWN, tuple(evidence), remark)
 
 
-def mostly(evidence: Sequence[Evidence], remark: str = "") -> Ruling:
-    """Return the ruling on a claim that needs more than half of its parts; "usually", "generally"."""
+def most_of(evidence: Sequence[Evidence], remark: str = "") -> Ruling:
+    """Return the ruling on a claim that requires more than half of its parts ("usually", "generally")."""
     verdicts = [one.verdict for one in evidence]
     for verdict in (HOLDS, FAILS, UNKNOWN):
         if 2 * verdicts.count(verdict) > len(verdicts):
@@ -375,8 +391,8 @@ def mostly(evidence: Sequence[Evidence], remark: str = "") -> Ruling:
 Judge = Callable[..., Ruling]
 
 
-def needs(*variants: str) -> Callable[[Judge], Judge]:
-    """Make a rule that cannot be applied where one of these variants was not measured."""
+def requires(*variants: str) -> Callable[[Judge], Judge]:
+    """Decorate a criterion that cannot be judged unless all these variants were measured."""
 
     def decorated(judge: Judge) -> Judge:
         @wraps(judge)
@@ -389,6 +405,6 @@ def needs(*variants: str) -> Callable[[Judge], Judge]:
 
 
 def missing(view: ClaimView, *variants: str) -> Ruling | None:
-    """Return the ruling where a variant that the claim is about was not measured."""
+    """Return the ruling for variants that were not measured, ``None`` if all were."""
     absent = [variant for variant in variants if not view.has(variant)]
     return Ruling(UNKNOWN, remark=f"Not measured: {', '.join(absent)}.") if absent else None

@@ -1,6 +1,6 @@
-"""A few phrases to look at: what each model makes of them under every condition, kept beside its measures.
+"""Example phrases for the page: each model's answers to them, stored next to its measures.
 
-The answers are a small predictions file, so that pictures can be drawn without the model and without all its answers.
+The answers are a small predictions file, so that pictures need neither the model nor all its predictions.
 """
 
 from __future__ import annotations
@@ -33,10 +33,7 @@ _LONGEST_NAME = 28
 
 
 def chosen_examples(prepared: PreparedStudies, count: int = COUNT) -> list[PhraseTargets]:
-    """Return the first phrases that name a side, each of another finding and study.
-
-    Nothing about any model goes into the choice.
-    """
+    """Return the first phrases that name a side, with distinct findings and studies; no model affects the choice."""
     found: list[PhraseTargets] = []
     for phrase in prepared.targets.phrases.values():
         seen = {one.findings for one in found}, {one.study for one in found}
@@ -49,7 +46,7 @@ def chosen_examples(prepared: PreparedStudies, count: int = COUNT) -> list[Phras
 
 
 def keep_examples(predictions: Path, prepared: PreparedStudies, folder: Path) -> dict[str, Any]:
-    """Copy a model's answers to the examples into ``folder``, and return the grid of its maps, for ``about.json``."""
+    """Copy a model's answers to the examples to ``folder``; return the grid of its maps for ``about.json``."""
     wanted = {(one.study, one.query) for one in chosen_examples(prepared)}
     table = ds.dataset(sorted(predictions.glob("*.parquet"))).to_table(
         filter=ds.field("study").isin([s for s, _ in wanted])
@@ -64,7 +61,7 @@ def keep_examples(predictions: Path, prepared: PreparedStudies, folder: Path) ->
 
 @dataclass(frozen=True)
 class Examples:
-    """The chosen phrases with their studies, and what every model answered."""
+    """The example phrases and every model's answers to them."""
 
     prepared: PreparedStudies
     phrases: Sequence[PhraseTargets]
@@ -101,7 +98,7 @@ class Examples:
         return None if target is None else Mask(self.prepared.targets.store.read([target.place])[0])
 
     def tile(self, model: MeasuredModel, phrase: PhraseTargets, condition: str) -> Tile:
-        """Return a model's map over the image, with the boxes and the outline of what was to be found."""
+        """Return a model's map over the image, with region boxes and the exact outline."""
         answer = self.answers[model.slug].get(Key(phrase.study, phrase.query, condition))
         heatmap = None if answer is None or answer.grounding is None else answer.grounding.heatmap
         name = model.name if len(model.name) <= _LONGEST_NAME else f"…{model.name[1 - _LONGEST_NAME :]}"
@@ -109,27 +106,27 @@ class Examples:
         if heatmap is None:
             caption += ", no map"
         elif any(one.grounding and 0 < one.grounding.abstention < 1 for one in self.answers[model.slug].values()):
-            caption += f", {heatmap.abstention:.2f} on nothing"
+            caption += f", No-Attn {heatmap.abstention:.2f}"
         image = self.prepared.source.study(phrase.study).image
         return Tile(image, caption, heatmap, targets=self.boxes(phrase), mask=self.mask(phrase, "exact"))
 
     def gallery(self, name: str, title: str) -> Gallery:
-        """Return a sheet for each phrase: all models' maps as asked and, below, with the sides swapped."""
+        """Return a sheet per phrase: the maps of all models for the phrase and, below, with its sides swapped."""
         cases = []
         for phrase in self.phrases if self.models else ():
             swapped = self.text(phrase, "swap-sides")
-            notes = [f"Above: {phrase.text}", f"Below, with its sides swapped: {swapped}"]
+            notes = [f"Above: {phrase.text}", f"Below (sides swapped): {swapped}"]
             cases.append(Case(phrase.text, [("", partial(self._sheet, phrase))], notes))
         caption = (
-            "Boxes are the regions of the sentence as it was written, with the lungs that contain them; the outline is "
-            "the finding itself. Each map is drawn relative to its own highest value, so that a nearly flat one is "
-            "bright everywhere. A number is the share of attention on nothing. Models are of seed 1; * is shown the "
-            "true region boxes. The patient's right (R) is on the image's left."
+            "Boxes: regions of the original sentence and the lungs around them. Outline: the finding. Each map is "
+            "scaled to its own maximum, so a nearly flat map is bright everywhere. No-Attn: share of attention on the "
+            "No-Attn vector. Models of seed 1; * is given the true region boxes. The patient's right (R) is on the "
+            "image's left."
         )
         return Gallery(name, title, caption, cases)
 
     def _sheet(self, phrase: PhraseTargets) -> Any:
-        """Return some models side by side, as asked and with the sides swapped below, then the next models."""
+        """Return the sheet: a row of models for the phrase, a row with swapped sides, then the next models."""
         import PIL.Image
 
         pictures = []

@@ -1,17 +1,17 @@
-"""``rightlung reproduce PAPER``: train, ask and measure every variant, and write one page; it can be stopped anywhere.
+"""``rightlung reproduce PAPER``: train, ask and measure every variant, and write one page.
 
 ::
 
-    studies/                                     the studies that are measured on, and their targets
-    pools/                                       the training studies, filled once for all runs
+    studies/                                     the test studies and their targets
+    pools/                                       the training studies, prepared once for all runs
     runs/<slug>/                                 training runs
-    predictions/<slug>/                          what each model answered
+    predictions/<slug>/                          each model's answers
     measures/<slug>/                             its instances table, examples, and about.json
     run.json, commands.json                      what is missing and why; the commands
     page.html, results.md, results.json          the page
 
-Each part that is complete is not done again. Several variants can be worked on at once, each in a process of its own. A
-variant that cannot be trained is left out, and the page says so.
+An interrupted run continues where it stopped. Variants can be run in parallel processes. A variant that cannot be
+trained is left out, and the page says so.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from rightlung.models.registry import load
 from rightlung.predictions import open_predictions
 from rightlung.reproduce.baselines import fit_priors
 from rightlung.reproduce.examples import keep_examples
-from rightlung.reproduce.facts import Measurements
-from rightlung.reproduce.known import check_known, known_models
+from rightlung.reproduce.measurements import Measurements
 from rightlung.reproduce.plan import (
     Plan,
     check_plan,
@@ -49,6 +48,7 @@ from rightlung.reproduce.plan import (
 )
 from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Task, in_processes, interrupt
+from rightlung.reproduce.sanity import check_sanity, known_models
 from rightlung.reproduce.variants import Job, Variant, with_starts
 from rightlung.scoring.threads import usable_cores
 from rightlung.training.loop import train
@@ -59,7 +59,7 @@ from rightlung.training.trouble import release
 from rightlung.training.watching import Row, TrainingProgress, read_log
 
 MOST_WORKERS = 16
-"""Processes that fill a pool, at most."""
+"""Maximum number of processes that fill a pool."""
 BATCH_SIZE = 256
 LONGEST_SLUG = 100
 
@@ -68,7 +68,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Reproduced:
-    """The files of the page (none where it was not wanted), and what was left out, a sentence each."""
+    """The files of the page (if it was written), and what was left out, a sentence each."""
 
     files: tuple[Path, ...]
     left_out: tuple[str, ...]
@@ -85,10 +85,10 @@ def reproduce(
     progress: Progress = no_progress,
     say: Say = lambda _: None,
 ) -> Reproduced:
-    """Do all that is not done yet.
+    """Run everything that is not done yet, and write the page.
 
-    ``at_once`` variants are trained and measured at a time, each in a process of its own. ``judgements`` is a table of
-    radiologists' judgements, with the ``key`` to its codes, for the page. ``commands`` are kept with earlier ones.
+    ``at_once`` variants are trained and measured in parallel processes. ``judgements`` is a table of radiologists'
+    judgements for the page, with the ``key`` to its codes. ``commands`` are stored with earlier ones.
     """
     check_plan(plan)
     _check_judgements(judgements, key)
@@ -99,13 +99,13 @@ def reproduce(
         check_same_recipe(plan, job, recipe)
     own = _own_models(plan)
     for change in ignored_by_few_shots(plan.changes, wanted):
-        say(f"note: the few-shot variants do not follow --set {change}; name one to change it: VARIANT:{change}")
+        say(f"note: --set {change} does not apply to the few-shot variants; to change one: --set VARIANT:{change}")
 
     prepared = PreparedStudies.make(plan.measured_on, plan.out, plan.protocol, plan.limit, progress)
     typed = _keep_commands(plan.out, commands)
     _measure_baselines(plan, prepared, progress, say)
     missing = _measure_own(plan, prepared, own, progress, say)
-    missing |= _work_off_all(plan, prepared, asked, wanted, recipes, bool(own), at_once, progress, say)
+    missing |= _run_jobs(plan, prepared, asked, wanted, recipes, bool(own), at_once, progress, say)
     _keep_missing(plan, missing, prepared)
 
     files: Sequence[Path] = ()
@@ -118,9 +118,11 @@ def reproduce(
 
 
 def _check_judgements(judgements: Path | None, key: Path | None) -> None:
-    """Refuse now what would otherwise be refused after everything is trained and measured."""
+    """Raise errors about the judgements now, not after everything is trained and measured."""
     if (judgements is None) != (key is None):
-        raise InputError("--judgements TABLE and --key KEY are needed together: models go by codes in the table")
+        raise InputError(
+            "--judgements TABLE and --key KEY must be given together, because the table names models by codes"
+        )
     if judgements is not None and key is not None:
         from rightlung.judgements.blinding import read_key
         from rightlung.judgements.run import read_judged
@@ -129,7 +131,7 @@ def _check_judgements(judgements: Path | None, key: Path | None) -> None:
 
 
 def write_results(plan: Plan, judgements: Path | None, key: Path | None, commands: Sequence[str]) -> list[Path]:
-    """Write the page, the Markdown and the JSON of what was measured so far."""
+    """Write the page, the Markdown and the JSON of all measurements so far."""
     from rightlung.pages.write import write_page
 
     prepared = PreparedStudies.open(plan.out, plan.protocol)
@@ -147,7 +149,7 @@ def write_results(plan: Plan, judgements: Path | None, key: Path | None, command
 def measure_model(
     plan: Plan, prepared: PreparedStudies, model: object, about: Mapping[str, Any], progress: Progress, title: str = ""
 ) -> None:
-    """Ask a model everything, measure its answers and write ``measures/<slug>``; ``about.json`` comes last."""
+    """Ask a model all questions, measure its answers and write ``measures/<slug>``, with ``about.json`` last."""
     slug = str(about["slug"])
     folder, conditions = plan.measures(slug), prepared.protocol.conditions
 
@@ -168,7 +170,7 @@ def measure_model(
         examples = keep_examples(out, prepared, folder)
         batches, counts = open_predictions(out).batches(), {"errors": len(summary.failed), "questions": summary.rows}
     table = measure(batches, prepared.targets, prepared.protocol, device=plan.device)
-    (folder / "about.json").unlink(missing_ok=True)  # what is being replaced must not be taken for complete
+    (folder / "about.json").unlink(missing_ok=True)  # so that a folder being rewritten does not count as complete
     write_instances(folder / "instances.parquet", table, prepared.protocol, slug)
     measured = {"instances": len(prepared.targets.phrases), "rows": table.num_rows, **counts}
     whole = {"weights": weights_digest(model), **about, "protocol": prepared.protocol.hash, "measured": measured}
@@ -176,13 +178,13 @@ def measure_model(
 
 
 def is_measured(folder: Path, prepared: PreparedStudies) -> bool:
-    """Whether a folder holds the complete measurement of a model on these very studies."""
+    """Return whether a folder has the complete measurements of a model on these studies."""
     mark = folder / "about.json"
     return mark.exists() and read_json(mark).get("protocol") == prepared.protocol.hash
 
 
-def work_off(plan: Plan, job: Job, prepared: PreparedStudies, title: str, progress: Progress, say: Say) -> None:
-    """Train one variant and measure it, as far as that is not done."""
+def run_job(plan: Plan, job: Job, prepared: PreparedStudies, title: str, progress: Progress, say: Say) -> None:
+    """Train and measure one run, skipping what is done."""
     run, recipe = plan.run(job), recipe_of(plan, job)
     if not run.finished.is_file():
         say(f"{title}: training")
@@ -203,23 +205,23 @@ def work_off(plan: Plan, job: Job, prepared: PreparedStudies, title: str, progre
 
 
 def is_comparable(model: object) -> bool:
-    """Whether a model is asked as the others are: one that must be shown the regions' boxes is not."""
+    """Return whether a model can be compared with others: not if it must be given the region boxes."""
     return isinstance(model, Grounder | BlindGrounder)
 
 
 # ------------------------------------------------------------------ variants
 
 
-def _work_off_all(
+def _run_jobs(
     plan: Plan, prepared: PreparedStudies, asked: Sequence[Job], wanted: Sequence[Job], recipes: Mapping[Job, Recipe],
     has_own: bool, at_once: int, progress: Progress, say: Say,
 ) -> dict[str, str]:  # fmt: skip
-    """Train and measure what is left to do, and return why some could not be."""
+    """Train and measure the remaining runs; return the reasons of those that failed."""
     left = [job for job in wanted if not is_measured(plan.measures(job.slug), prepared)]
     starts = {job.start for job in left}
     left = [job for job in wanted if job in left or (job in starts and not plan.run(job).finished.is_file())]
     if 0 < len(left) < len(wanted):
-        say(f"{len(wanted) - len(left)} of {len(wanted)} variants are done already")
+        say(f"{len(wanted) - len(left)} of {len(wanted)} runs are done already")
     missing = _fill_pools(plan, {job: recipes[job] for job in left if not plan.run(job).finished.is_file()}, progress)
     if missing and not has_own and all(job.slug in missing for job in asked):
         raise InputError(next(iter(missing.values())))
@@ -234,7 +236,7 @@ def _work_off_all(
         try:
             if job.start is not None and job.start.slug in missing:
                 raise InputError(f"it starts from {job.start.slug}, which failed")
-            work_off(plan, job, prepared, titles[job], progress, say)
+            run_job(plan, job, prepared, titles[job], progress, say)
         except InputError as error:
             missing[job.slug] = str(error)
             say(f"{titles[job]}: {error}")
@@ -242,10 +244,7 @@ def _work_off_all(
 
 
 def _fill_pools(plan: Plan, recipes: Mapping[Job, Recipe], progress: Progress) -> dict[str, str]:
-    """Fill the pools that runs share, once, and return why some cannot be trained: known before any of them is.
-
-    Those that start from such a one cannot be, either.
-    """
+    """Fill the pools that runs share; return why some runs (and those that start from them) cannot be trained."""
     device, workers = torch.device(plan.device), min(usable_cores(), MOST_WORKERS)
     seen: dict[object, str | None] = {}
     lacking: dict[str, str] = {}
@@ -287,7 +286,7 @@ def _why_not(entry: DataEntry, data: Data, device: torch.device, place: str, pro
 def _in_processes(
     plan: Plan, left: Sequence[Job], titles: Mapping[Job, str], at_once: int, progress: Progress, say: Say
 ) -> dict[str, str]:
-    """Work runs off in processes of their own, and return why those failed that did."""
+    """Run jobs in parallel processes; return the reasons of those that failed."""
     plan_file = plan.out / "plan.json"
     write_json(plan_file, plan.as_json())
     tasks = [
@@ -322,7 +321,7 @@ def _training(outcome: Mapping[str, Any], rows: Sequence[Row], recipe: Recipe) -
 
 
 def _measure_baselines(plan: Plan, prepared: PreparedStudies, progress: Progress, say: Say) -> None:
-    """Measure the image-blind priors and, with ``--quick``, models whose answers are known, which are checked."""
+    """Measure the image-blind priors and, with ``--quick``, the models of the sanity checks."""
     rows = dict(fit_priors(prepared))
     if plan.quick:
         rows |= known_models(prepared)
@@ -334,32 +333,32 @@ def _measure_baselines(plan: Plan, prepared: PreparedStudies, progress: Progress
             }  # fmt: skip
             measure_model(plan, prepared, model, about, progress)
     if plan.quick:
-        for sentence in check_known(plan.out, plan.paper, synthetic=plan.source is None):
+        for sentence in check_sanity(plan.out, plan.paper, synthetic=plan.source is None):
             say(sentence)
 
 
 def own_slug(name: str) -> str:
-    """Return what the folder of a user's model is called, distinct from all variants."""
+    """Return the slug of a user's model, distinct from all variants."""
     plain = "".join(letter if letter.isalnum() else "-" for letter in name).strip("-").lower()
     return f"own-{plain[-LONGEST_SLUG:]}"
 
 
 def _own_models(plan: Plan) -> dict[str, str]:
-    """Return the folders of the user's models by name; what cannot be loaded or told apart is refused now."""
+    """Return the slugs of the user's models by name; raise errors about models that cannot be used."""
     found: dict[str, str] = {}
     for name in plan.models:
         model = load(name, plan.device)
         if not isinstance(model, Grounder | RegionGrounder | BlindGrounder):
-            raise InputError(f"--model {name}: a {type(model).__name__} cannot ground phrases: nothing to measure")
+            raise InputError(
+                f"--model {name}: {type(model).__name__} does not implement ground, so it cannot be measured"
+            )
         released = plan.paper.released.get(str(getattr(model, "kind", "")))
         slug = own_slug(name) if released is None else released.slug
         if twin := next((other for other, taken in found.items() if taken == slug), None):
-            raise InputError(f"--model {twin} and --model {name} would be the same row, {slug}; rename one of them")
+            raise InputError(f"--model {twin} and --model {name} would use the same row, {slug}; rename one of them")
         mark = plan.measures(slug) / "about.json"
         if mark.exists() and (kept := read_json(mark).get("loaded_from")) != name:
-            raise InputError(
-                f"{mark.parent}: is the row of --model {kept}, and --model {name} would be, too; rename it"
-            )
+            raise InputError(f"--model {name}: its folder {mark.parent} is used by --model {kept}; rename the model")
         found[name] = slug
     return found
 
@@ -367,9 +366,9 @@ def _own_models(plan: Plan) -> dict[str, str]:
 def _measure_own(
     plan: Plan, prepared: PreparedStudies, own: Mapping[str, str], progress: Progress, say: Say
 ) -> dict[str, str]:
-    """Measure the user's models as more rows, and return why those failed that did.
+    """Measure the user's models as additional rows; return the reasons of those that failed.
 
-    A model whose weights have changed is measured again, and so is one without weights to compare.
+    A model is measured again if its weights changed or cannot be compared.
     """
     failed: dict[str, str] = {}
     for name, slug in own.items():
@@ -381,7 +380,7 @@ def _measure_own(
         (folder / "about.json").unlink(missing_ok=True)
         shutil.rmtree(plan.predictions(slug), ignore_errors=True)
         released = plan.paper.released.get(str(getattr(model, "kind", "")))
-        row = Variant(slug, name, "ours", "a model of one's own", recipe="") if released is None else released
+        row = Variant(slug, name, "ours", "added with --model", recipe="") if released is None else released
         about = Job(row, seed=1, order=2000 if released is None else 0).about() | {
             "comparable": is_comparable(model), "seed": None, "training": None, "weights": weights, "loaded_from": name,
         }  # fmt: skip
@@ -393,11 +392,11 @@ def _measure_own(
     return failed
 
 
-# ------------------------------------------------------------------ what is kept of the run itself
+# ------------------------------------------------------------------ records of the run
 
 
 def _keep_commands(out: Path, commands: Sequence[str]) -> list[str]:
-    """Add commands to the earlier ones, and return all; one repeated at once is not listed twice."""
+    """Append commands to the earlier ones and return all; a command repeated in a row is listed once."""
     path = out / "commands.json"
     typed = [str(command) for command in read_json(path).get("commands", [])] if path.exists() else []
     for command in commands:
@@ -408,7 +407,7 @@ def _keep_commands(out: Path, commands: Sequence[str]) -> list[str]:
 
 
 def _keep_missing(plan: Plan, missing: Mapping[str, str], prepared: PreparedStudies) -> None:
-    """Write down what is missing and why, of this run and, where it still is, of those before."""
+    """Write what is missing and why, including what is still missing from earlier runs."""
     path = plan.out / "run.json"
     earlier = read_json(path).get("missing", {}) if path.exists() else {}
     still = {
@@ -420,27 +419,27 @@ def _keep_missing(plan: Plan, missing: Mapping[str, str], prepared: PreparedStud
 
 
 def _left_out(plan: Plan, prepared: PreparedStudies, slugs: Sequence[str], missing: Mapping[str, str]) -> list[str]:
-    """Say what should be there and is not: rows and studies of the source, variants, answers."""
-    said = [f"{plan.measured_on}: {reason}: {count:,}" for reason, count in prepared.unread.items()]
-    said += [f"{plan.measured_on}: the first of them: {problem}" for problem in prepared.targets.problems[:1]]
-    said += [f"{slug}: {reason}" for slug, reason in missing.items()]
+    """Return what is missing: rows and studies of the source, variants, answers."""
+    lines = [f"{plan.measured_on}: {reason}: {count:,}" for reason, count in prepared.unread.items()]
+    lines += [f"{plan.measured_on}: the first of them: {problem}" for problem in prepared.targets.problems[:1]]
+    lines += [f"{slug}: {reason}" for slug, reason in missing.items()]
     for slug in slugs:
         mark = plan.measures(slug) / "about.json"
         if slug in missing or not mark.exists():
             continue
         about = read_json(mark)
         if errors := about["measured"]["errors"]:
-            said.append(f"{slug}: {errors:,} of {about['measured']['questions']:,} questions have no answer")
+            lines.append(f"{slug}: {errors:,} of {about['measured']['questions']:,} questions have no answer")
         if unread := (about.get("training") or {}).get("left_out"):
-            said.append(f"{slug}: {unread:,} studies could not be learned from, or validated on")
-    return said
+            lines.append(f"{slug}: {unread:,} studies could not be used for training or validation")
+    return lines
 
 
-# ------------------------------------------------------------------ a process of its own
+# ------------------------------------------------------------------ a parallel process
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Work off one run of a plan whose folder is prepared: what the processes of `in_processes` do."""
+    """Run one job of a prepared plan; the entry point of the processes of `in_processes`."""
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGTERM, interrupt)
 
@@ -451,7 +450,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         plan = Plan.from_json(read_json(Path(plan_file)))
         job = next(job for job in plan.jobs((slug,)) if job.slug == slug)
-        work_off(plan, job, PreparedStudies.open(plan.out, plan.protocol), title, no_progress, say)
+        run_job(plan, job, PreparedStudies.open(plan.out, plan.protocol), title, no_progress, say)
     except InputError as error:
         say(f"error: {error}")
         return REFUSED

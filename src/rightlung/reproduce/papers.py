@@ -1,4 +1,4 @@
-"""The papers that can be reproduced, by name. Each is a folder with variants, recipes, claims, tables and figures."""
+"""The papers that can be reproduced, by name. Each has a folder with variants, recipes, claims, tables and figures."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from rightlung.reproduce.variants import Job, Variant
 
 if TYPE_CHECKING:
     from rightlung.pages.content import Page
-    from rightlung.reproduce.facts import Measurements
-    from rightlung.reproduce.known import KnownFigure
+    from rightlung.reproduce.measurements import Measurements
+    from rightlung.reproduce.sanity import SanityCheck
     from rightlung.results.measured import Measured
 
 _HOMES = {"wrong-lung": "rightlung.reproduce.wrong_lung"}
-"""Where each paper is declared; its package has a value ``PAPER``."""
+"""The package of each paper, which defines ``PAPER``."""
 
 
 @dataclass(frozen=True)
 class Paper:
-    """What is trained, asked, measured and shown to reproduce a paper."""
+    """Declaration of a paper: its variants, data, protocol, checks and page."""
 
     name: str
     title: str
     summary: str
     variants: Sequence[Variant]
     protocol: Protocol
-    """Which conditions are asked, and which targets, measures and subsets the answers are measured by."""
+    """Conditions, targets, measures and subsets."""
     source: str
     quick_source: str
-    """What ``--quick`` measures on."""
+    """The source for ``--quick``."""
     quick_changes: Callable[[Job], list[str]]
-    """What makes the training of a variant take a second; it then learns nothing."""
-    known_figures: Callable[[Measured], Iterator[KnownFigure]]
-    """What ``--quick`` must find of models whose answers are known."""
+    """Recipe changes for ``--quick``, so that training a variant takes a second (and learns nothing)."""
+    sanity_checks: Callable[[Measured], Iterator[SanityCheck]]
+    """Values that ``--quick`` must find for models with known answers."""
     page: Callable[[Measurements], Page]
     released: Mapping[str, Variant] = field(default_factory=dict)
-    """Published checkpoints, by the kind of model that loads them, whose rows (``--model``) are the paper's own."""
+    """Published checkpoints that fill a row of the paper when given with ``--model``, by kind of model."""
 
     def variant(self, slug: str) -> Variant | None:
         """Return a variant by its slug."""
@@ -53,7 +53,7 @@ def list_papers() -> list[Paper]:
 
 
 def find_paper(name: str) -> Paper:
-    """Return the paper of a name, suggesting the nearest if there is none."""
+    """Return a paper by name; the error for an unknown name suggests the nearest."""
     if name not in _HOMES:
         raise unknown_name("paper", name, _HOMES)
     paper: Paper = import_module(_HOMES[name]).PAPER

@@ -1,4 +1,4 @@
-"""What is to be reproduced and on what, and the recipe of every run that follows from it."""
+"""The plan of a reproduction: what to run on which data, and the recipe of every run."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from rightlung.training.preparing import MOST_HELD
 from rightlung.training.recipe import Recipe, differing_fields, read_recipe
 
 FEW_SHOTS = 500
-"""Studies of one's own among which a few-shot variant looks for its examples."""
+"""Number of the user's studies from which a few-shot variant picks its examples."""
 QUICK_POOLS = {"train": 48, "validation": 16}
 QUICK_FEW_SHOTS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be reproduced, and on what. Without sources of one's own everything is synthetic."""
+    """What to reproduce, and on which data. Default: synthetic data."""
 
     paper_name: str
     out: Path
@@ -52,86 +52,86 @@ class Plan:
 
     @property
     def paper(self) -> Paper:
-        """What is reproduced."""
+        """The paper."""
         return find_paper(self.paper_name)
 
     @property
     def measured_on(self) -> str:
-        """The source of the studies that models are measured on."""
+        """The source of the test studies."""
         return self.source or (self.paper.quick_source if self.quick else self.paper.source)
 
     @property
     def protocol(self) -> Protocol:
-        """How answers are measured; ``--quick`` takes small targets."""
+        """The protocol; ``--quick`` uses small targets."""
         pixels = self.pixels or (64 if self.quick else None)
         return self.paper.protocol if pixels is None else replace(self.paper.protocol, pixels=pixels)
 
     @property
     def device(self) -> str:
-        """Where models are asked, and maps scored."""
+        """The device for inference and scoring."""
         accelerator = self.machine.accelerator
         if accelerator == "auto":
             return "cuda" if torch.cuda.is_available() else "cpu"
         return accelerator
 
     def jobs(self, only: Sequence[str] = ()) -> list[Job]:
-        """The paper's runs, all of them or some."""
+        """Return the paper's runs, all or some."""
         return jobs(self.paper.variants, only, 1 if self.quick else self.seeds)
 
     def wanted(self) -> list[Job]:
-        """The runs that are asked for."""
+        """Return the selected runs."""
         return self.jobs(self.only)
 
     def measures(self, slug: str) -> Path:
-        """Where the measures of a model are."""
+        """Return the folder of a model's measures."""
         return self.out / "measures" / slug
 
     def predictions(self, slug: str) -> Path:
-        """Where the answers of a model are."""
+        """Return the folder of a model's predictions."""
         return self.out / "predictions" / slug
 
     def run(self, job: Job) -> RunFolder:
-        """Where a run is."""
+        """Return the folder of a training run."""
         return RunFolder(self.out / "runs" / job.slug)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the plan as JSON values; `from_json` reads them."""
+        """Return the plan as JSON values."""
         return asdict(self) | {"out": str(self.out)}
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Plan:
-        """Return the plan that `as_json` has written."""
+        """Return the plan of JSON values made by `as_json`."""
         listed = {name: tuple(given[name]) for name in ("only", "models", "changes")}
         return cls(**{**given, **listed, "out": Path(given["out"]), "machine": Machine(**given["machine"])})
 
 
 def check_plan(plan: Plan) -> None:
-    """Refuse what cannot be done before anything is done."""
+    """Raise an error for settings that cannot work, before anything is run."""
     accelerator = plan.machine.accelerator
     usable = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if not usable.get(accelerator, True):
-        raise InputError(f"--accelerator {accelerator} is not available here; cpu always is")
+        raise InputError(f"--accelerator {accelerator}: not available on this machine; use cpu")
     wanted = plan.wanted()
     if plan.source is not None and parse_address(plan.source).scheme != "phantom" and wanted:
         for name in ("train", "validation"):
             if getattr(plan, name) is None:
                 raise InputError(
-                    f"--source {plan.source} is not synthetic, so --{name} must name what the variants learn from, too"
+                    f"--source {plan.source} is not synthetic, so the training data must be given, too: --{name} SOURCE"
                 )
     named = {name for job in with_starts(wanted) for name in _names(job)}
     for change in plan.changes:
         of, _ = _split(change)
         if not wanted:
-            raise InputError(f"--set {change}: changes recipes, and no variant is wanted")
+            raise InputError(f"--set {change}: no variant is selected, so there is no recipe to change")
         if of is not None and of not in named:
             known = {name for job in plan.jobs() for name in _names(job)}
             if of not in known:
                 raise unknown_name("variant", of, known)
-            raise InputError(f"--set {change}: the variant {of} is not among those wanted")
+            raise InputError(f"--set {change}: variant {of} is not among the selected ones (--only)")
 
 
 def check_same_recipe(plan: Plan, job: Job, recipe: Recipe) -> None:
-    """Refuse a folder in which a run followed another recipe than it would now."""
+    """Raise an error if a run in the folder used another recipe than the plan has now."""
     mark, run = plan.measures(job.slug) / "about.json", plan.run(job)
     if not mark.exists():
         run.check(recipe, resume=True)
@@ -142,7 +142,7 @@ def check_same_recipe(plan: Plan, job: Job, recipe: Recipe) -> None:
     which = [name for name in fields if name not in FREE]
     differs = f", which differs in {', '.join(which[:5])}" if which else ""
     raise InputError(
-        f"{mark}: {job.slug} was trained by another recipe{differs}; repeat the first command, or choose another --out"
+        f"{mark}: {job.slug} was trained with another recipe{differs}; repeat the first command or choose another --out"
     )
 
 
@@ -150,7 +150,7 @@ def check_same_recipe(plan: Plan, job: Job, recipe: Recipe) -> None:
 
 
 def recipe_of(plan: Plan, job: Job) -> Recipe:
-    """Return the recipe of a run on the plan's studies."""
+    """Return the recipe of a run with the plan's data and changes."""
     changes = [f"seed={job.seed}", f"data.keep={json.dumps(str(plan.out / 'pools'))}"]
     if plan.quick:
         changes += plan.paper.quick_changes(job)
@@ -161,7 +161,7 @@ def recipe_of(plan: Plan, job: Job) -> Recipe:
 
 
 def recipe_digest(plan: Plan, job: Job) -> str:
-    """Return a short hash of everything that determines the weights of a run, wherever its folder lies."""
+    """Return a short hash of everything that determines the weights of a run, independent of its folder."""
     plain = plain_settings(recipe_of(plan, job))
     for path in FREE:
         *above, name = path.split(".")
@@ -177,7 +177,7 @@ def recipe_digest(plan: Plan, job: Job) -> str:
 def changes_of(changes: Sequence[str], job: Job) -> list[str]:
     """Return the changes (``--set``) for a run: those for all runs first, then its own.
 
-    Changes for all runs leave alone what defines the few-shot variants: their steps, batch size and examples.
+    Changes for all runs do not apply to the steps, batch size and examples of few-shot variants, which define them.
     """
     split = [_split(change) for change in changes]
     few = job.variant.start is not None
@@ -186,7 +186,7 @@ def changes_of(changes: Sequence[str], job: Job) -> list[str]:
 
 
 def ignored_by_few_shots(changes: Sequence[str], wanted: Sequence[Job]) -> list[str]:
-    """Return the changes for all runs that the few-shot variants among the wanted do not follow."""
+    """Return the changes for all runs that do not apply to the selected few-shot variants."""
     if all(job.variant.start is None for job in wanted):
         return []
     return [change for name, change in map(_split, changes) if name is None and _defines_few_shots(change)]
@@ -197,7 +197,7 @@ def _names(job: Job) -> tuple[str, str]:
 
 
 def _split(change: str) -> tuple[str | None, str]:
-    """Return the variant that a change is meant for, None for all, and the change itself."""
+    """Return the variant of a change (None for all) and the change itself."""
     path = change.partition("=")[0]
     name, colon, _ = path.partition(":")
     return (name.strip(), change[len(name) + 1 :]) if colon else (None, change)
@@ -218,7 +218,7 @@ def _count(address: str) -> int:
 
 
 def _own_sources(plan: Plan, job: Job) -> list[str]:
-    """Return the changes for studies of one's own; a variant that picks some of them holds as many as it can."""
+    """Return the recipe changes for the user's data; a variant that selects studies holds as many as it can."""
     found = []
     for name, place in (("train", "data.train[0]"), ("validation", "data.validation")):
         source = getattr(plan, name)

@@ -1,4 +1,4 @@
-"""What all models of an experiment are measured on: the studies, kept on disk, and their targets."""
+"""The test data of an experiment: the studies, stored on disk, and their targets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FOLDER = "studies"
 
 @dataclass(frozen=True)
 class PreparedStudies:
-    """Studies without their targets, to be asked about, and the targets, to measure the answers against."""
+    """Studies to ask models about, and the targets to measure the answers against."""
 
     source: KeptSource
     targets: Targets
@@ -27,7 +27,7 @@ class PreparedStudies:
     def make(
         cls, source: str, out: Path, protocol: Protocol, limit: int | None = None, progress: Progress = no_progress
     ) -> PreparedStudies:
-        """Prepare the first ``limit`` studies of a source, or open them where that was done before."""
+        """Prepare the first ``limit`` studies of a source, or open them if they are prepared already."""
         kept, targets = prepare_studies(
             open_source(source), out / FOLDER, protocol, limit=limit,
             progress=lambda done, total: progress("preparing studies", done, total),
@@ -45,5 +45,5 @@ class PreparedStudies:
 
     @property
     def unread(self) -> dict[str, int]:
-        """How many rows and studies of the source could not be read, by the reason."""
+        """Number of rows and studies of the source that could not be read, by reason."""
         return {reason: count for reason in UNREAD if (count := self.targets.left_out[reason])}

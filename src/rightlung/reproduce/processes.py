@@ -1,4 +1,4 @@
-"""Several runs at once, each in a process of its own, of which an interruption leaves none behind."""
+"""Run several tasks in parallel processes; an interruption leaves none of them running."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rightlung.core.errors import OutputError
 from rightlung.core.progress import Progress, no_progress
 
 REFUSED, NOT_WRITTEN, INTERRUPTED = 2, 4, 130
-"""How a process ends that has said in a last line ("error: …") what is wrong with its input or output."""
+"""Exit codes of a process whose last line ("error: …") says what is wrong with its input or output."""
 
 _PAUSE = 0.2
 _LONGEST = 60
@@ -25,7 +25,7 @@ _LONGEST = 60
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One process: what it is called, its command, and the task that must be done before it."""
+    """One process: its name, its command, and the task that must finish first."""
 
     name: str
     title: str
@@ -42,10 +42,10 @@ def in_processes(
     progress: Progress = no_progress,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, str]:
-    """Run tasks, ``at_once`` at a time, and return why those failed that did; the others go on.
+    """Run tasks, ``at_once`` at a time, and return the reasons of failed tasks by name; the others continue.
 
-    What a process says goes to ``logs``. Each uses ``threads`` threads, unless the environment says how many. Ctrl-C,
-    or SIGTERM, is handed on to every process once, which are then waited for; the second time they are to hurry.
+    Output goes to ``logs``. Each process uses ``threads`` threads unless the environment sets OMP_NUM_THREADS. Ctrl-C
+    and SIGTERM are passed on to every process, then all are waited for.
     """
     environment = {"OMP_NUM_THREADS": str(threads), **os.environ}
     waiting, running, failed = list(tasks), dict[str, tuple[Task, subprocess.Popen[bytes]]](), dict[str, str]()
@@ -67,13 +67,13 @@ def in_processes(
                         say(f"{task.title}: {failed[task.name]}")
                     elif len(running) < at_once:
                         running[task.name] = task, _started(task, logs, environment)
-                        say(f"{task.title}: started, says more in {_log(task, logs)}")
+                        say(f"{task.title}: started, log in {_log(task, logs)}")
                     else:
                         continue
                     waiting.remove(task)
                 if running:
-                    at_work = ", ".join(_told(task, logs) for task, _ in running.values())
-                    progress(f"at work: {at_work}; done", len(tasks) - len(waiting) - len(running), len(tasks))
+                    at_work = ", ".join(_state(task, logs) for task, _ in running.values())
+                    progress(f"running: {at_work}; done", len(tasks) - len(waiting) - len(running), len(tasks))
                     time.sleep(_PAUSE)
         except BaseException:
             _end([process for _, process in running.values()])
@@ -82,14 +82,14 @@ def in_processes(
 
 
 def _ready(waiting: Sequence[Task], running: Mapping[str, object], failed: Mapping[str, str]) -> list[Task]:
-    """Return the tasks that wait for no other any more."""
+    """Return the tasks that do not wait for another."""
     unfinished = {task.name for task in waiting if task.name not in failed} | set(running)
     return [task for task in waiting if task.after not in unfinished]
 
 
 def _started(task: Task, logs: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     with _log(task, logs).open("wb") as file:
-        # A session of its own: the terminal's Ctrl-C reaches it through us only, once.
+        # A new session, so that the terminal's Ctrl-C reaches the process once, through us.
         return subprocess.Popen(
             task.command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, env=environment,
             start_new_session=True,
@@ -107,25 +107,24 @@ def _last_line(task: Task, logs: Path) -> str:
     return ""
 
 
-def _told(task: Task, logs: Path) -> str:
-    """Return what a task is at, by the last that it said."""
-    said = _last_line(task, logs).removeprefix(f"{task.title}: ")
-    at = said.partition(":")[0][:_LONGEST]
-    return f"{task.name} ({at})" if at else task.name
+def _state(task: Task, logs: Path) -> str:
+    """Return the name of a task with the start of its last log line."""
+    state = _last_line(task, logs).removeprefix(f"{task.title}: ").partition(":")[0][:_LONGEST]
+    return f"{task.name} ({state})" if state else task.name
 
 
 def _reason(task: Task, code: int, logs: Path) -> str:
-    said = _last_line(task, logs)
+    last = _last_line(task, logs)
     if code == NOT_WRITTEN:
-        raise OutputError(said.removeprefix("error: "))
+        raise OutputError(last.removeprefix("error: "))
     if code == REFUSED:
-        return said.removeprefix("error: ")
+        return last.removeprefix("error: ")
     ended = "was interrupted" if code in (INTERRUPTED, -signal.SIGINT) else f"ended with exit code {code}"
-    return f"the process {ended} (see {_log(task, logs)}){f': {said}' if said else ''}"
+    return f"the process {ended} (see {_log(task, logs)}){f': {last}' if last else ''}"
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Interrupt processes and wait for them; every further Ctrl-C interrupts them again."""
+    """Interrupt processes and wait for them; each further Ctrl-C interrupts them again."""
     while alive := [process for process in processes if process.poll() is None]:
         for process in alive:
             process.send_signal(signal.SIGINT)
@@ -136,7 +135,7 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 @contextlib.contextmanager
 def _terminated() -> Iterator[None]:
-    """Take SIGTERM for Ctrl-C meanwhile."""
+    """Treat SIGTERM as Ctrl-C inside this context."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

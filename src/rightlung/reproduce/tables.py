@@ -1,7 +1,6 @@
-"""Tables of models by quantities: every cell estimated together, the paper's figures beside ours, the best in bold.
+"""Tables of models by quantities, with confidence intervals, the published values, and the best model in bold.
 
-Every number carries the interval of its own comparison. Shares are in percent and their changes in percentage points,
-as papers print them.
+Shares are in percent and their changes in percentage points, as in papers.
 """
 
 from __future__ import annotations
@@ -9,31 +8,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rightlung.pages.content import Cell, Column, Figure, Table
-from rightlung.pages.figures import SeedsPanel, seeds_figure
+from rightlung.pages.figures import SeedsPanel, panel_figure
 from rightlung.pages.numbers import estimate_cell, number
-from rightlung.reproduce.published import Published, PublishedFigure, Subject
+from rightlung.reproduce.published import Published, PublishedValue, Subject
 from rightlung.results.estimate import Estimate
-from rightlung.results.estimator import Estimator, Floats
+from rightlung.results.estimator import Estimator, Flags, Floats
 from rightlung.results.measured import Measured
 from rightlung.results.model import MeasuredModel
+from rightlung.results.perturbation import Perturbation
 
 NOT_COMPARABLE = (
-    "* not comparable: it is given the boxes of the regions, of which the target is a subset, so its scores are "
-    "artificially high; it is never counted as the best."
+    "* not comparable: the model is given the region boxes, which include the target, so its scores are too high. It "
+    "is never marked as the best."
 )
-BOLD = "Bold: the highest of the comparable models, which need not be shown to differ from the next."
+BOLD = "Bold: the highest value of the comparable models. Its lead over the next model need not be significant."
 FEW_SEEDS = 5
-"""Up to so many seeds are listed one by one; of more, the lowest and the highest."""
+"""Up to this many seeds are listed one by one; for more, the lowest and highest are."""
 
 
 @dataclass(frozen=True)
 class ModelRow:
-    """One line: a model, asked under a condition, over a subset."""
+    """A table row: a model under a condition, over a subset."""
 
     label: str
     model: str
@@ -46,20 +46,20 @@ class ModelRow:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One column: a value for every phrase of a row's model, and the paper's figure beside its mean."""
+    """A table column: a value for each phrase, and the published value to print next to its mean."""
 
     title: str
     values: Callable[[ModelRow], Floats]
-    paper: Callable[[ModelRow], PublishedFigure | None] | None = None
+    paper: Callable[[ModelRow], PublishedValue | None] | None = None
     scale: float = 100.0
     digits: int = 1
     signed: bool = False
     ranked: bool = False
     chance: float | None = None
-    """What a model without knowledge would have, for figures."""
+    """Chance level or zero line, for plots."""
 
     def printed(self, value: float) -> str:
-        """Return a value as tables print it."""
+        """Return a value as printed in tables."""
         return number(self.scale * value, self.digits, self.signed)
 
 
@@ -71,7 +71,7 @@ def model_row(model: MeasuredModel, **changes: Any) -> ModelRow:
 
 @dataclass(frozen=True)
 class TableMaker:
-    """Makes tables of what was measured."""
+    """Makes tables and figures from the measurements."""
 
     measured: Measured
     estimator: Estimator
@@ -90,11 +90,12 @@ class TableMaker:
         notes: Sequence[str] = (),
         minus: Sequence[tuple[str, str]] = (),
     ) -> Table:
-        """Estimate every quantity for every row; ``minus`` adds the first one's paired differences from other models.
+        """Return a table of every quantity for every row.
 
-        ``minus`` lists slugs with their column titles; those that were not measured are left out.
+        ``minus`` lists models (slug and column title) from which paired differences of the first quantity
+        are added; models that were not measured are left out.
         """
-        others = [(slug, said) for slug, said in minus if self.measured.model(slug) is not None]
+        others = [(slug, heading) for slug, heading in minus if self.measured.model(slug) is not None]
         columns = [quantity.values(row) for quantity in quantities for row in rows]
         columns += [
             quantities[0].values(row) - quantities[0].values(model_row(self._model(slug)))
@@ -132,10 +133,10 @@ class TableMaker:
     def printed(
         self, measure: str, subset: str | None = None, target: str = "regions", model: str | None = None,
         table: str | None = None,
-    ) -> Callable[[ModelRow], PublishedFigure | None]:  # fmt: skip
-        """Return the function that finds the paper's figure for a row, cited from ``table`` where that prints it."""
+    ) -> Callable[[ModelRow], PublishedValue | None]:  # fmt: skip
+        """Return a function that finds the published value of a row, cited from ``table`` if that table has it."""
 
-        def find(row: ModelRow) -> PublishedFigure | None:
+        def find(row: ModelRow) -> PublishedValue | None:
             synthetic = row.condition == "synthetic"
             subject = Subject(model or row.variant, measure, subset or row.subset, target, synthetic)
             return self.published.find(subject, table)
@@ -145,7 +146,7 @@ class TableMaker:
     def values(
         self, measure: str, target: str | None = None, subset: str | None = None
     ) -> Callable[[ModelRow], Floats]:
-        """Return the function that gives a row's measure, over its own subset unless another is given."""
+        """Return a function that gives a row's measure, over the row's subset unless another is given."""
 
         def of_row(row: ModelRow) -> Floats:
             found = self.measured.value(row.model, measure, target, row.condition)
@@ -153,8 +154,24 @@ class TableMaker:
 
         return of_row
 
+    def changes(
+        self, perturbation: Perturbation, subset: str, target: str, measure: str = "auroc",
+        how: Literal["changed", "all"] = "changed",
+    ) -> Callable[[ModelRow], Floats]:  # fmt: skip
+        """Return a function that gives the change of a row's measure under a perturbation, over a subset."""
+        measured = self.measured
+        return lambda row: measured.within(measured.change(row.model, perturbation, measure, target, how), subset)
+
+    def selection(self, kind: Literal["local", "global"], subset: str = "all") -> Callable[[ModelRow], Floats]:
+        """Return a function that gives whether a row's model selects the right sentence, over a subset."""
+        return lambda row: self.measured.within(self.measured.selection(row.model, kind), subset)
+
+    def peak_on_side(self, where: Flags) -> Callable[[ModelRow], Floats]:
+        """Return a function that gives whether a row's peak is on the correct side, over some phrases."""
+        return lambda row: self.measured.within(self.measured.peak_on_side(row.model), where)
+
     def seeds(self, quantities: Sequence[Quantity]) -> list[Table | Figure]:
-        """Return a figure and a table of each seed by itself; nothing where no variant has several."""
+        """Return a figure and a table of the single seeds; empty if no variant has several."""
         measured = self.measured
         several = [row for row in measured.rows if len(measured.seeds(row.variant)) > 1]
         if not several:
@@ -172,8 +189,8 @@ class TableMaker:
         ]  # fmt: skip
         header = [Column("variant", "text"), Column("seeds", "text"), *(Column(one.title) for one in quantities)]
         caption = (
-            "Mean over the seeds; below it their standard deviation and each seed by itself (of more than "
-            f"{FEW_SEEDS} the lowest and highest). Percent or points; entropy in nats."
+            "Mean over seeds, then their standard deviation and the value of each seed (the range if there are more "
+            f"than {FEW_SEEDS}). Percent or percentage points; entropy in nats."
         )
         panels = [
             SeedsPanel(
@@ -182,15 +199,15 @@ class TableMaker:
             )
             for place, one in enumerate(quantities)
         ]  # fmt: skip
-        figure = seeds_figure(
-            "seeds", "The same training with another seed",
-            "A mark for each seed of training, on the same phrases; a single mark was trained once or not at all. "
-            "Diamonds are references and models that are not comparable. The line is chance, or no change. The numbers "
+        figure = panel_figure(
+            "seeds", "The same training with different seeds",
+            "One mark per training seed, on the same phrases. A single mark means one seed, or no training. Diamonds "
+            "are references and models that are not comparable. The vertical line is chance or no change. The numbers "
             "are in the table below.",
             [row.label for row in measured.rows], panels, unit="percent; changes in percentage points; entropy in nats",
             references=references(measured.rows),
         )  # fmt: skip
-        return [figure, Table("seeds", "Each variant's seeds", caption, header, lines, stars(several))]
+        return [figure, Table("seeds", "Seeds of each variant", caption, header, lines, stars(several))]
 
 
 def _mean(values: Floats) -> float:
@@ -211,14 +228,14 @@ def _seeds_cell(quantity: Quantity, means: Sequence[float], models: Sequence[Mea
     return Cell(quantity.printed(mean), detail, value)
 
 
-def _paper_cell(figure: PublishedFigure | None) -> Cell:
+def _paper_cell(figure: PublishedValue | None) -> Cell:
     if figure is None:
         return Cell("–")
     return Cell(figure.printed, f"Table {figure.table}", {"paper": figure.value, "table": figure.table})
 
 
 def _best(rows: Sequence[ModelRow], found: Sequence[Estimate]) -> set[int]:
-    """Return the rows with the highest number for each condition: no reference, and none that is not comparable."""
+    """Return the rows with the highest value per condition, without references and models that are not comparable."""
     rivals: dict[str, list[int]] = {}
     for place, (row, estimate) in enumerate(zip(rows, found, strict=True)):
         if row.ranked and row.comparable and estimate.defined:
@@ -231,10 +248,10 @@ def _best(rows: Sequence[ModelRow], found: Sequence[Estimate]) -> set[int]:
 
 
 def references(models: Sequence[MeasuredModel]) -> set[str]:
-    """Return the labels of rows that stand for reference, or are not comparable."""
+    """Return the labels of references and of models that are not comparable."""
     return {model.label for model in models if model.group == "reference" or not model.comparable}
 
 
 def stars(models: Sequence[MeasuredModel] | Sequence[ModelRow]) -> list[str]:
-    """Return the note that explains the asterisk, where there is one."""
+    """Return the note on the asterisk, if any model has one."""
     return [NOT_COMPARABLE] if any(not model.comparable for model in models) else []

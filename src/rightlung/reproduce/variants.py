@@ -1,4 +1,4 @@
-"""What is trained: the variants of a paper, and their training runs."""
+"""The variants of a paper and their training runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Group = Literal["paper", "ours", "reference"]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A row of the tables, trained by ``recipe``, from the model of the variant ``start`` where there is one."""
+    """A row of the tables, trained with ``recipe``, starting from the model of the variant ``start`` if given."""
 
     slug: str
     name: str
@@ -24,7 +24,7 @@ class Variant:
     comparable: bool = True
     ablation: bool = False
     picks: bool = False
-    """Whether it learns from some of the studies only, so that they must all be held at once."""
+    """Whether it trains on a selection of the studies, so that all must be in memory at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,16 @@ class Job:
 
     @property
     def slug(self) -> str:
-        """The name of its folders."""
+        """The name of the run's folders."""
         return self.variant.slug if self.seed == 1 else f"{self.variant.slug}-seed{self.seed}"
 
     @property
     def start(self) -> Job | None:
-        """The run whose model it starts from."""
+        """The run whose model this one starts from."""
         return None if self.variant.start is None else replace(self, variant=self.variant.start, order=0)
 
     def about(self) -> dict[str, Any]:
-        """What its ``about.json`` says of it, the training left out."""
+        """Return the content of ``about.json`` without the training."""
         variant = self.variant
         names = ("name", "group", "comparable", "ablation", "note")
         known = {name: getattr(variant, name) for name in names}
@@ -54,9 +54,9 @@ class Job:
 
 
 def jobs(variants: Sequence[Variant], only: Sequence[str] = (), seeds: int = 3) -> list[Job]:
-    """Return all runs, those with the first seed first.
+    """Return the runs, ordered by seed.
 
-    ``only`` names variants (``retrained``) or runs (``retrained-seed2``); ``none`` alone stands for none at all.
+    ``only`` selects variants (``retrained``) or runs (``retrained-seed2``); ``none`` selects nothing.
     """
     found = [
         Job(variant, seed, 10 * place + seed)
@@ -73,7 +73,7 @@ def jobs(variants: Sequence[Variant], only: Sequence[str] = (), seeds: int = 3) 
 
 
 def with_starts(wanted: Sequence[Job]) -> list[Job]:
-    """Return runs and those that they start from, none twice, each after the one that it starts from."""
+    """Return the runs and those they start from, without duplicates, each after its start."""
     found: dict[Job, None] = {}
     for job in wanted:
         if (start := job.start) is not None:

@@ -1,1 +1,1 @@
-"""From instances to estimates: typed numbers with intervals, comparisons, subsets, changes, groups and seeds."""
+"""Estimates from instances tables: means and comparisons with confidence intervals, by subset, condition and seed."""

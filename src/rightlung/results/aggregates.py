@@ -1,4 +1,4 @@
-"""Numbers that are no mean (AUROC, MCC, corpus BLEU…) from an instances table, and how a condition changes them."""
+"""Estimate measures that are not means (AUROC, MCC, corpus BLEU, …) from an instances table."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def estimate(
     minus: str | None = None,
     settings: BootstrapSettings | None = None,
 ) -> Estimate:
-    """Return any measure of the answers under a condition, or its change: less that of the same instances ``minus``.
+    """Return a measure of the answers under a condition or, with ``minus``, its change from that condition.
 
-    Patients are resampled, with all their instances under both conditions.
+    A change uses the instances that both conditions have. Patients are resampled with all their instances.
     """
     measure = find_measure(name)
     rows = table.select(sorted({"study", "query", "target", "condition", "patient", *measure.columns})).to_pandas()

@@ -1,4 +1,4 @@
-"""A number with its interval, and a comparison of two."""
+"""An estimate with its confidence interval, and a paired comparison."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ Verdict = Literal["difference shown", "no difference shown", "too few patients t
 
 @dataclass(frozen=True, slots=True)
 class BootstrapSettings:
-    """How intervals are made: patients are resampled (BCa)."""
+    """Settings of BCa bootstrap intervals over patients and of sign-flip tests."""
 
     resamples: int = 10_000
     level: float = 0.95
     seed: int = 0
     flips: int = 10_000
-    """Patterns of a sign-flip test: enough for a small p-value to survive an adjustment for some hundred tests."""
+    """Sign patterns per test; enough for a p-value to survive Holm's correction over some hundred tests."""
 
     def as_options(self) -> dict[str, Any]:
-        """Return the settings as keyword arguments of `rightlung.scoring.statistics`, the sign flips left out."""
+        """Return the bootstrap settings as keyword arguments of `rightlung.scoring.statistics`."""
         return {"resamples": self.resamples, "level": self.level, "seed": self.seed}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, the interval around it, and what both rest on; NaN where there is none, with the reason."""
+    """A value with its confidence interval and sample size. NaN means undefined; ``reason`` says why."""
 
     value: float
     low: float = math.nan
     high: float = math.nan
     n: int = 0
-    """Phrases, or whatever the instances are."""
+    """Number of instances, such as phrases."""
     patients: int = 0
     reason: str | None = None
 
     @property
     def defined(self) -> bool:
-        """Whether there is a number."""
+        """Whether the value is defined."""
         return not math.isnan(self.value)
 
     @property
@@ -52,11 +52,11 @@ class Estimate:
         return not (math.isnan(self.low) or math.isnan(self.high))
 
     def excludes(self, value: float) -> bool:
-        """Whether ``value`` lies outside the interval; without an interval nothing is excluded."""
+        """Return whether ``value`` lies outside the interval; False without an interval."""
         return self.has_interval and not self.low <= value <= self.high
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the estimate as JSON values."""
         found = {"estimate": self.value, "low": self.low, "high": self.high, "phrases": self.n}
         return found | {"patients": self.patients} | ({"reason": self.reason} if self.reason else {})
 
@@ -80,25 +80,25 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Comparison(Estimate):
-    """A paired difference: the estimate of first minus second, and whether it shows a difference."""
+    """A paired difference, first minus second, with its test."""
 
     p: float = math.nan
     """Two-sided sign-flip p-value."""
     p_adjusted: float | None = None
-    """The same after Holm's adjustment for all comparisons of its family."""
+    """The p-value after Holm's correction for all comparisons of the family."""
     shown: bool = False
     """Whether the interval excludes zero and the (adjusted) p-value is below 1 − level."""
     level: float = 0.95
 
     @property
     def verdict(self) -> Verdict:
-        """What the comparison shows; with too few patients no pattern of sign flips could give a small p-value."""
+        """The outcome in words. With too few patients, no sign pattern can give a small p-value."""
         if self.shown:
             return "difference shown"
         return "too few patients to tell" if 2.0 ** (1 - self.patients) > 1 - self.level else "no difference shown"
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the estimate as JSON values."""
         adjusted = {} if self.p_adjusted is None else {"p_adjusted": self.p_adjusted}
         return Estimate.as_json(self) | {"p": self.p, "shown": self.shown} | adjusted
 
@@ -108,6 +108,6 @@ class Comparison(Estimate):
 
     @classmethod
     def tested(cls, interval: Interval, p: float) -> Comparison:
-        """Return an interval of `rightlung.scoring.statistics` with the p-value of a test that it is about zero."""
+        """Return an interval of `rightlung.scoring.statistics` with the p-value of a test against zero."""
         parts = (interval.estimate, interval.low, interval.high, interval.n, interval.clusters or 0, interval.reason)
         return cls(*parts, p, None, bool(interval.excludes(0.0) and p < 1 - interval.level), interval.level)

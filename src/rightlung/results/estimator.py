@@ -1,7 +1,7 @@
-"""Means, differences and correlations over instances of the same patients, many columns at once, with intervals.
+"""Estimate means, differences and correlations of many columns at once, with confidence intervals over patients.
 
-A column is an array with one number for each instance, NaN where it is undefined. All statistics are those of
-`rightlung.scoring.statistics`: patients are resampled, and columns with as many patients share them.
+A column is an array with one value per instance, NaN where undefined. The statistics are those of
+`rightlung.scoring.statistics`; columns with the same number of patients share bootstrap resamples.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Flags = NDArray[np.bool_]
 
 
 class Estimator:
-    """Estimates over instances that belong to ``clusters`` (patients), one entry for each instance."""
+    """Make estimates over instances; ``clusters`` has the patient of each instance."""
 
     def __init__(self, clusters: Sequence[Any] | NDArray[Any], settings: BootstrapSettings | None = None) -> None:
         self.clusters = cluster_index(clusters, len(clusters))
@@ -49,7 +49,7 @@ class Estimator:
         return np.array(columns, dtype=np.float64).reshape(len(columns), len(self.clusters)).T
 
     def means(self, columns: Sequence[Floats]) -> list[Estimate]:
-        """Return the mean of each column over the instances where it is defined."""
+        """Return the mean of each column over its defined instances."""
         return [Estimate.of(found) for found in bootstrap_columns(self._table(columns), **self._options)]
 
     def mean(self, column: Floats) -> Estimate:
@@ -57,7 +57,7 @@ class Estimator:
         return self.means([column])[0]
 
     def differences(self, firsts: Sequence[Floats], seconds: Sequence[Floats]) -> list[Comparison]:
-        """Return the paired differences, first minus second, of columns two by two, each with its sign-flip test."""
+        """Return the paired differences of pairs of columns, first minus second, with sign-flip tests."""
         tables = self._table(firsts), self._table(seconds)
         found = paired_differences(*tables, **self._options, flips=self.settings.flips)
         return [Comparison.tested(one, one.p) for one in found]
@@ -67,16 +67,16 @@ class Estimator:
         return self.differences([first], [second])[0]
 
     def p_values(self, columns: Sequence[Floats]) -> list[float]:
-        """Return the sign-flip p-value of each column's mean being zero; NaN where nothing is defined."""
+        """Return the sign-flip p-value of each column for a mean of zero; NaN where nothing is defined."""
         settings = self.settings
         p, _ = sign_flip_test(self._table(columns), clusters=self.clusters, flips=settings.flips, seed=settings.seed)
         return [float(value) for value in p]
 
     def adjusted(self, comparisons: Sequence[Comparison], counted: Sequence[bool] | None = None) -> list[Comparison]:
-        """Adjust the tests of one family for being many (Holm): a difference is shown only if it survives that, too.
+        """Apply Holm's correction to one family of tests; a difference is shown only if it stays significant.
 
-        Where ``counted`` is false, a comparison is no test (it rests on few patients, say): it shows nothing and costs
-        the others nothing.
+        Comparisons with ``counted`` false (because of few patients, say) are not tests: they show nothing and do not
+        affect the others.
         """
         flags = [True] * len(comparisons) if counted is None else list(counted)
         tests = [one.p for one, flag in zip(comparisons, flags, strict=True) if flag]
@@ -91,19 +91,19 @@ class Estimator:
     def aggregate(
         self, statistic: Callable[[Floats], Floats], used: Flags, scale: float = 1.0, method: Method = "bca"
     ) -> Estimate:
-        """Return a number that is no mean (AUROC, MCC, mAP…) of the ``used`` instances.
+        """Return a statistic that is not a mean (AUROC, MCC, mAP, …) of the ``used`` instances.
 
-        ``statistic`` takes how often each of them is drawn, (rows, instances), and returns (rows,), NaN where it is
-        undefined; ``scale`` is the size of its values.
+        ``statistic`` maps counts of each instance per resample, (resamples, instances), to values (resamples,), NaN
+        where undefined; ``scale`` is the magnitude of its values.
         """
         clusters = self.clusters[used]
         options = {**self._options, "clusters": clusters, "scale": scale, "method": method}
         return Estimate.of(bootstrap_by_counts(statistic, len(clusters), **options))
 
     def contrast(self, first: Floats, second: Floats, method: Method = "bca") -> Estimate:
-        """Return mean(first) − mean(second) where they are defined for different instances of the same patients.
+        """Return mean(first) − mean(second) of columns that are defined for different instances of the same patients.
 
-        Use ``percentile`` where leaving out one patient can leave one of the two without any instance.
+        Use ``percentile`` if leaving out one patient can leave a column without any instance.
         """
         used = ~(np.isnan(first) & np.isnan(second))
         columns = [first[used], second[used]]
@@ -113,10 +113,7 @@ class Estimator:
     def correlation(
         self, first: Floats, second: Floats, kind: Literal["pearson", "spearman"] = "pearson"
     ) -> Comparison:
-        """Return the correlation of two columns, with a test of whether there is any.
-
-        The p-value is the sign-flip test of the mean product of the centred values (or ranks).
-        """
+        """Return the correlation of two columns, with a sign-flip test of the mean product of centred values."""
         used = ~(np.isnan(first) | np.isnan(second))
         if kind == "pearson":
             found = pearson_pairs(self._table([first, second]), [(0, 1)], **self._options)[0]
@@ -133,35 +130,32 @@ class Estimator:
         return Comparison.tested(found, self.p_values([products])[0])
 
     def correlations(self, values: Mapping[str, Floats]) -> dict[tuple[str, str], Estimate]:
-        """Return Pearson's correlation of each pair of columns, by their names."""
+        """Return the Pearson correlation of each pair of columns, by their names."""
         names = list(values)
         pairs = list(itertools.combinations(range(len(names)), 2))
         found = pearson_pairs(self._table(list(values.values())), pairs, names=names, **self._options)
         return {(names[x], names[y]): Estimate.of(one) for (x, y), one in zip(pairs, found, strict=True)}
 
     def correlation_contrast(self, values: Floats, first: Floats, second: Floats) -> Estimate:
-        """Return Pearson's correlation of ``values`` with ``first`` less that with ``second``, of the same patients."""
+        """Return the Pearson correlation of ``values`` with ``first`` minus that with ``second``."""
         used = ~(np.isnan(values) | np.isnan(first) | np.isnan(second))
         one, other = (pearson_by_counts(values[used], column[used]) for column in (first, second))
         return self.aggregate(lambda counts: one(counts) - other(counts), used)
 
     def rank_correlation(self, firsts: Sequence[Floats], seconds: Sequence[Floats]) -> Estimate:
-        """Return Spearman's correlation of the means of two lists of columns, e.g. of models by two measures.
-
-        Patients are resampled; the columns stay.
-        """
+        """Return the Spearman correlation of the means of two lists of columns, e.g. of models by two measures."""
         used = np.asarray((~np.isnan(self._table([*firsts, *seconds]))).any(axis=1))
         columns = [column[used] for column in (*firsts, *seconds)]
 
         def statistic(counts: Floats) -> Floats:
-            means = _means(counts, columns).round(12)  # the last bits would break ties
+            means = _means(counts, columns).round(12)  # rounding errors would break ties
             return spearman_rows(means[:, : len(firsts)], means[:, len(firsts) :])
 
         return self.aggregate(statistic, used)
 
 
 def _means(counts: Floats, columns: Sequence[Floats]) -> Floats:
-    """Means of columns (instances,) whose instances are drawn ``counts`` times: (rows, columns), NaN where of none."""
+    """Return the means of columns (instances,) for each row of ``counts``: (rows, columns), NaN where undefined."""
     means = np.empty((len(counts), len(columns)))
     for place, column in enumerate(columns):
         there = ~np.isnan(column)
@@ -172,7 +166,7 @@ def _means(counts: Floats, columns: Sequence[Floats]) -> Floats:
 
 
 class Deferred:
-    """Estimates that are asked for one by one and made together, when the first of them is read.
+    """Collect requests for estimates and compute them together when the first is read.
 
     >>> deferred = Deferred(Estimator(["a", "b"], BootstrapSettings(resamples=10)))
     >>> mean = deferred.mean(np.array([1.0, 2.0]))
@@ -186,13 +180,13 @@ class Deferred:
         self._pairs: list[tuple[Floats, Floats]] = []
 
     def mean(self, column: Floats) -> Callable[[], Estimate]:
-        """Ask for a mean."""
+        """Request a mean."""
         place = len(self._columns)
         self._columns.append(column)
         return lambda: self._means[place]
 
     def difference(self, first: Floats, second: Floats) -> Callable[[], Comparison]:
-        """Ask for a paired difference."""
+        """Request a paired difference."""
         place = len(self._pairs)
         self._pairs.append((first, second))
         return lambda: self._differences[place]

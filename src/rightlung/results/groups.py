@@ -1,7 +1,7 @@
-"""One model next to an image-blind prior: overall, by group, by side, under every condition, and its abstention.
+"""Compare one model with an image-blind prior: overall, by group, by side, under each condition, and by abstention.
 
-The models of a `Measured` are called ``model`` and, where there is one, ``prior``. Numbers are asked for first and
-estimated together when they are read (`Deferred`).
+The models of the `Measured` must be named ``model`` and, optionally, ``prior``. Estimates are requested first and
+computed together when they are read (`Deferred`).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HEADLINE = ("average_precision", "pointing", "auroc")
-"""The measures shown for every group. AUROC comes last because it flatters."""
+"""The measures shown for every group. AUROC comes last because it is high even for poor maps."""
 
 FEW_PATIENTS = 5
-"""Groups of fewer patients are marked: their intervals mean little."""
+"""Groups of fewer patients are marked and not tested: their intervals are unreliable."""
 
 GROUPINGS = ("finding", "size", "side", "side_named", "region", "polarity", "kind")
 MOVED = ("moved_mass", "moved_peak")
-"""How far an answer moves when the question is changed."""
+"""Map change and peak displacement between the original and the changed question."""
 
 _COLUMNS = ("part", "group", "measure", "quantity")
 _ANSWERS = ("abstention", "similarity_global", "similarity_local")
-Made = TypeVar("Made")
+Built = TypeVar("Built")
 _NO_CHANGE = (*METRICS, "peak_x", "peak_y", "target_area", "grid_entropy", "kl_random", *MOVED)
-"""Numbers whose change under a condition is not reported."""
+"""Columns whose change under a condition is not reported."""
 _ORDERS = {
     "size": ("small", "medium", "large"),
     "side": ("left", "right", "both", "midline"),
@@ -48,18 +48,18 @@ _ORDERS = {
 }
 
 
-class _Plain:
-    """Something whose fields are the keys of its JSON."""
+class _JsonFields:
+    """A dataclass whose JSON has its fields as keys."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the fields as JSON values."""
         found: dict[str, Any] = plain(vars(self))
         return found
 
 
 @dataclass(frozen=True)
-class Compared(_Plain):
-    """The model's mean, the prior's, and the paired difference; the latter two where a prior was measured."""
+class PriorComparison(_JsonFields):
+    """The model's mean and, where a prior was measured, the prior's mean and the paired difference."""
 
     model: Estimate
     prior: Estimate | None = None
@@ -70,71 +70,71 @@ class Compared(_Plain):
 
 
 @dataclass(frozen=True)
-class GroupResult(_Plain):
+class GroupResult(_JsonFields):
     """The phrases of one finding, size, side…"""
 
     name: str
     phrases: int
     patients: int
     few: bool
-    """Whether there are too few patients for a test."""
+    """Whether there are fewer than `FEW_PATIENTS` patients, too few for a test."""
     abstention: Estimate
-    metrics: dict[str, Compared]
+    metrics: dict[str, PriorComparison]
 
 
 @dataclass(frozen=True)
-class Values(_Plain):
-    """A measure of the same questions before and after they were changed."""
+class BeforeAfter(_JsonFields):
+    """A measure of the same phrases before and after the change."""
 
     before: Estimate
     after: Estimate
 
 
 @dataclass(frozen=True)
-class ConditionChanges(_Plain):
-    """What a condition changes, question by question, and how what is left compares with the prior."""
+class ConditionChanges(_JsonFields):
+    """Paired changes under a condition, and the changed scores compared with the prior."""
 
     questions: int
     change: Mapping[str, Comparison]
-    beside_prior: Mapping[str, Compared]
-    values: Mapping[str, Values]
+    compared_with_prior: Mapping[str, PriorComparison]
+    values: Mapping[str, BeforeAfter]
     moved: Mapping[str, Estimate]
     follows_words: Estimate | None = None
-    """With sides swapped: how often the peak lies on the side now named, of phrases that named the true side."""
+    """With sides swapped: how often the peak is on the side now named, among phrases that named the true side."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain values."""
+        """Return the fields as JSON values, without ``follows_words`` where it is undefined."""
         found = super().as_json()
         return found if self.follows_words is not None else {k: v for k, v in found.items() if k != "follows_words"}
 
 
 @dataclass(frozen=True)
-class SideResults(_Plain):
-    """How often the peak is on the finding's side: where the words name it, and where only the image shows it."""
+class SideResults(_JsonFields):
+    """How often the peak is on the correct side: where the words name it, and where only the image shows it."""
 
-    named: Compared | None
-    from_image: Compared | None
+    named: PriorComparison | None
+    from_image: PriorComparison | None
     left_out: Mapping[str, int]
-    """Phrases that name no side but are about a device, or whose words give the side away."""
+    """Phrases without a named side that are not counted: about devices, or with words that imply a side."""
 
 
 @dataclass(frozen=True)
-class Abstention(_Plain):
-    """Whether the model declines to point where there is nothing: negated phrases against asserted ones."""
+class Abstention(_JsonFields):
+    """How much the model declines to point, for negated and for asserted phrases."""
 
     negated: Estimate | None
     asserted: Estimate | None
     given: bool
-    """Whether the predictions say how much the model abstains; elsewhere zero is only assumed."""
+    """Whether the predictions contain abstention values; otherwise zero is assumed."""
     ever: bool
     auroc: Estimate | None
 
 
 @dataclass(frozen=True)
-class Breakdown(_Plain):
-    """Every number of a model next to its prior."""
+class Breakdown(_JsonFields):
+    """All results of a model compared with its prior."""
 
-    overall: Mapping[str, Compared]
+    overall: Mapping[str, PriorComparison]
     sides: SideResults
     groups: Mapping[str, list[GroupResult]]
     conditions: Mapping[str, ConditionChanges]
@@ -184,25 +184,25 @@ def _quantities(
 
 
 def break_down(measured: Measured, settings: BootstrapSettings | None = None) -> Breakdown:
-    """Return every number of the model: overall, sides, groups, conditions, abstention."""
+    """Return all results of a model: overall, sides, groups, conditions, abstention."""
     if not len(measured):
-        raise InputError("there is nothing to aggregate: no row asks a phrase of the source")
-    maker = _Maker(measured, settings)
-    scored = maker.plain & maker.with_target
-    overall = {name: maker.compared(scored, name) for name in METRICS if scored.any()}
-    sides = maker.sides()
-    groups = {name: maker.groups(name) for name in GROUPINGS}
-    conditions = {name: maker.changes(name) for name in measured.conditions if name != "none"}
-    abstention = maker.abstention()
-    return Breakdown(_made(overall), sides(), _made(groups), _made(conditions), abstention())
+        raise InputError("no row asks about a phrase of the source, so there is nothing to aggregate")
+    requests = _Requests(measured, settings)
+    scored = requests.plain & requests.with_target
+    overall = {name: requests.compared(scored, name) for name in METRICS if scored.any()}
+    sides = requests.sides()
+    groups = {name: requests.groups(name) for name in GROUPINGS}
+    conditions = {name: requests.changes(name) for name in measured.conditions if name != "none"}
+    abstention = requests.abstention()
+    return Breakdown(_built(overall), sides(), _built(groups), _built(conditions), abstention())
 
 
-def _made(parts: Mapping[str, Callable[[], Made]]) -> dict[str, Made]:
-    return {name: make() for name, make in parts.items()}
+def _built(parts: Mapping[str, Callable[[], Built]]) -> dict[str, Built]:
+    return {name: build() for name, build in parts.items()}
 
 
-class _Maker:
-    """Asks for the numbers of each part; what is returned makes them when it is called."""
+class _Requests:
+    """Request the estimates of each part; each method returns a function that builds the result."""
 
     def __init__(self, measured: Measured, settings: BootstrapSettings | None) -> None:
         self.measured, self.target = measured, measured.targets[0]
@@ -219,19 +219,19 @@ class _Maker:
     def mean(self, values: Floats, flags: Flags) -> Callable[[], Estimate]:
         return self.deferred.mean(np.where(flags, values, np.nan))
 
-    def compared(self, flags: Flags, measure: str, condition: str = "none") -> Callable[[], Compared]:
+    def compared(self, flags: Flags, measure: str, condition: str = "none") -> Callable[[], PriorComparison]:
         own = self.measured.within(self.value(measure, condition), flags)
         prior = self.measured.within(self.value(measure, condition, "prior"), flags)
         model = self.deferred.mean(own)
         if np.isnan(prior).all():
-            return lambda: Compared(model())
+            return lambda: PriorComparison(model())
         other, difference = self.mean(prior, ~np.isnan(own)), self.deferred.difference(own, prior)
-        return lambda: Compared(model(), other(), difference())
+        return lambda: PriorComparison(model(), other(), difference())
 
     def sides(self) -> Callable[[], SideResults]:
         chosen = self.plain & self.one_sided
-        told = self.measured.fact("side_told") if "side_told" in self.measured.columns else None
-        by = {what: chosen & np.asarray(told == what, dtype=bool) for what in ("image", "device", "words")}
+        source = self.measured.fact("side_told") if "side_told" in self.measured.columns else None
+        by = {what: chosen & np.asarray(source == what, dtype=bool) for what in ("image", "device", "words")}
         parts = [
             self.compared(flags, "peak_on_side") if flags.any() else lambda: None
             for flags in (self.plain & self.names_side, by["image"])
@@ -240,7 +240,7 @@ class _Maker:
         return lambda: SideResults(parts[0](), parts[1](), left_out)
 
     def members(self, grouping: str) -> list[Sequence[str]]:
-        """Return the groups that each phrase belongs to; with findings and regions there may be several."""
+        """Return the groups of each phrase; a phrase may have several findings or regions."""
         if grouping == "finding":
             return [tuple(names or ()) for names in self.measured.fact("findings")]
         if grouping == "region":
@@ -265,11 +265,11 @@ class _Maker:
             metrics = {measure: self.compared(scored, measure) for measure in HEADLINE if scored.any()}
             parts.append((name, patients, self.mean(abstention, flags), metrics))
         return lambda: self.adjusted(
-            [GroupResult(n, sizes[n], p, p < FEW_PATIENTS, a(), _made(m)) for n, p, a, m in parts]
+            [GroupResult(n, sizes[n], p, p < FEW_PATIENTS, a(), _built(m)) for n, p, a, m in parts]
         )
 
     def adjusted(self, groups: list[GroupResult]) -> list[GroupResult]:
-        """Adjust the tests of one table for being many; groups of few patients are no tests."""
+        """Apply Holm's correction to the tests of one table; groups with few patients are not tested."""
         for measure in HEADLINE:
             tested = [
                 (group, test) for group in groups if group.metrics and (test := group.metrics[measure].difference)
@@ -299,15 +299,15 @@ class _Maker:
             follows = self.mean(1 - self.value("peak_on_side", condition), named)
         return lambda: ConditionChanges(
             int(asked.sum()),
-            _made(change),
-            _made(compared),
-            {name: Values(before[name](), after[name]()) for name in change},
-            _made(moved),
+            _built(change),
+            _built(compared),
+            {name: BeforeAfter(before[name](), after[name]()) for name in change},
+            _built(moved),
             None if follows is None else follows(),
         )
 
     def abstention(self) -> Callable[[], Abstention]:
-        """Uncertain phrases count as asserted, as everywhere."""
+        """Request abstention by polarity; uncertain phrases count as asserted."""
         values, polarity = self.value("abstention"), self.measured.fact("polarity").astype(str)
         there = self.plain & ~np.isnan(values)
         negated, asserted = there & (polarity == "negative"), there & np.isin(polarity, ("positive", "uncertain"))

@@ -1,8 +1,7 @@
-"""Several models measured on the same phrases: every number as one array over the phrases.
+"""Several models measured on the same phrases, with every measure as an array over the phrases.
 
-An array holds one entry for each (study, query), NaN where nothing is defined, so that a mean, a change or a comparison
-is arithmetic on such arrays; `Estimator` gives their intervals. Rows come from the instances tables that
-`rightlung.measuring` writes, one table for each model.
+An array has one entry per (study, query), NaN where undefined, so that changes and comparisons are array arithmetic;
+`Estimator` gives means and intervals. The data are the instances tables of `rightlung.measuring`, one per model.
 """
 
 from __future__ import annotations
@@ -57,26 +56,26 @@ class Measured:
         *,
         complete: bool = True,
     ) -> Measured:
-        """Put instances tables (or Parquet files) together, by the slug of each model.
+        """Combine instances tables (or Parquet files), by the slug of each model.
 
-        With ``complete``, all models must have answered the same questions. Without it, the phrases are those of the
-        first table: rows about others are left out, and rows that are missing are undefined.
+        With ``complete``, all models must have answered the same questions. Otherwise the phrases are those of the
+        first table: rows about other phrases are ignored, and missing rows are undefined.
         """
         origins = {slug: slug if isinstance(table, pa.Table) else str(table) for slug, table in tables.items()}
         read = {slug: read_instances(origins[slug], table) for slug, table in tables.items()}
         protocols = {protocol: slug for slug, table in read.items() if (protocol := protocol_of(table)) is not None}
         if len(protocols) > 1:
             listed = ", ".join(f"{origins[slug]} under {protocol}" for protocol, slug in protocols.items())
-            raise InputError(f"tables measured under different protocols: {listed}")
+            raise InputError(f"the tables were measured under different protocols: {listed}")
         names = pc.unique(phrase_names(next(iter(read.values())))) if read else pa.array([], pa.string())
         names = names.take(pc.array_sort_indices(names))
         models = []
         for order, (slug, table) in enumerate(read.items()):
-            said: dict[str, Any] = {"slug": slug, "variant": slug, "name": slug, "order": order}
-            said |= (about or {}).get(slug) or {}
-            known = {name: said[name] for name in ABOUT if said.get(name) is not None}
+            description: dict[str, Any] = {"slug": slug, "variant": slug, "name": slug, "order": order}
+            description |= (about or {}).get(slug) or {}
+            known = {name: description[name] for name in ABOUT if description.get(name) is not None}
             rows = rows_by_phrase(origins[slug], table, names, complete)
-            models.append(MeasuredModel(**known, about=said, origin=origins[slug], table=table, rows=rows))
+            models.append(MeasuredModel(**known, about=description, origin=origins[slug], table=table, rows=rows))
         keys = tuple((study, query) for study, _, query in (name.partition("\0") for name in names.to_pylist()))
         measured = cls(keys, _seeds_named(sorted(models, key=lambda model: (model.order, model.slug))))
         if complete:
@@ -89,11 +88,11 @@ class Measured:
         found = sorted(path for path in (Path(folder) / "measures").glob("*") if path.is_dir())
         whole = [path for path in found if (path / "about.json").exists()]
         about = {path: read_about(path / "about.json") for path in whole}
-        slugs = Counter(said["slug"] for said in about.values())
+        slugs = Counter(description["slug"] for description in about.values())
         if twice := [slug for slug, count in slugs.items() if count > 1]:
-            raise InputError(f"{Path(folder) / 'measures'}: two folders say that their slug is {twice[0]!r}")
-        tables = {said["slug"]: path / "instances.parquet" for path, said in about.items()}
-        measured = cls.of(tables, {said["slug"]: said for said in about.values()})
+            raise InputError(f"{Path(folder) / 'measures'}: two folders have the same slug in about.json, {twice[0]!r}")
+        tables = {description["slug"]: path / "instances.parquet" for path, description in about.items()}
+        measured = cls.of(tables, {description["slug"]: description for description in about.values()})
         return replace(measured, unfinished=tuple(path.name for path in found if path not in whole))
 
     def _check_complete(self) -> None:
@@ -136,9 +135,9 @@ class Measured:
         return frozenset(name for model in self.models for name in model.table.column_names)
 
     def fact(self, name: str, target: str | None = None) -> Any:
-        """Return a column about the phrases, or about their ``target``: flags, numbers, or an object array.
+        """Return a column about the phrases or about their ``target``: booleans, numbers, or objects.
 
-        It is taken from the question as it stands where that was asked. A phrase without a row has false, NaN or None.
+        Values come from the condition ``none`` if it was asked. A phrase without a row has False, NaN or None.
         """
         if (name, target) not in self._facts:
             columns = [model.fact(name, target) for model in self.models if name in model.table.column_names]
@@ -149,26 +148,26 @@ class Measured:
 
     @cached_property
     def patients(self) -> NDArray[Any]:
-        """The patient of each phrase; where that is not known, the study."""
+        """The patient of each phrase, or the study if the patient is unknown."""
         return np.array([p or f"study {key[0]}" for p, key in zip(self.fact("patient"), self.keys, strict=True)])
 
     @property
     def resampled(self) -> Literal["patients", "studies", "patients and studies"]:
-        """What intervals resample: patients, studies where no patient is known, or both."""
+        """What the bootstrap resamples: patients, studies if no patient is known, or both."""
         known = {bool(p != f"study {key[0]}") for p, key in zip(self.patients, self.keys, strict=True)}
         return "studies" if known == {False} else "patients and studies" if len(known) > 1 else "patients"
 
     def estimator(self, settings: BootstrapSettings | None = None) -> Estimator:
-        """Return what makes estimates of arrays over the phrases."""
+        """Return an estimator for arrays over the phrases."""
         return Estimator(self.patients, settings)
 
     def subset(self, name: str) -> Flags:
-        """Return which phrases belong to a subset: ``all``, or a column of flags (``one-lung`` is ``one_lung``)."""
+        """Return which phrases are in a subset: ``all``, or a boolean column (``one-lung`` is ``one_lung``)."""
         if name == "all":
             return np.ones(len(self), dtype=bool)
         flags = self.fact(name.replace("-", "_"))
         if flags.dtype != bool:
-            raise InputError(f"{name!r} is no subset: its column holds no flags")
+            raise InputError(f"{name!r} is not a subset: its column is not boolean")
         return np.asarray(flags)
 
     def within(self, values: Floats, subset: str | Flags) -> Floats:
@@ -180,15 +179,15 @@ class Measured:
         return np.array([kind is not None for kind in self.fact("target_kind", target)], dtype=bool)
 
     def changed(self, what: str | Perturbation, target: str | None = None) -> Flags:
-        """Return where a condition changes what is asked, or a moved target is another mask than the phrase's own.
+        """Return which phrases a condition changes, or for which a changed target differs from the phrase's own.
 
-        A perturbation of words or image changes an answer where there is the ``target`` that it is scored against.
+        A perturbation of words or image only counts for phrases that have the ``target`` it is scored against.
         """
         if isinstance(what, Perturbation):
-            aim = target or self.targets[0]
+            against = target or self.targets[0]
             if what.condition is None:
-                return self.changed(what.aim(aim))
-            return self.changed(what.condition) & self.has(aim)
+                return self.changed(what.scored_target(against))
+            return self.changed(what.condition) & self.has(against)
         column = f"{what.replace('-', '_')}_differs"
         if column in self.columns:
             return np.asarray(self.fact(column))
@@ -200,7 +199,7 @@ class Measured:
 
     @cached_property
     def rows(self) -> tuple[MeasuredModel, ...]:
-        """What stands in tables: each variant, one of several seeds under its own name and as their mean."""
+        """The rows of tables: one model per variant; a variant with several seeds is their mean."""
         first = {model.variant: model for model in reversed(self.models)}
         several = {variant for variant in first if len(self.seeds(variant)) > 1}
         ordered = dict.fromkeys(model.variant for model in self.models)
@@ -211,7 +210,7 @@ class Measured:
         return tuple(model for model in self.models if model.variant == variant)
 
     def model(self, slug: str) -> MeasuredModel | None:
-        """Return a variant or one of its seeds, ``None`` where it was not measured."""
+        """Return a variant or one of its seeds by slug, ``None`` if it was not measured."""
         return next((model for model in (*self.rows, *self.models) if model.slug == slug), None)
 
     def _each(self, slug: str) -> tuple[MeasuredModel, ...]:
@@ -221,35 +220,35 @@ class Measured:
     # --- numbers --------------------------------------------------------------------------------------------------
 
     def nothing(self) -> Floats:
-        """Return what stands for something not measured."""
+        """Return an array of NaN."""
         return np.full(len(self), np.nan)
 
     def _mean(self, slug: str, values: Callable[[MeasuredModel], Floats]) -> Floats:
-        """Return numbers of a model, or their mean over the seeds of a variant; NaN where one of them has none."""
+        """Return values of a model, or the mean over the seeds of a variant; NaN where a seed has none."""
         found = [values(model) for model in self._each(slug)]
         return np.asarray(np.mean(found, axis=0)) if found else self.nothing()
 
     def asked(self, slug: str, condition: str = "none") -> Flags:
-        """Return which phrases a model (every seed of a variant) was asked under a condition."""
+        """Return which phrases a model (or every seed of a variant) was asked under a condition."""
         found = [model.row_of(condition) >= 0 for model in self._each(slug)]
         return np.asarray(np.logical_and.reduce(found)) if found else np.zeros(len(self), dtype=bool)
 
     def numeric(self, slug: str) -> tuple[str, ...]:
-        """Return the columns of a model's table that hold numbers."""
+        """Return the numeric columns of a model's table."""
         schema = [column for model in self._each(slug)[:1] for column in model.table.schema]
         return tuple(column.name for column in schema if pa.types.is_floating(column.type))
 
     def value(self, slug: str, measure: str, target: str | None = None, condition: str = "none") -> Floats:
-        """Return a measure of all phrases; NaN throughout where it was not measured.
+        """Return a measure of all phrases, NaN where it was not measured.
 
-        Without a ``target`` it is a number of the answer itself: a similarity, an abstention, an entropy.
+        Without a ``target`` it is a property of the answer itself: a similarity, abstention or entropy.
         """
         if target is None and len(self.targets) > 1 and measure in (*METRICS, "peak_on_side"):
             raise InputError(f"{measure} needs a target: {', '.join(self.targets)}")
         return self._mean(slug, lambda model: model.value(measure, target, condition))
 
     def selection(self, slug: str, kind: Literal["local", "global"], against: str = "random-sentence") -> Floats:
-        """Return whether the image's own sentence is the more similar: 1, 0, and a half where both are equally so."""
+        """Return whether the image's own sentence is more similar than another: 1, 0, or 0.5 for a tie."""
 
         def selected(model: MeasuredModel) -> Floats:
             own, other = (model.value(f"similarity_{kind}", None, condition) for condition in ("none", against))
@@ -265,29 +264,28 @@ class Measured:
         target: str,
         how: Literal["changed", "all"] = "changed",
     ) -> Floats:
-        """Return perturbed minus plain.
+        """Return the perturbed value minus the original.
 
-        ``changed`` counts the phrases that the perturbation changes; ``all`` counts every phrase, and where nothing was
-        changed the difference is 0.
+        ``changed`` uses the phrases that the perturbation changes; with ``all``, unchanged phrases count 0.
         """
         where = self.changed(perturbation, target)
-        condition, aim = perturbation.condition or perturbation.plain, perturbation.aim(target)
+        condition, against = perturbation.condition or perturbation.plain, perturbation.scored_target(target)
 
         def moved(model: MeasuredModel) -> Floats:
             plain = model.value(measure, target, perturbation.plain)
-            counted = how == "all" and (condition, aim) in model.rows
+            counted = how == "all" and (condition, against) in model.rows
             unchanged = np.where(np.isnan(plain), np.nan, 0.0) if counted else self.nothing()
-            return np.where(where, model.value(measure, aim, condition) - plain, unchanged)
+            return np.where(where, model.value(measure, against, condition) - plain, unchanged)
 
         return self._mean(slug, moved)
 
     def peak_on_side(self, slug: str, condition: str = "none", target: str | None = None) -> Floats:
-        """Return whether the peak lies on the target's side (tied peaks count by their share), NaN without one side.
+        """Return whether the peak is on the side of the target (tied peaks share), NaN if the target has no side.
 
-        The target is the exact one unless given, or the first where there is no exact one.
+        Default target: the exact one, or the first if there is none.
         """
-        aim = target or ("exact" if "exact" in self.targets else self.targets[0])
-        return self.value(slug, "peak_on_side", aim, condition)
+        target = target or ("exact" if "exact" in self.targets else self.targets[0])
+        return self.value(slug, "peak_on_side", target, condition)
 
 
 def _as_array(column: Any) -> NDArray[Any]:
@@ -301,7 +299,7 @@ def _as_array(column: Any) -> NDArray[Any]:
 
 
 def _seeds_named(models: Sequence[MeasuredModel]) -> tuple[MeasuredModel, ...]:
-    """Name those called as their variant, of which there are more seeds, by their own seed."""
+    """Add the seed to the slug of models that have the slug of a variant with several seeds."""
     several = {variant for variant, count in Counter(model.variant for model in models).items() if count > 1}
     return tuple(
         replace(model, slug=f"{model.slug}-seed{model.seed}") if model.slug == model.variant in several else model

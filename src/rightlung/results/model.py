@@ -1,4 +1,4 @@
-"""One measured model: what is said about it, and the rows of its instances table, found by phrase."""
+"""One measured model: its description and its instances table, indexed by phrase."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from rightlung.results.estimator import Floats
 GROUPS = ("paper", "ours", "reference")
 _KEYS = ("study", "query", "condition", "target", "patient")
 ABOUT = ("slug", "variant", "name", "group", "comparable", "ablation", "seed", "order", "note", "training")
-"""What a model is told by; ``about.json`` may say more."""
+"""The keys of ``about.json`` that are fields of `MeasuredModel`."""
 
 _REQUIRED = {"slug": str, "variant": str, "name": str, "group": str, "comparable": bool, "order": int}
 
 Rows = Mapping[tuple[str, str], NDArray[np.intp]]
-"""For each (condition, target): the row about each phrase, −1 where there is none."""
+"""Row of each phrase by (condition, target), −1 where there is none."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ class MeasuredModel:
     note: str = ""
     training: Mapping[str, Any] | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
-    """All that ``about.json`` says."""
+    """The whole content of ``about.json``."""
     origin: str = ""
     """The file, for error messages."""
     table: pa.Table = field(default_factory=lambda: pa.table({}), repr=False)
@@ -52,11 +52,11 @@ class MeasuredModel:
 
     @property
     def label(self) -> str:
-        """The name as tables print it, with an asterisk where it is not comparable."""
+        """The name for tables, with an asterisk if the model is not comparable."""
         return self.name if self.comparable else f"{self.name} *"
 
     def row_of(self, condition: str | None = None, target: str | None = None) -> NDArray[np.intp]:
-        """Return the first row about each phrase, −1 where there is none; ``none`` first among all conditions."""
+        """Return the first row of each phrase, −1 where there is none; ``none`` comes first among conditions."""
         chosen = [place for place in self.rows if condition in (None, place[0]) and target in (None, place[1])]
         found = np.full(len(next(iter(self.rows.values()), ())), -1, dtype=np.intp)
         for place in sorted(chosen, key=lambda place: place[0] != "none"):
@@ -64,28 +64,31 @@ class MeasuredModel:
         return found
 
     def value(self, measure: str, target: str | None, condition: str) -> Floats:
-        """Return a column as numbers, one for each phrase; NaN throughout where it was not measured."""
+        """Return a column as numbers, one per phrase; NaN where it was not measured."""
         rows = self.row_of(condition, target)
         if measure not in self.table.column_names:
             return np.full(len(rows), np.nan)
         try:
             values = self.table.column(measure).cast(pa.float64()).to_numpy()
         except pa.ArrowException:
-            raise InputError(f"{self.origin}: the column {measure!r} must hold numbers") from None
+            raise InputError(f"{self.origin}, column {measure!r}: expected numbers") from None
         found = np.full(len(rows), np.nan)
         found[rows >= 0] = values[rows[rows >= 0]]
         if (infinite := np.isinf(found)).any():
-            raise InputError(f"{self.origin}, row {rows[infinite][0]}: {measure} is {found[infinite][0]}")
+            raise InputError(
+                f"{self.origin}, row {rows[infinite][0]}, column {measure!r}: expected a finite number; got "
+                f"{found[infinite][0]}"
+            )
         return found
 
     def fact(self, name: str, target: str | None = None) -> Any:
-        """Return a column as an Arrow array with an entry for each phrase, null where there is no row."""
+        """Return a column as an Arrow array with one entry per phrase, null where there is no row."""
         rows = self.row_of(target=target)
         return self.table.column(name).take(pa.array(rows, mask=rows < 0)).combine_chunks()
 
     @property
     def errors(self) -> int:
-        """Questions without an answer."""
+        """Number of questions without an answer."""
         reasons = self.table.column("reason").cast(pa.string()).fill_null("")
         failed = pc.starts_with(reasons, "no answer").to_numpy()
         rows = [self.row_of(condition) for condition in {condition for condition, _ in self.rows}]
@@ -96,27 +99,27 @@ class MeasuredModel:
 
 
 def read_instances(origin: str, table: pa.Table | str | Path) -> pa.Table:
-    """Return an instances table, read from Parquet where it is a path."""
+    """Return an instances table, read from Parquet if a path is given."""
     if not isinstance(table, pa.Table):
         try:
             table = pq.read_table(table, read_dictionary=[*_KEYS, "phrase", "asked", "reason"])
         except FileNotFoundError:
-            raise InputError(f"{origin}: there is no such file") from None
+            raise InputError(f"{origin}: the file does not exist") from None
         except (OSError, pa.ArrowException) as error:
             raise InputError(f"{origin}: cannot be read as Parquet ({error})") from None
     for name in _KEYS:
         if name not in table.column_names:
-            raise InputError(f"{origin}: the column {name!r} is missing")
+            raise InputError(f"{origin}: column {name!r} is missing")
         if name in _KEYS[:3] and table.column(name).null_count:
             row = table.column(name).is_null().to_pylist().index(True)
-            raise InputError(f"{origin}, row {row}: {name} is missing")
+            raise InputError(f"{origin}, row {row}, column {name!r}: the value is missing")
     return table.combine_chunks()
 
 
 def protocol_of(table: pa.Table) -> str | None:
-    """Return the hash of the protocol that a table was made under, ``None`` where it does not say."""
-    said = (table.schema.metadata or {}).get(b"rightlung.protocol")
-    return None if said is None else str(json.loads(said).get("hash", said.decode()))
+    """Return the protocol hash in the metadata of a table, ``None`` if there is none."""
+    metadata = (table.schema.metadata or {}).get(b"rightlung.protocol")
+    return None if metadata is None else str(json.loads(metadata).get("hash", metadata.decode()))
 
 
 def phrase_names(table: pa.Table) -> Any:
@@ -126,7 +129,7 @@ def phrase_names(table: pa.Table) -> Any:
 
 
 def rows_by_phrase(origin: str, table: pa.Table, names: Any, complete: bool) -> Rows:
-    """Find the rows about each of the phrases; doubled rows are refused, unknown ones if ``complete``."""
+    """Index the rows by phrase; raise an error for duplicate rows and, if ``complete``, for unknown phrases."""
 
     def refuse(row: int, reason: str) -> InputError:
         study, query = (table.column(name)[row].as_py() for name in ("study", "query"))
@@ -139,7 +142,7 @@ def rows_by_phrase(origin: str, table: pa.Table, names: Any, complete: bool) -> 
     frame = pa.table(columns | {"at": at}).to_pandas()
     known = frame[frame["at"] >= 0]
     for row, (condition, target, _) in known[known.duplicated()].iterrows():
-        raise refuse(row, f"stands twice under condition {condition}, target {target}")
+        raise refuse(row, f"occurs twice with condition {condition}, target {target}")
     found = {}
     for place, rows in frame.groupby(["condition", "target"], sort=False)["at"]:
         rows = rows[rows >= 0]
@@ -149,11 +152,11 @@ def rows_by_phrase(origin: str, table: pa.Table, names: Any, complete: bool) -> 
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Read what ``about.json`` says about a model, and check it."""
-    said = read_json(path)
+    """Read and check an ``about.json``."""
+    about = read_json(path)
     for name, kind in _REQUIRED.items():
-        if not isinstance(said.get(name), kind):
-            raise InputError(f"{path}: {name} is {said.get(name)!r}, and must be a {kind.__name__}")
-    if said["group"] not in GROUPS:
-        raise InputError(f"{path}: group is {said['group']!r}, not one of {', '.join(GROUPS)}")
-    return said
+        if not isinstance(about.get(name), kind):
+            raise InputError(f"{path}, {name}: expected {kind.__name__}; got {about.get(name)!r}")
+    if about["group"] not in GROUPS:
+        raise InputError(f"{path}, group: expected one of {', '.join(GROUPS)}; got {about['group']!r}")
+    return about

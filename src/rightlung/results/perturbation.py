@@ -1,4 +1,4 @@
-"""A change of words, image or target whose effect is measured on a subset of the phrases."""
+"""A perturbation of words, image or target whose effect is measured on a subset of the phrases."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Perturbation:
-    """A change of words or image (a condition), or of the target, and the subset that it should matter on."""
+    """A change of words or image (a condition), or of the target, and the subset on which it is measured."""
 
     name: str
     title: str
     subset: str
     condition: str | None = None
-    """The condition asked, ``None`` where the target is changed instead."""
+    """The condition, ``None`` if the target is changed instead."""
     target: str | None = None
-    """What is put behind the target's name, ``None`` where the target stays."""
+    """Suffix of the target's name, ``None`` if the target stays."""
     plain: str = "none"
-    """The condition that the change is counted from."""
+    """The condition to compare with."""
 
-    def aim(self, target: str) -> str:
-        """Return the target that the perturbed answer is scored against.
+    def scored_target(self, target: str) -> str:
+        """Return the target against which the perturbed answer is scored.
 
-        >>> Perturbation("shuffle", "Shuffle in Report", "mdrb", target="shuffled").aim("regions")
+        >>> Perturbation("shuffle", "Shuffle in Report", "mdrb", target="shuffled").scored_target("regions")
         'regions-shuffled'
         """
         return target if self.target is None else f"{target}-{self.target}"

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from rightlung.reproduce.wrong_lung.claims import claims
-from rightlung.reproduce.wrong_lung.rules import UNSUPERVISED
 from tests.reproduce.made_up import (
     ABNORMAL,
     DRAWN,
@@ -24,7 +23,7 @@ from tests.reproduce.made_up import (
     verdict,
 )
 
-YES, NO, NEITHER, UNKNOWN = "holds", "does not hold", "no difference shown", "cannot be told"
+YES, NO, NEITHER, UNKNOWN = "holds", "does not hold", "no difference shown", "cannot be judged"
 ALL = [claim.name for claim in claims(PUBLISHED)]
 
 
@@ -113,10 +112,13 @@ def test_no_difference_is_shown_where_there_is_none_and_nothing_is_told_of_what_
     assert verdict("no-attn-better", same) == NEITHER
     (found,) = judge("swap-order", by("swap-sides", thirty_shot=0.5, abnormal=0.6)).values()
     assert (found.verdict("exact"), found.rulings["exact"].remark) == (UNKNOWN, "Not measured: no-attn.")
-    (found,) = judge("selection-unrelated-localisation", {slug: in_step(1)[slug] for slug in UNSUPERVISED[:3]}).values()
+    (found,) = judge(
+        "selection-unrelated-localisation",
+        {slug: in_step(1)[slug] for slug in ("retrained", "clinical-masking", "no-attn")},
+    ).values()
     assert found.rulings["regions"].remark == "Too few variants for a correlation: 3."
     (found,) = judge("entropy-uniform", {"retrained": {"about": {"grid": None}}}).values()
-    assert found.rulings["regions"].remark == "The number of cells of +retrained's map is not given."
+    assert found.rulings["regions"].remark == "The number of cells of +retrained's map is not known."
 
 
 def test_the_verdict_rests_on_the_difference_it_prints() -> None:
@@ -136,7 +138,7 @@ def test_claims_about_the_released_gloria_are_judged_on_it_where_it_is_measured(
     assert verdict("above-chance", models) == YES
     (found,) = judge("above-chance", models | {"gloria": {"level": 0.5}}).values()
     assert found.verdict("regions") == NO
-    assert found.rulings["regions"].told[0].startswith("+gloria, AUROC: ")
+    assert found.rulings["regions"].lines[0].startswith("+gloria, AUROC: ")
 
 
 @pytest.mark.parametrize(("level", "barely"), [(0.6, True), (0.5, False), (0.68, False)])
@@ -237,10 +239,10 @@ def test_our_aims_are_reached_and_missed() -> None:
     inside = ONE_LUNG & ABNORMAL
     ours, theirs = (100 * np.mean(share > DRAWN[inside]) for share in (0.9, 0.3))
     said = found["sided-pointing"].rulings["exact"].remark
-    assert said == f"{ours:.1f} % against {theirs:.1f} %, {ours / theirs:.1f} times as often."
+    assert said == f"{ours:.1f} % versus {theirs:.1f} %, {ours / theirs:.1f} times as often."
     swap = found["sided-swap"].rulings["exact"]
     share = np.mean(NAMES_SIDE[inside])  # the others count 0 as the paper averages
-    assert f"counting 0: −{-100 * share * swap.evidence[0].found.value:.1f} points" in swap.remark
+    assert f"count 0: −{-100 * share * swap.evidence[0].found.value:.1f} points" in swap.remark
     models["sided"] = {**points(0.4), "level": 0.9, "swap-sides": 0.7, **selects(0.3)}
     found = judge(aims, models)
     assert {ruling.verdict for one in found.values() for ruling in one.rulings.values()} == {NO}
@@ -254,7 +256,7 @@ def test_rivals_of_sided_are_comparable_variants_and_not_its_ablations() -> None
     }
     (one,) = judge("sided-selection", {**models, **others, "uniter": selects(1.0)}).values()
     assert one.verdict("regions") == YES
-    assert "minus +retrained, the best other" in one.rulings["regions"].sentence
+    assert "minus that of +retrained, the best other" in one.rulings["regions"].sentence
     assert verdict("sided-selection", {**models, "thirty-shot-exact": selects(1.0)}) == NO
 
 
@@ -321,4 +323,7 @@ def test_iou_must_correlate_most_with_intuitiveness(auroc: float, expected: str)
     (found,) = judge("judged-iou", {"no-attn": {}}, given).values()
     assert found.verdict("regions") == expected
     strongest = max(0.4, auroc, key=abs)
-    assert f"{strongest:+.2f}, of 2 measures" in found.rulings["regions"].remark
+    assert (
+        f"Strongest of 2 measures: {'iou@10' if strongest == 0.4 else 'auroc'} (regions), {strongest:+.2f}."
+        == found.rulings["regions"].remark
+    )

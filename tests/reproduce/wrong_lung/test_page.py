@@ -20,7 +20,7 @@ from rightlung.pages.overlays import draw
 from rightlung.predictions import Key
 from rightlung.reproduce.examples import Examples, chosen_examples
 from rightlung.reproduce.experiment import measure_model
-from rightlung.reproduce.facts import Measurements
+from rightlung.reproduce.measurements import Measurements
 from rightlung.reproduce.papers import find_paper
 from rightlung.reproduce.plan import Plan
 from rightlung.reproduce.prepared import PreparedStudies
@@ -103,8 +103,8 @@ def test_the_finding_comes_first_and_what_is_missing_and_the_commands_last(page:
     assert names[:4] == ["found", "own", "claims", "labels"]
     assert names[-2:] == ["missing", "commands"]
     assert page.sections[-1].code == "rightlung <b>"
-    assert page.warning.startswith("A rehearsal (--quick), not a result: ")
-    assert "Trained with one seed only: 4 of 5 variants." in " ".join(page.sections[0].items)
+    assert page.warning.startswith("Test run (--quick), not a result: ")
+    assert "4 of 5 variants were trained with a single seed." in " ".join(page.sections[0].items)
     assert page.facts["phrases"] == f"{len(found.prepared.targets.phrases)}"
 
 
@@ -112,8 +112,8 @@ def test_what_is_missing_is_said_with_its_reason(page: Page) -> None:
     (items,) = (section.items for section in page.sections if section.name == "missing")
     assert {
         "Not measured: +Abnormal (too few phrases).", "Not measured: +Word Masking.",
-        "Not measured: own-x (cannot be loaded).", "measures/half: not finished, and left out.",
-        "own-mine: gives no global similarity.",
+        "Not measured: own-x (cannot be loaded).", "measures/half: unfinished, left out.",
+        "own-mine: has no global similarity.",
     } <= {*items}  # fmt: skip
     assert any(item.startswith("no-attn: ") and "no answer" in item for item in items)
 
@@ -140,7 +140,7 @@ def test_models_and_training_are_described_once_for_each_row_and_run(page: Page)
     tables = {table.name: table for table in page.parts(Table)}
     models = {row[0].text: [cell.text for cell in row[1:4]] for row in tables["models"].rows}
     assert models["+Sided"][::2] == ["ours", "1, 2"]
-    assert models["Location prior"][::2] == ["for reference", "–"]
+    assert models["Location prior"][::2] == ["reference", "–"]
     assert [row[0].text for row in tables["training"].rows] == ["GLoRIA Retrained", "+30-shot Finetuned", "UNITER *"]
     assert "sided-seed1" in json.dumps(tables["seeds"].as_json())
 
@@ -169,7 +169,7 @@ def test_a_tile_has_boxes_outline_star_and_the_share_on_nothing_and_no_map_where
     assert "sided-seed2" not in models
     first, other = examples.phrases[:2]
     tile = examples.tile(models["no-attn"], other, "none")
-    assert tile.caption == '+"No Attn" Token, 0.25 on nothing'
+    assert tile.caption == '+"No Attn" Token, No-Attn 0.25'
     regions = found.prepared.source.study(other.study).regions
     named = {regions[name] for name in other.regions if name in regions}
     assert set() < named <= {*tile.targets} <= named | {regions["left lung"], regions["right lung"]}

@@ -12,7 +12,7 @@ from rightlung.pages.content import Cell, Table
 from rightlung.reproduce.claims import JudgedClaim, Ruling
 from rightlung.reproduce.tables import NOT_COMPARABLE, TableMaker
 from rightlung.reproduce.wrong_lung.claims import claims
-from rightlung.reproduce.wrong_lung.own_tables import labels_compared, labels_decide, labels_table, own_tables
+from rightlung.reproduce.wrong_lung.extra_tables import extra_tables, labels_compared, labels_decide, labels_table
 from rightlung.reproduce.wrong_lung.paper_tables import (
     change_table,
     localisation_tables,
@@ -51,7 +51,7 @@ def maker(models: Mapping[str, Levels], facts: dict[str, Any] | None = None) -> 
 
 
 def all_tables(make: TableMaker) -> dict[str, Table]:
-    tables = [*localisation_tables(make), *selection_tables(make), *map_tables(make), *own_tables(make)]
+    tables = [*localisation_tables(make), *selection_tables(make), *map_tables(make), *extra_tables(make)]
     tables += [change_table(make, target, subset) for target in ("regions", "exact") for subset in (None, "all")]
     tables += [precision_changes(make), *labels_table(make)]
     assert len({table.name for table in tables}) == len(tables)
@@ -148,7 +148,7 @@ def test_pointing_is_beside_the_prior_on_the_same_phrases(tables: dict[str, Tabl
 
 def test_the_side_that_no_word_gives_away_is_that_of_phrases_without_a_side_word() -> None:
     found = all_tables(maker({"retrained": {"peak_on_side": np.where(NAMES_SIDE, 1.0, 0.25)}}))
-    for name, flags, share in (("side-untold", ~NAMES_SIDE, 0.25), ("side-told", NAMES_SIDE, 1.0)):
+    for name, flags, share in (("side-not-named", ~NAMES_SIDE, 0.25), ("side-named", NAMES_SIDE, 1.0)):
         value = line(found[name], "+retrained")["share"].value
         assert (value["phrases"], value["estimate"]) == ((flags & ABNORMAL).sum(), share)
 
@@ -158,7 +158,7 @@ def test_a_finding_of_few_patients_is_not_shown() -> None:
     table = all_tables(maker({"retrained": {}}, {"findings": findings}))["findings-pointing"]
     patients = {name: len({n // 4 for n in range(COUNT) if name in findings[n]}) for name in findings[1] + findings[4]}
     assert [row[0].text for row in table.rows] == [f"{name} ({count} patients)" for name, count in patients.items()]
-    assert "1 rarer findings are not shown." in table.notes
+    assert "1 less frequent findings are not shown." in table.notes
 
 
 def test_attention_on_nothing_rises_where_the_words_are_made_wrong_and_is_told_of_every_seed() -> None:
@@ -189,8 +189,8 @@ def test_labels_are_compared_over_the_same_phrases_variants_and_claims() -> None
     rank = spearmanr([*levels.values()], [*exact.values()]).statistic
     (said,) = labels_compared(make, [])
     assert said.startswith(
-        "Over 5 comparable variants (no ablations, no models of one's own) AUROC is 60.0 % on average against region "
-        "boxes and 73.0 % against exact masks, on the same phrases; Spearman's rank correlation of the two orders is "
+        "Mean AUROC of 5 comparable variants (without ablations and added models) is 60.0 % against region boxes and "
+        "73.0 % against exact masks, on the same phrases. The rank correlation (Spearman) of the two orders is "
         f"{rank:.2f} ("
     )
     (table,) = labels_table(make)
@@ -205,7 +205,7 @@ def test_labels_are_compared_over_the_same_phrases_variants_and_claims() -> None
         one(2, regions="holds"), one(-1, regions="holds", exact="holds"),  # our aim
     ]  # fmt: skip
     assert labels_compared(make, judged)[1] == (
-        "Of the paper's 2 claims that are judged against both, 2 hold against region boxes and 1 against exact masks."
+        "Of the paper's 2 claims judged against both, 2 hold against region boxes and 1 against exact masks."
     )
     (turned,) = labels_decide(judged)
     assert turned.endswith("Region boxes: holds. Exact masks: does not hold.")

@@ -8,9 +8,9 @@ import numpy as np
 
 from rightlung.measuring.protocols import find_protocol
 from rightlung.pages.content import Page
-from rightlung.reproduce.facts import Measurements
-from rightlung.reproduce.known import KnownFigure
+from rightlung.reproduce.measurements import Measurements
 from rightlung.reproduce.papers import Paper
+from rightlung.reproduce.sanity import SanityCheck
 from rightlung.reproduce.wrong_lung.variants import GLORIA, PERTURBATIONS, VARIANTS, quick_changes
 from rightlung.results.estimator import Floats
 from rightlung.results.measured import Measured
@@ -22,8 +22,8 @@ def _page(found: Measurements) -> Page:
     return make_page(found)
 
 
-def _known_figures(measured: Measured) -> Iterator[KnownFigure]:
-    """Yield what the oracle, the blind models and the mirrored one must show under the perturbations."""
+def _sanity_checks(measured: Measured) -> Iterator[SanityCheck]:
+    """Yield the values that the oracle, the blind models and the mirrored oracle must have under perturbations."""
 
     def most(values: Floats) -> float:
         return float(np.abs(values).max())
@@ -31,11 +31,11 @@ def _known_figures(measured: Measured) -> Iterator[KnownFigure]:
     by_name = {perturbation.name: perturbation for perturbation in PERTURBATIONS}
     perfect = measured.value("oracle", "auroc", "exact")
     words = "the oracle's lowest AUROC on exact masks is {:.5f}"
-    yield KnownFigure(words, perfect, np.min, lambda of: bool(of.min() > 1 - 1e-5))
+    yield SanityCheck(words, perfect, np.min, lambda of: bool(of.min() > 1 - 1e-5))
     for name, perturbation in by_name.items():
         change = measured.change("oracle", perturbation, "auroc", "exact")
         words = f"the oracle changes by {{:+.3f}} under {name}"
-        yield KnownFigure(words, change, np.mean, lambda of: bool(of.mean() < -0.01 and of.max() < 1e-5))
+        yield SanityCheck(words, change, np.mean, lambda of: bool(of.mean() < -0.01 and of.max() < 1e-5))
     for blind, names in (
         ("text", ("swap-sides", "random-sentence", "synthetic-swapped")),
         ("image", ("exchange-image",)),
@@ -43,22 +43,22 @@ def _known_figures(measured: Measured) -> Iterator[KnownFigure]:
         for name in names:
             change = measured.change(f"blind-to-{blind}", by_name[name], "auroc", "regions")
             words = f"a model blind to the {blind} changes by at most {{:g}} under {name}"
-            yield KnownFigure(words, change, most, lambda of: most(of) == 0)
+            yield SanityCheck(words, change, most, lambda of: most(of) == 0)
     swapped = measured.change("mirrored", by_name["swap-sides"], "auroc", "exact")
     words = "the mirrored oracle gains {:+.3f} when sides are swapped, on One Lung"
-    yield KnownFigure(words, measured.within(swapped, "one-lung"), np.mean, lambda of: bool(of.mean() > 0.1))
+    yield SanityCheck(words, measured.within(swapped, "one-lung"), np.mean, lambda of: bool(of.mean() > 0.1))
 
 
 PAPER = Paper(
     name="wrong-lung",
-    title="“That’s the Wrong Lung!” again",
+    title="“That’s the Wrong Lung!”, reproduced",
     summary='"That\'s the Wrong Lung!" (McInerney et al., EMNLP 2022): do the words steer the map?',
     variants=VARIANTS,
     protocol=find_protocol("wrong-lung"),
     source="phantom?count=600&seed=17",
     quick_source="phantom?count=24&seed=13&size=96",
     quick_changes=quick_changes,
-    known_figures=_known_figures,
+    sanity_checks=_sanity_checks,
     page=_page,
     released={"released-gloria": GLORIA},
 )

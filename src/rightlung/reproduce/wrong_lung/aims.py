@@ -1,4 +1,4 @@
-"""How our aims for +Sided are judged, and the claims about radiologists' judgements."""
+"""Criteria of our aims for +Sided, and of the paper's claims about radiologists' judgements."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from rightlung.reproduce.claims import FAILS, UNKNOWN, ClaimView, Evidence, Ruling, needs, side, small, together
+from rightlung.reproduce.claims import FAILS, UNKNOWN, ClaimView, Evidence, Ruling, all_of, requires, side
 from rightlung.reproduce.wrong_lung.variants import VARIANTS
 from rightlung.results.estimate import Estimate
 
 SIDED_TIMES, SIDED_SWAP, SIDED_SELECTION = 2.0, -0.40, 0.02
-"""Our aims for +Sided: pointing at least twice Retrained's, the change of AUROC when sides are swapped, how far its
-selection may stay behind the best."""
+"""Our aims for +Sided: pointing relative to Retrained's, change of AUROC when sides are swapped, and how far its
+selection accuracy may be below the best."""
 SMALL_RATING = 0.5
-"""Ratings within half a step of the scale are called about the same."""
-NO_JUDGEMENTS = "It needs radiologists' judgements of the maps (--judgements TABLE --key KEY)."
+"""Ratings within half a step of the scale count as about the same."""
+NO_JUDGEMENTS = "Requires radiologists' judgements of the maps (--judgements TABLE --key KEY)."
 
 
 def judged_best(view: ClaimView, target: str, variant: str, ratings: Sequence[str]) -> Ruling:
-    """Judge whether radiologists rate a variant's maps above those of every other model that they judged."""
+    """Judge whether radiologists rate a variant's maps above those of every other judged model."""
     if view.judgements is None:
         return Ruling(UNKNOWN, remark=NO_JUDGEMENTS)
     evidence = []
@@ -29,11 +29,11 @@ def judged_best(view: ClaimView, target: str, variant: str, ratings: Sequence[st
         if row["rating"] in ratings and variant in (row["first"], row["second"]):
             sign, other = (1, row["second"]) if row["first"] == variant else (-1, row["first"])
             evidence.append(_rated(f"{row['rating']}, {variant} minus {other}", row, sign, above=0.0))
-    return together(evidence, "" if evidence else f"No judgements of {variant} and another model.")
+    return all_of(evidence, "" if evidence else f"There are no judgements that compare {variant} with another model.")
 
 
 def judged_like_released(view: ClaimView, target: str) -> Ruling:
-    """Judge whether Retrained is rated about as precise and intuitive as the released GLoRIA, with less recall."""
+    """Judge whether Retrained is rated about as precise and intuitive as the released GLoRIA, with lower recall."""
     if view.judgements is None:
         return Ruling(UNKNOWN, remark=NO_JUDGEMENTS)
     evidence = []
@@ -42,20 +42,18 @@ def judged_like_released(view: ClaimView, target: str) -> Ruling:
         if "retrained" in pair and any("gloria" in name for name in pair):
             sign = 1 if pair[0] == "retrained" else -1
             label = f"{row['rating']}, Retrained minus released GLoRIA"
-            evidence.append(_rated(label, row, sign, below=0.0 if row["rating"] == "recall" else None))
-    remark = f"About as good is taken as within {SMALL_RATING:g} of a step of the scale."
-    return together(evidence, remark if evidence else "No judgements of Retrained and the released GLoRIA.")
+            criterion = {"below": 0.0} if row["rating"] == "recall" else {"within": SMALL_RATING}
+            evidence.append(_rated(label, row, sign, **criterion))
+    remark = f"“About as good” means within {SMALL_RATING:g} steps of the scale."
+    return all_of(
+        evidence, remark if evidence else "There are no judgements that compare Retrained with the released GLoRIA."
+    )
 
 
-def _rated(
-    label: str, row: Mapping[str, Any], sign: int, above: float | None = None, below: float | None = None
-) -> Evidence:
+def _rated(label: str, row: Mapping[str, Any], sign: int, **criterion: float) -> Evidence:
     low, high = sorted((sign * row["low"], sign * row["high"]))
     found = Estimate(sign * row["estimate"], low, high, row["n"], row["clusters"])
-    close = above is None and below is None
-    return Evidence(
-        label, found, small(found, SMALL_RATING) if close else side(found, above=above, below=below), "rating"
-    )
+    return Evidence.judged(label, found, "rating", **criterion)
 
 
 def judged_iou(view: ClaimView, target: str) -> Ruling:
@@ -67,51 +65,51 @@ def judged_iou(view: ClaimView, target: str) -> Ruling:
     found = {row["measure"]: row["pearson"] for row in rows}
     own = found.get("iou@10 (regions)")
     if own is None:
-        return Ruling(UNKNOWN, remark="No judgements of +No Attn, or no measures of it.")
+        return Ruling(UNKNOWN, remark="+No Attn has no judgements or no measures.")
     best = max(found, key=lambda name: abs(found[name]["estimate"]))
     estimate = Estimate(own["estimate"], own["low"], own["high"], own["n"], own["clusters"])
     verdict = side(estimate, above=0.0) if best == "iou@10 (regions)" else FAILS
     evidence = Evidence("correlation of IoU@10 % with intuitiveness", estimate, verdict, "correlation")
-    return together([evidence], f"The strongest is {best}, {found[best]['estimate']:+.2f}, of {len(found)} measures.")
+    return all_of([evidence], f"Strongest of {len(found)} measures: {best}, {found[best]['estimate']:+.2f}.")
 
 
-@needs("sided", "retrained")
+@requires("sided", "retrained")
 def sided_pointing(view: ClaimView, target: str) -> Ruling:
-    """Judge whether +Sided points at least twice as often into the target as Retrained."""
+    """Judge whether +Sided's peak is inside the target at least twice as often as Retrained's."""
     sided, retrained = (view.value(variant, "pointing", target, "one-lung") for variant in ("sided", "retrained"))
     both = ~(np.isnan(sided) | np.isnan(retrained))
     if not both.any():
-        return Ruling(UNKNOWN, remark="No One Lung phrase has an exact mask and both answers.")
+        return Ruling(UNKNOWN, remark="No One Lung phrase has an exact mask and answers of both models.")
     found = view.mean(sided - SIDED_TIMES * retrained)
     ours, theirs = float(sided[both].mean()), float(retrained[both].mean())
     times = f", {ours / theirs:.1f} times as often" if theirs else ""
-    remark = f"{100 * ours:.1f} % against {100 * theirs:.1f} %{times}."
-    return together([Evidence("pointing minus twice Retrained's", found, side(found, above=0.0))], remark)
+    remark = f"{100 * ours:.1f} % versus {100 * theirs:.1f} %{times}."
+    return all_of([Evidence.judged("pointing minus twice Retrained's", found, above=0.0)], remark)
 
 
-@needs("sided", "prior")
+@requires("sided", "prior")
 def sided_prior(view: ClaimView, target: str) -> Ruling:
-    """Judge whether +Sided points better than the image-blind prior."""
+    """Judge whether +Sided's peak is inside the target more often than the image-blind prior's."""
     sided, prior = (view.value(variant, "pointing", target, "one-lung") for variant in ("sided", "prior"))
     found = view.difference(sided, prior)
-    return together([Evidence("pointing minus the prior's", found, side(found, above=0.0))])
+    return all_of([Evidence.judged("pointing minus the prior's", found, above=0.0)])
 
 
-@needs("sided")
+@requires("sided")
 def sided_swap(view: ClaimView, target: str) -> Ruling:
-    """Judge whether swapping the sides costs +Sided as much AUROC as it should."""
+    """Judge whether swapping the sides lowers +Sided's AUROC as much as intended."""
     found = view.mean(view.change("sided", "swap-sides", target))
     averaged = view.mean(view.change("sided", "swap-sides", target, how="all"))
-    beside = Evidence("as the paper averages, phrases that name no side counting 0", averaged, UNKNOWN)
-    remark = f"Over the phrases that name a side; {beside.said}."
-    return together([Evidence("change of AUROC", found, side(found, below=SIDED_SWAP))], remark)
+    as_paper = Evidence("with the paper's averaging, where phrases without a side count 0", averaged, UNKNOWN)
+    remark = f"Over the phrases that name a side; {as_paper.text}."
+    return all_of([Evidence.judged("change of AUROC", found, below=SIDED_SWAP)], remark)
 
 
-@needs("sided")
+@requires("sided")
 def sided_selection(view: ClaimView, target: str) -> Ruling:
     """Judge whether +Sided selects sentences nearly as well as the best other variant.
 
-    Its rivals are the paper's variants and ours: no model of somebody's own, no reference, none of its own ablations.
+    Models added with ``--model``, references and ablations are not counted.
     """
     rivals = {
         model.variant: float(view.mean(view.selection(model.variant, "global")).value)
@@ -121,7 +119,8 @@ def sided_selection(view: ClaimView, target: str) -> Ruling:
     }
     known = {variant: value for variant, value in rivals.items() if not math.isnan(value)}
     if not known:
-        return Ruling(UNKNOWN, remark="No other variant's selection was measured.")
+        return Ruling(UNKNOWN, remark="The selection accuracy of no other variant was measured.")
     best = max(known, key=lambda variant: known[variant])
     found = view.mean(view.selection("sided", "global") - view.selection(best, "global"))
-    return together([Evidence(f"minus {view.name(best)}, the best other", found, side(found, above=-SIDED_SELECTION))])
+    label = f"selection accuracy minus that of {view.name(best)}, the best other variant"
+    return all_of([Evidence.judged(label, found, above=-SIDED_SELECTION)])

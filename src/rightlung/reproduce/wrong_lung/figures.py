@@ -1,4 +1,4 @@
-"""The paper's figures of numbers: perturbations (3, 5, 14, 15), correlations (6, 18 to 24), ratings (4, 13, 16)."""
+"""The paper's plots: perturbations (3, 5, 14, 15), correlations (6, 18 to 24), ratings (4, 13, 16)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from rightlung.judgements.analysis import estimate_of
+from rightlung.judgements.judgement import SCALE
+from rightlung.judgements.page import ratings_figure
 from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import Cell, Column, Figure, Table
-from rightlung.pages.figures import IntervalPanel, correlation_figure, interval_figure
+from rightlung.pages.figures import IntervalPanel, correlation_figure, panel_figure
 from rightlung.pages.numbers import estimate_cell
 from rightlung.reproduce.tables import TableMaker, references
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, SUBSETS, TARGET_TITLES
@@ -18,19 +21,18 @@ from rightlung.results.estimator import Floats
 from rightlung.results.measured import Measured
 from rightlung.results.model import MeasuredModel
 
-RATINGS = ("intuitiveness", "recall", "precision")
 _SHORT = {
     "Synth w/ Swapped Conditions": "Swapped Conditions",
     "another patient's image (ours)": "another image (ours)",
 }
 _CAPTION = (
-    "Change in percentage points, with intervals; left of zero is a loss. Open diamonds are references and models that "
-    "are not comparable; an arrow stands for what lies beyond the scale. The numbers are in the table below."
+    "Change in percentage points with confidence intervals; left of zero is a loss. Open diamonds are references and "
+    "models that are not comparable. An arrow marks values outside the axis. The numbers are in the table below."
 )
 
 
 def change_figures(make: TableMaker, target: str) -> Iterator[Figure]:
-    """Draw Figures 3, 5 and 14 for one kind of target and, for region boxes, 15 (average precision)."""
+    """Yield Figures 3, 5 and 14 for one kind of target and, for region boxes, 15 (average precision)."""
     models = make.measured.rows
     if not models:
         return
@@ -44,11 +46,11 @@ def change_figures(make: TableMaker, target: str) -> Iterator[Figure]:
             title=retrained.label, subtitle="each on its subset", line=0.0, scale=100, signed=True,
             series={retrained.label: found},
         )  # fmt: skip
-        title = f"Figure 3: what each perturbation does to Retrained ({against})"
-        yield interval_figure(f"figure-3-{target}", title, _CAPTION, labels, [panel], unit="change of AUROC, points")
+        title = f"Figure 3: effect of each perturbation on Retrained ({against})"
+        yield panel_figure(f"figure-3-{target}", title, _CAPTION, labels, [panel], unit="change of AUROC, points")
     for subset in (None, *SUBSETS):
-        where = "on its subset" if subset is None else f"on {SUBSET_TITLES[subset]}"
-        title = f"{'Figure 5' if subset is None else 'Figure 14'}: what each perturbation does to each variant, {where}"
+        where = "each on its subset" if subset is None else f"on {SUBSET_TITLES[subset]}"
+        title = f"{'Figure 5' if subset is None else 'Figure 14'}: effect of each perturbation on each variant, {where}"
         name = f"figure-5-{target}" if subset is None else f"figure-14-{target}-{subset}"
         yield changes.figure(name, f"{title} ({against})", subset)
     if target == "regions":
@@ -59,7 +61,7 @@ def change_figures(make: TableMaker, target: str) -> Iterator[Figure]:
 
 
 class ChangeEstimates:
-    """How a measure changes under every perturbation, on every subset, estimated together."""
+    """The change of a measure under every perturbation on every subset, estimated together."""
 
     def __init__(self, make: TableMaker, target: str, measure: str) -> None:
         self.make, self.measure = make, measure
@@ -70,11 +72,11 @@ class ChangeEstimates:
         self._found = {(slug, p.name, s): one for (slug, p, s), one in zip(wanted, found, strict=True)}
 
     def of(self, model: MeasuredModel, perturbation: str, subset: str) -> Estimate:
-        """Return one change."""
+        """Return the change of one model."""
         return self._found[model.slug, perturbation, subset]
 
     def figure(self, name: str, title: str, subset: str | None) -> Figure:
-        """Draw all models, a panel for each perturbation, on a subset or on each one's own."""
+        """Return a figure of all models with a panel per perturbation, on one subset or on each perturbation's own."""
         models = self.make.measured.rows
         panels = [
             IntervalPanel(
@@ -84,7 +86,7 @@ class ChangeEstimates:
             for one in PERTURBATIONS
         ]  # fmt: skip
         unit = f"change of {find_measure(self.measure).title}, percentage points"
-        return interval_figure(
+        return panel_figure(
             name, title, _CAPTION, [model.label for model in models], panels, unit=unit,
             references=references(models), shared=True, folded=subset is not None,
         )  # fmt: skip
@@ -94,7 +96,7 @@ class ChangeEstimates:
 
 
 def _instance_values(measured: Measured, model: MeasuredModel) -> dict[str, Floats]:
-    """Return the per-instance values that are correlated with each other (section 4.2.5, B.10)."""
+    """Return the per-instance values to correlate (section 4.2.5, B.10)."""
     slug = model.slug
     regions = ("auroc", "average_precision", "iou@5", "iou@10", "iou@30", "precision@10", "pointing")
     values = {
@@ -114,9 +116,9 @@ def _instance_values(measured: Measured, model: MeasuredModel) -> dict[str, Floa
 
 
 def correlation_parts(make: TableMaker) -> Iterator[Figure | Table]:
-    """Draw Figures 6 and 18 to 24: the correlations of all per-instance values, of each variant's first seed.
+    """Yield Figures 6 and 18 to 24: correlations of all per-instance values, for the first seed of each variant.
 
-    Figure 6, of +No Attn, has a table with the intervals below it; without that model the first has.
+    Figure 6 (+No Attn, or the first model if that is missing) is followed by a table with intervals.
     """
     rows = make.measured.rows
     first = next((model for model in rows if model.variant == "no-attn"), rows[0] if rows else None)
@@ -124,8 +126,8 @@ def correlation_parts(make: TableMaker) -> Iterator[Figure | Table]:
         values = _instance_values(make.measured, make.measured.seeds(model.variant)[0])
         found, names = make.estimator.correlations(values), list(values)
         opened = model.variant == "no-attn"
-        title = f"{'Figure 6' if opened else 'Figures 18 to 24'}: correlations between instances' values, {model.label}"
-        caption = "Pearson correlations over instances. Bold: the interval of this correlation excludes zero."
+        title = f"{'Figure 6' if opened else 'Figures 18 to 24'}: correlations over instances, {model.label}"
+        caption = "Pearson correlations over instances. Bold: the confidence interval excludes zero."
         yield correlation_figure(f"correlations-{model.slug}", title, caption, names, found, folded=not opened)
         if model is first:
             yield _correlation_table(f"correlations-table-{model.slug}", f"{title}, with intervals", names, found)
@@ -145,52 +147,30 @@ def _correlation_table(name: str, title: str, names: Sequence[str], found: Mappi
 
 
 def judgement_figures(result: Mapping[str, Any]) -> Iterator[Figure]:
-    """Draw Figures 4 (ratings), 13 (prompts that annotators wrote), 16 (by finding) and 6's column of ratings."""
-    yield _ratings("figure-4", "Figure 4: ratings of each model's maps", result["means"])
-    custom = [{"model": row["model"], "ratings": row["custom"]} for row in result["prompts"]]
-    if custom:
-        yield _ratings("figure-13", "Figure 13: ratings for prompts that annotators wrote", custom)
-    findings = result["findings"][:10]
-    models = result["models"]
-    if findings:
+    """Yield Figures 4 (ratings), 13 (custom prompts), 16 (by finding) and the ratings column of Figure 6."""
+    caption = "Mean rating from 1 (worst) to 5 (best), with confidence intervals over patients."
+    title = "Figure 4: ratings of each model's maps"
+    means = {row["model"]: row["ratings"] for row in result["means"]}
+    yield ratings_figure("figure-4", title, caption, means, limits=SCALE)
+    if custom := {row["model"]: row["custom"] for row in result["prompts"]}:
+        title = "Figure 13: ratings for prompts written by annotators"
+        yield ratings_figure("figure-13", title, caption, custom, limits=SCALE)
+    if findings := result["findings"][:10]:
         panels = [
             IntervalPanel(
-                title=model, limits=(1, 5),
-                series={model: [_estimate(group["models"].get(model)) for group in findings]},
+                title=model, limits=SCALE,
+                series={model: [estimate_of(group["models"].get(model)) for group in findings]},
             )
-            for model in models
+            for model in result["models"]
         ]  # fmt: skip
-        caption = "Mean intuitiveness, 1 to 5, of the ten most judged findings."
+        caption = "Mean intuitiveness, 1 to 5, of the ten most judged findings (number of prompts in brackets)."
         labels = [f"{group['finding']} ({group['prompts']})" for group in findings]
-        yield interval_figure("figure-16", "Figure 16: intuitiveness by finding", caption, labels, panels, shared=True)
+        yield panel_figure("figure-16", "Figure 16: intuitiveness by finding", caption, labels, panels, shared=True)
     for found in result["correlations"]:
         by_measure: dict[str, dict[str, Any]] = {}
         for row in found["values"]:
             by_measure.setdefault(row["measure"], {})[row["rating"]] = row["pearson"]
-        panels = [
-            IntervalPanel(
-                title=rating, line=0.0, limits=(-1, 1), signed=True,
-                series={found["model"]: [_estimate(one.get(rating)) for one in by_measure.values()]},
-            )
-            for rating in RATINGS
-        ]  # fmt: skip
         title = f"Figure 6, ratings: correlation of each measure with the ratings, {found['model']}"
-        caption = "Pearson's correlation over judged instances, with intervals."
-        name = f"figure-6-ratings-{found['model'].replace(' ', '-')}"
-        folded = found["model"] != "no-attn"
-        yield interval_figure(name, title, caption, list(by_measure), panels, shared=True, folded=folded)
-
-
-def _ratings(name: str, title: str, rows: Sequence[Mapping[str, Any]]) -> Figure:
-    panels = [
-        IntervalPanel(
-            title=rating, limits=(1, 5), series={rating: [_estimate(row["ratings"][rating]) for row in rows]},
-        )
-        for rating in RATINGS
-    ]  # fmt: skip
-    caption = "Mean rating from 1 (worst) to 5 (best), with intervals over patients."
-    return interval_figure(name, title, caption, [row["model"] for row in rows], panels, shared=True)
-
-
-def _estimate(value: Mapping[str, Any] | None) -> Estimate | None:
-    return None if value is None else Estimate(value["estimate"], value["low"], value["high"], value["n"])
+        caption = "Pearson correlation over judged instances, with confidence intervals."
+        name, folded = f"figure-6-ratings-{found['model'].replace(' ', '-')}", found["model"] != "no-attn"
+        yield ratings_figure(name, title, caption, by_measure, folded, line=0.0, limits=(-1, 1), signed=True)

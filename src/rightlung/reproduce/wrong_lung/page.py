@@ -1,17 +1,16 @@
-"""The page of a reproduction of "That's the Wrong Lung!": the finding first, then tables, figures and claims."""
+"""Lay out the page of "That's the Wrong Lung!": the findings first, then claims, tables and figures."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
 from rightlung.reproduce.claims import (
     FAILS,
     HOLDS,
     NOT_SHOWN,
-    TURNS,
+    SEED_DEPENDENT,
     UNKNOWN,
     VERDICTS,
     ClaimView,
@@ -19,14 +18,13 @@ from rightlung.reproduce.claims import (
     judge_all,
 )
 from rightlung.reproduce.examples import Examples
-from rightlung.reproduce.facts import OVER_PATIENTS, Measurements
-from rightlung.reproduce.tables import ModelRow, Quantity, TableMaker, stars
+from rightlung.reproduce.measurements import OVER_PATIENTS, Measurements
+from rightlung.reproduce.tables import Quantity, TableMaker, stars
 from rightlung.reproduce.wrong_lung.claims import RELEASED, claims
+from rightlung.reproduce.wrong_lung.extra_tables import extra_tables, labels_compared, labels_decide, labels_table
 from rightlung.reproduce.wrong_lung.figures import change_figures, correlation_parts, judgement_figures
-from rightlung.reproduce.wrong_lung.own_tables import labels_compared, labels_decide, labels_table, own_tables
 from rightlung.reproduce.wrong_lung.paper_tables import (
     change_table,
-    changes,
     localisation_tables,
     map_tables,
     precision_changes,
@@ -34,53 +32,63 @@ from rightlung.reproduce.wrong_lung.paper_tables import (
 )
 from rightlung.reproduce.wrong_lung.pictures import galleries
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSETS, TARGET_TITLES
-from rightlung.results.estimator import Floats
 from rightlung.results.measured import Measured
 
 OTHER_DATA = (
-    "The paper's figures come from other data (MIMIC-CXR with Chest ImaGenome) and are printed so that directions can "
-    "be compared; the numbers themselves cannot."
+    "The paper's numbers come from other data (MIMIC-CXR with Chest ImaGenome). Compare the direction of effects with "
+    "them, not the values."
+)
+SUBSETS_DEFINED = (
+    "The paper scores maps against region boxes only. Subsets: Abnormal, phrases that assert an abnormality; One Lung, "
+    "phrases about one lung; MDRB, the most diverse report bounding boxes, from reports whose targets overlap least."
 )
 SEED_BY_SEED = (
-    "Where a claim holds with one seed and does not with another, it is seed-dependent; what all seeds agree on counts "
-    "before their means. Seeds of two variants are paired by their number."
+    "A claim is seed-dependent if some seeds support it and others contradict it. If all seeds agree, their verdict "
+    "counts; otherwise the verdict of the mean over seeds does. Seeds of two variants are paired by number."
 )
-_SIGNS = {HOLDS: "✓", FAILS: "✗", NOT_SHOWN: "≈", UNKNOWN: "?", TURNS: "±"}
+_SIGNS = {HOLDS: "✓", FAILS: "✗", NOT_SHOWN: "≈", UNKNOWN: "?", SEED_DEPENDENT: "±"}
 _PLURALS = {
     HOLDS: "hold",
     FAILS: "do not hold",
-    TURNS: "are seed-dependent",
+    SEED_DEPENDENT: "are seed-dependent",
     NOT_SHOWN: "show no difference",
-    UNKNOWN: "cannot be told",
+    UNKNOWN: "cannot be judged",
+}
+_AIMS = {
+    HOLDS: "reached",
+    FAILS: "not reached",
+    SEED_DEPENDENT: "seed-dependent",
+    NOT_SHOWN: "not shown",
+    UNKNOWN: "cannot be judged",
 }
 _SINGULARS = {
     **{verdict: verdict for verdict in VERDICTS},
-    TURNS: "is seed-dependent",
+    SEED_DEPENDENT: "is seed-dependent",
     NOT_SHOWN: "shows no difference",
 }
 
 
 def make_page(found: Measurements) -> Page:
-    """Estimate everything, judge every claim, and lay it out."""
+    """Estimate everything, judge every claim and return the page."""
     measured, make = found.measured, found.tables
     view = ClaimView(measured, found.estimator, PERTURBATIONS, found.judgements)
     found.judged[:] = judge_all(claims(found.published), view)
     sections = [
-        Section("found", "What was found", items=[*_found(found.judged), *_once(measured)]),
+        Section("found", "Findings", items=[*_found(found.judged), *_once(measured)]),
         Section(
             "own",
-            "What the paper does not measure",
-            ["Exact masks, and what the image adds."],
-            parts=[*own_tables(make)],
+            "Beyond the paper: exact masks and use of the image",
+            [SUBSETS_DEFINED],
+            parts=[*extra_tables(make)],
         ),
-        Section("claims", "The claims", [_how_judged(found)], parts=[_claims_table(found)]),
+        Section("claims", "Claims of the paper and our aims", [_how_judged(found)], parts=[_claims_table(found)]),
         _labels(make, found.judged),
         *_measured_sections(found),
-        Section("missing", "What is missing", items=[*found.absent()]),
+        Section("missing", "Missing", items=[*found.absent()]),
         Section("commands", "Commands", code="\n".join(found.commands)),
     ]
     source = found.prepared.targets.source
-    lead = f"The tables and figures of {found.published.paper}, measured anew on {source}. {OTHER_DATA}"
+    lead = f"Tables, figures and claims of {found.published.paper}, measured on {source}. {OTHER_DATA}"
     return Page(found.paper.title, lead, sections, found.facts, found.warning)
 
 
@@ -88,30 +96,40 @@ def _measured_sections(found: Measurements) -> Iterator[Section]:
     measured, make = found.measured, found.tables
     if not measured.models:
         return
-    yield Section("seeds", "What a seed changes", [OVER_PATIENTS], parts=make.seeds(_seed_quantities(measured)))
+    yield Section("seeds", "Effect of the training seed", [OVER_PATIENTS], parts=make.seeds(_seed_quantities(make)))
     quotes = {quote.what: quote.value for quote in found.published.quotes}
     radiologist = (
-        f"The paper's radiologist gave GLoRIA's maps {quotes['recall']} of 5 for recall, {quotes['precision']} for "
+        f"The paper's radiologist rated GLoRIA's maps {quotes['recall']} of 5 for recall, {quotes['precision']} for "
         f"precision and {quotes['intuitiveness']} for intuitiveness (section 3.4)."
     )
-    introduction = f"The paper's Tables 1 to 3, 6, 7, 11 and 12. {radiologist}"
+    introduction = f"Corresponds to the paper's Tables 1 to 3, 6, 7, 11 and 12. {radiologist}"
     yield Section("localisation", "Localisation", [introduction], parts=[*localisation_tables(make)])
     tables = {target: [change_table(make, target, subset) for subset in (None, *SUBSETS)] for target in TARGET_TITLES}
     parts: list[Table | Figure | Gallery] = []
     for target in TARGET_TITLES:
         parts += [*change_figures(make, target), *tables[target]]
     introduction = (
-        "The paper's Figures 3, 5, 14 and 15. Random BBoxes and Shuffle in Report change the target, the others what "
-        "is asked."
+        "Corresponds to the paper's Figures 3, 5, 14 and 15. Random BBoxes and Shuffle in Report change the target; "
+        "the other perturbations change the phrase or the image."
     )
-    title = "When words, image or target are changed"
+    title = "Effect of perturbations"
     yield Section("changes", title, [introduction], parts=[*parts, precision_changes(make)])
     yield Section(
-        "selection", "Selecting the sentence", ["The paper's Tables 4 and 9."], parts=[*selection_tables(make)]
+        "selection",
+        "Candidate selection",
+        ["Corresponds to the paper's Tables 4 and 9."],
+        parts=[*selection_tables(make)],
     )
-    yield Section("maps", "The maps themselves", ["The paper's Tables 8 and 10."], parts=[*map_tables(make)])
-    introduction = "The paper's Figures 6 and 18 to 24." + "".join(f" {note}" for note in stars(measured.rows))
-    title = "Correlations between instances' values"
+    yield Section(
+        "maps",
+        "Divergence and entropy of the maps",
+        ["Corresponds to the paper's Tables 8 and 10."],
+        parts=[*map_tables(make)],
+    )
+    introduction = "Corresponds to the paper's Figures 6 and 18 to 24." + "".join(
+        f" {note}" for note in stars(measured.rows)
+    )
+    title = "Correlations over instances"
     yield Section("correlations", title, [introduction], parts=[*correlation_parts(make)])
     if found.judgements is not None:
         yield Section(
@@ -119,50 +137,39 @@ def _measured_sections(found: Measurements) -> Iterator[Section]:
             parts=[*judgement_figures(found.judgements)],
         )  # fmt: skip
     examples = Examples.read(found.folder, found.prepared, measured)
-    yield Section("examples", "Pictures", parts=[one for one in galleries(examples) if one.cases])
+    yield Section("examples", "Examples", parts=[one for one in galleries(examples) if one.cases])
     yield Section("training", "Models and training", parts=found.model_tables())
 
 
-def _seed_quantities(measured: Measured) -> list[Quantity]:
-    """Return what seeds are compared by."""
-    swap, untold = PERTURBATIONS[0], measured.fact("side_named") == "none"
-
-    def value(measure: str, target: str | None, subset: str) -> partial[Floats]:
-        return partial(_value, measured, measure, target, subset)
-
+def _seed_quantities(make: TableMaker) -> list[Quantity]:
+    """Return the quantities by which seeds are compared."""
+    not_named = make.measured.fact("side_named") == "none"
     return [
-        Quantity("entropy (nats), All", value("grid_entropy", None, "all"), scale=1.0, digits=3),
-        Quantity("AUROC, regions, All", value("auroc", "regions", "all"), chance=0.5),
-        Quantity("AUROC, exact, All", value("auroc", "exact", "all"), chance=0.5),
-        Quantity("pointing, exact, One Lung", value("pointing", "exact", "one-lung")),
+        Quantity("entropy (nats), All", make.values("grid_entropy"), scale=1.0, digits=3),
+        Quantity("AUROC, regions, All", make.values("auroc", "regions"), chance=0.5),
+        Quantity("AUROC, exact, All", make.values("auroc", "exact"), chance=0.5),
+        Quantity("pointing, exact, One Lung", make.values("pointing", "exact", "one-lung")),
         Quantity(
-            "change of AUROC, exact, One Lung, sides swapped",
-            partial(changes, measured, swap, "one-lung", "exact", "changed", "auroc"), signed=True, chance=0.0,
+            "change of AUROC, exact, One Lung, sides swapped", make.changes(PERTURBATIONS[0], "one-lung", "exact"),
+            signed=True, chance=0.0,
         ),
-        Quantity(
-            "peak on the finding's side, no word gives it away",
-            lambda row: measured.within(measured.peak_on_side(row.model), untold), chance=0.5,
-        ),
-        Quantity("selection, global, All", lambda row: measured.selection(row.model, "global"), chance=0.5),
+        Quantity("peak on the correct side, side not named", make.peak_on_side(not_named), chance=0.5),
+        Quantity("selection, global, All", make.selection("global"), chance=0.5),
     ]  # fmt: skip
 
 
-def _value(measured: Measured, measure: str, target: str | None, subset: str, row: ModelRow) -> Floats:
-    return measured.within(measured.value(row.model, measure, target), subset)
-
-
-# ------------------------------------------------------------------ in words
+# ------------------------------------------------------------------ texts
 
 
 def _found(judged: Sequence[JudgedClaim]) -> Iterator[str]:
-    """Say how many claims hold, and what became of our aims."""
+    """Yield how many claims hold, and the result of each of our aims."""
     for target, words in TARGET_TITLES.items():
         paper = [one for one in judged if one.of_paper and target in one.rulings]
         counts = Counter(one.verdict(target) for one in paper)
         each = Counter(one.verdict(target) for one in paper if one.with_each_seed(target))
         listed = ", ".join(
             f"{counts[verdict]} {(_SINGULARS if counts[verdict] == 1 else _PLURALS)[verdict]}"
-            + (f" ({each[verdict]} with each seed by itself)" if each and verdict in (HOLDS, FAILS) else "")
+            + (f" ({each[verdict]} with every seed)" if each and verdict in (HOLDS, FAILS) else "")
             for verdict in VERDICTS
             if counts[verdict]
         )
@@ -170,17 +177,16 @@ def _found(judged: Sequence[JudgedClaim]) -> Iterator[str]:
             yield f"Of the paper's {sum(counts.values())} claims judged against {words}: {listed}."
     for one in judged:
         for target, ruling in one.rulings.items() if one.claim.ours else ():
-            verdict = "is not shown" if one.verdict(target) == NOT_SHOWN else one.verdict(target)
             sentence = ruling.sentence[:1].upper() + ruling.sentence[1:]
-            parts = (f"Our aim: {one.claim.text} It {verdict}.", sentence, *one.by_seed(target))
+            parts = (f"Our aim: {one.claim.text} Result: {_AIMS[one.verdict(target)]}.", sentence, *one.by_seed(target))
             yield " ".join(part for part in parts if part)
 
 
 def _once(measured: Measured) -> Iterator[str]:
-    """Say how many variants were trained with one seed only."""
+    """Yield how many variants were trained with one seed only."""
     seeds = [len(measured.seeds(row.variant)) for row in measured.rows if row.seed is not None]
     if once := seeds.count(1):
-        yield f"Trained with one seed only: {once} of {len(seeds)} variants. {OVER_PATIENTS}"
+        yield f"{once} of {len(seeds)} variants were trained with a single seed. {OVER_PATIENTS}"
 
 
 def _how_judged(found: Measurements) -> str:
@@ -188,9 +194,9 @@ def _how_judged(found: Measurements) -> str:
         "p" in one.found.as_json() for judged in found.judged for r in judged.rulings.values() for one in r.evidence
     )
     return (
-        "A claim holds where the interval lies on the claimed side, and does not where it lies on the other; where the "
-        f"interval includes both, no difference is shown. {OVER_PATIENTS} {SEED_BY_SEED} {tested:,} comparisons were "
-        "also tested; whether a verdict survives Holm's adjustment for all of them stands with it. "
+        "A claim holds if the confidence interval lies on the claimed side, and does not hold if it lies on the other "
+        f"side. If it includes both, no difference is shown. {OVER_PATIENTS} {SEED_BY_SEED} {tested:,} comparisons "
+        "were tested; each verdict says whether it stays significant after Holm's correction for all of them. "
         + " ".join(stars(found.measured.rows))
     )
 
@@ -210,20 +216,24 @@ def _claims_table(found: Measurements) -> Table:
                 cells.append(Cell("–"))
                 continue
             verdict = judged.verdict(target)
-            after = [part for part in (ruling.remark, *judged.certainty(target)) if part]
-            cells.append(Cell(f"{_SIGNS[verdict]} {verdict}", strong=True, items=[*ruling.told, *after]))
+            after = [part for part in (ruling.remark, *judged.robustness(target)) if part]
+            cells.append(Cell(f"{_SIGNS[verdict]} {verdict}", strong=True, items=[*ruling.lines, *after]))
         rows.append(cells)
-    columns = [Column(title, "text") for title in ("claim", "the paper's figures", *TARGET_TITLES.values())]
-    return Table("claims", "Claims", "Judged by their directions.", columns, rows)
+    columns = [Column(title, "text") for title in ("claim", "paper's values", *TARGET_TITLES.values())]
+    return Table("claims", "Verdicts", "Verdict and evidence against each kind of target.", columns, rows)
 
 
 def _labels(make: TableMaker, judged: Sequence[JudgedClaim]) -> Section:
-    said, decided = labels_compared(make, judged), labels_decide(judged)
+    sentences, decided = labels_compared(make, judged), labels_decide(judged)
     turned = (
-        "These claims hold against one kind of label and do not hold against the other:"
+        "These claims hold against one kind of target but not against the other:"
         if decided
-        else "No claim holds against one kind of label and does not hold against the other."
+        else "No claim holds against one kind of target but not against the other."
     )
     parts = [*labels_table(make)]
-    paragraphs = [f"A region's box is larger than what is seen in it. {' '.join(said)}", turned] if parts else []
-    return Section("labels", "How much depends on the labels", paragraphs, decided if parts else [], parts)
+    paragraphs = (
+        [f"The box of a region is larger than the finding in it. {' '.join(sentences)}", turned] if parts else []
+    )
+    return Section(
+        "labels", "Effect of the labels: region boxes or exact masks", paragraphs, decided if parts else [], parts
+    )

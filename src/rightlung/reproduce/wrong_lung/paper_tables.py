@@ -1,27 +1,24 @@
-"""The paper's Tables 1 to 4 and 6 to 12 with our numbers in them, and those behind its Figures 3, 5, 14 and 15."""
+"""The paper's Tables 1 to 4 and 6 to 12 with our numbers, and the numbers behind its Figures 3, 5, 14 and 15."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Literal
 
 from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import Table
 from rightlung.reproduce.tables import ModelRow, Quantity, TableMaker, model_row
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, SUBSETS, TARGET_TITLES
-from rightlung.results.estimator import Floats
 from rightlung.results.measured import Measured
-from rightlung.results.perturbation import Perturbation
 
 RELEASED_CODE = (
-    "The paper's models come from code with two softmaxes, where its Eq. 1 prints one; its figures stand beside the "
-    "variants by name."
+    "The paper's models were trained with code that has two softmaxes, although its Eq. 1 has one. Its numbers are "
+    "printed next to the variants of the same name."
 )
 RELEASED_WEIGHTS = (
-    "The paper's column is GLoRIA with its released weights; Retrained's own figures are in Tables 3, 7 and 12."
+    "The paper's column is GLoRIA with its released weights. Its numbers for Retrained are in Tables 3, 7 and 12."
 )
-SLIP = "The text of B.11 attributes the precision above 70 % to +Masking; in its Table 11 it is +30-shot's."
+SLIP = "The text of B.11 attributes the precision above 70 % to +Masking; in its Table 11 it belongs to +30-shot."
 _HOWS: tuple[Literal["changed", "all"], ...] = ("changed", "all")
 _KINDS: tuple[Literal["local", "global"], ...] = ("local", "global")
 
@@ -30,25 +27,8 @@ def _title(measure: str) -> str:
     return find_measure(measure).title
 
 
-def _selection(measured: Measured, kind: Literal["local", "global"], subset: str, row: ModelRow) -> Floats:
-    return measured.within(measured.selection(row.model, kind), subset)
-
-
-def changes(
-    measured: Measured,
-    perturbation: Perturbation,
-    subset: str,
-    target: str,
-    how: Literal["changed", "all"],
-    measure: str,
-    row: ModelRow,
-) -> Floats:
-    """Return what a perturbation changes of a row's measure, over a subset."""
-    return measured.within(measured.change(row.model, perturbation, measure, target, how), subset)
-
-
 def localisation_tables(make: TableMaker) -> Iterator[Table]:
-    """Make Tables 1 to 3, 6, 7, 11 and 12."""
+    """Yield Tables 1 to 3, 6, 7, 11 and 12."""
     rows = [model_row(model) for model in make.measured.rows]
     both = [
         model_row(model, label=f"{model.label}, {word}", condition=condition)
@@ -58,7 +38,7 @@ def localisation_tables(make: TableMaker) -> Iterator[Table]:
     yield from _first_tables(make)
     yield make.table(
         "t3", "Table 3: localisation of all variants, against region boxes and against exact masks",
-        "All instances, in percent. Exact: the phrase's own mask, or its own boxes where it has none; phrases with "
+        "All instances, in percent. Exact: the phrase's own mask, or its own boxes if it has no mask; phrases with "
         "neither are left out.",
         rows,
         [
@@ -74,7 +54,7 @@ def localisation_tables(make: TableMaker) -> Iterator[Table]:
         notes=[RELEASED_CODE] if make.measured.model("retrained-one-softmax") is not None else [],
     )  # fmt: skip
     yield make.table(
-        "t6", "Table 6: localisation with large boxes trimmed",
+        "t6", "Table 6: localisation with large boxes removed",
         "All instances, against the trimmed labels (B.1), in percent.", rows,
         [
             Quantity(_title(name), make.values(name, "trimmed"), make.printed(name, "all", "trimmed"), ranked=True)
@@ -109,7 +89,7 @@ def _first_tables(make: TableMaker) -> Iterator[Table]:
         notes=[RELEASED_WEIGHTS],
     )  # fmt: skip
     yield make.table(
-        "t2", "Table 2: the same on subsets", "Against region boxes, in percent.",
+        "t2", "Table 2: localisation of Retrained on subsets", "Against region boxes, in percent.",
         [model_row(retrained, label=SUBSET_TITLES[name], subset=name) for name in SUBSETS[1:]], quantities,
         first="subset", notes=[RELEASED_WEIGHTS],
     )  # fmt: skip
@@ -136,22 +116,22 @@ def _by_subset(
         for subset in SUBSETS
     ]
     caption = (
-        f"Against {TARGET_TITLES[target]}, in percent, for the reports' sentences (real) and synthetic ones (A.3)."
+        f"Against {TARGET_TITLES[target]}, in percent, for sentences from reports (real) and synthetic sentences (A.3)."
     )
     return make.table(name, title, caption, rows, quantities, first="model, sentences", folded=folded, notes=notes)
 
 
 def selection_tables(make: TableMaker) -> Iterator[Table]:
-    """Make Tables 4 and 9."""
+    """Yield Tables 4 and 9."""
     rows = [model_row(model) for model in make.measured.rows]
     for name, subsets in (("t4", SUBSETS[:2]), ("t9", SUBSETS[2:])):
         yield make.table(
             name, f"Table {name[1:]}: candidate selection accuracy",
-            "How often the image is more similar to its own sentence than to one of another report, in percent; "
-            "a tie counts half and chance is 50. Local and global are the two similarities.",
+            "How often the image is more similar to its own sentence than to a sentence of another report, in percent. "
+            "A tie counts half; chance is 50. Local and global are the two similarities of the model.",
             rows, [
                 Quantity(
-                    f"{SUBSET_TITLES[subset]}, {kind}", partial(_selection, make.measured, kind, subset),
+                    f"{SUBSET_TITLES[subset]}, {kind}", make.selection(kind, subset),
                     make.printed(f"selection_{kind}", subset), ranked=True,
                 )
                 for subset in subsets for kind in _KINDS
@@ -160,13 +140,13 @@ def selection_tables(make: TableMaker) -> Iterator[Table]:
 
 
 def map_tables(make: TableMaker) -> Iterator[Table]:
-    """Make Tables 8 and 10."""
+    """Yield Tables 8 and 10."""
     rows = [model_row(model) for model in make.measured.rows]
     for name, measure, printed, title, caption in (
         ("t8", "kl_random", "kl_random", "Table 8: random attention KL divergence",
-         "Mean in nats: the symmetric divergence between the map of the sentence and that of a random one."),
+         "Mean in nats: symmetric divergence between the maps of the sentence and of a random sentence."),
         ("t10", "grid_entropy", "entropy", "Table 10: attention entropy",
-         "Mean in nats, over the map's own cells. A grid with another number of cells has another ceiling, its ln."),
+         "Mean in nats over the cells of the map. The maximum, ln(cells), depends on the size of the grid."),
     ):  # fmt: skip
         quantities = [
             Quantity(
@@ -178,14 +158,14 @@ def map_tables(make: TableMaker) -> Iterator[Table]:
 
 
 def change_table(make: TableMaker, target: str, subset: str | None) -> Table:
-    """Make the numbers behind Figures 3 and 5 or, on one subset, Figure 14: how AUROC changes under perturbations."""
+    """Return the change of AUROC under each perturbation: Figures 3 and 5 or, on one subset, Figure 14."""
     quantities = []
     for perturbation in PERTURBATIONS:
         where = subset or perturbation.subset
         for how in _HOWS:
-            said = f"{perturbation.title}, {SUBSET_TITLES[where]}"
-            values = partial(changes, make.measured, perturbation, where, target, how, "auroc")
-            quantities.append(Quantity(f"{said}: as in the paper" if how != "changed" else said, values, signed=True))
+            title = f"{perturbation.title}, {SUBSET_TITLES[where]}"
+            values = make.changes(perturbation, where, target, how=how)
+            quantities.append(Quantity(f"{title}: as in the paper" if how != "changed" else title, values, signed=True))
     title = (
         "Figures 3 and 5: change of AUROC, each perturbation on its subset"
         if subset is None
@@ -193,25 +173,25 @@ def change_table(make: TableMaker, target: str, subset: str | None) -> Table:
     )
     return make.table(
         f"changes-{target}" + (f"-{subset}" if subset else ""), f"{title} ({TARGET_TITLES[target]})",
-        "Perturbed minus plain in percentage points: over the phrases that the perturbation changes and, as in the "
-        "paper, over all phrases of the subset, of which those left as they are count 0. "
+        "Perturbed minus original in percentage points: over the phrases that the perturbation changes and, as in the "
+        "paper, over all phrases of the subset, where unchanged phrases count 0. "
         + _changed_counts(make.measured, subset, target),
         [model_row(model) for model in make.measured.rows], quantities, folded=subset is not None,
     )  # fmt: skip
 
 
 def precision_changes(make: TableMaker) -> Table:
-    """Make the numbers behind Figure 15: how average precision changes, random boxes on MDRB, too."""
+    """Return the change of average precision under each perturbation (Figure 15), with random boxes also on MDRB."""
     places = [(one, one.subset) for one in PERTURBATIONS]
     places.insert(4, (PERTURBATIONS[3], "mdrb"))
     return make.table(
         "changes-average-precision", "Figure 15: change of average precision (region boxes)",
-        "Perturbed minus plain in percentage points, over the phrases that are changed; each on its subset, and "
-        "random boxes on MDRB, too (B.5).",
+        "Perturbed minus original in percentage points, over the phrases that change; each perturbation on its subset, "
+        "and random boxes also on MDRB (B.5).",
         [model_row(model) for model in make.measured.rows], [
             Quantity(
                 f"{perturbation.title}, {SUBSET_TITLES[subset]}",
-                partial(changes, make.measured, perturbation, subset, "regions", "changed", "average_precision"),
+                make.changes(perturbation, subset, "regions", "average_precision"),
                 signed=True,
             )
             for perturbation, subset in places
@@ -220,12 +200,12 @@ def precision_changes(make: TableMaker) -> Table:
 
 
 def _changed_counts(measured: Measured, subset: str | None, target: str) -> str:
-    said = []
+    counts = []
     for perturbation in PERTURBATIONS:
         inside = measured.subset(subset or perturbation.subset) & measured.has(target)
         changed = int((inside & measured.changed(perturbation, target)).sum())
-        said.append(f"{perturbation.title} {changed:,} of {int(inside.sum()):,}")
+        counts.append(f"{perturbation.title} {changed:,} of {int(inside.sum()):,}")
     return (
-        f"Phrases changed: {'; '.join(said)}. Shuffle in Report leaves a phrase as it is where its report has no other "
-        "target, or the same one again."
+        f"Phrases changed: {'; '.join(counts)}. Shuffle in Report does not change a phrase whose report has no "
+        "different target."
     )

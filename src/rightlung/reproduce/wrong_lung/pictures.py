@@ -1,4 +1,4 @@
-"""The paper's figures of images: 2 and 10 (perturbations of one instance), 7 (maps), 9 (measures), 12 (No Attn)."""
+"""The paper's image figures: 2 and 10 (perturbations of one instance), 7 (maps), 9 (measures), 12 (No Attn)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOVED = {"regions": "region boxes", "regions-shuffled": "Shuffle in Report", "r
 
 
 def galleries(examples: Examples) -> Iterator[Gallery]:
-    """Return the counterparts of Figures 2 and 10, 7, 9 and 12."""
+    """Yield the counterparts of Figures 2 and 10, 7, 9 and 12."""
     yield _perturbed(examples)
     yield examples.gallery("figure-7", "Figure 7: example maps")
     yield _measures(examples)
@@ -51,12 +51,12 @@ def _perturbed(examples: Examples) -> Gallery:
             pictures.append(("exact mask (ours)", partial(draw, replace(tile, mask=exact), _SIDE)))
         notes = [f"{title}: {text}" for name, title in _ASKED.items() if (text := examples.text(phrase, name))]
         cases.append(Case(phrase.text, pictures, notes))
-    caption = "What each perturbation makes of a phrase: of its words (listed), and of its target (outlined)."
-    return Gallery("figure-2", "Figures 2 and 10: the perturbations of an instance", caption, cases)
+    caption = "How each perturbation changes the words of a phrase (listed) or its target (outlined)."
+    return Gallery("figure-2", "Figures 2 and 10: perturbations of an instance", caption, cases)
 
 
 def _measures(examples: Examples) -> Gallery:
-    """Show which pixels the thresholded measures count, for one model's map of each phrase."""
+    """Return which pixels the thresholded measures count, for one model's map of each phrase."""
     cases = []
     shown = [one for one in examples.models if one.variant in ("sided", "retrained")][:1]
     for model, phrase in ((model, phrase) for model in shown for phrase in examples.phrases):
@@ -70,8 +70,8 @@ def _measures(examples: Examples) -> Gallery:
             for share in SHARES
         ]
         cases.append(Case(f"{phrase.text} ({model.label})", pictures))
-    caption = "The highest pixels of a map: green inside the region boxes (true positives), red outside."
-    return Gallery("figure-9", "Figure 9: what the measures count", caption, cases, folded=True)
+    caption = "The highest pixels of a map. Green: inside the region boxes (true positives). Red: outside."
+    return Gallery("figure-9", "Figure 9: pixels counted by the thresholded measures", caption, cases, folded=True)
 
 
 def _thresholded(image: Any, grounding: Grounding, target: Mask, share: int) -> Any:
@@ -88,7 +88,7 @@ def _thresholded(image: Any, grounding: Grounding, target: Mask, share: int) -> 
 
 
 def _saturated(examples: Examples) -> Iterator[Gallery]:
-    """Show the example on which a model with a No-Attn vector attends to nothing most."""
+    """Yield the example with the highest No-Attn score of any model."""
     found: list[tuple[float, MeasuredModel, PhraseTargets]] = []
     for model in examples.models:
         if model.group == "reference":
@@ -100,5 +100,7 @@ def _saturated(examples: Examples) -> Iterator[Gallery]:
     if found:
         share, model, phrase = max(found, key=lambda one: one[0])
         case = Case(phrase.text, [(model.label, partial(draw, examples.tile(model, phrase, "none"), _SIDE))])
-        caption = f"{100 * share:.0f} % of {model.label}'s attention lies on nothing, and its map fades accordingly."
-        yield Gallery("figure-12", "Figure 12: attention on nothing", caption, [case], folded=True)
+        caption = (
+            f"{100 * share:.0f} % of {model.label}'s attention is on the No-Attn vector, so its map is drawn faint."
+        )
+        yield Gallery("figure-12", "Figure 12: attention on the No-Attn vector", caption, [case], folded=True)

@@ -1,4 +1,4 @@
-"""The variants of "That's the Wrong Lung!", ours beside them, and its perturbations and subsets (sections 3.1, 3.2)."""
+"""The variants of "That's the Wrong Lung!" and ours, its perturbations and its subsets (sections 3.1, 3.2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PERTURBATIONS = (
     ),
     Perturbation("exchange-image", "another patient's image (ours)", "abnormal", condition="exchange-image"),
 )
-"""The paper's five, and ours. Swapped conditions are compared with the synthetic sentence that they are made of."""
+"""The paper's five, and ours. Swapped conditions are compared with the synthetic sentence they are made from."""
 
 
 def _variant(slug: str, name: str, group: str, note: str, **more: object) -> Variant:
@@ -32,20 +32,20 @@ def _ablation(slug: str, name: str, note: str = "an ablation") -> Variant:
 
 
 GLORIA = Variant("gloria", "GLoRIA (released weights)", "paper", "as published by its authors", recipe="")
-RETRAINED = _variant("retrained", "GLoRIA Retrained", "paper", "two softmaxes, as the released code attends")
+RETRAINED = _variant("retrained", "GLoRIA Retrained", "paper", "two softmaxes, as in the released code")
 VARIANTS: tuple[Variant, ...] = (
     RETRAINED,
     _variant("retrained-one-softmax", "Retrained, one softmax", "paper", "the paper's Eq. 1"),
-    _variant("word-masking", "+Word Masking", "paper", "30 % of the words hidden"),
-    _variant("clinical-masking", "+Clinical Masking", "paper", "50 % of the clinical entities hidden, by the lexicon"),
-    _variant("no-attn", '+"No Attn" Token', "paper", "may attend to nothing"),
+    _variant("word-masking", "+Word Masking", "paper", "30 % of the words masked"),
+    _variant("clinical-masking", "+Clinical Masking", "paper", "50 % of the clinical entities masked (lexicon)"),
+    _variant("no-attn", '+"No Attn" Token', "paper", "has a No-Attn vector"),
     _variant("abnormal", "+Abnormal", "paper", "abnormal sentences only", picks=True),
     _variant("thirty-shot", "+30-shot Finetuned", "paper", "attention trained on 30 region boxes", start=RETRAINED),
     _variant("thirty-shot-exact", "+30-shot, exact masks", "ours", "the same with exact masks", start=RETRAINED),
-    _variant("rand-sents", "+Rand Sents", "paper", "other studies' sentences: nothing to learn"),
-    _variant("uniter", "UNITER", "paper", "shown the true region boxes", comparable=False),
-    _variant("sided", "+Sided", "ours", "sentence with its best region, beside its mirror image"),
-    _variant("sided-abstaining", "+Sided, abstaining", "ours", "may attend to nothing, and learns when"),
+    _variant("rand-sents", "+Rand Sents", "paper", "sentences of other studies: nothing to learn"),
+    _variant("uniter", "UNITER", "paper", "given the true region boxes", comparable=False),
+    _variant("sided", "+Sided", "ours", "matches a sentence with its best region; uses mirror images"),
+    _variant("sided-abstaining", "+Sided, abstaining", "ours", "with a No-Attn vector, trained to use it"),
     _ablation("mirror", "+Sided without mirror images"),
     _ablation("sides", "+Sided without exchanged sides"),
     _ablation("apart", "+Sided without maps apart"),
@@ -60,7 +60,7 @@ _FEW_SHOTS = 24
 
 
 def quick_changes(job: Job) -> list[str]:
-    """Return what makes a run take a second: a tiny model, few studies, a few steps. It learns nothing."""
+    """Return recipe changes that make a run take a second: a tiny model, few studies and steps. It learns nothing."""
     shared = ["data.size=64", "data.grid=16", "data.workers=0"]
     if job.variant.start is not None:
         places = (("data.train[0]", 21), ("data.validation", 22))

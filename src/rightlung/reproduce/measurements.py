@@ -1,4 +1,4 @@
-"""Everything that was measured for a paper: on what, what is missing, and how the models were trained."""
+"""All measurements of an experiment: the data, what is missing, and how the models were trained."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from rightlung.results.model import MeasuredModel
 MOST_PROBLEMS = 20
 RESAMPLES = 1000
 OVER_PATIENTS = (
-    "Intervals are for each comparison by itself, and over patients: what another seed of training would change is in "
-    "none of them."
+    "Each confidence interval is for a single comparison and covers the variation between patients, not between "
+    "training seeds."
 )
 
 
 @dataclass(frozen=True)
 class Measurements:
-    """What an experiment folder holds, and what estimates are made with."""
+    """The content of an experiment folder, with the estimator for its numbers."""
 
     folder: Path
     paper: Paper
@@ -42,10 +42,10 @@ class Measurements:
     published: Published
     prepared: PreparedStudies
     run: Mapping[str, Any] = field(default_factory=dict)
-    """Whether it was a rehearsal, and why variants are missing."""
+    """The content of ``run.json``: whether it was a ``--quick`` run, and why variants are missing."""
     commands: Sequence[str] = ()
     judgements: Mapping[str, Any] | None = None
-    """The analysis of radiologists' judgements, where a table was given."""
+    """The analysis of radiologists' judgements, if a table was given."""
     judged: list[JudgedClaim] = field(default_factory=list)
 
     @classmethod
@@ -60,7 +60,7 @@ class Measurements:
         key: Path | None = None,
         settings: BootstrapSettings | None = None,
     ) -> Measurements:
-        """Read an experiment folder and, where they are given, judgements of its models' maps."""
+        """Read an experiment folder and, if given, judgements of its models' maps."""
         measured, found = Measured.read(folder), None
         if judgements is not None:
             from rightlung.judgements import analyse_table
@@ -82,11 +82,11 @@ class Measurements:
 
     @property
     def tables(self) -> TableMaker:
-        """What makes tables of these measurements."""
+        """The table maker for these measurements."""
         return TableMaker(self.measured, self.estimator, self.published)
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the page's JSON holds besides its tables and figures."""
+        """Return the JSON values that are not in the page's tables and figures."""
         settings = self.estimator.settings
         return {
             "version": __version__,
@@ -103,25 +103,24 @@ class Measurements:
 
     @property
     def warning(self) -> str:
-        """What has to be read first: that models of ``--quick`` have learned nothing."""
+        """A warning for ``--quick`` runs, whose models have learned nothing."""
         trained = [model for model in self.measured.models if model.training]
         quick = [model for model in trained if (model.training or {}).get("quick") is True]
         if not (quick or self.run.get("quick") is True or self.prepared.targets.source == self.paper.quick_source):
             return ""
         which = "its models" if len(quick) in (0, len(trained)) else ", ".join(model.slug for model in quick)
         return (
-            f"A rehearsal (--quick), not a result: {which} were trained for a few steps on a few tiny images and "
-            "learned nothing. This page shows that everything runs; its figures say nothing about any model, and its "
-            "verdicts nothing about any claim."
+            f"Test run (--quick), not a result: {which} were trained for a few steps on a few tiny images and learned "
+            "nothing. This page shows that everything runs. Its numbers and verdicts mean nothing."
         )
 
     @property
     def facts(self) -> dict[str, str]:
-        """Where everything comes from, with all counts."""
+        """The source, the protocol and all counts."""
         measured, settings, targets = self.measured, self.estimator.settings, self.prepared.targets
-        subsets = {f"phrases in {name}": measured.subset(name) for name in self.prepared.protocol.subsets}
-        kinds = {f"phrases with the target {name}": measured.has(name) for name in measured.targets}
-        asked = {f"phrases asked under {name}": measured.changed(name) for name in measured.conditions}
+        subsets = {f"phrases in subset {name}": measured.subset(name) for name in self.prepared.protocol.subsets}
+        kinds = {f"phrases with target {name}": measured.has(name) for name in measured.targets}
+        asked = {f"phrases under condition {name}": measured.changed(name) for name in measured.conditions}
         return {
             "source": targets.source,
             "protocol": self.prepared.protocol.hash,
@@ -129,15 +128,15 @@ class Measurements:
             "patients": f"{len(set(measured.patients.tolist())):,}",
             "phrases": f"{len(measured):,}",
             **{name: f"{int(flags.sum()):,}" for name, flags in (subsets | kinds | asked).items()},
-            "models": f"{len(measured.rows)} variants, {len(measured.models)} with all seeds",
-            "seeds of the models": _seeds(measured),
-            "intervals": f"{100 * settings.level:g} %, {measured.resampled} resampled {settings.resamples:,} times "
-            f"(BCa), seed {settings.seed}; each for its own comparison",
+            "models": f"{len(measured.rows)} variants, {len(measured.models)} models in total",
+            "seeds": _seeds(measured),
+            "intervals": f"{100 * settings.level:g} %, BCa bootstrap over {measured.resampled} with "
+            f"{settings.resamples:,} resamples, seed {settings.seed}; one per comparison",
             **{f"left out: {reason}": f"{count:,}" for reason, count in targets.left_out.items()},
         }
 
     def absent(self) -> Iterator[str]:
-        """Say what a complete experiment has and this one has not."""
+        """Yield what is missing from a complete experiment."""
         reasons = {str(slug): str(reason) for slug, reason in (self.run.get("missing") or {}).items()}
         there = {model.variant for model in self.measured.models}
         for variant in self.paper.variants:
@@ -145,37 +144,37 @@ class Measurements:
                 reason = reasons.pop(variant.slug, "")
                 yield f"Not measured: {variant.name}{f' ({reason})' if reason else ''}."
         yield from (f"Not measured: {slug} ({reason})." for slug, reason in reasons.items())
-        yield from (f"measures/{name}: not finished, and left out." for name in self.measured.unfinished)
+        yield from (f"measures/{name}: unfinished, left out." for name in self.measured.unfinished)
         problems = self.prepared.targets.problems
-        yield from (f"While preparing: {problem}" for problem in problems[:MOST_PROBLEMS])
+        yield from (f"Preparing the studies: {problem}" for problem in problems[:MOST_PROBLEMS])
         if len(problems) > MOST_PROBLEMS:
             yield f"… and {len(problems) - MOST_PROBLEMS} more problems, in studies/targets.json."
         for model in self.measured.models:
-            yield from (f"{model.slug}: {said}" for said in self._lacking(model))
+            yield from (f"{model.slug}: {what}" for what in self._lacking(model))
 
     def _lacking(self, model: MeasuredModel) -> Iterator[str]:
         if unread := (model.training or {}).get("left_out"):
-            yield f"{unread:,} studies could not be learned from, or validated on."
+            yield f"{unread:,} studies could not be used for training or validation."
         if model.errors:
             yield f"{model.errors:,} questions have no answer."
         for kind in ("local", "global"):
             if np.isnan(self.measured.value(model.slug, f"similarity_{kind}")).all():
-                yield f"gives no {kind} similarity."
+                yield f"has no {kind} similarity."
 
     def model_tables(self) -> list[Table]:
-        """Return the tables of what each model is and how it was trained."""
+        """Return the tables of the models and of their training."""
         return [table for table in (self._models_table(), self._training_table()) if table.rows]
 
     def _models_table(self) -> Table:
-        groups = {"paper": "the paper", "ours": "ours", "reference": "for reference"}
+        groups = {"paper": "paper", "ours": "ours", "reference": "reference"}
         lines = []
         for model in self.measured.rows:
             seeds = [str(one.seed) for one in self.measured.seeds(model.variant) if one.seed is not None]
             weights = str(model.about.get("weights") or "–")[:12]
             texts = (model.label, groups[model.group], model.note or "–", ", ".join(seeds) or "–", weights)
             lines.append([Cell(text) for text in texts])
-        columns = [Column(text, "text") for text in ("model", "from", "what it is", "seeds", "weights")]
-        caption = "The rows of the tables. A row with several seeds is their mean; the weights are the first one's."
+        columns = [Column(text, "text") for text in ("model", "origin", "description", "seeds", "weights")]
+        caption = "The rows of the tables. A row with several seeds is their mean; weights: hash of the first seed's."
         return Table("models", "Models", caption, columns, lines, stars(self.measured.rows))
 
     def _training_table(self) -> Table:
@@ -185,31 +184,31 @@ class Measurements:
                 continue
             counts = [_count(training.get(name)) for name in ("steps", "images", "seconds")]
             points = curve(training)
-            said = f"{points[0][1]:.3g} to {points[-1][1]:.3g}" if len(points) > 1 else ""
+            first_to_last = f"{points[0][1]:.3g} to {points[-1][1]:.3g}" if len(points) > 1 else ""
             texts = [Cell(str(training.get("device") or "–")), Cell(how_it_ended(training))]
             seed = Cell("–" if model.seed is None else str(model.seed))
-            lines.append([Cell(model.label), seed, *counts, *texts, Cell("", said, points, curve=points)])
+            lines.append([Cell(model.label), seed, *counts, *texts, Cell("", first_to_last, points, curve=points)])
         columns = [
             Column("model", "text"), Column("seed", "text"), Column("steps"), Column("images"), Column("seconds"),
-            Column("device", "text"), Column("how it ended", "text"), Column("validation loss over steps", "curve"),
+            Column("device", "text"), Column("end of training", "text"), Column("validation loss over steps", "curve"),
         ]  # fmt: skip
         caption = (
-            "A run that stopped before a plateau says less about its recipe than about its budget. A flat end says "
-            "little: under a cosine schedule nearly every curve ends flat. Past its best: the loss ends above its "
-            "lowest by more than 2 % of its range."
+            "A run that stopped before a plateau was limited by its budget. Flat at the end is weak evidence of "
+            "convergence, because a cosine schedule flattens nearly every curve. Past the minimum: the final loss is "
+            "above the lowest by more than 2 % of the range."
         )
         return Table("training", "Training", caption, columns, lines, stars(self.measured.models))
 
 
 def _seeds(measured: Measured) -> str:
-    """Return the seeds of each variant, those with the same seeds together."""
+    """Return the seeds of each variant, grouped by equal seeds."""
     variants: dict[str, list[str]] = {}
     for row in measured.rows:
         seeds = " ".join(str(model.seed) for model in measured.seeds(row.variant) if model.seed is not None)
         variants.setdefault(seeds or "none", []).append(f"{row.variant}{'' if row.comparable else ' *'}")
-    said = "; ".join(f"{seeds}: {', '.join(names)}" for seeds, names in variants.items())
+    text = "; ".join(f"{seeds}: {', '.join(names)}" for seeds, names in variants.items())
     several = len(measured.models) > len(measured.rows)
-    return f"{said}. Variants with several are given by their mean" if several else said
+    return f"{text}. Variants with several seeds are reported as their mean" if several else text
 
 
 def _count(value: Any) -> Cell:
@@ -219,26 +218,26 @@ def _count(value: Any) -> Cell:
 
 
 def curve(training: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """Return the steps and losses of a validation curve, without what is no number."""
+    """Return the steps and losses of a validation curve, without missing values."""
     found = [(entry[0], entry[1]) for entry in training.get("curve") or ()]
     return [(float(step), float(loss)) for step, loss in found if loss is not None and math.isfinite(loss)]
 
 
 def how_it_ended(training: Mapping[str, Any]) -> str:
-    """Say how a run ended, from its validation losses.
+    """Return how a run ended, from its validation losses.
 
-    Flat: stopped by its patience, or hardly better in its last third than before (2 % of what it gained altogether).
-    Fewer than six validations are too few to tell.
+    Flat: stopped early, or the last third improved the loss by at most 2 % of the total improvement. At least six
+    validations are needed.
     """
     losses, stopped = [loss for _, loss in curve(training)], bool(training.get("stopped_early"))
     after = ", stopped early" if stopped else ""
     if len(losses) > 1 and losses[-1] - min(losses) > 0.02 * (max(losses) - min(losses)):
-        return f"past its best{after}"
+        return f"past the minimum{after}"
     if stopped:
-        return f"flat at its end{after}"
+        return f"flat at the end{after}"
     if len(losses) < 6:
-        return "not known"
+        return "unknown"
     last = len(losses) - len(losses) // 3
     gained = losses[0] - min(losses)
     flat = min(losses[:last]) - min(losses[last:]) <= 0.02 * max(gained, 0.0)
-    return "flat at its end" if flat else "stopped before a plateau"
+    return "flat at the end" if flat else "stopped before a plateau"

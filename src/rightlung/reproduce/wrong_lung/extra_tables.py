@@ -1,4 +1,4 @@
-"""The tables that the paper does not have: exact targets beside the prior, another image, findings, labels compared."""
+"""Tables that the paper does not have: exact masks, the prior, another image, results by finding and by label."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from rightlung.pages.content import Table
 from rightlung.pages.numbers import number
 from rightlung.reproduce.claims import FAILS, HOLDS, JudgedClaim
 from rightlung.reproduce.tables import ModelRow, Quantity, TableMaker, model_row, stars
-from rightlung.reproduce.wrong_lung.paper_tables import changes
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, TARGET_TITLES, VARIANTS
 from rightlung.results.estimator import Flags, Floats
 from rightlung.results.measured import Measured
@@ -22,40 +21,40 @@ from rightlung.results.perturbation import Perturbation
 FEW_PATIENTS = 5
 FINDINGS_SHOWN = 14
 FEWEST_RANKED = 4
-"""Variants that are needed for their two orders to be correlated."""
+"""Number of variants needed for a rank correlation."""
 CHOSEN = ("retrained", "word-masking", "no-attn", "abnormal", "thirty-shot", "sided", "prior")
-"""The models whose results by finding are shown."""
+"""Models in the tables by finding."""
 MINUS = (("prior", "minus the prior's"), ("retrained", "minus Retrained's"))
 
 
-def own_tables(make: TableMaker) -> Iterator[Table]:
-    """Make the tables that the paper does not have."""
+def extra_tables(make: TableMaker) -> Iterator[Table]:
+    """Yield the tables that the paper does not have."""
     measured = make.measured
     rows = [model_row(model) for model in measured.rows]
-    untold = measured.fact("side_named") == "none"
+    not_named = measured.fact("side_named") == "none"
     yield make.table(
         "one-lung-exact", "Pointing on One Lung, against exact masks",
-        "Share of phrases about one lung whose peak lies inside the exact mask, in percent, beside the image-blind "
-        "prior and Retrained on the same phrases.",
+        "Percentage of phrases about one lung for which the peak is inside the exact mask, with paired differences "
+        "from the image-blind prior and from Retrained.",
         rows, [Quantity("share", make.values("pointing", "exact", "one-lung"), ranked=True)], minus=MINUS,
     )  # fmt: skip
     for name, title, where, caption in (
-        ("side-untold", "The side that no word gives away", untold,
-         "over phrases about a finding on one side whose words do not name it: only the image can tell. Chance is 50."),
-        ("side-told", "The side that the words name", ~untold, "over phrases whose words name the side."),
+        ("side-not-named", "Correct side, not named in the phrase", not_named,
+         "for one-sided findings whose side the phrase does not name, so that only the image shows it. Chance is 50."),
+        ("side-named", "Correct side, named in the phrase", ~not_named, "for phrases that name the side."),
     ):  # fmt: skip
-        quantity = Quantity("share", partial(_peak_on_side, measured, where), ranked=True)
-        caption = f"Share of peaks on the finding's side, in percent, {caption} A peak in the middle counts half."
-        yield make.table(name, title, caption, rows, [quantity], minus=MINUS, folded=name == "side-told")
+        quantity = Quantity("share", make.peak_on_side(where), ranked=True)
+        caption = f"Percentage of peaks on the correct side, {caption} A peak in the middle counts half."
+        yield make.table(name, title, caption, rows, [quantity], minus=MINUS, folded=name == "side-named")
     exchange = PERTURBATIONS[-1]
     yield make.table(
-        "exchange", "Another patient's image shown",
-        "Change against the target of the phrase's own image, in percentage points. A model that looks loses; one that "
-        "only reads keeps what it has.",
+        "exchange", "Another patient's image",
+        "Change in percentage points when the image is replaced by another patient's; the target stays. A model that "
+        "uses the image loses; one that only reads the words does not.",
         rows, [
             Quantity(
                 f"{find_measure(measure).title}, {target}, {SUBSET_TITLES[subset]}",
-                partial(changes, measured, exchange, subset, target, "changed", measure), signed=True,
+                make.changes(exchange, subset, target, measure), signed=True,
             )
             for measure, target, subset in (
                 ("auroc", "regions", "abnormal"), ("auroc", "exact", "abnormal"),
@@ -69,12 +68,8 @@ def own_tables(make: TableMaker) -> Iterator[Table]:
         yield from _by_finding(make, measure, target)
 
 
-def _peak_on_side(measured: Measured, where: Flags, row: ModelRow) -> Floats:
-    return measured.within(measured.peak_on_side(row.model), where)
-
-
 def _no_attention(make: TableMaker) -> Iterator[Table]:
-    """Make the table of No-Attn scores, if any model ever attends to nothing."""
+    """Yield the table of No-Attn scores, if any model has a score above zero."""
     measured = make.measured
     able = [model for model in measured.rows if np.nansum(measured.value(model.slug, "abstention")) > 0]
     rows = []
@@ -94,10 +89,9 @@ def _no_attention(make: TableMaker) -> Iterator[Table]:
 
     if rows:
         yield make.table(
-            "no-attn-scores", "The No-Attn score: attention on nothing",
-            "Share of attention that lies on nothing, in percent, and by how many points it rises when words or image "
-            "are changed so that what is asked for is most likely not there. Models that never attend to nothing are "
-            "left out.",
+            "no-attn-scores", "No-Attn score (abstention)",
+            "Percentage of attention on the No-Attn vector, and its change in points when the phrase or image is "
+            "changed so that the finding is most likely absent. Models whose score is always zero are left out.",
             rows, [
                 Quantity("All", partial(score, "all")),
                 Quantity("Abnormal", partial(score, "abnormal")),
@@ -129,26 +123,26 @@ def _by_finding(make: TableMaker, measure: str, target: str) -> Iterator[Table]:
         return Quantity(model.label, lambda row: measured.within(values, flags[row.model]))
 
     rest = len(flags) - len(shown)
-    notes = [*([f"{rest} rarer findings are not shown."] if rest else []), *stars(models)]
+    notes = [*([f"{rest} less frequent findings are not shown."] if rest else []), *stars(models)]
     yield make.table(
         f"findings-{measure}", f"By finding: {find_measure(measure).title} against {TARGET_TITLES[target]}",
-        "In percent; a phrase counts for each finding it says is there.",
+        "In percent. A phrase that asserts several findings counts for each.",
         [ModelRow(f"{name} ({patients[name]:,} {measured.resampled})", name) for name in shown],
         [quantity(model) for model in models], first="finding", notes=notes, folded=measure != "pointing",
     )  # fmt: skip
 
 
-# ------------------------------------------------------------------ how much depends on the labels
+# ------------------------------------------------------------------ effect of the labels
 
 
 def labels_table(make: TableMaker) -> Iterator[Table]:
-    """Make the table of AUROC against region boxes beside exact masks, over the phrases that have both."""
+    """Yield the table of AUROC against region boxes and exact masks, over the phrases that have both."""
     if not make.measured.has("exact").any() or not make.measured.rows:
         return
     regions, exact = (partial(_auroc, make.measured, target) for target in ("regions", "exact"))
     yield make.table(
         "labels", "AUROC against region boxes and against exact masks",
-        "In percent, over the phrases that have an exact mask; the difference in percentage points.",
+        "In percent, over the phrases with an exact mask; the difference in percentage points.",
         [model_row(model) for model in make.measured.rows], [
             Quantity("region boxes", lambda row: regions(row.model)),
             Quantity("exact masks", lambda row: exact(row.model)),
@@ -164,8 +158,8 @@ def _auroc(measured: Measured, target: str, slug: str) -> Floats:
 
 
 def labels_compared(make: TableMaker, judged: Sequence[JudgedClaim]) -> list[str]:
-    """Say how AUROC and the claims differ between region boxes and exact masks."""
-    measured, said = make.measured, []
+    """Return sentences on how AUROC and the claims differ between region boxes and exact masks."""
+    measured, sentences = make.measured, []
     variants = {variant.slug for variant in VARIANTS if not variant.ablation}
     models = [model for model in measured.rows if model.comparable and model.variant in variants]
     models = [model for model in models if not np.isnan(_auroc(measured, "exact", model.slug)).all()]
@@ -178,29 +172,29 @@ def labels_compared(make: TableMaker, judged: Sequence[JudgedClaim]) -> list[str
             for target, listed in columns.items()
         }
         sentence = (
-            f"Over {len(models)} comparable variants (no ablations, no models of one's own) AUROC is {mean['regions']} "
-            f"% on average against region boxes and {mean['exact']} % against exact masks, on the same phrases"
+            f"Mean AUROC of {len(models)} comparable variants (without ablations and added models) is "
+            f"{mean['regions']} % against region boxes and {mean['exact']} % against exact masks, on the same phrases"
         )
         if len(models) >= FEWEST_RANKED:
             found = make.estimator.rank_correlation(columns["regions"], columns["exact"])
             value, low, high = (number(one, 2) for one in (found.value, found.low, found.high))
-            sentence += f"; Spearman's rank correlation of the two orders is {value} ({low} to {high})"
-        said.append(f"{sentence}.")
+            sentence += f". The rank correlation (Spearman) of the two orders is {value} ({low} to {high})"
+        sentences.append(f"{sentence}.")
     both = [one for one in judged if one.of_paper and {"regions", "exact"} <= one.rulings.keys()]
     if both:
         held = {target: sum(one.verdict(target) == HOLDS for one in both) for target in ("regions", "exact")}
-        said.append(
-            f"Of the paper's {len(both)} claims that are judged against both, {held['regions']} hold against region "
-            f"boxes and {held['exact']} against exact masks."
+        sentences.append(
+            f"Of the paper's {len(both)} claims judged against both, {held['regions']} hold against region boxes and "
+            f"{held['exact']} against exact masks."
         )
-    return said
+    return sentences
 
 
 def labels_decide(judged: Sequence[JudgedClaim]) -> list[str]:
-    """Name the claims that hold against one kind of target and do not against the other."""
-    said = []
+    """Return the claims that hold against one kind of target but not against the other."""
+    sentences = []
     for one in judged:
         verdicts = {target: one.verdict(target) for target in one.rulings}
         if set(verdicts.values()) == {HOLDS, FAILS}:
-            said.append(f"{one.claim.text} Region boxes: {verdicts['regions']}. Exact masks: {verdicts['exact']}.")
-    return said
+            sentences.append(f"{one.claim.text} Region boxes: {verdicts['regions']}. Exact masks: {verdicts['exact']}.")
+    return sentences

@@ -16,9 +16,9 @@ from rightlung.core import Box, InputError
 from rightlung.lexicon import side_of
 from rightlung.measuring import measure
 from rightlung.reproduce.baselines import fit_priors
-from rightlung.reproduce.known import ImageBlind, KnownFigure, Mirrored, Oracle, TextBlind, check_known, known_models
 from rightlung.reproduce.papers import find_paper
 from rightlung.reproduce.prepared import PreparedStudies
+from rightlung.reproduce.sanity import ImageBlind, Mirrored, Oracle, SanityCheck, TextBlind, check_sanity, known_models
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS
 from rightlung.results.measured import Measured
 from tests.reproduce.made_up import DRAWN, Levels, write
@@ -185,10 +185,10 @@ def test_the_prior_never_sees_the_image_but_reads_the_words(prepared: PreparedSt
 
 def test_the_oracle_knows_only_what_is_asked_here(prepared: PreparedStudies) -> None:
     oracle = Oracle(prepared)
-    with pytest.raises(InputError, match="knows only the images of the prepared studies"):
+    with pytest.raises(InputError, match="only knows the images of the prepared studies"):
         oracle.ground([np.zeros((64, 64), np.float32)], ["Left effusion."])
     image = prepared.source[0].image
-    with pytest.raises(InputError, match="only words that are asked here; got 'The moon"):
+    with pytest.raises(InputError, match="only knows the phrases of this experiment; got 'The moon"):
         oracle.ground([image], ["The moon."])
     assert set(known_models(prepared)) == {"oracle", "blind-to-text", "blind-to-image", "mirrored"}
 
@@ -211,8 +211,8 @@ def known(folder: Path, slug: str = "oracle", **changed: Any) -> Path:
     return folder
 
 
-def test_known_figures_that_are_right_are_said(tmp_path: Path) -> None:
-    said = check_known(known(tmp_path), find_paper("wrong-lung"))
+def test_checks_that_pass_are_reported(tmp_path: Path) -> None:
+    said = check_sanity(known(tmp_path), find_paper("wrong-lung"))
     changes = [f"the oracle changes by -0.600 under {one.name}" for one in PERTURBATIONS]
     assert said[: 1 + len(changes)] == ["the oracle's lowest AUROC on exact masks is 1.00000", *changes]
     assert said[-1] == "the mirrored oracle gains +0.600 when sides are swapped, on One Lung"
@@ -233,14 +233,14 @@ def test_figures_that_cannot_be_right_end_a_synthetic_run_and_are_reported_of_on
     tmp_path: Path, slug: str, condition: str, level: float, said: str
 ) -> None:
     folder, paper = known(tmp_path, slug, **{condition: level}), find_paper("wrong-lung")
-    with pytest.raises(InputError, match=f"the machinery is broken: .*{said}"):
-        check_known(folder, paper)
-    assert any(one.endswith(", which is unexpected") for one in check_known(folder, paper, synthetic=False))
+    with pytest.raises(InputError, match=f"sanity checks failed, so the code is broken: .*{said}"):
+        check_sanity(folder, paper)
+    assert any(one.endswith(", which is unexpected") for one in check_sanity(folder, paper, synthetic=False))
 
 
 def test_what_no_phrase_allows_is_not_checked_and_said(tmp_path: Path) -> None:
-    def figures(measured: Measured) -> Iterator[KnownFigure]:
-        yield KnownFigure("nothing is {:.2f}", measured.nothing(), np.mean, lambda of: False)
+    def figures(measured: Measured) -> Iterator[SanityCheck]:
+        yield SanityCheck("nothing is {:.2f}", measured.nothing(), np.mean, lambda of: False)
 
-    paper = replace(find_paper("wrong-lung"), known_figures=figures)
-    assert check_known(known(tmp_path), paper) == ["not checked, as no phrase allows it: nothing is ?"]
+    paper = replace(find_paper("wrong-lung"), sanity_checks=figures)
+    assert check_sanity(known(tmp_path), paper) == ["not checked, because no phrase has a value: nothing is ?"]

@@ -1,7 +1,7 @@
-"""``--quick``: beside tiny models, models whose answers are known, and whether the figures say what they must.
+"""Sanity checks of ``--quick``: models with known answers must get the expected values.
 
-A figure that moves the wrong way on synthetic studies is a fault of the machinery, so it ends the run. Studies of one's
-own may cause it (a sentence that stands twice in a report has two targets), so there it is only reported.
+On synthetic studies an unexpected value means that the code is broken, so the run fails. On other data the studies may
+be the cause (a sentence that occurs twice in a report has two targets), so it is only reported.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Pixels = NDArray[np.bool_]
 
 
 def known_models(prepared: PreparedStudies) -> dict[str, tuple[str, str, Any]]:
-    """Return models whose answers are known, by slug, with name and note."""
+    """Return the models with known answers, by slug, with name and note."""
     oracle = Oracle(prepared)
     found = {
         "oracle": ("Oracle: the truth of whatever the words say", oracle),
@@ -38,17 +38,16 @@ def known_models(prepared: PreparedStudies) -> dict[str, tuple[str, str, Any]]:
         "blind-to-image": ("Blind to the image", ImageBlind()),
         "mirrored": ("Oracle, mirrored", Mirrored(oracle)),
     }
-    return {slug: (name, "its answers are known beforehand", model) for slug, (name, model) in found.items()}
+    return {slug: (name, "sanity check: its answers are known", model) for slug, (name, model) in found.items()}
 
 
 @dataclass(slots=True)
 class Oracle:
-    """Points at exactly what the words say, and nowhere else.
+    """A model that points exactly at what the words describe.
 
-    Words of the image's own report, synthetic sentences included, point at their exact target; with their sides
-    swapped, at that target mirrored; without an exact target, at their regions. Words from elsewhere point at the
-    regions that they name, as they lie in this image (a lung only where nothing closer is named). Where nothing is said
-    to be anywhere, it abstains. Its similarities are 1 for words of the own report and 0 for others.
+    Words of the image's own report (also as synthetic sentences) get their exact target, or their regions without one;
+    with swapped sides, the mirrored target. Other words get the regions they name in this image (a lung only if nothing
+    smaller is named). If nothing is named, the oracle abstains. Similarity is 1 for words of the own report, else 0.
     """
 
     prepared: PreparedStudies
@@ -58,7 +57,7 @@ class Oracle:
     _regions: dict[str, tuple[str, ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Learn which image is which, which words belong to which study, and what they say."""
+        """Index the images, the words of each study, and their targets."""
         source, targets = self.prepared.source, self.prepared.targets
         self._studies = {_mark(study.image): study.id for study in source}
         self._own, self._mirrored, self._regions = {}, {}, {}
@@ -75,14 +74,14 @@ class Oracle:
                 self._mirrored.setdefault(key, place)
 
     def pixels(self, study: str, text: str) -> Pixels | None:
-        """Return what words say of a study's image, ``(size, size)``; None where that is nothing."""
+        """Return the pixels that words describe in a study's image, ``(size, size)``; None if there are none."""
         store = self.prepared.targets.store
         for places, step in ((self._own, 1), (self._mirrored, -1)):
             if (study, text) in places:
                 pixels: Pixels = store.read([places[study, text]])[0][:, ::step]
                 return pixels
         if text not in self._regions:
-            raise InputError(f"the oracle knows only words that are asked here; got {text!r}")
+            raise InputError(f"the oracle only knows the phrases of this experiment; got {text!r}")
         boxes = boxes_named(self.prepared.source.study(study).regions, self._regions[text], trimmed=True)
         size = self.prepared.protocol.pixels or 256
         return Mask.from_boxes(boxes, (size, size)).pixels if boxes else None
@@ -103,16 +102,16 @@ class Oracle:
         return Similarities(whole, whole)
 
     def study(self, image: Image) -> str:
-        """Return whose image this is."""
+        """Return the study of an image."""
         try:
             return self._studies[_mark(image)]
         except KeyError:
-            raise InputError("the oracle knows only the images of the prepared studies") from None
+            raise InputError("the oracle only knows the images of the prepared studies") from None
 
 
 @dataclass(slots=True)
 class Mirrored:
-    """The oracle mirrored: everything on the wrong side."""
+    """The oracle with mirrored maps: always on the wrong side."""
 
     oracle: Oracle
 
@@ -125,19 +124,19 @@ class Mirrored:
 
 
 class TextBlind:
-    """Sees the image and points at what is bright in it, whatever is asked."""
+    """A model that ignores the words and points at the bright parts of the image."""
 
     def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
         """Ground pair by pair."""
         return [Grounding(Heatmap.from_pixels(image, (16, 16))) for image in images]
 
     def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
-        """Return the image's brightness, whatever the text."""
+        """Return the mean brightness of the image for every text."""
         return Similarities(np.repeat([[image.mean()] for image in images], len(texts), axis=1).astype(np.float32))
 
 
 class ImageBlind:
-    """Reads the words and points to the side that they name (else to the middle), whatever is shown."""
+    """A model that ignores the image and points to the side named in the words, else to the middle."""
 
     def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
         """Ground pair by pair."""
@@ -145,7 +144,7 @@ class ImageBlind:
 
 
 def _half(side: str | None) -> NDArray[np.float32]:
-    """Return a map of 8 x 8 that falls off from the named side; the patient's left is the image's right."""
+    """Return an 8 x 8 map that is highest on the named side; the patient's left is the image's right."""
     columns = np.arange(8, dtype=np.float32)
     slope = {"left": columns, "right": columns[::-1]}.get(side or "", np.minimum(columns, columns[::-1]))
     return np.tile(1 + slope, (8, 1))
@@ -160,35 +159,35 @@ def _mark(image: Image) -> bytes:
     return hashlib.blake2b(repr(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest()
 
 
-# ------------------------------------------------------------------ what their figures must be
+# ------------------------------------------------------------------ checks
 
 
 @dataclass(frozen=True)
-class KnownFigure:
-    """A figure known beforehand: words with a place for it, the values, their figure, and whether it is right."""
+class SanityCheck:
+    """A check: a sentence with a placeholder, the values, the number for the sentence, and the condition."""
 
     words: str
     values: Floats
-    figure: Callable[[Floats], float]
+    summary: Callable[[Floats], float]
     is_right: Callable[[Floats], bool]
 
 
-def check_known(out: Path, paper: Paper, synthetic: bool = True) -> list[str]:
-    """Return what was found of the known models, a sentence each, and what could not be checked.
+def check_sanity(out: Path, paper: Paper, synthetic: bool = True) -> list[str]:
+    """Return the results of all checks, a sentence each.
 
-    Figures that cannot be right are refused on ``synthetic`` studies and reported on others.
+    A failed check raises an error on ``synthetic`` studies and is reported on others.
     """
-    told = list(_checked(paper.known_figures(Measured.read(out))))
-    if synthetic and (wrong := [sentence for right, sentence in told if right is False]):
-        raise InputError(f"{out}: the machinery is broken: {'; '.join(wrong)}")
-    return [sentence if right is not False else f"{sentence}, which is unexpected" for right, sentence in told]
+    results = list(_checked(paper.sanity_checks(Measured.read(out))))
+    if synthetic and (wrong := [sentence for right, sentence in results if right is False]):
+        raise InputError(f"{out}: sanity checks failed, so the code is broken: {'; '.join(wrong)}")
+    return [sentence if right is not False else f"{sentence}, which is unexpected" for right, sentence in results]
 
 
-def _checked(figures: Iterator[KnownFigure]) -> Iterator[tuple[bool | None, str]]:
-    """Yield whether each figure is as it must be, None where no phrase has one, and the figure in words."""
-    for one in figures:
+def _checked(checks: Iterator[SanityCheck]) -> Iterator[tuple[bool | None, str]]:
+    """Yield whether each check passes (None if no phrase has a value) and its sentence."""
+    for one in checks:
         there = one.values[~np.isnan(one.values)]
         if len(there):
-            yield bool(one.is_right(there)), one.words.format(one.figure(there))
+            yield bool(one.is_right(there)), one.words.format(one.summary(there))
         else:
-            yield None, f"not checked, as no phrase allows it: {re.sub('{.*?}', '?', one.words)}"
+            yield None, f"not checked, because no phrase has a value: {re.sub('{.*?}', '?', one.words)}"
