@@ -130,14 +130,14 @@ def _write(run: _Run, writer: PredictionWriter) -> int:
             writer.flush()
             finished.add(waiting, len(writer.done) + written)
             waiting, flushed, since = [], written, time.monotonic()
-    writer.flush()
-    finished.add(waiting, len(writer.done) + written)
     if not written and not writer.done and not walk.problems:
         what = " or ".join(f"{'an' if name == 'image' else 'a'} {name.removesuffix('s')}" for name in walk.queries)
         under = ", ".join(probe.name for probe in walk.probes)
         raise InputError(
             f"none of the {walk.total:,} studies of {walk.source.address} has {what} to ask about under {under}"
         )
+    writer.flush()
+    finished.add(waiting, len(writer.done) + written)
     return written
 
 

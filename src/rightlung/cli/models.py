@@ -1,4 +1,4 @@
-"""``rightlung models``: which models there are, what they can do, and what one of them is."""
+"""``rightlung models``: list the models, or describe one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rightlung.models.registry import abilities, find_folder, kinds, list_models
 
 
 def list_all(json: bool) -> None:
-    """List the models that can be loaded by name, and the kinds that folders of weights may be of."""
+    """List the models that can be loaded by name, and the kinds of model folders."""
     models = [
         {
             "name": model.name, "kind": model.kind, "can": model.can, "size": model.size,
@@ -27,23 +27,23 @@ def list_all(json: bool) -> None:
         for name, address, kind in ((name, address, listed_kind(name)) for name, address in kinds().items())
     ]
     problems = sorted({f"{entry['name']}: {entry['problem']}" for entry in (*models, *known) if entry["problem"]})
-    words = ("kind", "can", "what it is")
+    words = ("kind", "can", "description")
 
     def tell() -> None:
         if models:
-            say_table(("model", "kind", "can", "MiB", "what it is"), [_cells(model) for model in models], words)
+            say_table(("model", "kind", "can", "MiB", "description"), [_cells(model) for model in models], words)
         else:
-            say("no model is shipped with this installation; one can be loaded from a folder of weights")
+            say("no model is shipped with this installation; load one from a model folder")
         say()
         rows = [(kind["name"], " ".join(kind["can"]), kind["description"]) for kind in known]
         say_table(words, rows, words)
-        say_problems(problems, "cannot be used")
+        say_problems(problems, "models cannot be used")
 
     finish(json, {"models": models, "kinds": known, "problems": problems}, tell, problems)
 
 
 def describe(name: str, json: bool) -> None:
-    """Load a model, which checks its files, and say what it is."""
+    """Load a model, which checks its files, and print its configuration and card."""
     model = load(name)
     summary: dict[str, Any] = {
         "name": name,
@@ -67,7 +67,7 @@ def describe(name: str, json: bool) -> None:
 
 
 def count_parameters(model: Any) -> int:
-    """Count the numbers that a model learns: its parameters, or else the floating-point tensors that it saves."""
+    """Count the model's parameters or, if it has none, the values of the tensors that it saves."""
     if callable(getattr(model, "parameters", None)):
         return sum(parameter.numel() for parameter in model.parameters())
     if isinstance(model, Savable):
@@ -86,7 +86,7 @@ def _say(summary: dict[str, Any]) -> None:
     say(f"  can: {' '.join(summary['can'])}")
     say(f"  {summary['parameters']:,} parameters")
     if summary["folder"] is not None:
-        say(f"  {summary['folder']}: {summary['size'] / 2**20:.1f} MiB, every file as its SHA-256 says")
+        say(f"  {summary['folder']}: {summary['size'] / 2**20:.1f} MiB, checksums verified")
         for file, size in summary["files"].items():
             say(f"    {file}  {size:,} bytes")
     if summary["config"] is not None:
