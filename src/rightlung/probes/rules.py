@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,8 +68,19 @@ RULES: dict[str, Rule] = {
     "trimmed": partial(_regions, trimmed=True),  # without a lung of which a part is named (B.1)
     "exact": exact_target,
 }
-MOVES = ("shuffled", "random")
-"""Other instances' targets: ``<rule>-shuffled`` within the report, ``<rule>-random`` of another patient."""
+
+
+class MovedRule(NamedTuple):
+    """A rule that gives a phrase the target which ``rule`` gives to another phrase."""
+
+    rule: str
+    within_report: bool
+    """True: another phrase of the same report; False: a phrase of another patient."""
+
+
+MOVED_RULES = {f"{rule}-shuffled": MovedRule(rule, True) for rule in RULES} | {
+    f"{rule}-random": MovedRule(rule, False) for rule in RULES
+}
 
 
 def resized(mask: Mask, pixels: int) -> Mask:
