@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from rightlung.core import InputError
-from rightlung.explain import Watch, encoder_grad_cam
+from rightlung.explain import ActivationHook, encoder_grad_cam
 
 HAIR = 1e-5
 HF: Any = transformers  # whose configurations take more than their signatures say
@@ -126,7 +126,7 @@ def test_a_frozen_encoder_gives_the_same_map_and_the_hook_is_gone_afterwards() -
 
 def test_tokens_lie_on_the_grid_that_is_said_row_by_row_behind_all_that_come_before() -> None:
     tokens = torch.arange(2 * 8 * 1, dtype=torch.float32).reshape(2, 8, 1).requires_grad_()
-    with Watch(nn.Sequential(nn.Identity()), "0", grid=(2, 3)) as layer:
+    with ActivationHook(nn.Sequential(nn.Identity()), "0", grid=(2, 3)) as layer:
         layer.activations = tokens
         maps = layer.grad_cam(tokens.sum(dim=(1, 2)))
     assert maps.tolist() == [[[2, 3, 4], [5, 6, 7]], [[10, 11, 12], [13, 14, 15]]]
@@ -161,7 +161,7 @@ def test_a_score_of_the_class_token_alone_is_no_reason_for_an_empty_map() -> Non
 def test_what_cannot_be_explained_is_said(layer: str, score_of: Callable[[Any], torch.Tensor], message: str) -> None:
     with pytest.raises(InputError, match=message):
         encoder_grad_cam(resnet().eval(), layer, score_of, torch.rand(1, 1, 32, 32))
-    with Watch(resnet(), "classifier.1") as watched, pytest.raises(InputError, match="did not run"):
+    with ActivationHook(resnet(), "classifier.1") as watched, pytest.raises(InputError, match="did not run"):
         watched.grad_cam(torch.ones(1, requires_grad=True))
 
 

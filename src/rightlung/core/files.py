@@ -24,7 +24,7 @@ def write_whole(path: Path, content: Content, *, durable: bool = False) -> None:
 
     A killed process leaves at most a hidden temporary file. With ``durable`` the file survives a power cut.
     """
-    unfinished = beside(path)
+    unfinished = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if callable(content):
@@ -78,7 +78,7 @@ def write_all(folder: Path, contents: Mapping[Path, bytes]) -> None:
         raise not_written(folder, error) from error
 
 
-def beside(path: Path) -> Path:
+def temporary_path(path: Path) -> Path:
     """Return the hidden temporary name under which a file is written before it is renamed."""
     return path.with_name(f".{path.name}.writing")
 

@@ -263,4 +263,4 @@ def write_instances(
                 kept = values if field.name in NOT_ROUNDED else np.round(values, protocol.decimals)
                 table = table.set_column(number, field.name, pa.array(kept.astype(np.float32)))
     written = table.replace_schema_metadata(notes)
-    write_whole(Path(path), lambda beside: pq.write_table(written, beside, compression="zstd"))
+    write_whole(Path(path), lambda part: pq.write_table(written, part, compression="zstd"))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rightlung.core import InputError, OutputError, Phrase, Study
 from rightlung.core.errors import unknown_name
-from rightlung.core.files import beside, not_written, read_json, write_whole
+from rightlung.core.files import not_written, read_json, temporary_path, write_whole
 from rightlung.lexicon.wordkeys import findings_about, side_named, word_key
 from rightlung.measuring.phrases import PhraseTargets, TargetMask, move_targets
 from rightlung.measuring.protocols import Protocol
@@ -178,7 +178,7 @@ def _new_folder(folder: Path, cleaning: ExitStack) -> Path:
     """Create the temporary folder that is renamed to ``folder`` at the end and removed on an error."""
     if folder.exists() and any(folder.iterdir()):
         raise OutputError(f"{folder}: targets need a new or an empty folder; this one is not empty")
-    unfinished = beside(folder)
+    unfinished = temporary_path(folder)
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
