@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from dataclasses import asdict
 from json import dumps
 from typing import Any
 
@@ -14,14 +15,7 @@ from rightlung.models.registry import abilities, find_folder, kinds, list_models
 
 def list_all(json: bool) -> None:
     """List the models that can be loaded by name, and the kinds of model folders."""
-    models = [
-        {
-            "name": model.name, "kind": model.kind, "can": model.can, "size": model.size,
-            "description": model.description, "folder": None if model.folder is None else str(model.folder),
-            "problem": model.problem,
-        }
-        for model in list_models()
-    ]  # fmt: skip
+    models = [asdict(model) | {"folder": model.folder and str(model.folder)} for model in list_models()]
     known: list[dict[str, Any]] = [
         {"name": name, "class": address, "can": kind.can, "description": kind.description, "problem": kind.problem}
         for name, address, kind in ((name, address, listed_kind(name)) for name, address in kinds().items())
@@ -31,12 +25,15 @@ def list_all(json: bool) -> None:
 
     def tell() -> None:
         if models:
-            say_table(("model", "kind", "can", "MiB", "description"), [_cells(model) for model in models], words)
+            rows = [
+                (one["name"], one["kind"], " ".join(one["can"]), f"{one['size'] / 2**20:.1f}", one["description"])
+                for one in models
+            ]
+            say_table(("model", "kind", "can", "MiB", "description"), rows, words)
         else:
             say("no model is shipped with this installation; load one from a model folder")
         say()
-        rows = [(kind["name"], " ".join(kind["can"]), kind["description"]) for kind in known]
-        say_table(words, rows, words)
+        say_table(words, [(kind["name"], " ".join(kind["can"]), kind["description"]) for kind in known], words)
         say_problems(problems, "models cannot be used")
 
     finish(json, {"models": models, "kinds": known, "problems": problems}, tell, problems)
@@ -73,12 +70,6 @@ def count_parameters(model: Any) -> int:
     if isinstance(model, Savable):
         return sum(tensor.numel() for tensor in model.tensors().values() if tensor.is_floating_point())
     return 0
-
-
-def _cells(model: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        model["name"], model["kind"], " ".join(model["can"]), f"{model['size'] / 2**20:.1f}", model["description"],
-    )  # fmt: skip
 
 
 def _say(summary: dict[str, Any]) -> None:

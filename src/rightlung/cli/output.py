@@ -52,11 +52,10 @@ def print_json(value: object) -> None:
     """Print a result as JSON, in ASCII so that the locale does not matter; NaN and infinities become null."""
     try:
         print(json.dumps(plain(value), indent=2, allow_nan=False), flush=True)
-    except BrokenPipeError:  # `rightlung … | head` is no error, now or at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise OutputError(f"standard output cannot be written: {error.strerror or error}") from None
+        if not isinstance(error, BrokenPipeError):  # `rightlung … | head` is no error, now or at exit
+            raise OutputError(f"standard output cannot be written: {error.strerror or error}") from None
 
 
 def say_problems(problems: Sequence[object], what: str, shown: int = 10) -> None:

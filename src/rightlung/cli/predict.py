@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,19 +71,9 @@ def chosen_device(name: str | None) -> str:
 
 def as_json(summary: Summary) -> dict[str, object]:
     """Return a summary as plain values."""
-    return {
-        "folder": str(summary.folder),
-        "model": summary.model,
-        "source": summary.source,
-        "studies": summary.studies,
-        "rows": summary.rows,
-        "written": summary.written,
-        "conditions": summary.conditions,
-        "failed": [{**failure.key._asdict(), "reason": failure.reason} for failure in summary.failed],
-        "problems": list(summary.problems),
-        "notes": list(summary.notes),
-        "note": NOT_A_MEDICAL_DEVICE,
-    }
+    failed = [{**failure.key._asdict(), "reason": failure.reason} for failure in summary.failed]
+    fields = asdict(summary) | {"folder": str(summary.folder), "rows": summary.rows, "failed": failed}
+    return fields | {"note": NOT_A_MEDICAL_DEVICE}
 
 
 def _say(summary: Summary, asked: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.cli.output import finish, print_json, say, say_table
+from rightlung.cli.output import finish, say, say_table
 from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
 from rightlung.core.progress import ProgressBars
@@ -24,12 +24,13 @@ def list_all(json: bool) -> None:
     from rightlung.reproduce.papers import list_papers
 
     papers = list_papers()
-    if json:
-        print_json([{"name": one.name, "summary": one.summary, "variants": len(one.variants)} for one in papers])
-        return
-    rows = [[one.name, str(len(one.variants)), one.summary] for one in papers]
-    say_table(["paper", "variants", "question"], rows, words=["question"])
-    say("\nrightlung reproduce PAPER --quick --out DIR   # tests the pipeline in about a minute")
+
+    def tell() -> None:
+        rows = [[one.name, str(len(one.variants)), one.summary] for one in papers]
+        say_table(["paper", "variants", "question"], rows, words=["question"])
+        say("\nrightlung reproduce PAPER --quick --out DIR   # tests the pipeline in about a minute")
+
+    finish(json, [{"name": one.name, "summary": one.summary, "variants": len(one.variants)} for one in papers], tell)
 
 
 def run(plan: Plan, at_once: int, page: bool, judgements: Path | None, key: Path | None, json: bool) -> None:

@@ -13,14 +13,14 @@ from rightlung.core.checks import check_size
 
 
 def attention_maps(
-    weights: torch.Tensor, grid: Size, *, words: torch.Tensor | None = None, word: int | None = None
+    weights: torch.Tensor, grid: Size, *, words: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return maps ``(n, rows, cols)`` and abstentions ``(n,)`` from attention ``(n, words, regions)``.
 
     Regions are in reading order. If there is one more column than the grid has cells, the **first** is the No-Attn
     token, and its share of the attention is the abstention (else 0). The map is the mean over the words that ``words``
-    ``(n, words)`` selects (not padding or special tokens), or the map of the single ``word``. Without any word the map
-    is empty and, with a No-Attn token, the abstention 1.
+    ``(n, words)`` selects (not padding or special tokens; default: all). Without any word the map is empty and, with a
+    No-Attn token, the abstention 1.
 
     >>> maps, abstention = attention_maps(torch.tensor([[[0.5, 0.25, 0.25], [0.1, 0.9, 0.0]]]), (1, 2))
     >>> [round(value, 3) for value in maps.flatten().tolist()], round(abstention.item(), 3)
@@ -34,29 +34,15 @@ def attention_maps(
         )
     if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
         raise InputError("attention weights must be finite and non-negative")
-    counted = _counted(weights, words, word).to(weights.dtype)
+    if words is None:
+        words = torch.ones(weights.shape[:2], device=weights.device)
+    if words.shape != weights.shape[:2]:
+        raise InputError(f"words must have shape {tuple(weights.shape[:2])}; got {tuple(words.shape)}")
+    counted = words.bool().to(weights.dtype)
     mean = torch.einsum("nw,nwr->nr", counted, weights) / counted.sum(dim=1, keepdim=True).clamp_min(1.0)
     has_slot = weights.shape[2] == rows * columns + 1
     places = mean[:, 1:] if has_slot else mean
     return places.reshape(-1, rows, columns), _abstention(mean) if has_slot else torch.zeros_like(mean[:, 0])
-
-
-def _counted(weights: torch.Tensor, words: torch.Tensor | None, word: int | None) -> torch.Tensor:
-    """Return which words count, ``(n, words)``."""
-    shape = weights.shape[:2]
-    if word is not None:
-        if words is not None:
-            raise InputError("give words or word, not both")
-        if not -shape[1] <= word < shape[1]:
-            raise InputError(f"there is no word {word} among {shape[1]}")
-        chosen = torch.zeros(shape, dtype=torch.bool, device=weights.device)
-        chosen[:, word] = True
-        return chosen
-    if words is None:
-        return torch.ones(shape, dtype=torch.bool, device=weights.device)
-    if words.shape != shape:
-        raise InputError(f"words must have shape {tuple(shape)}; got {tuple(words.shape)}")
-    return words.bool()
 
 
 def _abstention(mean: torch.Tensor) -> torch.Tensor:

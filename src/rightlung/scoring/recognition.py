@@ -18,9 +18,11 @@ from numpy.typing import ArrayLike, NDArray
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.files import plain
 from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_by_counts
-from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Options, as_numbers, cluster_index
+from rightlung.scoring.statistics.inputs import Clusters, FloatArray, as_numbers, cluster_index
+from rightlung.scoring.statistics.intervals import Interval, Options
 
 Metric = Literal["auroc", "average_precision", "accuracy", "f1"]
+_PARTS = ("averages", "groups", "reasons")
 METRICS: tuple[Metric, ...] = ("auroc", "average_precision", "accuracy", "f1")
 
 
@@ -38,10 +40,6 @@ class Averages:
     """Number of labels in ``macro`` and ``weighted``."""
     reason: str | None = None
     """Why an average is NaN, or which labels are left out."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -75,8 +73,8 @@ class Recognition:
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; NaN becomes None."""
         labels = {name: self.named(name) for name in self.names}
-        parts = {"labels": labels, "averages": self.averages, "groups": self.groups, "reasons": self.reasons}
-        return cast(dict[str, Any], plain(parts))
+        parts = asdict(self)
+        return cast(dict[str, Any], plain({"labels": labels} | {name: parts[name] for name in _PARTS}))
 
 
 def score(

@@ -90,20 +90,10 @@ def pointing(values: Floats, mask: NDArray[np.bool_], peak: float, tolerance: fl
     peaks = np.argwhere(values == peak)
     hits = mask[peaks[:, 0], peaks[:, 1]]
     if tolerance > 0 and not hits.all():
-        if len(peaks) <= 32:
-            hits = np.array([_near(mask, int(row), int(column), tolerance) for row, column in peaks])
-        else:
-            from scipy.ndimage import distance_transform_edt
+        from scipy.ndimage import distance_transform_edt
 
-            hits = distance_transform_edt(~mask)[peaks[:, 0], peaks[:, 1]] <= tolerance
+        hits = distance_transform_edt(~mask)[peaks[:, 0], peaks[:, 1]] <= tolerance
     return float(hits.mean())
-
-
-def _near(mask: NDArray[np.bool_], row: int, column: int, tolerance: float) -> bool:
-    reach = int(tolerance)
-    top, left = max(row - reach, 0), max(column - reach, 0)
-    rows, columns = np.nonzero(mask[top : row + reach + 1, left : column + reach + 1])
-    return bool((np.hypot(rows + top - row, columns + left - column) <= tolerance).any())
 
 
 def weighted_sum(values: Weights, weights: Weights) -> float:

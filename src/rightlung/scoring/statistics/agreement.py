@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.scoring.statistics.bootstrap import bootstrap_by_counts
-from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Options, as_floats, cluster_index
+from rightlung.scoring.statistics.inputs import Clusters, FloatArray, as_floats, cluster_index
+from rightlung.scoring.statistics.intervals import Interval, Options
 from rightlung.scoring.statistics.resampling import cluster_sums, weighted_sums
 
 Measurement = Literal["nominal", "ordinal", "interval", "ratio"]

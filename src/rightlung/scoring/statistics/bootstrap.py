@@ -14,17 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rightlung.core.errors import InputError, unknown_name
-from rightlung.scoring.statistics.intervals import (
-    Clusters,
-    FloatArray,
-    Interval,
-    Options,
-    Resampling,
-    Sample,
-    as_floats,
-    check_same_length,
-    cluster_index,
-)
+from rightlung.scoring.statistics.inputs import Clusters, FloatArray, as_floats, check_same_length, cluster_index
+from rightlung.scoring.statistics.intervals import Interval, Options, Resampling, Sample
 from rightlung.scoring.statistics.resampling import (
     COUNTS_AT_ONCE,
     CountStatistic,

@@ -18,17 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_columns
-from rightlung.scoring.statistics.intervals import (
+from rightlung.scoring.statistics.inputs import (
     Clusters,
     FloatArray,
     IndexArray,
-    Interval,
-    Options,
-    Resampling,
     as_floats,
     check_same_length,
     cluster_index,
 )
+from rightlung.scoring.statistics.intervals import Interval, Options, Resampling
 from rightlung.scoring.statistics.resampling import places_by_length, remaining_sums, weighted_sums
 from rightlung.scoring.threads import in_threads
 

@@ -16,18 +16,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rightlung.scoring.statistics.bootstrap import bootstrap_by_counts
-from rightlung.scoring.statistics.intervals import (
+from rightlung.scoring.statistics.inputs import (
     Clusters,
     FloatArray,
     IndexArray,
-    Interval,
-    Options,
-    Resampling,
-    Sample,
     as_floats,
     check_same_length,
     cluster_index,
 )
+from rightlung.scoring.statistics.intervals import Interval, Options, Resampling, Sample
 from rightlung.scoring.statistics.resampling import CountStatistic, intervals_of_counts, remaining_sums, weighted_sums
 
 # A resample whose variance is below this share of the whole sample's is constant but for rounding.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rightlung.core.errors import InputError
-from rightlung.scoring.statistics.intervals import FloatArray, IndexArray, as_floats
+from rightlung.scoring.statistics.inputs import FloatArray, IndexArray, as_floats
 
 
 def holm(p: ArrayLike) -> FloatArray:

@@ -15,7 +15,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rightlung.scoring.statistics.intervals import FloatArray, IndexArray, Interval, Resampling, Sample
+from rightlung.scoring.statistics.inputs import FloatArray, IndexArray
+from rightlung.scoring.statistics.intervals import Interval, Resampling, Sample
 from rightlung.scoring.threads import in_threads
 
 # Counts held at once by one thread: two megabytes of float64, about a core's cache.
