@@ -309,7 +309,7 @@ def test_questions_can_be_had_without_a_model() -> None:
         ("ground", ["a map"], "ground must return Grounding values; got str"),
         ("describe", [None], "describe must return str values; got NoneType"),
         ("report", ["text"], "report must return Report values; got str"),
-        ("classify", np.zeros((1, 2)), r"classify gave scores of shape (1, 2) for 1 questions and 13 findings"),
+        ("classify", np.zeros((1, 2)), r"classify must return scores of shape (1, 13); got (1, 2)"),
         ("classify", np.full((1, 13), np.nan), None),
     ],
 )

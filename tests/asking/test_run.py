@@ -210,7 +210,7 @@ def test_one_image_too_large_for_memory_costs_its_own_row_alone_and_if_none_fits
 ) -> None:
     summary = ask(Hungry(never="Nodule 8"), listed(60), tmp_path / "p", batch_size=8)
     assert [failure.key for failure in summary.failed] == [Key("s8", "phrase:1", "none")]
-    with pytest.raises(InputError, match="out of memory even with one question at a time"):
+    with pytest.raises(InputError, match="out of memory with a single question"):
         ask(Hungry(0), listed(60), tmp_path / "q")
 
 

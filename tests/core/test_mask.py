@@ -38,7 +38,7 @@ def test_a_known_encoding_by_hand() -> None:
     ("rle", "named"),
     [
         ({"size": [2, 2], "counts": [1, 2]}, "add up to 3"),
-        ({"size": [2, 2], "counts": [4, -1]}, "run 1 must be a whole number from 0 to 4; got -1"),
+        ({"size": [2, 2], "counts": [4, -1]}, "run 1 must be an integer from 0 to 4; got -1"),
         ({"size": [2, 2], "counts": [2**62, 2**62, 2**62, 2**62 + 4]}, "run 0 must be"),
         ({"size": [2, 2], "counts": "PPPPPPPPPPPP4PPPPPPPPPPPP4PPPPPPPPPPPP44"}, "run 0 must be|bits"),
         ({"size": [2, 2], "counts": "o" * 5000 + "0"}, "more than 60 bits"),

@@ -141,7 +141,7 @@ def test_channels_may_come_last() -> None:
 
 def test_a_score_of_the_class_token_alone_is_no_reason_for_an_empty_map() -> None:
     torch.manual_seed(0)
-    with pytest.raises(InputError, match="only on its class token; take an earlier layer"):
+    with pytest.raises(InputError, match="uses only the class token of layer"):
         encoder_grad_cam(vit().eval(), "vit.layers.1", score, torch.rand(1, 1, 32, 32))
 
 

@@ -81,7 +81,7 @@ def test_a_part_is_due_after_rows_or_after_seconds(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model": "other"}, "of the model 'starter', so those of 'other' cannot be added"),
+        ({"model": "other"}, "of model 'starter', not 'other'"),
         ({"source": "phantom?count=8"}, r"of the source 'phantom\?count=9', so those of 'phantom\?count=8' cannot"),
         ({"run": {"seed": object()}}, "run must hold what JSON can write"),
     ],

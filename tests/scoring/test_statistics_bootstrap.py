@@ -275,7 +275,7 @@ def test_a_bca_interval_that_does_not_exist_is_not_made_up() -> None:
         ({"weights": [1.0]}, "values has 2, weights has 1"),
         ({"statistic": np.mean, "weights": [1.0, 1.0]}, "weights are for the mean"),
         ({"statistic": lambda sample: sample}, "the statistic must return one number"),
-        ({"clusters": ["a", float("nan")]}, "clusters[1] is nan: every instance needs a cluster"),
+        ({"clusters": ["a", float("nan")]}, "clusters[1] must be a patient's name or number; got nan"),
         ({"clusters": ["a", None]}, "clusters[1] is None"),
         ({"clusters": np.array([np.nan, 1.0])}, "clusters[0] is nan"),
         ({"clusters": ["a", ""]}, "clusters[1] is ''"),

@@ -108,9 +108,7 @@ class Answerer:
             raise InputError(f"{type(self.model).__name__} needs the region boxes of each image: pass regions")
         shown: Sequence[Regions] = [{}] * len(questions) if regions is None else regions
         if not (count := len(questions)) == len(images) == len(shown):
-            raise InputError(
-                f"expected {count} images and regions, one per question; got {len(images)} and {len(shown)}"
-            )
+            raise InputError(f"expected {count} images and regions; got {len(images)} and {len(shown)}")
         asked = [ImageQuestion(*one) for one in zip(questions, images, shown, strict=True)]
         found: list[Answer | NoAnswer] = []
         while len(found) < len(asked):
@@ -143,9 +141,7 @@ class Answerer:
                 return [NoAnswer(reason)]
             self._too_large += no_memory
             if self._too_large >= TOO_LARGE_IN_A_ROW:
-                raise InputError(
-                    f"out of memory with a single question ({reason}): the model needs a device with more memory"
-                )
+                raise InputError(f"out of memory with a single question; use a device with more memory ({reason})")
             self._failed.append(reason)
             check_not_broken(self._failed)
             return [NoAnswer(reason)]
@@ -169,9 +165,7 @@ class Answerer:
 def check_not_broken(reasons: Sequence[str | None]) -> None:
     """Raise an error if the model failed on all of the first questions, for these ``reasons``."""
     if len(reasons) >= GIVE_UP_AFTER:
-        raise InputError(
-            f"the model answered none of the first {len(reasons)} questions; the first failed with: {reasons[0]}"
-        )
+        raise InputError(f"the model answered none of the first {len(reasons)} questions; first error: {reasons[0]}")
 
 
 def _findings(model: object, findings: Sequence[str] | None) -> tuple[str, ...]:

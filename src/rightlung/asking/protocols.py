@@ -107,9 +107,8 @@ def _classify(model: base.FindingClassifier, findings: Sequence[str], some: Sequ
     images = [one.image for one in some]
     scores = np.asarray(model.classify(images, findings, boxes=boxes) if boxes else model.classify(images, findings))
     if scores.shape != (len(some), len(findings)):
-        raise InputError(
-            f"classify returned scores of shape {scores.shape} for {len(some)} questions and {len(findings)} findings"
-        )
+        expected = (len(some), len(findings))
+        raise InputError(f"classify must return scores of shape {expected}; got {scores.shape}")
     return [{"finding_scores": dict(zip(findings, row, strict=True))} for row in scores.tolist()]
 
 

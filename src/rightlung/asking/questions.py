@@ -123,8 +123,6 @@ class Walk:
         if found is None:
             assert self._partner is not None
             what = "sentences" if self._partner.needs_sentences else "images"
-            raise InputError(
-                f"the condition {self._partner.name} needs {what} of two patients, but {self.source.address} has only "
-                "one; choose other conditions"
-            )
+            needs = f"{self._partner.name} needs {what} of two patients"
+            raise InputError(f"the condition {needs}, but {self.source.address} has one; choose other conditions")
         return found

@@ -129,9 +129,8 @@ def _write(run: _Run, writer: PredictionWriter) -> int:
     if not written and not writer.done and not walk.problems:
         what = " or ".join(f"{'an' if name == 'image' else 'a'} {name.removesuffix('s')}" for name in walk.queries)
         under = ", ".join(probe.name for probe in walk.probes)
-        raise InputError(
-            f"none of the {walk.total:,} studies of {walk.source.address} has {what} to ask about under {under}"
-        )
+        of = f"{walk.total:,} studies of {walk.source.address}"
+        raise InputError(f"none of the {of} has {what} to ask about under {under}")
     writer.flush()
     finished.add(waiting, len(writer.done) + written)
     return written
@@ -245,7 +244,5 @@ def _check_earlier_runs(writer: PredictionWriter, notes: Mapping[str, Any]) -> N
     for earlier in open_predictions(writer.folder).runs if writer.done else ():
         for name, what in _MUST_AGREE.items():
             if name in earlier and name in notes and earlier[name] != notes[name]:
-                raise InputError(
-                    f"{writer.folder}: holds predictions of {what} ({earlier[name]}, now {notes[name]}); "
-                    "choose another folder"
-                )
+                change = f"{what} ({earlier[name]}, now {notes[name]})"
+                raise InputError(f"{writer.folder}: holds predictions of {change}; choose another folder")

@@ -72,8 +72,7 @@ def run(
     model = rightlung.load(model_name, device=chosen_device(device))
     if isinstance(model, RegionGrounder) and not isinstance(model, Grounder):
         raise InputError(
-            f"model {model_name!r} needs the region boxes of each image, which an image file does not have; "
-            "use 'rightlung predict' or 'rightlung audit' with a source whose studies have regions"
+            f"model {model_name!r} needs region boxes; use 'rightlung predict' with a source that has some"
         )
     if not isinstance(model, Grounder):
         raise InputError(f"model {model_name!r} cannot ground phrases")

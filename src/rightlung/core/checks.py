@@ -31,9 +31,8 @@ def as_booleans(array: NDArray[Any], what: str) -> NDArray[np.bool_]:
     numbers_given = array.dtype.kind in "fiu"
     foreign = array[(array != 0) & (array != 1)] if numbers_given else array
     if foreign.size or not numbers_given:
-        raise InputError(
-            f"{what} must hold booleans, or zeros and ones only; got {foreign[0] if numbers_given else array.dtype}"
-        )
+        found = foreign[0] if numbers_given else array.dtype
+        raise InputError(f"{what} must hold booleans, or zeros and ones only; got {found}")
     return array.astype(np.bool_)
 
 

@@ -45,9 +45,7 @@ def write_whole(path: Path, content: Content, *, durable: bool = False) -> None:
             bring_to_disk(path.parent)
         except OSError as error:
             reason = error.strerror or error
-            raise OutputError(
-                f"{path}: written, but its folder cannot be synced, so a power cut may lose it: {reason}"
-            ) from None
+            raise OutputError(f"{path}: written, but its folder cannot be synced to disk: {reason}") from None
 
 
 def write_all(folder: Path, contents: Mapping[Path, bytes]) -> None:

@@ -106,10 +106,8 @@ class Heatmap:
         bad = ~np.isfinite(kept) | (given < 0)
         if bad.any():
             row, column = (int(index) for index in np.argwhere(bad)[0])
-            raise InputError(
-                "a heatmap must be finite (in single precision) and non-negative; "
-                f"got {given[row, column]} at row {row}, column {column}"
-            )
+            where = f"row {row}, column {column}"
+            raise InputError(f"a heatmap must be finite and non-negative; got {given[row, column]} at {where}")
         kept += np.float32(0)  # a negative zero becomes a plain one
         kept.setflags(write=False)
         if extent is not None and not isinstance(extent, Extent):

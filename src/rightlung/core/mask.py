@@ -133,9 +133,7 @@ class Mask:
             raise InputError(f"run lengths must be a list of integers; got {_shortened(runs)}")
         for position, run in enumerate(runs):
             if isinstance(run, bool) or not isinstance(run, int | np.integer) or not 0 <= run <= height * width:
-                raise InputError(
-                    f"run {position} must be a whole number from 0 to {height * width}; got {_shortened(run)}"
-                )
+                raise InputError(f"run {position} must be an integer from 0 to {height * width}; got {_shortened(run)}")
         total = sum(int(run) for run in runs)  # as Python integers, which do not wrap around
         if total != height * width:
             raise InputError(f"run lengths add up to {total}, but a mask of {height} x {width} needs {height * width}")

@@ -28,10 +28,8 @@ def attention_maps(
     """
     rows, columns = check_size(grid, "grid")
     if weights.ndim != 3 or weights.shape[2] not in (rows * columns, rows * columns + 1):
-        raise InputError(
-            f"attention over a grid of {rows} x {columns} must be (n, words, {rows * columns}), or one more for the "
-            f"No-Attn slot; got {tuple(weights.shape)}"
-        )
+        shape = f"(n, words, {rows * columns}), or one more with a No-Attn token"
+        raise InputError(f"attention over {rows} x {columns} cells must be {shape}; got {tuple(weights.shape)}")
     if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
         raise InputError("attention weights must be finite and non-negative")
     if words is None:

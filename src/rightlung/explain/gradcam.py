@@ -24,10 +24,8 @@ def grad_cam(activations: torch.Tensor, gradients: torch.Tensor) -> torch.Tensor
     [[[0.0, 1.5]]]
     """
     if activations.ndim != 4 or activations.shape != gradients.shape:
-        raise InputError(
-            "activations and gradients must both be (n, channels, rows, cols); "
-            f"got {tuple(activations.shape)} and {tuple(gradients.shape)}"
-        )
+        shapes = f"{tuple(activations.shape)} and {tuple(gradients.shape)}"
+        raise InputError(f"activations and gradients must both be (n, channels, rows, cols); got {shapes}")
     weights = gradients.mean(dim=(2, 3))
     return torch.einsum("nc,nchw->nhw", weights, activations).clamp_min(0.0)
 
@@ -38,10 +36,8 @@ def class_activation(features: torch.Tensor, weights: torch.Tensor) -> torch.Ten
     The bias is left out: it is the same at every position.
     """
     if features.ndim != 4 or weights.ndim != 2 or features.shape[1] != weights.shape[1]:
-        raise InputError(
-            "features must be (n, channels, rows, cols) and weights (classes, channels) with the same channels; "
-            f"got {tuple(features.shape)} and {tuple(weights.shape)}"
-        )
+        shapes = f"{tuple(features.shape)} and {tuple(weights.shape)}"
+        raise InputError(f"features must be (n, channels, rows, cols) and weights (classes, channels); got {shapes}")
     return torch.einsum("kc,nchw->nkhw", weights, features)
 
 

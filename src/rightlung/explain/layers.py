@@ -66,10 +66,7 @@ class ActivationHook:
             raise InputError(f"the score does not depend on layer {self.name!r}")
         features, slopes = (self._as_maps(part) for part in (self.activations.detach(), gradients))
         if not bool(slopes.any()) and bool(gradients.any()):
-            raise InputError(
-                f"the score does not depend on the grid of layer {self.name!r}, only on its class token; "
-                "choose an earlier layer"
-            )
+            raise InputError(f"the score uses only the class token of layer {self.name!r}; choose an earlier layer")
         return grad_cam(features, slopes)
 
     def _as_maps(self, values: torch.Tensor) -> torch.Tensor:
@@ -77,10 +74,8 @@ class ActivationHook:
         if values.ndim == 4:
             return values.permute(0, 3, 1, 2) if self.channels_last else values
         if values.ndim != 3:
-            raise InputError(
-                f"layer {self.name!r} returns {tuple(values.shape)}; Grad-CAM needs (n, channels, rows, cols) or "
-                "(n, tokens, channels)"
-            )
+            expected = "(n, channels, rows, cols) or (n, tokens, channels)"
+            raise InputError(f"layer {self.name!r} must return {expected}; got {tuple(values.shape)}")
         count = values.shape[1]
         rows, columns = self.grid or _square(count, self.name)
         before = count - rows * columns
@@ -111,9 +106,7 @@ def _layer(model: nn.Module, name: str) -> nn.Module:
     if name not in modules:
         near = difflib.get_close_matches(name, modules, n=1, cutoff=0.3)
         suggestion = f"; did you mean {near[0]!r}?" if near else "."
-        raise InputError(
-            f"unknown layer {name!r}{suggestion} model.named_modules() lists the {len(modules):,} there are"
-        )
+        raise InputError(f"unknown layer {name!r}{suggestion} model.named_modules() lists all {len(modules):,}")
     return modules[name]
 
 
@@ -134,6 +127,4 @@ def _square(tokens: int, name: str) -> Size:
         side = math.isqrt(max(count, 0))
         if side and side * side == count:
             return side, side
-    raise InputError(
-        f"layer {name!r} has {tokens} tokens, not a square number with or without a class token; pass grid=(rows, cols)"
-    )
+    raise InputError(f"layer {name!r} has {tokens} tokens, which are not on a square grid; pass grid=(rows, cols)")

@@ -37,10 +37,8 @@ def cosine_maps(regions: torch.Tensor, texts: torch.Tensor, grid: Size, shift: S
     rows, columns = check_size(grid, "grid")
     fits = regions.ndim == 3 and texts.ndim == 2 and regions.shape[::2] == texts.shape
     if not fits or regions.shape[1] != rows * columns:
-        raise InputError(
-            f"regions must be (n, {rows * columns}, d) and texts (n, d); "
-            f"got {tuple(regions.shape)} and {tuple(texts.shape)}"
-        )
+        shapes = f"{tuple(regions.shape)} and {tuple(texts.shape)}"
+        raise InputError(f"regions must be (n, {rows * columns}, d) and texts (n, d); got {shapes}")
     unit_regions, unit_texts = (torch.nn.functional.normalize(part, dim=-1) for part in (regions, texts))
     cosines = torch.einsum("nrd,nd->nr", unit_regions, unit_texts)
     return shifted(cosines.reshape(-1, rows, columns), shift)

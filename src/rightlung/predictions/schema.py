@@ -69,8 +69,7 @@ def check_version(written: bytes | None) -> int:
         raise InputError(f"the schema version under {VERSION_KEY.decode()!r} must be a positive integer; got {text!r}")
     if int(text) > SCHEMA_VERSION:
         raise InputError(
-            f"written in schema version {int(text)}, but this rightlung reads versions up to {SCHEMA_VERSION}; "
-            "update rightlung, or write the file in an older version"
+            f"schema version {int(text)}, but this rightlung reads versions up to {SCHEMA_VERSION}; update it"
         )
     return int(text)
 

@@ -191,9 +191,6 @@ def _digests(paths: Iterator[Path], source: str, model: str) -> Iterator[bytes]:
             raise ProblemError(problems[0])
         for what, before, now in (("model", part.model, model), ("source", part.source, source)):
             if before != now:
-                raise InputError(
-                    f"{path.parent}: {part.name} holds predictions of the {what} {before!r}, so those of {now!r} "
-                    "cannot be added; choose another folder"
-                )
+                raise InputError(f"{path}: holds predictions of {what} {before!r}, not {now!r}; choose another folder")
         for _, key in read_keys(part):
             yield digest(*key)

@@ -315,9 +315,7 @@ def _known(scores: ArrayLike, labels: ArrayLike) -> tuple[FloatArray, FloatArray
 def _checked_thresholds(threshold: float | ArrayLike, labels: int) -> FloatArray:
     thresholds = as_numbers("threshold", threshold)
     if thresholds.shape not in ((), (labels,)):
-        raise InputError(
-            f"threshold must be one number or {labels}, one for each label; its shape is {thresholds.shape}"
-        )
+        raise InputError(f"threshold must be one number or {labels}, one per label; got shape {thresholds.shape}")
     if np.isnan(thresholds).any():
         raise InputError("threshold is NaN; it must be a number")
     return np.broadcast_to(thresholds, (labels,)).copy()

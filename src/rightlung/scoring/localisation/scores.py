@@ -255,9 +255,8 @@ def _check_values(grid: Floats, index: int) -> tuple[float, float]:
     if lowest >= 0 and highest < np.inf:  # false for NaN, too
         return float(lowest), float(highest)
     row, column = (int(place) for place in np.argwhere(~((grid >= 0) & (grid < np.inf)))[0])
-    raise InputError(
-        f"map {index} must be finite and non-negative; got {grid[row, column]} at row {row}, column {column}"
-    )
+    where = f"row {row}, column {column}"
+    raise InputError(f"map {index} must be finite and non-negative; got {grid[row, column]} at {where}")
 
 
 class _Cells:

@@ -93,7 +93,7 @@ class _Units:
         self.disagreement = disagreements[level]
         if level == "ratio" and len(self.values) > _RATIO_VALUES:
             raise InputError(
-                f"ratings have {len(self.values)} distinct values; for 'ratio' the limit is {_RATIO_VALUES}"
+                f"'ratio' ratings may have {_RATIO_VALUES} distinct values at most; got {len(self.values)}"
             )
 
     def alpha(self, counts: FloatArray) -> FloatArray:
