@@ -44,7 +44,7 @@ def test_a_known_encoding_by_hand() -> None:
         ({"size": [2, 2], "counts": "o" * 5000 + "0"}, "more than 60 bits"),
         ({"size": [2, 2], "counts": 4}, "list of integers"),
         ({"size": None, "counts": [4]}, "two positive integers; got None"),
-        ({"size": [2, 2], "counts": "\x7f"}, "foreign character"),
+        ({"size": [2, 2], "counts": "\x7f"}, "invalid character"),
         ({"size": [2, 2], "counts": "P"}, "middle of a number"),
         ({"counts": [4]}, "'size'"),
         ({"size": [0, 2], "counts": [0]}, "positive"),

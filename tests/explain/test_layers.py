@@ -155,7 +155,7 @@ def test_a_score_of_the_class_token_alone_is_no_reason_for_an_empty_map() -> Non
         ),
         ("resnet.encoder.stages.1", lambda output: output.logits.detach().sum(), "no gradient"),
         ("resnet.encoder.stages.1", lambda _: 2 * torch.ones(1, requires_grad=True), "does not depend on layer"),
-        ("classifier.1", lambda output: output.logits.sum(), r"puts out \(1, 3\)"),
+        ("classifier.1", lambda output: output.logits.sum(), r"got \(1, 3\)"),
     ],
 )
 def test_what_cannot_be_explained_is_said(layer: str, score_of: Callable[[Any], torch.Tensor], message: str) -> None:
@@ -166,7 +166,7 @@ def test_what_cannot_be_explained_is_said(layer: str, score_of: Callable[[Any], 
 
 
 @pytest.mark.parametrize(
-    ("grid", "message"), [(None, "6 tokens, which is no square"), ((3, 3), "too few for a grid of 3 x 3")]
+    ("grid", "message"), [(None, "6 tokens, which are not on a square grid"), ((3, 3), "too few for a grid of 3 x 3")]
 )
 def test_tokens_that_fill_no_grid_are_refused(grid: tuple[int, int] | None, message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -198,4 +198,4 @@ def _run(written: bytes | None) -> FrozenMapping[str, object] | None:
 
 def _broken(error: BaseException) -> str:
     reason = " ".join(str(error).split())
-    return f"not a readable Parquet file (damaged, truncated or of another format): {reason}"
+    return f"cannot be read as Parquet (damaged, truncated or of another format): {reason}"

@@ -58,7 +58,7 @@ def cluster_index(clusters: Clusters | None, length: int) -> IndexArray:
     for position, name in enumerate(given):
         whole = isinstance(name, int | np.integer) or (isinstance(name, float) and name.is_integer())
         if isinstance(name, bool) or not (whole or (isinstance(name, str) and name.strip())):
-            raise InputError(f"clusters[{position}] must be a patient's name or number; got {name!r}")
+            raise InputError(f"clusters[{position}] is {name!r}; expected a patient (text or integer)")
         if isinstance(name, str) != isinstance(given[0], str):  # is 7 the patient "7"? we cannot know
             raise InputError(f"clusters mix texts and numbers: {given[0]!r} and, at position {position}, {name!r}")
     names = np.array(given) if given else np.array([], dtype=np.intp)
