@@ -80,7 +80,7 @@ BAD_VALUES: dict[str, tuple[dict[str, Any], str, str]] = {
         "text_embedding", "value 1: must be finite; got inf (and 1 more)"),
     "null in an embedding": ({"image_embedding": of_type([None, [0.5, None]], "image_embedding")}, "image_embedding",
         "value 1: must be finite; got null"),
-    "error and answer": ({"error": [None, "broken"]}, "error", "a row with an error must hold no answer, but map is given"),
+    "error and answer": ({"error": [None, "broken"]}, "error", "must hold no answer, but map is given"),
     "neither answer nor error": ({"map": [GOOD_MAP, None]}, "error", "null, but the row holds no answer"),
     "abstention without a map": (
         {"map": [GOOD_MAP, None], "similarity_global": [None, 0.5], "abstention": [None, 1.0]}, "abstention",
