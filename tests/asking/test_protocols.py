@@ -139,7 +139,7 @@ LISTED = "findings must be a list of different names"
         (Painter(), regional(), {"queries": ["region"]}, "unknown query 'region'; did you mean 'regions'"),
         (Painter(), regional(), {"queries": "phrases"}, "queries must be a list of at least one name"),
         (BoxClassifier(), listed(1), {"queries": ["regions"]}, "none of the 1 studies of list has a region to ask"),
-        (Encoder(), regional(), {}, "Encoder only provides embeddings, and they were not asked for"),
+        (Encoder(), regional(), {}, "Encoder only provides embeddings; pass embeddings=True"),
     ],
 )
 def test_what_a_model_cannot_answer_is_refused(
