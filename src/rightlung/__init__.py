@@ -26,7 +26,7 @@ __all__ = ["NOT_A_MEDICAL_DEVICE", "__version__", "list_models", "load", "open_s
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for when it is asked for: ``import rightlung`` alone costs nothing."""
+    """Import a name on first use, so that ``import rightlung`` alone is fast."""
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module 'rightlung' has no attribute {name!r}")

@@ -139,7 +139,7 @@ LISTED = "findings must be a list of different names"
         (Painter(), regional(), {"queries": ["region"]}, "unknown query 'region'; did you mean 'regions'"),
         (Painter(), regional(), {"queries": "phrases"}, "queries must be a list of at least one name"),
         (BoxClassifier(), listed(1), {"queries": ["regions"]}, "none of the 1 studies of list has a region to ask"),
-        (Encoder(), regional(), {}, "Encoder gives embeddings only, and they were not asked for"),
+        (Encoder(), regional(), {}, "Encoder only provides embeddings; pass embeddings=True"),
     ],
 )
 def test_what_a_model_cannot_answer_is_refused(
@@ -305,11 +305,11 @@ def test_questions_can_be_had_without_a_model() -> None:
 @pytest.mark.parametrize(
     ("method", "given", "expected"),
     [
-        ("ground", [], "ground gave 0 answers for 1 questions"),
+        ("ground", [], "ground returned 0 answers for 1 questions"),
         ("ground", ["a map"], "ground must return Grounding values; got str"),
         ("describe", [None], "describe must return str values; got NoneType"),
         ("report", ["text"], "report must return Report values; got str"),
-        ("classify", np.zeros((1, 2)), r"classify gave scores of shape (1, 2) for 1 questions and 13 findings"),
+        ("classify", np.zeros((1, 2)), r"classify must return scores of shape (1, 13); got (1, 2)"),
         ("classify", np.full((1, 13), np.nan), None),
     ],
 )

@@ -123,9 +123,9 @@ def test_a_model_that_needs_no_regions_is_not_told_them() -> None:
 
 
 def test_regions_that_are_missing_or_too_few_are_refused() -> None:
-    with pytest.raises(InputError, match="Teller must be told the boxes of each image's regions"):
+    with pytest.raises(InputError, match="Teller needs the region boxes of each image"):
         Answerer(Teller()).answers([question("x")], [picture(0)])
-    with pytest.raises(InputError, match="2 questions do not go with 2 images and the regions of 1 images"):
+    with pytest.raises(InputError, match="expected 2 images and regions; got 2 and 1"):
         Answerer(Teller()).answers([question("x"), question("y")], [picture(0), picture(1)], [{}])
 
 
@@ -164,5 +164,5 @@ def test_a_picture_alone_is_refused_in_one_sentence(call: Call, uniter: str, tmp
     PIL.Image.fromarray(np.full((40, 30), 90, dtype=np.uint8)).save(tmp_path / "one.png")
     result = call("ground", "one.png", "left effusion", "--model", uniter, "--out", "found")
     assert result.returncode == 2
-    assert "must be told the boxes of an image's regions, which a picture alone does not have" in result.stderr
+    assert "needs region boxes; use 'rightlung predict'" in result.stderr
     assert "rightlung predict" in result.stderr

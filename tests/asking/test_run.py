@@ -210,7 +210,7 @@ def test_one_image_too_large_for_memory_costs_its_own_row_alone_and_if_none_fits
 ) -> None:
     summary = ask(Hungry(never="Nodule 8"), listed(60), tmp_path / "p", batch_size=8)
     assert [failure.key for failure in summary.failed] == [Key("s8", "phrase:1", "none")]
-    with pytest.raises(InputError, match="out of memory even with one question at a time"):
+    with pytest.raises(InputError, match="out of memory with a single question"):
         ask(Hungry(0), listed(60), tmp_path / "q")
 
 
@@ -248,7 +248,7 @@ def test_a_model_that_never_answers_is_given_up_and_leaves_no_rows(
 def test_a_matcher_alone_gives_similarities_and_a_grounders_own_boxes_are_kept(tmp_path: Path) -> None:
     class Comparer:
         def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
-            return Similarities(Painter().similarity(images, texts).whole)
+            return Similarities(Painter().similarity(images, texts).global_similarity)
 
     class Boxer:
         def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:

@@ -15,6 +15,7 @@ from tests.judgements.made_up import row, write_about, write_experiment, write_r
 
 STUDIES = "'phantom?count=3&seed=3&size=64'"
 PREDICT = f"predict tests.asking.models:Painter {STUDIES} --out p"
+NOT_WRITTEN = ("run", "t.csv", "t.xlsx", "k.csv", "p", "audit", "groundings", "out")
 GROUND = "ground --model tests.asking.models:Painter"
 PLAN = "judgements plan {} --out {} --key {} --annotator ann"
 
@@ -56,12 +57,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("predictions missing.parquet", "missing.parquet"),
         (f"predict startr {STUDIES} --out p", "startr"),
         ("predict tests.asking.models:Painter 'phantm?count=2&seed=1' --out p", "did you mean 'phantom'"),
+        ("predict tests.asking.test_protocols:BoxClassifier manifest:mine --out p --condition none --query regions",
+         "none of the 1 studies of manifest:mine has a region to ask about"),
+        ("audit tests.asking.models:Painter manifest:mine", "exchange-image needs images of two patients"),
         ("predict tests.asking.models:Painter manifest:mine --out p", "exchange-image needs images of two patients"),
         (f"{PREDICT} --condition swap-side", "did you mean 'swap-sides'"),
         (f"{PREDICT} --device cuda:99", "cuda:99"),
         (f"{PREDICT} --batch-size 0", "batch-size"),
         (f"{PREDICT} --query regions", "Painter cannot answer regions; it answers phrases"),
-        ("audit tests.asking.models:Painter", "give the source"),
+        ("audit tests.asking.models:Painter", "also give the source"),
         (f"audit no-such-model {STUDIES}", "no-such-model"),
         (f"audit missing.parquet {STUDIES}", "missing.parquet"),
         ("audit missing.parquet", "missing.parquet: there is no such predictions file"),
@@ -77,8 +81,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (f"{GROUND} images/one.png '  '", "a phrase must be a text"),
         (f"{GROUND} images/no.png effusion", "there is no such image or folder"),
         (f"{GROUND} 'phantm?count=1&seed=1' effusion", "there is no such image or folder"),
-        (f"{GROUND} {STUDIES} effusion --force", "--force is for image files"),
-        (f"{GROUND} empty effusion", "holds no PNG or JPEG"),
+        (f"{GROUND} {STUDIES} effusion --force", "--force applies to image files"),
+        (f"{GROUND} empty effusion", "holds no PNG, JPEG or DICOM files"),
         (f"{GROUND} images/text.png effusion", "text.png is not an image"),
         ("ground images/one.png effusion --model starterr", "starterr"),
         ("judgements check missing.csv", "missing.csv"),
@@ -89,7 +93,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (PLAN.format("exp", "t.xlsx", "k.csv") + " --per-annotator 10",
          "t.xlsx: the table to fill in is written as CSV, so its name must end in .csv"),
         (PLAN.format("references", "t.csv", "k.csv"),
-         "references holds no measured models but prior, uniter; name those to judge with --model"),
+         "references: holds only references and variants (prior, uniter); choose with --model"),
         (PLAN.format("missing", "t.csv", "k.csv"), "missing does not exist"),
     ],
 )  # fmt: skip
@@ -101,7 +105,7 @@ def test_bad_input_exits_2_with_a_sentence(
     assert (result.returncode, result.stdout) == (2, ""), result.stderr
     assert said in result.stderr
     assert "Traceback" not in result.stderr
-    assert not [path.name for path in world.iterdir() if path.name in ("run", "t.csv", "t.xlsx", "k.csv")]
+    assert not [path.name for path in world.iterdir() if path.name in NOT_WRITTEN]
 
 
 @pytest.mark.parametrize(

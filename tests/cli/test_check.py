@@ -8,8 +8,8 @@ from tests.cli.conftest import Run, found
 def test_a_sound_source_exits_with_0(call: Run) -> None:
     result = call("data", "check", "phantom?count=3&seed=1&size=64")
     assert (result.returncode, result.stdout) == (0, "")
-    assert "3 studies looked at, 3 images decoded" in result.stderr
-    assert "nothing found" in result.stderr
+    assert "3 studies checked, 3 images decoded" in result.stderr
+    assert "no issues found" in result.stderr
 
 
 def test_findings_exit_with_3_and_are_named_with_file_row_and_field(call: Run, manifest: Path) -> None:

@@ -18,7 +18,7 @@ def test_the_demo_asks_scores_writes_a_page_and_asks_nothing_twice(call: Run, tm
     (tmp_path / "flat.py").write_text(FLAT_MODEL)
     first = call("demo", *SMALL)
     assert (first.returncode, first.stdout) == (0, ""), first.stderr
-    for expected in ("the model", "image-blind prior", "sides swapped", "image exchanged", "audit.html", "what to try"):
+    for expected in ("the model", "image-blind prior", "sides swapped", "image exchanged", "audit.html", "next:"):
         assert expected in first.stderr
     shown = tmp_path / "shown"
     folder = next((shown / "predictions").iterdir())

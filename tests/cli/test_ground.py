@@ -99,8 +99,8 @@ def test_a_source_is_asked_its_own_phrases_unless_others_are_given(call: Run, ma
 @pytest.mark.parametrize(
     ("model", "said"),
     [
-        ("Painter", "peak at 0.75, 0.75 (left), but the words say right; abstention 0.25; 1 box: "),
-        ("Doubting", "seen nowhere, most likely (abstention 0.75); else peak at 0.75, 0.75 (left); 1 box: "),
+        ("Painter", "peak at x 0.75, y 0.75 (patient's left), but the phrase says right; abstention 0.25; 1 box: "),
+        ("Doubting", "probably not in the image (abstention 0.75); peak at x 0.75, y 0.75 (patient's left); 1 box: "),
     ],
 )
 def test_without_json_a_person_reads_where_and_whether_the_words_agree(
@@ -109,7 +109,7 @@ def test_without_json_a_person_reads_where_and_whether_the_words_agree(
     result = call("ground", str(radiographs / "one.png"), "right effusion", "--model", f"tests.asking.models:{model}")
     assert (result.returncode, result.stdout) == (0, "")
     assert said in result.stderr
-    assert "groundings.json: 1 grounding of" in result.stderr
+    assert "groundings.json: 1 grounding by" in result.stderr
     assert NOT_A_MEDICAL_DEVICE in result.stderr
 
 

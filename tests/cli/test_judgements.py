@@ -99,7 +99,7 @@ def test_references_ablations_other_seeds_and_what_does_not_compare_are_not_plan
     key.unlink()
     (tmp_path / "table.csv").unlink()
     said = call(*PLAN).stderr
-    assert "not comparable: no-attn-seed2, prior, sided-without-mirror, uniter; see --model" in said
+    assert "not comparable): no-attn-seed2, prior, sided-without-mirror, uniter; --model includes them" in said
     key.unlink()
     (tmp_path / "table.csv").unlink()
     assert found(call(*PLAN, "--model", "uniter", "--model", "prior", "--json"))["models_left_out"] == []
@@ -141,7 +141,7 @@ def test_bad_rows_are_listed_and_the_exit_says_so(call: Run, tmp_path: Path) -> 
     assert "line 4, field recall" in call("judgements", "check", "judged.csv").stderr
     analysed = call("judgements", "analyse", "judged.csv", "--out", "out", *FAST)
     assert analysed.returncode == 3
-    assert "1 rows left out" in analysed.stderr
+    assert "1 rows were left out" in analysed.stderr
     assert "line 4, field recall" in (tmp_path / "out" / "judgements.html").read_text()
 
 

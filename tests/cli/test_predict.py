@@ -29,7 +29,7 @@ def test_it_writes_a_predictions_file_under_three_conditions_and_goes_on(call: R
     second = call("predict", PAINTER, PHANTOM, "--out", "p")
     assert second.returncode == 0, second.stderr
     assert second.stdout == ""
-    assert f"{summary['rows']:,} of them there before" in second.stderr
+    assert f"{summary['rows']:,} of them from an earlier run" in second.stderr
     opened = open_predictions(tmp_path / "p")
     assert (opened.model, opened.source) == (PAINTER, PHANTOM)
 
@@ -57,7 +57,7 @@ def test_an_interrupt_exits_130_and_the_same_command_ends_where_one_run_would_ha
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert stopped.returncode == 130
-    assert "the same command goes on from there" in stopped.stderr
+    assert "the same command continues from there" in stopped.stderr
     assert "Traceback" not in stopped.stderr
     kept = rows_of(tmp_path / "p")
     assert len(kept) == 4 * 4

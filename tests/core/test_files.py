@@ -41,7 +41,7 @@ def test_json_comes_back_with_numbers_that_are_none_as_null(tmp_path: Path) -> N
     write_json(path, {"auroc": float("nan"), "interval": (0.5, float("inf")), "phrase": "größer \ud800"}, durable=True)
     assert read_json(path) == {"auroc": None, "interval": [0.5, None], "phrase": "größer \ud800"}
     path.write_text("[1]")
-    with pytest.raises(InputError, match=r"a\.json: must hold names with values; got list"):
+    with pytest.raises(InputError, match=r"a\.json: must hold a JSON object; got list"):
         read_json(path)
     path.write_text("{")
     with pytest.raises(InputError, match=r"a\.json: cannot be read as JSON"):
@@ -61,8 +61,20 @@ def test_a_folder_is_held_by_one_at_a_time(tmp_path: Path) -> None:
     lock.release()
     assert not lock.held
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="file: is a file, where a folder is needed"):
+    with pytest.raises(OutputError, match="file: expected a folder; this is a file"):
         folder_lock(tmp_path / "file", "busy")
+
+
+def test_a_lock_removes_the_empty_folders_that_it_created_and_no_others(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    folder_lock(folder, "busy").release()
+    assert list(tmp_path.iterdir()) == []
+    with folder_lock(folder, "busy"):
+        (folder / "part").write_text("kept")
+    assert (folder / "part").read_text() == "kept"
+    with folder_lock(tmp_path, "busy"):
+        (folder / "part").unlink()
+    assert tmp_path.exists()
 
 
 def test_a_forked_process_does_not_keep_the_folder(tmp_path: Path) -> None:

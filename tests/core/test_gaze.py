@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rightlung.core import InputError
-from rightlung.core.gaze import SPREAD, gaze_map
+from rightlung.core.gaze import STD, gaze_map
 
 
 def test_the_map_is_the_weighted_sum_of_gaussians() -> None:
@@ -23,7 +23,7 @@ def test_the_map_is_the_weighted_sum_of_gaussians() -> None:
     found = gaze_map(path, (4, 5), spreads)
     np.testing.assert_allclose(found.values, expected / expected.sum(), rtol=1e-5)
     assert gaze_map(path, (4, 5), 0.2) == gaze_map(path, (4, 5), np.full((2, 2), 0.2))
-    assert gaze_map(path) == gaze_map(path, (32, 32), SPREAD)  # one degree of sight
+    assert gaze_map(path) == gaze_map(path, (32, 32), STD)  # one degree of sight
 
 
 def test_looking_nowhere_is_a_map_of_zeros() -> None:
@@ -43,4 +43,4 @@ def test_looking_nowhere_is_a_map_of_zeros() -> None:
 )
 def test_what_is_no_fixation_is_refused(path: list[tuple[float, float, float]], spread: object) -> None:
     with pytest.raises(InputError, match="fixations"):
-        gaze_map(path, spread=spread)  # type: ignore[arg-type]
+        gaze_map(path, std=spread)  # type: ignore[arg-type]

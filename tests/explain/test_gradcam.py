@@ -55,7 +55,7 @@ def test_heatmaps_carry_extents_and_abstentions_in_order() -> None:
     [
         (lambda: grad_cam(torch.zeros(1, 2, 3, 3), torch.zeros(1, 2, 3, 4)), r"\(1, 2, 3, 4\)"),
         (lambda: class_activation(torch.zeros(1, 2, 3, 3), torch.zeros(4, 3)), r"\(4, 3\)"),
-        (lambda: as_heatmaps(torch.zeros(2, 3, 3), [Extent()]), "1 extents do not go with 2 maps"),
+        (lambda: as_heatmaps(torch.zeros(2, 3, 3), [Extent()]), "expected 2 extents, one per map; got 1"),
         (lambda: as_heatmaps(torch.zeros(3, 3)), r"\(n, rows, cols\)"),
     ],
 )

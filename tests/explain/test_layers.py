@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from rightlung.core import InputError
-from rightlung.explain import Watch, encoder_grad_cam
+from rightlung.explain import ActivationHook, encoder_grad_cam
 
 HAIR = 1e-5
 HF: Any = transformers  # whose configurations take more than their signatures say
@@ -126,7 +126,7 @@ def test_a_frozen_encoder_gives_the_same_map_and_the_hook_is_gone_afterwards() -
 
 def test_tokens_lie_on_the_grid_that_is_said_row_by_row_behind_all_that_come_before() -> None:
     tokens = torch.arange(2 * 8 * 1, dtype=torch.float32).reshape(2, 8, 1).requires_grad_()
-    with Watch(nn.Sequential(nn.Identity()), "0", grid=(2, 3)) as layer:
+    with ActivationHook(nn.Sequential(nn.Identity()), "0", grid=(2, 3)) as layer:
         layer.activations = tokens
         maps = layer.grad_cam(tokens.sum(dim=(1, 2)))
     assert maps.tolist() == [[[2, 3, 4], [5, 6, 7]], [[10, 11, 12], [13, 14, 15]]]
@@ -141,7 +141,7 @@ def test_channels_may_come_last() -> None:
 
 def test_a_score_of_the_class_token_alone_is_no_reason_for_an_empty_map() -> None:
     torch.manual_seed(0)
-    with pytest.raises(InputError, match="only on its class token; take an earlier layer"):
+    with pytest.raises(InputError, match="uses only the class token of layer"):
         encoder_grad_cam(vit().eval(), "vit.layers.1", score, torch.rand(1, 1, 32, 32))
 
 
@@ -155,18 +155,18 @@ def test_a_score_of_the_class_token_alone_is_no_reason_for_an_empty_map() -> Non
         ),
         ("resnet.encoder.stages.1", lambda output: output.logits.detach().sum(), "no gradient"),
         ("resnet.encoder.stages.1", lambda _: 2 * torch.ones(1, requires_grad=True), "does not depend on layer"),
-        ("classifier.1", lambda output: output.logits.sum(), r"puts out \(1, 3\)"),
+        ("classifier.1", lambda output: output.logits.sum(), r"got \(1, 3\)"),
     ],
 )
 def test_what_cannot_be_explained_is_said(layer: str, score_of: Callable[[Any], torch.Tensor], message: str) -> None:
     with pytest.raises(InputError, match=message):
         encoder_grad_cam(resnet().eval(), layer, score_of, torch.rand(1, 1, 32, 32))
-    with Watch(resnet(), "classifier.1") as watched, pytest.raises(InputError, match="did not run"):
+    with ActivationHook(resnet(), "classifier.1") as watched, pytest.raises(InputError, match="did not run"):
         watched.grad_cam(torch.ones(1, requires_grad=True))
 
 
 @pytest.mark.parametrize(
-    ("grid", "message"), [(None, "6 tokens, which is no square"), ((3, 3), "too few for a grid of 3 x 3")]
+    ("grid", "message"), [(None, "6 tokens, which are not on a square grid"), ((3, 3), "too few for a grid of 3 x 3")]
 )
 def test_tokens_that_fill_no_grid_are_refused(grid: tuple[int, int] | None, message: str) -> None:
     with pytest.raises(InputError, match=message):

@@ -12,6 +12,7 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from rightlung.core import Box, Extent, Grounding, Heatmap, Phrase, Query, ScoredBox, Study
+from rightlung.explain import side_of_peak
 from rightlung.measuring import (
     Measure,
     Targets,
@@ -90,6 +91,10 @@ def test_the_peak_is_on_a_side_and_the_row_says_what_was_asked(own: Targets) -> 
     nothing = answers(Spots(), lambda *_: Heatmap(np.zeros((2, 2))))
     empty = measure(nothing, own, AUDIT.applied_to(own)).to_pylist()[0]
     assert (empty["peak_side"], empty["peak_on_side"], np.isnan(empty["grid_entropy"])) == (None, 0.5, True)
+    flat = answers(Spots(), lambda *_: Heatmap(np.full((2, 2), 0.7)))
+    row = measure(flat, own, AUDIT.applied_to(own)).to_pylist()[0]
+    assert (row["peak_side"], row["peak_on_side"]) == (side_of_peak(Heatmap(np.full((2, 2), 0.7))), 0.5)
+    assert np.isnan([row["peak_x"], row["peak_y"]]).all()
     table = measure([], own, AUDIT.applied_to(own))
     assert table.num_rows == 0
     assert {"auroc", "moved_mass", "kl_random"} <= set(table.schema.names)
@@ -124,7 +129,7 @@ def test_every_target_of_the_protocol_gets_a_row_and_moved_ones_under_no_conditi
         found.setdefault((row["study"], row["query"], row["condition"]), set()).add(row["target"])
         phrase = targets.phrases[row["study"], row["query"]]
         assert row["target_area"] == phrase.masks[row["target"]].area
-        assert (row["abnormal"], row["mdrb"]) == (phrase.facts["abnormal"], phrase.facts["mdrb"])
+        assert (row["abnormal"], row["mdrb"]) == (phrase.columns["abnormal"], phrase.columns["mdrb"])
     assert len(found) == 6 * 3 * 2  # the phrases without a region are passed over
     for (study, query, condition), names in found.items():
         masks = targets.phrases[study, query].masks

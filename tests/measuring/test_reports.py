@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import exp
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rightlung.core import Query, Report, Study
-from rightlung.measuring import Targets, find_measure, find_protocol, gather_targets, measure
+from rightlung.measuring import MEASURES, Measure, Targets, find_measure, find_protocol, gather_targets, measure
+from rightlung.measuring.targets import StudyLabels
 from rightlung.predictions import Batch, Prediction
 from rightlung.results.aggregates import estimate
 from rightlung.results.estimate import BootstrapSettings
@@ -71,3 +74,20 @@ def test_corpus_bleu_and_its_change_under_a_condition_have_an_interval(tmp_path:
     change = estimate(table, "bleu_4", "exchange-image", minus="none", settings=settings)
     assert (change.value, change.n) == (-1.0, 4)
     assert estimate(table, "bleu_1", "swap-sides", minus="none", settings=settings).n == 2  # the same instances only
+
+
+def test_a_measure_of_ones_own_makes_rows_from_answers_about_whole_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    def length_rows(answer: Mapping[str, Any], labels: StudyLabels) -> list[dict[str, Any]]:
+        return [{"target": "length", "extra_words": len(answer["report"].split()) - len((labels.report or "").split())}]
+
+    own = Measure(
+        "report_length", "length", "Words more than in the reference.", None, (-1e9, 1e9), columns=("extra_words",),
+        image_rows=length_rows,
+    )  # fmt: skip
+    monkeypatch.setitem(MEASURES, "report_length", own)
+    targets = gather_targets(Reported())
+    given = [Prediction(f"s{n}", "image", report=SAID[n]) for n in range(2)]
+    protocol = replace(find_protocol("reports"), measures=("report_length",)).applied_to(targets)
+    table = measure([Batch.of(given)], targets, protocol)
+    assert table.column("extra_words").to_pylist() == [0.0, -3.0]
+    assert own.value({"extra_words": table.column("extra_words").to_numpy()}) == -1.5

@@ -38,7 +38,7 @@ def test_what_is_wrong_is_listed_and_costs_no_more_than_itself() -> None:
         "source spots has no study 'stranger'",
         "study 's1': row 1 is broken",
         "study 's2', phrase:0: the file is gone",
-        "study 's4' has 4 phrases, and no phrase:9",
+        "study 's4' has 4 phrases and no phrase:9",
     ]
     asked = {("s2", "phrase:0"), ("s2", "phrase:1"), ("s3", "phrase:0")}  # nobody looked at the image of s3
     assert asked - set(found.phrases) == {("s2", "phrase:0")}
@@ -63,7 +63,7 @@ def test_prepared_studies_are_kept_with_their_targets_and_found_again(tmp_path: 
     assert all(phrase.mask is None and not phrase.boxes for phrase in one.phrases)
     with pytest.raises(InputError, match="prepared with seed 3, not 4"):
         prepare_studies(Spots(), tmp_path / "kept", PROTOCOL, seed=4, pixels=20)
-    with pytest.raises(OutputError, match="holds something"):
+    with pytest.raises(OutputError, match="this one is not empty"):
         gather_targets(Spots(), None, tmp_path)
 
 
@@ -102,11 +102,11 @@ def test_moved_targets_are_of_the_same_report_or_of_another_patient(tmp_path: Pa
                 continue
             shuffled, drawn = phrase.masks[f"{rule}-shuffled"], phrase.masks[f"{rule}-random"]
             assert owner_of[shuffled.place.offset] == {phrase.study}
-            differs = phrase.facts[f"{rule}_shuffled_differs"]
+            differs = phrase.columns[f"{rule}_shuffled_differs"]
             assert differs == (shuffled.place != phrase.masks[rule].place)
             (other,) = owner_of[drawn.place.offset]
             assert targets.phrases[other, "phrase:0"].patient != phrase.patient
-    assert {name for phrase in targets.phrases.values() for name in phrase.facts} == {
+    assert {name for phrase in targets.phrases.values() for name in phrase.columns} == {
         "abnormal", "one_lung", "mdrb", "regions_shuffled_differs", "exact_shuffled_differs",
     }  # fmt: skip
 

@@ -44,7 +44,7 @@ BAD_VALUES: dict[str, tuple[dict[str, Any], str, str]] = {
     "beyond single precision": ({"map": [GOOD_MAP, [1e39, 0, 0, 0]]}, "map", "value inf at cell 0 must be finite"),
     "null in a map": ({"map": [GOOD_MAP, [0, 1, None, 0]]}, "map", "value null at cell 2 must be finite"),
     "too few cells": ({"map": [GOOD_MAP, [0, 1]]}, "map", "2 values, but map_rows × map_cols = 2 × 2 = 4"),
-    "rows without cols": ({"map_cols": [2, None]}, "map_cols", "null, but a map needs both map_rows and map_cols"),
+    "rows without cols": ({"map_cols": [2, None]}, "map_cols", "null; a map needs both map_rows and map_cols"),
     "no rows": ({"map_rows": [2, 0]}, "map_rows", "must be at least 1; got 0"),
     "half a row": ({"map_rows": [2.0, 2.5]}, "map_rows", "double cannot be read as int32"),
     "extent upside down": ({"extent": [None, [0.0, 1.0, 1.0, 0.0]]}, "extent",
@@ -53,7 +53,7 @@ BAD_VALUES: dict[str, tuple[dict[str, Any], str, str]] = {
     "extent of NaN": ({"extent": [None, [0.0, 0.0, 1.0, math.nan]]}, "extent", "extent y1 must be finite; got nan"),
     "abstention": ({"abstention": [0.5, 1.5]}, "abstention", "must lie between 0 and 1; got 1.5"),
     "NaN abstention": ({"abstention": [0.5, math.nan]}, "abstention", "must lie between 0 and 1; got nan"),
-    "empty phrase": ({"phrase": ["left", " "]}, "phrase", "empty; where no phrase was asked it must be null"),
+    "empty phrase": ({"phrase": ["left", " "]}, "phrase", "empty; write null if no phrase was asked"),
     "asked box": ({"box": [None, [0.5, 0.5, 1.5, 1.0]]}, "box", "leaves the image: x runs from 0.5 to 1.5"),
     "vanishing box": ({"box": [None, [0.0, 0.0, 1e-200, 1e-200]]}, "box", "it is too small for floating point"),
     "asked box of three": ({"box": [None, [0.5, 0.5, 1.0]]}, "box", "a box must have four numbers"),
@@ -73,14 +73,14 @@ BAD_VALUES: dict[str, tuple[dict[str, Any], str, str]] = {
         "finding_scores", "finding 'edema' appears 2 times"),
     "finding without score": ({"finding_scores": of_type([None, [{"finding": "edema"}]], "finding_scores")},
         "finding_scores", "item 0: score must be finite; got nan"),
-    "blank report": ({"report": [None, " "]}, "report", "empty; where no report was written it must be null"),
+    "blank report": ({"report": [None, " "]}, "report", "empty; write null if no report was written"),
     "empty embedding": ({"image_embedding": of_type([None, []], "image_embedding")}, "image_embedding",
-        "empty; where there is no embedding it must be null"),
+        "empty; write null if there is no embedding"),
     "infinite embedding": ({"text_embedding": of_type([[1.0], [0.5, math.inf, math.nan]], "text_embedding")},
         "text_embedding", "value 1: must be finite; got inf (and 1 more)"),
     "null in an embedding": ({"image_embedding": of_type([None, [0.5, None]], "image_embedding")}, "image_embedding",
         "value 1: must be finite; got null"),
-    "error and answer": ({"error": [None, "broken"]}, "error", "a row with an error holds no answer, but map is given"),
+    "error and answer": ({"error": [None, "broken"]}, "error", "must hold no answer, but map is given"),
     "neither answer nor error": ({"map": [GOOD_MAP, None]}, "error", "null, but the row holds no answer"),
     "abstention without a map": (
         {"map": [GOOD_MAP, None], "similarity_global": [None, 0.5], "abstention": [None, 1.0]}, "abstention",
@@ -104,7 +104,7 @@ def test_a_bad_value_is_named_by_part_row_key_and_column(
 
 
 BAD_KEYS = [
-    *((column, value, f"{message}, but every row needs a text here")
+    *((column, value, f"{message}; every row needs a text here")
       for column in ("study", "query", "condition")
       for value, message in ((None, "null"), ("", "empty"), (" ", "empty"))),
     *(("query", f"phrase:{index}", ".* must be 'phrase:' and an index") for index in ("", "x", "01", "1\n")),
@@ -160,7 +160,7 @@ def test_a_file_without_metadata_is_version_one_of_nobody_and_columns_of_somebod
 def test_every_repetition_of_a_key_points_to_the_first_place_across_parts(write_table: WriteTable) -> None:
     folder = write_table("p/one.parquet", study=["a", "a"]).parent
     write_table("p/two.parquet", study=["b", "a"])
-    key = "row 1 (study 'a', query 'phrase:0', condition 'none'): this key already stands in one.parquet, row 0"
+    key = "row 1 (study 'a', query 'phrase:0', condition 'none'): duplicate of the key in one.parquet, row 0"
     expected = [f"one.parquet, {key}", f"two.parquet, {key}"]
     assert [str(problem) for problem in check_predictions(folder)] == expected
     write_table("p/one.parquet", study=["a", "c"])
@@ -203,7 +203,7 @@ def test_a_truncated_part_is_named(write_table: WriteTable, keep: float) -> None
     path = write_table("p/one.parquet")
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * keep)])
-    with pytest.raises(InputError, match=r"^one\.parquet: cannot be read as Parquet, it is damaged, cut short"):
+    with pytest.raises(InputError, match=r"^one\.parquet: cannot be read as Parquet"):
         open_predictions(path.parent)
 
 

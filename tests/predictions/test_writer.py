@@ -81,9 +81,9 @@ def test_a_part_is_due_after_rows_or_after_seconds(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"model": "other"}, "of the model 'starter', so those of 'other' cannot be added"),
-        ({"source": "phantom?count=8"}, r"of the source 'phantom\?count=9', so those of 'phantom\?count=8' cannot"),
-        ({"run": {"seed": object()}}, "run must hold what JSON can write"),
+        ({"model": "other"}, "of model 'starter', not 'other'"),
+        ({"source": "phantom?count=8"}, r"of source 'phantom\?count=9', not 'phantom\?count=8'"),
+        ({"run": {"seed": object()}}, "run must be serialisable as JSON"),
     ],
 )
 def test_another_model_or_source_is_not_mixed_in(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
@@ -98,9 +98,9 @@ def test_another_model_or_source_is_not_mixed_in(tmp_path: Path, changed: dict[s
 @pytest.mark.parametrize(
     ("file", "content", "folder", "message"),
     [
-        ("notes.txt", "mine", "", r"holds 'notes\.txt', which is no part of predictions"),
+        ("notes.txt", "mine", "", r"holds 'notes\.txt', which is not a predictions part"),
         ("part-00000.parquet", "PAR1 half a", "", r"part-00000\.parquet: cannot be read as Parquet"),
-        ("file", "", "file", "file: is a file, where a folder is needed"),
+        ("file", "", "file", "file: expected a folder; this is a file"),
         ("file", "", "file/p", "p: cannot be written: Not a directory"),
     ],
 )
@@ -122,7 +122,7 @@ def test_every_part_says_what_it_is(tmp_path: Path) -> None:
 
 
 def test_a_second_writer_is_refused_at_once(tmp_path: Path) -> None:
-    with writer_at(tmp_path / "p"), pytest.raises(OutputError, match="another run is writing predictions here"):
+    with writer_at(tmp_path / "p"), pytest.raises(OutputError, match="another run is writing here"):
         writer_at(tmp_path / "p")
     with writer_at(tmp_path / "p"):
         pass

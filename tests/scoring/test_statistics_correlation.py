@@ -98,7 +98,7 @@ def test_what_has_no_correlation_is_nan_and_says_why(function: Callable[..., Cor
     assert clustered.reason == "y is constant (0.1): its correlation is undefined"
     assert clustered.clusters == 2
     few = function([1.0, np.nan], [1.0, 2.0])
-    assert few.reason == "a correlation needs at least 2 pairs, and 1 are defined"
+    assert few.reason == "a correlation needs at least 2 pairs; got 1"
     assert (few.n, few.undefined) == (1, 1)
 
 

@@ -1,4 +1,4 @@
-"""Ask a model questions of any kind: in batches that fit into memory, and with one bad question costing one answer."""
+"""Ask a model questions of any kind, in batches that fit into memory; one bad question costs one answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rightlung.asking.protocols import Answer, Regions, Shown, calls_of
+from rightlung.asking.protocols import Answer, ImageQuestion, Regions, calls_of
 from rightlung.asking.questions import QUERIES, Question
 from rightlung.core import Image, InputError
 from rightlung.core.checks import check_text
@@ -18,34 +18,32 @@ from rightlung.lexicon import label_set
 from rightlung.models.base import BlindGrounder, Embedder, Grounder, RegionGrounder
 
 GIVE_UP_AFTER = 20
-"""Questions that may go unanswered, before any was answered, until the model is taken to be broken."""
+"""Number of failures before the first answer after which the model is considered broken."""
 
 TOO_LARGE_IN_A_ROW = 3
-"""Single questions that may run out of memory before anything was answered; then the model is too large."""
+"""Number of single questions that may run out of memory before the first answer."""
 
 _LONGEST_REASON = 500
 _METHODS = "ground, similarity, classify, describe, report, ground_regions, ground_blind, encode_image and encode_text"
 
 DEFAULT_BOXES = BoxRule()
-"""How maps become boxes unless told otherwise."""
+"""The default rule for boxes."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """Why there is no answer."""
+    """The reason for a missing answer."""
 
     reason: str
 
 
 class Answerer:
-    """Asks a model, ``batch_size`` questions at a time, through every protocol that applies to a question.
+    """Asks a model, ``batch_size`` questions at a time, through every protocol that applies.
 
-    Maps get boxes by the rule ``boxes`` (if any) where the model gives none itself. A `FindingClassifier` is asked for
-    ``findings``; by default those that it lists (``model.findings``), else CheXpert's without "No Finding". With
-    ``embeddings`` an `Embedder` gives the embedding of a whole image or of a phrase's text.
-
-    Equal questions of a batch are asked once. If memory runs out, the batch size is halved and stays so; `note` says
-    it. Any other error is tracked down to its question. A model that answers none of the first 20 is given up.
+    Maps get boxes by the rule ``boxes`` if the model returns none. A `FindingClassifier` is asked for ``findings``; by
+    default those of ``model.findings``, else CheXpert's without "No Finding". With ``embeddings``, an `Embedder` embeds
+    images and phrases. Equal questions of a batch are asked once. If memory runs out, the batch size is halved (see
+    `note`); any other error is traced to its question. A model that answers none of the first 20 questions is an error.
     """
 
     def __init__(
@@ -68,7 +66,7 @@ class Answerer:
         if not self._calls:
             name = type(model).__name__
             if isinstance(model, Embedder):
-                raise InputError(f"{name} gives embeddings only, and they were not asked for")
+                raise InputError(f"{name} only provides embeddings; pass embeddings=True (--embeddings)")
             raise InputError(f"{name} implements none of the model protocols: {_METHODS}")
 
     @property
@@ -77,7 +75,7 @@ class Answerer:
         return tuple(name for name, kind in QUERIES.items() if any(kind in kinds for _, kinds in self._calls))
 
     def chosen(self, queries: Sequence[str] | None) -> Sequence[str]:
-        """Return what to ask about every study: what is given, if the model can answer it, else all that it can."""
+        """Return ``queries`` if the model can answer them; by default all that it can."""
         known = self.queries
         for name in queries or ():
             if name in QUERIES and name not in known:
@@ -86,18 +84,15 @@ class Answerer:
 
     @property
     def needs_images(self) -> bool:
-        """Whether the model must be shown images; one that only grounds words without an image need not."""
+        """Whether the model needs images; an image-blind grounder does not."""
         return not (self._blind and len(self._calls) == 1)
 
     @property
     def note(self) -> str | None:
-        """What a person should know about the memory, if anything."""
+        """A message about the reduced batch size, or None."""
         if self.batch_size == self._asked_for:
             return None
-        return (
-            f"out of memory with {self._asked_for} questions at a time: went on with {self.batch_size}, "
-            f"so a batch size of {self.batch_size} fits"
-        )
+        return f"out of memory with a batch size of {self._asked_for}; a batch size of {self.batch_size} fits"
 
     def answers(
         self,
@@ -105,18 +100,16 @@ class Answerer:
         images: Sequence[Image | None],
         regions: Sequence[Regions] | None = None,
     ) -> list[Answer | NoAnswer]:
-        """Ask one by one; an image that is asked about more than once should be the same object each time.
+        """Return one answer per question; pass the same image object for questions about the same image.
 
-        ``regions`` are those of the images shown, for a `RegionGrounder`; no other model sees them.
+        ``regions`` are those of the images, for a `RegionGrounder`.
         """
         if regions is None and isinstance(self.model, RegionGrounder) and not isinstance(self.model, Grounder):
-            raise InputError(f"{type(self.model).__name__} must be told the boxes of each image's regions")
+            raise InputError(f"{type(self.model).__name__} needs the region boxes of each image: pass regions")
         shown: Sequence[Regions] = [{}] * len(questions) if regions is None else regions
         if not (count := len(questions)) == len(images) == len(shown):
-            raise InputError(
-                f"{count} questions do not go with {len(images)} images and the regions of {len(shown)} images"
-            )
-        asked = [Shown(*one) for one in zip(questions, images, shown, strict=True)]
+            raise InputError(f"expected {count} images and regions; got {len(images)} and {len(shown)}")
+        asked = [ImageQuestion(*one) for one in zip(questions, images, shown, strict=True)]
         found: list[Answer | NoAnswer] = []
         while len(found) < len(asked):
             batch = asked[len(found) : len(found) + self.batch_size]
@@ -125,16 +118,16 @@ class Answerer:
             found += [answer_of[self._same(one)] for one in batch]
         return found
 
-    def _same(self, one: Shown) -> Hashable:
-        """Return all that an answer depends on; only a blind grounder is told the patient and what the words say."""
-        told = (one.question.phrase, one.question.patient) if self._blind else None
-        return id(one.image), id(one.regions), one.query, told
+    def _same(self, one: ImageQuestion) -> Hashable:
+        """Return all that an answer depends on; only a blind grounder sees the patient and the phrase's findings."""
+        known = (one.question.phrase, one.question.patient) if self._blind else None
+        return id(one.image), id(one.regions), one.query, known
 
-    def _tried(self, some: Sequence[Shown]) -> list[Answer | NoAnswer]:
+    def _tried(self, some: Sequence[ImageQuestion]) -> list[Answer | NoAnswer]:
         try:
             answers = self._asked(some)
         except Exception as error:
-            # Only words are kept: the error itself holds on to the tensors of the call that failed.
+            # Keep the text only: the error itself references the tensors of the failed call.
             no_memory, reason = is_out_of_memory(error), _reason(error)
         else:
             self._fitting, self._too_large = max(self._fitting, len(some)), 0
@@ -143,15 +136,12 @@ class Answerer:
             torch.cuda.empty_cache()
         if len(some) == 1:
             if self._fitting:
-                if no_memory:  # it is this one image, and the next need not suffer for it
+                if no_memory:  # only this image is too large
                     self.batch_size = min(self._asked_for, self._fitting)
                 return [NoAnswer(reason)]
             self._too_large += no_memory
             if self._too_large >= TOO_LARGE_IN_A_ROW:
-                raise InputError(
-                    f"out of memory even with one question at a time ({reason}): "
-                    "the model needs a device with more memory"
-                )
+                raise InputError(f"out of memory with a single question; use a device with more memory ({reason})")
             self._failed.append(reason)
             check_not_broken(self._failed)
             return [NoAnswer(reason)]
@@ -160,7 +150,7 @@ class Answerer:
             self.batch_size = min(self.batch_size, half)
         return [*self._tried(some[:half]), *self._tried(some[half:])]
 
-    def _asked(self, some: Sequence[Shown]) -> list[Answer]:
+    def _asked(self, some: Sequence[ImageQuestion]) -> list[Answer]:
         found: list[Answer] = [{} for _ in some]
         for call, kinds in self._calls:
             places = [place for place, one in enumerate(some) if one.query.kind in kinds]
@@ -173,11 +163,9 @@ class Answerer:
 
 
 def check_not_broken(reasons: Sequence[str | None]) -> None:
-    """Give a model up that has answered nothing yet, for so many ``reasons``."""
+    """Raise an error if the model failed on all of the first questions, for these ``reasons``."""
     if len(reasons) >= GIVE_UP_AFTER:
-        raise InputError(
-            f"the model answered none of the first {len(reasons)} questions; the first failed with: {reasons[0]}"
-        )
+        raise InputError(f"the model answered none of the first {len(reasons)} questions; first error: {reasons[0]}")
 
 
 def _findings(model: object, findings: Sequence[str] | None) -> tuple[str, ...]:

@@ -1,8 +1,7 @@
-"""A predictions folder that a model's answers are written to: what it holds, and which studies are finished.
+"""The predictions folder of a run: its rows, and which studies are finished.
 
-What can be asked about a study is known only once it is built, and building may mean rendering. A hidden list beside
-the parts names the studies whose rows are all on the disk. It only saves time: without it, or where parts were taken
-away since it was written, the keys of the rows decide.
+What can be asked about a study is known only once it is built, which may mean rendering it. So a hidden list names the
+studies whose rows are all on disk. It only saves time: without it, or if parts were removed since, the keys decide.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ LIST = ".finished.jsonl"
 
 
 class Failed(NamedTuple):
-    """A row that holds an error instead of an answer."""
+    """A row with an error instead of an answer."""
 
     key: Key
     reason: str
@@ -34,21 +33,21 @@ class Failed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a predictions folder holds after `ask`."""
+    """The content of a predictions folder after `ask`."""
 
     folder: Path
     model: str
     source: str
     studies: int
-    """Studies gone through, now or by an earlier call."""
+    """Studies asked about, now or by an earlier call."""
     written: int
     """Rows written by this call."""
     conditions: dict[str, int]
-    """Rows of the folder under each condition."""
+    """Rows in the folder by condition."""
     failed: tuple[Failed, ...]
-    """Rows of the folder without an answer."""
+    """Rows in the folder without an answer."""
     problems: tuple[str, ...]
-    """Studies that could not be read, so that nothing was asked."""
+    """Studies that could not be read."""
     notes: tuple[str, ...]
 
     @property
@@ -58,12 +57,12 @@ class Summary:
 
     @property
     def complete(self) -> bool:
-        """Whether every question of every study got an answer."""
+        """Whether every question of every study was answered."""
         return not self.failed and not self.problems
 
 
 def count_rows(folder: Path) -> tuple[dict[str, int], tuple[Failed, ...]]:
-    """Count a folder's rows by condition and collect those without an answer, whichever call wrote them."""
+    """Return the number of a folder's rows by condition, and those without an answer."""
     conditions: Counter[str] = Counter()
     failed: list[Failed] = []
     for part in open_predictions(folder).parts:
@@ -75,14 +74,14 @@ def count_rows(folder: Path) -> tuple[dict[str, int], tuple[Failed, ...]]:
 
 
 class FinishedStudies:
-    """The studies of a predictions folder that were asked everything in ``asked``, such as ``phrases swap-sides``."""
+    """The studies that were asked everything in ``asked``, such as ``phrases swap-sides``."""
 
     def __init__(self, folder: Path, asked: Iterable[str], rows: int) -> None:
         self._path, self._asked = folder / LIST, frozenset(asked)
         self._under: dict[str, frozenset[str]] = {}
         with contextlib.suppress(OSError):
             for text in self._path.read_text(encoding="ascii", errors="replace").splitlines():
-                with contextlib.suppress(ValueError, KeyError, TypeError):  # a line cut off by a kill
+                with contextlib.suppress(ValueError, KeyError, TypeError):  # a line truncated by a kill
                     line = json.loads(text)
                     if int(line["rows"]) > rows:
                         self._under = {}
@@ -97,7 +96,7 @@ class FinishedStudies:
         return self._asked <= self._under.get(str(study), frozenset())
 
     def add(self, studies: list[str], rows: int) -> None:
-        """Note studies whose rows are on the disk, where ``rows`` are now."""
+        """Add studies whose rows are on disk, where there are ``rows`` now."""
         if studies:
             line = {"rows": rows, "asked": sorted(self._asked), "studies": studies}
             with contextlib.suppress(OSError), self._path.open("a", encoding="ascii") as file:

@@ -1,4 +1,4 @@
-"""The model protocols, called for many questions at once: each function returns fields of the answers."""
+"""Calls of the model protocols for many questions at once. Each returns fields of the answers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from rightlung.explain.boxes import BoxRule, boxes_of
 from rightlung.models import base
 
 Regions = Mapping[str, Box]
-"""An image's regions by name."""
+"""Region boxes of an image by name."""
 
 
-class Shown(NamedTuple):
-    """A question with the image that the model is shown (None for a model that needs none) and its regions."""
+class ImageQuestion(NamedTuple):
+    """A question with the image to show (None if the model needs none) and the image's regions."""
 
     question: Question
     image: Any
@@ -29,25 +29,25 @@ class Shown(NamedTuple):
 
     @property
     def query(self) -> Query:
-        """What is asked."""
+        """The query."""
         return self.question.query
 
     @property
     def text(self) -> str:
-        """The words asked."""
+        """The words of the query."""
         return self.query.phrase or ""
 
 
 Answer = dict[str, Any]
-"""What a model answered to one question: fields of a `Prediction` by name."""
+"""The answer to one question: fields of a `Prediction` by name."""
 
-Call = Callable[[Sequence[Shown]], list[Answer]]
+Call = Callable[[Sequence[ImageQuestion]], list[Answer]]
 
 
 def calls_of(
     model: Any, boxes: BoxRule | None, findings: Sequence[str], embeddings: bool
 ) -> list[tuple[Call, set[QueryKind]]]:
-    """Return everything a model can be asked, each with the kinds of query that it answers."""
+    """Return the calls that a model implements, each with the kinds of query it answers."""
     grounds = isinstance(model, base.Grounder | base.RegionGrounder | base.BlindGrounder)
     matches, classifies = isinstance(model, base.Matcher), isinstance(model, base.FindingClassifier)
     calls: list[tuple[bool, Call, set[QueryKind]]] = [
@@ -63,8 +63,8 @@ def calls_of(
     return [(call, kinds) for applies, call, kinds in calls if applies]
 
 
-def _ground(model: Any, rule: BoxRule | None, some: Sequence[Shown]) -> list[Answer]:
-    # A model under test is told the words alone: what the source knows about them would be half the answer.
+def _ground(model: Any, rule: BoxRule | None, some: Sequence[ImageQuestion]) -> list[Answer]:
+    # A model under test gets the words only: the source's findings and regions would give the answer away.
     images, texts = [one.image for one in some], [one.text for one in some]
     if isinstance(model, base.Grounder):
         found = model.ground(images, texts)
@@ -80,40 +80,39 @@ def _ground(model: Any, rule: BoxRule | None, some: Sequence[Shown]) -> list[Ans
     return [{"grounding": one} for one in groundings]
 
 
-def _compare(model: base.Matcher, some: Sequence[Shown]) -> list[Answer]:
+def _compare(model: base.Matcher, some: Sequence[ImageQuestion]) -> list[Answer]:
     found: list[Answer] = [{} for _ in some]
     by_image: dict[int, list[int]] = {}
     for place, one in enumerate(some):
         by_image.setdefault(id(one.image), []).append(place)
-    for places in by_image.values():  # every image with its own texts only: an answer must not depend on the batch
+    for places in by_image.values():  # each image with its own texts only, so that answers do not depend on the batch
         compared = model.similarity([some[places[0]].image], [some[place].text for place in places])
         for column, place in enumerate(places):
-            found[place]["similarity_global"] = float(compared.whole[0, column])
+            found[place]["similarity_global"] = float(compared.global_similarity[0, column])
             if compared.local is not None:
                 found[place]["similarity_local"] = float(compared.local[0, column])
     return found
 
 
-def _compare_regions(model: base.RegionGrounder, some: Sequence[Shown]) -> list[Answer]:
+def _compare_regions(model: base.RegionGrounder, some: Sequence[ImageQuestion]) -> list[Answer]:
     images, texts, regions = ([getattr(one, name) for one in some] for name in ("image", "text", "regions"))
     similar = model.similarity_regions(images, texts, regions)
-    # An image without regions was not seen, and nothing is said about it.
+    # Without regions the model does not see the image.
     return [{"similarity_global": float(value)} if given else {} for value, given in zip(similar, regions, strict=True)]
 
 
-def _classify(model: base.FindingClassifier, findings: Sequence[str], some: Sequence[Shown]) -> list[Answer]:
-    """Classify whole images, or one box in each: all questions are of one kind."""
+def _classify(model: base.FindingClassifier, findings: Sequence[str], some: Sequence[ImageQuestion]) -> list[Answer]:
+    """Classify whole images, or one box in each; all questions are of one kind."""
     boxes = [one.query.box for one in some if one.query.box is not None]
     images = [one.image for one in some]
     scores = np.asarray(model.classify(images, findings, boxes=boxes) if boxes else model.classify(images, findings))
     if scores.shape != (len(some), len(findings)):
-        raise InputError(
-            f"classify gave scores of shape {scores.shape} for {len(some)} questions and {len(findings)} findings"
-        )
+        expected = (len(some), len(findings))
+        raise InputError(f"classify must return scores of shape {expected}; got {scores.shape}")
     return [{"finding_scores": dict(zip(findings, row, strict=True))} for row in scores.tolist()]
 
 
-def _describe(model: base.Describer, some: Sequence[Shown]) -> list[Answer]:
+def _describe(model: base.Describer, some: Sequence[ImageQuestion]) -> list[Answer]:
     queries = [one.query for one in some]
     texts = _checked(model.describe([one.image for one in some], queries), some, str, "describe")
     found: list[Answer] = [{"sentences": ()} for _ in some]
@@ -123,7 +122,7 @@ def _describe(model: base.Describer, some: Sequence[Shown]) -> list[Answer]:
     return found
 
 
-def _report(model: base.Reporter, some: Sequence[Shown]) -> list[Answer]:
+def _report(model: base.Reporter, some: Sequence[ImageQuestion]) -> list[Answer]:
     found: list[Answer] = []
     for report in _checked(model.report([one.image for one in some]), some, Report, "report"):
         text = report.text.strip() or " ".join(sentence.text for sentence in report.sentences)
@@ -133,8 +132,8 @@ def _report(model: base.Reporter, some: Sequence[Shown]) -> list[Answer]:
     return found
 
 
-def _embed(model: base.Embedder, some: Sequence[Shown]) -> list[Answer]:
-    """Encode the words of a phrase, and the image of a question without words."""
+def _embed(model: base.Embedder, some: Sequence[ImageQuestion]) -> list[Answer]:
+    """Embed the words of a phrase, or the image of a question without words."""
     texts, images = [one.text for one in some if one.text], [one.image for one in some if not one.text]
     of_texts = iter(_checked(model.encode_text(texts), texts, np.ndarray, "encode_text") if texts else ())
     of_images = iter(_checked(model.encode_image(images), images, np.ndarray, "encode_image") if images else ())
@@ -142,10 +141,10 @@ def _embed(model: base.Embedder, some: Sequence[Shown]) -> list[Answer]:
 
 
 def _checked(found: Any, asked: Sequence[Any], kind: type, method: str) -> list[Any]:
-    """Return a model's answers if there is one of the right type for each question."""
+    """Return a model's answers if there is one of the right type per question."""
     values = list(found)
     if len(values) != len(asked):
-        raise InputError(f"{method} gave {len(values)} answers for {len(asked)} questions")
+        raise InputError(f"{method} returned {len(values)} answers for {len(asked)} questions")
     for value in values:
         if not isinstance(value, kind):
             raise InputError(f"{method} must return {kind.__name__} values; got {type(value).__name__}")
@@ -153,7 +152,7 @@ def _checked(found: Any, asked: Sequence[Any], kind: type, method: str) -> list[
 
 
 def _takes_boxes(model: base.FindingClassifier) -> bool:
-    """Whether a model classifies boxes, too: the parameter is optional."""
+    """Whether ``classify`` has the optional parameter ``boxes``."""
     try:
         return "boxes" in inspect.signature(model.classify).parameters
     except (TypeError, ValueError):  # a function without a signature

@@ -1,4 +1,4 @@
-"""What is asked about each study: its phrases, the whole image, the boxes of its regions, each under every probe."""
+"""The questions about each study: its phrases, the whole image, and its regions, each under every probe."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from rightlung.probes import Owner, SentencePool, Setting, exchanged, exchanged_
 from rightlung.studies import Source, build_studies, open_source
 
 QUERIES: dict[str, QueryKind] = {"phrases": "phrase", "image": "image", "regions": "box"}
-"""What can be asked about every study, with the kind of `Query` it is."""
+"""What can be asked about every study, and the kind of `Query`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A query about the image of a study. A question of your own may hold any `Query` under any name."""
+    """A query about the image of a study."""
 
     key: Key
     query: Query
     phrase: Phrase | None = None
-    """What the words of the query say: text, findings and regions, never a target."""
+    """The phrase of the query with its findings and regions, without its target."""
     patient: str | None = None
-    """Whose question it is, whoever's image is shown; a study without a patient counts as a patient of its own."""
+    """The patient of the key's study; a study without a patient is its own patient."""
     image_of: str | None = None
-    """The study whose image is shown; None for the study of the key."""
+    """The study whose image is shown; None: the study of the key."""
     alter: Callable[[Image], Image] | None = None
-    """What is done to the pixels before they are shown."""
+    """A change of the pixels."""
 
 
 def questions(
@@ -40,14 +40,14 @@ def questions(
     seed: int = 0,
     limit: int | None = None,
 ) -> Iterator[Question]:
-    """Yield the questions that `ask` would ask a model, without asking."""
+    """Yield the questions that `ask` would ask."""
     walk = Walk(source, conditions, queries, seed, limit)
     for stretch, wanted in walk.windows():
         yield from walk.questions(stretch, wanted)[1]
 
 
 class Walk:
-    """The first ``total`` studies of a source, window by window (`rightlung.probes.windows`), and what is asked."""
+    """The first ``total`` studies of a source, window by window (`rightlung.probes.windows`), and their questions."""
 
     def __init__(
         self, source: Source | str, conditions: Sequence[str], queries: Sequence[str], seed: int, limit: int | None
@@ -63,12 +63,12 @@ class Walk:
         self.probes = [find_probe(name) for name in dict.fromkeys(conditions)]
         self.queries, self.seed = queries, seed
         self.total = min(limit or len(self.source), len(self.source))
-        self.problems: dict[str, str] = {}  # why a study cannot be asked about, by its id
+        self.problems: dict[str, str] = {}  # by study id
         self._partner = next((probe for probe in self.probes if probe.needs_partner), None)
         self._sentences = any(probe.needs_sentences for probe in self.probes)
 
     def windows(self) -> Iterator[tuple[range, range]]:
-        """Yield the windows of the source, each with those of its positions that are wanted."""
+        """Yield the windows of the source, each with its wanted positions."""
         for stretch in windows(len(self.source)):
             if stretch.start < self.total:
                 yield stretch, range(stretch.start, min(stretch.stop, self.total))
@@ -76,21 +76,21 @@ class Walk:
     def questions(
         self, stretch: range, todo: Sequence[int], done: Container[Key] = ()
     ) -> tuple[list[Study], list[Question]]:
-        """Return the studies built for some positions of a window and the questions whose keys are not ``done``."""
-        whole = todo and (self._partner or self._sentences)  # questions may draw from the whole window
+        """Return the studies at some positions of a window, and the questions whose keys are not ``done``."""
+        whole = todo and (self._partner or self._sentences)  # probes may draw from the whole window
         built = build_studies(self.source, stretch if whole else todo, self.problems)
         studies, found = [*built.values()], []
         partners = self._partners(stretch, studies) if self._partner else {}
         pool = SentencePool()
         if self._sentences:
-            # Where one patient has most of a window, the partners from beyond it lend their sentences.
+            # If one patient has most of a window, partners from outside it lend their sentences.
             beyond = sorted({*partners.values()} - {study.id for study in studies})
             pool = SentencePool.of(studies, map(self.source.study, beyond))
         setting = Setting(self.seed, partners, pool)
         for study in (built[position] for position in todo if position in built):
             try:
                 found += list(self._about(study, setting, done))
-            except UnicodeEncodeError as error:  # an id that no file can hold
+            except UnicodeEncodeError as error:  # an id that is not valid UTF-8
                 self.problems[study.id] = f"study {study.id!r} cannot be written as UTF-8 ({error.reason})"
         return studies, found
 
@@ -123,8 +123,6 @@ class Walk:
         if found is None:
             assert self._partner is not None
             what = "sentences" if self._partner.needs_sentences else "images"
-            raise InputError(
-                f"the condition {self._partner.name} needs {what} of two patients, but all of {self.source.address} "
-                "are of one; leave it out and name the others"
-            )
+            needs = f"{self._partner.name} needs {what} of two patients"
+            raise InputError(f"the condition {needs}, but {self.source.address} has one; choose other conditions")
         return found

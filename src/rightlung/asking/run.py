@@ -1,7 +1,6 @@
-"""Ask a model about a source under every condition, and write or stream what it answers.
+"""Ask a model about a source under every condition, and write or stream its answers.
 
-The questions of a window of the source are sorted by the image they are about, so that each image is loaded once, and a
-model that is handed the same array again can encode it once.
+The questions of a window are sorted by image, so that each image is loaded once and a model can encode it once.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any
 from rightlung import __version__
 from rightlung.asking.answerer import DEFAULT_BOXES, Answerer, NoAnswer, check_not_broken
 from rightlung.asking.folder import FinishedStudies, Summary, count_rows
-from rightlung.asking.protocols import Regions, Shown
+from rightlung.asking.protocols import ImageQuestion, Regions
 from rightlung.asking.questions import Question, Walk
 from rightlung.core import Image, InputError, Query
 from rightlung.core.study import Study, check_image
@@ -26,7 +25,7 @@ from rightlung.predictions import Batch, DoneKeys, Key, Prediction, PredictionWr
 from rightlung.studies import Source
 
 Progress = Callable[[float, int], None]
-"""Called with the studies that are done (the one under way by its share) and how many there are."""
+"""Called with the number of finished studies (a fraction for the current one) and the total."""
 
 _ROWS_AT_ONCE, _CELLS_AT_ONCE, _SECONDS_PER_FLUSH = 1000, 1 << 22, 60.0
 _NO_REGIONS: Regions = {}
@@ -36,7 +35,7 @@ _MUST_AGREE = {
     "findings": "other findings",
     "embeddings": "another choice of embeddings",
 }
-"""What two runs that write into one folder must have in common, and what to call it where they differ."""
+"""What two runs into one folder must have in common, and how errors call a difference."""
 
 
 def ask(
@@ -55,15 +54,12 @@ def ask(
     boxes: BoxRule | None = DEFAULT_BOXES,
     progress: Progress = lambda done, total: None,
 ) -> Summary:
-    """Ask ``model`` about the first ``limit`` studies of ``source`` and write a predictions folder, or go on with one.
+    """Ask ``model`` about the first ``limit`` studies of ``source`` and write a predictions folder, or continue one.
 
-    ``conditions`` are names of probes. ``queries`` says what to ask about every study: ``phrases``, ``image``,
-    ``regions``; by default all that the model can answer. `Answerer` says what is asked with ``findings``,
-    ``embeddings`` and ``boxes``.
-
-    What is done is kept, whatever ends the call, and the next call goes on; rows are the same however often that
-    happens and whatever the batch size. A question without an answer becomes a row with the reason, and a study that
-    cannot be read is named in ``problems``.
+    ``conditions`` are names of probes. ``queries`` (``phrases``, ``image``, ``regions``) defaults to all that the model
+    can answer; for ``findings``, ``embeddings`` and ``boxes`` see `Answerer`. Interrupted calls keep their rows, which
+    do not depend on interruptions or the batch size. A question without an answer becomes a row with the reason;
+    studies that cannot be read are in ``problems``.
     """
     answerer = Answerer(model, batch_size, boxes, findings, embeddings)
     walk = Walk(source, conditions, answerer.chosen(queries), seed, limit)
@@ -75,7 +71,7 @@ def ask(
     with PredictionWriter(out, source=walk.source.address, model=name, run=notes) as writer:
         _check_earlier_runs(writer, notes)
         written = _write(_Run(answerer, walk, progress), writer)
-    rows, failed = count_rows(writer.folder) if written or writer.done else ({}, ())  # no rows, no part to read
+    rows, failed = count_rows(writer.folder) if written or writer.done else ({}, ())  # without rows there is no part
     problems = dict.fromkeys([*map(str, walk.source.problems), *walk.problems.values()])
     return Summary(
         writer.folder, name, walk.source.address, walk.total, written, rows, failed, tuple(problems),
@@ -97,7 +93,7 @@ def answers(
     boxes: BoxRule | None = DEFAULT_BOXES,
     progress: Progress = lambda done, total: None,
 ) -> Iterator[Batch]:
-    """Yield the rows that `ask` would write, without a file. A study that cannot be read is left out."""
+    """Yield the rows that `ask` would write, without a file. Studies that cannot be read are left out."""
     answerer = Answerer(model, batch_size, boxes, findings, embeddings)
     walk = Walk(source, conditions, answerer.chosen(queries), seed, limit)
     some: list[Prediction] = []
@@ -113,7 +109,7 @@ def answers(
 
 
 def _write(run: _Run, writer: PredictionWriter) -> int:
-    """Write what the folder does not hold yet and return how many rows that are."""
+    """Write the rows that the folder does not hold yet, and return their number."""
     walk, ids = run.walk, run.walk.source.ids
     pairs = [f"{query} {probe.name}" for query in walk.queries for probe in walk.probes]
     finished = FinishedStudies(writer.folder, pairs, len(writer.done))
@@ -130,14 +126,13 @@ def _write(run: _Run, writer: PredictionWriter) -> int:
             writer.flush()
             finished.add(waiting, len(writer.done) + written)
             waiting, flushed, since = [], written, time.monotonic()
-    writer.flush()
-    finished.add(waiting, len(writer.done) + written)
     if not written and not writer.done and not walk.problems:
         what = " or ".join(f"{'an' if name == 'image' else 'a'} {name.removesuffix('s')}" for name in walk.queries)
         under = ", ".join(probe.name for probe in walk.probes)
-        raise InputError(
-            f"none of the {walk.total:,} studies of {walk.source.address} has {what} to ask about under {under}"
-        )
+        of = f"{walk.total:,} studies of {walk.source.address}"
+        raise InputError(f"none of the {of} has {what} to ask about under {under}")
+    writer.flush()
+    finished.add(waiting, len(writer.done) + written)
     return written
 
 
@@ -145,12 +140,12 @@ class _Run:
     def __init__(self, answerer: Answerer, walk: Walk, progress: Progress) -> None:
         self.answerer, self.walk, self.progress = answerer, walk, progress
         self.answered = False
-        self.held: list[Prediction] = []  # without an answer until something is: a broken model must not fill a file
+        self.held: list[Prediction] = []  # failures before the first answer: a broken model must not fill a file
 
     def windows(
         self, done: Container[Key] = (), finished: Container[str] = ()
     ) -> Iterator[tuple[list[int], Iterator[Prediction]]]:
-        """Yield positions of studies that are not finished, a window at a time, each with the rows about them."""
+        """Yield the positions of unfinished studies, a window at a time, with the rows about them."""
         walk = self.walk
         for stretch, wanted in walk.windows():
             todo = [position for position in wanted if walk.source.ids[position] not in finished]
@@ -164,7 +159,7 @@ class _Run:
         by_image: dict[str, list[Question]] = {study: [] for study in at_hand}
         for question in questions:
             by_image.setdefault(question.image_of or question.key.study, []).append(question)
-        batch: list[Shown] = []
+        batch: list[ImageQuestion] = []
         asked = 0
         for image_of, group in by_image.items():
             for shown in self._with_images(at_hand.get(image_of), image_of, group):
@@ -180,13 +175,12 @@ class _Run:
                     self.progress(stretch.start + share, self.walk.total)
         yield from self._ask(batch)
 
-    def _with_images(self, study: Study | None, image_of: str, group: list[Question]) -> Iterator[Shown | Prediction]:
-        """Yield questions with their image and its regions, or the row of a question whose image cannot be had.
-
-        The image is the same array each time, and no longer kept than needed.
-        """
+    def _with_images(
+        self, study: Study | None, image_of: str, group: list[Question]
+    ) -> Iterator[ImageQuestion | Prediction]:
+        """Yield questions with their image and regions, or the row of a question whose image cannot be loaded."""
         if not group or not self.answerer.needs_images:
-            yield from (Shown(question, None, _NO_REGIONS) for question in group)
+            yield from (ImageQuestion(question, None, _NO_REGIONS) for question in group)
             return
         try:
             study = study or self.walk.source.study(image_of)
@@ -201,16 +195,16 @@ class _Run:
             except InputError as error:
                 yield _failed(question, str(error), image_of)
             else:
-                yield Shown(question, shown, study.regions)
+                yield ImageQuestion(question, shown, study.regions)
 
-    def _ask(self, batch: Sequence[Shown]) -> Iterator[Prediction]:
+    def _ask(self, batch: Sequence[ImageQuestion]) -> Iterator[Prediction]:
         found = self.answerer.answers(*map(list, zip(*batch, strict=True))) if batch else []
         for (question, _, _), answer in zip(batch, found, strict=True):
             try:
                 if isinstance(answer, NoAnswer):
                     raise InputError(answer.reason)
                 row = Prediction(*question.key, question.query, **answer)
-            except InputError as error:  # also a similarity that is no number, a text that no file can hold
+            except InputError as error:  # also a NaN similarity, or a text that is not UTF-8
                 self.held.append(_failed(question, str(error)))
                 if self.answered:
                     yield from self._release()
@@ -226,15 +220,15 @@ class _Run:
 
 
 def load_image(load: Callable[[], Image], what: str) -> Image:
-    """Load an image; whatever goes wrong becomes an `InputError`.
+    """Load an image; any error becomes an `InputError`.
 
-    ``load`` is `Study.load`, and not `Study.image`, which keeps the image: a window of them may be gigabytes.
+    ``load`` is `Study.load`, not `Study.image`, which would keep a window of images in memory.
     """
     try:
         return check_image(load(), what)
     except InputError:
         raise
-    except Exception as error:  # a loader may be anybody's
+    except Exception as error:  # a loader may raise anything
         raise InputError(f"{what}: {type(error).__name__}: {error}") from None
 
 
@@ -250,7 +244,5 @@ def _check_earlier_runs(writer: PredictionWriter, notes: Mapping[str, Any]) -> N
     for earlier in open_predictions(writer.folder).runs if writer.done else ():
         for name, what in _MUST_AGREE.items():
             if name in earlier and name in notes and earlier[name] != notes[name]:
-                raise InputError(
-                    f"{writer.folder}: holds predictions of {what} ({earlier[name]}, now {notes[name]}); "
-                    "choose another folder"
-                )
+                change = f"{what} ({earlier[name]}, now {notes[name]})"
+                raise InputError(f"{writer.folder}: holds predictions of {change}; choose another folder")

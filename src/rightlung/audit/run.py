@@ -126,7 +126,7 @@ def audit(
         fitted = None if elsewhere is None else _fit_elsewhere(prior, elsewhere, progress)
         protocol = _protocol(targets, settings, prior, fitted)
         known = prior if len(prior) else None
-        targets.add_fact("side_told", lambda phrase: side_told(phrase, known))
+        targets.add_column("side_told", lambda phrase: side_told(phrase, known))
         table, prior_table = _measured(opened, targets, protocol, known, progress)
         progress("computing intervals", 0, 1)
         tables = {"model": table} | ({} if prior_table is None else {"prior": prior_table})

@@ -1,4 +1,4 @@
-"""``rightlung audit``: is what a model points at owed to the image?"""
+"""``rightlung audit``: score a model's heatmaps and compare them with an image-blind prior."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def run(
     cases: int,
     json: bool,
 ) -> None:
-    """Audit a predictions file; a model is asked first."""
+    """Audit a predictions file, or ask a model and audit its answers."""
     with ProgressBars(say) as tell:
         problems: list[str] = []
         if is_predictions(what):
             if conditions:
-                raise InputError("--condition is for a model to be asked; a predictions file has its own conditions")
+                raise InputError("--condition applies to a model only: a predictions file already holds its conditions")
             predictions = Path(what)
         else:
             if source is None and (what.endswith(".parquet") or ("/" in what and not Path(what).exists())):
                 raise InputError(f"{what}: there is no such predictions file")
             if source is None:
-                raise InputError(f"to audit the model {what!r}, give the source of studies to ask it about as well")
+                raise InputError(f"to audit the model {what!r}, also give the source of studies to ask it about")
             predictions, model = out / "predictions", rightlung.load(what, device)
             options: dict[str, Any] = {"queries": ["phrases"], "model_name": what, "batch_size": batch_size}
             summary = ask_model(model, source, predictions, conditions, tell, **options)
@@ -54,25 +54,25 @@ def run(
 
     def tell_people() -> None:
         say_audit(done)
-        say_problems(result["problems"], "questions or studies left out")
+        say_problems(result["problems"], "questions or studies were left out")
         say(f"\npage: {done.page}\nrows: {done.instances}\n\n{result['note']}")
 
     finish(json, result, tell_people, result["problems"])
 
 
 def is_predictions(what: str) -> bool:
-    """Whether this names a predictions file or folder: it is there, and is no model folder."""
+    """Whether ``what`` is an existing file or folder, other than a model folder."""
     path = Path(what)
     return path.is_file() or (path.is_dir() and not (path / "config.json").exists())
 
 
 def say_audit(done: Audit) -> None:
-    """Print the main table and what was found, in words."""
+    """Print the main table and the summary."""
     result = done.result
     counts = result["counts"]
     say(
         f"{result['model'] or 'model not named'} on {result['source']}: {counts['phrases']:,} phrases of "
-        f"{counts['patients']:,} patients; {100 * result['protocol']['level']:g} % intervals, patients resampled; "
+        f"{counts['patients']:,} patients; {100 * result['protocol']['level']:g} % bootstrap intervals over patients; "
         f"protocol {result['protocol']['hash']}\n"
     )
     if result["overall"]:

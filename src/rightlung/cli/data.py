@@ -1,4 +1,4 @@
-"""``rightlung data``: what a source holds, and what is wrong with it."""
+"""``rightlung data``: summarise and check a source."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from rightlung.studies.check import CheckResult, check_source
 from rightlung.studies.checks.issue import CHECKS, Severity, parse_severity
 
 _SHOWN = 3
-"""Findings of one check that are written out for a person."""
+"""Issues of one check that are printed in full."""
 
 
 def show(address: str, sheet: Path | None, count: int, seed: int, json: bool) -> None:
-    """Summarise a source, and draw ``count`` random studies of it if a ``sheet`` is wanted."""
+    """Print a summary of a source and, with ``sheet``, draw ``count`` random studies."""
     source = open_source(address)
     with ProgressBars(say) as shown:
         summary = summarise(source, shown)
@@ -82,19 +82,19 @@ def _tile(study: Study) -> Tile:
 
 
 def _say(summary: dict[str, Any], sheet: Path | None) -> None:
-    say(f"{summary['address']}")
+    say(summary["address"])
     say(f"  {summary['studies']} studies of {summary['patients']} patients, {summary['reports']} with a report")
     say(f"  {summary['phrases']} phrases, {summary['phrases_with_target']} with a target")
     for name in ("splits", "views", "findings", "boxed"):
         listed = [f"{label} {number}" for label, number in summary[name].items()]
         more = f", … {len(listed) - 12} more" if len(listed) > 12 else ""
         say(f"  {name}: {', '.join(listed[:12]) or 'none'}{more}")
-    say(f"  drawn: {sheet}" if sheet is not None else "  images were not opened; --sheet FILE draws some")
-    say_problems(summary["problems"], "rows or images left out")
+    say(f"  sheet: {sheet}" if sheet is not None else "  --sheet FILE draws some of the images")
+    say_problems(summary["problems"], "rows or images were left out")
 
 
 def check(address: str, limit: int | None, images: bool, least: str, json: bool) -> None:
-    """Say what is wrong with a source; exits with 3 where anything is."""
+    """Print the issues of a source; exit with 3 if there are any."""
     severity = parse_severity(least)
     with ProgressBars(say) as tell:
         result = check_source(address, images=images, limit=limit, least=severity, progress=tell)
@@ -104,7 +104,7 @@ def check(address: str, limit: int | None, images: bool, least: str, json: bool)
 def _say_check(result: CheckResult, images: bool) -> None:
     decoded = f"{result.images:,} images decoded" if images else "images not decoded"
     say(result.address)
-    say(f"  {result.studies:,} studies looked at, {decoded}, {result.rows:,} rows compared")
+    say(f"  {result.studies:,} studies checked, {decoded}, {result.rows:,} rows compared")
     for note in result.notes:
         say(f"  note: {note}")
     order = list(Severity), list(CHECKS)
@@ -116,4 +116,4 @@ def _say_check(result: CheckResult, images: bool) -> None:
             say(f"    {found}")
         if count > _SHOWN:
             say(f"    … and {count - _SHOWN:,} more; --json lists them all")
-    say(f"  {result.total:,} findings" if result.total else "  nothing found")
+    say(f"  {result.total:,} issues" if result.total else "  no issues found")

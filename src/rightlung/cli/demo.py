@@ -1,8 +1,7 @@
-"""``rightlung demo``: the whole way from studies to a page, on made-up patients and the model that ships.
+"""``rightlung demo``: the whole pipeline on synthetic patients and the shipped model.
 
-Two hundred phantom studies are drawn, the model is asked where it sees every sentence of their reports, as it stands,
-with left and right swapped, and with another patient's image; the maps are scored against the exact masks, beside a
-prior that reads the words and never looks.
+The model is asked where it sees every sentence of the reports: unchanged, with left and right swapped, and on another
+patient's image. Its heatmaps are scored against the exact masks and compared with an image-blind prior.
 """
 
 from __future__ import annotations
@@ -29,16 +28,14 @@ from rightlung.studies import Source, open_source
 from rightlung.studies.held import HeldSource
 
 SHOWN = (0.95, 0.75, 0.5, 0.1)
-"""Which cases the picture shows, by their place in the order of average precision: good ones, a middling, a bad one.
-
-Where there are any, of phrases that name a side, so that it can be swapped."""
+"""Quantiles of average precision whose cases are drawn, of phrases that name a side if there are any."""
 
 
 def run(out: Path, model_name: str, count: int, seed: int, json: bool) -> None:
-    """Make studies, ask the model, audit its answers; print the table, write the page and a picture."""
+    """Generate studies, ask the model, audit its answers; print the table, write the page and a picture."""
     begun = time.monotonic()
     model = _load(model_name)
-    say(f"{count:,} made-up studies: where does {model_name} see every sentence of their reports?")
+    say(f"Asking {model_name} where it sees every sentence of the reports of {count:,} synthetic studies.")
     with ProgressBars(say) as tell:
         source = HeldSource(open_source(f"phantom?count={count}&seed={seed}"), tell)
         folder = out / "predictions" / f"{_plain_name(model_name)}-seed-{seed}-count-{count}"
@@ -51,9 +48,9 @@ def run(out: Path, model_name: str, count: int, seed: int, json: bool) -> None:
 
     def tell_people() -> None:
         say_audit(done)
-        say_problems(problems, "questions or studies left out")
-        say(f"\nmade-up patients: no result on them is a result on people. {time.monotonic() - begun:.0f} seconds.")
-        say(f"page:    {done.page}\npicture: {picture}\n\nwhat to try next:")
+        say_problems(problems, "questions or studies were left out")
+        say(f"\nResults on synthetic patients say nothing about real ones. {time.monotonic() - begun:.0f} seconds.")
+        say(f"page:    {done.page}\npicture: {picture}\n\nnext:")
         for step in steps:
             say(f"  {step}")
         say(f"\n{NOT_A_MEDICAL_DEVICE}")
@@ -70,7 +67,7 @@ def _load(name: str) -> object:
     except InputError as error:
         if name != "starter":
             raise
-        raise InputError(f"the demo asks the shipped model 'starter', and it cannot be loaded: {error}") from None
+        raise InputError(f"the shipped model 'starter' cannot be loaded: {error}") from None
 
 
 def _plain_name(name: str) -> str:
@@ -80,7 +77,7 @@ def _plain_name(name: str) -> str:
 def _next_steps(out: Path, predictions: Path, source: Source) -> tuple[str, ...]:
     program = "rightlung" if shutil.which("rightlung") else sys.argv[0]
     return (
-        f"{shlex.quote(program)} ground IMAGE 'opacity in the left lower lobe'   # ask about an image of your own",
+        f"{shlex.quote(program)} ground IMAGE 'opacity in the left lower lobe'   # your own image",
         shlex.join([program, "audit", str(predictions), "--out", str(out / "again")]),
         shlex.join([program, "data", "show", source.address, "--sheet", str(out / "studies.png")]),
         shlex.join([program, "audit", "MODEL", "manifest:/data/mine", "--out", str(out / "mine")]),
@@ -88,7 +85,7 @@ def _next_steps(out: Path, predictions: Path, source: Source) -> tuple[str, ...]
 
 
 def _picture(done: Audit, predictions: Predictions, source: Source, path: Path) -> Path:
-    """Draw a row for each case: the image with the true outline, the model's map, with sides swapped, the prior's."""
+    """Draw a row for each case: the true outline, the model's map, the map with sides swapped, and the prior's map."""
     rows = at_shares(done.table, SHOWN, sided=True) or at_shares(done.table, SHOWN)
     places = [(row["study"], row["query"]) for row in rows]
     answers, swapped = answers_of(predictions, places), answers_of(predictions, places, "swap-sides")
@@ -101,7 +98,7 @@ def _picture(done: Audit, predictions: Predictions, source: Source, path: Path) 
             "target": row["phrase"],
             "model's map": f"model: AP {row['average_precision']:.2f}, {_abstains(answers.get(place))}",
             "swapped": f"asked for “{other}”: {_abstains(swapped.get(place))}",
-            "prior's map": f"prior (sees no image): AP {row['prior_average_precision']:.2f}",
+            "prior's map": f"image-blind prior: AP {row['prior_average_precision']:.2f}",
         }
         if swapped:
             of_case["swapped"] = replace(truth, heatmap=swapped[place].heatmap if place in swapped else None)

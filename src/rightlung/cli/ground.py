@@ -1,4 +1,4 @@
-"""``rightlung ground``: where a model sees a phrase, in any image, as pictures and as JSON."""
+"""``rightlung ground``: draw where a model sees a phrase in an image."""
 
 from __future__ import annotations
 
@@ -29,17 +29,18 @@ from rightlung.studies.sources import source_schemes
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".dcm", ".dicom")
 SIDE = 512
-"""Pixels of an overlay's longer side."""
+"""Longer side of an overlay in pixels."""
 
 _SHOWN = 12
 LEAST_KNOWN = 0.5
-"""The share of known words below which a person is told that the map says little."""
+"""Share of known words below which a warning is printed."""
 _AT_ONCE = 16
+_SIDES = {"left": "patient's left", "right": "patient's right", "both": "midline"}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """An image and the phrases to find in it. ``identity`` changes when the image does."""
+class ImageTask:
+    """An image and the phrases to find in it. ``identity`` changes whenever the image does."""
 
     name: str
     identity: str
@@ -48,8 +49,8 @@ class Asked:
     source: str | None = None
 
 
-Pair = tuple[Asked, str, Image]
-"""An image, one of its phrases, and the pixels."""
+Pair = tuple[ImageTask, str, Image]
+"""A task, one of its phrases, and the pixels."""
 
 
 def run(
@@ -62,7 +63,7 @@ def run(
     force: bool,
     json: bool,
 ) -> None:
-    """Ground what the folder does not hold yet, draw it, and say where it is."""
+    """Ground the pairs that the folder does not hold yet, draw them, and print where they are."""
     import rightlung
 
     for phrase in phrases:
@@ -71,8 +72,7 @@ def run(
     model = rightlung.load(model_name, device=chosen_device(device))
     if isinstance(model, RegionGrounder) and not isinstance(model, Grounder):
         raise InputError(
-            f"model {model_name!r} must be told the boxes of an image's regions, which a picture alone does not have; "
-            "ask it with 'rightlung predict' or 'rightlung audit' about a source whose studies have regions"
+            f"model {model_name!r} needs region boxes; use 'rightlung predict' with a source that has some"
         )
     if not isinstance(model, Grounder):
         raise InputError(f"model {model_name!r} cannot ground phrases")
@@ -81,8 +81,8 @@ def run(
     with GroundingFolder(out) as folder:
         session = Session(folder, name, model_name, answerer, model if isinstance(model, Reader) else None)
         session.go_through(found(session), count)
-    if single and session.problems:
-        raise InputError(session.problems[0])
+        if single and session.problems:
+            raise InputError(session.problems[0])
     notes = [*session.notes, *([answerer.note] if answerer.note else [])]
     result = {"folder": str(out), "model": model_name, "groundings": session.entries, "problems": session.problems}
     result |= {"notes": notes, "note": NOT_A_MEDICAL_DEVICE}
@@ -90,7 +90,7 @@ def run(
 
 
 class Session:
-    """One call: what was found, what was there before, what went wrong."""
+    """The groundings, problems and notes of one call."""
 
     def __init__(
         self, folder: GroundingFolder, identity: str, model_name: str, answerer: Answerer, reader: Reader | None
@@ -102,11 +102,11 @@ class Session:
         self._identity = identity
 
     def key(self, identity: str, phrase: str) -> str:
-        """Return what tells a grounding from all others."""
+        """Return the key of a grounding."""
         return "\n".join((self._identity, identity, phrase))
 
     def is_done(self, identity: str, phrases: Sequence[str]) -> bool:
-        """Note what an earlier call found of an image if that is all there is to find."""
+        """Whether an earlier call grounded all these phrases; if so, take over its groundings."""
         found = [self.folder.get(self.key(identity, phrase)) for phrase in dict.fromkeys(phrases)]
         entries = [entry for entry in found if entry is not None]
         if not phrases or len(entries) < len(found):
@@ -114,13 +114,13 @@ class Session:
         self.entries += entries
         return True
 
-    def go_through(self, images: Iterator[Asked | None], count: int) -> None:
-        """Ground all pairs; None stands for an image that is done or cannot be asked about."""
+    def go_through(self, images: Iterator[ImageTask | None], count: int) -> None:
+        """Ground all pairs; None stands for an image that is finished or cannot be read."""
         waiting: list[Pair] = []
         with ProgressBars(say, shown=count > 1) as tell:
-            for done, asked in enumerate(images, start=1):
-                if asked is not None and not self.is_done(asked.identity, asked.phrases):
-                    for pair in self._pairs(asked):
+            for done, task in enumerate(images, start=1):
+                if task is not None and not self.is_done(task.identity, task.phrases):
+                    for pair in self._pairs(task):
                         waiting.append(pair)
                         if len(waiting) >= self.answerer.batch_size:
                             self._ground(waiting)
@@ -128,46 +128,46 @@ class Session:
                 tell("grounding images", done, count)
             self._ground(waiting)
 
-    def _pairs(self, asked: Asked) -> Iterator[Pair]:
+    def _pairs(self, task: ImageTask) -> Iterator[Pair]:
         pixels: Image | None = None
-        for phrase in dict.fromkeys(asked.phrases):
-            if (entry := self.folder.get(self.key(asked.identity, phrase))) is not None:
+        for phrase in dict.fromkeys(task.phrases):
+            if (entry := self.folder.get(self.key(task.identity, phrase))) is not None:
                 self.entries.append(entry)
                 continue
             if pixels is None:
                 try:
-                    pixels = load_image(asked.load, asked.name)
+                    pixels = load_image(task.load, task.name)
                 except InputError as error:
                     self.problems.append(str(error))
                     return
-            yield asked, phrase, pixels
+            yield task, phrase, pixels
 
     def _ground(self, pairs: list[Pair]) -> None:
-        questions = [Question(Key(asked.name, phrase), Query(phrase)) for asked, phrase, _ in pairs]
+        questions = [Question(Key(task.name, phrase), Query(phrase)) for task, phrase, _ in pairs]
         answers = self.answerer.answers(questions, [pixels for _, _, pixels in pairs])
-        for (asked, phrase, pixels), answer in zip(pairs, answers, strict=True):
+        for (task, phrase, pixels), answer in zip(pairs, answers, strict=True):
             if isinstance(answer, NoAnswer):
-                self.problems.append(f"{asked.name}, phrase {_cut(phrase)!r}: {answer.reason}")
+                self.problems.append(f"{task.name}, phrase {_cut(phrase)!r}: {answer.reason}")
                 continue
             grounding: Grounding = answer["grounding"]
-            key = self.key(asked.identity, phrase)
-            overlay = file_name(Path(asked.name).stem, phrase, key=key)
+            key = self.key(task.identity, phrase)
+            overlay = file_name(Path(task.name).stem, phrase, key=key)
             boxes = [scored.box for scored in grounding.boxes]
             caption = phrase.encode("utf-8", "backslashreplace").decode()
             tile = Tile(pixels, caption, grounding.heatmap, predicted=boxes)
             save_sheet([tile], self.folder.folder / overlay, columns=1, side=SIDE)
             reading = None if self.reader is None else self.reader.reads(phrase)
-            entry = describe(asked.name, phrase, grounding, reading)
-            entry |= {"source": asked.source, "overlay": overlay, "model": self.model_name}
+            entry = describe(task.name, phrase, grounding, reading)
+            entry |= {"source": task.source, "overlay": overlay, "model": self.model_name}
             self.folder.add(key, entry)
             self.entries.append(entry)
 
 
 def describe(image: str, phrase: str, grounding: Grounding, reading: Reading | None = None) -> dict[str, Any]:
-    """Return a grounding as plain values, with the side of its peak and whether the words say the same.
+    """Return a grounding as plain values, with the side of its peak and whether the phrase names the same side.
 
-    The words are those that the model has read, where it says so. ``side_agrees`` is null where they name no single
-    side or the map has no peak.
+    Only the part of the phrase that the model reads counts. ``side_agrees`` is None if it names no single side or the
+    map has no peak.
     """
     peak = None if grounding.heatmap is None else peak_of(grounding.heatmap)
     side = None if grounding.heatmap is None else side_of_peak(grounding.heatmap)
@@ -188,22 +188,22 @@ def describe(image: str, phrase: str, grounding: Grounding, reading: Reading | N
 
 def _images(
     image: str, phrases: Sequence[str], out: Path, force: bool
-) -> tuple[bool, int, Callable[[Session], Iterator[Asked | None]]]:
-    """Find out what the user means: whether it is a single image, how many there are, and how to go through them."""
+) -> tuple[bool, int, Callable[[Session], Iterator[ImageTask | None]]]:
+    """Return whether ``image`` is a single image, how many images there are, and a function that yields their tasks."""
     path = Path(image)
     if not _exists(path) and image.partition("?")[0].partition(":")[0] in source_schemes():
         if force:
-            raise InputError("--force is for image files and folders; a source's images are read as its reader does")
+            raise InputError("--force applies to image files and folders only; this is a source")
         source = open_source(image)
         return False, len(source), lambda session: _of_source(source, phrases, session)
     if not phrases:
-        raise InputError(f"{image}: say at least one phrase to look for")
+        raise InputError(f"{image}: give at least one phrase to look for")
     if path.is_dir():
         files = _image_files(path, out)
         return False, len(files), lambda session: (_of_file(file, phrases, force, session) for file in files)
     if not _exists(path):
         schemes = ", ".join(source_schemes())
-        raise InputError(f"{image}: there is no such image or folder, nor is it the address of a source ({schemes})")
+        raise InputError(f"{image}: there is no such image or folder, and no such source (known: {schemes})")
     return True, 1, lambda session: iter([_of_file(path, phrases, force, session)])
 
 
@@ -215,9 +215,9 @@ def _exists(path: Path) -> bool:
 
 
 def _image_files(folder: Path, out: Path) -> list[Path]:
-    """Return the PNG, JPEG and DICOM files below a folder, but not those that this command writes.
+    """Return the PNG, JPEG and DICOM files below a folder, except those below ``out``.
 
-    DICOM files often have no ending, or one that is a number; such files are looked into.
+    DICOM files often have no suffix or a numeric one, so these files are opened to look for the DICOM marker.
     """
     own = out.resolve()
     files = sorted(
@@ -228,7 +228,7 @@ def _image_files(folder: Path, out: Path) -> list[Path]:
         and own not in file.resolve().parents
     )
     if not files:
-        raise InputError(f"{folder}: the folder holds no PNG or JPEG file, and no DICOM file")
+        raise InputError(f"{folder}: the folder holds no PNG, JPEG or DICOM files")
     return files
 
 
@@ -242,7 +242,7 @@ def _begins_as_dicom(file: Path) -> bool:
         return False
 
 
-def _of_file(file: Path, phrases: Sequence[str], force: bool, session: Session) -> Asked:
+def _of_file(file: Path, phrases: Sequence[str], force: bool, session: Session) -> ImageTask:
     def load() -> Image:
         data = read_regular(file, str(file))
         if not is_dicom(data):
@@ -255,12 +255,12 @@ def _of_file(file: Path, phrases: Sequence[str], force: bool, session: Session) 
         status = file.stat()
         identity = f"{file.resolve()} {status.st_size} {status.st_mtime_ns}{' forced' if force else ''}"
     except OSError:
-        identity = str(file)  # reading it will say what is wrong
-    return Asked(str(file), identity, load, phrases)
+        identity = str(file)  # reading it will raise the error
+    return ImageTask(str(file), identity, load, phrases)
 
 
-def _of_source(source: Source, phrases: Sequence[str], session: Session) -> Iterator[Asked | None]:
-    """Yield a source's studies; with phrases of the user's own, those that are done are not even built."""
+def _of_source(source: Source, phrases: Sequence[str], session: Session) -> Iterator[ImageTask | None]:
+    """Yield a task for each study; with ``phrases`` given, finished studies are not even built."""
     problems: dict[str, str] = {}
     for begin in range(0, len(source), _AT_ONCE):
         positions = range(begin, min(begin + _AT_ONCE, len(source)))
@@ -270,18 +270,18 @@ def _of_source(source: Source, phrases: Sequence[str], session: Session) -> Iter
         for place, identity in identities.items():
             study: Study | None = built.get(place)
             own = phrases or [phrase.text for phrase in study.phrases] if study is not None else []
-            yield None if study is None else Asked(study.id, identity, study.load, own, source.address)
+            yield None if study is None else ImageTask(study.id, identity, study.load, own, source.address)
     session.problems += dict.fromkeys([*map(str, source.problems), *problems.values()])
 
 
 def _say(session: Session, out: Path, notes: Sequence[str]) -> None:
     for entry in session.entries[:_SHOWN]:
         peak = entry["peak"]
-        where = f"peak at {peak[0]:.2f}, {peak[1]:.2f} ({entry['side_of_peak']})" if peak else "no peak"
-        verdict = {True: "", False: f", but the words say {entry['side_said']}", None: ""}[entry["side_agrees"]]
+        where = f"peak at x {peak[0]:.2f}, y {peak[1]:.2f} ({_SIDES[entry['side_of_peak']]})" if peak else "no peak"
+        verdict = {True: "", False: f", but the phrase says {entry['side_said']}", None: ""}[entry["side_agrees"]]
         say(f"{entry['image']}: {_cut(entry['phrase'])}")
         if entry["abstention"] >= 0.5:
-            where, verdict = f"seen nowhere, most likely (abstention {entry['abstention']:.2f}); else {where}", ""
+            where, verdict = f"probably not in the image (abstention {entry['abstention']:.2f}); {where}", ""
         else:
             verdict += f"; abstention {entry['abstention']:.2f}"
         say(f"  {where}{verdict}; {_counted(len(entry['boxes']), 'box', 'boxes')}: {entry['overlay']}")
@@ -289,10 +289,10 @@ def _say(session: Session, out: Path, notes: Sequence[str]) -> None:
             say(f"  {warning}")
     if len(session.entries) > _SHOWN:
         say(f"… and {len(session.entries) - _SHOWN:,} more")
-    say(f"{out / RESULT}: {_counted(len(session.entries), 'grounding', 'groundings')} of {session.model_name}")
+    say(f"{out / RESULT}: {_counted(len(session.entries), 'grounding', 'groundings')} by {session.model_name}")
     for note in notes:
         say(f"note: {note}")
-    say_problems(session.problems, "images, studies or phrases left out")
+    say_problems(session.problems, "images, studies or phrases were left out")
     say(f"\n{NOT_A_MEDICAL_DEVICE}")
 
 
@@ -301,12 +301,12 @@ def _counted(count: int, one: str, several: str) -> str:
 
 
 def _warnings(entry: dict[str, Any]) -> Iterator[str]:
-    """Say where a model has not read the words, or cannot have understood them."""
+    """Yield warnings about a phrase that the model did not read in full or does not know the words of."""
     read, known, length = entry.get("read_to"), entry.get("known_words"), len(entry["phrase"])
     if read is not None and read < length:
-        yield f"the model read the first {read:,} of {length:,} characters; the rest had no part in this"
+        yield f"warning: the model reads only the first {read:,} of the {length:,} characters"
     elif known is not None and known < LEAST_KNOWN:
-        yield f"the model knows {known:.0%} of these words: the map says little about them"
+        yield f"warning: the model knows only {known:.0%} of these words, so the map means little"
 
 
 def _cut(text: str) -> str:

@@ -1,7 +1,7 @@
-"""The folder that ``rightlung ground`` writes: a picture for each pair of image and phrase, and one JSON of all.
+"""The folder that ``rightlung ground`` writes: an overlay for each pair of image and phrase, and one JSON file.
 
-Each answer is added to a hidden journal as soon as its picture is there; ``groundings.json`` is made from that journal
-at the end of every call, however it ends. So a call that was stopped loses nothing, and the next one goes on.
+Each grounding is appended to a hidden journal once its overlay is written, and ``groundings.json`` is made from the
+journal at the end of every call. So an interrupted call loses nothing, and the next one continues.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST_PART = 32
 
 
 def file_name(*shown: str, key: str) -> str:
-    """Return a name for a file from texts that may hold anything: what is harmless of them, and a hash of ``key``.
+    """Return a safe file name: the letters and digits of the given texts, and a hash of ``key``.
 
     >>> file_name("../../etc/passwd", "Effusion, left", key="k")
     'etc-passwd-effusion-left-3b65bdd33420.png'
@@ -36,7 +36,7 @@ def file_name(*shown: str, key: str) -> str:
 
 
 class GroundingFolder:
-    """A folder of groundings by key, held by one process at a time."""
+    """A folder of groundings by key, locked by one process at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -56,8 +56,9 @@ class GroundingFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            result = {"note": NOT_A_MEDICAL_DEVICE, "groundings": list(self._entries.values())}
-            write_json(self.folder / RESULT, result)
+            if self._entries or error is None:
+                result = {"note": NOT_A_MEDICAL_DEVICE, "groundings": list(self._entries.values())}
+                write_json(self.folder / RESULT, result)
         except OutputError:
             if error is None:
                 raise
@@ -65,12 +66,12 @@ class GroundingFolder:
             self._lock.release()
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Return what was found for a key by an earlier call, None where nothing was or its picture is gone."""
+        """Return the grounding of a key, or None if there is none or its overlay is missing."""
         entry = self._entries.get(key)
         return entry if entry is not None and (self.folder / str(entry["overlay"])).is_file() else None
 
     def add(self, key: str, entry: dict[str, Any]) -> None:
-        """Note what was found for a key; its picture is there already."""
+        """Add the grounding of a key, whose overlay is already written."""
         self._entries[key] = entry
         with self._writing(), (self.folder / _JOURNAL).open("a", encoding="ascii") as journal:
             journal.write(json.dumps({"key": key, "entry": entry}) + "\n")
@@ -80,7 +81,7 @@ class GroundingFolder:
         if not path.exists():
             return
         text = path.read_text(encoding="ascii", errors="replace")
-        if text and not text.endswith("\n"):  # a kill cut the last line off, and the next must not be glued to it
+        if text and not text.endswith("\n"):  # the process was killed while writing: start a new line
             with path.open("a", encoding="ascii") as journal:
                 journal.write("\n")
         for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""``rightlung judgements``: plan, check and analyse people's judgements of heatmaps."""
+"""``rightlung judgements``: plan, check and analyse radiologists' judgements of heatmaps."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def make_plan(
 ) -> None:
     """Write an empty table and its key."""
     if out.resolve() == key.resolve():
-        raise InputError(f"the table and its key must be two files, and both are {out}")
+        raise InputError(f"--out and --key must be two files; both are {out}")
     measures = study.read_measures([instances])
     chosen = [instance for instance in measures.instances.values() if instance.abnormal or not abnormal]
     names, others = (measures.named(models), []) if models else measures.to_judge()
     if not names:
         listed = ", ".join(others)
-        raise InputError(f"{instances} holds no measured models but {listed}; name those to judge with --model")
+        raise InputError(f"{instances}: holds only references and variants ({listed}); choose with --model")
     hidden = study.blind(names, seed)
     planned = study.plan(chosen, hidden.codes, annotators, seed, per_annotator, overlap)
     for path, what in ((out, "table"), (key, "key")):
@@ -60,17 +60,17 @@ def make_plan(
 
     def tell() -> None:
         say(f"{out}: {len(planned):,} judgements to make, of {len(names)} models on {prompts:,} prompts")
-        say(f"  annotators: {len(annotators)}; {per_annotator:,} prompts each, {overlap:,} of them the same for all")
+        say(f"  {len(annotators)} annotators, {per_annotator:,} prompts each, {overlap:,} of them shared by all")
         if others:
             left = ", ".join(others)
-            say(f"  left out, being references, ablations, other seeds, or not comparable: {left}; see --model")
-        say(f"  {key}: which code is which model. Keep it, and the seed, from the annotators.")
+            say(f"  left out (references, ablations, further seeds, not comparable): {left}; --model includes them")
+        say(f"  {key}: the model behind each code. Hide it and the seed from the annotators.")
 
     finish(json, summary, tell)
 
 
 def check(path: Path, key: Path | None, instances: Path | None, json: bool) -> None:
-    """List every problem of a table, and say what it holds."""
+    """Print every problem of a table, and a summary."""
     read = study.read_judgements(
         path,
         key=None if key is None else study.read_key(key),
@@ -93,7 +93,7 @@ def check(path: Path, key: Path | None, instances: Path | None, json: bool) -> N
 
     def tell() -> None:
         valid = "problems" if read.problems else "valid"
-        say(f"{path}: {valid}, {len(rows):,} judgements, {read.open:,} still to be made")
+        say(f"{path}: {valid}, {len(rows):,} judgements, {read.open:,} still to make")
         say(f"  {summary['prompts']} prompts, {summary['custom_prompts']} of them custom")
         for name in ("annotators", "models"):
             say(f"  {name}: {', '.join(summary[name]) or 'none'}")
@@ -111,7 +111,7 @@ def analyse(
     settings: BootstrapSettings,
     json: bool,
 ) -> None:
-    """Work out what the judgements say; write numbers, Markdown and a page."""
+    """Analyse the judgements; write the page, Markdown and JSON."""
     with ProgressBars(say) as tell:
         done = study.analyse_table(
             table, out, key=key, measures=measures, instances=instances, settings=settings, progress=tell
@@ -128,7 +128,7 @@ def analyse(
                 for row in result["means"]
             ]
             say_table(["model", *study.RATINGS], rows)
-        say_problems(result["problems"], "rows left out")
+        say_problems(result["problems"], "rows were left out")
         say(f"\npage: {done.page}\n\n{result['note']}")
 
     finish(json, {**result, "page": str(done.page)}, tell_people, result["problems"])

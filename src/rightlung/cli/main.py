@@ -1,4 +1,4 @@
-"""The program ``rightlung`` and its commands."""
+"""The command line ``rightlung``: options and help of every command."""
 
 from __future__ import annotations
 
@@ -29,23 +29,40 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-data_app = typer.Typer(help="Look at studies: counts, pictures, and what is wrong with them.", no_args_is_help=True)
+data_app = typer.Typer(help="Summarise, draw and check data sources.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
-judgements_app = typer.Typer(help="People's judgements of heatmaps: plan, check, analyse.", no_args_is_help=True)
+judgements_app = typer.Typer(help="Plan, check and analyse radiologists' judgements.", no_args_is_help=True)
 app.add_typer(judgements_app, name="judgements")
 
-Texts = list[str] | None
-CONDITION_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."
 
-
-def _argument(help: str, metavar: str | None = None) -> Any:
+def _arg(help: str, metavar: str) -> Any:
     return typer.Argument(help=help, metavar=metavar)
 
 
-def _option(help: str, metavar: str | None = None, name: str | None = None, **limits: Any) -> Any:
+def _opt(help: str, metavar: str | None = None, name: str | None = None, **limits: Any) -> Any:
     return typer.Option(*([name] if name else []), help=help, metavar=metavar, **limits)
 
 
+Texts = list[str] | None
+MODELS_HELP = (
+    "Model to judge (repeatable). Default: the model of an audit; the comparable variants of an experiment, without "
+    "references, ablations and further seeds."
+)
+OVERRIDE_HELP = (
+    "Override a recipe field of all variants or of one (repeatable), such as sided:seed=1. Without VARIANT, few-shot "
+    "variants keep their steps, batch sizes and numbers of examples."
+)
+Source = Annotated[
+    str, _arg("Address of the studies, such as phantom?count=500&seed=7 or manifest:/data/mine.tar.", "SOURCE")
+]
+PROBES_HELP = "Probe to apply before asking (repeatable). Default: none, swap-sides, exchange-image."
+Probes = Annotated[Texts, _opt(PROBES_HELP, "PROBE", name="--condition")]
+Device = Annotated[str | None, _opt("Device, such as cpu or cuda:1. Default: cuda if available, else cpu.", "DEVICE")]
+Accelerator = Annotated[str, _opt("Hardware to train on: auto, cpu, cuda or mps.", "NAME")]
+Resamples = Annotated[int, _opt("Number of bootstrap resamples behind each interval.", "N", min=100)]
+Level = Annotated[float, _opt("Confidence level of the intervals.", "LEVEL")]
+BootstrapSeed = Annotated[int, _opt("Seed of the bootstrap.", "N", name="--seed", min=0)]
+Key = Annotated[Path | None, _opt("CSV file with the model behind each code.", "KEY", name="--key")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 
 
@@ -66,20 +83,24 @@ def _options(
 
 @app.command()
 def audit(
-    what: Annotated[str, _argument("A predictions file or folder, or a model to ask.", "MODEL|PATH")],
-    source: Annotated[str | None, _argument("Address of the studies; predictions may name it.", "SOURCE")] = None,
-    out: Annotated[Path, _option("Folder to write to.", "DIR")] = Path("audit"),
-    prior_source: Annotated[str | None, _option("Source to fit the image-blind prior on.", "SOURCE")] = None,
-    condition: Annotated[Texts, _option(CONDITION_HELP)] = None,
-    device: Annotated[str, _option("Where a model runs.")] = "cpu",
-    batch_size: Annotated[int, _option("Questions a model is asked at once.", min=1)] = 32,
-    resamples: Annotated[int, _option("Resamples behind each interval.", min=100)] = 10_000,
-    level: Annotated[float, _option("Confidence level of the intervals.")] = 0.95,
-    seed: Annotated[int, _option("Seed of the resampling.", min=0)] = 0,
-    cases: Annotated[int, _option("Best and worst cases to draw, each.", min=0, max=50)] = 6,
+    what: Annotated[str, _arg("A predictions file or folder, or a model to ask.", "MODEL|PATH")],
+    source: Annotated[str | None, _arg("Address of the studies. Default: the one PATH names.", "SOURCE")] = None,
+    out: Annotated[Path, _opt("Folder to write to.", "DIR")] = Path("audit"),
+    prior_source: Annotated[str | None, _opt("Studies to fit the prior on. Default: SOURCE.", "SOURCE")] = None,
+    condition: Probes = None,
+    device: Annotated[str, _opt("Device to run the model on, such as cpu or cuda:1.", "DEVICE")] = "cpu",
+    batch_size: Annotated[int, _opt("Number of questions to ask the model at once.", "N", min=1)] = 32,
+    resamples: Resamples = 10_000,
+    level: Level = 0.95,
+    seed: BootstrapSeed = 0,
+    cases: Annotated[int, _opt("Number of best cases, and of worst cases, to draw.", "N", min=0, max=50)] = 6,
     json: Json = False,
 ) -> None:
-    """Score where a model looks beside a prior that never looks, and write a page."""
+    """Score a model's heatmaps against known regions.
+
+    Compares the model with an image-blind prior and with itself under each probe. Writes a page (audit.html), the
+    numbers (audit.json) and one row for each phrase (instances.parquet).
+    """
     from rightlung.cli.audit import run
     from rightlung.results.estimate import BootstrapSettings
 
@@ -89,13 +110,16 @@ def audit(
 
 @app.command()
 def demo(
-    out: Annotated[Path, _option("Folder to write to.", "DIR")] = Path("demo-output"),
-    model: Annotated[str, _option("The model to ask: a name, a folder, or module:Class.")] = "starter",
-    count: Annotated[int, _option("Studies to make.", min=2, max=10_000)] = 200,
-    seed: Annotated[int, _option("Seed of the studies.", min=0)] = 4242,
+    out: Annotated[Path, _opt("Folder to write to.", "DIR")] = Path("demo-output"),
+    model: Annotated[str, _opt("Model to ask: a name, a folder, or module:Class.", "MODEL")] = "starter",
+    count: Annotated[int, _opt("Number of synthetic studies.", "N", min=2, max=10_000)] = 200,
+    seed: Annotated[int, _opt("Seed of the studies.", "N", min=0)] = 4242,
     json: Json = False,
 ) -> None:
-    """Make phantom studies, ask the shipped model where it sees every sentence, and audit its answers."""
+    """Run the whole pipeline on synthetic studies.
+
+    Generates phantom studies, asks the model where it sees every sentence of their reports, and audits its answers.
+    """
     from rightlung.cli.demo import run
 
     run(out, model, count, seed, json)
@@ -103,13 +127,13 @@ def demo(
 
 @data_app.command("show")
 def data_show(
-    source: Annotated[str, _argument("Address of the studies, such as manifest:/data/mine.tar?split=val")],
-    sheet: Annotated[Path | None, _option("Draw random studies with their boxes into this PNG.", "FILE")] = None,
-    count: Annotated[int, _option("Studies on the sheet.", min=1, max=400)] = 30,
-    seed: Annotated[int, _option("Seed of the random choice.", min=0)] = 0,
+    source: Source,
+    sheet: Annotated[Path | None, _opt("PNG file to draw random studies and boxes into.", "FILE")] = None,
+    count: Annotated[int, _opt("Number of studies on the sheet.", "N", min=1, max=400)] = 30,
+    seed: Annotated[int, _opt("Seed of the random choice.", "N", min=0)] = 0,
     json: Json = False,
 ) -> None:
-    """Say what a source holds, and draw random studies with their boxes."""
+    """Count the studies, findings and phrases of a source."""
     from rightlung.cli.data import show
 
     show(source, sheet, count, seed, json)
@@ -117,13 +141,16 @@ def data_show(
 
 @data_app.command("check")
 def data_check(
-    source: Annotated[str, _argument("Address of the studies, such as manifest:/data/mine.tar")],
-    limit: Annotated[int | None, _option("Look at the first N studies only.", "N", min=1)] = None,
-    images: Annotated[bool, _option("Decode images and masks.", name="--images/--no-images")] = True,
-    least: Annotated[str, _option("Least severity to tell: error, warning or hint.", "SEVERITY")] = "hint",
+    source: Source,
+    limit: Annotated[int | None, _opt("Check the first N studies only. Default: all.", "N", min=1)] = None,
+    images: Annotated[bool, _opt("Decode images and masks.", name="--images/--no-images")] = True,
+    least: Annotated[str, _opt("Lowest severity to list: error, warning or hint.", "SEVERITY")] = "hint",
     json: Json = False,
 ) -> None:
-    """Find what is wrong with a source: files, ids, splits, boxes, sides, masks, reports, labels."""
+    """Find errors in a source.
+
+    Checks files, ids, splits, boxes, sides, masks, reports and labels. Exits with 3 if it finds anything.
+    """
     from rightlung.cli.data import check
 
     check(source, limit, images, least, json)
@@ -131,16 +158,19 @@ def data_check(
 
 @app.command()
 def ground(
-    image: Annotated[str, _argument("A PNG, JPEG or DICOM file, a folder, or the address of a source.", "IMAGE")],
-    phrases: Annotated[Texts, _argument("What to look for. Default: the source's own phrases.", "PHRASE…")] = None,
-    model: Annotated[str, _option("Name or folder of the model.", "MODEL", name="--model")] = "starter",
-    out: Annotated[Path, _option("Folder to write to; what it holds is not done again.", "DIR")] = Path("groundings"),
-    batch_size: Annotated[int, _option("Phrases at a time; halved if memory runs out.", min=1)] = 16,
-    device: Annotated[str | None, _option("cpu, cuda, cuda:1, …; the GPU if there is one.")] = None,
-    force: Annotated[bool, _option("Read DICOM files of other than frontal chest views.", name="--force")] = False,
+    image: Annotated[str, _arg("PNG, JPEG or DICOM file, folder of these, or source.", "IMAGE")],
+    phrases: Annotated[Texts, _arg("Phrases to find. Default: those of the source.", "PHRASE…")] = None,
+    model: Annotated[str, _opt("Name or folder of the model.", "MODEL", name="--model")] = "starter",
+    out: Annotated[Path, _opt("Folder to write to. Earlier groundings are kept.", "DIR")] = Path("groundings"),
+    batch_size: Annotated[int, _opt("Phrases to ask at once; halved when memory runs out.", "N", min=1)] = 16,
+    device: Device = None,
+    force: Annotated[bool, _opt("Read DICOM files of any view or body part.", name="--force")] = False,
     json: Json = False,
 ) -> None:
-    """Show where a model sees a phrase: overlays as PNG, boxes, peak and its side as JSON."""
+    """Show where a model sees a phrase in an image.
+
+    Writes an overlay (PNG) for each image and phrase, and groundings.json with boxes, peak, side and abstention.
+    """
     from rightlung.cli.ground import run
 
     run(image, phrases or [], model, out, batch_size, device, force, json)
@@ -148,25 +178,18 @@ def ground(
 
 @judgements_app.command("plan")
 def judgements_plan(
-    instances: Annotated[Path, _argument("What to judge: the folder of an experiment or an audit.", "INSTANCES")],
-    out: Annotated[Path, _option("The table to fill in, CSV.", "TABLE")],
-    key: Annotated[Path, _option("Which code is which model, CSV; not for annotators.", "KEY", name="--key")],
-    annotator: Annotated[list[str], _option("Who judges. Repeatable.", "NAME")],
-    model: Annotated[
-        Texts,
-        _option(
-            "A model to judge (repeatable). Default: the model of an audit; the comparable variants of an "
-            "experiment, without references, ablations and other seeds.",
-            "NAME",
-        ),
-    ] = None,
-    per_annotator: Annotated[int, _option("Prompts for each annotator.", "N", min=1)] = 50,
-    overlap: Annotated[int, _option("Of those, prompts that all annotators judge.", "N", min=0)] = 10,
-    abnormal: Annotated[bool, _option("Take abnormal phrases only.", name="--abnormal")] = False,
-    seed: Annotated[int, _option("Seed of codes, choice and order.", min=0)] = 0,
+    instances: Annotated[Path, _arg("Folder of the experiment or audit to judge.", "INSTANCES")],
+    out: Annotated[Path, _opt("CSV file to write the table to.", "TABLE")],
+    key: Annotated[Path, _opt("CSV file to write the key to; hide it from annotators.", "KEY", name="--key")],
+    annotator: Annotated[list[str], _opt("Name of an annotator (repeatable).", "NAME")],
+    model: Annotated[Texts, _opt(MODELS_HELP, "NAME")] = None,
+    per_annotator: Annotated[int, _opt("Number of prompts for each annotator.", "N", min=1)] = 50,
+    overlap: Annotated[int, _opt("Number of those prompts that all annotators judge.", "N", min=0)] = 10,
+    abnormal: Annotated[bool, _opt("Use abnormal phrases only.", name="--abnormal")] = False,
+    seed: Annotated[int, _opt("Seed of the codes, the choice of prompts and their order.", "N", min=0)] = 0,
     json: Json = False,
 ) -> None:
-    """Write an empty table of judgements, blinded and in an order by chance, and its key."""
+    """Write a blinded table of judgements to fill in, and its key."""
     from rightlung.cli.judgements import make_plan
 
     make_plan(instances, model or [], annotator, per_annotator, overlap, seed, abnormal, out, key, json)
@@ -174,14 +197,17 @@ def judgements_plan(
 
 @judgements_app.command("check")
 def judgements_check(
-    table: Annotated[Path, _argument("A table of judgements, CSV or Parquet.", "TABLE")],
-    key: Annotated[Path | None, _option("The key: its codes are the only ones.", "KEY", name="--key")] = None,
+    table: Annotated[Path, _arg("Table of judgements, CSV or Parquet.", "TABLE")],
+    key: Key = None,
     instances: Annotated[
-        Path | None, _option("Experiment or audit that the prompts come from.", "INSTANCES", name="--instances")
+        Path | None, _opt("Folder that the prompts come from.", "INSTANCES", name="--instances")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Check a table of judgements: ratings, doubled and half rows, blinding; say what it holds."""
+    """Check a table of judgements and count what it holds.
+
+    Finds invalid ratings, duplicate and incomplete rows, and models that are not blinded.
+    """
     from rightlung.cli.judgements import check
 
     check(table, key, instances, json)
@@ -189,19 +215,21 @@ def judgements_check(
 
 @judgements_app.command("analyse")
 def judgements_analyse(
-    table: Annotated[Path, _argument("A table of judgements, CSV or Parquet.", "TABLE")],
-    out: Annotated[Path, _option("Folder to write to.", "DIR")],
-    key: Annotated[Path | None, _option("Which code is which model, CSV.", "KEY", name="--key")] = None,
-    measures: Annotated[
-        list[Path] | None, _option("Experiment or audit to correlate with (repeatable); needs --key.")
-    ] = None,
-    instances: Annotated[Path | None, _option("Where patients and findings come from, if not from --measures.")] = None,
-    resamples: Annotated[int, _option("Resamples behind each interval.", min=100)] = 10_000,
-    level: Annotated[float, _option("Confidence level of the intervals.")] = 0.95,
-    seed: Annotated[int, _option("Seed of the resampling.", min=0)] = 0,
+    table: Annotated[Path, _arg("Table of judgements, CSV or Parquet.", "TABLE")],
+    out: Annotated[Path, _opt("Folder to write to.", "DIR")],
+    key: Key = None,
+    measures: Annotated[list[Path] | None, _opt("Folder of measures to correlate with (repeatable).", "DIR")] = None,
+    instances: Annotated[Path | None, _opt("Folder that names the patients. Default: --measures.", "INSTANCES")] = None,
+    resamples: Resamples = 10_000,
+    level: Level = 0.95,
+    seed: BootstrapSeed = 0,
     json: Json = False,
 ) -> None:
-    """Say what judgements tell of models, annotators and automatic measures, and write a page."""
+    """Compare models by their ratings, with agreement and correlations.
+
+    Writes a page with the ratings of each model, the agreement of annotators and the correlation with automatic
+    measures.
+    """
     from rightlung.cli.judgements import analyse
     from rightlung.results.estimate import BootstrapSettings
 
@@ -210,12 +238,10 @@ def judgements_analyse(
 
 @app.command()
 def models(
-    name: Annotated[
-        str | None, _argument("A shipped model, a folder, or module:Class. Default: list all.", "NAME")
-    ] = None,
+    name: Annotated[str | None, _arg("Name, folder or module:Class. Default: list all.", "NAME")] = None,
     json: Json = False,
 ) -> None:
-    """List the models that can be loaded, or describe one."""
+    """List the available models, or describe one."""
     from rightlung.cli.models import describe, list_all
 
     if name is None:
@@ -226,16 +252,19 @@ def models(
 
 @app.command()
 def phantom(
-    out: Annotated[Path, _argument("Folder to write to; a run that was stopped goes on.", "OUT")],
-    count: Annotated[int, _option("Studies to make.", "N")],
-    seed: Annotated[int, _option("Same seed, same studies.", "S")],
-    size: Annotated[int | None, _option("Pixels a side; 256 unless the configuration says else.")] = None,
-    dicom: Annotated[bool, _option("Write DX DICOM files, too, under OUT/dicom.", name="--dicom")] = False,
-    shortcut: Annotated[Texts, _option("Plant a fault: NAME[:FINDING]=STRENGTH (repeatable).", "FAULT")] = None,
-    config: Annotated[Path | None, _option("TOML file with prevalences and more, see docs/phantom.md.", "FILE")] = None,
+    out: Annotated[Path, _arg("Folder to write to. An interrupted run continues.", "OUT")],
+    count: Annotated[int, _opt("Number of studies.", "N")],
+    seed: Annotated[int, _opt("Seed: the same seed gives the same studies.", "S")],
+    size: Annotated[int | None, _opt("Height and width of images. Default: 256.", "PIXELS")] = None,
+    dicom: Annotated[bool, _opt("Also write DX DICOM files to OUT/dicom.", name="--dicom")] = False,
+    shortcut: Annotated[Texts, _opt("Shortcut to plant: NAME[:FINDING]=STRENGTH (repeatable).", "FAULT")] = None,
+    config: Annotated[Path | None, _opt("TOML file with settings; see docs/phantom.md.", "FILE")] = None,
     json: Json = False,
 ) -> None:
-    """Make up studies with exactly known truth and write them as a manifest folder."""
+    """Generate synthetic studies with exact masks.
+
+    They are written as a manifest folder, which every command reads as manifest:OUT.
+    """
     from rightlung.cli.phantom import run
 
     run(out, count, seed, size, dicom, shortcut or [], config, json)
@@ -243,21 +272,19 @@ def phantom(
 
 @app.command()
 def predict(
-    model: Annotated[str, _argument("Name or folder of the model.", "MODEL")],
-    source: Annotated[str, _argument("Address of the studies, such as phantom?count=500&seed=7")],
-    out: Annotated[Path, _option("Folder to write to; a run that was stopped goes on.", "P")],
-    condition: Annotated[Texts, _option(CONDITION_HELP)] = None,
-    query: Annotated[
-        Texts, _option("Ask about phrases, image or regions (repeatable). Default: all it can answer.")
-    ] = None,
-    embeddings: Annotated[bool, _option("Keep embeddings of images and phrases.", name="--embeddings")] = False,
-    batch_size: Annotated[int, _option("Questions at a time; halved if memory runs out.", min=1)] = 32,
-    device: Annotated[str | None, _option("cpu, cuda, cuda:1, …; the GPU if there is one.")] = None,
-    limit: Annotated[int | None, _option("Ask about the first N studies only.", "N", min=1)] = None,
-    seed: Annotated[int, _option("Seed of the conditions that draw by chance.", min=0)] = 0,
+    model: Annotated[str, _arg("Name or folder of the model, or module:Class.", "MODEL")],
+    source: Source,
+    out: Annotated[Path, _opt("Folder to write to. An interrupted run continues.", "P")],
+    condition: Probes = None,
+    query: Annotated[Texts, _opt("phrases, image or regions (repeatable). Default: all it can answer.", "KIND")] = None,
+    embeddings: Annotated[bool, _opt("Also save the embeddings of images and phrases.", name="--embeddings")] = False,
+    batch_size: Annotated[int, _opt("Questions to ask at once; halved when memory runs out.", "N", min=1)] = 32,
+    device: Device = None,
+    limit: Annotated[int | None, _opt("Ask about the first N studies only. Default: all.", "N", min=1)] = None,
+    seed: Annotated[int, _opt("Seed of the probes that draw at random.", "N", min=0)] = 0,
     json: Json = False,
 ) -> None:
-    """Ask a model about every study of a source and write a predictions file."""
+    """Ask a model about every study and save its answers."""
     from rightlung.cli.predict import run
 
     run(model, source, out, condition or [], query or [], embeddings, batch_size, device, limit, seed, json)
@@ -265,10 +292,10 @@ def predict(
 
 @app.command()
 def predictions(
-    path: Annotated[Path, _argument("A predictions folder or Parquet file.", "PATH")],
+    path: Annotated[Path, _arg("A predictions folder or Parquet file.", "PATH")],
     json: Json = False,
 ) -> None:
-    """Check a predictions file; say what it holds."""
+    """Check a predictions file and count what it holds."""
     from rightlung.cli.predictions import check
 
     check(path, json)
@@ -276,70 +303,66 @@ def predictions(
 
 @app.command()
 def reproduce(
-    paper: Annotated[str | None, _argument("The paper, such as wrong-lung. Default: list all.", "PAPER")] = None,
-    out: Annotated[Path | None, _option("Folder to write to; what is done there is not done again.", "DIR")] = None,
-    source: Annotated[
-        str | None, _option("Studies to measure on. Default: synthetic ones.", "SOURCE", name="--source")
-    ] = None,
-    train: Annotated[str | None, _option("Studies to learn from.", "SOURCE")] = None,
-    validation: Annotated[str | None, _option("Studies to validate on.", "SOURCE")] = None,
+    paper: Annotated[str | None, _arg("Paper, such as wrong-lung. Default: list all.", "PAPER")] = None,
+    out: Annotated[Path | None, _opt("Folder to write to. Finished parts are not repeated.", "DIR")] = None,
+    source: Annotated[str | None, _opt("Studies to test on. Default: synthetic.", "SOURCE", name="--source")] = None,
+    train: Annotated[str | None, _opt("Studies to train on. Default: synthetic.", "SOURCE")] = None,
+    validation: Annotated[str | None, _opt("Studies to validate on. Default: synthetic.", "SOURCE")] = None,
     only: Annotated[
-        Texts, _option("Only these variants, such as retrained,sided, or none (repeatable).", "NAMES")
+        Texts, _opt("Variants to run: retrained,sided or none (repeatable). Default: all.", "NAMES")
     ] = None,
-    model: Annotated[
-        Texts, _option("One more row: a model's name or folder. Repeatable.", "MODEL", name="--model")
-    ] = None,
-    seeds: Annotated[int, _option("Seeds that each variant is trained with; --quick takes one.", min=1, max=10)] = 3,
-    limit: Annotated[int | None, _option("Measure on the first N studies only.", "N", min=2)] = None,
-    change: Annotated[
-        Texts,
-        _option(
-            "Change a field of every recipe, or of one: sided:optimiser.rate=1e-3. What is for all leaves the "
-            "few-shot variants their steps, batches and numbers of examples (schedule, batch, data…examples). "
-            "Repeatable.",
-            "[VARIANT:]FIELD=VALUE",
-            name="--set",
-        ),
-    ] = None,
-    at_once: Annotated[int, _option("Variants at a time, a process each.", "N", min=1)] = 1,
-    accelerator: Annotated[str, _option("auto, cpu, cuda or mps.")] = "auto",
-    page: Annotated[bool, _option("Write the page at the end.", name="--page/--no-page")] = True,
-    judgements: Annotated[Path | None, _option("Radiologists' judgements of the maps; needs --key.", "TABLE")] = None,
-    key: Annotated[Path | None, _option("Which code is which model, CSV.", "KEY", name="--key")] = None,
-    quick: Annotated[bool, _option("Check the machinery with tiny and known models.", name="--quick")] = False,
+    model: Annotated[Texts, _opt("Further model to test (repeatable).", "MODEL", name="--model")] = None,
+    seeds: Annotated[int, _opt("Seeds to train each variant with; --quick uses one.", "N", min=1, max=10)] = 3,
+    limit: Annotated[int | None, _opt("Test on the first N studies only. Default: all.", "N", min=2)] = None,
+    change: Annotated[Texts, _opt(OVERRIDE_HELP, "[VARIANT:]FIELD=VALUE", name="--set")] = None,
+    at_once: Annotated[int, _opt("Number of variants to run in parallel, one process each.", "N", min=1)] = 1,
+    accelerator: Accelerator = "auto",
+    page: Annotated[bool, _opt("Write the page at the end.", name="--page/--no-page")] = True,
+    judgements: Annotated[Path | None, _opt("Table of judgements to analyse; needs --key.", "TABLE")] = None,
+    key: Key = None,
+    quick: Annotated[bool, _opt("Test the pipeline with tiny models in about a minute.", name="--quick")] = False,
     json: Json = False,
 ) -> None:
-    """Train or load all models of a paper, measure them, and write its tables and figures as one page."""
-    from rightlung.cli.reproduce import list_all, plan_for, run
+    """Reproduce the experiments of a paper.
+
+    Trains or loads its models, tests them, and writes its tables, figures and claims as one page.
+    """
+    from rightlung.cli.reproduce import list_all, machine_of, run, split_names
+    from rightlung.reproduce.papers import find_paper
+    from rightlung.reproduce.plan import Plan
 
     if paper is None:
         if quick or any((out, source, train, validation, only, model, limit, change, judgements, key)):
             raise InputError("name the paper to reproduce; without options, rightlung reproduce lists them")
         list_all(json)
         return
-    plan = plan_for(
-        paper, out, source, train, validation, only or [], model or [], seeds, limit, change or [], accelerator, quick
-    )
+    find_paper(paper)
+    if out is None:
+        raise InputError(f"reproduce {paper} needs --out DIR, the folder to write to")
+    plan = Plan(
+        paper, out, source, train, validation, split_names(only or ()), tuple(model or ()), seeds, limit=limit,
+        changes=tuple(change or ()), machine=machine_of(accelerator), quick=quick,
+    )  # fmt: skip
     run(plan, at_once, page, judgements, key, json)
 
 
 @app.command()
 def train(
-    recipe: Annotated[str, _argument("A YAML file, or the name of a shipped recipe.", "RECIPE")],
-    out: Annotated[Path, _option("Folder for checkpoints, log and model.", "DIR")],
-    resume: Annotated[bool, _option("Go on with the run in DIR.", name="--resume")] = False,
+    recipe: Annotated[str, _arg("YAML file, or the name of a shipped recipe.", "RECIPE")],
+    out: Annotated[Path, _opt("Folder for checkpoints, log and model.", "DIR")],
+    resume: Annotated[bool, _opt("Continue the run in DIR.", name="--resume")] = False,
     change: Annotated[
-        Texts, _option("Change a field: optimiser.rate=1e-3 (repeatable).", "FIELD=VALUE", name="--set")
+        Texts, _opt("Override a recipe field, such as seed=1 (repeatable).", "FIELD=VALUE", name="--set")
     ] = None,
-    steps: Annotated[int | None, _option("Steps, instead of the recipe's.", "N")] = None,
-    precision: Annotated[str | None, _option("32-true, bf16-mixed or 16-mixed.")] = None,
-    accelerator: Annotated[str, _option("auto, cpu, cuda or mps.")] = "auto",
-    devices: Annotated[int, _option("Processes on this machine, one a device.", min=1)] = 1,
-    nodes: Annotated[int, _option("Machines.", min=1)] = 1,
-    strategy: Annotated[str, _option("auto, ddp or fsdp.")] = "auto",
+    steps: Annotated[int | None, _opt("Number of steps. Default: the recipe's.", "N")] = None,
+    precision: Annotated[str | None, _opt("32-true, bf16-mixed or 16-mixed. Default: the recipe's.", "NAME")] = None,
+    accelerator: Accelerator = "auto",
+    devices: Annotated[int, _opt("Number of devices on each machine, one process each.", "N", min=1)] = 1,
+    nodes: Annotated[int, _opt("Number of machines.", "N", min=1)] = 1,
+    strategy: Annotated[str, _opt("How to use several devices: auto, ddp or fsdp.", "NAME")] = "auto",
     json: Json = False,
 ) -> None:
-    """Train a model by a recipe."""
+    """Train a model from a recipe."""
     from rightlung.cli.train import run
 
     machine = {"accelerator": accelerator, "devices": devices, "nodes": nodes, "strategy": strategy}
@@ -347,8 +370,8 @@ def train(
 
 
 def main() -> None:
-    """Run the program: every error that a user can cause becomes one sentence and a documented exit code."""
-    # PyTorch, not loaded yet, lets its threads wait spinning: on a busy machine that takes many times as long.
+    """Run the command line. User errors become one sentence and a documented exit code."""
+    # By default PyTorch's idle threads spin, which slows a busy machine down many times. Set before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     sys.exit(_run())
 
@@ -359,26 +382,26 @@ def _run() -> int:
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
         code = Exit.INTERRUPTED
-    except (BrokenPipeError, SystemExit):  # the reader of the help went away, which typer turns into an exit
+    except (BrokenPipeError, SystemExit):  # `rightlung --help | head`: typer turns the closed pipe into an exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = Exit.DONE
     except Exception as error:
         return _explained(error)
-    # Some versions of typer make a code of the interruption, some hand it on. Training says itself how it goes on.
+    # Some versions of typer return a code for an interrupt, others re-raise it. `train` prints its own message.
     if code == Exit.INTERRUPTED and sys.argv[1:2] != ["train"]:
-        say("interrupted; what is complete is kept, and the same command goes on from there")
+        say("interrupted; finished work is saved, and the same command continues from there")
     return int(code) if isinstance(code, int) else Exit.DONE
 
 
 def _explained(error: Exception) -> int:
-    """Say in a sentence what the user can mend, and re-raise what only we can."""
+    """Print a user's error and return its exit code; re-raise a bug."""
     if isinstance(error, InputError):
         say(f"error: {error}")
         return Exit.BAD_INPUT
     if isinstance(error, OutputError):
         say(f"error: {error}")
         return Exit.NOT_WRITTEN
-    show = getattr(error, "show", None)  # a wrong option or command; whose class it is depends on typer's version
+    show = getattr(error, "show", None)  # a wrong option or command; its class depends on typer's version
     if show is None:
         raise error
     show()

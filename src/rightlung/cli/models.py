@@ -1,8 +1,9 @@
-"""``rightlung models``: which models there are, what they can do, and what one of them is."""
+"""``rightlung models``: list the models, or describe one."""
 
 from __future__ import annotations
 
 import inspect
+from dataclasses import asdict
 from json import dumps
 from typing import Any
 
@@ -13,37 +14,33 @@ from rightlung.models.registry import abilities, find_folder, kinds, list_models
 
 
 def list_all(json: bool) -> None:
-    """List the models that can be loaded by name, and the kinds that folders of weights may be of."""
-    models = [
-        {
-            "name": model.name, "kind": model.kind, "can": model.can, "size": model.size,
-            "description": model.description, "folder": None if model.folder is None else str(model.folder),
-            "problem": model.problem,
-        }
-        for model in list_models()
-    ]  # fmt: skip
+    """List the models that can be loaded by name, and the kinds of model folders."""
+    models = [asdict(model) | {"folder": model.folder and str(model.folder)} for model in list_models()]
     known: list[dict[str, Any]] = [
         {"name": name, "class": address, "can": kind.can, "description": kind.description, "problem": kind.problem}
         for name, address, kind in ((name, address, listed_kind(name)) for name, address in kinds().items())
     ]
     problems = sorted({f"{entry['name']}: {entry['problem']}" for entry in (*models, *known) if entry["problem"]})
-    words = ("kind", "can", "what it is")
+    words = ("kind", "can", "description")
 
     def tell() -> None:
         if models:
-            say_table(("model", "kind", "can", "MiB", "what it is"), [_cells(model) for model in models], words)
+            rows = [
+                (one["name"], one["kind"], " ".join(one["can"]), f"{one['size'] / 2**20:.1f}", one["description"])
+                for one in models
+            ]
+            say_table(("model", "kind", "can", "MiB", "description"), rows, words)
         else:
-            say("no model is shipped with this installation; one can be loaded from a folder of weights")
+            say("no model is shipped with this installation; load one from a model folder")
         say()
-        rows = [(kind["name"], " ".join(kind["can"]), kind["description"]) for kind in known]
-        say_table(words, rows, words)
-        say_problems(problems, "cannot be used")
+        say_table(words, [(kind["name"], " ".join(kind["can"]), kind["description"]) for kind in known], words)
+        say_problems(problems, "models cannot be used")
 
     finish(json, {"models": models, "kinds": known, "problems": problems}, tell, problems)
 
 
 def describe(name: str, json: bool) -> None:
-    """Load a model, which checks its files, and say what it is."""
+    """Load a model, which checks its files, and print its configuration and card."""
     model = load(name)
     summary: dict[str, Any] = {
         "name": name,
@@ -67,7 +64,7 @@ def describe(name: str, json: bool) -> None:
 
 
 def count_parameters(model: Any) -> int:
-    """Count the numbers that a model learns: its parameters, or else the floating-point tensors that it saves."""
+    """Count the model's parameters or, if it has none, the values of the tensors that it saves."""
     if callable(getattr(model, "parameters", None)):
         return sum(parameter.numel() for parameter in model.parameters())
     if isinstance(model, Savable):
@@ -75,18 +72,12 @@ def count_parameters(model: Any) -> int:
     return 0
 
 
-def _cells(model: dict[str, Any]) -> tuple[str, ...]:
-    return (
-        model["name"], model["kind"], " ".join(model["can"]), f"{model['size'] / 2**20:.1f}", model["description"],
-    )  # fmt: skip
-
-
 def _say(summary: dict[str, Any]) -> None:
     say(f"{summary['name']}: {summary['kind'] or 'a model'} ({summary['class']})")
     say(f"  can: {' '.join(summary['can'])}")
     say(f"  {summary['parameters']:,} parameters")
     if summary["folder"] is not None:
-        say(f"  {summary['folder']}: {summary['size'] / 2**20:.1f} MiB, every file as its SHA-256 says")
+        say(f"  {summary['folder']}: {summary['size'] / 2**20:.1f} MiB, checksums verified")
         for file, size in summary["files"].items():
             say(f"    {file}  {size:,} bytes")
     if summary["config"] is not None:

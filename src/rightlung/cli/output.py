@@ -1,4 +1,4 @@
-"""How a command ends and where it prints: JSON alone goes to standard output, all for people to standard error."""
+"""Exit codes and printing: JSON goes to standard output, everything for people to standard error."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rightlung.core.files import plain
 
 
 class Exit(IntEnum):
-    """Exit codes of every command, documented in docs/cli.md and relied on by scripts."""
+    """Exit codes of every command (docs/cli.md); scripts rely on them."""
 
     DONE = 0
     BUG = 1
@@ -29,7 +29,7 @@ class Exit(IntEnum):
 def finish(
     json: bool, result: object, tell: Callable[[], None], problems: Collection[object] = (), code: int = 3
 ) -> None:
-    """Print a result as JSON or let ``tell`` say it to a person; exit with ``code`` where there are problems."""
+    """Print ``result`` as JSON, or call ``tell`` to print it for people; exit with ``code`` if there are problems."""
     if json:
         print_json(result)
     else:
@@ -39,10 +39,7 @@ def finish(
 
 
 def say(text: str = "") -> None:
-    """Print a line for a person. What came from a file or a user is shown, never obeyed, by the terminal.
-
-    Nothing can be said of a standard error that is closed or full.
-    """
+    """Print a line on standard error, if that is open. Control characters are escaped: text may come from a file."""
     shown = "".join(
         character if character.isprintable() or character == "\n" else repr(character)[1:-1] for character in text
     )
@@ -52,23 +49,19 @@ def say(text: str = "") -> None:
 
 
 def print_json(value: object) -> None:
-    """Print a result for a program: NaN and infinities, which JSON does not have, become null.
-
-    In ASCII, which is the same in every locale.
-    """
+    """Print a result as JSON, in ASCII so that the locale does not matter; NaN and infinities become null."""
     try:
         print(json.dumps(plain(value), indent=2, allow_nan=False), flush=True)
-    except BrokenPipeError:  # the reader went away, as in `rightlung … | head`: no reason to complain, now or at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise OutputError(f"standard output cannot be written: {error.strerror or error}") from None
+        if not isinstance(error, BrokenPipeError):  # `rightlung … | head` is no error, now or at exit
+            raise OutputError(f"standard output cannot be written: {error.strerror or error}") from None
 
 
 def say_problems(problems: Sequence[object], what: str, shown: int = 10) -> None:
     """List the first problems and count the rest."""
     if problems:
-        say(f"{len(problems)} {what}:")
+        say(f"{len(problems):,} {what}:")
         for problem in problems[:shown]:
             say(f"  {problem}")
         if len(problems) > shown:
@@ -76,7 +69,7 @@ def say_problems(problems: Sequence[object], what: str, shown: int = 10) -> None
 
 
 def say_table(header: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[str] = ()) -> None:
-    """Print a table: the first column and those headed by ``words`` to the left, numbers to the right."""
+    """Print a table. The first column and those named in ``words`` are left-aligned, the others right-aligned."""
     widths = [max(len(row[column]) for row in (header, *rows)) for column in range(len(header))]
     for row in (header, ["-" * width for width in widths], *rows):
         cells = [

@@ -1,9 +1,10 @@
-"""``rightlung predict``: ask a model about every study of a source and write the predictions file."""
+"""``rightlung predict``: ask a model about every study of a source and save its answers."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ def run(
     seed: int,
     json: bool,
 ) -> None:
-    """Ask what the folder does not hold yet, and say what it holds now."""
+    """Ask the questions that the folder has no answer to yet, and print what it holds."""
     import rightlung
 
     for name in conditions:
@@ -50,7 +51,7 @@ def run(
 def ask_model(
     model: object, source: str | Source, out: Path, conditions: Sequence[str], tell: Progress, **options: Any
 ) -> Summary:
-    """Ask a model under these conditions (by default `CONDITIONS`), and show how far it is."""
+    """Ask a model under ``conditions`` (default: `CONDITIONS`) and show the progress."""
     from rightlung.asking import ask
 
     def progress(done: float, total: int) -> None:
@@ -60,7 +61,7 @@ def ask_model(
 
 
 def chosen_device(name: str | None) -> str:
-    """Return the device asked for; without one, the first CUDA device if there is any, else the CPU."""
+    """Return ``name`` or, if it is None, ``cuda`` where available and else ``cpu``."""
     if name is not None:
         return name
     import torch
@@ -70,31 +71,21 @@ def chosen_device(name: str | None) -> str:
 
 def as_json(summary: Summary) -> dict[str, object]:
     """Return a summary as plain values."""
-    return {
-        "folder": str(summary.folder),
-        "model": summary.model,
-        "source": summary.source,
-        "studies": summary.studies,
-        "rows": summary.rows,
-        "written": summary.written,
-        "conditions": summary.conditions,
-        "failed": [{**failure.key._asdict(), "reason": failure.reason} for failure in summary.failed],
-        "problems": list(summary.problems),
-        "notes": list(summary.notes),
-        "note": NOT_A_MEDICAL_DEVICE,
-    }
+    failed = [{**failure.key._asdict(), "reason": failure.reason} for failure in summary.failed]
+    fields = asdict(summary) | {"folder": str(summary.folder), "rows": summary.rows, "failed": failed}
+    return fields | {"note": NOT_A_MEDICAL_DEVICE}
 
 
 def _say(summary: Summary, asked: Sequence[str]) -> None:
     before = summary.rows - summary.written
-    there = f", {before:,} of them there before" if before else ""
-    say(f"{summary.folder}: {summary.rows:,} answers of {summary.model} about {summary.studies:,} studies{there}")
+    there = f", {before:,} of them from an earlier run" if before else ""
+    say(f"{summary.folder}: {summary.rows:,} answers by {summary.model} about {summary.studies:,} studies{there}")
     say_table(["condition", "rows"], [[name, f"{rows:,}"] for name, rows in sorted(summary.conditions.items())])
     for note in summary.notes:
         say(f"note: {note}")
     say_problems(summary.failed, "questions without an answer")
-    say_problems(summary.problems, "rows or studies left out")
+    say_problems(summary.problems, "rows or studies were left out")
     if "phrases" in asked:
-        say("\nwhat to try next:")
+        say("\nnext:")
         say("  " + shlex.join(["rightlung", "audit", str(summary.folder), summary.source, "--out", "audit"]))
     say(f"\n{NOT_A_MEDICAL_DEVICE}")

@@ -1,4 +1,4 @@
-"""``rightlung predictions``: is this file what it should be, and what is in it?"""
+"""``rightlung predictions``: check a predictions file and count what it holds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rightlung.predictions import check_predictions, open_predictions
 
 
 def check(path: Path, json: bool) -> None:
-    """List every problem of a predictions file; without any, say what it holds."""
+    """Print every problem of a predictions file or, if there is none, a summary."""
     problems = [str(problem) for problem in check_predictions(path)]
     summary: dict[str, Any] = {"path": str(path), "valid": not problems, "problems": problems}
     if not problems:
@@ -30,7 +30,7 @@ def check(path: Path, json: bool) -> None:
 
 
 def summarise(path: Path) -> dict[str, Any]:
-    """Count what a valid file holds."""
+    """Count the rows, studies, errors, conditions and map sizes of a valid file."""
     predictions = open_predictions(path)
     studies, errors = set(), 0
     grids: Counter[str] = Counter()

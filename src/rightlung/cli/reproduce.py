@@ -1,20 +1,22 @@
-"""``rightlung reproduce``: the experiments of a paper, as one command."""
+"""``rightlung reproduce``: run the experiments of a paper."""
 
 from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rightlung import NOT_A_MEDICAL_DEVICE
-from rightlung.cli.output import finish, print_json, say, say_table
+from rightlung.cli.output import finish, say, say_table
 from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
 from rightlung.core.progress import ProgressBars
 
 if TYPE_CHECKING:
     from rightlung.reproduce.plan import Plan
+    from rightlung.training.loop import Machine
 
 
 def list_all(json: bool) -> None:
@@ -22,16 +24,17 @@ def list_all(json: bool) -> None:
     from rightlung.reproduce.papers import list_papers
 
     papers = list_papers()
-    if json:
-        print_json([{"name": one.name, "summary": one.summary, "variants": len(one.variants)} for one in papers])
-        return
-    rows = [[one.name, str(len(one.variants)), one.summary] for one in papers]
-    say_table(["paper", "variants", "what"], rows, words=["what"])
-    say("\nrightlung reproduce PAPER --quick --out DIR   # checks the machinery in about a minute")
+
+    def tell() -> None:
+        rows = [[one.name, str(len(one.variants)), one.summary] for one in papers]
+        say_table(["paper", "variants", "question"], rows, words=["question"])
+        say("\nrightlung reproduce PAPER --quick --out DIR   # tests the pipeline in about a minute")
+
+    finish(json, [{"name": one.name, "summary": one.summary, "variants": len(one.variants)} for one in papers], tell)
 
 
 def run(plan: Plan, at_once: int, page: bool, judgements: Path | None, key: Path | None, json: bool) -> None:
-    """Do what is left to do, and say where the page is and what was left out."""
+    """Run what is not finished, and print where the page is and what was left out."""
     from rightlung.reproduce.experiment import reproduce
 
     command = shlex.join(["rightlung", *sys.argv[1:]])
@@ -47,7 +50,7 @@ def run(plan: Plan, at_once: int, page: bool, judgements: Path | None, key: Path
             for path in done.files[1:3]:
                 say(f"  {path}")
         else:
-            say(f"{plan.out}: done, no page written")
+            say(f"{plan.out}: done; no page was written")
         for number, sentence in enumerate(done.left_out):
             say(f"left out, and why:\n  {sentence}" if not number else f"  {sentence}")
         say(f"  {NOT_A_MEDICAL_DEVICE}")
@@ -56,45 +59,19 @@ def run(plan: Plan, at_once: int, page: bool, judgements: Path | None, key: Path
     finish(json, result | {"note": NOT_A_MEDICAL_DEVICE}, tell, done.left_out)
 
 
-def plan_for(
-    paper: str,
-    out: Path | None,
-    source: str | None,
-    train: str | None,
-    validation: str | None,
-    only: list[str],
-    model: list[str],
-    seeds: int,
-    limit: int | None,
-    change: list[str],
-    accelerator: str,
-    quick: bool,
-) -> Plan:
-    """Return the plan that the options describe."""
+def split_names(given: Sequence[str]) -> tuple[str, ...]:
+    """Return the variants that ``--only`` names, separated by commas or by repeating the option."""
+    names = tuple(name for part in given for name in part.split(",") if name)
+    if given and not names:
+        raise InputError("--only names no variant; to train none, write --only none")
+    return names
+
+
+def machine_of(accelerator: str) -> Machine:
+    """Return one device of the named accelerator."""
     from rightlung.cli.train import ACCELERATORS
-    from rightlung.reproduce.papers import find_paper
-    from rightlung.reproduce.plan import Plan
     from rightlung.training.loop import Machine
 
-    find_paper(paper)
-    if out is None:
-        raise InputError(f"reproduce {paper} needs --out DIR, the folder to write to")
     if accelerator not in ACCELERATORS:
         raise unknown_name("accelerator", accelerator, ACCELERATORS)
-    names = tuple(name for given in only for name in given.split(",") if name)
-    if only and not names:
-        raise InputError("--only names no variant; none trains none")
-    return Plan(
-        paper_name=paper,
-        out=out,
-        source=source,
-        train=train,
-        validation=validation,
-        only=names,
-        models=tuple(model),
-        seeds=seeds,
-        limit=limit,
-        changes=tuple(change),
-        machine=Machine(accelerator=accelerator),  # type: ignore[arg-type]  # checked above
-        quick=quick,
-    )
+    return Machine(accelerator=accelerator)  # type: ignore[arg-type]  # checked above

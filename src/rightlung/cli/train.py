@@ -1,4 +1,4 @@
-"""``rightlung train``: train a model by a recipe."""
+"""``rightlung train``: train a model from a recipe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def run(
     machine: dict[str, Any],
     json: bool,
 ) -> None:
-    """Train, and say where the model is."""
+    """Train, and print where the model is."""
     for name, known in (("accelerator", ACCELERATORS), ("strategy", STRATEGIES)):
         if machine[name] not in known:
             raise unknown_name(name, machine[name], known)
@@ -39,7 +39,7 @@ def run(
         changed.append(f"schedule.steps={steps}")
     if precision is not None:
         changed.append(f"precision={precision}")
-    recipe = read_recipe(recipe_name, changed)  # before anything slow is imported: a slip is answered at once
+    recipe = read_recipe(recipe_name, changed)  # before the slow imports, so that a typo is reported at once
 
     from rightlung.training.loop import Machine, train
     from rightlung.training.watching import TrainingProgress
@@ -47,7 +47,7 @@ def run(
     try:
         outcome = train(recipe, out, resume=resume, machine=Machine(**machine), progress=TrainingProgress(say=say))
     except KeyboardInterrupt as error:
-        say(str(error) or "interrupted; --resume goes on from the last checkpoint, where there is one")
+        say(str(error) or "interrupted; --resume continues from the last checkpoint, if there is one")
         raise
     result = {**asdict(outcome), "note": NOT_A_MEDICAL_DEVICE}
     finish(json, result, lambda: _describe(outcome, out), outcome.left_out)
@@ -57,7 +57,7 @@ def _describe(outcome: TrainingOutcome, out: Path) -> None:
     say(f"{outcome.model}: trained for {outcome.steps:,} steps, last loss {outcome.loss:.4g}")
     for name, value in outcome.validation.items():
         say(f"  validation {name}: {value:.4g}")
-    say(f"  figures: {out / 'log.csv'}, drawn in {out / 'curve.png'}")
-    say(f"  look at it: rightlung models {outcome.model}")
+    say(f"  log: {out / 'log.csv'}, plotted in {out / 'curve.png'}")
+    say(f"  to describe it: rightlung models {outcome.model}")
     say_problems(outcome.left_out, "studies could not be used and were left out")
     say(f"  {NOT_A_MEDICAL_DEVICE}")

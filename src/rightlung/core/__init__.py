@@ -1,6 +1,6 @@
-"""The nouns: values that every other room of the house passes along. Imports nothing of ours.
+"""Core types, which all other packages use. Imports nothing else of rightlung.
 
-The names are fetched when they are asked for, so that ``rightlung.core.errors`` alone does not bring NumPy along.
+Names are imported on first use, so that ``rightlung.core.errors`` alone does not import NumPy.
 """
 
 from __future__ import annotations

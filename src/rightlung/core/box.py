@@ -1,7 +1,6 @@
 """Boxes in fractions of the image, and exact areas of their unions.
 
-The origin is the image's top left corner. The patient's left is on the image's right. Every reader converts to this and
-nothing else travels, so that a box means the same at every resolution.
+The origin is the image's top left corner. The patient's left is on the image's right. Every reader converts to this.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Box:
 
     @classmethod
     def from_sequence(cls, values: Iterable[object]) -> Box:
-        """Build from ``[x0, y0, x1, y1]``, naming what is wrong with it."""
+        """Build from ``[x0, y0, x1, y1]``."""
         if isinstance(values, str | bytes) or not isinstance(values, Iterable):
             raise BoxFormError(f"a box must be [x0, y0, x1, y1]; got {values!r}")
         numbers_given = list(values)
@@ -65,7 +64,7 @@ class Box:
 
     @classmethod
     def clipped(cls, x0: float, y0: float, x1: float, y1: float) -> Box | None:
-        """Build from corners that may leave the image; ``None`` where nothing of it lies inside."""
+        """Build from corners that may lie outside the image; None if nothing lies inside."""
         left, top, right, bottom = (min(max(check_number(v, "box corner"), 0.0), 1.0) for v in (x0, y0, x1, y1))
         if not (left < right and top < bottom) or (right - left) * (bottom - top) == 0.0:
             return None
@@ -92,11 +91,11 @@ class Box:
 
     @property
     def centre(self) -> tuple[float, float]:
-        """``(x, y)`` of the middle."""
+        """``(x, y)`` of the centre."""
         return (self.x0 + self.x1) / 2, (self.y0 + self.y1) / 2
 
     def intersection(self, other: Box) -> Box | None:
-        """Return the common rectangle, ``None`` where there is none of positive area."""
+        """Return the common rectangle, None if its area is zero."""
         return Box.clipped(
             max(self.x0, other.x0), max(self.y0, other.y0), min(self.x1, other.x1), min(self.y1, other.y1)
         )
@@ -106,14 +105,14 @@ class Box:
         return Box(min(self.x0, other.x0), min(self.y0, other.y0), max(self.x1, other.x1), max(self.y1, other.y1))
 
     def iou(self, other: Box) -> float:
-        """Intersection over union."""
+        """Return the intersection over union."""
         common = self.intersection(other)
         if common is None:
             return 0.0
         return min(1.0, common.area / (self.area + other.area - common.area))
 
     def giou(self, other: Box) -> float:
-        """Generalised IoU (Rezatofighi et al., CVPR 2019): IoU less the enclosing box's share that neither covers."""
+        """Return the generalised IoU (Rezatofighi et al., CVPR 2019)."""
         common = self.intersection(other)
         overlap = common.area if common else 0.0
         union = self.area + other.area - overlap
@@ -121,7 +120,7 @@ class Box:
         return overlap / union - (enclosing - union) / enclosing
 
     def scaled(self, factor: float) -> Box:
-        """Grow or shrink about the middle by ``factor`` in width and height, cut off at the image's edge."""
+        """Scale width and height by ``factor`` about the centre; clip at the image."""
         if not check_number(factor, "scale factor") > 0:
             raise InputError(f"scale factor must be positive; got {factor}")
         (x, y), half_width, half_height = self.centre, self.width * factor / 2, self.height * factor / 2
@@ -131,7 +130,7 @@ class Box:
         return box
 
     def mirrored(self) -> Box:
-        """Return the box in the image flipped left to right. The words that go with it must be mirrored, too."""
+        """Return the box in the horizontally flipped image. Mirror the words that go with it, too."""
         return Box(1.0 - self.x1, self.y0, 1.0 - self.x0, self.y1)
 
     def to_pixels(self, size: Size) -> tuple[float, float, float, float]:
@@ -140,9 +139,9 @@ class Box:
         return self.x0 * width, self.y0 * height, self.x1 * width, self.y1 * height
 
     def pixel_slices(self, size: Size) -> tuple[slice, slice]:
-        """Return the rows and columns of the pixels whose centre lies inside; at least one of each.
+        """Return the rows and columns of the pixels whose centre lies inside, at least one of each.
 
-        A box thinner than a pixel takes the pixel in which its middle lies, so that no target disappears by resizing.
+        A box thinner than a pixel takes the pixel of its centre, so that no target vanishes.
         """
         x0, y0, x1, y1 = self.to_pixels(size)
         return _centres_within(y0, y1, size[0]), _centres_within(x0, x1, size[1])
@@ -157,7 +156,7 @@ def _centres_within(low: float, high: float, count: int) -> slice:
 
 
 def union_area(boxes: Iterable[Box]) -> float:
-    """Area of the union, as a fraction of the image, in closed form (no rasterising).
+    """Return the exact area of the union, as a fraction of the image.
 
     >>> union_area([Box(0, 0, 0.5, 0.5), Box(0.25, 0, 0.75, 0.5)])
     0.375
@@ -167,9 +166,7 @@ def union_area(boxes: Iterable[Box]) -> float:
 
 
 def union_iou(boxes: Iterable[Box], others: Iterable[Box]) -> float:
-    """Intersection over union of two unions of boxes, in closed form.
-
-    Two empty sides have no union: the result is NaN, never a hit.
+    """Return the exact intersection over union of two unions of boxes; NaN if both are empty.
 
     >>> union_iou([Box(0, 0, 0.5, 1)], [Box(0, 0, 0.25, 1), Box(0.25, 0, 0.5, 1)])
     1.0
@@ -182,7 +179,7 @@ def union_iou(boxes: Iterable[Box], others: Iterable[Box]) -> float:
 
 
 def _cover(sides: Sequence[Sequence[Box]]) -> tuple[list[NDArray[np.bool_]], NDArray[np.float64]]:
-    """Cut the image along every edge of every box; say which of the cells each side covers, and the cells' areas."""
+    """Cut the image along all box edges; return the cells that each side covers, and the areas of the cells."""
     corners = [np.array([astuple(box) for box in side], dtype=np.float64).reshape(-1, 4) for side in sides]
     everything = np.concatenate(corners)
     xs, ys = np.unique(everything[:, [0, 2]]), np.unique(everything[:, [1, 3]])

@@ -1,4 +1,4 @@
-"""Checks that several nouns share, each with a sentence that names the value."""
+"""Input checks that several types share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Size = tuple[int, int]
 
 
 def as_array(values: ArrayLike, what: str) -> NDArray[Any]:
-    """Return a new array of ``values``, refusing rows of different lengths and what is no array at all."""
+    """Return a new array of ``values``; rows of different lengths are an error."""
     try:
         return np.array(values)
     except (ValueError, TypeError, RuntimeError) as error:
@@ -31,14 +31,13 @@ def as_booleans(array: NDArray[Any], what: str) -> NDArray[np.bool_]:
     numbers_given = array.dtype.kind in "fiu"
     foreign = array[(array != 0) & (array != 1)] if numbers_given else array
     if foreign.size or not numbers_given:
-        raise InputError(
-            f"{what} must hold booleans, or zeros and ones only; got {foreign[0] if numbers_given else array.dtype}"
-        )
+        found = foreign[0] if numbers_given else array.dtype
+        raise InputError(f"{what} must hold booleans, or zeros and ones only; got {found}")
     return array.astype(np.bool_)
 
 
 def check_size(size: Sequence[int], what: str = "size") -> Size:
-    """Return ``size`` as ``(height, width)``, refusing anything but two positive integers."""
+    """Return ``size`` as ``(height, width)``; anything but two positive integers is an error."""
     good = isinstance(size, Sequence) and len(size) == 2
     if not good or not all(
         isinstance(side, int | np.integer) and not isinstance(side, bool) and side > 0 for side in size
@@ -48,7 +47,7 @@ def check_size(size: Sequence[int], what: str = "size") -> Size:
 
 
 def check_number(value: object, what: str) -> float:
-    """Return ``value`` as a finite ``float``; booleans and text are not numbers here."""
+    """Return ``value`` as a finite float; booleans and text are errors."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise InputError(f"{what} must be a number; got {value!r}")
     try:
@@ -61,7 +60,7 @@ def check_number(value: object, what: str) -> float:
 
 
 def check_text(value: object, what: str) -> str:
-    """Return ``value`` if it is a text with something in it."""
+    """Return ``value`` if it is a text that is not blank."""
     if not isinstance(value, str) or not value.strip():
         raise InputError(f"{what} must be a text with at least one character; got {value!r}")
     return value

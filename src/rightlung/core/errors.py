@@ -1,8 +1,7 @@
-"""The two errors a user can cause, each one clear sentence.
+"""Errors that a user can cause, each one clear sentence.
 
-Everything that a person outside the code can get wrong (a file, a row, a name, a number) raises one of these, so that
-the command line can print the sentence and exit with a documented code, and so that a caller of the library can catch
-them without catching bugs.
+The command line prints the sentence and exits with a documented code. Library users can catch them without catching
+bugs.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Something that came in is wrong: a value, a file, a row, a name. The message names it."""
+    """A wrong value, file, row or name. The message names it."""
 
 
 class MissingFileError(InputError):
-    """A file that is not there."""
+    """A missing file."""
 
 
 class BoxFormError(InputError):
@@ -28,15 +27,15 @@ class EmptyBoxError(InputError):
 
 
 class MaskSizeError(InputError):
-    """Masks that are to be put together and differ in size."""
+    """Masks that should have the same size and have not."""
 
 
 class OutputError(OSError):
-    """Something could not be written: the folder, the disk, the permission. The message names the path."""
+    """A file or folder that cannot be written. The message names the path."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """Build the error for a name that does not exist, with the nearest names that do.
+    """Return the error for an unknown name, with the nearest known names.
 
     >>> str(unknown_name("metric", "aurok", ["auroc", "cnr"]))
     "unknown metric 'aurok'; did you mean 'auroc'? Known: auroc, cnr"
@@ -51,9 +50,9 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there is no memory left, on the GPU or here."""
+    """Whether an error means that the GPU or the machine is out of memory."""
     import torch
 
-    # PyTorch has a type for the GPU's memory only; of the CPU's, only the words of a RuntimeError tell.
+    # PyTorch has an error type for GPU memory only; for the CPU, the message of a RuntimeError tells.
     said = any(words in str(error).lower() for words in ("out of memory", "can't allocate memory"))
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (isinstance(error, RuntimeError) and said)

@@ -1,4 +1,4 @@
-"""Files that are written as a whole or not at all, JSON, and folders that one process holds at a time."""
+"""Atomic writing, JSON, and folders that one process locks at a time."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ import math
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from rightlung.core.errors import InputError, OutputError
 
+_LOCK = ".lock"
 Content = str | bytes | memoryview | Callable[[Path], object]
-"""What a file is to hold: a text, bytes, or whatever a function writes to the path it is handed."""
+"""The content of a file: text, bytes, or a function that writes to the path it is given."""
 
 
 def write_whole(path: Path, content: Content, *, durable: bool = False) -> None:
-    """Write a file, in place of what is there.
+    """Write a file atomically: an error leaves the old file in place. Missing folders are created.
 
-    Whatever goes wrong, the file is as it was before or as it is to be, and folders on the way to it are made. A
-    process that is killed leaves at most the hidden file `beside` it. With ``durable`` a power cut loses nothing.
+    A killed process leaves at most a hidden temporary file. With ``durable`` the file survives a power cut.
     """
-    unfinished = beside(path)
+    unfinished = temporary_path(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if callable(content):
@@ -45,17 +45,11 @@ def write_whole(path: Path, content: Content, *, durable: bool = False) -> None:
             bring_to_disk(path.parent)
         except OSError as error:
             reason = error.strerror or error
-            raise OutputError(
-                f"{path}: is written, but a power cut may lose it, as its folder cannot be synced: {reason}"
-            ) from None
+            raise OutputError(f"{path}: written, but its folder cannot be synced to disk: {reason}") from None
 
 
 def write_all(folder: Path, contents: Mapping[Path, bytes]) -> None:
-    """Write files in place of what is there, all of them or none.
-
-    They are written to a temporary folder first and moved when all are there; if a move fails, the earlier ones are
-    undone.
-    """
+    """Write several files, all or none: they are written to a temporary folder first, then moved, undoing on error."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:
@@ -82,13 +76,13 @@ def write_all(folder: Path, contents: Mapping[Path, bytes]) -> None:
         raise not_written(folder, error) from error
 
 
-def beside(path: Path) -> Path:
-    """Return the hidden name under which a file is written before it gets its own."""
+def temporary_path(path: Path) -> Path:
+    """Return the hidden temporary name under which a file is written before it is renamed."""
     return path.with_name(f".{path.name}.writing")
 
 
 def bring_to_disk(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Sync a file, or the names in a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -97,16 +91,14 @@ def bring_to_disk(path: Path) -> None:
 
 
 def not_written(path: Path, error: OSError) -> OutputError:
-    """Build the error for a path that the system does not let us write."""
+    """Return the `OutputError` for a path that cannot be written."""
     if isinstance(error, OutputError):
         return error
     return OutputError(f"{path}: cannot be written: {error.strerror or error}")
 
 
 def plain(value: object) -> Any:
-    """Return a value as JSON can write it: NaN and infinities become null, tuples become lists.
-
-    An object with a method ``as_json`` becomes what that returns.
+    """Return a value that JSON can hold: NaN and infinities become None, tuples lists, and ``as_json`` is called.
 
     >>> plain({"auroc": float("nan"), "interval": (0.5, 1.0)})
     {'auroc': None, 'interval': [0.5, 1.0]}
@@ -121,13 +113,13 @@ def plain(value: object) -> Any:
 
 
 def write_json(path: Path, content: object, *, durable: bool = False) -> None:
-    """Write a JSON file of what `plain` makes of the content, whole or not at all."""
+    """Write `plain` of the content as a JSON file, atomically."""
     text = json.dumps(plain(content), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
     write_whole(path, text.encode(errors="backslashreplace"), durable=durable)  # \ud800 is what JSON writes, too
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object."""
+    """Return the object that a JSON file holds."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -135,24 +127,35 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read as JSON ({error})") from None
     if not isinstance(content, dict):
-        raise InputError(f"{path}: must hold names with values; got {type(content).__name__}")
+        raise InputError(f"{path}: must hold a JSON object; got {type(content).__name__}")
     return content
 
 
 class FolderLock:
-    """A hold on a folder: a context, or a handle to `release`. It ends with the process, however that ends."""
+    """A lock on a folder: a context manager, or a handle to `release`. The system drops it when the process ends."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, folder: Path, created: Sequence[Path]) -> None:
         self._descriptor: int | None = descriptor
+        self._folder, self._created = folder, created
         _held.add(self)
 
     @property
     def held(self) -> bool:
-        """Whether the folder is still held, by this process."""
+        """Whether this process still holds the lock."""
         return self._descriptor is not None
 
     def release(self) -> None:
-        """Let go of the folder."""
+        """Release the lock. A folder that it created and that is still empty is removed."""
+        if self.held and self._created:
+            with contextlib.suppress(OSError):
+                if [file.name for file in self._folder.iterdir()] == [_LOCK]:
+                    (self._folder / _LOCK).unlink()
+                    for folder in self._created:
+                        folder.rmdir()
+        self.close()
+
+    def close(self) -> None:
+        """Release the lock and leave the folder as it is."""
         _held.discard(self)
         if self._descriptor is not None:
             descriptor, self._descriptor = self._descriptor, None
@@ -166,31 +169,33 @@ class FolderLock:
 
 
 def folder_lock(folder: Path, refusal: str | Exception) -> FolderLock:
-    """Make a folder where there is none, and hold it by the file ``.lock`` in it.
+    """Create a folder if it is missing, and lock it by the file ``.lock`` in it.
 
-    Where another process holds it, ``refusal`` is raised (a text as an `OutputError`). Windows has no such lock: there
-    the folder is taken without one.
+    If another process holds the lock, ``refusal`` is raised (a text as an `OutputError`). On Windows nothing is locked.
     """
+    path = folder / _LOCK
     try:
+        created = [one for one in (folder, *folder.parents) if not one.exists()]
         folder.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
     except FileExistsError:
-        raise OutputError(f"{folder}: is a file, where a folder is needed") from None
+        raise OutputError(f"{folder}: expected a folder; this is a file") from None
     except OSError as error:
         raise not_written(folder, error) from None
     try:
-        if not try_lock(descriptor):
+        # Between opening and locking the file, its holder may have removed the folder.
+        if not try_lock(descriptor) or not path.exists():
             raise OutputError(refusal) if isinstance(refusal, str) else refusal
     except BaseException as error:
         os.close(descriptor)
         if isinstance(error, OSError) and not isinstance(error, OutputError):
-            raise OutputError(f"{folder}: the folder cannot be locked: {error.strerror}") from None
+            raise OutputError(f"{folder}: cannot be locked: {error.strerror}") from None
         raise
-    return FolderLock(descriptor)
+    return FolderLock(descriptor, folder, created)
 
 
 def try_lock(descriptor: int) -> bool:
-    """Lock an open file or folder until it is closed; say whether nobody else had."""
+    """Lock an open file until it is closed; return False if another process holds the lock."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -205,11 +210,11 @@ def try_lock(descriptor: int) -> bool:
 _held: weakref.WeakSet[FolderLock] = weakref.WeakSet()
 
 
-def _let_go_in_child() -> None:
-    """A forked process (a data loader's worker) must not keep the lock when its parent is killed."""
+def _close_in_child() -> None:
+    """Close the locks in a forked process (a data loader's worker), which must not outlive its parent's."""
     for lock in list(_held):
-        lock.release()
+        lock.close()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_let_go_in_child)
+    os.register_at_fork(after_in_child=_close_in_child)

@@ -1,4 +1,4 @@
-"""A mapping that cannot change, can be hashed and can be pickled (``MappingProxyType`` can do only the first)."""
+"""An immutable mapping that can be hashed and pickled (``MappingProxyType`` cannot)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Value = TypeVar("Value")
 
 
 class FrozenMapping(Mapping[Key, Value], Generic[Key, Value]):
-    """An immutable copy of a mapping, in the order it was given.
+    """An immutable copy of a mapping, in the given order.
 
     >>> FrozenMapping({"a": 1}) == {"a": 1}
     True

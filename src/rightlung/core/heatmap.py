@@ -1,8 +1,7 @@
-"""Maps of where a model looks: values on the model's own grid, and where in the image that grid lies.
+"""Heatmaps: values on the model's grid, and where that grid lies in the image.
 
-A model sees a crop, a letterboxed square, a rescaled copy. Its map is kept on its native grid with the grid's
-**extent** in fractions of the original image, so that cropping and padding are undone by arithmetic on four numbers
-and nothing is resampled until somebody asks for pixels.
+A model sees a crop, a letterboxed square or a rescaled copy. Its map stays on its grid, and the grid's **extent** in
+fractions of the original image undoes cropping and padding without resampling.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Where a rectangle lies, in fractions of the image. Unlike a `Box` it may reach beyond it (padding does)."""
+    """A rectangle in fractions of the image. Unlike a `Box` it may reach beyond the image (padding does)."""
 
     x0: float = 0.0
     y0: float = 0.0
@@ -42,9 +41,9 @@ class Extent:
         return self.x0, self.y0, self.x1, self.y1
 
     def within(self, frame: Extent) -> Extent:
-        """Return this extent, given in fractions of ``frame``, in fractions of the image that ``frame`` lies in.
+        """Convert this extent from fractions of ``frame`` to fractions of the image that ``frame`` lies in.
 
-        A model that letterboxes and then takes a crop: ``Extent.crop(...).within(Extent.letterbox(size))``.
+        For a model that letterboxes and then crops: ``Extent.crop(...).within(Extent.letterbox(size))``.
         """
         width, height = frame.x1 - frame.x0, frame.y1 - frame.y0
         return Extent(
@@ -55,7 +54,7 @@ class Extent:
         )
 
     def seen_from(self, frame: Extent) -> Extent:
-        """Undo `within`: this extent of the image in fractions of ``frame``."""
+        """Invert `within`: convert this extent of the image to fractions of ``frame``."""
         width, height = frame.x1 - frame.x0, frame.y1 - frame.y0
         return Extent(
             (self.x0 - frame.x0) / width,
@@ -65,7 +64,7 @@ class Extent:
         )
 
     def mirrored(self) -> Extent:
-        """Return the extent in the image flipped left to right."""
+        """Return the extent in the horizontally flipped image."""
         return Extent(1.0 - self.x1, self.y0, 1.0 - self.x0, self.y1)
 
     @classmethod
@@ -75,9 +74,9 @@ class Extent:
 
     @classmethod
     def letterbox(cls, size: Size) -> Extent:
-        """Return the extent of the square that an image of ``size`` is padded to, half of the padding on either side.
+        """Return the extent of the square that an image of ``size`` is padded to, equally on both sides.
 
-        A model that pads by whole pixels has the odd one on one side: write that extent out.
+        If a model pads by whole pixels and one is left over, write the extent out instead.
 
         >>> Extent.letterbox((200, 100))
         Extent(x0=-0.5, y0=0.0, x1=1.5, y1=1.0)
@@ -92,8 +91,8 @@ class Extent:
 class Heatmap:
     """A non-negative map ``values`` (rows, cols) float32 on its native grid, read-only.
 
-    ``abstention`` is the mass with which the model declines to point anywhere, from 0 to 1 (the "No Attn" idea of
-    "That's the Wrong Lung!", section 4.1, made general). A cosine map is shifted to be non-negative where it is made.
+    ``abstention``, from 0 to 1, is how much the model declines to point anywhere ("No Attn" in "That's the Wrong
+    Lung!", section 4.1).
     """
 
     values: NDArray[np.float32]
@@ -111,10 +110,8 @@ class Heatmap:
         bad = ~np.isfinite(kept) | (given < 0)
         if bad.any():
             row, column = (int(index) for index in np.argwhere(bad)[0])
-            raise InputError(
-                "a heatmap must be finite (in single precision) and non-negative; "
-                f"got {given[row, column]} at row {row}, column {column}"
-            )
+            where = f"row {row}, column {column}"
+            raise InputError(f"a heatmap must be finite and non-negative; got {given[row, column]} at {where}")
         kept += np.float32(0)  # a negative zero becomes a plain one
         kept.setflags(write=False)
         if extent is not None and not isinstance(extent, Extent):
@@ -152,18 +149,16 @@ class Heatmap:
 
     @property
     def mass_in_image(self) -> float:
-        """Sum over the part of the grid that lies in the image; a cell cut by the edge counts by its share inside."""
+        """Sum over the part of the grid inside the image; cells cut by its edge count by their share."""
         down, across = self._matrices((1, 1), "area")
         return (down @ self.values.astype(np.float64) @ across.T).item()
 
     def to_size(self, size: Size, mode: Mode = "bilinear", keep_mass: bool = True) -> NDArray[np.float32]:
-        """Bring the map to an image of ``size`` (height, width): float32, zero outside the extent.
+        """Return the map as float32 pixels of ``size`` (height, width), zero outside the extent.
 
-        With ``keep_mass`` the pixels are rescaled to add up to `mass_in_image` ("That's the Wrong Lung!" renormalises
-        after upsampling, footnote 9); without, each pixel has the interpolated value itself (with ``area``, the mean
-        of what it covers). ``area`` keeps the mass of every cell in its place; ``bilinear`` and ``nearest`` look values
-        up at pixel centres, and where that misses all the mass there is (a peak between the centres of few pixels)
-        ``area`` stands in.
+        With ``keep_mass`` the pixels sum to `mass_in_image` ("That's the Wrong Lung!", footnote 9); otherwise each
+        pixel has the interpolated value (with ``area``, the mean over the pixel). ``area`` moves no mass. ``bilinear``
+        and ``nearest`` look values up at pixel centres; if these miss all the mass, ``area`` is used.
         """
         size = check_size(size)
         values = self.values.astype(np.float64)
@@ -187,7 +182,7 @@ class Heatmap:
     def from_pixels(
         cls, pixels: ArrayLike, grid: Size, extent: Extent | None = None, abstention: float = 0.0
     ) -> Heatmap:
-        """Pool a map on pixels ``(height, width)`` into a grid: every cell gets the mass that falls into it."""
+        """Pool a map on pixels ``(height, width)`` into a grid: each cell gets the mass inside it."""
         extent = extent or Extent()
         rows, columns = check_size(grid, "grid")
         full = Heatmap(np.asarray(pixels), extent=Extent().seen_from(extent))
@@ -195,11 +190,11 @@ class Heatmap:
         return cls((down @ full.values.astype(np.float64) @ across.T).astype(np.float32), extent, abstention)
 
     def placed(self, frame: Extent) -> Heatmap:
-        """Undo a crop or a letterbox: this map was made on ``frame`` of the image; say where it lies in the image."""
+        """Undo a crop or letterbox: convert a map made on ``frame`` of the image to the image."""
         return replace(self, extent=self.extent.within(frame))
 
     def mirrored(self) -> Heatmap:
-        """Return the map of the image flipped left to right. The words that go with it must be mirrored, too."""
+        """Return the map of the horizontally flipped image. Mirror the words that go with it, too."""
         return replace(self, values=self.values[:, ::-1], extent=self.extent.mirrored())
 
     def plot(self, image: NDArray[np.float32] | None = None, ax: Axes | None = None) -> Axes:

@@ -1,8 +1,7 @@
-"""Keyed randomness: random numbers that depend on nothing but a key, the same in every process and on every machine.
+"""Keyed randomness: random numbers that depend on a key only, equal in every process and on every machine.
 
-Whatever draws its own numbers, keyed by seed, study and purpose, gets the same ones whichever others draw before it.
-`Stream` uses only ``random.Random.random``: Python promises that it gives the same numbers for the same seed in every
-version.
+Draws keyed by seed, study and purpose do not depend on other draws. `Stream` uses ``random.Random.random``, which
+Python keeps stable between versions.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ Item = TypeVar("Item")
 
 
 def text_digest(*texts: object, size: int = 8) -> bytes:
-    """Return bytes that depend on every text and on where each ends, for texts that may hold anything."""
+    """Return a digest of any texts and their lengths."""
     joined = "".join(f"{len(text)}:{text}" for text in map(str, texts))
     return blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
 def text_generator(*texts: object) -> np.random.Generator:
-    """Return NumPy's generator of random numbers for texts that may hold anything.
+    """Return a NumPy generator keyed by any texts.
 
     >>> int(text_generator(0, "swap-sides", "study 1").integers(100))
     79
@@ -37,17 +36,17 @@ def text_generator(*texts: object) -> np.random.Generator:
 
 
 def key_digest(*key: object, size: int = 8) -> bytes:
-    """Return bytes for a key of a few plain parts, none of which holds a slash but the last."""
+    """Return a digest of a few plain parts; only the last may hold a slash."""
     return blake2b("/".join(map(str, key)).encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
 def key_number(*key: object) -> int:
-    """Return 64 bits that depend on every part of the key and look like chance."""
+    """Return a pseudo-random 64-bit integer for a key."""
     return int.from_bytes(key_digest(*key), "big")
 
 
 def key_uniform(*key: object) -> float:
-    """Return one uniform number in [0, 1) for a key, cheaper than a stream where one is all that is needed."""
+    """Return one uniform number in [0, 1) for a key; cheaper than a `Stream`."""
     return (key_number(*key) >> 11) * 2.0**-53
 
 
@@ -68,24 +67,24 @@ class Stream:
         return self.random() < probability
 
     def uniform(self, low: float, high: float) -> float:
-        """Return a number between the two, all alike."""
+        """Return a uniform number between ``low`` and ``high``."""
         return low + (high - low) * self.random()
 
     def integer(self, low: int, high: int) -> int:
-        """Return a whole number from low to high, both included."""
+        """Return an integer from ``low`` to ``high``, both included."""
         return low + int(self.random() * (high - low + 1))
 
     def seed(self) -> int:
-        """Return a seed for somebody else's generator, below 2**31 so that it fits everywhere."""
+        """Return a seed below 2**31 for another generator."""
         return int(self.random() * 2**31)
 
-    def normal(self, mean: float, spread: float) -> float:
+    def normal(self, mean: float, std: float) -> float:
         """Return a normally distributed number."""
         radius = math.sqrt(-2.0 * math.log(1.0 - self.random()))
-        return mean + spread * radius * math.cos(2.0 * math.pi * self.random())
+        return mean + std * radius * math.cos(2.0 * math.pi * self.random())
 
     def triangular(self, low: float, mode: float, high: float) -> float:
-        """Return a number between low and high, the most frequent being the mode."""
+        """Return a number from the triangular distribution."""
         if high <= low:
             return low
         turn = (mode - low) / (high - low)
@@ -95,7 +94,7 @@ class Stream:
         return high - math.sqrt((1.0 - draw) * (high - low) * (high - mode))
 
     def choice(self, items: Sequence[Item]) -> Item:
-        """Return one of the items, all alike."""
+        """Return one of the items with equal probability."""
         return items[int(self.random() * len(items))]
 
     def weighted(self, weights: Mapping[Item, float] | Iterable[tuple[Item, float]]) -> Item:

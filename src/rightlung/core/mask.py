@@ -1,8 +1,7 @@
-"""Masks on pixels, and run-length encoding both ways.
+"""Binary masks, and COCO's run-length encoding.
 
-The encoding is COCO's, which CheXlocalize and pycocotools share: column by column, the lengths of alternating runs of
-zeros and ones, zeros first; as a list of numbers or as COCO's compressed text (each number in groups of five bits,
-least significant first, from the third on as the difference to the number two before).
+The encoding lists the lengths of alternating runs of zeros and ones, column by column, zeros first: as integers, or as
+COCO's compressed text (groups of five bits, from the third number on as the difference to the one two before).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from rightlung.core.errors import InputError, MaskSizeError
 from rightlung.core.resampling import positions
 
 MOST_BITS = 60
-"""Bits of the longest number in run-length text; no image has more pixels, and a hostile text must not grow one."""
+"""Longest number in run-length text, in bits: a malicious text must not exhaust the memory."""
 
 
 class Mask:
@@ -37,7 +36,7 @@ class Mask:
 
     @classmethod
     def deferred(cls, load: Callable[[], Mask]) -> Mask:
-        """Return a mask that ``load`` brings in when its pixels are first asked for, as a study's image is."""
+        """Return a mask whose pixels ``load`` provides on first use."""
         mask = cls.__new__(cls)
         mask._load, mask._loaded = load, None
         return mask
@@ -63,7 +62,7 @@ class Mask:
 
     @property
     def area(self) -> float:
-        """Share of the image's pixels that are set."""
+        """Share of the pixels that are set."""
         return float(self.pixels.mean())
 
     def __bool__(self) -> bool:
@@ -80,35 +79,35 @@ class Mask:
 
     @classmethod
     def from_boxes(cls, boxes: Iterable[Box], size: Size) -> Mask:
-        """Paint boxes onto an image of ``size``; see `Box.pixel_slices` for the rounding."""
+        """Paint boxes onto an image of ``size``; `Box.pixel_slices` says how edges are rounded."""
         pixels = np.zeros(check_size(size), dtype=np.bool_)
         for box in boxes:
             pixels[box.pixel_slices(size)] = True
         return cls(pixels)
 
     def box(self) -> Box | None:
-        """Return the bounding box, ``None`` for an empty mask."""
+        """Return the bounding box, None for an empty mask."""
         rows, columns = np.flatnonzero(self.pixels.any(axis=1)), np.flatnonzero(self.pixels.any(axis=0))
         if not len(rows):
             return None
         return Box.from_pixels((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1), self.size)
 
     def mirrored(self) -> Mask:
-        """Return the mask of the image flipped left to right. The words that go with it must be mirrored, too."""
+        """Return the mask of the horizontally flipped image. Mirror the words that go with it, too."""
         return Mask(self.pixels[:, ::-1])
 
     def union(self, other: Mask) -> Mask:
-        """Return the pixels in either of two masks of the same size."""
+        """Return the union of two masks of the same size."""
         return Mask(self.pixels | self._same_size(other))
 
     def iou(self, other: Mask) -> float:
-        """Intersection over union; NaN for two empty masks, never a hit."""
+        """Return the intersection over union; NaN for two empty masks."""
         pixels = self._same_size(other)
         union = int((self.pixels | pixels).sum())
         return int((self.pixels & pixels).sum()) / union if union else float("nan")
 
     def resized(self, size: Size) -> Mask:
-        """Bring to another size by the nearest pixel centre. Small masks may vanish: check before scoring."""
+        """Resize by the nearest pixel centre. Small masks may vanish: check before scoring."""
         height, width = check_size(size)
         rows = positions(height, self.size[0], 0, 1).astype(np.int64)
         columns = positions(width, self.size[1], 0, 1).astype(np.int64)
@@ -134,9 +133,7 @@ class Mask:
             raise InputError(f"run lengths must be a list of integers; got {_shortened(runs)}")
         for position, run in enumerate(runs):
             if isinstance(run, bool) or not isinstance(run, int | np.integer) or not 0 <= run <= height * width:
-                raise InputError(
-                    f"run {position} must be a whole number from 0 to {height * width}; got {_shortened(run)}"
-                )
+                raise InputError(f"run {position} must be an integer from 0 to {height * width}; got {_shortened(run)}")
         total = sum(int(run) for run in runs)  # as Python integers, which do not wrap around
         if total != height * width:
             raise InputError(f"run lengths add up to {total}, but a mask of {height} x {width} needs {height * width}")
@@ -196,7 +193,7 @@ def _decompress(text: str) -> list[int]:
                 raise InputError(f"run-length text ends in the middle of a number: {_shortened(text)}")
             group = ord(text[position]) - 48
             if not 0 <= group < 64:
-                raise InputError(f"run-length text has the foreign character {text[position]!r} at position {position}")
+                raise InputError(f"run-length text has the invalid character {text[position]!r} at position {position}")
             if shift > MOST_BITS:
                 raise InputError(f"run-length text has a number of more than {MOST_BITS} bits at position {position}")
             value |= (group & 0x1F) << shift

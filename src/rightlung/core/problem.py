@@ -1,4 +1,4 @@
-"""What is wrong in somebody's file, and where. The row is left out; the rest goes on."""
+"""A problem in a file, and its location. The row is left out and reading continues."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from rightlung.core.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with a file, as far as its place is known.
-
-    Text files have lines, counted from 1, and fields; Parquet files have rows, counted from 0 as ``DataFrame.iloc``
-    does, and columns. ``key`` is whatever else tells the row from others.
+    """A problem in a file. Lines of text files count from 1, rows of Parquet files from 0 (as ``DataFrame.iloc``).
 
     >>> print(Problem("manifest.jsonl", "a box must have four numbers", 3000, "boxes[2].box"))
     manifest.jsonl, line 3000, field boxes[2].box: a box must have four numbers
@@ -26,14 +23,14 @@ class Problem:
     line: int | None = None
     field: str | None = None
     kind: str | None = made(default=None, compare=False)
-    """Which of the checks of `rightlung.studies.checks.issue` it is, where the reader knows."""
+    """The name of a check in `rightlung.studies.checks.issue`, if known."""
     row: int | None = made(default=None, kw_only=True)
     column: str | None = made(default=None, kw_only=True)
     key: object = made(default=None, kw_only=True)
 
     @property
     def place(self) -> str | None:
-        """The line or the row, ``None`` where neither is known."""
+        """The line or the row, None if unknown."""
         if self.line is not None:
             return f"line {self.line}"
         return None if self.row is None else f"row {self.row}"
@@ -47,7 +44,7 @@ class Problem:
 
 
 class ProblemError(InputError):
-    """An `InputError` about one place in a file; ``problem`` has its parts, the message the same in one sentence."""
+    """An `InputError` about one place in a file, with the `Problem` as ``problem``."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))

@@ -1,4 +1,4 @@
-"""Progress: how work says how far it is, and how that is shown on standard error."""
+"""Progress bars on standard error."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from time import monotonic
 from typing import Any, Self
 
 Progress = Callable[[str, float, float], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+"""Called with the name of the stage, the amount done and the total."""
 
 PAUSE = 20.0
-"""Seconds between lines where there is no terminal for a bar."""
+"""Seconds between lines without a terminal."""
 
 
 def no_progress(stage: str, done: float, total: float) -> None:
@@ -19,9 +19,9 @@ def no_progress(stage: str, done: float, total: float) -> None:
 
 
 class ProgressBars:
-    """A `Progress` for people: one bar at a time, gone with its stage; without a terminal a line every `PAUSE` seconds.
+    """A `Progress` that shows one bar at a time or, without a terminal, prints a line every `PAUSE` seconds.
 
-    ``say`` prints a line; what is said through `say` takes the bar away first, so that none is left standing.
+    Print through `say`, which removes the bar first.
     """
 
     def __init__(self, say: Callable[[str], None] | None = None, shown: bool = True) -> None:
@@ -43,11 +43,11 @@ class ProgressBars:
 
     @property
     def on_terminal(self) -> bool:
-        """Whether there are bars, and not lines."""
+        """Whether bars are shown instead of lines."""
         return self.console.is_terminal
 
     def __call__(self, stage: str, done: float, total: float | None, figures: str = "") -> None:
-        """Show how much of a stage is done, with ``figures`` beside it; ``total`` is ``None`` where nobody knows."""
+        """Show how much of a stage is done, with ``figures`` next to it; ``total`` is None if unknown."""
         if not self.shown:
             return
         if not self.on_terminal:
@@ -63,14 +63,14 @@ class ProgressBars:
             self.close()
 
     def say(self, text: str) -> None:
-        """Say something that stays."""
+        """Remove the bar and print a line."""
         if self.shown:
             self.close()
             self._spoken = monotonic()
             self._say(text)
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         if self.bar is not None:
             self.bar.stop()
             self.bar = None

@@ -1,4 +1,4 @@
-"""Values known by name: measures, probes, protocols."""
+"""Registries of named values: measures, probes, protocols."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Item = TypeVar("Item", bound=Named)
 
 
 class Registry(dict[str, Item]):
-    """Values by name, in the order they were registered."""
+    """Values by name, in the order of registration."""
 
     def __init__(self, kind: str, items: Iterable[Item] = ()) -> None:
         super().__init__()
@@ -29,14 +29,14 @@ class Registry(dict[str, Item]):
             self.register(item)
 
     def register(self, item: Item) -> Item:
-        """Make a value known by its name, once."""
+        """Add a value under its name, which must be new."""
         if item.name in self:
             raise InputError(f"{self.kind} {item.name!r} is already registered")
         self[item.name] = item
         return item
 
     def find(self, name: str) -> Item:
-        """Return the value of a name; the error for an unknown one suggests the nearest."""
+        """Return the value of a name; the error for an unknown name suggests the nearest."""
         if name not in self:
             raise unknown_name(self.kind, name, self)
         return self[name]

@@ -1,7 +1,6 @@
-"""One axis of a grid brought onto one axis of pixels, as a matrix ``(pixels, cells)``.
+"""Resampling along one axis as a matrix ``(pixels, cells)``.
 
-Rows and columns resample independently, so a map on any grid, wherever the grid lies, is brought to any size with two
-small matrix products: ``down @ values @ across.T``.
+Rows and columns resample independently: ``down @ values @ across.T`` brings a map on any grid to any size.
 """
 
 from __future__ import annotations
@@ -18,20 +17,19 @@ MODES: tuple[Mode, ...] = ("bilinear", "nearest", "area")
 
 
 def positions(pixels: int, cells: int, low: float, high: float) -> NDArray[np.float64]:
-    """Where each pixel's centre lies on the grid, in cells; below 0 or from ``cells`` on where it lies outside."""
-    if low == 0 and high == 1:  # in whole numbers, so that a centre on the border of two cells falls the same way
+    """Return the position of each pixel centre on the grid, in cells; outside 0 to ``cells`` if not on the grid."""
+    if low == 0 and high == 1:  # exact integers, so that ties on a cell border are rounded consistently
         return (2 * np.arange(pixels) + 1) * cells / (2 * pixels)
     where: NDArray[np.float64] = ((np.arange(pixels) + 0.5) / pixels - low) / (high - low) * cells
     return where
 
 
 def resampling_matrix(pixels: int, cells: int, low: float, high: float, mode: Mode) -> NDArray[np.float64]:
-    """Weights of ``cells`` that span ``low`` to ``high`` of the image's axis, for each of its ``pixels``.
+    """Return the weights of ``cells`` that span ``low`` to ``high`` of the axis, for each of its ``pixels``.
 
-    ``nearest`` and ``bilinear`` look up the map at the pixel's centre: with the full extent, what
-    ``torch.nn.functional.interpolate`` calls ``nearest-exact`` (its ``nearest`` is off by half a pixel) and
-    ``bilinear`` with ``align_corners=False``. ``area`` hands each pixel the share of every cell's mass that falls into
-    it. Pixels outside the grid get nothing.
+    With the full extent, ``nearest`` is PyTorch's ``nearest-exact`` (its ``nearest`` is off by half a pixel), and
+    ``bilinear`` has ``align_corners=False``. ``area`` distributes the mass of each cell over the pixels it covers.
+    Pixels outside the grid get zero.
     """
     if mode not in MODES:
         raise unknown_name("resampling mode", str(mode), MODES)

@@ -1,13 +1,11 @@
-"""Dataclasses of settings from plain mappings (YAML, TOML, JSON), with errors that name the field by its path.
+"""Dataclasses of settings from mappings (YAML, TOML, JSON), with errors that name the field.
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True)
-... class Rate:
+... class Schedule:
 ...     start: float = 0.1
 ...     steps: int = 10
->>> read_settings(Rate, {"steps": 20})
-Rate(start=0.1, steps=20)
->>> read_settings(Rate, {"step": 20}, "schedule")
+>>> read_settings(Schedule, {"step": 20}, "schedule")
 Traceback (most recent call last):
     ...
 rightlung.core.errors.InputError: unknown field of schedule 'step'; did you mean 'steps'? Known: start, steps
@@ -28,10 +26,10 @@ Settings = TypeVar("Settings")
 
 
 def read_settings(kind: type[Settings], given: object, where: str = "") -> Settings:
-    """Build a dataclass from a mapping: unknown fields, missing ones and values of another type are refused.
+    """Return a dataclass built from a mapping; unknown or missing fields and wrong types are errors.
 
-    Fields may be numbers, texts, ``Literal`` choices, tuples, mappings, other such dataclasses, or any of these or
-    ``None``. A whole number is taken for a float, and nothing else is converted.
+    Fields may be numbers, texts, ``Literal`` choices, tuples, mappings, such dataclasses, or None. Integers are
+    accepted as floats; nothing else is converted.
     """
     if isinstance(given, kind):
         return given
@@ -57,7 +55,7 @@ def read_settings(kind: type[Settings], given: object, where: str = "") -> Setti
 
 
 def plain_settings(settings: Any) -> Any:
-    """Return a dataclass of settings as plain values again, for JSON or YAML; `read_settings` undoes it."""
+    """Return settings as plain values for JSON or YAML; the inverse of `read_settings`."""
     if dataclasses.is_dataclass(settings) and not isinstance(settings, type):
         names = [entry.name for entry in dataclasses.fields(settings) if entry.init]
         return {name: plain_settings(getattr(settings, name)) for name in names}

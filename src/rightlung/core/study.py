@@ -1,6 +1,6 @@
-"""Studies, phrases, queries, and what models answer.
+"""Studies, phrases, queries, and the answers of models.
 
-Absence means unknown throughout: a finding that is not named is neither present nor absent.
+A finding that is not named is unknown: neither present nor absent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Polarity(StrEnum):
-    """What is said of a finding. What is not named is unknown and has no polarity."""
+    """Whether a finding is said to be present. A finding that is not named has no polarity."""
 
     POSITIVE = "positive"
     NEGATIVE = "negative"
@@ -74,12 +74,11 @@ def _check_regions(regions: Iterable[object], what: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A text to ground, with its target (boxes, a mask, both, or none known), regions and findings.
+    """A text to ground, with its target (boxes, a mask, both, or none), regions and findings.
 
-    ``regions`` are all regions that the phrase speaks of. ``locations`` says which regions each finding belongs to, for
-    findings where that is known: "left consolidation with a small right effusion" has two findings in two places. A
-    finding without locations belongs to all ``regions``. Locations may include regions that contain those of
-    ``regions`` (the lung around a zone).
+    ``regions`` are all regions that the phrase is about. ``locations`` maps findings to their regions, if known: "left
+    consolidation with a small right effusion" has two findings in two places. They may include regions that contain
+    those of ``regions``. A finding without locations belongs to all ``regions``.
     """
 
     text: str
@@ -105,13 +104,13 @@ class Phrase:
         object.__setattr__(self, "locations", FrozenMapping(located))
 
     def without_target(self) -> Phrase:
-        """Return what the words say (text, regions, findings, locations), without boxes and mask."""
+        """Return the phrase without boxes and mask."""
         return replace(self, boxes=(), mask=None)
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredBox:
-    """A predicted box with its score and, where the model names it, its label."""
+    """A predicted box with its score and, if the model gives one, its label."""
 
     box: Box
     score: float
@@ -126,7 +125,7 @@ class ScoredBox:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """One sentence of a report: where it is seen, how sure the model is, and the prompt that brought it about."""
+    """One sentence of a report with its boxes, the model's score, and the prompt it was generated from."""
 
     text: str
     boxes: tuple[Box, ...] = ()
@@ -143,10 +142,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A radiology report: its sections by name (``findings``, ``impression``, …) and/or its grounded sentences.
-
-    The word means nothing else here; an audit writes a *page*.
-    """
+    """A radiology report: its text, sections by name (``findings``, ``impression``, …) and grounded sentences."""
 
     text: str
     sections: Mapping[str, str] = field(default_factory=FrozenMapping)
@@ -164,7 +160,7 @@ QueryKind = Literal["phrase", "box", "phrase+box", "image"]
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a model is asked about an image: a phrase, a box, both, or the whole image."""
+    """A question about an image: a phrase, a box, both, or the whole image."""
 
     phrase: str | None = None
     box: Box | None = None
@@ -177,7 +173,7 @@ class Query:
 
     @property
     def kind(self) -> QueryKind:
-        """Which of the four kinds of query this is."""
+        """The kind of query."""
         if self.phrase is None:
             return "image" if self.box is None else "box"
         return "phrase" if self.box is None else "phrase+box"
@@ -187,8 +183,8 @@ class Query:
 class Grounding:
     """Where a model sees a phrase: a heatmap, scored boxes, or both.
 
-    ``boxes`` can always be gone through; ``has_boxes`` tells a model that looked for boxes and found none (True) from
-    one that has only a map (False), which a detection score must not punish. Without a map, boxes are the answer.
+    ``has_boxes`` is True if the model looked for boxes, even if it found none, and False if it only returned a map,
+    which detection scores must not punish.
     """
 
     heatmap: Heatmap | None
@@ -204,7 +200,7 @@ class Grounding:
 
     @property
     def abstention(self) -> float:
-        """How much the model declines to point: the heatmap's; without one, 1 where there is no box either, else 0."""
+        """The heatmap's abstention; without a heatmap, 1 if there is no box, else 0."""
         if self.heatmap is not None:
             return self.heatmap.abstention
         return 0.0 if self.boxes else 1.0
@@ -244,10 +240,9 @@ Image = NDArray[np.float32]
 class Study:
     """One frontal image with everything its source knows about it. The image loads on first use.
 
-    ``id`` is unique in its source and never a path. ``patient`` is what intervals are clustered by; ``exam`` groups the
-    images of one examination. ``region_findings`` holds the findings of each region, where the source knows them: a
-    region that is not in it, or a finding that a region does not have there, is unknown. ``extra`` holds what only this
-    source knows.
+    ``id`` is unique in its source and never a path. Intervals are clustered by ``patient``; ``exam`` groups the images
+    of one examination. ``region_findings`` holds the findings of each region; what is missing there is unknown.
+    ``extra`` holds source-specific fields.
     """
 
     id: str
@@ -290,7 +285,7 @@ class Study:
 
     @property
     def region_sentences(self) -> dict[str, tuple[int, ...]]:
-        """The sentences of each region: the indices in ``phrases`` of those that speak of it, in order."""
+        """The indices in ``phrases`` of the phrases about each region."""
         found: dict[str, tuple[int, ...]] = {}
         for index, phrase in enumerate(self.phrases):
             for region in dict.fromkeys(phrase.regions):
@@ -299,9 +294,9 @@ class Study:
 
     @property
     def image(self) -> Image:
-        """The radiograph, float32 ``(height, width)`` in 0–1, read-only; kept once loaded.
+        """The radiograph, float32 ``(height, width)`` in 0–1, read-only; cached after loading.
 
-        For PyTorch take a copy, ``torch.tensor(study.image)``: tensors cannot be read-only.
+        For PyTorch, copy it: ``torch.tensor(study.image)``.
         """
         image: Image | None = self.__dict__.get("_image")
         if image is None:
@@ -339,13 +334,13 @@ def _drawn(phrases: Iterable[Phrase]) -> tuple[list[Mask], list[Box]]:
 
 
 def check_image(image: object, what: str) -> Image:
-    """Return ``image`` read-only if it is float32 ``(height, width)`` in 0–1, else say what it is."""
+    """Return ``image`` read-only if it is float32 ``(height, width)`` in 0–1, else raise an error."""
     if not isinstance(image, np.ndarray) or image.ndim != 2 or image.size == 0 or image.dtype != np.float32:
         shape, dtype = getattr(image, "shape", None), getattr(image, "dtype", type(image).__name__)
         raise InputError(f"{what}: an image must be float32 of shape (height, width); got {dtype} of shape {shape}")
     low, high = float(image.min()), float(image.max())
     if not (low >= 0.0 and high <= 1.0):
         raise InputError(f"{what}: an image's values must lie between 0 and 1; got {low} to {high}")
-    kept: Image = image.view()  # read-only for us, and the loader's own array left as it was
+    kept: Image = image.view()  # a view, so that the loader's own array stays writable
     kept.setflags(write=False)
     return kept

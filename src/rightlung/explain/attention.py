@@ -1,7 +1,7 @@
-"""Attention weights of words over regions as maps, and the mass on "No Attn" as abstention.
+"""Attention of words over regions as maps, with the attention on the No-Attn token as abstention.
 
-"That's the Wrong Lung!" (section 4.1) prepends one learned vector to the regions; what a word spends on it, it spends
-on no place. GLoRIA (Eq. 4) has one distribution over regions for each word; a sentence's map is their mean.
+"That's the Wrong Lung!" (section 4.1) prepends one learned vector to the regions. In GLoRIA (Eq. 4) each word has one
+distribution over regions; a sentence's map is their mean.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from rightlung.core.checks import check_size
 
 
 def attention_maps(
-    weights: torch.Tensor, grid: Size, *, words: torch.Tensor | None = None, word: int | None = None
+    weights: torch.Tensor, grid: Size, *, words: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention ``(n, words, regions)`` to maps ``(n, rows, cols)`` and abstentions ``(n,)``.
+    """Return maps ``(n, rows, cols)`` and abstentions ``(n,)`` from attention ``(n, words, regions)``.
 
-    Regions are in reading order. With one column more than the grid has cells, the **first** is the No-Attn slot: its
-    share of the mass is the abstention, which is 0 where there is no slot. ``words`` ``(n, words)`` says which words
-    count (padding and special tokens do not), and the map is the mean over them; ``word`` takes that one word's map
-    instead. Where no word counts, the map is empty and the abstention 1 if there is a slot.
+    Regions are in reading order. If there is one more column than the grid has cells, the **first** is the No-Attn
+    token, and its share of the attention is the abstention (else 0). The map is the mean over the words that ``words``
+    ``(n, words)`` selects (not padding or special tokens; default: all). Without any word the map is empty and, with a
+    No-Attn token, the abstention 1.
 
     >>> maps, abstention = attention_maps(torch.tensor([[[0.5, 0.25, 0.25], [0.1, 0.9, 0.0]]]), (1, 2))
     >>> [round(value, 3) for value in maps.flatten().tolist()], round(abstention.item(), 3)
@@ -28,38 +28,22 @@ def attention_maps(
     """
     rows, columns = check_size(grid, "grid")
     if weights.ndim != 3 or weights.shape[2] not in (rows * columns, rows * columns + 1):
-        raise InputError(
-            f"attention over a grid of {rows} x {columns} must be (n, words, {rows * columns}), or one more for the "
-            f"No-Attn slot; got {tuple(weights.shape)}"
-        )
+        shape = f"(n, words, {rows * columns}), or one more with a No-Attn token"
+        raise InputError(f"attention over {rows} x {columns} cells must be {shape}; got {tuple(weights.shape)}")
     if not bool(torch.isfinite(weights).all()) or bool((weights < 0).any()):
         raise InputError("attention weights must be finite and non-negative")
-    counted = _counted(weights, words, word).to(weights.dtype)
+    if words is None:
+        words = torch.ones(weights.shape[:2], device=weights.device)
+    if words.shape != weights.shape[:2]:
+        raise InputError(f"words must have shape {tuple(weights.shape[:2])}; got {tuple(words.shape)}")
+    counted = words.bool().to(weights.dtype)
     mean = torch.einsum("nw,nwr->nr", counted, weights) / counted.sum(dim=1, keepdim=True).clamp_min(1.0)
     has_slot = weights.shape[2] == rows * columns + 1
     places = mean[:, 1:] if has_slot else mean
     return places.reshape(-1, rows, columns), _abstention(mean) if has_slot else torch.zeros_like(mean[:, 0])
 
 
-def _counted(weights: torch.Tensor, words: torch.Tensor | None, word: int | None) -> torch.Tensor:
-    """Return which words count, ``(n, words)``."""
-    shape = weights.shape[:2]
-    if word is not None:
-        if words is not None:
-            raise InputError("give the words that count or one word, not both")
-        if not -shape[1] <= word < shape[1]:
-            raise InputError(f"there is no word {word} among {shape[1]}")
-        chosen = torch.zeros(shape, dtype=torch.bool, device=weights.device)
-        chosen[:, word] = True
-        return chosen
-    if words is None:
-        return torch.ones(shape, dtype=torch.bool, device=weights.device)
-    if words.shape != shape:
-        raise InputError(f"words must be {tuple(shape)}, one flag for each word; got {tuple(words.shape)}")
-    return words.bool()
-
-
 def _abstention(mean: torch.Tensor) -> torch.Tensor:
     total = mean.sum(dim=1)
     share = mean[:, 0] / torch.where(total > 0, total, 1.0)
-    return torch.where(total > 0, share, 1.0).clamp(0.0, 1.0)  # rounding may take a share of everything beyond 1
+    return torch.where(total > 0, share, 1.0).clamp(0.0, 1.0)  # rounding may exceed 1

@@ -1,4 +1,4 @@
-"""Boxes from maps: a threshold, the parts that hang together above it, a box and a score for each."""
+"""Boxes from heatmaps: threshold, connected components, one scored box per component."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ _SIDE = 128
 
 @dataclass(frozen=True, slots=True)
 class BoxRule:
-    """How boxes are made of a map.
+    """How boxes are made from a heatmap.
 
-    The map is first brought to ``size`` (height, width) by ``mode``, each pixel with the interpolated value itself;
-    without a size, to 128 pixels a side or the map's own grid where that is finer. ``rule`` says what ``threshold``
-    is: a ``fraction`` of the largest value in the image, an ``absolute`` value, or the ``share`` of the image's pixels
-    to keep, the highest (with all that tie with the last of them, so that a flat map is kept whole). Pixels without any
-    value are never kept. Parts connect across corners, too; one smaller than ``smallest_area``, a fraction of the
-    image, is dropped. A box's score is the map's ``max`` or ``mean`` over the part, times one less the abstention.
+    The map is first resampled to ``size`` (height, width) by ``mode``; by default to 128 pixels per side or the map's
+    own grid if that is finer. ``rule`` says what ``threshold`` means: a ``fraction`` of the maximum in the image, an
+    ``absolute`` value, or the ``share`` of pixels to keep (and all that tie with the last of them). Zeros are never
+    kept. Components connect across corners; those smaller than ``smallest_area``, a fraction of the image, are dropped.
+    A box's score is the ``max`` or ``mean`` of the map in its component, times (1 - abstention).
     """
 
     threshold: float = 0.5
@@ -55,9 +54,7 @@ class BoxRule:
 
 
 def boxes_of(heatmap: Heatmap, rule: BoxRule | None = None) -> tuple[ScoredBox, ...]:
-    """Return the boxes of a map in fractions of the image, the highest score first; none for an empty map.
-
-    Only what lies in the image counts: a map that points at a letterbox's padding has no box there.
+    """Return the boxes of a heatmap in fractions of the image, highest score first; none for an empty map.
 
     >>> [scored.box for scored in boxes_of(Heatmap([[0, 0], [0, 4]]), BoxRule(mode="nearest"))]
     [Box(x0=0.5, y0=0.5, x1=1.0, y1=1.0)]
@@ -85,5 +82,5 @@ def _lowest(values: NDArray[np.float32], rule: BoxRule) -> float:
         return rule.threshold
     if rule.rule == "fraction":
         return rule.threshold * float(values.max())
-    count = int(np.ceil(rule.threshold * values.size - 1e-9))  # a hair less: 0.07 * 100 is not quite 7
+    count = int(np.ceil(rule.threshold * values.size - 1e-9))  # 0.07 * 100 exceeds 7 by rounding
     return float(np.partition(values.ravel(), -count)[-count]) if count else np.inf

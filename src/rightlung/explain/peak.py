@@ -1,8 +1,7 @@
-"""Where a map is highest, and on which side of the patient that is: one definition for pixels and for grids.
+"""The peak of a map and its side, with one definition for pixels and grids.
 
-Of cells that tie, the peak is the middle: the first in reading order would favour the patient's right. Values within a
-relative `TIE` of the highest tie, for the cells of a map that was resampled differ in their last digits. A map that is
-zero everywhere has no peak; a constant one has it in the middle.
+If cells tie (within a relative `TIE`, because of rounding), the peak is their centre: the first in reading order would
+favour the patient's right. A map of zeros has no peak.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ PIXELS = 256
 def peaks(
     maps: NDArray[Any] | torch.Tensor, midlines: Sequence[float] | Floats | None = None
 ) -> tuple[Floats, Floats, Floats]:
-    """Return ``x`` and ``y`` of the peaks of ``maps`` (n, rows, cols), and the share on the patient's left, (n,) each.
+    """Return ``x`` and ``y`` of the peaks of ``maps`` (n, rows, cols), and their share on the patient's left, (n,)
+    each.
 
-    ``x`` and ``y`` are fractions of the map's width and height. The patient's left is the image's right; the middle of
-    the patient lies at ``midlines`` (n,), 0.5 unless told, and a peak right there is half on the left. NaN where there
-    is no peak. The maps may be on any device.
+    ``x`` and ``y`` are fractions of the map. The patient's left is the image's right; a peak exactly at the patient's
+    midline (``midlines`` (n,), default 0.5) is half on the left. NaN for a map of zeros. The maps may be on any device.
     """
     values = torch.as_tensor(maps)
     highest = values.amax(dim=(1, 2))
@@ -46,10 +45,9 @@ def peaks(
 
 
 def peak_of(heatmap: Heatmap) -> tuple[float, float] | None:
-    """Return ``(x, y)`` of a map's peak, in fractions of the image.
+    """Return ``(x, y)`` of a heatmap's peak in fractions of the image; None if it is empty or flat.
 
-    Bilinear interpolation peaks there, too. Cells whose middle lies outside the image (padding) do not count. A map
-    that is empty, or flat, points nowhere: ``None``.
+    Cells whose centre lies outside the image (padding) do not count.
 
     >>> peak_of(Heatmap([[0, 0, 3, 0]]))
     (0.625, 0.5)
@@ -66,10 +64,9 @@ def peak_of(heatmap: Heatmap) -> tuple[float, float] | None:
 
 
 def side_of_peak(heatmap: Heatmap, midline: float = 0.5) -> PeakSide | None:
-    """Return the patient's side that most of a map's tied peaks lie on; ``None`` where `peak_of` finds no peak.
+    """Return the patient's side that most of the tied peaks lie on; None if `peak_of` is None.
 
-    It is looked for on `PIXELS` by `PIXELS` pixels, as an audit does: of a cell in the very middle, its neighbours tell
-    the side. Unless told, the midline is the image's own; a rotated patient's may lie elsewhere.
+    As in an audit, the map is upsampled to `PIXELS` x `PIXELS`: for a cell at the midline, its neighbours decide.
     """
     if peak_of(heatmap) is None:
         return None
@@ -78,7 +75,7 @@ def side_of_peak(heatmap: Heatmap, midline: float = 0.5) -> PeakSide | None:
 
 
 def side_at(x: float, midline: float = 0.5) -> PeakSide:
-    """Return the patient's side at ``x``, or of a share of peaks on the left: the patient's left is the image's right.
+    """Return the patient's side at ``x``, or of a share on the left.
 
     >>> side_at(0.8), side_at(0.2), side_at(0.5)
     ('left', 'right', 'both')
@@ -91,5 +88,5 @@ def _centres(count: int) -> Floats:
 
 
 def _between(middles: Floats, fraction: float) -> float:
-    """Return the place at a fraction of cells with these middles."""
+    """Return the position at a fraction of cells with these centres."""
     return float(np.interp(fraction * len(middles) - 0.5, np.arange(len(middles)), middles))

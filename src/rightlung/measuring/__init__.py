@@ -1,4 +1,4 @@
-"""Predictions × targets × measures → one table of instances with one protocol hash (docs/measuring.md)."""
+"""Predictions × targets × measures → an instances table with a protocol hash (docs/measuring.md)."""
 
 from rightlung.measuring.measures import MEASURES, Measure, find_measure, register_measure
 from rightlung.measuring.phrases import PhraseTargets, TargetMask

@@ -1,9 +1,9 @@
-"""How an answer changes with the question, whatever the truth: scores can stay while the map moves.
+"""How much an answer changes under a condition, whatever the target: a score can stay while the map moves.
 
-Two maps, as asked and changed, are brought onto a common grid over the image, each with a mass of one. ``moved_mass``
-(map change) is their total variation: half the sum of absolute differences, 0 for the same map, 1 for maps that nowhere
-overlap. ``moved_peak`` (peak displacement) is the distance of their peaks in fractions of the image's width and height;
-of tied peaks the middle counts. ``kl_random`` is the divergence from the answer to a random sentence on the same cells.
+The maps without and with the condition are resampled to a common grid and scaled to a mass of one. ``moved_mass`` (map
+change) is their total variation: 0 for equal maps, 1 for maps that do not overlap. ``moved_peak`` (peak displacement)
+is the distance of their peaks in fractions of the image. ``kl_random`` is the divergence from the answer to a random
+sentence on the same cells.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ FloatMap = NDArray[np.float32]
 
 
 class Changes:
-    """Compares answers with those to the same question as it stands, in whatever order they come.
+    """Compares answers under a condition with those to the unchanged question, in any order.
 
-    Answers that may be needed again wait in a temporary file; a context that removes it. ``values`` has the changes by
+    Answers that are needed again are kept in a temporary file until the context ends. ``values`` holds the changes by
     name and row of the table.
     """
 
@@ -50,7 +50,7 @@ class Changes:
         self._file.close()
 
     def add(self, key: Key, answer: AnswerMap, rows: Sequence[int]) -> None:
-        """Take in an answer, which stands in these rows of the table."""
+        """Add an answer and the rows of the table that hold it."""
         plain = Key(key.study, key.query, PLAIN)
         if key == plain:
             self._keep(key, answer, rows)
@@ -86,7 +86,7 @@ class Changes:
 
 
 def on_common_grid(answer: AnswerMap) -> FloatMap | None:
-    """Return an answer's mass by cells of the common grid, one in all; ``None`` where none lies in the image."""
+    """Return an answer on the common grid with a total mass of one; None if it has no mass in the image."""
     if answer.values is not None:
         x0, y0, x1, y1 = answer.extent
         scaled = answer.values.astype(np.float64) / (float(answer.values.max()) or 1.0)
@@ -112,6 +112,6 @@ def moved_mass(before: FloatMap, after: FloatMap) -> float:
 
 
 def moved_peak(before: FloatMap, after: FloatMap) -> float:
-    """Return how far apart two maps' peaks lie, in fractions of the image's width and height."""
+    """Return the distance of two maps' peaks, in fractions of the image's width and height."""
     x, y, _ = peaks(np.stack([before, after]))
     return float(np.hypot(x[1] - x[0], y[1] - y[0]))

@@ -1,4 +1,4 @@
-"""Answers as pixels and as distributions, many at a time: NumPy arrays, or tensors on a device."""
+"""Answers as pixels and as distributions, in batches: NumPy arrays, or tensors on a device."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from numpy.typing import NDArray
 
 from rightlung.core import Box, Extent, Heatmap
 from rightlung.core.resampling import resampling_matrix
+from rightlung.explain.peak import peak_of
 
 FLOOR = 1e-12
-"""The least that a cell counts in a divergence: a logarithm needs something."""
+"""Lowest value of a cell in a divergence, whose logarithm must exist."""
 
-_PIXELS_AT_ONCE = 1 << 20  # on the CPU; more do not stay in its cache
+_PIXELS_AT_ONCE = 1 << 20  # on the CPU, so that they stay in its cache
 
 _CORNERS = ("x0", "y0", "x1", "y1")
 
 Boxes = Sequence[Mapping[str, Any]]
-"""Scored boxes as a predictions file has them: x0, y0, x1, y1, score, label."""
+"""Scored boxes as in a predictions file: x0, y0, x1, y1, score, label."""
 
 
 @dataclass(frozen=True)
@@ -35,18 +36,25 @@ class AnswerMap:
 
     @cached_property
     def digest(self) -> bytes:
-        """A digest of what is scored: of the map, else of the boxes."""
+        """A digest of the map or, without one, of the boxes."""
         if self.values is None:
             return hashlib.blake2b(repr(self.boxes).encode(), digest_size=16).digest()
         found = hashlib.blake2b(repr((self.values.shape, self.extent)).encode(), digest_size=16)
         found.update(self.values.tobytes())
         return found.digest()
 
-    def distribution(self, regions: Collection[str] = ()) -> tuple[Hashable, NDArray[np.float64] | None]:
-        """Return the cells of an answer and the mass of each, one in all; None where there is no mass.
+    @cached_property
+    def has_peak(self) -> bool:
+        """Whether the answer points anywhere: `peak_of` has a peak or, without a map, there is a box."""
+        if self.values is None:
+            return bool(self.boxes)
+        return peak_of(Heatmap(self.values, Extent(*self.extent))) is not None
 
-        The cells are those of the map. They are the boxes where there is no map, or where the map is painted from
-        boxes of ``regions``, as a model does that is shown them.
+    def distribution(self, regions: Collection[str] = ()) -> tuple[Hashable, NDArray[np.float64] | None]:
+        """Return the cells of an answer and their shares of its mass; None if it has no mass.
+
+        The cells are those of the map, or the boxes if there is no map or it is painted from boxes of ``regions`` (as
+        by a `RegionGrounder`).
         """
         boxes = self.boxes or ()
         if self.values is not None and not (boxes and all(box["label"] in regions for box in boxes)):
@@ -61,10 +69,10 @@ class AnswerMap:
 
 
 def to_pixels(answers: Sequence[AnswerMap], size: tuple[int, int], device: Any = None) -> Any:
-    """Return answers as maps ``(n, height, width)`` float32, an array or a tensor on ``device``.
+    """Return answers as maps ``(n, height, width)`` float32: an array, or a tensor on ``device``.
 
-    Maps are upsampled bilinearly, are zero outside their extent and scaled to a maximum of one (no measure depends on
-    the scale). Answers without a map have their boxes painted.
+    Maps are upsampled bilinearly, are zero outside their extent, and are scaled to a maximum of one (no measure
+    depends on the scale). Without a map, the boxes are painted.
     """
     pixels: Any = np.zeros((len(answers), *size), np.float32)
     if device is not None:
@@ -86,7 +94,7 @@ def to_pixels(answers: Sequence[AnswerMap], size: tuple[int, int], device: Any =
 
 
 def _upsampled(answers: Sequence[AnswerMap], size: tuple[int, int], device: Any) -> Any:
-    """Upsample maps of one grid and extent. Each pixel has two neighbours an axis, which are looked up."""
+    """Upsample maps of one grid and extent by looking up the two neighbours of each pixel along each axis."""
     x0, y0, x1, y1 = answers[0].extent
     values = np.stack([answer.values for answer in answers if answer.values is not None]).astype(np.float64)
     highest = values.max(axis=(1, 2))
@@ -97,7 +105,7 @@ def _upsampled(answers: Sequence[AnswerMap], size: tuple[int, int], device: Any)
     found = rows[:, :, first] * weight + rows[:, :, second] * other
     there = found.reshape(len(answers), -1).any(1)
     missed = (highest > 0) & ~np.asarray(there if device is None else there.cpu())
-    for place in np.flatnonzero(missed).tolist():  # all the mass falls between the centres of pixels
+    for place in np.flatnonzero(missed).tolist():  # all the mass lies between pixel centres
         area = Heatmap(values[place], Extent(x0, y0, x1, y1)).to_size(size, "area")
         found[place] = _on(area.astype(np.float64), device)
     return found if device is None else found.float()
@@ -113,7 +121,7 @@ def _on(values: NDArray[Any], device: Any) -> Any:
 
 @lru_cache(maxsize=512)
 def _neighbours(pixels: int, cells: int, low: float, high: float) -> tuple[NDArray[Any], ...]:
-    """Return the two cells that each pixel lies between and the weight of each; no weight outside the extent."""
+    """Return the two cells next to each pixel and their weights, which are zero outside the extent."""
     matrix = resampling_matrix(pixels, cells, low, high, "bilinear")
     used, rows = matrix != 0, np.arange(pixels)
     first, second = used.argmax(axis=1), cells - 1 - used[:, ::-1].argmax(axis=1)
@@ -121,9 +129,9 @@ def _neighbours(pixels: int, cells: int, low: float, high: float) -> tuple[NDArr
 
 
 def painted(boxes: Boxes, size: tuple[int, int]) -> NDArray[np.float32]:
-    """Paint scored boxes: each pixel has the highest score of the boxes over it, zero where there is none.
+    """Paint scored boxes: each pixel gets the highest score of the boxes over it, zero outside all boxes.
 
-    Scores that are not all positive are shifted so that the lowest is one: only their order counts then.
+    If any score is not positive, all are shifted so that the lowest is one, which keeps their order.
     """
     pixels = np.zeros(size, dtype=np.float32)
     lowest = min((float(box["score"]) for box in boxes), default=1.0)

@@ -1,32 +1,36 @@
-"""Measures by name: statistics of single instances, and how they become one number.
+"""Measures by name: columns of the instances table, and how they become one number.
 
-``statistics`` are computed once and kept in the instances table. ``aggregate`` makes a number of them from how often
-each instance counts, so that a bootstrap resamples instances without computing anything again.
+Columns are computed once for each instance. ``aggregate`` turns them into a number, given how often each instance
+counts, so that a bootstrap resamples instances without computing the columns again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import yaml
 from numpy.typing import NDArray
 
 from rightlung.core.registry import Registry
+from rightlung.lexicon.findings import canonical_finding
 from rightlung.scoring.localisation import METRICS, score
 from rightlung.scoring.recognition import SortedScores
-from rightlung.scoring.text import corpus_bleu
+from rightlung.scoring.text import bleu_statistics, corpus_bleu
+
+if TYPE_CHECKING:
+    from rightlung.measuring.targets import StudyLabels
 
 Floats = NDArray[np.float64]
 Columns = Mapping[str, NDArray[Any]]
 """Columns of the instances table, ``(instances,)`` each."""
 
 Aggregate = Callable[[Columns, Floats], Floats]
-"""From columns and counts ``(resamples, instances)`` to a number a resample ``(resamples,)``; NaN where undefined."""
+"""From columns and counts ``(resamples, instances)`` to one number per resample ``(resamples,)``; NaN if undefined."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +43,15 @@ class MapsAndMasks:
 
 
 Statistics = Callable[[MapsAndMasks, Sequence[str]], Mapping[str, Any]]
-"""From maps, masks and the names of measures to columns ``(n,)``, ``reason`` among them where one is undefined."""
+"""From maps, masks and the names of measures to columns ``(n,)``, and ``reason`` for undefined values."""
+
+ImageRows = Callable[[Mapping[str, Any], "StudyLabels"], Iterable[dict[str, Any]]]
+"""From an answer about a whole image (columns of the predictions file) and the study's labels to rows of the table."""
 
 
 @dataclass(frozen=True)
 class Measure:
-    """A measure by name, with its title, what it says, whether higher is better, and its range."""
+    """A measure with its name, title, meaning, direction (is higher better?) and range."""
 
     name: str
     title: str
@@ -54,17 +61,19 @@ class Measure:
     published: tuple[str, ...] = ()
     """Names that papers use."""
     columns: tuple[str, ...] = ()
-    """Columns of the instances table that the aggregate needs; by default the one named like the measure."""
+    """Columns of the instances table that the aggregate uses. Default: the one named like the measure."""
     statistics: Statistics | None = None
-    """Computes the column from maps and masks, for all measures that share it at once; None: every table has it."""
+    """Computes the column from maps and masks, for all measures that share the function at once."""
+    image_rows: ImageRows | None = None
+    """Computes rows from answers about whole images, once for all measures that share the function."""
     aggregate: Aggregate | None = None
-    """None: the mean over the instances where the column is defined."""
+    """Default: the mean over the instances whose column is defined."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "columns", self.columns or (self.name,))
 
     def of_counts(self, columns: Columns, counts: Floats) -> Floats:
-        """Return the number for each row of counts ``(resamples, instances)``."""
+        """Return one number for each row of counts ``(resamples, instances)``."""
         if self.aggregate is not None:
             return self.aggregate(columns, counts)
         values = np.asarray(columns[self.columns[0]], np.float64)
@@ -72,7 +81,7 @@ class Measure:
         return _ratio(counts[:, there] @ values[there], counts[:, there].sum(axis=1))
 
     def value(self, columns: Columns) -> float:
-        """Return the number of all instances."""
+        """Return the number over all instances."""
         return float(self.of_counts(columns, np.ones((1, len(columns[self.columns[0]]))))[0])
 
 
@@ -81,8 +90,28 @@ register_measure, find_measure = MEASURES.register, MEASURES.find
 
 
 def localisation(pairs: MapsAndMasks, names: Sequence[str]) -> Mapping[str, Any]:
-    """Score maps against masks by all of these measures at once."""
+    """Compute the localisation measures of these names."""
     return score(pairs.maps, pairs.masks, metrics=names, workers=pairs.workers)
+
+
+def finding_rows(answer: Mapping[str, Any], labels: StudyLabels) -> Iterator[dict[str, Any]]:
+    """Yield a row for each finding that has a score and is known to be present or absent."""
+    known = {canonical_finding(name): polarity for name, polarity in labels.findings.items()}
+    for one in answer["finding_scores"] or ():
+        name = canonical_finding(one["finding"])
+        if known.get(name) in ("positive", "negative"):
+            label = float(known[name] == "positive")
+            columns = {"finding_score": one["score"], "finding_label": label}
+            yield {"target": name, "target_kind": "image label", "reason": "", **columns}
+
+
+def report_rows(answer: Mapping[str, Any], labels: StudyLabels) -> Iterator[dict[str, Any]]:
+    """Yield a row if the study has a report and the model wrote one or failed."""
+    report, error = answer["report"], answer["error"]
+    if labels.report is not None and (report is not None or error is not None):
+        columns = {} if error is not None else bleu_statistics(report, labels.report)
+        reason = "" if error is None else f"no answer: {error}"
+        yield {"target": "report", "target_kind": "report", "reason": reason, **columns}
 
 
 def _ratio(numerator: Floats, denominator: Floats) -> Floats:
@@ -90,7 +119,7 @@ def _ratio(numerator: Floats, denominator: Floats) -> Floats:
 
 
 def _abstention_auroc(columns: Columns, counts: Floats) -> Floats:
-    """AUROC of abstention for telling negated phrases from asserted ones; phrases without a finding do not count."""
+    """AUROC of abstention for negated against asserted phrases; phrases without a finding do not count."""
     abstention, polarity = np.asarray(columns["abstention"], np.float64), np.asarray(columns["polarity"])
     there = np.isin(polarity, ("positive", "uncertain", "negative")) & ~np.isnan(abstention)
     negated = (polarity[there] == "negative").astype(np.float64)
@@ -98,7 +127,7 @@ def _abstention_auroc(columns: Columns, counts: Floats) -> Floats:
 
 
 def _over_findings(of_finding: Callable[[Floats, Floats, Floats], Floats]) -> Aggregate:
-    """Return the mean over findings of what is computed from scores, labels and counts of one finding."""
+    """Return the aggregate that averages a function of scores, labels and counts over findings."""
 
     def aggregate(columns: Columns, counts: Floats) -> Floats:
         findings, labels = np.asarray(columns["target"]), np.asarray(columns["finding_label"], np.float64)
@@ -115,26 +144,27 @@ def _over_findings(of_finding: Callable[[Floats, Floats, Floats], Floats]) -> Ag
 
 
 def matthews(scores: Floats, labels: Floats, counts: Floats, threshold: float = 0.5) -> Floats:
-    """Matthews correlation coefficient of scores from ``threshold`` on, ``(resamples,)``; NaN with one class only."""
+    """Matthews correlation coefficient of ``scores >= threshold``, ``(resamples,)``; NaN with one class only."""
     called = (scores >= threshold).astype(np.float64)
     hits, positives, calls = counts @ (called * labels), counts @ labels, counts @ called
     total = counts.sum(axis=1)
-    spread = positives * (total - positives) * calls * (total - calls)
-    return _ratio(total * hits - positives * calls, np.sqrt(spread))
+    variance = positives * (total - positives) * calls * (total - calls)
+    return _ratio(total * hits - positives * calls, np.sqrt(variance))
 
 
-_AGGREGATES: dict[str, Aggregate] = {
-    "abstention_auroc": _abstention_auroc,
-    "finding_auroc": _over_findings(lambda scores, labels, counts: SortedScores(scores, labels).auroc(counts)),
-    "finding_average_precision": _over_findings(
-        lambda scores, labels, counts: SortedScores(scores, labels).average_precision(counts)
+_COMPUTED: dict[str, tuple[ImageRows | None, Aggregate]] = {
+    "abstention_auroc": (None, _abstention_auroc),
+    "finding_auroc": (finding_rows, _over_findings(lambda scores, labels, n: SortedScores(scores, labels).auroc(n))),
+    "finding_average_precision": (
+        finding_rows, _over_findings(lambda scores, labels, n: SortedScores(scores, labels).average_precision(n)),
     ),
-    "finding_mcc": _over_findings(matthews),
-    "bleu_1": partial(corpus_bleu, order=1),
-    "bleu_4": partial(corpus_bleu, order=4),
-}
+    "finding_mcc": (finding_rows, _over_findings(matthews)),
+    "bleu_1": (report_rows, partial(corpus_bleu, order=1)),
+    "bleu_4": (report_rows, partial(corpus_bleu, order=4)),
+}  # fmt: skip
 
 for _name, _entry in yaml.safe_load(Path(__file__).with_name("measures.yaml").read_text(encoding="utf-8")).items():
     _lists = {key: tuple(value) for key, value in _entry.items() if isinstance(value, list)}
+    _rows, _aggregate = _COMPUTED.get(_name, (None, None))
     _shared = localisation if _name in METRICS else None
-    register_measure(Measure(_name, **_entry | _lists, statistics=_shared, aggregate=_AGGREGATES.get(_name)))
+    register_measure(Measure(_name, **_entry | _lists, statistics=_shared, image_rows=_rows, aggregate=_aggregate))

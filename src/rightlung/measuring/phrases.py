@@ -1,4 +1,4 @@
-"""A phrase with its targets, and targets that are moved: those of other phrases ("That's the Wrong Lung!", A.5)."""
+"""A phrase with its targets, and moved targets, which belong to other phrases ("That's the Wrong Lung!", A.5)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from rightlung.core.keyed import text_generator
 from rightlung.lexicon.wordkeys import NamedSide
 from rightlung.measuring.store import Place
 from rightlung.probes import Owner
+from rightlung.probes.rules import MOVED_RULES
 from rightlung.probes.targets import derangement, exchanged_targets
 
 
 @dataclass(frozen=True, slots=True)
 class TargetMask:
-    """A target by one rule: where its mask lies in the store, and its kind, area, class of size and side."""
+    """A target by one rule: the place of its mask in the store, its kind, area, size class and side."""
 
     place: Place
     kind: str
@@ -27,38 +28,37 @@ class TargetMask:
 
 @dataclass(frozen=True, slots=True)
 class PhraseTargets:
-    """One phrase of one study and its targets by rule; none where it points at nothing known."""
+    """One phrase of one study and its targets by rule; none if its place is unknown."""
 
     study: str
     query: str
     patient: str
     text: str
     findings: tuple[str, ...]
-    """Findings asserted (positive or uncertain), by their canonical names."""
+    """Canonical names of the asserted findings (positive or uncertain)."""
     polarity: str
-    """``positive``, ``uncertain``, ``negative``, or ``none`` where no finding is named."""
+    """``positive``, ``uncertain``, ``negative``, or ``none`` if the phrase names no finding."""
     regions: tuple[str, ...]
     side_named: NamedSide
     midline: float
     masks: dict[str, TargetMask] = field(default_factory=dict)
-    facts: dict[str, Any] = field(default_factory=dict)
+    columns: dict[str, Any] = field(default_factory=dict)
     """Further columns of the instances table, such as membership in subsets."""
 
 
 def move_targets(phrases: Sequence[PhraseTargets], owners: Sequence[str], name: str, seed: int) -> None:
-    """Give every phrase with a target that of another phrase, where there is one, under the rule ``name``.
+    """Add the moved targets of the rule ``name``, one of `MOVED_RULES`; ``owners`` are the patients of the phrases.
 
-    ``<rule>-shuffled`` takes it from the same report, ``<rule>-random`` from another of ``owners`` (patients, one a
-    phrase). Two phrases of a report may have the same target: the fact ``<rule>_shuffled_differs`` says so.
+    Two phrases of a report may have the same target: the column ``<rule>_shuffled_differs`` tells.
     """
-    rule, _, move = name.rpartition("-")
-    others = _shuffled(phrases, rule, seed) if move == "shuffled" else _drawn(phrases, owners, rule, seed)
+    rule, within_report = MOVED_RULES[name]
+    others = _shuffled(phrases, rule, seed) if within_report else _drawn(phrases, owners, rule, seed)
     for number, one in enumerate(phrases):
         if number in others:
             one.masks[name] = phrases[others[number]].masks[rule]
-        if move == "shuffled":
+        if within_report:
             differs = one.masks[name].place != one.masks[rule].place if number in others else None
-            one.facts[f"{rule}_shuffled_differs"] = differs
+            one.columns[f"{rule}_shuffled_differs"] = differs
 
 
 def _drawn(phrases: Sequence[PhraseTargets], owners: Sequence[str], rule: str, seed: int) -> dict[int, int]:

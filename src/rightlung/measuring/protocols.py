@@ -1,7 +1,7 @@
-"""Protocols: everything but the model that a number depends on, by name. A short hash is printed with every number.
+"""Protocols: everything that a number depends on besides the model, with a short hash.
 
-Numbers with different hashes must not be compared. The hash covers what was asked and how it was scored, not where
-files lie: the phrase set has a hash of its own, of every study, patient, phrase and target.
+Numbers with different hashes must not be compared. The hash covers the questions and the scoring, not file locations:
+the phrase set has its own hash, of every study, patient, phrase and target.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ _NOT_HASHED = ("source", "prior_source")
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What is measured and how. `applied_to` adds the phrases that it is measured on."""
+    """What is measured and how. `applied_to` adds the phrases it is measured on."""
 
     name: str
     rules: tuple[str, ...]
-    """Target rules; see `rightlung.probes.rules`. Moved targets are scored under the condition ``none`` only."""
+    """Target rules (`rightlung.probes.rules`). Moved targets are measured under the condition ``none`` only."""
     measures: tuple[str, ...]
     pixels: int | None = None
-    """Pixels a side of targets, on which maps are scored; None: the size of each mask."""
+    """Height and width of targets, on which maps are scored; None: the size of each mask."""
     conditions: tuple[str, ...] = ()
-    """Conditions asked, with the seed of their probes; none: those that the predictions have."""
+    """Conditions to ask under; empty: those of the predictions."""
     subsets: tuple[str, ...] = ()
     decimals: int | None = None
-    """Decimals to which written measures are rounded."""
+    """Number of decimals of the written measures."""
     source: str = ""
     phrase_set: str = ""
     target_kinds: tuple[str, ...] = ()
@@ -77,17 +77,17 @@ class Protocol:
 
     @property
     def hash(self) -> str:
-        """Ten hexadecimal digits that stand for the protocol."""
+        """Ten hexadecimal digits that identify the protocol."""
         facts = {name: value for name, value in asdict(self).items() if name not in _NOT_HASHED}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:10]
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything as plain values, the hash first."""
+        """Return the hash and all fields as plain values."""
         facts = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         return {"hash": self.hash, **facts}
 
     def applied_to(self, targets: Targets, **changes: Any) -> Protocol:
-        """Return the protocol with the phrases measured and, by field name, whatever else a run chooses."""
+        """Return the protocol with the phrase set of ``targets`` and the given fields changed."""
         known: dict[str, Any] = {
             "source": targets.source,
             "phrase_set": targets.phrase_set,

@@ -1,4 +1,4 @@
-"""Measure answers: one row for each (study, query, condition, target), with every measure of the protocol."""
+"""Measure answers: one row for each (study, query, condition, target), with the columns of the protocol's measures."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.core.files import write_whole
 from rightlung.explain.peak import peaks, side_at
 from rightlung.lexicon import REGIONS
-from rightlung.lexicon.findings import canonical_finding
 from rightlung.lexicon.wordkeys import side_named, zones_in
 from rightlung.measuring.changes import Changes
 from rightlung.measuring.maps import AnswerMap, entropy, to_pixels
-from rightlung.measuring.measures import MapsAndMasks, Statistics, find_measure
+from rightlung.measuring.measures import ImageRows, MapsAndMasks, Statistics, find_measure
 from rightlung.measuring.phrases import PhraseTargets, TargetMask
 from rightlung.measuring.protocols import Protocol
 from rightlung.measuring.targets import Targets
-from rightlung.predictions import Batch, Key
-from rightlung.scoring.text import BLEU_COLUMNS, bleu_statistics
+from rightlung.predictions import IMAGE_QUERY, Batch, Key
+from rightlung.probes.rules import MOVED_RULES
 
 PIXELS_AT_ONCE = 1 << 23
-"""Pixels of maps scored together on the CPU; four times as many on another device."""
+"""Number of map pixels scored at once on the CPU; four times as many on another device."""
 
 KEPT_SCORES = 50_000
 _PEAK = ("peak_x", "peak_y", "share_left")
@@ -43,13 +42,15 @@ NUMBERS = (
     "target_area", "abstention", "similarity_global", "similarity_local", "peak_x", "peak_y", "peak_on_side",
     "grid_entropy", "finding_score", "finding_label",
 )  # fmt: skip
+ANSWERED = ("finding_scores", "report", "error")
+"""Columns of the predictions file that measures of whole images use."""
 CHANGES = ("moved_mass", "moved_peak", "kl_random")
 NOT_ROUNDED = ("similarity_global", "similarity_local")
-"""Similarities are compared with each other, and rounding makes ties."""
+"""Similarities are compared with each other, and rounding would make ties."""
 
 
 class _Job(NamedTuple):
-    """A row to be scored, with its answer, its target and the patient's middle."""
+    """A row to score, with its answer, its target and the patient's midline."""
 
     row: dict[str, Any]
     answer: AnswerMap
@@ -58,7 +59,7 @@ class _Job(NamedTuple):
 
     @property
     def name(self) -> tuple[bytes, int, float]:
-        """What the scores depend on: an equal map against the same mask is scored once."""
+        """All that the scores depend on: equal maps against the same mask are scored once."""
         return self.answer.digest, self.mask.place.offset, self.midline
 
 
@@ -71,20 +72,21 @@ def measure(
     workers: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> pa.Table:
-    """Measure answers against targets and return the instances table; NaN (never null) is an undefined number.
+    """Measure answers against targets and return the instances table; undefined numbers are NaN, never null.
 
-    ``answers`` are batches of a predictions file or a stream of them, in any order. ``device`` is where maps are
-    scored: ``"cpu"`` scores arrays with ``workers`` threads, anything else (also ``torch.device("cpu")``) scores
-    tensors there. ``progress`` is called with the number of answers read.
+    ``answers`` are batches of predictions in any order. With ``device="cpu"`` maps are scored as arrays by ``workers``
+    threads, with anything else (also ``torch.device("cpu")``) as tensors on that device. ``progress`` is called with
+    the number of answers read.
     """
     scorer = _Scorer(targets, protocol, device, workers)
-    schema = _schema(targets, scorer.metrics)
+    image_rows = dict.fromkeys(made for name in protocol.measures if (made := find_measure(name).image_rows))
+    schema = _schema(targets, scorer.columns)
     parts, count, read = [], 0, 0
     with Changes({*REGIONS, *targets.regions}) as changes:
         for batch in answers:
             rows: list[dict[str, Any]] = []
             jobs: list[_Job] = []
-            for key, answer, found, to_score in _answers(batch, targets, protocol, scorer.metrics):
+            for key, answer, found, to_score in _answers(batch, targets, protocol, scorer.columns, image_rows):
                 if answer is not None:
                     changes.add(key, answer, range(count + len(rows), count + len(rows) + len(found)))
                     _, shares = answer.distribution(changes.regions)
@@ -105,46 +107,44 @@ def measure(
     return table
 
 
-def _schema(targets: Targets, metrics: Sequence[str]) -> pa.Schema:
-    facts: dict[str, list[Any]] = {}
+def _schema(targets: Targets, scored: Sequence[str]) -> pa.Schema:
+    further: dict[str, list[Any]] = {}
     for phrase in targets.phrases.values():
-        for name, value in phrase.facts.items():
-            facts.setdefault(name, []).append(value)
+        for name, value in phrase.columns.items():
+            further.setdefault(name, []).append(value)
     return pa.schema(
         [
             *((name, pa.string()) for name in TEXTS),
             *((name, pa.list_(pa.string())) for name in LISTS),
-            *((name, pa.float64()) for name in (*NUMBERS, *metrics)),
+            *((name, pa.float64()) for name in (*NUMBERS, *scored)),
             ("scored_pixels", pa.int64()),
             ("abstention_given", pa.bool_()),
-            *((name, pa.infer_type(values)) for name, values in facts.items()),
+            *((name, pa.infer_type(values)) for name, values in further.items()),
         ]
     )
 
 
 def _answers(
-    batch: Batch, targets: Targets, protocol: Protocol, metrics: Sequence[str]
+    batch: Batch, targets: Targets, protocol: Protocol, scored: Sequence[str], image_rows: Iterable[ImageRows]
 ) -> Iterator[tuple[Key, AnswerMap | None, list[dict[str, Any]], list[_Job]]]:
-    """Yield for every answer that can be measured its map, its rows and what is to be scored."""
+    """Yield the map, the rows and the jobs of every answer that can be measured."""
     asked, boxes, errors, given = (batch.column(name) for name in ("phrase", "boxes", "error", "abstention"))
     similarities = {name: batch.column(name) for name in NOT_ROUNDED}
-    finding_scores, reports = batch.column("finding_scores"), batch.column("report")
-    findings_needed = any("finding_score" in find_measure(name).columns for name in protocol.measures)
     abstentions, extents = batch.abstentions.tolist(), batch.extents.tolist()
     for index, key in enumerate(batch.keys):
+        labels = targets.labels.get(key.study) if key.query == IMAGE_QUERY else None
+        if labels is not None:
+            empty = dict.fromkeys((*NUMBERS, *scored), np.nan) | key._asdict() | {"patient": labels.patient}
+            answered = {name: batch.columns.column(name)[index].as_py() for name in ANSWERED}
+            yield key, None, [empty | row for rows_of in image_rows for row in rows_of(answered, labels)], []
         phrase = targets.phrases.get((key.study, key.query)) if protocol.rules else None
         if phrase is None:
-            if key.query == "image" and not protocol.rules:
-                if finding_scores[index] is not None and findings_needed:
-                    yield key, None, list(_finding_rows(key, finding_scores[index], targets)), []
-                if "answer_words" in metrics:
-                    yield key, None, list(_report_rows(key, reports[index], errors[index], targets)), []
             continue
         values, error = batch.maps[index], errors[index]
         answer = None
         if error is None and (values is not None or boxes[index] is not None):
             answer = AnswerMap(values, tuple(extents[index]), boxes[index])
-        row = _phrase_row(key, phrase, asked[index] or phrase.text, metrics) | {
+        row = _phrase_row(key, phrase, asked[index] or phrase.text, scored) | {
             "abstention": abstentions[index],
             "abstention_given": given[index] is not None or (values is None and boxes[index] == []),
             **{name: np.nan if column[index] is None else column[index] for name, column in similarities.items()},
@@ -164,13 +164,13 @@ def _answers(
 
 
 def _targets_of(phrase: PhraseTargets, condition: str, protocol: Protocol) -> list[tuple[str, TargetMask | None]]:
-    """Return the targets of a phrase under a condition, at least one row: moved ones are for ``none`` alone."""
-    rules = [rule for rule in protocol.rules if condition == "none" or "-" not in rule]
+    """Return the targets of a phrase, at least one: moved targets are measured under the condition ``none`` only."""
+    rules = [rule for rule in protocol.rules if condition == "none" or rule not in MOVED_RULES]
     return [(rule, phrase.masks[rule]) for rule in rules if rule in phrase.masks] or [(rules[0], None)]
 
 
-def _phrase_row(key: Key, phrase: PhraseTargets, asked: str, metrics: Sequence[str]) -> dict[str, Any]:
-    return dict.fromkeys((*NUMBERS, *metrics), np.nan) | key._asdict() | {
+def _phrase_row(key: Key, phrase: PhraseTargets, asked: str, scored: Sequence[str]) -> dict[str, Any]:
+    return dict.fromkeys((*NUMBERS, *scored), np.nan) | key._asdict() | {
         "patient": phrase.patient,
         "phrase": phrase.text,
         "asked": asked,
@@ -180,36 +180,12 @@ def _phrase_row(key: Key, phrase: PhraseTargets, asked: str, metrics: Sequence[s
         "side_named": phrase.side_named,
         "side_asked": side_named(asked),
         "zones_named": zones_in(asked),
-        **phrase.facts,
+        **phrase.columns,
     }  # fmt: skip
 
 
-def _finding_rows(key: Key, scores: Sequence[Mapping[str, Any]], targets: Targets) -> Iterator[dict[str, Any]]:
-    """Yield a row for each finding that is scored and known to be there or not."""
-    labels = targets.labels.get(key.study)
-    known = {} if labels is None else {canonical_finding(name): said for name, said in labels.findings.items()}
-    for one in scores:
-        name = canonical_finding(one["finding"])
-        if labels is not None and known.get(name) in ("positive", "negative"):
-            yield dict.fromkeys(NUMBERS, np.nan) | key._asdict() | {
-                "target": name, "target_kind": "image label", "patient": labels.patient, "reason": "",
-                "finding_score": one["score"], "finding_label": float(known[name] == "positive"),
-            }  # fmt: skip
-
-
-def _report_rows(key: Key, report: str | None, error: str | None, targets: Targets) -> Iterator[dict[str, Any]]:
-    """Yield a row where the study has a report and one was written, or an error says why not."""
-    labels = targets.labels.get(key.study)
-    if labels is not None and labels.report is not None and (report is not None or error is not None):
-        reason = "" if error is None else f"no answer: {error}"
-        yield dict.fromkeys((*NUMBERS, *BLEU_COLUMNS), np.nan) | key._asdict() | {
-            "target": "report", "target_kind": "report", "patient": labels.patient, "reason": reason,
-            **(bleu_statistics(report, labels.report) if report is not None and error is None else {}),
-        }  # fmt: skip
-
-
 class _Scorer:
-    """Fills in the measures of rows, those of one target size together."""
+    """Computes the columns of rows, those of one target size together."""
 
     def __init__(self, targets: Targets, protocol: Protocol, device: Any, workers: int | None) -> None:
         self._store, self._workers = targets.store, workers
@@ -218,13 +194,14 @@ class _Scorer:
         for name in protocol.measures:
             if (statistics := find_measure(name).statistics) is not None:
                 self._groups.setdefault(statistics, []).append(name)
-        needed = {column for name in protocol.measures for column in find_measure(name).columns}
-        self.metrics = [name for names in self._groups.values() for name in names]
-        self.metrics += [name for name in BLEU_COLUMNS if name in needed]
+        self.columns = [name for names in self._groups.values() for name in names]
+        of_images = (measure for name in protocol.measures if (measure := find_measure(name)).image_rows)
+        needed = dict.fromkeys(column for measure in of_images for column in measure.columns)
+        self.columns += [name for name in needed if name not in (*NUMBERS, *TEXTS)]
         self._known: OrderedDict[Any, dict[str, Any]] = OrderedDict()
 
     def score(self, jobs: Sequence[_Job]) -> None:
-        """Score what is not known yet, and fill in the rows."""
+        """Score the jobs that are not known yet, and fill in the rows."""
         fresh: dict[tuple[int, int], dict[Any, _Job]] = {}
         for job in jobs:
             if job.name not in self._known:
@@ -233,16 +210,16 @@ class _Scorer:
             step = max(1, PIXELS_AT_ONCE * (1 if self._device is None else 4) // math.prod(size))
             same = list(found.values())
             for begin in range(0, len(same), step):
-                self._score_alike(same[begin : begin + step], size)
+                self._score_size(same[begin : begin + step], size)
         for job in jobs:
             job.row.update(self._known[job.name])
             left = job.row.pop("share_left")
-            left = 0.5 if np.isnan(left) else left  # a map that is zero everywhere is on either side by half
+            left = 0.5 if np.isnan(left) else left  # a map of zeros counts half for either side
             job.row["peak_on_side"] = {"left": left, "right": 1 - left}.get(job.mask.side, np.nan)
         while len(self._known) > KEPT_SCORES:
             self._known.popitem(last=False)
 
-    def _score_alike(self, jobs: Sequence[_Job], size: tuple[int, int]) -> None:
+    def _score_size(self, jobs: Sequence[_Job], size: tuple[int, int]) -> None:
         number_of: dict[bytes, int] = {}
         numbers = [number_of.setdefault(job.answer.digest, len(number_of)) for job in jobs]
         distinct = [jobs[numbers.index(number)].answer for number in range(len(number_of))]
@@ -259,8 +236,10 @@ class _Scorer:
         columns |= {name: values.tolist() for name, values in zip(_PEAK, found, strict=True)}
         for place, job in enumerate(jobs):
             scores = {name: values[place] for name, values in columns.items()}
-            left = scores["share_left"]
-            self._known[job.name] = scores | {"peak_side": None if np.isnan(left) else side_at(left)}
+            scores["peak_side"] = side_at(scores["share_left"])
+            if not job.answer.has_peak:
+                scores |= {"peak_x": np.nan, "peak_y": np.nan, "peak_side": None}
+            self._known[job.name] = scores
 
 
 def write_instances(
@@ -270,7 +249,7 @@ def write_instances(
     model: str = "",
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write an instances table as Parquet, completely or not at all, with the protocol in its metadata."""
+    """Write an instances table as a Parquet file, atomically, with the protocol in its metadata."""
     notes = {
         "rightlung.note": NOT_A_MEDICAL_DEVICE,
         "rightlung.protocol": json.dumps(protocol.as_json()),
@@ -284,4 +263,4 @@ def write_instances(
                 kept = values if field.name in NOT_ROUNDED else np.round(values, protocol.decimals)
                 table = table.set_column(number, field.name, pa.array(kept.astype(np.float32)))
     written = table.replace_schema_metadata(notes)
-    write_whole(Path(path), lambda beside: pq.write_table(written, beside, compression="zstd"))
+    write_whole(Path(path), lambda part: pq.write_table(written, part, compression="zstd"))

@@ -1,4 +1,4 @@
-"""Target masks in one file, a bit a pixel."""
+"""Target masks in one file, one bit per pixel."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ MASKS = "masks.bin"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a mask lies in the store, and its size ``(height, width)``."""
+    """Offset of a mask in the store, and its size ``(height, width)``."""
 
     offset: int
     size: tuple[int, int]
 
 
 class MaskStore:
-    """Masks in ``masks.bin`` of a folder, or in a temporary file: written within a context, and read after that."""
+    """Masks in ``masks.bin`` of a folder or in a temporary file: written inside the context, read after `finish`."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile() if folder is None else (folder / MASKS).open("w+b")  # noqa: SIM115
@@ -56,8 +56,8 @@ class MaskStore:
         return place
 
     def finish(self) -> None:
-        """Go over from writing to reading; a temporary file is gone when the store is."""
-        self._file.write(b"\0")  # no empty file can be mapped
+        """Switch from writing to reading. A temporary file is removed with the store."""
+        self._file.write(b"\0")  # an empty file cannot be mapped
         self._file.flush()
         self._bits = np.memmap(self._file, np.uint8, "r")
 
@@ -68,7 +68,7 @@ class MaskStore:
         return bits.reshape(-1, height, width).view(np.bool_)
 
     def read_on(self, places: Sequence[Place], device: Any) -> Any:
-        """Return them as a tensor on a device, where their bits are unpacked."""
+        """Return masks of one size as a tensor, unpacked on ``device``."""
         import torch
 
         height, width = places[0].size
@@ -83,5 +83,5 @@ class MaskStore:
 
 
 def target_digest(pixels: NDArray[np.bool_]) -> bytes:
-    """Return a digest of a target's pixels."""
+    """Return the SHA-256 digest of a target's pixels."""
     return hashlib.sha256(repr(pixels.shape).encode() + np.packbits(pixels).tobytes()).digest()

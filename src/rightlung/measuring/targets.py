@@ -1,7 +1,7 @@
-"""What phrases truly point at, gathered in one walk through a source.
+"""The targets of phrases, gathered in one pass over a source.
 
-A source is rendered or decoded once, however many models and conditions are measured on it and in whatever order their
-answers come. Masks wait on disk: in a temporary file, or in a folder that other processes open.
+Each study is rendered or decoded once, however many models and conditions are measured on it. Masks are kept on disk:
+in a temporary file, or in a folder that other processes can open.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from rightlung.core import InputError, OutputError, Phrase, Study
 from rightlung.core.errors import unknown_name
-from rightlung.core.files import beside, not_written, read_json, write_whole
+from rightlung.core.files import not_written, read_json, temporary_path, write_whole
 from rightlung.lexicon.wordkeys import findings_about, side_named, word_key
 from rightlung.measuring.phrases import PhraseTargets, TargetMask, move_targets
 from rightlung.measuring.protocols import Protocol
@@ -29,7 +29,7 @@ from rightlung.measuring.store import MaskStore, Place, target_digest
 from rightlung.models.blind.prior import LocationPrior
 from rightlung.models.blind.sides import side_of_target, what_tells
 from rightlung.predictions import phrase_query
-from rightlung.probes.rules import BOX_SIZE, MOVES, RULES, Target, midline_of, polarity_of, size_class
+from rightlung.probes.rules import BOX_SIZE, MOVED_RULES, RULES, Target, midline_of, polarity_of, size_class
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
 from rightlung.studies import Source
 from rightlung.studies.kept import KeptSource, StudyWriter
@@ -41,7 +41,7 @@ REFUSED = "rows that the source refused"
 UNBUILT = "studies that cannot be read"
 UNREADABLE = "studies whose image or words cannot be read"
 UNREAD = (REFUSED, UNBUILT, UNREADABLE)
-"""Reasons for which something is missing that should be there."""
+"""Reasons that stand for an error, not for a phrase without a target."""
 
 PHRASE_SUBSETS: dict[str, Callable[[Phrase], bool]] = {"abnormal": is_abnormal, "one_lung": is_one_lung}
 SUBSETS = (*PHRASE_SUBSETS, "mdrb")
@@ -50,7 +50,7 @@ SUBSETS = (*PHRASE_SUBSETS, "mdrb")
 
 @dataclass(frozen=True, slots=True)
 class StudyLabels:
-    """The findings of a whole image, by their names in the source, its report's text, and whose image it is."""
+    """The patient, findings (by their names in the source) and report text of a study."""
 
     patient: str
     findings: Mapping[str, str]
@@ -59,16 +59,16 @@ class StudyLabels:
 
 @dataclass
 class Targets:
-    """The phrases to measure, by (study, query), and their masks on disk."""
+    """The phrases to measure by (study, query), and their masks on disk."""
 
     source: str
     settings: dict[str, Any]
-    """Rules, pixels, seed, subsets: what the targets depend on besides the source."""
+    """Rules, pixels, seed, subsets and limit."""
     store: MaskStore = field(repr=False)
     phrases: dict[tuple[str, str], PhraseTargets] = field(default_factory=dict)
     labels: dict[str, StudyLabels] = field(default_factory=dict)
     regions: set[str] = field(default_factory=set)
-    """Names of the regions that the studies have."""
+    """Names of the studies' regions."""
     problems: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
     phrase_set: str = ""
@@ -76,16 +76,16 @@ class Targets:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of targets there are."""
+        """The kinds of targets, sorted."""
         return tuple(sorted({mask.kind for phrase in self.phrases.values() for mask in phrase.masks.values()}))
 
-    def add_fact(self, name: str, fact: Callable[[PhraseTargets], Any]) -> None:
-        """Add a column to the instances table: a text, number, boolean or list for every phrase."""
+    def add_column(self, name: str, value: Callable[[PhraseTargets], Any]) -> None:
+        """Add a column to the instances table: a text, number, boolean or list for each phrase."""
         for phrase in self.phrases.values():
-            phrase.facts[name] = fact(phrase)
+            phrase.columns[name] = value(phrase)
 
     def save(self, folder: Path) -> None:
-        """Write everything but the masks, which are in the store."""
+        """Write everything except the masks, which are in the store."""
         content = {name: value for name, value in vars(self).items() if name != "store"}
         content["phrases"] = [asdict(phrase) for phrase in self.phrases.values()]
         content["labels"] = {study: asdict(labels) for study, labels in self.labels.items()}
@@ -94,7 +94,7 @@ class Targets:
 
     @classmethod
     def open(cls, folder: str | Path) -> Targets:
-        """Open the targets that `gather_targets` left in a folder."""
+        """Open the targets that `gather_targets` wrote to a folder."""
         folder = Path(folder)
         content = read_json(folder / TARGETS)
         phrases = [_phrase(row) for row in content["phrases"]]
@@ -112,7 +112,7 @@ def _phrase(row: dict[str, Any]) -> PhraseTargets:
 
 
 Seen = Callable[[Phrase, PhraseTargets, NDArray[np.bool_]], None]
-"""Called on the way with every phrase that has a target by the first rule, and with its pixels."""
+"""Called with each phrase that has a target by the first rule, and the pixels of that target."""
 
 
 def gather_targets(
@@ -129,24 +129,23 @@ def gather_targets(
     seen: Seen | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Targets:
-    """Walk once through a source and gather the targets of its phrases, in the source's order.
+    """Return the targets of a source's phrases, in the source's order, in one pass.
 
     Parameters
     ----------
     wanted
-        Indices of phrases by study id; without it, all phrases that have a target by the first rule.
+        Indices of phrases by study id. Default: all phrases that have a target by the first rule.
     folder
-        Where targets are kept for other processes, written completely or not at all; by default a temporary file.
+        Folder to write the targets to, atomically, for other processes. Default: a temporary file.
     rules
-        Names of target rules: ``own``, ``regions``, ``trimmed``, ``exact``, and moved targets such as
-        ``regions-shuffled`` and ``exact-random``, drawn with ``seed``.
+        Names of `RULES` (``own``, ``regions``, ``trimmed``, ``exact``) and of `MOVED_RULES` (``regions-shuffled``,
+        ``exact-random``, …), whose targets are drawn with ``seed``.
     pixels
-        Pixels a side of targets; by default masks keep their size, and boxes are painted on 256 x 256.
+        Height and width of the targets. Default: masks keep their size, boxes are painted on 256 x 256.
     keep_studies
-        Keep images and words of the studies measured in the folder, too: see `rightlung.studies.kept.KeptSource`.
+        Also write the images and texts of the studies to the folder; see `rightlung.studies.kept.KeptSource`.
 
-    Studies that the source does not have, phrases that a study does not have and masks that cannot be read are listed
-    as problems.
+    Missing studies, missing phrases and unreadable masks are listed as problems.
     """
     settings = {"rules": [*rules], "pixels": pixels, "seed": seed, "subsets": [*subsets], "limit": limit}
     _check(rules, pixels, subsets)
@@ -176,10 +175,10 @@ def gather_targets(
 
 
 def _new_folder(folder: Path, cleaning: ExitStack) -> Path:
-    """Make the folder in which another is written, and see to it that nothing of it stays."""
+    """Create the temporary folder that is renamed to ``folder`` at the end and removed on an error."""
     if folder.exists() and any(folder.iterdir()):
-        raise OutputError(f"{folder}: targets are written into a new or an empty folder, and this one holds something")
-    unfinished = beside(folder)
+        raise OutputError(f"{folder}: targets need a new or an empty folder; this one is not empty")
+    unfinished = temporary_path(folder)
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
@@ -190,15 +189,14 @@ def _new_folder(folder: Path, cleaning: ExitStack) -> Path:
 
 
 def _check(rules: Sequence[str], pixels: int | None, subsets: Sequence[str]) -> None:
-    moved = [f"{rule}-{move}" for rule in RULES for move in MOVES]
-    for what, names, known in (("target rule", rules, (*RULES, *moved)), ("subset", subsets, SUBSETS)):
+    for what, names, known in (("target rule", rules, (*RULES, *MOVED_RULES)), ("subset", subsets, SUBSETS)):
         for name in names:
             if name not in known:
                 raise unknown_name(what, name, known)
     if not rules or rules[0] not in RULES:
         raise InputError(f"the first target rule must be one of {', '.join(RULES)}; got {list(rules)}")
     if (pixels is None and set(rules) != {"own"}) or (pixels is not None and pixels < 8):
-        raise InputError(f"the rules {', '.join(rules)} need at least 8 pixels a side; got {pixels}")
+        raise InputError(f"the rules {', '.join(rules)} need at least 8 pixels per side; got {pixels}")
 
 
 def _positions(
@@ -212,31 +210,31 @@ def _positions(
 
 
 class _Walk:
-    """Takes in study after study."""
+    """Collects the targets of one study after another."""
 
     def __init__(self, found: Targets, seen: Seen | None, keep: StudyWriter | None) -> None:
         self.found, self.seen, self.keep = found, seen, keep
         self.rules = [name for name in found.settings["rules"] if name in RULES]
-        self.digests = 0  # their sum does not depend on the order of the phrases
-        self.owners: dict[tuple[str, str], str] = {}  # of each phrase, for targets of other patients
+        self.digests = 0  # a sum does not depend on the order of the phrases
+        self.owners: dict[tuple[str, str], str] = {}  # patient of each phrase, for moved targets
         self.overlaps: dict[str, float | None] = {}
 
     def take(self, study: Study, wanted: Collection[int] | None) -> None:
-        """Take in those of a study's phrases that are wanted."""
+        """Add the wanted phrases of a study."""
         found = self.found
         gathered = self._targets(study, wanted)
         patient = study.patient or f"study {study.id}"
         report = None if study.report is None else study.report.text or None
         if study.findings or report:
-            said = {name: str(polarity) for name, polarity in study.findings.items()}
-            found.labels[study.id] = StudyLabels(patient, said, report)
+            findings = {name: str(polarity) for name, polarity in study.findings.items()}
+            found.labels[study.id] = StudyLabels(patient, findings, report)
         if not gathered and wanted is None:
             found.left_out["studies without a phrase to measure"] += 1
             return
         if self.keep is not None:
             try:
                 self.keep.add(study)
-            except Exception as error:  # a loader may be anybody's
+            except Exception as error:  # a loader may raise anything
                 found.left_out[UNREADABLE] += 1
                 found.problems.append(f"study {study.id!r}: {error}")
                 return
@@ -250,18 +248,18 @@ class _Walk:
             self.overlaps[study.id] = mean_overlap(masks)
 
     def _targets(self, study: Study, wanted: Collection[int] | None) -> dict[int, dict[str, Target]]:
-        """Return targets by phrase and rule; what is left out is counted, what cannot be read is a problem."""
+        """Return targets by phrase and rule; count missing targets, and list unreadable masks as problems."""
         found = self.found
         gathered: dict[int, dict[str, Target]] = {}
         for index in range(len(study.phrases)) if wanted is None else sorted(wanted):
             query = phrase_query(index)
             if index >= len(study.phrases):
-                found.problems.append(f"study {study.id!r} has {len(study.phrases)} phrases, and no {query}")
+                found.problems.append(f"study {study.id!r} has {len(study.phrases)} phrases and no {query}")
                 continue
             try:
                 side = found.settings["pixels"] or BOX_SIZE
                 targets = {rule: RULES[rule](study, study.phrases[index], side) for rule in self.rules}
-            except InputError as error:  # a mask's file that cannot be read
+            except InputError as error:  # the file of a mask cannot be read
                 found.problems.append(f"study {study.id!r}, {query}: {error}")
                 continue
             missing = targets[self.rules[0]]
@@ -288,33 +286,33 @@ class _Walk:
             one.masks[rule] = TargetMask(places[digests[-1]], target.kind, area, size_class(area), side)
         for name in self.found.settings["subsets"]:
             if name in PHRASE_SUBSETS:
-                one.facts[name] = PHRASE_SUBSETS[name](phrase)
+                one.columns[name] = PHRASE_SUBSETS[name](phrase)
         self.found.phrases[study.id, query] = one
         self.owners[study.id, query] = f"patient {study.patient}" if study.patient is not None else patient
         if self.seen is not None and self.rules[0] in targets:
             self.seen(phrase, one, targets[self.rules[0]].pixels)
-        facts = {
+        described = {
             "patient": patient,
             "findings": sorted((name, str(polarity)) for name, polarity in phrase.findings.items()),
             "regions": list(phrase.regions),
             "midline": round(midline, 9),
             "kind": "boxes" if phrase.mask is None else "mask",
         }
-        known = json.dumps([study.id, query, phrase.text, facts], sort_keys=True).encode()
+        known = json.dumps([study.id, query, phrase.text, described], sort_keys=True).encode()
         digest = sha256(sha256(known).digest() + b"".join(digests)).digest()
         self.digests = (self.digests + int.from_bytes(digest, "big")) % 2**256
 
     def finish(self) -> None:
-        """Add what needs all phrases: moved targets, and the most diverse reports."""
+        """Add moved targets and the subset of most diverse reports, which need all phrases."""
         found = self.found
         phrases = [*found.phrases.values()]
         for name in found.settings["rules"]:
-            if name not in RULES:
+            if name in MOVED_RULES:
                 move_targets(phrases, list(self.owners.values()), name, found.settings["seed"])
         if "mdrb" in found.settings["subsets"]:
             counts = Counter(phrase.study for phrase in phrases)
             diverse = set(most_diverse_reports(self.overlaps, counts))
-            found.add_fact("mdrb", lambda phrase: phrase.study in diverse)
+            found.add_column("mdrb", lambda phrase: phrase.study in diverse)
         if self.keep is not None:
             self.keep.finish()
         found.store.finish()
@@ -332,9 +330,9 @@ def prepare_studies(
     pixels: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[KeptSource, Targets]:
-    """Keep the studies that a protocol measures, and their targets, in a folder; or open what is kept there.
+    """Write the studies that a protocol measures and their targets to a folder, or open the folder if it exists.
 
-    A folder that was prepared with other settings is refused.
+    A folder that was prepared with other settings is an error.
     """
     folder = Path(folder)
     asked = {"rules": [*protocol.rules], "pixels": pixels or protocol.pixels, "seed": seed, "limit": limit}
@@ -351,6 +349,6 @@ def prepare_studies(
 
 
 def side_told(phrase: PhraseTargets, prior: LocationPrior | None) -> str:
-    """Return what tells the side of a phrase's target, by the source's words: see `what_tells`."""
+    """Return what gives the side of a phrase's target away (`what_tells`)."""
     key = word_key(phrase.text, phrase.findings)
     return what_tells(key, *(None, None) if prior is None else (prior.sides, prior.held_out(phrase.patient)))

@@ -23,7 +23,7 @@ from rightlung.core import Box, Grounding, Image, Phrase, Query, Report
 class Similarities:
     """How well texts go with images: cosines or the like, greater is better, ``(images, texts)`` each."""
 
-    whole: NDArray[np.float32]  # of the image's one vector and the text's ("global" in GLoRIA)
+    global_similarity: NDArray[np.float32]  # of the image's and the text's global embeddings
     local: NDArray[np.float32] | None = None  # gathered over words and regions, for models that have them
 
 
@@ -117,7 +117,7 @@ class Reading:
     """What a model reads of a text: how far, and how much of that it can make something of."""
 
     text: str  # from the beginning to where it stops reading
-    whole: bool  # whether that is all of it
+    complete: bool  # whether that is all of it
     known: float  # share of the words read that it has learned, 0 to 1
 
 

@@ -1,4 +1,4 @@
-"""The predictions file: the seam between whatever made the answers and whatever scores them (docs/predictions.md)."""
+"""The predictions file: what models answered, for scoring without the model (docs/predictions.md)."""
 
 from rightlung.predictions.batch import Batch
 from rightlung.predictions.prediction import IMAGE_QUERY, Key, Prediction, phrase_query, region_query

@@ -1,4 +1,4 @@
-"""Checked rows of a predictions file: as arrays for whoever scores many, as `Prediction` for whoever wants one."""
+"""Checked rows of a predictions file, as arrays or as `Prediction` values."""
 
 from __future__ import annotations
 
@@ -25,10 +25,7 @@ _AS_THEY_ARE = (
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Checked rows of one part. ``columns`` is a ``pyarrow.RecordBatch`` in exactly the schema's columns and types.
-
-    ``rows`` numbers them within the part's file, from 0.
-    """
+    """Checked rows of one part: their numbers in its file, and a ``pyarrow.RecordBatch`` with the schema's columns."""
 
     part: str
     rows: NDArray[np.int64]
@@ -36,7 +33,7 @@ class Batch:
 
     @classmethod
     def of(cls, predictions: Sequence[Prediction]) -> Batch:
-        """Return predictions as a batch in memory, as if they had been written and read again."""
+        """Return predictions as a batch, as if written and read again."""
         (columns,) = to_table(predictions).to_batches() or [pa.RecordBatch.from_pylist([], schema=SCHEMA)]
         return cls("memory", np.arange(len(predictions)), columns)
 
@@ -49,13 +46,13 @@ class Batch:
         return [Key(*texts) for texts in zip(*map(self.column, Key._fields), strict=True)]
 
     def column(self, name: str) -> list[Any]:
-        """Return a column as Python values, ``None`` for null."""
+        """Return a column as Python values, None for null."""
         values: list[Any] = self.columns.column(name).to_pylist()
         return values
 
     @cached_property
     def maps(self) -> list[NDArray[np.float32] | None]:
-        """Each row's map ``(rows, cols)``, read-only views into the batch; ``None`` where there is none."""
+        """Each row's map ``(rows, cols)``, a read-only view; None if there is none."""
         offsets, values = unnest(self.columns.column("map"))
         cells = values.to_numpy(zero_copy_only=True)
         grids = zip(self.column("map_rows"), self.column("map_cols"), strict=True)
@@ -67,13 +64,13 @@ class Batch:
 
     @cached_property
     def extents(self) -> NDArray[np.float64]:
-        """Where each row's grid lies in the image, ``(n, 4)``: x0, y0, x1, y1; the whole image where none is given."""
+        """The extent of each row's grid, ``(n, 4)``: x0, y0, x1, y1; the whole image if none is given."""
         given = [extent or (0.0, 0.0, 1.0, 1.0) for extent in self.column("extent")]
         return np.array(given, dtype=np.float64).reshape(-1, 4)
 
     @cached_property
     def abstentions(self) -> NDArray[np.float64]:
-        """How much each row abstains, ``(n,)``, as `Grounding.abstention` has it; NaN where nothing was grounded."""
+        """The abstention of each row, ``(n,)``, as `Grounding.abstention`; NaN if nothing was grounded."""
         given = pc.fill_null(self.columns.column("abstention"), 0.0).to_numpy(zero_copy_only=False)
         found = pc.list_value_length(self.columns.column("boxes")).to_numpy(zero_copy_only=False)  # NaN for null
         without_map = np.where(np.isnan(found), np.nan, found == 0)
@@ -89,7 +86,7 @@ class Batch:
         for number, row, values in zip(self.rows.tolist(), rows, self.maps, strict=True):
             try:
                 yield _prediction(row, values)
-            except InputError as error:  # should the checks miss what the core refuses, the place is named here
+            except InputError as error:  # the checks missed something: name its place
                 key = Key(*(row[name] for name in Key._fields))
                 raise ProblemError(Problem(self.part, str(error), row=number, key=key)) from None
 
@@ -118,7 +115,7 @@ def _prediction(row: dict[str, Any], values: NDArray[np.float32] | None) -> Pred
 
 
 def to_table(predictions: Sequence[Prediction], metadata: Mapping[bytes, bytes] | None = None) -> Any:
-    """Return a ``pyarrow.Table`` with one row for each prediction, in their order."""
+    """Return a ``pyarrow.Table`` with one row per prediction."""
     rows = [_row(prediction) for prediction in predictions]
     columns = [
         _maps(predictions) if field.name == "map" else pa.array([row.get(field.name) for row in rows], field.type)
@@ -128,7 +125,7 @@ def to_table(predictions: Sequence[Prediction], metadata: Mapping[bytes, bytes] 
 
 
 def _maps(predictions: Sequence[Prediction]) -> Any:
-    """Lay all maps end to end; going through Python lists would be some fifty times as slow."""
+    """Concatenate all maps as arrays; Python lists would be about fifty times slower."""
     heatmaps = [None if one.grounding is None else one.grounding.heatmap for one in predictions]
     flat = [heatmap.values.ravel() for heatmap in heatmaps if heatmap is not None]
     return pa.ListArray.from_arrays(

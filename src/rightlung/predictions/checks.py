@@ -1,7 +1,4 @@
-"""What can be wrong with the values of a row, in the words of the core's types (`Box`, `Extent`) where they have them.
-
-Maps and embeddings are looked through as arrays, everything else value by value.
-"""
+"""Checks of the values of a row. Maps and embeddings are checked as arrays, everything else value by value."""
 
 from __future__ import annotations
 
@@ -18,11 +15,11 @@ from rightlung.predictions.prediction import check_query_name
 from rightlung.predictions.schema import ANSWER_COLUMNS, EMBEDDING_COLUMNS, KEY_COLUMNS, unnest
 
 Fault = Callable[[Any], str | None]
-"""From a value to what is wrong with it, None where nothing is."""
+"""From a value to what is wrong with it, or None."""
 
 
 class Flaw(NamedTuple):
-    """Something wrong at a row of a batch."""
+    """A wrong value in a row of a batch."""
 
     row: int
     column: str
@@ -30,7 +27,7 @@ class Flaw(NamedTuple):
 
 
 def find_flaws(columns: Any) -> list[Flaw]:
-    """Return everything wrong in a record batch of the schema's columns, in the order of the rows."""
+    """Return everything wrong in a record batch, in the order of its rows."""
     flaws = [*find_key_flaws(columns), *_grids(columns), *_cells(columns)]
     for name, fault in _FAULTS.items():
         column = columns.column(name)
@@ -40,18 +37,18 @@ def find_flaws(columns: Any) -> list[Flaw]:
     for name in EMBEDDING_COLUMNS:
         column = columns.column(name)
         for row in np.flatnonzero(pc.equal(pc.list_value_length(column), 0).fill_null(False)).tolist():
-            flaws.append(Flaw(row, name, "empty; where there is no embedding it must be null"))
+            flaws.append(Flaw(row, name, "empty; write null if there is no embedding"))
         for row in _rows_with(column, np.isfinite):
             flaws.append(Flaw(row, name, str(_first_of("value", column[row].as_py(), _number))))
     return sorted([*flaws, *_answers(columns)], key=lambda flaw: flaw.row)
 
 
 def find_key_flaws(columns: Any) -> Iterator[Flaw]:
-    """Yield keys that are null, blank or, for a phrase's query, without an index."""
+    """Yield keys that are null or blank, and phrase queries without an index."""
     for name in KEY_COLUMNS:
         for row, text in enumerate(columns.column(name).to_pylist()):
             if text is None or not text.strip():
-                yield Flaw(row, name, f"{'null' if text is None else 'empty'}, but every row needs a text here")
+                yield Flaw(row, name, f"{'null' if text is None else 'empty'}; every row needs a text here")
             elif name == "query" and (message := _refusal(check_query_name, text)) is not None:
                 yield Flaw(row, name, message)
 
@@ -64,7 +61,7 @@ def _grids(columns: Any) -> Iterator[Flaw]:
             continue
         for name, count in (("map_rows", rows), ("map_cols", cols)):
             if count is None:
-                yield Flaw(row, name, "null, but a map needs both map_rows and map_cols")
+                yield Flaw(row, name, "null; a map needs both map_rows and map_cols")
             elif count < 1:
                 yield Flaw(row, name, f"must be at least 1; got {count}")
         if length is not None and min(rows or 0, cols or 0) >= 1 and rows * cols != length:
@@ -94,16 +91,16 @@ def _answers(columns: Any) -> Iterator[Flaw]:
     answered = np.any([given[name] for name in ANSWER_COLUMNS], axis=0)
     for row in np.flatnonzero(answered & given["error"]).tolist():
         which = next(name for name in ANSWER_COLUMNS if given[name][row])
-        yield Flaw(row, "error", f"a row with an error holds no answer, but {which} is given")
+        yield Flaw(row, "error", f"a row with an error must hold no answer, but {which} is given")
     for row in np.flatnonzero(~answered & ~given["error"]).tolist():
-        yield Flaw(row, "error", "null, but the row holds no answer: say why there is none")
+        yield Flaw(row, "error", "null, but the row holds no answer; write why there is none")
     for row in np.flatnonzero(given["abstention"] & ~given["map"]).tolist():
-        message = "given without a map; a model that draws none and finds nothing writes boxes = []"
+        message = "given without a map; for a model without maps that finds nothing, write boxes = []"
         yield Flaw(row, "abstention", message)
 
 
 def _rows_with(column: Any, is_good: Callable[[NDArray[Any]], NDArray[np.bool_]]) -> list[int]:
-    """Return the rows of a list column that hold a value that is not good; null is none."""
+    """Return the rows of a list column that hold a bad value."""
     offsets, values = unnest(column)
     with np.errstate(invalid="ignore"):
         bad = np.flatnonzero(~is_good(values.to_numpy(zero_copy_only=False)))
@@ -112,7 +109,7 @@ def _rows_with(column: Any, is_good: Callable[[NDArray[Any]], NDArray[np.bool_]]
 
 
 def _text(where_none: str) -> Fault:
-    return lambda text: None if text.strip() else f"empty; where {where_none} it must be null"
+    return lambda text: None if text.strip() else f"empty; write null if {where_none}"
 
 
 def _number(value: float | None) -> str | None:
@@ -189,7 +186,7 @@ _FAULTS: dict[str, Fault] = {
 
 
 def _first_of(kind: str, items: Sequence[Any], fault: Fault) -> str | None:
-    """Return what is wrong with the first faulty item, and how many more are."""
+    """Return what is wrong with the first faulty item, and the number of further ones."""
     faults = [(index, message) for index, item in enumerate(items) if (message := fault(item)) is not None]
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     return f"{kind} {faults[0][0]}: {faults[0][1]}{more}" if faults else None

@@ -1,4 +1,4 @@
-"""The files of a predictions data set: which they are, what their footers say, and their rows batch by batch."""
+"""The files of a predictions data set: their footers, and their rows in batches."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from rightlung.predictions.schema import (
 
 CELLS_PER_BATCH = 1 << 22
 ROWS_PER_BATCH = 4096
-"""A batch holds no more than this: 16 MiB of map cells, or this many rows where maps are small or absent."""
+"""Limits of a batch: 16 MiB of map cells, or this many rows."""
 
 _UNREADABLE = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One Parquet file of the data set, as far as its footer tells."""
+    """One Parquet file of the data set, as described by its footer."""
 
     path: Path
     rows: int
@@ -50,12 +50,12 @@ class Part:
 
     @property
     def name(self) -> str:
-        """What messages call this part."""
+        """The file name."""
         return self.path.name
 
 
 def part_paths(path: Path) -> list[Path]:
-    """Return the files that make up the data set at ``path``; what is not ``*.parquet``, or hidden, is none of it."""
+    """Return the files of the data set at ``path``: ``*.parquet`` files that are not hidden."""
     try:
         if path.is_dir():
             parts = sorted(file for file in path.glob("*.parquet") if file.is_file() and file.name[0] not in "._")
@@ -70,7 +70,7 @@ def part_paths(path: Path) -> list[Path]:
 
 
 def inspect_part(path: Path) -> tuple[Part | None, list[Problem]]:
-    """Read a part's footer; return what it says, and everything wrong with its version, columns and types."""
+    """Read a part's footer; return its description and everything wrong with its version, columns and types."""
     try:
         with _open(path) as file:
             footer, schema = file.metadata, file.schema_arrow
@@ -92,10 +92,9 @@ def inspect_part(path: Path) -> tuple[Part | None, list[Problem]]:
 def read_rows(
     part: Part, columns: Sequence[str] = SCHEMA.names, problems: list[Problem] | None = None
 ) -> Iterator[tuple[NDArray[np.int64], Any]]:
-    """Yield row numbers and a record batch of ``columns`` in the schema's types; what the part does not have is null.
+    """Yield row numbers and record batches of ``columns`` in the schema's types; missing columns are null.
 
-    A value that cannot be brought to the schema's type raises; with a list of ``problems`` it is noted there instead,
-    and its row is left out.
+    A value that cannot be converted raises an error or, if ``problems`` is a list, is added to it and its row left out.
     """
     fields = [SCHEMA.field(name) for name in columns]
     start = 0
@@ -125,7 +124,7 @@ def _conform_rows(
         ]
     except UnreadableTypeError:
         pass
-    # Which row it was is only asked for once something is wrong, one row at a time.
+    # Find the faulty rows one by one.
     good = np.ones(len(rows), dtype=bool)
     for field in fields:
         for index in range(len(rows) if field.name in names else 0):
@@ -141,16 +140,16 @@ def _conform_rows(
 
 
 def _open(path: Path) -> Any:
-    # Read ahead by the buffer only: with pre_buffer a file of one huge row group would come into memory whole.
+    # Without pre_buffer, which would load a file of one huge row group into memory.
     return pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
 
 
 def _batch_rows(file: Any, columns: Sequence[str]) -> int:
-    """Return how many rows to read at a time, from the number of map cells in each row group."""
+    """Return how many rows to read at once, given the number of map cells in each row group."""
     most = 1.0
     leaves = [index for index in range(len(file.schema)) if file.schema.column(index).path.split(".")[0] == "map"]
     for number in range(file.num_row_groups if "map" in columns else 0):
-        # Arrow raises on a damaged footer when it reads by it, but ends the process when the footer is only looked at.
+        # Reading first: Arrow raises on a damaged footer then, but crashes if only metadata is accessed.
         next(file.iter_batches(1, row_groups=[number], columns=["map"]), None)
         group = file.metadata.row_group(number)
         most = max([most, *(group.column(index).num_values / max(group.num_rows, 1) for index in leaves)])
@@ -199,4 +198,4 @@ def _run(written: bytes | None) -> FrozenMapping[str, object] | None:
 
 def _broken(error: BaseException) -> str:
     reason = " ".join(str(error).split())
-    return f"cannot be read as Parquet, it is damaged, cut short or something else: {reason}"
+    return f"cannot be read as Parquet (damaged, truncated or of another format): {reason}"

@@ -1,26 +1,26 @@
-"""One row of the predictions file as a value: what was asked of a model about a study, and what it answered."""
+"""One row of the predictions file: a question to a model about a study, and its answer."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
 
 from rightlung.core import FrozenMapping, Grounding, InputError, Query, Sentence
 from rightlung.core.checks import check_number
+from rightlung.core.keyed import text_digest
 
 IMAGE_QUERY = "image"
-"""The name of the query about the whole image."""
+"""The query about the whole image."""
 
 PHRASE_QUERY = re.compile(r"phrase:(0|[1-9][0-9]*)")
 
 
 class Key(NamedTuple):
-    """What tells one row from all others."""
+    """The key of a row."""
 
     study: str
     query: str
@@ -31,13 +31,12 @@ class Key(NamedTuple):
 
 
 def digest(study: str, query: str, condition: str) -> bytes:
-    """Return 16 bytes that stand for a key, so that millions of keys are remembered in little memory."""
-    text = f"{len(study)}:{study}{len(query)}:{query}{condition}"  # lengths: "ab","c" must differ from "a","bc"
-    return blake2b(text.encode(), digest_size=16).digest()
+    """Return 16 bytes that stand for a key, so that millions of keys fit in memory."""
+    return text_digest(study, query, condition, size=16)
 
 
 def phrase_query(index: int) -> str:
-    """Return the name of the query that asks ``study.phrases[index]``.
+    """Return the name of the query for ``study.phrases[index]``.
 
     >>> phrase_query(0)
     'phrase:0'
@@ -46,7 +45,7 @@ def phrase_query(index: int) -> str:
 
 
 def region_query(name: str) -> str:
-    """Return the name of the query about the box of one of the study's regions.
+    """Return the name of the query for the box of a region.
 
     >>> region_query("left lung")
     'region:left lung'
@@ -55,7 +54,7 @@ def region_query(name: str) -> str:
 
 
 def check_text(value: object, what: str, may_be_blank: bool = False) -> str:
-    """Return ``value`` if a file can hold it: a text that UTF-8 can write, and not blank unless that is allowed."""
+    """Return ``value`` if it is a text that UTF-8 can encode and, unless allowed, not blank."""
     if not isinstance(value, str) or not (may_be_blank or value.strip()):
         raise InputError(f"{what} must be a text with at least one character; got {value!r}")
     try:
@@ -66,7 +65,7 @@ def check_text(value: object, what: str, may_be_blank: bool = False) -> str:
 
 
 def check_query_name(name: str) -> None:
-    """Refuse a name that looks like a phrase's but has no index, which nothing could be looked up by."""
+    """Raise an error for a phrase query without an index."""
     if name.startswith("phrase:") and not PHRASE_QUERY.fullmatch(name):
         raise InputError(f"query {name!r} must be 'phrase:' and an index into the study's phrases, such as 'phrase:0'")
 
@@ -90,10 +89,10 @@ ANSWERS = (
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What a model answered to one query about one study under one condition.
+    """A model's answer to one query about one study under one condition.
 
-    ``None`` means that the model was not asked or cannot tell; an empty tuple or mapping is an answer ("nothing").
-    A prediction holds at least one answer, or else the ``error`` that says why there is none, and never both.
+    None means that the model was not asked or cannot answer; an empty tuple or mapping is an answer. A prediction holds
+    at least one answer or an ``error`` that says why there is none, never both.
     """
 
     study: str
@@ -106,10 +105,10 @@ class Prediction:
     sentences: tuple[Sentence, ...] | None = None
     finding_scores: Mapping[str, float] | None = None
     report: str | None = None
-    """The text of a generated report; ``sentences`` holds its sentences where the model gives them one by one."""
+    """The text of a generated report; its sentences may be in ``sentences``."""
     image_embedding: tuple[float, ...] | None = None
     text_embedding: tuple[float, ...] | None = None
-    """Embeddings are in single precision, as the file keeps them."""
+    """Embeddings have single precision, as in the file."""
     error: str | None = None
 
     def __post_init__(self) -> None:
@@ -119,14 +118,14 @@ class Prediction:
         self._check_answers()
         answered = any(getattr(self, name) is not None for name in ANSWERS)
         if self.error is not None:
-            # A message may quote a file name that is not UTF-8; the reason for a failure must not fail in its turn.
+            # A message may quote a file name that is not UTF-8.
             if isinstance(self.error, str):
                 object.__setattr__(self, "error", self.error.encode("utf-8", "backslashreplace").decode())
             check_text(self.error, "error")
             if answered:
-                raise InputError(f"{self.key}: a row with an error holds no answer")
+                raise InputError(f"{self.key}: a row with an error must hold no answer")
         elif not answered:
-            raise InputError(f"{self.key}: a row without any answer must say why in error")
+            raise InputError(f"{self.key}: a row without an answer needs an error that says why")
 
     def _check_answers(self) -> None:
         if not isinstance(self.asked, Query):
@@ -160,7 +159,7 @@ class Prediction:
 
     @classmethod
     def failed(cls, study: str, query: str, condition: str, asked: Query, reason: BaseException | str) -> Prediction:
-        """Return the row of a query that got no answer, with the reason, so that one bad study never stops a run."""
+        """Return the row of a query that got no answer."""
         text = reason if isinstance(reason, str) else str(reason)
         kind = "" if isinstance(reason, str | InputError) else type(reason).__name__
         error = ": ".join(part for part in (kind, text.strip()) if part) or "no reason given"
@@ -168,17 +167,17 @@ class Prediction:
 
     @property
     def key(self) -> Key:
-        """What tells this prediction from all others in its file."""
+        """The key of this prediction."""
         return Key(self.study, self.query, self.condition)
 
     @property
     def cells(self) -> int:
-        """How many cells the map has; 0 where there is none."""
+        """The number of cells of the map, 0 without one."""
         heatmap = None if self.grounding is None else self.grounding.heatmap
         return 0 if heatmap is None else heatmap.values.size
 
     @property
     def phrase_index(self) -> int | None:
-        """Which of the study's phrases this asks; ``None`` for any other query."""
+        """The index of the phrase, None for any other query."""
         match = PHRASE_QUERY.fullmatch(self.query)
         return int(match[1]) if match else None

@@ -1,4 +1,4 @@
-"""Read and check predictions. Footers first, then the keys of all rows, then the rows batch by batch."""
+"""Read and check predictions: footers first, then all keys, then the rows in batches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_ROWS = 1 << 40  # of a part
 
 
 def open_predictions(path: str | Path) -> Predictions:
-    """Open a predictions file or a folder of parts. Reads footers only; values are checked as they are read."""
+    """Open a predictions file or a folder of parts. Only footers are read; values are checked when read."""
     path = Path(path)
     parts, problems = _inspected(part_paths(path))
     _refuse_first(problems)
@@ -35,9 +35,9 @@ def open_predictions(path: str | Path) -> Predictions:
 
 
 def check_predictions(path: str | Path) -> list[Problem]:
-    """Return everything wrong with the predictions at ``path``, one `Problem` for each row and column. Empty is good.
+    """Return everything wrong with the predictions at ``path``, one `Problem` per row and column; empty if valid.
 
-    Of several bad values in one field (cells of a map, boxes of a list) the first is named and the rest are counted.
+    Of several bad values in one field (cells of a map, boxes of a list), the first is named and the others are counted.
     """
     path = Path(path)
     try:
@@ -49,14 +49,14 @@ def check_predictions(path: str | Path) -> list[Problem]:
         for rows, columns in read_rows(part, problems=problems):
             batch = Batch(part.name, rows, columns)
             problems += [_problem(batch, flaw) for flaw in find_flaws(columns)]
-    # Flawed keys and broken parts are named above; what is left of them here is only whether a key comes twice.
+    # Wrong keys and broken parts are listed above; only duplicates are left.
     return [*problems, *_look_at_keys(parts, [])[1]]
 
 
 class Predictions:
-    """Predictions, opened. Iterating gives `Prediction` values, `batches` gives arrays; neither holds all rows at once.
+    """Opened predictions. Iterating yields `Prediction` values, `batches` yields arrays; neither loads all rows.
 
-    Reading checks every value it passes on; a first look at all keys makes sure beforehand that none comes twice.
+    All values are checked when read, and duplicate keys beforehand.
     """
 
     def __init__(self, path: Path, parts: tuple[Part, ...]) -> None:
@@ -80,17 +80,17 @@ class Predictions:
 
     @property
     def source(self) -> str | None:
-        """The address of the data the model was asked about, where the file names it."""
+        """The address of the source, if the file names it."""
         return next((part.source for part in self.parts if part.source is not None), None)
 
     @property
     def model(self) -> str | None:
-        """The model's name, where the file gives it."""
+        """The name of the model, if the file names it."""
         return next((part.model for part in self.parts if part.model is not None), None)
 
     @property
     def runs(self) -> tuple[Mapping[str, object], ...]:
-        """What is noted of the runs that wrote the parts, each different note once."""
+        """The different notes on the runs that wrote the parts."""
         runs: list[Mapping[str, object]] = []
         for part in self.parts:
             if part.run is not None and part.run not in runs:
@@ -99,24 +99,24 @@ class Predictions:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The conditions asked under: ``none`` first, the others by name."""
+        """The conditions: ``none`` first, the others by name."""
         return tuple(sorted(self.rows_by_condition, key=lambda name: (name != "none", name)))
 
     @cached_property
     def rows_by_condition(self) -> Mapping[str, int]:
-        """How many rows each condition has. Looks at all keys, and raises where one is flawed or comes twice."""
+        """The number of rows of each condition. Reads all keys; wrong or duplicate keys are errors."""
         conditions, repetitions = _look_at_keys(self.parts)
         _refuse_first(repetitions)
         return conditions
 
     def keys(self) -> Iterator[Key]:
-        """Yield the key of every row, in the rows' order, reading nothing else."""
+        """Yield the key of every row, in order."""
         _ = self.rows_by_condition
         for part in self.parts:
             yield from (key for _, key in read_keys(part))
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order, checked, some thousand small maps or some dozen large ones at a time."""
+        """Yield all rows in order, checked, in batches of limited size."""
         _ = self.rows_by_condition
         for part in self.parts:
             for rows, columns in read_rows(part):
@@ -133,7 +133,7 @@ class Predictions:
 
 
 def read_keys(part: Part, problems: list[Problem] | None = None) -> Iterator[tuple[int, Key]]:
-    """Yield row number and key of every row; rows with a flawed key raise, or go to ``problems`` and are left out."""
+    """Yield number and key of every row; rows with a wrong key raise, or go to ``problems`` and are left out."""
     for rows, columns in read_rows(part, KEY_COLUMNS, problems):
         batch = Batch(part.name, rows, columns)
         flaws = list(find_key_flaws(columns))
@@ -151,9 +151,9 @@ def read_keys(part: Part, problems: list[Problem] | None = None) -> Iterator[tup
 def _look_at_keys(
     parts: Sequence[Part], problems: list[Problem] | None = None
 ) -> tuple[dict[str, int], Iterator[Problem]]:
-    """Return how many rows each condition has, and every row whose key stands in an earlier row.
+    """Return the number of rows of each condition, and every row whose key is a duplicate.
 
-    Each row takes 16 bytes for its key and 8 for its place, however long its names.
+    Takes 24 bytes per row.
     """
     conditions: Counter[str] = Counter()
     digests, places = bytearray(), array("q")
@@ -176,12 +176,12 @@ def _repetitions(parts: Sequence[Part], digests: bytes, places: array[int]) -> I
             place = number * _MOST_ROWS + row
             if first_of.get(place, place) != place:
                 first_part, first_row = divmod(int(first_of[place]), _MOST_ROWS)
-                message = f"this key already stands in {parts[first_part].name}, row {first_row}"
+                message = f"duplicate of the key in {parts[first_part].name}, row {first_row}"
                 yield Problem(parts[number].name, message, row=row, key=key)
 
 
 def _inspected(files: Iterable[Path]) -> tuple[list[Part], list[Problem]]:
-    """Read the footers of all parts. One data set is one model on one source: other names are problems."""
+    """Read the footers of all parts; different models or sources are problems."""
     inspected = [inspect_part(file) for file in files]
     parts = [part for part, _ in inspected if part is not None]
     problems = [problem for _, found in inspected for problem in found]

@@ -1,7 +1,7 @@
-"""Columns and version of the predictions file, and how columns written by other tools are brought to them.
+"""Columns and version of the predictions file, and the conversion of columns written by other tools.
 
-pandas, polars and R write doubles where we write floats, large lists, lists of a fixed size, dictionaries of strings.
-What says the same in another type is converted; what does not is refused with both types named.
+pandas, polars and R write doubles instead of floats, large or fixed-size lists, and dictionary-encoded strings.
+Equivalent types are converted; for others the error names both types.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FLOATS = pa.list_(pa.float64())
 _CORNERS = [(corner, pa.float64()) for corner in ("x0", "y0", "x1", "y1")]
 _SENTENCE = [("text", pa.string()), ("score", pa.float64()), ("prompt", pa.string()), ("boxes", pa.list_(_FLOATS))]
 
-# Only maps and embeddings are in single precision: they fill the disk. Everything else is kept to the last bit.
+# Only maps and embeddings, which fill the disk, have single precision.
 SCHEMA = pa.schema(
     [
         ("study", pa.string()),
@@ -61,7 +61,7 @@ ANSWER_COLUMNS = (
 
 
 def check_version(written: bytes | None) -> int:
-    """Return the schema version a file names; a file that names none is of version 1, as pandas would write it."""
+    """Return the schema version of a file; 1 if it names none, as pandas would write it."""
     if written is None:
         return 1
     text = written.decode(errors="replace")
@@ -69,20 +69,19 @@ def check_version(written: bytes | None) -> int:
         raise InputError(f"the schema version under {VERSION_KEY.decode()!r} must be a positive integer; got {text!r}")
     if int(text) > SCHEMA_VERSION:
         raise InputError(
-            f"written in schema version {int(text)}, but this rightlung reads versions up to {SCHEMA_VERSION}; "
-            "update rightlung, or write the file in an older version"
+            f"schema version {int(text)}, but this rightlung reads versions up to {SCHEMA_VERSION}; update it"
         )
     return int(text)
 
 
 class UnreadableTypeError(InputError):
-    """A column's values cannot be brought to the schema's type."""
+    """A column that cannot be converted to the schema's type."""
 
 
 def conform(array: Any, target: pa.DataType) -> Any:
     """Return ``array`` in the type ``target``, or raise `UnreadableTypeError`.
 
-    Structs are matched by field name: fields that are missing become null, further ones are left out.
+    Struct fields are matched by name: missing ones become null, others are ignored.
     """
     if isinstance(array, pa.ExtensionArray):
         return conform(array.storage, target)
@@ -114,7 +113,7 @@ def conform(array: Any, target: pa.DataType) -> Any:
 
 
 def unnest(array: Any) -> tuple[Any, Any]:
-    """Take a list array apart: offsets ``(n + 1,)`` of its rows, and all their values end to end (null rows: none)."""
+    """Return the offsets ``(n + 1,)`` of a list array's rows, and all values concatenated (none for null rows)."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), array.flatten()
 
@@ -123,7 +122,7 @@ def _conform_leaf(array: Any, target: pa.DataType) -> Any:
     kind = array.type
     integer, number = pa.types.is_integer(kind), pa.types.is_floating(kind) or pa.types.is_decimal(kind)
     if pa.types.is_string(target):
-        # Whole numbers are common ids. A float as an id ("7.0") is a table gone wrong, and is not guessed at.
+        # Integers are common ids. A float as an id ("7.0") is an error in the table.
         text = (pa.types.is_large_string, pa.types.is_string_view, pa.types.is_binary, pa.types.is_large_binary)
         readable = integer or any(is_kind(kind) for is_kind in text)
     elif pa.types.is_integer(target):
@@ -133,7 +132,7 @@ def _conform_leaf(array: Any, target: pa.DataType) -> Any:
     if not readable:
         raise UnreadableTypeError(f"{kind} cannot be read as {target}")
     try:
-        # A cell beyond single precision becomes infinite, which the checks name; a half row or column must not pass.
+        # A cell beyond single precision becomes infinite, which the checks find; fractional rows are errors.
         return pc.cast(array, target, safe=not pa.types.is_floating(target))
     except pa.ArrowException as error:
         raise UnreadableTypeError(f"{kind} cannot be read as {target}: {error}") from None

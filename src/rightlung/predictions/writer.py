@@ -1,8 +1,7 @@
-"""Write predictions so that being killed loses at most what was not yet written, and a rerun doubles nothing.
+"""Write predictions so that a kill loses at most one part, and a rerun continues.
 
-A part is made in memory, written under a hidden temporary name, brought to the disk, and only then renamed: a name
-ending in ``.parquet`` always stands for a complete part. One writer at a time holds the folder, by a lock that the
-kernel lets go of when its process ends, however it ends.
+A part is written under a hidden temporary name, synced and then renamed, so that every ``.parquet`` file is complete.
+One writer at a time locks the folder.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from rightlung.core import InputError, OutputError
-from rightlung.core.files import beside, folder_lock, not_written, write_whole
+from rightlung.core.files import folder_lock, not_written, temporary_path, write_whole
 from rightlung.core.problem import ProblemError
 from rightlung.predictions.batch import to_table
 from rightlung.predictions.parts import inspect_part
@@ -27,14 +26,14 @@ from rightlung.predictions.reader import read_keys
 from rightlung.predictions.schema import MODEL_KEY, RUN_KEY, SCHEMA_VERSION, SOURCE_KEY, VERSION_KEY
 
 CELLS_PER_PART = 1 << 24
-"""64 MiB of map cells make a part, however few rows they are."""
+"""Map cells per part: 64 MiB."""
 
 _PART = re.compile(r"part-(\d{5,})\.parquet")
-_UNFINISHED = beside(Path("part-*.parquet")).name
+_UNFINISHED = temporary_path(Path("part-*.parquet")).name
 
 
 class DoneKeys:
-    """The keys of complete rows, for ``key in done`` and ``len(done)``. Holds 16 bytes a key, not its text."""
+    """The keys of finished rows. Stores 16 bytes per key."""
 
     def __init__(self, digests: Iterable[bytes] = ()) -> None:
         self._digests = frozenset(digests)
@@ -47,16 +46,12 @@ class DoneKeys:
 
 
 class PredictionWriter:
-    """Writes parts ``part-00000.parquet``, ``part-00001.parquet``, … into ``folder``, going on where a run stopped.
+    """Writes parts ``part-00000.parquet``, ``part-00001.parquet``, … into ``folder``, continuing an earlier run.
 
-    ``done`` holds the keys that were complete when the writer opened; ask it before asking the model. A prediction
-    whose key is among them is passed over by `write`, one that was already given to this writer is refused. What is
-    given is kept until it is on the disk: after ``rows_per_part`` rows, when ``seconds_per_part`` have gone by since
-    the first of them (looked at by each `write`), at `flush`, and at the end of the ``with`` block, also when that ends
-    by an exception.
-
-    If a part cannot be written (`OutputError`), nothing of it is visible, its rows stay here, and a later `flush`
-    writes them.
+    ``done`` holds the keys that were finished when the writer opened; `write` skips them. A key given twice to one
+    writer is an error. A part is written after ``rows_per_part`` rows, when its first row is ``seconds_per_part`` old
+    (checked by `write`), at `flush`, and at the end of the ``with`` block, also after an exception. If a part cannot be
+    written (`OutputError`), its rows stay here and a later `flush` writes them.
     """
 
     def __init__(
@@ -82,15 +77,15 @@ class PredictionWriter:
             try:
                 self._metadata[RUN_KEY] = json.dumps(dict(run), sort_keys=True, allow_nan=False).encode()
             except (TypeError, ValueError) as error:
-                raise InputError(f"run must hold what JSON can write: {error}") from None
+                raise InputError(f"run must be serialisable as JSON: {error}") from None
         self._rows_per_part, self._seconds_per_part = rows_per_part, seconds_per_part
         self._rows: list[Prediction] = []
         self._cells = 0
         self._oldest = 0.0
         self._renamed: tuple[Path, list[Prediction], int] | None = None
         self._given: set[bytes] = set()
-        busy = f"{self.folder}: another run is writing predictions here; wait for its end, or choose another folder"
-        self._lock = folder_lock(self.folder, busy)  # a forked process has no part in it, and writes nothing
+        busy = f"{self.folder}: another run is writing here; wait for it, or choose another folder"
+        self._lock = folder_lock(self.folder, busy)  # not inherited by forked processes
         try:
             self.done = DoneKeys(_digests(_own_parts(self.folder), source, model))
         except BaseException:
@@ -108,13 +103,13 @@ class PredictionWriter:
         except OutputError as failure:
             if error is None:
                 raise
-            error.add_note(str(failure))  # what ended the run is the first cause, and must not be hidden by this
+            error.add_note(str(failure))  # keep the first cause visible
 
     def __contains__(self, key: object) -> bool:
         return key in self.done or (isinstance(key, tuple) and len(key) == 3 and digest(*key) in self._given)
 
     def write(self, prediction: Prediction) -> None:
-        """Take a prediction; write a part if it is time. If that fails the prediction is kept: do not give it again."""
+        """Add a prediction; write a part if it is due. If that fails, the prediction is kept."""
         if not self._lock.held:
             raise OutputError(f"{self.folder}: this writer is closed")
         if not isinstance(prediction, Prediction):
@@ -134,7 +129,7 @@ class PredictionWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is waiting as one part and bring it to the disk."""
+        """Write the waiting rows as one part and sync it."""
         if not self._lock.held:
             return
         self._forget_renamed()
@@ -154,17 +149,16 @@ class PredictionWriter:
             self._forget_renamed()
 
     def close(self) -> None:
-        """Write what is waiting and let go of the folder. If writing fails, the folder is let go of all the same."""
+        """Write the waiting rows and unlock the folder, even if writing fails."""
         try:
             self.flush()
         finally:
             self._lock.release()
 
     def _forget_renamed(self) -> None:
-        """Drop the rows of a part that has got its name.
+        """Drop the rows of a part that is complete.
 
-        Asks the disk rather than a flag, and changes one attribute: an interrupt (Ctrl-C) between the renaming and this
-        finds the rows dropped by the next `flush`, once.
+        Checks the disk instead of a flag, so that an interrupt right after renaming does not write the rows twice.
         """
         if self._renamed is not None:
             part, rows, count = self._renamed
@@ -177,7 +171,7 @@ class PredictionWriter:
 
 
 def _own_parts(folder: Path) -> Iterator[Path]:
-    """Clear away what a killed run left unfinished, and yield the complete parts; refuse a folder of something else."""
+    """Remove unfinished files of a killed run, and yield the complete parts; other files are an error."""
     try:
         for leftover in folder.glob(_UNFINISHED):
             leftover.unlink()
@@ -186,7 +180,7 @@ def _own_parts(folder: Path) -> Iterator[Path]:
         raise not_written(folder, error) from None
     for file in files:
         if not _PART.fullmatch(file.name):
-            raise OutputError(f"{folder}: holds {file.name!r}, which is no part of predictions; choose an empty folder")
+            raise OutputError(f"{folder}: holds {file.name!r}, which is not a predictions part; choose an empty folder")
     yield from files
 
 
@@ -197,9 +191,6 @@ def _digests(paths: Iterator[Path], source: str, model: str) -> Iterator[bytes]:
             raise ProblemError(problems[0])
         for what, before, now in (("model", part.model, model), ("source", part.source, source)):
             if before != now:
-                raise InputError(
-                    f"{path.parent}: {part.name} holds predictions of the {what} {before!r}, so those of {now!r} "
-                    "cannot be added; choose another folder"
-                )
+                raise InputError(f"{path}: holds predictions of {what} {before!r}, not {now!r}; choose another folder")
         for _, key in read_keys(part):
             yield digest(*key)

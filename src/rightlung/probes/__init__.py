@@ -1,4 +1,4 @@
-"""What is done to a question before a model is asked it: each probe by name, a pure function of study, phrase, seed."""
+"""Probes: named changes applied to a question before a model is asked."""
 
 from rightlung.probes.exchange import Owner, exchanged, exchanged_outside, windows
 from rightlung.probes.probe import Probe, Probed, Setting

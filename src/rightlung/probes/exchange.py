@@ -1,12 +1,8 @@
-"""Whose image takes the place of whose: a seeded derangement between patients, a window of the source at a time.
+"""Exchanging images between patients: a seeded derangement within windows of a source.
 
-A model that sees what it grounds must fail when the image is another patient's; one that paints what the words say does
-not notice. So every study gets the image of another patient, and every image is used once (a permutation of the window
-without a fixed point).
-
-The windows are fixed stretches of the whole source: which study has which partner follows from the seed, the source's
-order, and the ids and patients in the window, never from batch sizes, limits or where a run was stopped. And no more
-than a window of studies need be at hand, so a source may be endless.
+Each study of a window gets the image of another patient, and each image is used once. Windows are fixed stretches of
+the source, so partners depend on the seed, the ids and the patients only, not on batch sizes, limits or interruptions,
+and only one window of studies is needed at a time.
 """
 
 from __future__ import annotations
@@ -17,24 +13,24 @@ from dataclasses import dataclass
 from rightlung.core.keyed import text_digest
 
 WINDOW = 64
-"""Studies that exchange images among each other, at least; fewer only where the source has fewer."""
+"""Smallest number of studies in a window, unless the source has fewer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A study as far as exchanging goes. Where the patient is not known, the study counts as a patient of its own."""
+    """A study and its patient. A study without a patient counts as its own patient."""
 
     study: str
     patient: str | None = None
 
     @property
     def group(self) -> tuple[str, str]:
-        """What must not stay the same when images are exchanged."""
+        """The patient, or the study if the patient is unknown."""
         return ("study", self.study) if self.patient is None else ("patient", self.patient)
 
 
 def windows(count: int, window: int = WINDOW) -> Iterator[range]:
-    """Divide ``count`` positions into stretches of at least ``window``, as even as can be.
+    """Divide ``count`` positions into nearly equal stretches of at least ``window``.
 
     >>> list(windows(10, 4))
     [range(0, 5), range(5, 10)]
@@ -44,11 +40,10 @@ def windows(count: int, window: int = WINDOW) -> Iterator[range]:
 
 
 def exchanged(owners: Sequence[Owner], seed: int) -> dict[str, str] | None:
-    """Return for each study the study whose image it gets, another patient's; None where that cannot be.
+    """Return the study whose image each study gets, always another patient's; None if impossible.
 
-    The patients are put in a random order with their studies together, and everybody gets the image as many places on
-    as the largest patient has studies: beyond the own patient's, and, where no patient has more than half of all, not
-    yet round to it again. Where one has more, no exchange exists.
+    Patients are shuffled with their studies kept together, and each study gets the image as many places further as the
+    largest patient has studies. This fails only if one patient has more than half of the studies.
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for owner in owners:
@@ -65,10 +60,10 @@ def exchanged(owners: Sequence[Owner], seed: int) -> dict[str, str] | None:
 
 
 def exchanged_outside(owners: Sequence[Owner], others: Iterable[Owner], seed: int) -> dict[str, str] | None:
-    """Exchange where one patient has more than half of a window: ``others``, from beyond it, lend their images.
+    """Exchange images if one patient has more than half of a window: ``others``, from outside it, lend theirs.
 
-    They are taken one after the other until the exchange exists, but no more than the window is long once there is one
-    of another patient; then images are lent more than once. None where all are of one patient.
+    Lenders are added until an exchange exists, at most as many as the window is long; then images are lent more than
+    once. None if there is only one patient.
     """
     by_id = {owner.study: owner for owner in owners}
     for other in others:

@@ -1,7 +1,7 @@
-"""A probe: from a study and one of its phrases (or none) to what is asked of the model instead.
+"""A probe: from a study and one of its phrases (or None) to the question that is asked instead.
 
-A probe never loads an image: it names the study whose image is shown, and what is done to its pixels. So questions can
-be made for a whole window of studies, sorted by image, and asked with one image in memory at a time.
+A probe never loads an image. It names the study whose image is shown and the change to its pixels, so that questions
+can be sorted by image and asked with one image in memory at a time.
 """
 
 from __future__ import annotations
@@ -20,13 +20,10 @@ from rightlung.probes.sentence_pool import SentencePool
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What is asked under a probe: words about the image of a study, its pixels changed by ``alter`` if given."""
+    """The question under a probe: a phrase about the image of a study, whose pixels ``alter`` may change."""
 
     phrase: Phrase | None
-    """The words now asked, with the findings and regions that they name; None for a question without words.
-
-    It may be one of the study's phrases: whoever asks leaves out the target.
-    """
+    """The phrase to ask, with its findings and regions (its target is removed before asking); None without words."""
     image_of: str
     alter: Callable[[Image], Image] | None = None
 
@@ -38,20 +35,20 @@ class Probed:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a probe may use besides study and phrase: the seed, exchange partners, and other studies' sentences."""
+    """What a probe may use besides study and phrase."""
 
     seed: int = 0
     partners: Mapping[str, str] = field(default_factory=FrozenMapping)
-    """From a study's id to that of the study whose image is shown instead; for probes with ``needs_partner``."""
+    """From a study's id to that of its exchange partner; for probes with ``needs_partner``."""
     sentences: SentencePool = field(default_factory=SentencePool)
     """Sentences of the neighbouring studies; for probes with ``needs_sentences``."""
 
     def chance(self, probe: str, study: Study, phrase: Phrase | None = None) -> np.random.Generator:
-        """Return random numbers that follow from the seed, the probe, the study and the phrase, and nothing else."""
+        """Return a NumPy generator keyed by the seed, the probe, the study and the phrase."""
         return text_generator(self.seed, probe, study.id, "" if phrase is None else phrase.text)
 
     def dice(self, probe: str, study: Study, phrase: Phrase | None = None) -> random.Random:
-        """Return the same chance as Python's own generator."""
+        """Return the same as a Python generator."""
         return random.Random(int(self.chance(probe, study, phrase).integers(2**63)))
 
 
@@ -60,18 +57,18 @@ Ask = Callable[[Study, Phrase | None, Setting], Probed | None]
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A probe by name. ``ask`` returns None where the probe does not apply and there is nothing to ask.
+    """A named probe. ``ask`` returns None if the probe does not apply.
 
-    The phrase is None for a question without words, about the whole image or a box in it.
+    The phrase is None for a question without words, about the whole image or a box.
     """
 
     name: str
     summary: str
     ask: Ask
     needs_partner: bool = False
-    """Whether it takes something of another patient's study (its image, its words): partners must be found first."""
+    """Whether it uses the image or words of another patient, so that partners must be found first."""
     needs_sentences: bool = False
-    """Whether it uses sentences of other studies, so that those must be read first."""
+    """Whether it uses sentences of other studies, which must be read first."""
 
     def __post_init__(self) -> None:
         check_text(self.name, "a probe's name")

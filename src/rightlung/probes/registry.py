@@ -1,6 +1,6 @@
-"""The probes there are, and the sentences that they ask. A condition in the predictions file is a probe's name.
+"""The available probes. A condition in the predictions file is the name of a probe.
 
-A sentence is a `Phrase`, so that what it says (findings, regions) is known along with its words.
+Sentences are `Phrase` values, so that their findings and regions are known.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rightlung.probes.synthetic import Condition, conditions_of, synthetic_sente
 
 
 def sides_swapped(phrase: Phrase) -> Phrase | None:
-    """Return a phrase with left and right exchanged in its words and regions, None where no word changes."""
+    """Return a phrase with left and right swapped in its words and regions, None if no word changes."""
     text = swap_sides(phrase.text)
     if text == phrase.text:
         return None
@@ -29,36 +29,36 @@ def _mirrored(region: str) -> str:
 
 
 def random_sentence(study: Study, phrase: Phrase, setting: Setting) -> Phrase | None:
-    """Return a sentence about another patient (Random Sentences, appendix A.5), None where the pool has none."""
+    """Return a sentence about another patient (Random Sentences, appendix A.5), None if there is none."""
     dice = setting.dice("random-sentence", study, phrase)
     return setting.sentences.draw(Owner(study.id, study.patient), phrase, dice)
 
 
 def synthetic_of(phrase: Phrase) -> Phrase | None:
-    """Return what a phrase says as a sentence made by rules (Synth, appendix A.3), None where nothing can be said."""
-    return _said(conditions_of(phrase))
+    """Return a template sentence for a phrase (Synth, appendix A.3), None if it has no finding to express."""
+    return _sentence(conditions_of(phrase))
 
 
 def swapped_sentence(study: Study, phrase: Phrase, setting: Setting) -> Phrase | None:
-    """Return the synthetic sentence with other conditions (Synth w/ Swapped Conditions, appendix A.5).
+    """Return the template sentence with other conditions (Synth w/ Swapped Conditions, appendix A.5).
 
-    None where nothing can be said, and where no other condition is told of these places. (The paper keeps those as
-    they are, footnote 15: not asking again comes to the same.)
+    None if no other condition is reported at these places. The paper keeps such sentences (footnote 15), which is
+    equivalent to not asking again.
     """
     conditions = conditions_of(phrase)
     swapped = setting.sentences.conditions.swapped(conditions, setting.dice("synthetic-swapped", study, phrase))
-    said, plain = _said(swapped), _said(conditions)
-    return None if said is None or plain is None or said.text == plain.text else said
+    changed, plain = _sentence(swapped), _sentence(conditions)
+    return None if changed is None or plain is None or changed.text == plain.text else changed
 
 
-def _said(conditions: Iterable[Condition]) -> Phrase | None:
-    told = [condition for condition in conditions if condition.can_be_said]
-    text = synthetic_sentence(told)
+def _sentence(conditions: Iterable[Condition]) -> Phrase | None:
+    used = [condition for condition in conditions if condition.can_be_said]
+    text = synthetic_sentence(used)
     if text is None:
         return None
-    regions = dict.fromkeys(place for condition in told if condition.present for place in condition.regions)
-    findings = {one.name: Polarity.POSITIVE if one.present else Polarity.NEGATIVE for one in told}
-    locations = {condition.name: condition.regions for condition in told if condition.regions}
+    regions = dict.fromkeys(place for condition in used if condition.present for place in condition.regions)
+    findings = {one.name: Polarity.POSITIVE if one.present else Polarity.NEGATIVE for one in used}
+    locations = {condition.name: condition.regions for condition in used if condition.regions}
     return Phrase(text, regions=tuple(regions), findings=findings, locations=locations)
 
 
@@ -72,7 +72,7 @@ def _image_exchanged(study: Study, phrase: Phrase | None, setting: Setting) -> P
 
 
 def _with_words(change: Callable[[Study, Phrase, Setting], Phrase | None]) -> Ask:
-    """Return a probe that changes the words and keeps the image; it does not apply to a question without words."""
+    """Return a probe that changes the words and keeps the image."""
 
     def ask(study: Study, phrase: Phrase | None, setting: Setting) -> Probed | None:
         changed = None if phrase is None else change(study, phrase, setting)
@@ -82,15 +82,15 @@ def _with_words(change: Callable[[Study, Phrase, Setting], Phrase | None]) -> As
 
 
 PROBES = Registry("condition", (
-    Probe("none", "the question as it is", _as_it_is),
-    Probe("swap-sides", "left and right exchanged in the words, where there are any",
+    Probe("none", "the unchanged question", _as_it_is),
+    Probe("swap-sides", "left and right swapped in the words",
           _with_words(lambda study, phrase, setting: sides_swapped(phrase))),
-    Probe("exchange-image", "the image of another patient instead of its own", _image_exchanged, needs_partner=True),
-    Probe("random-sentence", "a sentence about another patient instead of its own", _with_words(random_sentence),
+    Probe("exchange-image", "another patient's image", _image_exchanged, needs_partner=True),
+    Probe("random-sentence", "a sentence about another patient", _with_words(random_sentence),
           needs_partner=True, needs_sentences=True),
-    Probe("synthetic", "the findings and places of the phrase in a sentence made by rules",
+    Probe("synthetic", "the findings and places of the phrase in a template sentence",
           _with_words(lambda study, phrase, setting: synthetic_of(phrase))),
-    Probe("synthetic-swapped", "such a sentence with other findings that are reported of the same places",
+    Probe("synthetic-swapped", "a template sentence with other findings that are reported at the same places",
           _with_words(swapped_sentence), needs_sentences=True),
 ))  # fmt: skip
 register_probe, find_probe = PROBES.register, PROBES.find

@@ -1,11 +1,11 @@
-"""Target rules by name: what counts as the place of a phrase, as pixels."""
+"""Target rules by name: the pixels that count as the place of a phrase."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,10 @@ TargetKind = Literal["exact mask", "finding boxes", "region boxes"]
 SizeClass = Literal["small", "medium", "large"]
 
 BOX_SIZE = 256
-"""Rule ``own`` paints boxes on so many pixels a side: a box is a fraction of the image and has no pixels."""
+"""Height and width on which the rule ``own`` paints boxes."""
 
 SMALL, LARGE = 0.01, 0.05
-"""A target is small below 1 % of the image's area, large from 5 % on, medium between."""
+"""Below 1 % of the image's area a target is small, from 5 % on large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Target:
 
 
 Rule = Callable[[Study, Phrase, int], Target | str]
-"""From a study, one of its phrases and the pixels a side to the target, or to the reason why there is none."""
+"""From a study, a phrase and the pixels per side to the target, or to the reason why there is none."""
 
 
 def own_target(study: Study, phrase: Phrase, pixels: int = BOX_SIZE) -> Target | str:
-    """The phrase's mask in its own size, else its boxes painted on a square."""
+    """Return the phrase's mask in its own size, else its boxes painted on a square."""
     if phrase.mask is not None:
         return Target(phrase.mask.pixels, "exact mask") if phrase.mask else "phrases with an empty mask"
     if not phrase.boxes:
@@ -46,7 +46,7 @@ def own_target(study: Study, phrase: Phrase, pixels: int = BOX_SIZE) -> Target |
 
 
 def exact_target(study: Study, phrase: Phrase, pixels: int) -> Target | str:
-    """The phrase's mask on the square, else boxes of its own; boxes of its regions say no more than the regions."""
+    """Return the phrase's mask on a square, else its own boxes, unless these are merely boxes of its regions."""
     if phrase.mask is None and set(phrase.boxes) <= set(study.regions.values()):
         return "phrases without a mask or boxes of their own"
     if phrase.mask is None or not phrase.mask:
@@ -55,7 +55,7 @@ def exact_target(study: Study, phrase: Phrase, pixels: int) -> Target | str:
 
 
 def _regions(study: Study, phrase: Phrase, pixels: int, trimmed: bool = False) -> Target | str:
-    """The boxes of the phrase's regions with the lungs that contain them ("That's the Wrong Lung!", A.3)."""
+    """Return the boxes of the phrase's regions and of the lungs that contain them ("That's the Wrong Lung!", A.3)."""
     boxes = region_target(study, phrase, trimmed)
     if not boxes:
         return "phrases whose regions have no box in their image" if phrase.regions else "phrases without a region"
@@ -65,15 +65,26 @@ def _regions(study: Study, phrase: Phrase, pixels: int, trimmed: bool = False) -
 RULES: dict[str, Rule] = {
     "own": own_target,
     "regions": _regions,
-    "trimmed": partial(_regions, trimmed=True),  # without a lung of which a part is named (B.1)
+    "trimmed": partial(_regions, trimmed=True),  # without a lung if a part of it is named (B.1)
     "exact": exact_target,
 }
-MOVES = ("shuffled", "random")
-"""Other instances' targets: ``<rule>-shuffled`` within the report, ``<rule>-random`` of another patient."""
+
+
+class MovedRule(NamedTuple):
+    """A rule that gives a phrase the target which ``rule`` gives to another phrase."""
+
+    rule: str
+    within_report: bool
+    """True: another phrase of the same report; False: a phrase of another patient."""
+
+
+MOVED_RULES = {f"{rule}-shuffled": MovedRule(rule, True) for rule in RULES} | {
+    f"{rule}-random": MovedRule(rule, False) for rule in RULES
+}
 
 
 def resized(mask: Mask, pixels: int) -> Mask:
-    """Bring a mask to a square by the nearest pixel; a mask too small for that takes the pixels that it falls into."""
+    """Resize a mask to a square by the nearest pixel; a mask too small for that keeps the pixels it falls into."""
     found = mask.resized((pixels, pixels))
     if found or not mask:
         return found
@@ -85,7 +96,7 @@ def resized(mask: Mask, pixels: int) -> Mask:
 
 
 def size_class(area: float) -> SizeClass:
-    """Return the class of a target's size, a share of the image's area.
+    """Return the size class of a target, given its share of the image.
 
     >>> size_class(0.004), size_class(0.01), size_class(0.2)
     ('small', 'medium', 'large')
@@ -94,13 +105,13 @@ def size_class(area: float) -> SizeClass:
 
 
 def polarity_of(phrase: Phrase) -> str:
-    """Return the strongest claim among a phrase's findings, ``none`` where it names no finding."""
-    said = set(phrase.findings.values())
-    return next((str(one) for one in (Polarity.POSITIVE, Polarity.UNCERTAIN, Polarity.NEGATIVE) if one in said), "none")
+    """Return the strongest polarity among a phrase's findings, ``none`` if it names no finding."""
+    named, order = set(phrase.findings.values()), (Polarity.POSITIVE, Polarity.UNCERTAIN, Polarity.NEGATIVE)
+    return next((str(polarity) for polarity in order if polarity in named), "none")
 
 
 def midline_of(study: Study) -> float:
-    """Return the x of the patient's middle: between the lungs' boxes, else the spine's box, else the image's middle."""
+    """Return x of the patient's midline: between the lungs' boxes, else the spine's box, else the image's centre."""
     right, left, spine = (study.regions.get(name) for name in ("right lung", "left lung", "spine"))
     if right is not None and left is not None:
         return (right.x1 + left.x0) / 2

@@ -22,7 +22,7 @@ Sentences = Sequence[tuple[Phrase, Owner]]
 
 @dataclass(frozen=True, slots=True)
 class SentencePool:
-    """The sentences of several studies, and the conditions they mention at each place."""
+    """The sentences of several studies, and the conditions reported at each place."""
 
     placed: Sentences = ()
     """Sentences with regions."""
@@ -32,7 +32,7 @@ class SentencePool:
 
     @classmethod
     def of(cls, studies: Iterable[Study], lent: Iterable[Study] = ()) -> SentencePool:
-        """Gather the sentences and conditions of ``studies``, in their order, and the sentences only of ``lent``."""
+        """Collect the sentences and conditions of ``studies``, and only the sentences of ``lent``."""
         placed: list[tuple[Phrase, Owner]] = []
         others: list[tuple[Phrase, Owner]] = []
         conditions = ConditionPool()
@@ -46,13 +46,13 @@ class SentencePool:
         return cls(tuple(placed), tuple(others), conditions)
 
     def draw(self, owner: Owner, phrase: Phrase, dice: random.Random) -> Phrase | None:
-        """Draw a sentence of another patient with other words, one with regions if possible; None if there is none."""
+        """Draw another patient's sentence with other words, one with regions if possible; None if there is none."""
 
         def is_other(sentence: Phrase, of: Owner) -> bool:
             return of.group != owner.group and sentence.text.casefold() != phrase.text.casefold()
 
         for some in (self.placed, self.others):
-            for _ in range(_TRIES if some else 0):  # nearly every draw will do; the full search is for the rest
+            for _ in range(_TRIES if some else 0):  # nearly every draw fits; else search all
                 if is_other(*(drawn := dice.choice(some))):
                     return drawn[0]
             if fitting := [sentence for sentence, of in some if is_other(sentence, of)]:

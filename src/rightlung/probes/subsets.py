@@ -1,7 +1,4 @@
-"""Which instances a figure is about: the subsets of "That's the Wrong Lung!", appendix A.6.
-
-An instance is a study and one of its phrases.
-"""
+"""Subsets of instances of "That's the Wrong Lung!", appendix A.6. An instance is a study and one of its phrases."""
 
 from __future__ import annotations
 
@@ -18,17 +15,16 @@ from rightlung.lexicon import find
 from rightlung.lexicon.regions import LUNGS, with_containing
 
 NO_CONDITION = frozenset({"no finding", "support devices"})
-"""Findings that make nothing abnormal: tubes and lines are told of healthy lungs, too."""
+"""Findings that are not abnormal: tubes and lines occur with healthy lungs, too."""
 
 ReportKey = TypeVar("ReportKey", bound=Hashable)
 
 
 def is_abnormal(phrase: Phrase) -> bool:
-    """Whether a sentence is abnormal (A.6): it says that a condition is, or may be, there (`names_condition`).
+    """Whether a phrase says that a condition is, or may be, present (A.6; see `names_condition`).
 
-    A condition in a positive context counts, and so does the label "abnormal" itself. What is uncertain counts: Chest
-    ImaGenome's context is yes or no, and hedged sentences are "yes" and "abnormal" in it ("there is the suggestion of
-    emphysema", table 5). A positive "normal" or "no finding" does not count, and neither do tubes and lines.
+    Uncertain findings count: Chest ImaGenome labels hedged sentences "yes" and "abnormal" ("there is the suggestion of
+    emphysema", table 5). The label "abnormal" counts; "normal", "no finding", tubes and lines do not.
     """
     return names_condition(name for name, polarity in phrase.findings.items() if polarity != Polarity.NEGATIVE)
 
@@ -36,8 +32,7 @@ def is_abnormal(phrase: Phrase) -> bool:
 def names_condition(findings: Iterable[str]) -> bool:
     """Whether any of these findings is a condition.
 
-    This is the one definition of "abnormal": evaluation asks it of a phrase (`is_abnormal`), and training of the
-    findings that a sentence says are, or may be, there (``text: abnormal`` and ``abnormal-first`` of a recipe).
+    The one definition of "abnormal", for evaluation (`is_abnormal`) and training (``text: abnormal`` in a recipe).
     """
     return any(_meaning(name) not in NO_CONDITION for name in findings)
 
@@ -49,13 +44,13 @@ def _meaning(name: str) -> str:
 
 
 def is_one_lung(phrase: Phrase) -> bool:
-    """Whether the phrase's regions, with those that contain them, have the left lung or the right one, and not both."""
+    """Whether the phrase's regions, with those that contain them, include exactly one lung."""
     regions = with_containing(phrase.regions)
     return sum(lung in regions for lung in LUNGS) == 1
 
 
 def mean_overlap(masks: Sequence[NDArray[np.bool_]]) -> float | None:
-    """Return the mean IoU of all pairs of a report's label masks; None where there is no pair, or nothing in one."""
+    """Return the mean IoU of all pairs of a report's target masks; None if there is no pair."""
     values = []
     for one, other in combinations(masks, 2):
         if one.shape != other.shape:
@@ -71,8 +66,8 @@ def most_diverse_reports(
 ) -> list[ReportKey]:
     """Return the reports with the smallest mean overlap that together hold ``share`` of all instances.
 
-    ``overlaps`` is `mean_overlap` of each report and ``instances`` how many each has. Reports come whole, the last as
-    long as the share is not yet reached; ties go by their key. Reports without a pair cannot be diverse.
+    ``overlaps`` is `mean_overlap` and ``instances`` the number of instances of each report. Reports are complete; ties
+    go by key. Reports without a pair are left out.
     """
     if not 0 < share <= 1:
         raise InputError(f"share must be above 0 and at most 1; got {share}")

@@ -1,9 +1,7 @@
-"""Sentences made from what is known of a phrase, by the rules of "That's the Wrong Lung!", appendix A.3.
+"""Template sentences from the findings of a phrase ("That's the Wrong Lung!", appendix A.3).
 
-Real sentences say much besides their finding. These say the condition, whether it is there and where, and nothing more,
-so that a condition can be exchanged and all else stays the same.
-
-Table 5's emphysema row breaks the rule above it (a left lung alone becomes "lungs"); the rule is followed.
+They state each condition, whether it is present and where, and nothing else, so that only the condition changes when it
+is swapped. Table 5's emphysema row breaks the rule above it (a left lung alone becomes "lungs"); the rule is followed.
 """
 
 from __future__ import annotations
@@ -16,13 +14,13 @@ from rightlung.core import InputError, Phrase, Polarity
 from rightlung.core.checks import check_text
 from rightlung.lexicon.regions import IMAGENOME_REGIONS, with_containing
 
-WHOLE = ("normal", "abnormal")
-"""Conditions that are said of a place rather than found in it."""
+OF_PLACES = ("normal", "abnormal")
+"""Conditions that describe a place instead of occurring in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition, whether it is said to be there, and the regions of which that is said."""
+    """A condition, whether it is present, and its regions."""
 
     name: str
     present: bool
@@ -37,16 +35,15 @@ class Condition:
 
     @property
     def can_be_said(self) -> bool:
-        """Whether a sentence can say it: what is there needs a place."""
+        """Whether a sentence can state it: a condition that is present needs a place."""
         return bool(self.regions) or not self.present
 
 
 def conditions_of(phrase: Phrase) -> tuple[Condition, ...]:
-    """Return what a phrase says of each finding; what is uncertain is said to be there.
+    """Return the conditions of a phrase; uncertain ones count as present.
 
-    Each finding has its own places (A.3: "the anatomical locations associated with the condition"), as the source gives
-    them in ``phrase.locations``. Where they are not known, the places are those of the phrase's label: all its regions
-    and the lungs that contain them (`with_containing`).
+    Each finding has its own places (A.3), ``phrase.locations``. If they are unknown, the places are all regions of the
+    phrase and the lungs that contain them.
     """
     places = with_containing(phrase.regions)
     return tuple(
@@ -56,9 +53,7 @@ def conditions_of(phrase: Phrase) -> tuple[Condition, ...]:
 
 
 def synthetic_sentence(conditions: Iterable[Condition]) -> str | None:
-    """Return one sentence for each condition, in a row; None where nothing can be said.
-
-    A condition that is there needs a place; one without any is passed over.
+    """Return one sentence per condition, joined; None if there is none. A present condition without a place is skipped.
 
     >>> synthetic_sentence([Condition("low lung volumes", True, ("left lung", "right lung"))])
     'There is low lung volumes in the lungs.'
@@ -70,14 +65,14 @@ def _sentence(condition: Condition) -> str:
     if not condition.present:
         return f"There is no {condition.name}."
     places = place_list(condition.regions)
-    if condition.name in WHOLE:
+    if condition.name in OF_PLACES:
         several = len(places) > 1 or places[0].endswith("s")
         return f"The {_listed(places)} {'are' if several else 'is'} {condition.name}."
     return f"There is {condition.name} in the {_listed(places)}."
 
 
 def place_list(regions: Iterable[str]) -> list[str]:
-    """Return regions in anatomical order, a left and a right one together as one in the plural.
+    """Return regions in anatomical order, a left and right pair as one plural.
 
     >>> place_list(["left lower lung zone", "left lung", "right lower lung zone"])
     ['left lung', 'lower lung zones']
@@ -94,7 +89,7 @@ def place_list(regions: Iterable[str]) -> list[str]:
 
 
 def _rank(region: str) -> int:
-    """Order by the part of the body, whichever its side: lungs before their zones."""
+    """Return the anatomical rank of a region, equal for both sides: lungs before their zones."""
     mirrored = region.replace("left ", "right ", 1) if region.startswith("left ") else region
     return IMAGENOME_REGIONS.index(mirrored) if mirrored in IMAGENOME_REGIONS else len(IMAGENOME_REGIONS)
 
@@ -106,7 +101,7 @@ def _listed(items: Sequence[str]) -> str:
 
 
 class ConditionPool:
-    """Which conditions are told of which places anywhere in the data, to exchange one for another (appendix A.5)."""
+    """The conditions reported at each set of places anywhere in the data (appendix A.5)."""
 
     def __init__(self, conditions: Iterable[Condition] = ()) -> None:
         self._at: dict[frozenset[str], dict[tuple[str, bool], None]] = {}
@@ -114,16 +109,16 @@ class ConditionPool:
             self.add(condition)
 
     def add(self, condition: Condition) -> None:
-        """Note that a condition is told of its places."""
+        """Add a condition at its places."""
         self._at.setdefault(frozenset(condition.regions), {})[condition.name, condition.present] = None
 
     def others(self, condition: Condition) -> list[tuple[str, bool]]:
-        """Return what else is told of exactly these places: names, and whether they are there."""
+        """Return the other conditions at exactly these places: names, and whether they are present."""
         found = self._at.get(frozenset(condition.regions), {})
         return sorted((name, present) for name, present in found if name != condition.name)
 
     def swapped(self, conditions: Sequence[Condition], chance: random.Random) -> tuple[Condition, ...]:
-        """Return each condition as another that is told of the same places; where there is none, as it is."""
+        """Replace each condition by another at the same places, if there is one."""
         result = []
         for condition in conditions:
             others = self.others(condition)

@@ -1,7 +1,7 @@
-"""Other targets for the same phrase: region boxes as in "That's the Wrong Lung!", trimmed, shuffled, drawn at random.
+"""Other targets for a phrase: region boxes as in "That's the Wrong Lung!", trimmed, shuffled or drawn at random.
 
-The paper's labels are boxes of anatomical regions, so that a phrase about a spot in the left lung has the whole left
-lung for a target. Where exact masks are known, both can be scored side by side.
+The paper's labels are boxes of anatomical regions: a phrase about a spot in the left lung has the whole left lung as
+its target. With exact masks, both can be scored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rightlung.probes.exchange import Owner, exchanged, exchanged_outside
 
 
 def trimmed_regions(regions: Iterable[str]) -> tuple[str, ...]:
-    """Leave out a whole lung where another region of the same side is named (appendix B.1).
+    """Leave out a whole lung if another region of the same side is named (appendix B.1).
 
     >>> trimmed_regions(["left lung", "left lower lung zone", "right lung"])
     ('left lower lung zone', 'right lung')
@@ -29,23 +29,18 @@ def trimmed_regions(regions: Iterable[str]) -> tuple[str, ...]:
 
 
 def region_target(study: Study, phrase: Phrase, trimmed: bool = False) -> tuple[Box, ...]:
-    """Return the boxes of the regions that a phrase is about and of those that contain them (`with_containing`).
-
-    Regions that the study does not have are passed over; where none is left there is no target.
-    """
+    """Return the boxes of a phrase's regions and of those that contain them, as far as the study has them."""
     return boxes_named(study.regions, phrase.regions, trimmed)
 
 
 def boxes_named(boxes: Mapping[str, Box], regions: Iterable[str], trimmed: bool = False) -> tuple[Box, ...]:
-    """Return those of an image's region boxes that regions name, the lungs that contain them included or trimmed."""
+    """Return an image's boxes of the named regions, with the lungs that contain them or trimmed."""
     names = with_containing(regions)
     return tuple(boxes[name] for name in (trimmed_regions(names) if trimmed else names) if name in boxes)
 
 
 def derangement(count: int, chance: random.Random) -> list[int] | None:
-    """Return a random order of ``count`` things in which none is at its own place; None where there is none.
-
-    All derangements are equally likely.
+    """Return a uniformly random derangement of ``count`` things, None if there is none.
 
     >>> derangement(1, random.Random(0)) is None, derangement(2, random.Random(0))
     (True, [1, 0])
@@ -60,9 +55,9 @@ def derangement(count: int, chance: random.Random) -> list[int] | None:
 
 
 def exchanged_targets(owners: Sequence[Owner], seed: int) -> dict[str, str] | None:
-    """Return for each instance the instance of another patient whose target it gets (Random BBoxes, appendix A.5).
+    """Return the instance whose target each instance gets, of another patient (Random BBoxes, appendix A.5).
 
-    ``owners`` are the instances with a target (``Owner.study`` names the instance). Every target is used once where no
-    patient has more than half of them; where one has, some are used more than once. None where all are of one patient.
+    ``owners`` are the instances with a target (``Owner.study`` names the instance). Each target is used once unless one
+    patient has more than half of them. None if there is only one patient.
     """
     return exchanged(owners, seed) or exchanged_outside(owners, (), seed) or None

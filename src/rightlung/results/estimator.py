@@ -28,7 +28,8 @@ from rightlung.scoring.statistics import (
     spearman,
 )
 from rightlung.scoring.statistics.correlation import spearman_rows
-from rightlung.scoring.statistics.intervals import Method, cluster_index
+from rightlung.scoring.statistics.inputs import cluster_index
+from rightlung.scoring.statistics.intervals import Method
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

@@ -1,15 +1,8 @@
-"""Is the finding there? Image-level labels: AUROC, average precision, accuracy and F1, with unknowns left out.
+"""Scores of image-level labels: AUROC, average precision, accuracy and F1, with unknown labels left out.
 
-A label is 1 (positive), 0 (negative) or NaN (unknown). What becomes of "uncertain" is decided by a named policy before
-the labels get here, so that no number hides the choice. An unknown leaves out that (image, label) pair, nothing else.
-
-Definitions are scikit-learn's, ties included: AUROC is the chance that a positive scores above a negative, a tie
-counting half; average precision is the sum over distinct scores of the recall gained times the precision there,
-without interpolation. A score **at** the threshold is a positive call (``>=``).
-
-A number that does not exist is NaN with a reason, where scikit-learn gives 0 or 1 and at most a warning: AUROC and
-average precision need both classes, F1 needs a positive, accuracy needs a known pair. ``macro`` says over how many
-labels it averages.
+A label is 1 (positive), 0 (negative) or NaN (unknown); decide what "uncertain" becomes beforehand. Definitions and ties
+are scikit-learn's; a score at the threshold counts as positive. Undefined numbers are NaN with a reason, where
+scikit-learn returns 0 or 1: AUROC and average precision need both classes, F1 a positive, accuracy a known pair.
 """
 
 from __future__ import annotations
@@ -25,35 +18,33 @@ from numpy.typing import ArrayLike, NDArray
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.files import plain
 from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_by_counts
-from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Options, as_numbers, cluster_index
+from rightlung.scoring.statistics.inputs import Clusters, FloatArray, as_numbers, cluster_index
+from rightlung.scoring.statistics.intervals import Interval, Options
 
 Metric = Literal["auroc", "average_precision", "accuracy", "f1"]
+_PARTS = ("averages", "groups", "reasons")
 METRICS: tuple[Metric, ...] = ("auroc", "average_precision", "accuracy", "f1")
 
 
 @dataclass(frozen=True)
 class Averages:
-    """One metric over several labels. Which average a number is changes what it means, so none has no name."""
+    """One metric averaged over several labels."""
 
     micro: float
-    """All known (image, label) pairs pooled into one label."""
+    """All known (image, label) pairs pooled."""
     macro: float
-    """The plain mean over the labels where the metric is defined."""
+    """Mean over the labels for which the metric is defined."""
     weighted: float
-    """The mean over those labels, each weighing as its number of positives (scikit-learn's support)."""
+    """Mean over those labels, weighted by their positives."""
     labels: int
-    """How many labels ``macro`` and ``weighted`` average over."""
+    """Number of labels in ``macro`` and ``weighted``."""
     reason: str | None = None
-    """Why an average is NaN, or which labels are not in it."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the fields by name."""
-        return asdict(self)
+    """Why an average is NaN, or which labels are left out."""
 
 
 @dataclass(frozen=True)
 class Recognition:
-    """Scores for each label, (labels,) arrays in the order of ``names``, and their averages."""
+    """Scores of each label, (labels,) arrays in the order of ``names``, and their averages."""
 
     names: tuple[str, ...]
     thresholds: FloatArray
@@ -66,12 +57,12 @@ class Recognition:
     unknown: NDArray[np.intp]
     averages: dict[Metric, Averages]
     groups: dict[str, dict[Metric, Averages]] = field(default_factory=dict)
-    """The same averages over named sets of labels, such as the five of a published table."""
+    """The same averages over named sets of labels."""
     reasons: dict[str, dict[Metric, str]] = field(default_factory=dict)
-    """For each label with a NaN: the metrics that are NaN, and why."""
+    """Why metrics are NaN, by label."""
 
     def named(self, name: str) -> dict[str, float | int]:
-        """All numbers of one label."""
+        """Return all numbers of one label."""
         if name not in self.names:
             raise unknown_name("label", name, self.names)
         place = self.names.index(name)
@@ -80,10 +71,10 @@ class Recognition:
         return result | {part: int(getattr(self, part)[place]) for part in ("positives", "negatives", "unknown")}
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain numbers, lists and dicts; NaN becomes ``None``, for JSON."""
+        """Return plain values for JSON; NaN becomes None."""
         labels = {name: self.named(name) for name in self.names}
-        parts = {"labels": labels, "averages": self.averages, "groups": self.groups, "reasons": self.reasons}
-        return cast(dict[str, Any], plain(parts))
+        parts = asdict(self)
+        return cast(dict[str, Any], plain({"labels": labels} | {name: parts[name] for name in _PARTS}))
 
 
 def score(
@@ -96,8 +87,8 @@ def score(
 ) -> Recognition:
     """Score predictions against labels.
 
-    ``scores`` and ``labels`` are (images, labels), or (images,) for one label; ``threshold`` is one number or one for
-    each label. ``groups`` names sets of labels to average over besides all of them.
+    ``scores`` and ``labels`` are (images, labels), or (images,) for one label; ``threshold`` is one number or one per
+    label. ``groups`` names further sets of labels to average over.
 
     >>> unknown = float("nan")
     >>> scores, labels = [[0.9, 0.2], [0.4, 0.7], [0.6, 0.1]], [[1, 0], [0, 1], [0, unknown]]
@@ -140,7 +131,7 @@ def score(
 
 
 def auroc(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Area under the ROC curve of one label, (images,) each; NaN unless both classes are known.
+    """Return the AUROC of one label, (images,) each; NaN unless both classes are known.
 
     >>> auroc([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1])
     0.875
@@ -150,7 +141,7 @@ def auroc(scores: ArrayLike, labels: ArrayLike) -> float:
 
 
 def average_precision(scores: ArrayLike, labels: ArrayLike) -> float:
-    """Average precision of one label, (images,) each; NaN unless both classes are known.
+    """Return the average precision of one label, (images,) each; NaN unless both classes are known.
 
     >>> average_precision([0.1, 0.4, 0.4, 0.8], [0, 0, 1, 1]).__round__(4)
     0.8333
@@ -168,9 +159,9 @@ def interval(
     clusters: Clusters | None = None,
     **options: Unpack[Options],
 ) -> Interval:
-    """Bootstrap interval of one metric of one label, (images,) each; scores are sorted once for all resamples.
+    """Return the bootstrap interval of one metric of one label, (images,) each.
 
-    Give the patients as ``clusters``. Images with an unknown label are left out and counted as undefined.
+    Pass the patients as ``clusters``. Images with an unknown label are left out and counted as undefined.
     """
     if metric not in METRICS:
         raise unknown_name("metric", str(metric), METRICS)
@@ -189,13 +180,13 @@ def interval(
         result = bootstrap_by_counts(of_counts[metric], len(value), clusters=kept, **options)
     numbers, reasons = _measure(value, positive, called)
     undefined = len(known) - len(value)
-    # Where the metric does not exist, its own reason says more than the bootstrap's.
+    # The metric's own reason says more than the bootstrap's.
     reason = reasons.get(metric, result.reason) if math.isnan(numbers[metric]) else result.reason
     return replace(result, undefined=undefined, reason=reason)
 
 
 class SortedScores:
-    """Scores of one label in descending order with ties grouped, for counts of how often each image is taken."""
+    """Scores of one label, sorted once, for any counts of how often each image is drawn."""
 
     def __init__(self, scores: FloatArray, labels: FloatArray) -> None:
         self.order = np.argsort(-scores, kind="stable")
@@ -205,23 +196,23 @@ class SortedScores:
         self.positive = labels[self.order]
 
     def _tied(self, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Positives and negatives at each distinct score, from the highest: (rows, distinct scores)."""
+        """Return the positives and negatives at each distinct score, highest first: (rows, distinct scores)."""
         ordered = counts[:, self.order]
-        if len(self.starts) >= ordered.shape[1]:  # no ties (or no images): each stands alone
+        if len(self.starts) >= ordered.shape[1]:  # no ties
             positives = ordered * self.positive
             return positives, ordered - positives
         positives = np.add.reduceat(ordered * self.positive, self.starts, axis=1)
         return positives, np.add.reduceat(ordered, self.starts, axis=1) - positives
 
     def auroc(self, counts: FloatArray) -> FloatArray:
-        """(rows, images) to (rows,): positives above each group of negatives, ties half."""
+        """Return AUROC (rows,) for counts (rows, images)."""
         positives, negatives = self._tied(counts)
         above = np.cumsum(positives, axis=1) - positives / 2
         pairs = positives.sum(axis=1) * negatives.sum(axis=1)
         return _ratio(np.einsum("rg,rg->r", above, negatives), pairs, pairs > 0)
 
     def average_precision(self, counts: FloatArray) -> FloatArray:
-        """(rows, images) to (rows,): precision at each distinct score, weighed by the positives there."""
+        """Return average precision (rows,) for counts (rows, images)."""
         positives, negatives = self._tied(counts)
         taken = np.cumsum(positives + negatives, axis=1)
         precision = np.cumsum(positives, axis=1) / np.maximum(taken, 1.0)
@@ -231,7 +222,7 @@ class SortedScores:
 
 
 def _f1(counts: FloatArray, positive: FloatArray, called: NDArray[np.bool_]) -> FloatArray:
-    """F1 = 2 TP / (positives + calls), (rows, images) to (rows,); NaN without positives."""
+    """Return F1 = 2 TP / (positives + calls) (rows,) for counts (rows, images); NaN without positives."""
     calls = called.astype(np.float64)
     hits, positives, called_count = (np.einsum("ri,i->r", counts, part) for part in (positive * calls, positive, calls))
     return _ratio(2 * hits, positives + called_count, positives > 0)
@@ -244,7 +235,7 @@ def _ratio(numerator: FloatArray, denominator: FloatArray, defined: NDArray[np.b
 def _measure(
     scores: FloatArray, labels: FloatArray, called: NDArray[np.bool_]
 ) -> tuple[dict[Metric, float], dict[Metric, str]]:
-    """All metrics of one label without unknowns, and the reason for each that does not exist."""
+    """Return all metrics of one label without unknowns, and why some are undefined."""
     once = np.ones((1, len(scores)))
     ordered = SortedScores(scores, labels)
     numbers: dict[Metric, float] = {
@@ -283,7 +274,7 @@ def _average(
 def _checked(
     scores: ArrayLike, labels: ArrayLike, names: Sequence[str] | None
 ) -> tuple[FloatArray, FloatArray, tuple[str, ...]]:
-    """Scores and labels as (images, labels) with a name for each label; what is wrong is refused by its place."""
+    """Return scores and labels as (images, labels), and the label names; errors name the position."""
     values, truth = (as_numbers(*part) for part in (("scores", scores), ("labels", labels)))
     if values.shape != truth.shape:
         raise InputError(f"scores have the shape {values.shape} and labels {truth.shape}; they must be the same")
@@ -315,7 +306,7 @@ def _single(name: str, values: ArrayLike) -> FloatArray:
 
 
 def _known(scores: ArrayLike, labels: ArrayLike) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
-    """Scores and labels of the images of one label that are known, (known images,) each, and which those are."""
+    """Return scores and labels of the images whose label is known, and which images these are."""
     values, truth, _ = _checked(_single("scores", scores), _single("labels", labels), None)
     known = ~np.isnan(truth[:, 0])
     return values[known, 0], truth[known, 0], known
@@ -324,9 +315,7 @@ def _known(scores: ArrayLike, labels: ArrayLike) -> tuple[FloatArray, FloatArray
 def _checked_thresholds(threshold: float | ArrayLike, labels: int) -> FloatArray:
     thresholds = as_numbers("threshold", threshold)
     if thresholds.shape not in ((), (labels,)):
-        raise InputError(
-            f"threshold must be one number or {labels}, one for each label; its shape is {thresholds.shape}"
-        )
+        raise InputError(f"threshold must be one number or {labels}, one per label; got shape {thresholds.shape}")
     if np.isnan(thresholds).any():
         raise InputError("threshold is NaN; it must be a number")
     return np.broadcast_to(thresholds, (labels,)).copy()

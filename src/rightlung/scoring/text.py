@@ -1,4 +1,4 @@
-"""Scores of written reports: statistics of each, and corpus BLEU from them."""
+"""Corpus BLEU of generated reports, from statistics of each report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BLEU_COLUMNS = (*_COUNTED, "answer_words", "reference_words")
 
 
 def bleu_statistics(answer: str, reference: str) -> dict[str, float]:
-    """Return clipped matches and totals of n-grams, and both lengths, in lower-case words and punctuation marks."""
+    """Return clipped n-gram matches, totals and both lengths, over lower-case words and punctuation marks."""
     words, true = (re.findall(r"\w+|[^\w\s]", text.lower()) for text in (answer, reference))
     found = {"answer_words": float(len(words)), "reference_words": float(len(true))}
     for n in range(1, 5):
@@ -25,7 +25,7 @@ def bleu_statistics(answer: str, reference: str) -> dict[str, float]:
 
 
 def corpus_bleu(columns: Mapping[str, NDArray[Any]], counts: NDArray[np.float64], order: int) -> NDArray[np.float64]:
-    """BLEU of the n-grams up to ``order``, ``(resamples,)``: 0 where an n has no match, NaN without an instance."""
+    """Return BLEU of n-grams up to ``order``, ``(resamples,)``: 0 if an n has no match, NaN without instances."""
     there = ~np.isnan(np.asarray(columns["answer_words"], np.float64))
     counts = counts[:, there]
     names = (*_COUNTED[: 2 * order], "answer_words", "reference_words")

@@ -1,4 +1,4 @@
-"""Work shared out over the cores that this process may use. NumPy lets go of the interpreter lock while it works."""
+"""Threads over the usable cores. NumPy releases the interpreter lock while it works."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Result = TypeVar("Result")
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def in_threads(work: Callable[[int], Result], tasks: int, workers: int | None) -> Iterator[Result]:
-    """Yield ``work(0)``, ``work(1)``, … in this order, done by ``workers`` threads, as many as usable cores if None."""
+    """Yield ``work(0)``, ``work(1)``, … in order, computed by ``workers`` threads (default: all usable cores)."""
     if workers is not None and workers < 1:
         raise InputError(f"workers must be at least 1; got {workers}")
     threads = min(workers or usable_cores(), tasks)

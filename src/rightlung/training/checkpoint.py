@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from rightlung.core.files import beside, not_written, write_whole
+from rightlung.core.files import not_written, temporary_path, write_whole
 
 KEPT = 2
 _NAME = re.compile(r"step-\d{8,}\.safetensors")
@@ -48,7 +48,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
     write_whole(path, write, durable=True)
     try:
-        for old in (*_files(folder)[:-KEPT], *folder.glob(beside(Path("step-*.safetensors")).name)):
+        for old in (*_files(folder)[:-KEPT], *folder.glob(temporary_path(Path("step-*.safetensors")).name)):
             old.unlink()
     except OSError as error:
         raise not_written(folder, error) from None

@@ -102,10 +102,10 @@ def test_a_file_that_is_no_tokenizer_is_refused() -> None:
 def test_a_reading_says_how_far_and_how_much_is_known() -> None:
     tokenizer = WordTokenizer(train_tokenizer(TEXTS), most_pieces=10)
     reading = tokenizer.reading("left pleural effusion.")
-    assert (reading.text, reading.whole, reading.known) == ("left pleural effusion.", True, 1.0)
+    assert (reading.text, reading.complete, reading.known) == ("left pleural effusion.", True, 1.0)
     long = tokenizer.reading("left " * 50 + "right")
     assert long.text == ("left " * 9).strip()
-    assert not long.whole
+    assert not long.complete
     assert tokenizer.reading("片側胸水").known == 0.0
     assert tokenizer.reading("zyzzyva left").known == 0.5
     assert tokenizer.reading("☃").known == 0.0

@@ -136,7 +136,7 @@ def test_no_answer_depends_on_the_other_images_or_phrases(changed: dict[str, Any
         np.testing.assert_allclose(alone.heatmap.values, other.values, rtol=1e-4, atol=1e-7)
         assert alone.abstention == pytest.approx(together[number].abstention, abs=1e-6)
         one = model.similarity([images[number]], [phrases[number]])
-        assert one.whole[0, 0] == pytest.approx(similar.whole[number, number], abs=1e-5)
+        assert one.global_similarity[0, 0] == pytest.approx(similar.global_similarity[number, number], abs=1e-5)
         assert one.local is not None
         assert similar.local is not None
         assert one.local[0, 0] == pytest.approx(similar.local[number, number], abs=1e-5)
@@ -305,7 +305,7 @@ def test_findings_are_scored_by_their_prompts_one_by_one(no_attention: bool) -> 
                 expected = np.mean([1 - model.ground([image], [prompt])[0].abstention for prompt in said])
             else:
                 logits = [
-                    model.config.global_temperature * model.similarity([image], prompts).whole.mean()
+                    model.config.global_temperature * model.similarity([image], prompts).global_similarity.mean()
                     for prompts in (said, denied)
                 ]
                 expected = np.exp(logits[0]) / np.exp(logits).sum()

@@ -97,7 +97,7 @@ def test_maps_and_similarities_are_those_of_the_released_classes(model: Released
     answers = model.ground([image, image], list(EXPECTED))
     assert similarity.local is not None
     for number, (whole, local, shares) in enumerate(EXPECTED.values()):
-        assert similarity.whole[0, number] == pytest.approx(whole, abs=2e-5)
+        assert similarity.global_similarity[0, number] == pytest.approx(whole, abs=2e-5)
         assert similarity.local[0, number] == pytest.approx(local, abs=2e-5)
         heatmap = answers[number].heatmap
         assert heatmap is not None
@@ -139,9 +139,9 @@ def test_texts_are_spelled_as_in_training() -> None:
 
 
 def test_long_texts_are_read_up_to_97_pieces(model: ReleasedGloria) -> None:
-    assert model.reads(LONG).whole
+    assert model.reads(LONG).complete
     reading = model.reads("small left lung " * 40)
-    assert not reading.whole
+    assert not reading.complete
     assert len(reading.text.split()) == 95  # and [CLS] and [SEP]
 
 

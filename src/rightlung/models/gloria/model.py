@@ -287,7 +287,7 @@ class Gloria(StoredModel):
             answers = self.ground([image for image in images for _ in prompts], prompts * len(images))
             found = np.array([1.0 - answer.abstention for answer in answers], dtype=np.float32)
         else:
-            found = self.similarity(images, prompts).whole
+            found = self.similarity(images, prompts).global_similarity
         ends = np.cumsum([len(group) for group in (*said, *denied)])[:-1]
         means = [part.mean(axis=1) for part in np.split(found.reshape(len(images), len(prompts)), ends, axis=1)]
         for column, mean in enumerate(means[: len(findings)]):

@@ -82,7 +82,7 @@ class ReleasedGloria(Gloria):
     def reads(self, text: str) -> Reading:
         """Return what is read of a text: at most 97 pieces of its words."""
         found = super().reads(released_words(text) or text)
-        return Reading(text, True, found.known) if found.whole else found
+        return Reading(text, True, found.known) if found.complete else found
 
 
 def load_gloria(path: str | Path, text: str | Path) -> ReleasedGloria:

@@ -1,8 +1,6 @@
-"""How well a map points at a mask.
+"""Scores of heatmaps against masks.
 
-`score` takes maps and masks and gives every measure for every pair; `score_grid` does the same for maps that are still
-on a small grid, as if upsampled by the nearest cell, from exact counts per cell. Both are checked against scikit-learn
-and scipy; ties are handled in the open (see `measures`).
+`score` computes every measure for every pair; `score_grid` does so for maps on a small grid.
 """
 
 from rightlung.scoring.localisation.scores import score, score_grid

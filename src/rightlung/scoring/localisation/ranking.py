@@ -1,8 +1,7 @@
-"""Pixels in the order of their scores: the one sort behind every threshold-free and top-share measure.
+"""Pixels sorted by score: one sort for all threshold-free and top-share measures.
 
-The bits of a non-negative float keep its order when read as an unsigned integer, and its sign bit is free. Shifted
-left by one, with the label in the lowest bit, score and label sort together as one plain integer array. Within a tie
-the negatives come first, so everything about a tie can be read off the positions of the positives.
+The bits of a non-negative float sort like an unsigned integer, and its sign bit is free. Shifted left by one, with the
+label in the lowest bit, scores and labels sort together. Within a tie the negatives come first.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ class _CompiledCurve(ctypes.Structure):
 
 @functools.cache
 def compiled() -> ctypes.CDLL | None:
-    """Return the compiled sort (see ``_radix.c``), ``None`` where it was not built."""
+    """Return the compiled sort (``_radix.c``), None if it was not built."""
     path = Path(__file__).with_name("_radix.so")
     if not path.exists():
         return None
@@ -38,7 +37,7 @@ def compiled() -> ctypes.CDLL | None:
 
 
 class Curve(NamedTuple):
-    """What AUROC and average precision are made of."""
+    """The sums behind AUROC and average precision."""
 
     wins: int
     """Twice the pairs of a positive and a negative in which the positive scores higher, ties counting one."""
@@ -47,7 +46,7 @@ class Curve(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Pixels above a cut, and those tied at it."""
+    """The pixels above a cut, and those tied at it."""
 
     above: int
     positives_above: int
@@ -58,7 +57,7 @@ class Cut(NamedTuple):
 def curve_of_ties(
     pixels: int, positives: NDArray[np.int64], negatives: NDArray[np.int64], negatives_below: NDArray[np.int64]
 ) -> Curve:
-    """Add up over the distinct scores that positives have, ascending: how many of each lie there, and below."""
+    """Return the sums from the positives and negatives at each distinct score of a positive, ascending."""
     positives_below = positives.cumsum() - positives
     hits = positives.sum() - positives_below
     wins = positives * (2 * negatives_below + negatives)
@@ -68,7 +67,7 @@ def curve_of_ties(
 
 @dataclass(slots=True)
 class PixelRanking:
-    """A ranking of single pixels by the packed sort."""
+    """A ranking of single pixels."""
 
     pixels: int
     positives: int
@@ -100,7 +99,7 @@ class PixelRanking:
         return cls(count, found, keys, where[:found], Curve(sums.wins, sums.precision))
 
     def curve(self) -> Curve:
-        """Return the two sums over all ties."""
+        """Return the sums over all ties."""
         if self._curve is None:
             scores = self.keys[self.where]
             starts = np.flatnonzero(np.concatenate(([True], scores[1:] != scores[:-1])))
@@ -122,7 +121,7 @@ class PixelRanking:
         return Cut(self.pixels - high, self.positives - positives_up_to, high - low, positives_up_to - positives_below)
 
     def at_least(self, value: float) -> tuple[int, int]:
-        """Return how many pixels, and how many positives, score ``value`` or more."""
+        """Return the numbers of pixels and of positives that score ``value`` or more."""
         low = int(np.searchsorted(self.keys, self._key(value)))
         return self.pixels - low, self.positives - int(np.searchsorted(self.where, low))
 
@@ -138,7 +137,7 @@ class PixelRanking:
 
 @dataclass(slots=True)
 class CellRanking:
-    """A ranking of the cells of a small grid, each standing for all the pixels it covers."""
+    """A ranking of grid cells, each standing for all pixels it covers."""
 
     pixels: int
     positives: int
@@ -149,7 +148,7 @@ class CellRanking:
 
     @classmethod
     def of(cls, values: Floats, counts: NDArray[np.int64], hits: NDArray[np.int64]) -> CellRanking:
-        """Sort cells with ``values``, the pixels that each covers (at least one), and the positives among those."""
+        """Sort cells by ``values``, given the number of pixels (at least one) and positives of each."""
         distinct, inverse = np.unique(values, return_inverse=True)
         return cls(
             int(counts.sum()),
@@ -160,7 +159,7 @@ class CellRanking:
         )
 
     def curve(self) -> Curve:
-        """Return the two sums over all ties."""
+        """Return the sums over all ties."""
         if self._curve is None:
             misses, hit = self.counts - self.hits, self.hits > 0
             below = misses.cumsum() - misses
@@ -179,10 +178,10 @@ class CellRanking:
         )
 
     def at_least(self, value: float) -> tuple[int, int]:
-        """Return how many pixels, and how many positives, score ``value`` or more."""
+        """Return the numbers of pixels and of positives that score ``value`` or more."""
         low = int(np.searchsorted(self.values, value))
         return int(self.counts[low:].sum()), int(self.hits[low:].sum())
 
 
 Ranking = PixelRanking | CellRanking
-"""What the measures know of a map's order."""
+"""The order of a map's pixels, as the measures see it."""

@@ -1,4 +1,4 @@
-"""`score` and `score_grid`: many maps against many masks, on all the machine's cores."""
+"""`score` and `score_grid`: many maps against many masks, on all cores."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     import torch
 
 Scores = dict[str, Any]
-"""Measures by name, each ``(n,)``: arrays for arrays, tensors for tensors; and ``reason``, an array of texts."""
+"""Measures by name, each ``(n,)``, and ``reason``, an array of texts."""
 
 
 LARGE = 1 << 18
-"""Pixels of a mask from which on counting them takes longer than everything else about a grid."""
+"""Number of mask pixels above which `score_grid` uses threads."""
 
 
 @dataclass(slots=True)
 class _Case:
-    """One map and one mask: its ranking, and, where a measure needs more than the order, its values and pixels."""
+    """One map and one mask: the ranking and, for measures that need them, the values and pixels."""
 
     ranking: Ranking
     lowest: float
@@ -55,18 +55,16 @@ def score(
 ) -> Scores:
     """Score maps against masks: arrays ``(n, height, width)`` to a dict of ``(n,)`` arrays.
 
-    Maps are non-negative finite floats, masks booleans (or zeros and ones). The result has the ``metrics`` asked for,
-    all of `METRICS` by default, and ``reason``: why a value of that row is NaN, empty where none is. A mask that is
-    empty or full leaves nothing to measure but the entropy. Tensors are scored on their device, in batches, and come
-    back as tensors (``reason`` stays an array of texts).
+    Maps are non-negative finite floats, masks booleans (or zeros and ones). The result holds ``metrics`` (default: all
+    of `METRICS`) and ``reason``: why a value of that row is NaN. With an empty or full mask only the entropy is
+    defined. Tensors are scored on their device and returned as tensors (``reason`` stays an array).
 
-    - ``shares``: percentages for ``iou@…``, ``precision@…`` and ``dice@…``. Exactly that share of the pixels is taken,
-      the last one by its fraction; pixels tied at the cut share what is left.
-    - ``tolerance``: pixels by which a peak may miss the mask and still hit (``pointing``).
-    - ``thresholds``, ``normalisation``: ``miou`` and ``mdice`` average IoU and Dice over these thresholds (a pixel
-      counts from the threshold on) of the map normalised by ``minmax``, ``max``, ``sum`` or ``none``. On raw attention
-      such thresholds mean nothing.
-    - ``workers``: threads; the number of usable cores by default.
+    - ``shares``: percentages for ``iou@…``, ``precision@…`` and ``dice@…``. The last pixel counts by its fraction;
+      pixels tied at the cut share it.
+    - ``tolerance``: distance in pixels at which a peak still hits the mask (``pointing``).
+    - ``thresholds``, ``normalisation``: ``miou`` and ``mdice`` average over these thresholds of the map normalised by
+      ``minmax``, ``max``, ``sum`` or ``none``. On raw attention such thresholds mean nothing.
+    - ``workers``: number of threads; by default all usable cores.
 
     >>> result = score([[[0.1, 0.9], [0.2, 0.3]]], [[[0, 1], [0, 0]]])
     >>> float(result["auroc"][0]), float(result["pointing"][0])
@@ -106,19 +104,16 @@ def score_grid(
     normalisation: Normalisation = "minmax",
     workers: int | None = None,
 ) -> Scores:
-    """Score maps still on their grid ``(n, rows, cols)`` against masks ``(n, height, width)``.
+    """Score maps on their grid ``(n, rows, cols)`` against masks ``(n, height, width)``.
 
-    ``extents`` ``(n, 4)`` says where each grid lies in its image (crops, letterboxes); the whole image by default.
-
-    Equal to `score` on the maps upsampled by the nearest cell, zero outside the extent (`Heatmap.to_size` with
-    ``nearest``), but from the exact number of pixels and of positives in each cell: the sort is over cells, not pixels.
-    So little is left to do for each map that a second thread helps only where masks are large, and is used by default
-    only there.
+    ``extents`` ``(n, 4)`` says where each grid lies in its image; by default the whole image. Equal to `score` on maps
+    upsampled by the nearest cell, zero outside the extent, but the sort is over cells, not pixels. By default several
+    threads are used for large masks only.
     """
     settings = Settings.checked(metrics, shares, tolerance, thresholds, normalisation)
     checked_grids, checked_masks = _as_maps(grids), _as_masks(masks)
     if len(checked_grids) != len(checked_masks):
-        raise InputError(f"{len(checked_grids)} maps do not go with {len(checked_masks)} masks")
+        raise InputError(f"expected one mask per map; got {len(checked_grids)} maps and {len(checked_masks)} masks")
     (rows, columns), (height, width) = checked_grids.shape[1:], checked_masks.shape[1:]
     corners = _as_extents(extents, len(checked_grids))
     cells = functools.cache(_Cells)
@@ -164,14 +159,14 @@ def _score_all(case: Callable[[int], _Case], count: int, settings: Settings, wor
 
 
 def _measure(case: _Case, settings: Settings) -> tuple[dict[str, float], str]:
-    """Return the defined measures asked for, and why the others are not."""
+    """Return the requested measures that are defined, and why the others are not."""
     ranking, wants = case.ranking, settings.wants
     found: dict[str, float] = {}
     reasons = []
     lowest, highest = case.lowest, case.highest
     if wants("entropy", "mass_inside", "cnr", "miou", "mdice"):
         raw, inside, outside = case.weights()
-        values = raw / (highest or 1.0)  # the measures do not depend on the scale, and so no sum can overflow
+        values = raw / (highest or 1.0)  # no measure depends on the scale; avoids overflow
         inside_mass = measures.weighted_sum(values, inside)
         total = inside_mass + measures.weighted_sum(values, outside)
     if wants("entropy"):
@@ -197,7 +192,7 @@ def _measure(case: _Case, settings: Settings) -> tuple[dict[str, float], str]:
     if wants("cnr"):
         found["cnr"] = measures.contrast_to_noise(values, inside, outside)
         if math.isnan(found["cnr"]):
-            reasons.append("no spread inside or outside (cnr)")
+            reasons.append("no variance inside or outside (cnr)")
     if wants("mass_inside"):
         if total > 0:
             found["mass_inside"] = inside_mass / total
@@ -216,7 +211,7 @@ def _measure(case: _Case, settings: Settings) -> tuple[dict[str, float], str]:
 
 
 def _is_tensor(value: object) -> bool:
-    # Asked without importing torch, which takes longer than scoring a thousand maps.
+    # Avoids importing torch, which takes longer than scoring a thousand maps.
     return type(value).__module__.partition(".")[0] == "torch"
 
 
@@ -260,13 +255,12 @@ def _check_values(grid: Floats, index: int) -> tuple[float, float]:
     if lowest >= 0 and highest < np.inf:  # false for NaN, too
         return float(lowest), float(highest)
     row, column = (int(place) for place in np.argwhere(~((grid >= 0) & (grid < np.inf)))[0])
-    raise InputError(
-        f"map {index} must be finite and non-negative; got {grid[row, column]} at row {row}, column {column}"
-    )
+    where = f"row {row}, column {column}"
+    raise InputError(f"map {index} must be finite and non-negative; got {grid[row, column]} at {where}")
 
 
 class _Cells:
-    """One axis of pixels, each belonging to the cell at its centre, as `Heatmap.to_size` has it; some to none."""
+    """One axis of pixels, each assigned to the cell at its centre (as in `Heatmap.to_size`) or to none."""
 
     def __init__(self, pixels: int, cells: int, low: float, high: float) -> None:
         position = positions(pixels, cells, low, high)
@@ -281,7 +275,7 @@ class _Cells:
 def _counted(
     grid: Floats, mask: NDArray[np.bool_], down: _Cells, across: _Cells
 ) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
-    """Return the values that pixels have, how many pixels have each, and how many positives; outside, zero."""
+    """Return the distinct cells' values, their numbers of pixels and of positives; pixels outside count as zero."""
     counts = np.outer(down.counts, across.counts).ravel()
     values: Floats = grid[np.ix_(down.cells, across.cells)].ravel()
     if len(counts):

@@ -1,4 +1,4 @@
-"""What is measured and how: the choices that a score depends on, checked once."""
+"""The settings of localisation scores, checked once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AT_SHARE = ("iou", "precision", "dice")
 
 
 def metric_names(shares: Sequence[float] = SHARES) -> tuple[str, ...]:
-    """Return the names of all measures, those at top shares included.
+    """Return the names of all measures, including those at top shares.
 
     >>> metric_names([5])[-3:]
     ('iou@5', 'precision@5', 'dice@5')
@@ -29,7 +29,7 @@ METRICS = metric_names()
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The measures asked for and the choices behind them."""
+    """The requested measures and their settings."""
 
     metrics: tuple[str, ...]
     shares: tuple[float, ...]
@@ -46,7 +46,7 @@ class Settings:
         thresholds: Sequence[float],
         normalisation: Normalisation,
     ) -> Settings:
-        """Build from what a caller gave, naming what is wrong with it."""
+        """Build from a caller's arguments; wrong ones are errors."""
         for share in shares:
             if not 0 < check_number(share, "share") / 100 <= 1:
                 raise InputError(f"a share must lie above 0 and up to 100 percent; got {share}")
@@ -59,9 +59,7 @@ class Settings:
             raise unknown_name("map normalisation", str(normalisation), NORMALISATIONS)
         known = metric_names(shares)
         if len(set(known)) < len(known):
-            raise InputError(
-                f"shares must differ in their first six digits, by which they are named; got {list(shares)}"
-            )
+            raise InputError(f"shares must differ in their first six digits; got {list(shares)}")
         if isinstance(metrics, str):
             metrics = [metrics]
         names = known if metrics is None else tuple(metrics)
@@ -73,5 +71,5 @@ class Settings:
         return cls(names, tuple(shares), float(tolerance), tuple(thresholds), normalisation)
 
     def wants(self, *names: str) -> bool:
-        """Whether any of these measures is asked for; ``iou@`` stands for IoU at any share."""
+        """Whether any of these measures is requested; ``iou@`` stands for IoU at any share."""
         return any(metric.startswith(names) for metric in self.metrics)

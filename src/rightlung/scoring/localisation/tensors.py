@@ -1,7 +1,6 @@
-"""The same measures for tensors, whole batches at a time on their device.
+"""The localisation measures for tensors, in batches on their device.
 
-The packed sort is the same; ties are found by scanning the sorted keys of all maps at once. Agrees with the array path
-to rounding, which the tests check on the CPU.
+Uses the same packed sort; agrees with the array version up to rounding.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def score_tensors(maps: Tensor, masks: Any, settings: Settings) -> dict[str, Any
 
 
 class _SortedMaps:
-    """Every map's pixels in ascending order, with the limits of the tie that each belongs to."""
+    """Each map's pixels in ascending order, with the limits of their ties."""
 
     def __init__(self, values: Tensor, labels: Tensor) -> None:
         count, self.pixels = values.shape
@@ -108,7 +107,7 @@ def _score_chunk(maps: Tensor, masks: Tensor, settings: Settings) -> tuple[dict[
         found["pointing"] = _pointing(maps, masks, highest, settings.tolerance)
     if wants("cnr"):
         found["cnr"] = _contrast_to_noise(doubles, labels)
-        reasons.append((partial & found["cnr"].isnan(), "no spread inside or outside (cnr)"))
+        reasons.append((partial & found["cnr"].isnan(), "no variance inside or outside (cnr)"))
     if wants("mass_inside"):
         found["mass_inside"] = (doubles * labels).sum(dim=1) / total
         reasons.append((partial & (total == 0), "map is zero everywhere (mass_inside)"))
@@ -179,12 +178,12 @@ def _contrast_to_noise(values: Tensor, labels: Tensor) -> Tensor:
         high = torch.where(side, values, -torch.inf).amax(dim=1)
         means.append(torch.where(low == high, low, mean))
         variances.append(torch.where(low == high, 0.0, variance))
-    spread = variances[0] + variances[1]
-    return torch.where(spread > 0, (means[0] - means[1]) / spread.sqrt(), torch.nan)
+    variance = variances[0] + variances[1]
+    return torch.where(variance > 0, (means[0] - means[1]) / variance.sqrt(), torch.nan)
 
 
 def _normalised(values: Tensor, lowest: Tensor, highest: Tensor, normalisation: str) -> tuple[Tensor, Tensor]:
-    """Return the maps normalised in the named way, and for which of them that is possible."""
+    """Return the normalised maps, and for which maps the normalisation is defined."""
     if normalisation == "minmax":
         return (values - lowest[:, None]) / (highest - lowest)[:, None], highest > lowest
     if normalisation == "none":

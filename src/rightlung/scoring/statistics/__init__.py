@@ -1,4 +1,4 @@
-"""How sure are we of a number: intervals, comparisons, correlations, agreement between raters, many tests at once.
+"""Intervals, comparisons, correlations, agreement between raters, and adjustment for many tests.
 
 Pure functions of NumPy arrays. Patients are resampled, not images; the same seed gives the same result.
 """
@@ -11,21 +11,7 @@ from rightlung.scoring.statistics.intervals import Interval
 from rightlung.scoring.statistics.multiplicity import benjamini_hochberg, holm
 
 __all__ = [
-    "Correlation",
-    "Difference",
-    "Interval",
-    "benjamini_hochberg",
-    "bootstrap",
-    "bootstrap_by_counts",
-    "bootstrap_columns",
-    "holm",
-    "krippendorff_alpha",
-    "krippendorff_interval",
-    "paired_difference",
-    "paired_differences",
-    "pearson",
-    "pearson_by_counts",
-    "pearson_pairs",
-    "sign_flip_test",
-    "spearman",
-]
+    "Correlation", "Difference", "Interval", "benjamini_hochberg", "bootstrap", "bootstrap_by_counts",
+    "bootstrap_columns", "holm", "krippendorff_alpha", "krippendorff_interval", "paired_difference",
+    "paired_differences", "pearson", "pearson_by_counts", "pearson_pairs", "sign_flip_test", "spearman",
+]  # fmt: skip

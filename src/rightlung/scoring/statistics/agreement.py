@@ -1,13 +1,8 @@
-"""Krippendorff's alpha: do raters agree beyond chance, with missing ratings allowed?
+"""Krippendorff's alpha (*Content Analysis*, 4th ed. 2018, chapter 12), with missing ratings.
 
-Krippendorff, *Content Analysis*, 4th ed. 2018, chapter 12: alpha = 1 − observed / expected disagreement. Disagreement
-is observed between ratings of the same unit, each unit weighing as its number of ratings, and expected between all
-ratings whichever the unit. How far two ratings differ depends on the level of measurement. A unit with fewer than two
-ratings says nothing about agreement and is left out.
-
-Everything is a function of how often each unit is counted, so that the interval (a bootstrap over units, or over the
-patients they belong to) needs no second implementation. It is not Krippendorff's own bootstrap, which draws pairs of
-ratings as if they were independent; units are what was sampled.
+alpha = 1 − observed / expected disagreement: observed between ratings of the same unit, expected between all ratings.
+Units with fewer than two ratings are left out. Everything is a function of how often each unit counts, so that the
+bootstrap resamples units (or patients) with the same code. Krippendorff's own bootstrap draws pairs of ratings instead.
 """
 
 from __future__ import annotations
@@ -22,7 +17,8 @@ from numpy.typing import ArrayLike
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.scoring.statistics.bootstrap import bootstrap_by_counts
-from rightlung.scoring.statistics.intervals import Clusters, FloatArray, Interval, Options, as_floats, cluster_index
+from rightlung.scoring.statistics.inputs import Clusters, FloatArray, as_floats, cluster_index
+from rightlung.scoring.statistics.intervals import Interval, Options
 from rightlung.scoring.statistics.resampling import cluster_sums, weighted_sums
 
 Measurement = Literal["nominal", "ordinal", "interval", "ratio"]
@@ -32,10 +28,9 @@ _RATIO_VALUES = 4096
 
 
 def krippendorff_alpha(ratings: ArrayLike, measurement: Measurement = "nominal") -> float:
-    """Alpha of ``ratings`` (raters, units), NaN where a rater gave none.
+    """Return alpha of ``ratings`` (raters, units), NaN for a missing rating.
 
-    1 is perfect agreement, 0 what chance would give, below 0 systematic disagreement. NaN where alpha is undefined:
-    no unit has two ratings, or all ratings are the same (``krippendorff_interval`` says which).
+    1 is perfect agreement, 0 chance, below 0 systematic disagreement. NaN if no unit has two ratings or all are equal.
 
     >>> krippendorff_alpha([[1, 2, 3, 3], [1, 2, 3, 4]], measurement="ordinal").__round__(3)
     0.91
@@ -51,10 +46,9 @@ def krippendorff_interval(
     clusters: Clusters | None = None,
     **options: Unpack[Options],
 ) -> Interval:
-    """Alpha with an interval by resampling units, or the ``clusters`` (one entry for each unit) they belong to.
+    """Return alpha with an interval by resampling units, or the ``clusters`` (one entry per unit) they belong to.
 
-    ``measurement`` is the level of measurement, as for ``krippendorff_alpha``; ``level`` is that of confidence. ``n``
-    counts units with at least two ratings, ``undefined`` the others.
+    ``n`` counts units with at least two ratings, ``undefined`` the others.
     """
     units = _Units(ratings, measurement)
     kept = None if clusters is None else cluster_index(clusters, len(units.pairable))[units.pairable]
@@ -64,7 +58,7 @@ def krippendorff_interval(
 
 
 class _Units:
-    """Ratings of the units that have at least two, laid out unit by unit, for alpha of any counts of units."""
+    """Ratings of the units that have at least two."""
 
     def __init__(self, ratings: ArrayLike, level: str) -> None:
         if level not in MEASUREMENTS:
@@ -99,11 +93,11 @@ class _Units:
         self.disagreement = disagreements[level]
         if level == "ratio" and len(self.values) > _RATIO_VALUES:
             raise InputError(
-                f"ratings have {len(self.values)} distinct values; for 'ratio' the limit is {_RATIO_VALUES}"
+                f"'ratio' ratings may have {_RATIO_VALUES} distinct values at most; got {len(self.values)}"
             )
 
     def alpha(self, counts: FloatArray) -> FloatArray:
-        """Alpha for counts of units, (rows, units) to (rows,); NaN where all ratings drawn are the same."""
+        """Return alpha (rows,) for counts of units (rows, units); NaN if all drawn ratings are equal."""
         if self.reason:
             return np.full(len(counts), np.nan)
         n = np.einsum("ru,u->r", counts, self.sizes)
@@ -112,11 +106,11 @@ class _Units:
         return np.where(varies, 1 - (n - 1) * observed / np.where(varies, expected, 1.0), np.nan)
 
     def _marginals(self, counts: FloatArray) -> FloatArray:
-        """How many of the ratings drawn have each distinct value: (rows, values)."""
+        """Return how many drawn ratings have each distinct value: (rows, values)."""
         return np.add.reduceat(counts[:, self.unit[self.by_value]], self.value_starts, axis=1)
 
     def _pairs_within(self, sums: FloatArray, squares: FloatArray) -> FloatArray:
-        """Squared differences over all ordered pairs of a unit's ratings, from their sum and sum of squares."""
+        """Return the sum of squared differences over all ordered pairs of a unit's ratings."""
         result: FloatArray = 2 * (self.sizes * squares - sums * sums)
         return result
 
@@ -124,7 +118,7 @@ class _Units:
         total: FloatArray = np.einsum("ru,u->r", counts, pairs / (self.sizes - 1))
         return total
 
-    # Each gives (rows,) observed and expected disagreement, both times n (and the latter times n − 1 more).
+    # Each returns (rows,) observed disagreement × n and expected disagreement × n (n − 1).
 
     def _nominal(self, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
         (unit, _), times = np.unique(np.stack([self.unit, self.value]), axis=1, return_counts=True)
@@ -134,14 +128,14 @@ class _Units:
         return self._over_units(counts, self.sizes**2 - equal), total**2 - (marginals**2).sum(axis=1)
 
     def _interval(self, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
-        # Shifted and scaled to 0 … 1: alpha does not change, and rounding stays small.
+        # Scaled to 0 … 1 to keep rounding small; alpha does not change.
         position = (self.values - self.values[0]) / (self.values[-1] - self.values[0])
         rating = position[self.value]
         sums, squares = (cluster_sums(part, self.unit, self.count) for part in (rating, rating**2))
-        return self._over_units(counts, self._pairs_within(sums, squares)), self._spread(counts, position)
+        return self._over_units(counts, self._pairs_within(sums, squares)), self._pairs_between(counts, position)
 
-    def _spread(self, counts: FloatArray, position: FloatArray) -> FloatArray:
-        """Squared differences over all ordered pairs of ratings drawn; exactly 0 where all are the same."""
+    def _pairs_between(self, counts: FloatArray, position: FloatArray) -> FloatArray:
+        """Return the sum of squared differences over all ordered pairs of drawn ratings; exactly 0 if all are equal."""
         marginals = self._marginals(counts)
         total = marginals.sum(axis=1)
         centre = (marginals * position).sum(axis=1) / total
@@ -149,14 +143,14 @@ class _Units:
         return np.where((marginals > 0).sum(axis=1) > 1, spread, 0.0)
 
     def _ordinal(self, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
-        # The ordinal distance is that of mean ranks, and those depend on what was drawn.
+        # The ordinal distance is that of mean ranks, which depend on the draw.
         marginals = self._marginals(counts)
         total = marginals.sum(axis=1)
         position = (np.cumsum(marginals, axis=1) - marginals / 2) / total[:, None]
         rating = position[:, self.value]
         sums, squares = (np.add.reduceat(part, self.unit_starts, axis=1) for part in (rating, rating**2))
         pairs = self._pairs_within(sums, squares) / (self.sizes - 1)
-        return np.einsum("ru,ru->r", counts, pairs), self._spread(counts, position)
+        return np.einsum("ru,ru->r", counts, pairs), self._pairs_between(counts, position)
 
     def _ratio(self, counts: FloatArray) -> tuple[FloatArray, FloatArray]:
         apart = np.abs(self.values[:, None] - self.values)

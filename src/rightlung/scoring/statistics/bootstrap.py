@@ -1,9 +1,7 @@
 """The bootstrap: percentile and BCa intervals, clustered by patient, deterministic by seed.
 
-Images of one patient resemble each other, so instances are not independent; patients are. The clustered bootstrap
-draws patients with replacement and takes all instances of a patient along (Davison & Hinkley, *Bootstrap Methods and
-their Application*, 1997, section 3.8). A mean is then a ratio: the total of the drawn patients' values over the
-number of their instances. How resamples are drawn and intervals read off them is in ``resampling``.
+Images of one patient are not independent, so patients are drawn with replacement, with all their instances (Davison &
+Hinkley, *Bootstrap Methods and their Application*, 1997, section 3.8). ``resampling`` draws and reads off intervals.
 """
 
 from __future__ import annotations
@@ -16,17 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rightlung.core.errors import InputError, unknown_name
-from rightlung.scoring.statistics.intervals import (
-    Clusters,
-    FloatArray,
-    Interval,
-    Options,
-    Resampling,
-    Sample,
-    as_floats,
-    check_same_length,
-    cluster_index,
-)
+from rightlung.scoring.statistics.inputs import Clusters, FloatArray, as_floats, check_same_length, cluster_index
+from rightlung.scoring.statistics.intervals import Interval, Options, Resampling, Sample
 from rightlung.scoring.statistics.resampling import (
     COUNTS_AT_ONCE,
     CountStatistic,
@@ -47,15 +36,11 @@ def bootstrap(
     weights: ArrayLike | None = None,
     **options: Unpack[Options],
 ) -> Interval:
-    """Interval of a statistic of ``values``.
+    """Return the interval of a statistic of ``values``.
 
-    ``"mean"`` takes (instances,) and is vectorised. A callable takes a sample (instances, …), the rows of ``values``
-    with repetitions and in no particular order, and returns one number; it is called once for each resample and, for
-    BCa, once for each cluster, so its cost is that many calls. Where a statistic can be computed from how often each
-    instance was drawn, ``bootstrap_by_counts`` is much faster.
-
-    ``weights`` (mean only) gives sum(weight · value) / sum(weight): with unions as weights, the mean of IoUs becomes
-    the pooled IoU. Instances with a NaN anywhere are left out and counted.
+    ``"mean"`` takes (instances,). A callable takes a sample (instances, …) and returns one number; it is called once
+    per resample and, for BCa, once per cluster. `bootstrap_by_counts` is much faster. ``weights`` (mean only) gives
+    sum(weight · value) / sum(weight). Instances with a NaN are left out and counted.
 
     >>> scores = [0.2, 0.4, 0.4, 0.9, 0.7, 0.1, 0.6, 0.5]
     >>> bootstrap(scores, clusters=["a", "a", "b", "b", "c", "c", "d", "d"]).sentence()
@@ -67,7 +52,7 @@ def bootstrap(
             raise unknown_name("statistic", statistic, ["mean"])
         return bootstrap_columns(as_floats("values", values)[:, None], clusters=clusters, weights=weights, **options)[0]
     if weights is not None:
-        raise InputError("weights are for the mean; a callable statistic can take its weights as a column of values")
+        raise InputError("weights apply to the mean only; pass a callable's weights as a column of values")
     array = as_floats("values", values, dimensions=None)
     kept = ~np.asarray(np.isnan(array).any(axis=tuple(range(1, array.ndim))))
     sample = array[kept]
@@ -79,17 +64,17 @@ def bootstrap(
         return np.array([[_call(statistic, sample[np.repeat(rows, row[of_sample])])] for row in drawn])
 
     basis = Sample(len(sample), len(array) - len(sample), len(names), clusters is not None)
-    # Somebody's function need not be safe to call from several threads.
+    # A user's function may not be thread-safe.
     return intervals_of_counts(of_counts, [basis], 0.0, replace(settings, workers=1))[0]
 
 
 def bootstrap_columns(
     values: ArrayLike, *, clusters: Clusters | None = None, weights: ArrayLike | None = None, **options: Unpack[Options]
 ) -> list[Interval]:
-    """Intervals of the means of all columns of ``values`` (instances, columns), at little more than the cost of one.
+    """Return the intervals of the means of all columns of ``values`` (instances, columns).
 
-    Each is exactly what ``bootstrap`` gives for that column alone: columns with the same number of clusters left share
-    their resamples, the others are drawn separately. ``weights`` is (instances,).
+    Each equals `bootstrap` of that column; columns with the same number of clusters share resamples. ``weights`` is
+    (instances,).
     """
     settings = Resampling(**options)
     array = as_floats("values", values, dimensions=2)
@@ -100,7 +85,7 @@ def bootstrap_columns(
         raise InputError(f"weights[{position}] is {weight[position]}; a weight is a number of at least 0")
     index = cluster_index(clusters, len(array))
     defined = ~np.isnan(array) & (weight > 0)[:, None]
-    sums = []  # of each column: totals and masses, (2, clusters that remain)
+    sums = []  # per column: totals and masses, (2, remaining clusters)
     for column, used in zip(array.T, defined.T, strict=True):
         mass = weight[used]
         sums.append(remaining_sums(np.stack([column[used] * mass, mass], axis=1), index[used]))
@@ -131,11 +116,10 @@ def bootstrap_by_counts(
     scale: float = 1.0,
     **options: Unpack[Options],
 ) -> Interval:
-    """Interval of a statistic that is computed from how often each instance was drawn.
+    """Return the interval of a statistic that is computed from how often each instance was drawn.
 
-    ``statistic`` takes counts (rows, instances), whole numbers as float64, and returns (rows,): sorting and other work
-    on the data is done once instead of once for each resample. A row of ones must give the estimate; NaN says that the
-    statistic is undefined for a resample. ``scale`` is the size of the statistic's values, to tell ties from rounding.
+    ``statistic`` takes counts (rows, instances) as float64 and returns (rows,), NaN where undefined; a row of ones
+    gives the estimate. ``scale`` is the size of the statistic's values, to tell ties from rounding.
     """
     settings = Resampling(**options)
     index = cluster_index(clusters, instances)
@@ -154,7 +138,7 @@ def bootstrap_by_counts(
 def _means(
     totals: FloatArray, masses: FloatArray, settings: Resampling
 ) -> tuple[FloatArray, FloatArray, FloatArray | None]:
-    """Estimates (columns,), resampled (resamples, columns) and leave-one-out (clusters, columns) ratios of sums."""
+    """Return estimates (columns,), resampled (resamples, columns) and jackknifed (clusters, columns) ratios of sums."""
     columns, cluster_count = totals.shape
     all_total, all_mass = totals.sum(axis=1), masses.sum(axis=1)
     if cluster_count < 2:
@@ -173,7 +157,7 @@ def _means(
     sampled = replicates(ratio, cluster_count, settings)
     jackknifed = None
     if settings.method == "bca":
-        with np.errstate(divide="ignore", invalid="ignore"):  # a weight that dwarfs the rest leaves 0 / 0 without it
+        with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 without a weight that dwarfs the rest
             jackknifed = ((all_total[:, None] - totals) / (all_mass[:, None] - masses)).T
     return all_total / all_mass, sampled, jackknifed
 
@@ -181,5 +165,5 @@ def _means(
 def _call(statistic: Callable[[FloatArray], float], sample: FloatArray) -> float:
     result = np.asarray(statistic(sample), dtype=np.float64)
     if result.ndim:
-        raise InputError(f"the statistic must return one number, and returned an array of shape {result.shape}")
+        raise InputError(f"the statistic must return one number; got an array of shape {result.shape}")
     return float(result)

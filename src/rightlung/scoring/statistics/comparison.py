@@ -1,10 +1,9 @@
-"""Is one better than the other on the same instances? Paired, because the instances are the same; clustered by patient.
+"""Paired comparisons of two systems on the same instances, clustered by patient.
 
-The interval is the bootstrap's. The p-value is a sign-flip (randomisation) test: if neither were better, which of the
-two results of a patient belongs to which would be arbitrary, so all instances of a patient are swapped together
-(Good, *Permutation, Parametric and Bootstrap Tests of Hypotheses*, 2005, chapter 3). With few patients all patterns of
-swaps are enumerated and the p-value is exact; else the observed pattern counts as one of those drawn (Phipson & Smyth,
-*Statistical Applications in Genetics and Molecular Biology* 9, 2010), so that p is never 0.
+The interval is the bootstrap's. The p-value is a sign-flip test: without a difference, the two results of a patient are
+exchangeable, so all instances of a patient flip together (Good, *Permutation, Parametric and Bootstrap Tests of
+Hypotheses*, 2005, chapter 3). With few patients all patterns are enumerated and p is exact; otherwise the observed
+pattern counts as drawn (Phipson & Smyth 2010), so that p is never 0.
 """
 
 from __future__ import annotations
@@ -19,17 +18,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_columns
-from rightlung.scoring.statistics.intervals import (
+from rightlung.scoring.statistics.inputs import (
     Clusters,
     FloatArray,
     IndexArray,
-    Interval,
-    Options,
-    Resampling,
     as_floats,
     check_same_length,
     cluster_index,
 )
+from rightlung.scoring.statistics.intervals import Interval, Options, Resampling
 from rightlung.scoring.statistics.resampling import places_by_length, remaining_sums, weighted_sums
 from rightlung.scoring.threads import in_threads
 
@@ -41,17 +38,17 @@ class Difference(Interval):
     """The interval of ``first`` minus ``second``, and whether it shows a difference."""
 
     first: float
-    """The statistic of the first set of results, over the pairs used."""
+    """The statistic of the first results, over the pairs used."""
     second: float
     p: float
-    """Two-sided sign-flip p-value; NaN where there is nothing to flip."""
+    """Two-sided sign-flip p-value; NaN if there is nothing to flip."""
     exact: bool
-    """Whether ``p`` comes from all patterns of flips instead of drawn ones."""
+    """Whether ``p`` comes from all flip patterns instead of random ones."""
     shown: bool
-    """Whether the interval excludes zero **and** the p-value is below 1 − level."""
+    """Whether the interval excludes zero **and** ``p`` is below 1 − level."""
 
     def sentence(self, digits: int = 3) -> str:
-        """Say what was found, first of all whether anything was."""
+        """Return the result in words, the verdict first."""
         if math.isnan(self.estimate) or not self.defined:
             return f"no difference shown: {self.reason}"
         basis = f"{self.n} pairs" + (f", {self.clusters} clusters" if self.clusters is not None else "")
@@ -72,10 +69,9 @@ def paired_difference(
 ) -> Difference:
     """Compare the results ``a`` and ``b`` of two systems on the same instances, in the same order.
 
-    With ``"mean"``, both are (instances,) and the difference is mean(a − b). A callable takes the rows of one of them,
-    (instances, …), and returns a number: the difference is statistic(a) − statistic(b). It is called four times a
-    resample. Pairs with a NaN on either side are left out and counted. ``flips`` is the number of sign flips, that of
-    ``resamples`` unless given.
+    With ``"mean"``, both are (instances,) and the difference is mean(a − b). A callable takes rows (instances, …) and
+    returns a number; it is called four times per resample. Pairs with a NaN are left out and counted. ``flips`` is the
+    number of sign flips (default: ``resamples``).
 
     >>> ours = [0.8, 0.7, 0.9, 0.6, 0.8, 0.9, 0.7, 0.8]
     >>> theirs = [0.7, 0.6, 0.9, 0.4, 0.6, 0.6, 0.5, 0.7]
@@ -111,10 +107,7 @@ def paired_differences(
     flips: int | None = None,
     **options: Unpack[Options],
 ) -> list[Difference]:
-    """Compare the means of all columns of ``a`` and ``b``, (instances, columns) each, two by two.
-
-    Each is exactly what ``paired_difference`` gives for the two columns alone.
-    """
+    """Compare the means of the columns of ``a`` and ``b`` (instances, columns), each as `paired_difference` does."""
     first, second = as_floats("a", a, 2), as_floats("b", b, 2)
     check_same_length(a=first, b=second)
     if first.shape != second.shape:
@@ -139,15 +132,14 @@ def sign_flip_test(
     seed: int = 0,
     workers: int | None = None,
 ) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Two-sided p-values of each column's mean being zero, and whether each is exact: (columns,) each.
+    """Return two-sided p-values of each column's mean being zero, and whether each is exact: (columns,) each.
 
-    ``values`` (instances, columns) are paired differences, NaN where there is none. All instances of a cluster change
-    sign together, in all patterns if those are at most ``flips``, else in ``flips`` drawn ones. NaN where a column has
-    no value.
+    ``values`` (instances, columns) are paired differences, NaN if missing. All instances of a cluster flip together, in
+    all patterns if there are at most ``flips``, else in ``flips`` random ones. NaN for a column without values.
     """
     array = as_floats("values", values, dimensions=2)
     index = cluster_index(clusters, len(array))
-    # Flipping leaves the number of instances as it is, so that the sum can stand for the mean.
+    # Flipping keeps the number of instances, so that sums can replace means.
     sums = [remaining_sums(column[used, None], index[used]) for column in array.T for used in [~np.isnan(column)]]
     p, exact = np.full(len(sums), np.nan), np.zeros(len(sums), dtype=bool)
     for cluster_count, columns in places_by_length(sums).items():
@@ -160,24 +152,23 @@ def sign_flip_test(
 def _difference(interval: Interval, first: float, second: float, p: float, exact: bool) -> Difference:
     if not interval.defined:
         p, exact = math.nan, False
-    # Both, because a bootstrap interval is too narrow where patients are few (two of them can never give p < 0.5), and
-    # the test alone says nothing of the size.
+    # Both, because bootstrap intervals are too narrow with few patients (two can never give p < 0.5).
     shown = interval.excludes(0.0) and p < 1 - interval.level
     return Difference(**asdict(interval), first=first, second=second, p=p, exact=exact, shown=shown)
 
 
 def _flip_groups(cluster_count: int, flips: int) -> int:
-    """In how many groups the patterns of flips come: one for all of them if they are at most ``flips``."""
+    """Return the number of groups of flip patterns."""
     return 1 if 2**cluster_count <= flips else -(-flips // max(1, _SIGNS_AT_ONCE // cluster_count))
 
 
 def _flips(cluster_count: int, flips: int, seed: int, group: int) -> FloatArray:
-    """A group of patterns of flips, (rows, clusters) of 0 and 1: all if they are at most ``flips``, else drawn."""
+    """Return a group of flip patterns, (rows, clusters) of 0 and 1: all if there are at most ``flips``, else random."""
     if 2**cluster_count <= flips:
         patterns = np.arange(2**cluster_count)[:, None] >> np.arange(cluster_count) & 1
         return patterns.astype(np.float64)
     rows = max(1, _SIGNS_AT_ONCE // cluster_count)
-    # A second number in the key: these streams are others than those of the resamples.
+    # The second number keeps these streams apart from those of the resamples.
     stream = np.random.SeedSequence(seed, spawn_key=(group, 1))
     size = (min(rows, flips - group * rows), -(-cluster_count // 8))
     drawn = np.random.Generator(np.random.SFC64(stream)).integers(0, 256, size=size, dtype=np.uint8)
@@ -185,10 +176,10 @@ def _flips(cluster_count: int, flips: int, seed: int, group: int) -> FloatArray:
 
 
 def _flip_sums(sums: FloatArray, flips: int, seed: int, workers: int | None) -> FloatArray:
-    """The test of the means of columns whose sums in each cluster are (columns, clusters)."""
+    """Test the means of columns, given their cluster sums (columns, clusters)."""
     count = sums.shape[1]
     observed = sums.sum(axis=1)
-    # What differs by rounding only is as extreme.
+    # Differences by rounding only count as equally extreme.
     least = np.abs(observed) - 1e-12 * np.abs(sums).sum(axis=1)
 
     def extreme(group: int) -> NDArray[np.intp]:
@@ -203,7 +194,7 @@ def _flip_sums(sums: FloatArray, flips: int, seed: int, workers: int | None) -> 
 def _flip_pairs(
     pairs: FloatArray, index: IndexArray, statistic: Callable[[FloatArray], float], flips: int, seed: int
 ) -> tuple[float, bool]:
-    """The test of any statistic: the two results of a cluster change places."""
+    """Test any statistic by swapping the two results of a cluster."""
     cluster_count = int(index.max()) + 1
     exact = 2**cluster_count <= flips
     swapped = pairs[:, ::-1]

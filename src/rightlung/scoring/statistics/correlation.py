@@ -1,9 +1,8 @@
 """Pearson's and Spearman's correlation, with intervals.
 
-Without clusters the intervals are closed forms on Fisher's z scale: the standard error is 1/√(n − 3) for Pearson and
-√((1 + r²/2)/(n − 3)) for Spearman (Bonett & Wright, *Psychometrika* 65, 2000), whose coverage holds up where
-Fisher's own is too narrow for ranks. Both take instances as independent, so that with ``clusters`` the bootstrap over
-clusters takes their place; the t-test's p-value makes the same assumption and is then not given.
+Without clusters the intervals use Fisher's z with standard error 1/√(n − 3) for Pearson and √((1 + r²/2)/(n − 3)) for
+Spearman (Bonett & Wright, *Psychometrika* 65, 2000). Both assume independent instances, as does the t-test's p-value;
+with ``clusters`` the bootstrap over clusters is used, without p.
 """
 
 from __future__ import annotations
@@ -17,18 +16,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from rightlung.scoring.statistics.bootstrap import bootstrap_by_counts
-from rightlung.scoring.statistics.intervals import (
+from rightlung.scoring.statistics.inputs import (
     Clusters,
     FloatArray,
     IndexArray,
-    Interval,
-    Options,
-    Resampling,
-    Sample,
     as_floats,
     check_same_length,
     cluster_index,
 )
+from rightlung.scoring.statistics.intervals import Interval, Options, Resampling, Sample
 from rightlung.scoring.statistics.resampling import CountStatistic, intervals_of_counts, remaining_sums, weighted_sums
 
 # A resample whose variance is below this share of the whole sample's is constant but for rounding.
@@ -44,9 +40,9 @@ class Correlation(Interval):
 
 
 def pearson(x: ArrayLike, y: ArrayLike, *, clusters: Clusters | None = None, **options: Unpack[Options]) -> Correlation:
-    """Linear correlation of ``x`` and ``y`` (instances,). Pairs with a NaN on either side are left out and counted.
+    """Return the linear correlation of ``x`` and ``y`` (instances,). Pairs with a NaN are left out and counted.
 
-    ``method``, ``resamples``, ``seed`` and ``workers`` matter with ``clusters`` only.
+    ``method``, ``resamples``, ``seed`` and ``workers`` apply with ``clusters`` only.
 
     >>> pearson([1, 2, 3, 4, 5, 6], [1, 3, 2, 5, 4, 6]).sentence()
     '0.886 (95 % interval 0.264 to 0.987)'
@@ -71,10 +67,10 @@ def pearson_pairs(
     names: Sequence[str] | None = None,
     **options: Unpack[Options],
 ) -> list[Correlation]:
-    """Linear correlations of ``pairs`` of columns of ``values`` (instances, columns), resampling clusters.
+    """Return the linear correlations of ``pairs`` of columns of ``values`` (instances, columns), resampling clusters.
 
-    Each is exactly what ``pearson`` gives for the two columns alone; pairs that leave the same number of clusters share
-    their resamples, and columns their sums. ``names`` of the columns stand in the reasons.
+    Each equals `pearson` of the two columns; pairs share resamples where possible. ``names`` of the columns appear in
+    reasons.
     """
     settings = Resampling(**options)
     moments = _Moments(as_floats("values", values, 2), clusters, names)
@@ -102,7 +98,7 @@ def pearson_pairs(
 
 
 def pearson_by_counts(x: FloatArray, y: FloatArray) -> CountStatistic:
-    """Linear correlation of ``x`` and ``y`` (instances,), all defined, as a function of how often each is drawn.
+    """Return the linear correlation of ``x`` and ``y`` (instances,) as a function of how often each is drawn.
 
     >>> float(pearson_by_counts(np.array([1.0, 2, 3]), np.array([1.0, 2, 2]))(np.array([[1.0, 1, 0]]))[0])
     1.0
@@ -115,7 +111,7 @@ def pearson_by_counts(x: FloatArray, y: FloatArray) -> CountStatistic:
 
 
 def spearman_rows(first: FloatArray, second: FloatArray) -> FloatArray:
-    """Rank correlation of each row of two (rows, n); NaN where a value is missing or one of the two does not vary."""
+    """Return the rank correlation of each row of two (rows, n) arrays; NaN if a value is missing or constant."""
     from scipy.stats import rankdata
 
     x, y = (np.asarray(rankdata(part, axis=1)) - (part.shape[1] + 1) / 2 for part in (first, second))
@@ -127,9 +123,9 @@ def spearman_rows(first: FloatArray, second: FloatArray) -> FloatArray:
 def spearman(
     x: ArrayLike, y: ArrayLike, *, clusters: Clusters | None = None, **options: Unpack[Options]
 ) -> Correlation:
-    """Rank correlation of ``x`` and ``y`` (instances,); tied values share their mean rank.
+    """Return the rank correlation of ``x`` and ``y`` (instances,); tied values share their mean rank.
 
-    With ``clusters``, ranks are taken anew in every resample, by counting; otherwise as ``pearson``.
+    With ``clusters``, ranks are recomputed in every resample.
 
     >>> spearman([1, 2, 3, 4, 5, 6], [1, 3, 2, 5, 4, 60]).sentence()
     '0.886 (95 % interval 0.066 to 0.992)'
@@ -161,7 +157,7 @@ def spearman(
 
 
 class _Ranks:
-    """Mean ranks of values of which each was drawn some number of times; sorted once, ranked for any counts."""
+    """Mean ranks of values, sorted once, for any counts of how often each is drawn."""
 
     def __init__(self, values: FloatArray) -> None:
         _, self.place, sizes = np.unique(values, return_inverse=True, return_counts=True)
@@ -178,7 +174,7 @@ class _Ranks:
 
 
 def _pairs(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, _Flags]:
-    """The two as columns (instances, 2), and where both are defined."""
+    """Return both as columns (instances, 2), and where both are defined."""
     first, second = as_floats("x", x), as_floats("y", y)
     check_same_length(x=first, y=second)
     return np.stack([first, second], axis=1), ~(np.isnan(first) | np.isnan(second))
@@ -190,7 +186,7 @@ _Key = tuple[int, ...]
 
 
 class _Moments:
-    """Sums in each cluster of columns' standardised values and products, over the instances where two are defined."""
+    """Cluster sums of standardised columns and their products, over the instances where both columns are defined."""
 
     def __init__(self, values: FloatArray, clusters: Clusters, names: Sequence[str] | None) -> None:
         self.values, self.index = values, cluster_index(clusters, len(values))
@@ -217,7 +213,7 @@ class _Moments:
         return _no_correlation({self.names[column]: self.values[used, column] for column in (x, y)})
 
     def keys(self, x: int, y: int) -> list[_Key]:
-        """The sums of 1, x, y, x², y² and xy, made where they are missing."""
+        """Return the keys of the sums of 1, x, y, x², y² and xy, computing missing ones."""
         used = self.used(x, y)
         pattern = self.patterns[used.tobytes()]
         keys: list[_Key] = [(pattern, *columns) for columns in ((), (x,), (y,), (x, x), (y, y), (x, y))]
@@ -235,7 +231,7 @@ class _Moments:
 def _no_correlation(columns: Mapping[str, FloatArray]) -> str | None:
     for name, values in columns.items():
         if len(values) < 2:
-            return f"a correlation needs at least 2 pairs, and {len(values)} are defined"
+            return f"a correlation needs at least 2 pairs; got {len(values)}"
         if (values == values[0]).all():
             return f"{name} is constant ({values[0]:g}): its correlation is undefined"
     return None
@@ -247,7 +243,7 @@ def _none(reason: str, method: str, level: float, sample: Sample) -> Correlation
 
 
 def _standardised(values: FloatArray) -> FloatArray:
-    """Centred and of unit length, scaled before squaring so that neither tiny nor huge values are lost."""
+    """Return values centred and of unit length, scaled before squaring to avoid under- and overflow."""
     middle = values.min() / 2 + values.max() / 2  # taken off first, so that a large offset costs no digits
     centred = values - middle
     centred /= np.abs(centred).max()
@@ -258,12 +254,12 @@ def _standardised(values: FloatArray) -> FloatArray:
 
 def _of_scores(first: FloatArray, second: FloatArray) -> float:
     product = float((first * second).sum())
-    # A correlation that misses one by rounding is one: no data of finite precision can show the difference.
+    # A correlation that differs from one by rounding only is one.
     return math.copysign(1.0, product) if abs(product) > 1 - 1e-12 else product
 
 
 def _of_moments(moments: FloatArray) -> FloatArray:
-    """Correlation from (…, 6) sums of 1, x, y, x², y², xy; NaN where x or y does not vary."""
+    """Return the correlation from (…, 6) sums of 1, x, y, x², y², xy; NaN if x or y is constant."""
     n, x, y, xx, yy, xy = np.moveaxis(moments, -1, 0)
     var_x, var_y = xx - x * x / n, yy - y * y / n
     varies = (var_x > _NO_VARIANCE * np.maximum(xx, 1e-300)) & (var_y > _NO_VARIANCE * np.maximum(yy, 1e-300))
@@ -272,7 +268,7 @@ def _of_moments(moments: FloatArray) -> FloatArray:
 
 
 def _closed_form(estimate: float, variance: float, method: str, sample: Sample, level: float) -> Correlation:
-    """Fisher's z interval with ``variance`` / (n − 3), and the t-test on n − 2 degrees of freedom."""
+    """Return the interval of Fisher's z with ``variance`` / (n − 3), and the t-test on n − 2 degrees of freedom."""
     from scipy.special import ndtri, stdtr
 
     n, reason, p = sample.n, None, math.nan
@@ -281,7 +277,7 @@ def _closed_form(estimate: float, variance: float, method: str, sample: Sample, 
         p = float(2 * stdtr(n - 2, -t))
     if n < 4:
         low, high = -1.0, 1.0
-        reason = f"{n} pairs say nothing about the interval, which takes at least 4"
+        reason = f"an interval needs at least 4 pairs; got {n}"
     elif abs(estimate) == 1:
         low = high = estimate
         reason = "zero width: the correlation is perfect"

@@ -1,31 +1,26 @@
-"""What an estimate with its uncertainty is, and the checks that every function of this package makes on its input."""
+"""Estimates with intervals, and the options of the bootstrap."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from rightlung.core.errors import InputError, unknown_name
 
-FloatArray = NDArray[np.float64]
-IndexArray = NDArray[np.intp]
 Method = Literal["bca", "percentile"]
-Clusters = Sequence[Any] | NDArray[Any]
 
 METHODS = ("bca", "percentile")
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate, the interval around it, and what both rest on.
+    """An estimate, its interval, and what both rest on.
 
-    ``low`` and ``high`` are NaN where no interval exists, and ``reason`` then says why. ``reason`` is also given where
-    the interval exists but needs a caveat (zero width, resamples left out).
+    ``low`` and ``high`` are NaN if there is no interval; ``reason`` says why, or gives a caveat (zero width, resamples
+    left out).
     """
 
     estimate: float
@@ -34,26 +29,26 @@ class Interval:
     level: float
     method: str
     resamples: int
-    """Resamples the interval is read from (those where the statistic was defined)."""
+    """Resamples in which the statistic was defined."""
     n: int
     """Instances used."""
     undefined: int
-    """Instances left out because their value is NaN (or their weight zero)."""
+    """Instances left out: NaN value or zero weight."""
     clusters: int | None
-    """Clusters (patients) resampled; ``None`` when every instance stood for itself."""
+    """Clusters (patients) resampled; None without clusters."""
     reason: str | None = None
 
     @property
     def defined(self) -> bool:
-        """Whether there is an interval at all."""
+        """Whether there is an interval."""
         return not (math.isnan(self.low) or math.isnan(self.high))
 
     def excludes(self, value: float) -> bool:
-        """Whether ``value`` lies outside; an interval that does not exist excludes nothing."""
+        """Whether ``value`` lies outside; an undefined interval excludes nothing."""
         return self.defined and not self.low <= value <= self.high
 
     def sentence(self, digits: int = 3) -> str:
-        """Say the estimate and its interval in words.
+        """Return the estimate and its interval in words.
 
         >>> Interval(0.5, 0.25, 0.75, 0.95, "bca", 10_000, 40, 0, None).sentence()
         '0.500 (95 % interval 0.250 to 0.750)'
@@ -66,37 +61,8 @@ class Interval:
         return f"{self.estimate:.{digits}f} ({100 * self.level:g} % interval {span})"
 
 
-def as_numbers(name: str, values: ArrayLike) -> FloatArray:
-    """Convert to float64; refuse what is not numbers."""
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be numbers: {error}") from error
-
-
-def as_floats(name: str, values: ArrayLike, dimensions: int | None = 1) -> FloatArray:
-    """Convert to float64; refuse what is not numbers, has another number of dimensions, or holds an infinity."""
-    array = as_numbers(name, values)
-    if dimensions is not None and array.ndim != dimensions:
-        raise InputError(f"{name} must have {dimensions} dimension(s), and has the shape {array.shape}")
-    if array.ndim == 0:
-        raise InputError(f"{name} must be an array, and is the single number {array}")
-    if np.isinf(array).any():
-        place = tuple(int(axis[0]) for axis in np.nonzero(np.isinf(array)))
-        raise InputError(f"{name}[{', '.join(map(str, place))}] is {array[place]}; values must be finite or NaN")
-    return array
-
-
-def check_same_length(**arrays: FloatArray) -> None:
-    """Refuse arrays of unequal length, naming each with its length."""
-    lengths = {name: len(array) for name, array in arrays.items()}
-    if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{name} has {length}" for name, length in lengths.items())
-        raise InputError(f"one row for each instance is needed in all arrays: {said}")
-
-
 class Options(TypedDict, total=False):
-    """The fields of `Resampling` as keyword arguments, each with its default where it is left out."""
+    """The fields of `Resampling` as keyword arguments."""
 
     resamples: int
     method: Method
@@ -107,14 +73,14 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """How an interval is made: what every function with ``**options`` accepts."""
+    """How an interval is computed: the ``**options`` of all functions."""
 
     resamples: int = 10_000
     method: Method = "bca"
     level: float = 0.95
     seed: int = 0
     workers: int | None = None
-    """Threads, as many as usable cores unless given; the result does not depend on it."""
+    """Number of threads (default: all usable cores); the result does not depend on it."""
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -127,39 +93,15 @@ class Resampling:
 
 
 class Sample(NamedTuple):
-    """What an estimate rests on: instances used and left out, and the clusters that are resampled."""
+    """Instances used and left out, and the number of clusters that are resampled."""
 
     n: int
     undefined: int
     cluster_count: int
     clustered: bool
-    """False where every instance stands for itself."""
+    """False if every instance is its own cluster."""
 
     @property
     def clusters(self) -> int | None:
-        """The clusters as an `Interval` tells them."""
+        """The number of clusters, None without clusters."""
         return self.cluster_count if self.clustered else None
-
-
-def cluster_index(clusters: Clusters | None, length: int) -> IndexArray:
-    """Number the clusters 0, 1, … in the sorted order of their names, one number for each instance.
-
-    Sorted, so that the order of the instances does not change the resamples. An instance whose patient is not known is
-    refused: giving it a patient of its own would narrow the interval in silence. Without
-    clusters, every instance is its own.
-    """
-    if clusters is None:
-        return np.arange(length)
-    given = clusters.tolist() if isinstance(clusters, np.ndarray) else list(clusters)
-    if len(given) != length:
-        raise InputError(f"clusters must have one entry for each of {length} instances; got {len(given)}")
-    for position, name in enumerate(given):
-        whole = isinstance(name, int | np.integer) or (isinstance(name, float) and name.is_integer())
-        if isinstance(name, bool) or not (whole or (isinstance(name, str) and name.strip())):
-            raise InputError(
-                f"clusters[{position}] is {name!r}: every instance needs a cluster (patient), a text or a whole number"
-            )
-        if isinstance(name, str) != isinstance(given[0], str):  # is 7 the patient "7"? we cannot know
-            raise InputError(f"clusters mix texts and numbers: {given[0]!r} and, at position {position}, {name!r}")
-    names = np.array(given) if given else np.array([], dtype=np.intp)
-    return np.unique(names, return_inverse=True)[1].astype(np.intp)

@@ -1,8 +1,7 @@
-"""Many comparisons at once: p-values adjusted so that chance findings stay rare.
+"""p-values adjusted for many tests.
 
-``holm`` (Holm, *Scandinavian Journal of Statistics* 6, 1979) bounds the chance of **any** false finding, under any
-dependence between the tests. ``benjamini_hochberg`` (*Journal of the Royal Statistical Society B* 57, 1995) bounds the
-expected **share** of false findings, for independent or positively dependent tests.
+``holm`` (1979) bounds the probability of **any** false positive, under any dependence. ``benjamini_hochberg`` (1995)
+bounds the expected **share** of false positives, for independent or positively dependent tests.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from rightlung.core.errors import InputError
-from rightlung.scoring.statistics.intervals import FloatArray, IndexArray, as_floats
+from rightlung.scoring.statistics.inputs import FloatArray, IndexArray, as_floats
 
 
 def holm(p: ArrayLike) -> FloatArray:
-    """Holm's step-down adjusted p-values, in the order given. NaN stays NaN and does not count as a test.
+    """Return Holm's adjusted p-values in the given order. NaN stays NaN and does not count as a test.
 
     >>> holm([0.01, 0.04, 0.03]).round(2).tolist()
     [0.03, 0.06, 0.06]
@@ -27,7 +26,7 @@ def holm(p: ArrayLike) -> FloatArray:
 
 
 def benjamini_hochberg(p: ArrayLike) -> FloatArray:
-    """Benjamini and Hochberg's step-up adjusted p-values, in the order given. NaN stays NaN and does not count.
+    """Return Benjamini and Hochberg's adjusted p-values in the given order. NaN stays NaN and does not count.
 
     >>> benjamini_hochberg([0.01, 0.04, 0.03]).round(2).tolist()
     [0.03, 0.04, 0.04]
@@ -40,7 +39,7 @@ def benjamini_hochberg(p: ArrayLike) -> FloatArray:
 
 
 def _checked(p: ArrayLike) -> tuple[FloatArray, IndexArray]:
-    """The p-values, and the positions of those that are numbers, smallest first."""
+    """Return the p-values, and the positions of those that are not NaN, smallest first."""
     values = as_floats("p", p)
     outside = (values < 0) | (values > 1)
     if outside.any():

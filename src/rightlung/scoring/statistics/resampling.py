@@ -1,15 +1,11 @@
-"""The engine of the bootstrap: which clusters are drawn, what a statistic becomes, what interval that gives.
+"""The engine of the bootstrap: draw clusters, compute the statistic, read off the interval.
 
-A resample is kept as **how often each cluster was drawn**. A mean over any number of columns is then a product of that
-count matrix with the clusters' sums, and any other statistic can be computed from the same counts.
+A resample is stored as **how often each cluster was drawn**; means are products of these counts with cluster sums. Each
+group of resamples has its own random stream, and the group size depends on the number of clusters only, so that the
+result does not depend on the number of threads. Sums avoid BLAS, whose last bits depend on its threads.
 
-Every group of resamples has its own random stream, derived from the seed and the group's number; the group size
-depends on the number of clusters only. The result therefore does not depend on the number of threads, and the first
-1,000 of 10,000 resamples are the 1,000 of a shorter run. Sums avoid BLAS, whose last bits change with its threads.
-
-BCa follows Efron & Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 14: the bias correction from where
-the estimate lies among the resamples (ties count half, as in SciPy), the acceleration from the jackknife, which here
-leaves out one *cluster* at a time.
+BCa follows Efron & Tibshirani, *An Introduction to the Bootstrap*, 1993, chapter 14: ties count half in the bias
+correction, as in SciPy, and the acceleration comes from a jackknife that leaves out one *cluster* at a time.
 """
 
 from __future__ import annotations
@@ -19,14 +15,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from rightlung.scoring.statistics.intervals import FloatArray, IndexArray, Interval, Resampling, Sample
+from rightlung.scoring.statistics.inputs import FloatArray, IndexArray
+from rightlung.scoring.statistics.intervals import Interval, Resampling, Sample
 from rightlung.scoring.threads import in_threads
 
 # Counts held at once by one thread: two megabytes of float64, about a core's cache.
 COUNTS_AT_ONCE = 2**18
 _ROWS_AT_ONCE = 1024
 _DRAWS_AT_ONCE = 2**16
-# Two values nearer than this, relative to the size of the data, differ by rounding only and count as tied.
+# Relative difference below which two values count as tied.
 _ROUNDING = 1e-12
 
 CountStatistic = Callable[[FloatArray], FloatArray]
@@ -36,7 +33,8 @@ CountStatistic = Callable[[FloatArray], FloatArray]
 def intervals_of_counts(
     statistic: CountStatistic, samples: Sequence[Sample], scale: float, settings: Resampling
 ) -> list[Interval]:
-    """Intervals of a statistic of **cluster** counts, (rows, clusters) to (rows, columns), one sample for each column.
+    """Return the intervals of a statistic of **cluster** counts, (rows, clusters) to (rows, columns), one sample per
+    column.
 
     All samples have the same number of clusters.
     """
@@ -62,10 +60,9 @@ def intervals_of_counts(
 
 
 def draw_counts(cluster_count: int, *, resamples: int, seed: int, group: int | None = None) -> FloatArray:
-    """How often each cluster is drawn in each resample: (resamples, clusters), every row summing to ``clusters``.
+    """Return how often each cluster is drawn in each resample: (resamples, clusters) float64.
 
-    Whole numbers, as float64 for what follows. With ``group``, only that group of resamples; the groups one after
-    another are the whole.
+    With ``group``, return that group of resamples only.
     """
     if group is None:
         groups = range(_group_count(cluster_count, resamples))
@@ -73,8 +70,7 @@ def draw_counts(cluster_count: int, *, resamples: int, seed: int, group: int | N
     size = _group_rows(cluster_count)
     counts = np.empty((min(size, resamples - group * size), cluster_count))
     generator = np.random.Generator(np.random.SFC64(np.random.SeedSequence(seed, spawn_key=(group,))))
-    # A few rows at a time: temporary arrays that are large beside the counts go back to the system after each use, and
-    # fetching them anew takes as long as drawing.
+    # A few rows at a time: allocating large temporary arrays would take as long as drawing.
     step = max(1, _DRAWS_AT_ONCE // cluster_count)
     for start in range(0, len(counts), step):
         rows = counts[start : start + step]
@@ -85,7 +81,7 @@ def draw_counts(cluster_count: int, *, resamples: int, seed: int, group: int | N
 
 
 def replicates(statistic: CountStatistic, cluster_count: int, settings: Resampling) -> FloatArray:
-    """The statistic in every resample, (resamples, …), in an order that only the seed decides."""
+    """Return the statistic in every resample, (resamples, …), in an order that depends on the seed only."""
     resamples = settings.resamples
 
     def of_group(group: int) -> FloatArray:
@@ -95,12 +91,12 @@ def replicates(statistic: CountStatistic, cluster_count: int, settings: Resampli
 
 
 def cluster_sums(values: FloatArray, index: IndexArray, cluster_count: int) -> FloatArray:
-    """Sum of ``values`` (instances,) in each cluster: (clusters,)."""
+    """Return the sum of ``values`` (instances,) in each cluster: (clusters,)."""
     return np.asarray(np.bincount(index, weights=values, minlength=cluster_count), dtype=np.float64)
 
 
 def remaining_sums(values: FloatArray, index: IndexArray) -> FloatArray:
-    """Sums of ``values`` (instances, columns) in each cluster that has an instance: (columns, clusters that remain)."""
+    """Return the sums of ``values`` (instances, columns) in each non-empty cluster: (columns, clusters)."""
     count = int(index.max(initial=-1)) + 1
     there = np.bincount(index, minlength=count) > 0
     sums = [cluster_sums(column, index, count)[there] for column in values.T]
@@ -108,7 +104,7 @@ def remaining_sums(values: FloatArray, index: IndexArray) -> FloatArray:
 
 
 def places_by_length(parts: Sequence[FloatArray]) -> dict[int, list[int]]:
-    """Which of some (…, clusters) arrays have the same number of clusters, and with it the same resamples."""
+    """Group (…, clusters) arrays by their number of clusters, and so by their resamples."""
     groups: dict[int, list[int]] = {}
     for place, part in enumerate(parts):
         groups.setdefault(part.shape[-1], []).append(place)
@@ -116,9 +112,9 @@ def places_by_length(parts: Sequence[FloatArray]) -> dict[int, list[int]]:
 
 
 def weighted_sums(counts: FloatArray, sums: FloatArray) -> FloatArray:
-    """Sums of ``sums`` (columns, clusters) over the drawn clusters: (rows, columns). Not BLAS, see above.
+    """Return the sums of ``sums`` (columns, clusters) over the drawn clusters: (rows, columns).
 
-    One column at a time, so that a column's sum is the same to the last bit whatever columns stand beside it.
+    One column at a time, so that a column's sum does not depend on the other columns, to the last bit.
     """
     found = np.empty((len(sums), len(counts)))
     for row, column in zip(found, sums, strict=True):
@@ -135,7 +131,7 @@ def _group_count(cluster_count: int, resamples: int) -> int:
 
 
 def _jackknife(statistic: CountStatistic, cluster_count: int) -> FloatArray:
-    """The statistic without each cluster in turn: (clusters,)."""
+    """Return the statistic without each cluster in turn: (clusters,)."""
     parts = []
     for start in range(0, cluster_count, rows := _group_rows(cluster_count)):
         counts = np.ones((min(rows, cluster_count - start), cluster_count))
@@ -152,7 +148,7 @@ def interval_of_replicates(
     scale: float,
     settings: Resampling,
 ) -> Interval:
-    """Read the interval off the resampled values, or say why there is none."""
+    """Return the interval of the resampled values, or the reason why there is none."""
 
     def result(low: float, high: float, reasons: list[str], resamples: int = 0) -> Interval:
         level, basis = float(settings.level), (sample.n, sample.undefined, sample.clusters)
@@ -197,7 +193,7 @@ def interval_of_replicates(
 def _bca_quantiles(
     estimate: float, sampled: FloatArray, jackknifed: FloatArray, tolerance: float, quantiles: FloatArray
 ) -> tuple[FloatArray, str | None]:
-    """Bias-corrected and accelerated quantiles (Efron & Tibshirani 1993, Eqs. 14.9 to 14.15), with a caveat if any."""
+    """Return bias-corrected and accelerated quantiles (Efron & Tibshirani 1993, Eqs. 14.9 to 14.15), and a caveat."""
     from scipy.special import ndtr, ndtri
 
     less = int((sampled < estimate - tolerance).sum())

@@ -165,7 +165,7 @@ class EgdSource(DatasetSource):
         gaze = None
         if len(path):
             spread = (SPREAD_DOWN * record["height"] / record["width"], SPREAD_DOWN)
-            gaze = gaze_map(path, spread=np.tile(spread, (len(path), 1)))
+            gaze = gaze_map(path, std=np.tile(spread, (len(path), 1)))
         folder = self.root / FOLDER / dicom
         masks = {
             name: Mask.deferred(partial(read_mask, folder / file, name=f"study {dicom!r}: mask {folder / file}"))

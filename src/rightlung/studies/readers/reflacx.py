@@ -185,7 +185,7 @@ class ReflacxSource(DatasetSource):
         ellipses = json.loads(record["ellipses"])
         text = record["text"]
         looked = np.array(record["looked"] or [], dtype=np.float64).reshape(-1, 6)
-        gaze = gaze_map(looked[:, :3], spread=looked[:, 3:5]) if len(looked) else None
+        gaze = gaze_map(looked[:, :3], std=looked[:, 3:5]) if len(looked) else None
         findings = {name: value for label, score in certainty.items() for name, value in _meaning(label, score)}
         if record["devices"] is not None:
             findings["support devices"] = presence(record["devices"])
