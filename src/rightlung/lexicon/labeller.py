@@ -1,19 +1,18 @@
-"""What a report says: CheXpert's 14 observations, and each sentence's findings, side and regions, by rules.
+"""Rule labeller for reports: CheXpert's 14 observations, and the findings, sides and regions of each sentence.
 
-``observations`` gives what Irvin et al. (AAAI 2019) call positive, negative, uncertain or blank. The rules are ours;
-their words stand in ``data/mentions.toml`` and ``data/cues.toml``. Where the classic labeller
-(stanfordmlgroup/chexpert-labeler) decides otherwise:
+`observations` returns what Irvin et al. (AAAI 2019) call positive, negative, uncertain or blank. The rules are our own;
+their words are in ``data/mentions.toml`` and ``data/cues.toml``. Differences from the classic labeller
+(stanfordmlgroup/chexpert-labeler):
 
-- "No new consolidation" denies it here; there, it makes it uncertain.
+- "No new consolidation" is negative here and uncertain there.
 - A normal heart and normal mediastinal contours are negative Cardiomegaly and Enlarged Cardiomediastinum, clear lungs
   negative Lung Opacity, sharp costophrenic angles negative Pleural Effusion.
-- A finding said to be both uncertain and present is present, also where a third sentence denies it.
-- Granulomas are nodules, so Lung Lesion; fibrosis is Lung Opacity and not Pleural Other (see ``data/findings.toml``).
-- A text that says nothing has no label at all; there, it is No Finding.
+- A finding that is both uncertain and present is present, even if a third sentence negates it.
+- Granulomas are nodules, thus Lung Lesion; fibrosis is Lung Opacity, not Pleural Other (see ``data/findings.toml``).
+- A text without content has no label; there, it is No Finding.
 
-Only findings, impression and addenda are read: why the image was taken says nothing about what it shows. What an
-addendum adds is therefore labelled, and rules out No Finding. What it takes back stays: present beats denied, wherever
-it stands.
+Only findings, impression and addenda are read, because the indication says nothing about what the image shows. An
+addendum can add a finding (which rules out No Finding) but not retract one: positive overrides negative.
 """
 
 from __future__ import annotations
@@ -40,17 +39,17 @@ OBSERVATIONS: Final = (
     "No Finding", "Enlarged Cardiomediastinum", "Cardiomegaly", "Lung Opacity", "Lung Lesion", "Edema", "Consolidation",
     "Pneumonia", "Atelectasis", "Pneumothorax", "Pleural Effusion", "Pleural Other", "Fracture", "Support Devices",
 )  # fmt: skip
-"""CheXpert's 14 in the order of its released tables."""
+"""CheXpert's 14 observations in the order of its published tables."""
 
 MOST_WORDS = 1000
-"""Of one sentence; what comes after is not read, so that a text without a full stop cannot take for ever."""
+"""The most words of a sentence that are read: bounds the time for a text without full stops."""
 
 _STRENGTH = {"positive": 3, "uncertain": 2, "negative": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """One finding as a sentence speaks of it; ``regions`` are those it is said, or by its meaning known, to lie in."""
+    """One finding of a sentence; ``regions`` are those that the sentence names for it or that its meaning implies."""
 
     finding: str
     polarity: Judgement
@@ -60,7 +59,7 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class ReadSentence:
-    """A sentence with its mentions, in the order of their words, and all regions that it names."""
+    """A sentence with its mentions in text order, and all regions that it names."""
 
     text: str
     mentions: tuple[Mention, ...] = ()
@@ -68,7 +67,7 @@ class ReadSentence:
 
     @property
     def findings(self) -> dict[str, Judgement]:
-        """What the sentence says of each finding; where it says two things (of two sides), the stronger."""
+        """The polarity of each finding; if there are two (for two sides), the stronger one."""
         said: dict[str, Judgement] = {}
         for mention in self.mentions:
             _strengthen(said, mention.finding, mention.polarity)
@@ -76,7 +75,7 @@ class ReadSentence:
 
     @property
     def side(self) -> FindingSide | None:
-        """The one side that its mentions have, or both."""
+        """The side that all its mentions share, "both" if they differ, None if they have none."""
         sides = {mention.side for mention in self.mentions} - {None}
         return sides.pop() if len(sides) == 1 else "both" if sides else None
 
@@ -87,12 +86,12 @@ def _strengthen(said: dict[str, Judgement], name: str, polarity: Judgement) -> N
 
 
 def telling_sentences(report: str | Report | Mapping[str, str | None]) -> list[str]:
-    """Return the sentences of findings, impression and addenda of a report: a text, sections by name, or a `Report`."""
+    """Return the sentences of a report's findings, impression and addenda; a report may be a text or its sections."""
     return [sentence for _, sentence in _told(report)]
 
 
 def _told(report: str | Report | Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-    """Yield the telling sentences, each with the heading that it stands under within its section ("LUNGS:")."""
+    """Yield each descriptive sentence with the subheading ("LUNGS:") it belongs to."""
     for part in _telling_parts(report):
         heading = ""
         for piece in split_sentences(part):
@@ -103,7 +102,7 @@ def _told(report: str | Report | Mapping[str, str | None]) -> Iterator[tuple[str
 
 
 def _statements(sentence: str, heading: str, known: Rules) -> tuple[list[str], list[Said], list[Event]]:
-    """Return the words of a sentence with what they say; "Clear." under "LUNGS:" is said of the lungs."""
+    """Return the words of a sentence and their statements; "Clear." below "LUNGS:" refers to the lungs."""
     words = words_of(sentence)[:MOST_WORDS]
     said, events = statements(words, known)
     if heading:
@@ -119,11 +118,11 @@ def _telling_parts(report: str | Report | Mapping[str, str | None]) -> list[str]
         return _told_in(report_sections(report))
     sections = report if isinstance(report, Mapping) else getattr(report, "sections", None)
     if not isinstance(sections, Mapping):
-        raise InputError(f"a report must be a text, its sections by name, or a Report; got {report!r}")
+        raise InputError(f"a report must be a string, a dictionary of sections, or a Report; got {report!r}")
     named = {str(name).strip().casefold(): text for name, text in sections.items()}
     for name in (*TELLING, "addendum"):
         if (text := named.get(name)) and not isinstance(text, str):
-            raise InputError(f"a section of a report must be a text; got {text!r}")
+            raise InputError(f"a section of a report must be a string; got {text!r}")
     told = _told_in(named)
     if told or isinstance(report, Mapping):
         return told
@@ -162,7 +161,7 @@ def _read(text: str, heading: str, known: Rules) -> ReadSentence:
 def _settle(
     finding: str, side: FindingSide | None, regions: tuple[str, ...]
 ) -> tuple[FindingSide | None, tuple[str, ...]]:
-    """Leave out a side that the finding cannot have, and add the regions that its meaning and side imply."""
+    """Drop a side that the finding cannot have, and add the regions that its meaning and side imply."""
     known = FINDINGS[finding]
     own_side = side if side in known.sides else None
     if regions:
@@ -181,7 +180,7 @@ def _settle(
 def read_report(
     report: str | Report | Mapping[str, str | None], parts: tuple[Part, ...] = PARTS
 ) -> tuple[ReadSentence, ...]:
-    """Read every sentence of a report's findings, impression and addenda."""
+    """Return the labelled sentences of a report's findings, impression and addenda."""
     known = rules(parts)
     return tuple(_read(sentence, heading, known) for heading, sentence in _told(report))
 
@@ -189,12 +188,11 @@ def read_report(
 def observations(
     report: str | Report | Mapping[str, str | None], *, hierarchy: bool = False, parts: tuple[Part, ...] = PARTS
 ) -> dict[str, Judgement | None]:
-    """Return CheXpert's 14 observations; blank is None.
+    """Return CheXpert's 14 observations; None means blank.
 
-    "No Finding" is positive where none of the 12 findings is present or uncertain (support devices may be there), and
-    blank otherwise, as it is where the chest is said not to be normal. With ``hierarchy``, what is present makes
-    present what it is a kind of (consolidation is a lung opacity), as in the labels that radiologists gave CheXpert's
-    test set; the classic labeller does not.
+    "No Finding" is positive if none of the 12 findings is positive or uncertain (support devices do not matter) and
+    blank otherwise, also if the chest is said not to be normal. ``hierarchy`` adds the broader findings of each
+    positive one (consolidation is a lung opacity), as in the radiologists' labels of CheXpert's test set.
 
     >>> {name: said for name, said in observations("Heart size is normal. Small left effusion.").items() if said}
     {'Cardiomegaly': 'negative', 'Pleural Effusion': 'positive'}
@@ -217,13 +215,13 @@ def observations(
 
 @lru_cache(maxsize=65_536)
 def _judged(sentence: str, heading: str, parts: tuple[Part, ...]) -> tuple[tuple[str, Judgement], ...]:
-    """Return what a sentence says. Many recur from report to report ("No pneumothorax."), so they are remembered."""
+    """Return the findings of a sentence; cached, because many sentences recur ("No pneumothorax.")."""
     said = _statements(sentence, heading, rules(parts))[1]
     return tuple(judgement for item in said for judgement in judge(item))
 
 
 def forget_sentences() -> None:
-    """Forget the sentences seen before, for measurements of speed."""
+    """Clear the cache of sentences, to measure speed."""
     _judged.cache_clear()
 
 
@@ -236,10 +234,7 @@ def _labels(finding: str, polarity: Judgement, known: Rules, hierarchy: bool) ->
 
 
 def phrases_of(report: str | Report | Mapping[str, str | None]) -> tuple[Phrase, ...]:
-    """Return a report's sentences as phrases to ground: with regions and with what they say of each finding.
-
-    Sentences that name no finding are phrases, too, without findings. No phrase has a target: a report has no boxes.
-    """
+    """Return the sentences of a report as phrases to ground, with their regions and findings but without targets."""
     from rightlung.core import Phrase, Polarity
 
     return tuple(

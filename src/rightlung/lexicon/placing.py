@@ -1,4 +1,4 @@
-"""Where a sentence places what it speaks of: the sides and regions that belong to each of its statements."""
+"""Assign sides and regions to the findings of a sentence."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _DIVIDING = (COMMA, AND, OR, BOUNDARY, EXCEPTION, VERB)
 
 
 def places_of(words: list[str], said: list[Said], events: list[Event], rules: Rules) -> tuple[list[Placed], list[str]]:
-    """Return side and regions for each statement, in their order, and all regions that the sentence names."""
+    """Return side and regions of each assertion, in order, and all regions that the sentence names."""
     found = rules.places.find_all(words)
     if not found:
         return [(None, ())] * len(said), []
-    told = [item for item in said if isinstance(item.meaning, str) or item.states]  # "in the left lung" tells nothing
+    told = [item for item in said if isinstance(item.meaning, str) or item.states]  # not "in the left lung" by itself
     divisions = [(start, kind) for start, _, (kind, _) in events if kind in _DIVIDING]
     own: list[list[tuple[int, NamedPlace]]] = [[] for _ in told]
     for start, end, place in found:
@@ -83,7 +83,7 @@ def _side(places: list[NamedPlace]) -> FindingSide | None:
 
 
 def _regions(places: list[NamedPlace]) -> list[str]:
-    """Return the regions; a zone takes the side that stands with it, and none or both make it the pair."""
+    """Return the regions; a zone takes the side next to it, and becomes the paired region without one or with both."""
     found: dict[str, None] = {}
     for index, place in enumerate(places):
         found.update(dict.fromkeys(place.regions))

@@ -1,12 +1,13 @@
-"""What a sentence says of which finding: mentions, and the scope of negation, doubt and what does not count.
+"""Findings that a sentence asserts, with the scope of negation, uncertainty and statements about something else.
 
-The scope rules follow NegEx's idea (Chapman et al., J Biomed Inform 2001) with the list grammar of radiology reports: a
-negation reaches over "or", "and" and commas to the end of its list, and a list ends where a verb, a new clause, or a
-word that begins a new statement ("no effusion, small nodule") stands.
+The scope rules follow NegEx (Chapman et al., J Biomed Inform 2001) with the list grammar of radiology reports: a
+negation covers "or", "and" and commas to the end of its list, and a list ends at a verb, a new clause, or a word that
+begins a new statement ("no effusion, small nodule").
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rightlung.lexicon.rules import (
@@ -41,48 +42,44 @@ _NEW_STATEMENT = frozenset({
 })  # fmt: skip
 _ENDS_LIST = (BOUNDARY, EXCEPTION, VERB, NEGATION, DOUBT, PASSING)
 _NORMAL = frozenset({"normal", "clear", "sharp", "intact", "midline"})
-# Words of an exception that is of the finding before it: "no pneumothorax other than the tiny left one".
+# Words of an exception that refers to the finding before it: "no pneumothorax other than the tiny left one".
 _REMNANT = frozenset({
     "one", "that", "those", "trace", "tiny", "small", "minimal", "mild", "slight", "subtle", "moderate", "large",
     "known", "residual", "persistent", "loculated", "left", "right", "bilateral", "apical", "basilar", "apex", "base",
 })  # fmt: skip
 
 
+@dataclass(slots=True, eq=False)
 class Said:
-    """One finding, or one state of a structure, as it is said: where its words are, denied or doubted or neither."""
+    """One finding, or one state of a structure, as the sentence asserts it; ``start`` and ``end`` are word positions."""
 
-    __slots__ = ("contrary", "doubted", "end", "meaning", "negated", "passing", "start", "states")
-
-    def __init__(
-        self, start: int, end: int, meaning: str | Structure, negated: bool, doubted: bool, passing: bool
-    ) -> None:
-        self.start = start
-        self.end = end
-        self.meaning = meaning  # a finding, a state, or the structure that states are said of
-        self.negated = negated
-        self.doubted = doubted
-        self.passing = passing
-        self.contrary = False  # a normal state that is itself denied: "not clear"
-        self.states: list[Said] = []
+    start: int
+    end: int
+    meaning: str | Structure  # a finding, a state, or the structure that has states
+    negated: bool
+    doubted: bool
+    passing: bool
+    contrary: bool = False  # a normal state that is negated: "not clear"
+    states: list[Said] = field(default_factory=list)
 
 
 class _Scope:
-    """Goes through the events of a sentence from left to right."""
+    """Processes the events of a sentence from left to right."""
 
     def __init__(self, words: list[str], events: list[Event], rules: Rules) -> None:
         self.words = words
         self.events = events
         self.describing = rules.describing
         self.negated = self.doubted = self.passing = False
-        self.listing = False  # whether doubt goes on over commas
-        self.hit = False  # whether anything stood in the scope that is open
+        self.listing = False  # whether uncertainty continues over commas
+        self.hit = False  # whether the open scope contains anything
         self.said: list[Said] = []
-        self.trail: list[Said | int] = []  # of this clause: what was said, and what joins it
-        self.group: list[Said] = []  # the structures that a state would be said of
+        self.trail: list[Said | int] = []  # assertions of this clause and what joins them
+        self.group: list[Said] = []  # the structures that a state would refer to
         self.predicated = self.divided = False
         self.adjective: Said | None = None
-        self.alternative: Said | None = None  # what stands before an "or"
-        self.not_end = -1  # where a "not" ended of which only adverbs have followed
+        self.alternative: Said | None = None  # the assertion before an "or"
+        self.not_end = -1  # end of a "not" that only adverbs have followed
 
     def read(self) -> list[Said]:
         for number, (start, end, (kind, data)) in enumerate(self.events):
@@ -174,7 +171,7 @@ class _Scope:
         item = Said(start, end, state, self.negated, self.doubted, self.passing)
         item.contrary = self.negated and state in _NORMAL and self.not_end >= 0 and start - self.not_end <= 2
         before_structure = self._stands_before_structure(number, end)
-        # After a comma or "and", a state belongs to what follows, or to nothing that the structures before it share.
+        # After a comma or "and", a state belongs to what follows, or to nothing that the previous structures share.
         elsewhere = self.divided and (before_structure or self.adjective is not None)
         if self.group and not (self.predicated or elsewhere):
             self._predicate(item)
@@ -199,7 +196,7 @@ class _Scope:
             self._deny_joined()
 
     def _deny_joined(self) -> None:
-        """Deny a finding named in one list with structures that are normal: "heart and congestion are normal"."""
+        """Negate a finding in one list with normal structures: "heart and congestion are normal"."""
         *before, _ = self.trail  # the last is the state itself
         if len(before) > 2 and before[-1] == VERB and before[-3] == AND:
             item = before[-2]
@@ -207,7 +204,7 @@ class _Scope:
                 item.negated = True
 
     def _stands_before_structure(self, number: int, end: int) -> bool:
-        """Whether a state is an adjective of what follows: "an ectatic, tortuous aorta"."""
+        """Whether a state is an adjective of the next structure: "an ectatic, tortuous aorta"."""
         for start, following_end, (kind, _) in self.events[number + 1 : number + 4]:
             if start - end > 3:
                 return False
@@ -244,7 +241,7 @@ class _Scope:
             self._close()
 
     def _list_goes_on(self, number: int) -> bool:
-        """Whether an "or" comes before this list ends."""
+        """Whether an "or" follows before this list ends."""
         for _, _, (kind, _) in self.events[number + 1 :]:
             if kind in (OR, EITHER):
                 return True
@@ -253,7 +250,7 @@ class _Scope:
         return False
 
     def _except(self, number: int, end: int) -> None:
-        """Say that the finding denied last is there, where the exception from it names no other finding."""
+        """Make the last negated finding present if the exception from it names no other finding."""
         denied = next((item for item in reversed(self.trail) if isinstance(item, Said)), None)
         if denied is None or not denied.negated or all(denied is not item for item in self.said):
             return
@@ -282,7 +279,7 @@ class _Scope:
         self.doubted = True
 
     def _look_back(self, kind: int, number: int) -> None:
-        """Deny or doubt what comes before, to the beginning of its list; what follows where nothing does."""
+        """Negate or doubt what comes before, back to the start of its list; if there is nothing, what follows."""
         joined: int | None = None
         listed = found = False
         following = self.events[number + 1][2][0] if number + 1 < len(self.events) else -1
@@ -313,7 +310,7 @@ class _Scope:
 
 
 def statements(words: list[str], rules: Rules) -> tuple[list[Said], list[Event]]:
-    """Return what the words say, in their order, and the events that divide them."""
+    """Return the assertions of the words, in order, and the events that separate them."""
     events = rules.phrases.find_all(words)
     return _Scope(words, events, rules).read(), events
 
@@ -323,9 +320,9 @@ def _polarity(negated: bool, doubted: bool) -> Judgement:
 
 
 def judge(item: Said) -> list[tuple[str, Judgement]]:
-    """Return the findings that one statement is about with their polarity; none where it does not count.
+    """Return the findings of one assertion with their polarity; empty if it does not count.
 
-    What is denied and doubted at once ("no definite", "nothing to suggest") is denied.
+    A finding that is both negated and doubted ("no definite", "nothing to suggest") is negative.
     """
     meaning = item.meaning
     if item.passing:
@@ -346,6 +343,6 @@ def judge(item: Said) -> list[tuple[str, Judgement]]:
             judged.extend(
                 (finding, "uncertain" if state.doubted else "negative") for finding in meaning.denies.get(name, ())
             )
-        elif state.contrary:  # lungs that are not clear may hold an opacity, or something else
+        elif state.contrary:  # lungs that are not clear may have an opacity, or something else
             judged.extend((finding, "uncertain") for finding in meaning.denies.get(name, ()))
     return judged

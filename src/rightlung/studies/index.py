@@ -1,9 +1,9 @@
-"""Sources that are tables on disk: indexed once, then mapped into memory, so that 227,000 studies open in no time.
+"""Sources backed by tables on disk: indexed once, then memory-mapped, so that 227,000 studies open instantly.
 
-A reader says which files its index is made from (`IndexedSource.inputs`), yields a record for each study
-(`IndexedSource.records`) and makes a study of a record (`IndexedSource.build_study`). Everything else is here: the
-cache, ``split`` and ``limit``, ids, looking up by id, pickling. What travels to a data-loader worker is the index's
-path; all processes share the pages of one Arrow file.
+A reader returns the files that its index is made from (`IndexedSource.inputs`), yields a record per study
+(`IndexedSource.records`) and makes a study from a record (`IndexedSource.build_study`). This module does the rest:
+cache, ``split`` and ``limit``, ids, lookup by id, pickling. Data-loader workers receive only the path of the index and
+share the pages of one Arrow file.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.building import Building
 from rightlung.studies.cache import ABOUT, STUDIES, entry_folder, note, put_in_place, read_about, working_folder
 from rightlung.studies.sources import Address, Source
+from rightlung.studies.trees import existing_path
 
 BATCH_ROWS = 8192
-"""How many records are in memory while an index is built, and lie together in it."""
+"""Records per batch while an index is built and stored."""
 _OWN = {"id": "string", "split": "string", "file": "string", "line": "int64"}
 
 
 class IndexedSource(Source):
-    """Studies whose records were indexed once. See the head of this module for what a reader gives."""
+    """Studies with indexed records. See the head of this module for what a reader implements."""
 
     reader: ClassVar[str]
     """The scheme of its addresses."""
     version: ClassVar[int] = 1
-    """To be raised when the same inputs give another index."""
+    """Increase when the same inputs give another index."""
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit")
     index_options: ClassVar[tuple[str, ...]] = ()
-    """Those parameters that change the index, beside the inputs."""
+    """Parameters that change the index, besides the inputs."""
     split_aliases: ClassVar[Mapping[str, str]] = {}
-    """Words for a split that people use, and the data set's own."""
+    """Other names for splits, with the data set's own."""
     columns: ClassVar[Mapping[str, Any]] = {}
-    """What a record holds beside ``id``, ``split``, ``file`` and ``line``: Arrow types, or their names."""
+    """Columns of a record besides ``id``, ``split``, ``file`` and ``line``: Arrow types, or their names."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(str(address))
@@ -52,46 +53,46 @@ class IndexedSource(Source):
         self._limit = address.whole_number("limit", minimum=1)
         self._split = address.parameters.get("split")
         self.options = {name: text for name, text in address.parameters.items() if name not in ("split", "limit")}
-        self.root = self._find_root(address)
+        self.root = existing_path(self._required_path(address), address.path)
         self._index = _open_index(self)
         self.left_out: Mapping[str, int] = self._index.about["left_out"]
-        """What was left out on purpose, counted by reason."""
+        """Images that were skipped on purpose, counted by reason."""
         self.problems = [Problem(*parts) for parts in self._index.about["problems"]]
         self._check_some()
 
-    # What a reader gives.
+    # Implemented by readers.
 
     @abstractmethod
     def inputs(self) -> Sequence[Path]:
-        """Return the files and folders that the index is made from, raising `InputError` where one is missing."""
+        """Return the files and folders that the index is made from; raise `InputError` if one is missing."""
 
     @abstractmethod
     def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield one record for each study, in the data set's order; a key that is missing is null."""
+        """Yield one record per study, in the data set's order; missing keys are null."""
 
     @abstractmethod
     def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
+        """Return the study of a record."""
 
-    # What it gets.
+    # Provided to readers.
 
     def problem(
         self, record: Mapping[str, Any], field: str | None, message: str, kind: str | None = None
     ) -> ProblemError:
-        """Build the error that says what is wrong with a record, by the file and line it came from."""
+        """Return the error for a fault of a record, with its file and line."""
         return ProblemError(
             Problem(record.get("file") or f"study {record['id']!r}", message, record.get("line"), field, kind)
         )
 
     def place(self, study_id: str) -> tuple[str, int | None] | None:
-        """Return the file and line that a study's record came from."""
+        """Return the file and line of a study's record."""
         position = self._position(study_id)
         record = {} if position is None else self.record(position)
         return (record["file"], record.get("line")) if record.get("file") else None
 
     @cached_property
     def _rows(self) -> Sequence[int]:
-        """The rows of the wanted split, up to the limit, in order."""
+        """The rows of the requested split, up to the limit, in order."""
         rows: Sequence[int] = range(self._index.count)
         if self._split is not None:
             splits = self._index.column("split")
@@ -115,36 +116,29 @@ class IndexedSource(Source):
     def _build(self, position: int) -> Study:
         return self.build_study(self.record(position))
 
-    def _find_root(self, address: Address) -> Path:
+    def _required_path(self, address: Address) -> str:
         if not address.path:
             raise InputError(f"address {address} needs a path: {self.reader}:/path/to/data")
-        try:
-            root = Path(address.path).expanduser().absolute()
-            there = root.exists()
-        except (OSError, RuntimeError, ValueError) as error:
-            raise InputError(f"{address.path} cannot be read: {error}") from None
-        if not there:
-            raise InputError(f"{address.path} does not exist")
-        return root
+        return address.path
 
     def _check_some(self) -> None:
         first = f"; {len(self.problems):,} rows have problems, the first: {self.problems[0]}" if self.problems else ""
         if not self._index.count:
-            counted = ", ".join(f"{count:,} left out ({reason})" for reason, count in self.left_out.items())
+            counted = ", ".join(f"{count:,} skipped ({reason})" for reason, count in self.left_out.items())
             raise InputError(f"{self.address} has no usable study" + (f"; {counted}" if counted else "") + first)
         if not self._rows:
             splits = {name for name in self._index.column("split") if name is not None}
             if not splits:
-                raise InputError(f"{self.address} has no splits; leave out split={self._split}")
+                raise InputError(f"{self.address} has no splits; remove split={self._split}")
             raise unknown_name("split", str(self._split), splits)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is worked out anew from the index."""
+        """Leave out what can be recomputed from the index."""
         return {name: value for name, value in super().__getstate__().items() if name not in ("_rows", "ids")}
 
 
 class Index:
-    """An index as it is used: an Arrow table, mapped from a folder or in memory, and what is known of it."""
+    """An open index: an Arrow table, memory-mapped or in memory, and its description."""
 
     def __init__(self, about: dict[str, Any], folder: Path | None, table: Any = None) -> None:
         self.about, self.folder = about, folder
@@ -174,7 +168,7 @@ class Index:
 
 
 def _open_index(source: IndexedSource) -> Index:
-    """Return the index of a source, made if it is not in the cache."""
+    """Return the index of a source, building it if it is not in the cache."""
     inputs = [*source.inputs()]
     options = {name: source.options[name] for name in source.index_options if name in source.options}
     entry = entry_folder(source.reader, source.version, source.root, options, inputs)
@@ -183,7 +177,7 @@ def _open_index(source: IndexedSource) -> Index:
         try:
             return Index(about, entry)
         except InputError:
-            note(f"index {entry} is damaged and is made anew")
+            note(f"index {entry} is damaged and is rebuilt")
             shutil.rmtree(entry, ignore_errors=True)
     folder = working_folder(entry)
     if folder is None:
@@ -194,7 +188,7 @@ def _open_index(source: IndexedSource) -> Index:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, InputError):
             raise
-        note(f"the index cannot be kept in {entry.parent} ({error.strerror or error}); it stays in memory")
+        note(f"the index cannot be written to {entry.parent} ({error.strerror or error}); it stays in memory")
         return _build_in_memory(source)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
@@ -210,7 +204,7 @@ def _schema(source: IndexedSource) -> Any:
 
 
 def _batches(source: IndexedSource, building: Building) -> Iterator[Any]:
-    """Yield the records in batches, leaving out ids that were there before."""
+    """Yield the records in batches, without duplicate ids."""
     schema = _schema(source)
     seen: set[str] = set()
     rows: list[Mapping[str, Any]] = []
@@ -218,7 +212,7 @@ def _batches(source: IndexedSource, building: Building) -> Iterator[Any]:
         study_id = record["id"]
         building.step()
         if study_id in seen:
-            file, message = record.get("file") or source.reader, f"{study_id!r} was there before"
+            file, message = record.get("file") or source.reader, f"{study_id!r} is a duplicate"
             building.problems.append(Problem(file, message, record.get("line"), "id", "duplicate-id"))
             continue
         seen.add(study_id)
@@ -231,7 +225,7 @@ def _batches(source: IndexedSource, building: Building) -> Iterator[Any]:
 
 
 def _read_on(records: Iterable[Mapping[str, Any]], root: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the records; a disk that goes away meanwhile is the data's fault, not the cache's."""
+    """Yield the records; a disk that disappears meanwhile is an input error, not one of the cache."""
     try:
         yield from records
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Findings inside the lung: consolidation and its kin, collapse, oedema, emphysema, nodules and masses."""
+"""Findings inside the lung: consolidation and similar, collapse, edema, emphysema, nodules and masses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rightlung.phantom.scene import Lesion
 
 
 def ellipse(usual: float, flattening: float) -> Own:
-    """Return the columns of an ellipse whose axes vary from finding to finding."""
+    """Return the columns of an ellipse with random axes."""
 
     def columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
         return {
@@ -30,7 +30,7 @@ def ellipse(usual: float, flattening: float) -> Own:
 
 
 def _radius(group: Group) -> Tensor:
-    """Return the distance from the middle relative to the ellipse."""
+    """Return the distance from the centre relative to the ellipse."""
     half, lean = group.own["reach"], group.own["lean"]
     along, aside = torch.cos(lean), torch.sin(lean)
     u = group.dx * along + group.dy * aside
@@ -39,7 +39,7 @@ def _radius(group: Group) -> Tensor:
 
 
 def consolidation(group: Group) -> Drawn:
-    """Draw air spaces filled: dense, fluffy at the edge, with bronchi that stay black inside."""
+    """Draw filled air spaces: dense, fluffy at the edge, with black bronchi inside."""
     coarse, fine = group.clouds
     edge = 1.0 - _radius(group) + 0.16 * coarse
     body = smooth_step(edge, -0.05, 0.75) * (1.0 + 0.06 * fine) * group.coverage
@@ -48,7 +48,7 @@ def consolidation(group: Group) -> Drawn:
 
 
 def pneumonia(group: Group) -> Drawn:
-    """Draw patches: several small foci that run together."""
+    """Draw patches: several small confluent foci."""
     (patchy,) = group.clouds
     near = 1.0 - _radius(group)
     edge = near + 0.3 * patchy * smooth_step(near, -0.35, 0.2)
@@ -58,7 +58,7 @@ def pneumonia(group: Group) -> Drawn:
 
 
 def haze(group: Group) -> Drawn:
-    """Draw an opacity without any shape of its own, through which vessels show."""
+    """Draw a shapeless opacity through which vessels are visible."""
     edge = 1.0 - _radius(group) + 0.12 * group.clouds[0]
     body = smooth_step(edge, 0.0, 0.8) * group.coverage
     fill = body * (0.18 + 0.38 * group.severity)
@@ -66,12 +66,12 @@ def haze(group: Group) -> Drawn:
 
 
 def edema(group: Group) -> Drawn:
-    """Draw fluid around the hila like a bat's wings, and thickened septa at the bases (Kerley's B lines)."""
+    """Draw perihilar fluid in a bat-wing pattern, and thickened septa at the bases (Kerley B lines)."""
     fields = group.fields
     wing = torch.exp(-((fields.across - 0.25) / 0.46).square()) * smooth_step(fields.down, 0.1, 0.4)
     wing = wing * (1 - 0.45 * smooth_step(fields.down, 0.8, 1.0))
     body = wing * (1.0 + 0.2 * group.clouds[0]).clamp(0.3, 1.6) * group.coverage
-    # Fluid in the septa comes before fluid in the air spaces: lines first, then haze.
+    # Fluid in the septa precedes fluid in the air spaces: lines first, then haze.
     septal = group.own["interstitial"]
     fill = (body * (0.12 + 0.42 * group.severity) * (1 - 0.35 * septal)).clamp_max(0.8)
     near = 1 - smooth_step(fields.wall, 1.6, 2.4)
@@ -82,7 +82,7 @@ def edema(group: Group) -> Drawn:
 
 
 def atelectasis_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    """Return a plate's lean and extent, and a collapsed lobe's place."""
+    """Return a plate's angle and size, and a collapsed lobe's position."""
     zone = np.array([_zone(lesion.region, lesion.place[1]) for lesion in lesions])
     return {
         "reach": reach(lesions, 6.0),
@@ -94,7 +94,7 @@ def atelectasis_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
 
 
 def atelectasis(group: Group) -> Drawn:
-    """Draw plates as thin bands, lobes as wedges that a fissure bounds; volume loss itself moves the anatomy."""
+    """Draw plates as thin bands and lobes as wedges bounded by a fissure; volume loss itself moves the anatomy."""
     fields = group.fields
     severity = group.severity
     lean, half = group.own["lean"], group.own["reach"]
@@ -121,7 +121,7 @@ def atelectasis(group: Group) -> Drawn:
 
 
 def _zone(region: str, down: float) -> int:
-    """Return which lobe a region belongs to: 0 upper, 1 middle, 2 lower."""
+    """Return the lobe of a region: 0 upper, 1 middle, 2 lower."""
     if "upper" in region or "apical" in region:
         return 0
     if "mid" in region and "mediast" not in region:
@@ -132,7 +132,7 @@ def _zone(region: str, down: float) -> int:
 
 
 def nodule(group: Group) -> Drawn:
-    """Draw a ball: what the beam crosses of it is its chord, a little softened."""
+    """Draw a ball: its chord along the beam, slightly textured."""
     half = group.own["reach"]
     ball = (1.0 - (torch.hypot(group.dx, group.dy) / half).square()).clamp_min(0).sqrt()
     ball = ball * (1.0 + 0.06 * group.clouds[0]) * group.coverage
@@ -140,7 +140,7 @@ def nodule(group: Group) -> Drawn:
 
 
 def mass_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    """Return its extent, and where its lobes and spicules lie around it."""
+    """Return its size, and the angles of its lobes and spicules."""
     phases = chance * 2 * math.pi
     return {
         "reach": reach(lesions, 4.5),
@@ -150,7 +150,7 @@ def mass_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
 
 
 def mass(group: Group) -> Drawn:
-    """Draw a large ball, lobulated or with spicules that reach into the lung."""
+    """Draw a large ball, lobulated or with spicules that extend into the lung."""
     half = group.own["reach"]
     distance = torch.hypot(group.dx, group.dy)
     angle = torch.atan2(group.dy, group.dx)
@@ -169,7 +169,7 @@ def mass(group: Group) -> Drawn:
 
 
 def emphysema(group: Group) -> Drawn:
-    """Draw lung that has been lost: darker, most of all in patches of the upper zones."""
+    """Draw lost lung tissue: darker, especially in patches of the upper zones."""
     down = group.fields.down
     only_upper = group.own["upper"]
     everywhere, high = 1.0 - 0.4 * smooth_step(down, 0.3, 0.9), 1.0 - smooth_step(down, 0.3, 0.55)
@@ -180,5 +180,5 @@ def emphysema(group: Group) -> Drawn:
 
 
 def whole_lung(group: Group) -> Drawn:
-    """Draw nothing: the finding is the shape of the lungs itself."""
+    """Draw nothing: the finding is the shape of the lungs."""
     return Drawn(extent=group.inside)

@@ -1,4 +1,4 @@
-"""How much soft tissue and air the beam crosses outside the findings, in centimetres of water."""
+"""Soft tissue and air along the beam outside the findings, in centimetres of water."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from rightlung.phantom.image.numbers import Numbers
 TISSUE_STREAM = 21
 BOWEL_STREAM = 22
 CLOUDS = {"body": (7, 4), "grain": (28, 3), "gas": (12, 2)}
-"""Bumps across the picture and scales of what is uneven."""
+"""Cells across the image and octaves of each texture."""
 
 
 def columns(thorax: Thorax) -> dict[str, Floats]:
-    """Return what soft tissue is made from, besides the fields."""
+    """Return the columns for drawing soft tissue, besides the maps."""
     chance, scenes, changes = thorax.chance, thorax.scenes, thorax.changes
-    # Breasts differ in size, and one in twenty women has lost one.
+    # Breasts differ in size, and one woman in twenty has lost one.
     lost = np.where(chance[:, 29] < 0.025, -1.0, np.where(chance[:, 29] > 0.975, 1.0, 0.0))
     uneven = 0.5 * (chance[:, 30] - 0.5)
     return {
@@ -58,7 +58,7 @@ def seeds(thorax: Thorax) -> NDArray[np.int32]:
 
 
 def body_thickness(studies: Numbers, fields: Fields, cloud: Tensor) -> Tensor:
-    """Return the body's extent along the beam: trunk, shoulders, arms, breasts and the folds of the axillae."""
+    """Return the thickness of the body along the beam: trunk, shoulders, arms, breasts and axillary folds."""
     x, y = fields.x, fields.y
     fat = studies["fat"]
     level = y / studies["height"]
@@ -80,7 +80,7 @@ def body_thickness(studies: Numbers, fields: Fields, cloud: Tensor) -> Tensor:
 
 
 def breast_thickness(studies: Numbers, fields: Fields, level: Tensor) -> Tensor:
-    """Return the breasts: full and sharply bounded below, fading out above."""
+    """Return the breasts: full and sharp below, fading above."""
     breasts = studies["breasts"]
     centre = studies["breast_level"] + 1.5 * breasts
     middle = 8.2 * studies["width"]
@@ -93,7 +93,7 @@ def breast_thickness(studies: Numbers, fields: Fields, level: Tensor) -> Tensor:
 
 
 def hidden_air(studies: Numbers, fields: Fields) -> Tensor:
-    """Return the lung behind the heart and behind the domes, which makes both less than white."""
+    """Return the lung behind heart and domes, which makes both darker than white."""
     x = fields.spine
     beside = torch.where(x > 0, x - studies["aorta_edge"], -x - 1.9)
     back = smooth_step(beside, -0.15, 0.5) * (2.6 + 3.4 * smooth_step(beside, 0.0, 4.5))
@@ -104,7 +104,7 @@ def hidden_air(studies: Numbers, fields: Fields) -> Tensor:
 
 
 def bowel_air(studies: Numbers, fields: Fields, gas: Tensor) -> Tensor:
-    """Return the stomach bubble under the left dome, with its fluid level when upright, and some gas in the bowel."""
+    """Return the gastric bubble below the left dome, with a fluid level if upright, and some bowel gas."""
     x, y = fields.x, fields.y
     centre_x, centre_y, reach = studies["bubble_x"], studies["bubble_y"], studies["bubble"]
     bubble = torch.hypot((x - centre_x) / (1.35 * reach + 0.05), (y - centre_y) / (0.85 * reach + 0.05))
@@ -118,13 +118,13 @@ def bowel_air(studies: Numbers, fields: Fields, gas: Tensor) -> Tensor:
 
 
 def central_vessels(studies: Numbers, fields: Fields) -> Tensor:
-    """Return the hila and the great vessels' extra thickness, in centimetres of water."""
+    """Return the additional thickness of the hila and the great vessels, in centimetres of water."""
     x, y = fields.x, fields.y
     total = torch.zeros_like(x)
     for side, lean in (("right", 1.0), ("left", -1.0)):
         out = (x - studies[f"{side}_hilum_x"]) * -lean  # towards the chest wall
         dy = y - studies[f"{side}_hilum_y"]
-        # A comma: a head where the upper arteries and veins cross, and a tail, the interlobar artery, that runs down.
+        # A comma: a head where the upper arteries and veins cross, and a descending tail, the interlobar artery.
         head = (out / 1.25).square() + (dy / 1.5).square()
         tail = ((out - 0.35 - 0.12 * dy) / (0.95 - 0.09 * dy).clamp(0.45, 1.0)).square()
         tail = torch.exp(-tail) * smooth_step(dy, -2.0, 1.6) * (1 - smooth_step(dy, 1.2, 5.5))

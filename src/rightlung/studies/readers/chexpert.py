@@ -1,18 +1,14 @@
-"""The `chexpert` reader: CheXpert, 224,316 radiographs with 14 observations mined from reports, and its 5×200 subset.
+"""The `chexpert` reader: CheXpert, 224,316 radiographs with 14 labels mined from reports, and its 5×200 subset.
 
-From https://stanfordmlgroup.github.io/competitions/chexpert/ and https://stanfordaimi.azurewebsites.net (Irvin et al.,
-AAAI 2019; Stanford University data set research use agreement); test labels from
-https://github.com/rajpurkarlab/cheXpert-test-set-labels. The download in parts is read as it comes, too: folders
+Irvin et al., AAAI 2019 (Stanford University data set research use agreement); test labels from
+https://github.com/rajpurkarlab/cheXpert-test-set-labels. The download in parts is read unchanged: folders
 "CheXpert-v1.0 batch 1 (validate & csv)", "CheXpert-v1.0 batch 2 (train 1)" and so on, side by side.
 
-- 1 is positive, 0 negative, -1 **uncertain**, nothing **unknown**. ``extra["labels"]`` has the values. The valid and
-  test labels are radiologists'; they are only 0 and 1.
-- A column of the 14 that a table lacks is listed in ``problems``; its label is unknown in all studies of the table.
-- Lateral views are left out, and so are the 17 rows called frontal whose projection is ``LL`` or ``RL``.
-- Age 0 (3 rows) is unknown. There are no boxes; for masks of valid and test images see `chexlocalize`.
-- ``subset=5x200``: the table as GLoRIA makes it (200 images of ``train`` for each of five findings that have no
-  other). It was written with blanks filled by 0, so that 0 is **unknown** there; ``extra["class"]`` is the one
-  finding, the split ``5x200``. A column ``Report Impression``, where there is one, is the report.
+- ``extra["labels"]`` has the values. The valid and test labels are radiologists' and only 0 and 1.
+- Lateral views are skipped, and so are the 17 rows called frontal whose projection is ``LL`` or ``RL``.
+- Age 0 (3 rows) is unknown.
+- The 5×200 table has 200 images of ``train`` for each of five findings that have no other; its split is ``5x200``. A
+  column ``Report Impression``, if it exists, is the report.
 """
 
 from __future__ import annotations
@@ -67,7 +63,7 @@ class CheXpertSource(DatasetSource):
     columns: ClassVar[Mapping[str, Any]] = columns("report", labels=pa.binary(14))
 
     def inputs(self) -> Sequence[Path]:
-        """Return the tables, in whichever folder they lie."""
+        """Return the tables, from whichever folder they are in."""
         tables = {SUBSET: ("chexpert_5x200.csv",)} if self.option("subset", [SUBSET]) else TABLES
         self._tables: dict[str, Path] = {}
         for split, files in tables.items():
@@ -80,7 +76,7 @@ class CheXpertSource(DatasetSource):
         return [*self._tables.values()]
 
     def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each frontal image that a table names."""
+        """Yield a record per frontal image that a table names."""
         batches = self._batches()
         for split, path in self._tables.items():
             folders = self._folders(path.parent)
@@ -89,7 +85,7 @@ class CheXpertSource(DatasetSource):
             table = CsvTable(path, (place, *COMPETITION), problems=building.problems, root=self.root)
             for label in label_set(CHEXPERT).labels:
                 if not table.has(label):
-                    message = "the table has no such column, so this label is unknown in all of its rows"
+                    message = "the table has no such column, so this label is unknown in all its rows"
                     building.problems.append(Problem(table.name, message, field=label, kind="label-name"))
             for row in table:
                 try:
@@ -127,7 +123,7 @@ class CheXpertSource(DatasetSource):
         }
 
     def _exam_records(self, row: TableRow, home: str, building: Building) -> Iterator[dict[str, Any]]:
-        """Yield the frontal images of an examination, which are found in its folder."""
+        """Yield the frontal images of an examination, found in its folder."""
         place = _PATH.fullmatch(row.required("Study"))
         if place is None:
             raise row.error("Study", f"must be like test/patient64741/study1; got {row.text('Study')[:80]!r}")
@@ -143,12 +139,12 @@ class CheXpertSource(DatasetSource):
                 yield {**_record(row, place, file, f"{folder}/{name}"), "split": "test"}
 
     def _folders(self, home: Path) -> dict[str, str]:
-        """Return the folder of each split's images, relative to the root; they lie beside the table."""
+        """Return the image folder of each split, relative to the root; they are next to the table."""
         base = "" if home == self.root else f"{home.relative_to(self.root).as_posix()}/"
         return {split: base + [*first_folders(home, *names), names[0]][0] for split, names in _FOLDERS.items()}
 
     def _batches(self) -> dict[str, str]:
-        """Return where each patient's folder lies, where the training images are still in the parts they come in."""
+        """Return each patient's folder, if the training images are still in the downloaded parts."""
         return {
             patient: f"{name}/{patient}"
             for name in file_names(self.root)
@@ -158,7 +154,7 @@ class CheXpertSource(DatasetSource):
         }
 
     def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
+        """Return the study of a record."""
         labels = chexpert_values(record["labels"])
         extra: dict[str, Any] = {"labels": labels}
         if record["split"] == SUBSET:

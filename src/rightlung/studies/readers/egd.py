@@ -1,14 +1,7 @@
 """The `egd` reader: EGD-CXR, "Eye Gaze Data for Chest X-rays" of one radiologist who read 1,083 images of MIMIC-CXR.
 
-From PhysioNet (credentialed access, https://physionet.org/content/egd-cxr/1.0.0/; Karargyris et al., Scientific Data
-2021; columns in its ``table_descriptions.pdf``). Images are MIMIC-CXR's, below ``images=``. Pixels are those of the
-original images: their sizes come from ``mimic-cxr-2.0.0-metadata.csv(.gz)`` beside the images if it is there, else from
-the images' headers.
-
-Read: what was dictated (report and phrases), where was looked meanwhile (`Study.gaze`; ``extra["fixations"]`` with x, y
-in fractions and seconds, ``extra["fixation_starts"]``, ``extra["timed_phrases"]``), regions, CheXpert's labels as
-findings, the other labels in ``extra["labels"]``, masks in ``extra["masks"]``. Not read: audio, pupils, the diagnoses'
-codes.
+Karargyris et al., Scientific Data 2021; columns in its ``table_descriptions.pdf``. CheXpert's labels become findings,
+other labels go to ``extra["labels"]``. Audio, pupils and the diagnoses' codes are not read.
 """
 
 from __future__ import annotations
@@ -47,8 +40,9 @@ MASKS = {
     "left lung": "left_lung.png", "right lung": "right_lung.png", "mediastinum": "mediastanum.png",
     "aortic arch": "aortic_knob.png",
 }  # fmt: skip
-SPREAD_DOWN = 0.034
-"""One degree, 1.13 cm seen from 65 cm, in heights of a picture that fills the 33.6 cm of the 27-inch screen used."""
+STD_DOWN = 0.034
+"""One degree, 1.13 cm at a distance of 65 cm, relative to the height of an image that fills the 33.6 cm of the screen.
+"""
 MAX_TRANSCRIPT_BYTES = 2**20
 _LABELS = (
     "normal_reports", "Normal", "CHF", "pneumonia", "consolidation", "enlarged_cardiac_silhouette",
@@ -62,7 +56,7 @@ _SAMPLE_SECONDS = 1 / 60
 
 
 class EgdSource(DatasetSource):
-    """Images with a radiologist's dictation and gaze; ``gaze=samples`` takes every sample instead of fixations."""
+    """Images with a radiologist's dictation and gaze; ``gaze=samples`` uses every sample instead of fixations."""
 
     reader: ClassVar[str] = "egd"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "gaze")
@@ -73,7 +67,7 @@ class EgdSource(DatasetSource):
     )  # fmt: skip
 
     def inputs(self) -> Sequence[Path]:
-        """Return the tables and what tells the images' sizes."""
+        """Return the tables and what gives the images' sizes."""
         gaze = _GAZE[self.option("gaze", _GAZE, "fixations")]
         self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
         self._sheet, self._gaze = find_file(self.root, "master_sheet.csv"), find_file(self.root, gaze)
@@ -82,7 +76,7 @@ class EgdSource(DatasetSource):
         return present(self._sheet, self._gaze, self._boxes, self._sizes, self.images)
 
     def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each row of the master sheet whose image is there."""
+        """Yield a record per row of the master sheet whose image exists."""
         chexpert = {f"{label.lower().replace(' ', '_')}__chx": label for label in meanings(CHEXPERT)}
         wanted = {row.text("dicom_id") for row in CsvTable(self._sheet, ("dicom_id",), problems=[])}
         sizes = read_sizes(self._sizes, building.problems, wanted)
@@ -103,7 +97,7 @@ class EgdSource(DatasetSource):
                     fault = Problem("bounding_boxes.csv", str(error), line, "x1, x2, y1, y2", box_kind(error))
                     building.problems.append(fault)
             if dicom not in looked:
-                building.problems.append(row.error("dicom_id", f"{self._gaze.name} has no gaze on it").problem)
+                building.problems.append(row.error("dicom_id", f"{self._gaze.name} has no gaze for this image").problem)
             said = {label: row.whole(column, -1, 1) for column, label in chexpert.items()}
             return {
                 "id": dicom,
@@ -122,12 +116,12 @@ class EgdSource(DatasetSource):
             }
 
         yield from self.read(building, self._sheet, ("dicom_id", "study_id", "patient_id"), parse)
-        # The tables also hold what the sheet leaves out.
+        # The tables also contain images that the sheet omits.
         if looked:
             building.left_out("gaze without a row in the master sheet", len(looked))
 
     def _read_gaze(self, building: Building) -> dict[str, array[float]]:
-        """Return x, y (pixels), seconds and start, one after the other, by image."""
+        """Return x, y (pixels), seconds and start of all fixations in one array, by image."""
         samples = self._gaze.name.startswith("eye_gaze")
         looked: dict[str, array[float]] = {}
 
@@ -154,7 +148,7 @@ class EgdSource(DatasetSource):
         return self.read(building, self._boxes, ("dicom_id", "bbox_name", "x1", "x2", "y1", "y2"), parse)
 
     def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
+        """Return the study of a record."""
         dicom = record["id"]
         text, timed = self._transcript(record)
         sections = {name: said for name, said in (("indication", record["indication"]), ("findings", text)) if said}
@@ -164,8 +158,8 @@ class EgdSource(DatasetSource):
         path = np.column_stack([looked[:, :2] / size, looked[:, 2]])
         gaze = None
         if len(path):
-            spread = (SPREAD_DOWN * record["height"] / record["width"], SPREAD_DOWN)
-            gaze = gaze_map(path, spread=np.tile(spread, (len(path), 1)))
+            std = (STD_DOWN * record["height"] / record["width"], STD_DOWN)
+            gaze = gaze_map(path, spread=np.tile(std, (len(path), 1)))
         folder = self.root / FOLDER / dicom
         masks = {
             name: Mask.deferred(partial(read_mask, folder / file, name=f"study {dicom!r}: mask {folder / file}"))
@@ -192,7 +186,7 @@ class EgdSource(DatasetSource):
         )
 
     def _transcript(self, record: dict[str, Any]) -> tuple[str, list[tuple[str, float, float]]]:
-        """Return what was dictated, and its pieces with the seconds from and to which they were."""
+        """Return the dictation, and its phrases with start and end in seconds."""
         path = self.root / FOLDER / record["id"] / "transcript.json"
         name = path.relative_to(self.root).as_posix()
         if not path.exists():

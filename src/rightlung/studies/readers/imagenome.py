@@ -1,15 +1,7 @@
-"""Chest ImaGenome: scene graphs of MIMIC-CXR's frontal images, 29 regions with boxes, sentences and their attributes.
+"""The `imagenome` reader: Chest ImaGenome, scene graphs of MIMIC-CXR's frontal images with 29 regions.
 
-From PhysioNet (credentialed access, PhysioNet Credentialed Health Data License 1.5.0),
-https://physionet.org/content/chest-imagenome/1.0.0/.
-
-``part=silver`` (made by rules from the reports; the default) or ``part=gold`` (checked by hand; 1,000 images of 500
-patients, split ``gold``; the second study of each patient has boxes and no sentences). Comparisons between studies are
-not read. What becomes of a graph stands in `rightlung.studies.readers.scene_graph`.
-
-Images, and reports where they are there, come from MIMIC-CXR (``images=``, ``reports=``, see the reader ``mimic``).
-Boxes are in pixels of the original image; its size comes from MIMIC's metadata table beside the images, else from each
-image's header.
+The silver part was made by rules from the reports. The gold part was checked by hand: 1,000 images of 500 patients; the
+second study of each patient has boxes and no sentences. `rightlung.studies.readers.scene_graph` converts the graphs.
 """
 
 from __future__ import annotations
@@ -100,7 +92,7 @@ class ImagenomeSource(DatasetSource):
         return [archive or self._graphs, *self._splits, *shared]
 
     def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield one record for each image that has a graph."""
+        """Yield one record per image with a graph."""
         sizes = read_sizes(self._metadata, building.problems)
         reports = self._reports.by_exam()
         for record in self._gold_records(building) if self._gold else self._silver_records(building):
@@ -109,7 +101,7 @@ class ImagenomeSource(DatasetSource):
             yield {**record, "rows": rows, "columns": columns, **member_record("report", reports.get(exam))}
 
     def _image_records(self, path: Path | None, building: Building) -> Iterator[dict[str, Any]]:
-        """Yield what a table of images says: patient, exam, view."""
+        """Yield patient, exam and view of each image in a table."""
 
         def parse(row: TableRow) -> dict[str, Any]:
             return {
@@ -149,7 +141,7 @@ class ImagenomeSource(DatasetSource):
         told = grouped(self._read_gold_attributes(building))
         known = {image: rows[0][0] for image, rows in told.items()}
         boxes = grouped(self._read_gold_boxes(building))
-        for path in (self._avoid, self._records):  # the latter has all images, and its word counts
+        for path in (self._avoid, self._records):  # the latter has all images and takes precedence
             for record in self._image_records(path, building):
                 if record["id"] in boxes:
                     known[record["id"]] = {name: record[name] for name in ("patient", "exam", "view")}
@@ -173,13 +165,13 @@ class ImagenomeSource(DatasetSource):
     def _read_gold_attributes(
         self, building: Building
     ) -> Iterator[tuple[str, tuple[dict[str, Any], dict[str, Any] | None]]]:
-        """Yield for each attribute its image, the image's patient and exam, and the relation, if it holds."""
+        """Yield each attribute's image, the image's patient and exam, and the relation, if it holds."""
 
         def parse(row: TableRow) -> tuple[str, tuple[dict[str, Any], dict[str, Any] | None]]:
             image = row.identifier("image_id").removesuffix(".dcm")
             about = {"patient": row.text("patient_id"), "exam": row.text("study_id")}
             if row.whole("relation") == 0:
-                return image, (about, None)  # proposed by the rules and struck out by hand
+                return image, (about, None)  # proposed by the rules and rejected by hand
             sentence = " ".join(row.required("sentence").split())
             relation = {
                 "sentence_id": row.text("row_id") or sentence,
@@ -195,7 +187,7 @@ class ImagenomeSource(DatasetSource):
         return self.read(building, self._gold_tables[1], required, parse, delimiter="\t")
 
     def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record: the graph is read now, the image later."""
+        """Return the study of a record; the graph is read now, the image later."""
         stem = image_stem(record["patient"], record["exam"], record["id"])
         image = MimicImage(record["id"], self._images, stem)
         size = (record["rows"], record["columns"]) if record["rows"] and record["columns"] else image.size()
@@ -243,7 +235,7 @@ class ImagenomeSource(DatasetSource):
             raise ProblemError(Problem(place, str(error))) from None
 
     def _note_faults(self, place: str, graph: Graph) -> None:
-        """Put down what is odd in a graph, once for each oddity and never without end: the study itself is good."""
+        """List the faults of a graph, each kind once and up to a limit; the study itself is usable."""
         for fault in graph.faults:
             oddity = str(fault) if fault.field == "bbox_name" else f"{place} {fault.field}"
             if oddity not in self._noted and len(self._noted) < MAX_LISTED:

@@ -1,14 +1,4 @@
-"""MIMIC-CXR and MIMIC-CXR-JPG: frontal images with reports, the official split, and labels mined from the reports.
-
-From PhysioNet (credentialed access, PhysioNet Credentialed Health Data License 1.5.0):
-https://physionet.org/content/mimic-cxr-jpg/2.1.0/ and https://physionet.org/content/mimic-cxr/2.1.0/. Only the metadata
-is needed, or MIMIC-CXR's ``cxr-record-list.csv(.gz)`` in its place, which does not say which views are lateral: then
-that is found out when a DICOM image is read.
-
-A study is an image; its exam is MIMIC's study. Findings come from CheXpert's labels, with ``labels=negbio`` from
-NegBio's, with ``labels=radiologist`` from the test set's; all stand in ``extra``. Views other than AP and PA
-are left out and counted; ``views=AP,PA,unknown`` also takes those of which nothing is known.
-"""
+"""The `mimic` reader: MIMIC-CXR and MIMIC-CXR-JPG, frontal images with reports, official split and mined labels."""
 
 from __future__ import annotations
 
@@ -67,7 +57,7 @@ class MimicSource(DatasetSource):
         return given_path(self.address, name, self.options[name]) if name in self.options else self.root
 
     def inputs(self) -> Sequence[Path]:
-        """Return the tables that are there, and the archive of reports."""
+        """Return the existing tables, and the archive of reports."""
         self._labels = self.option("labels", _LABELS, "chexpert")
         tables, images = self._place("tables"), self._place("images")
         main = find_optional(tables, METADATA, _RECORDS)
@@ -83,7 +73,7 @@ class MimicSource(DatasetSource):
         return present(main, *others, self._reports.archive)
 
     def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Join the tables, one record for each frontal image."""
+        """Join the tables into one record per frontal image."""
         views = _wanted_views(self.options.get("views", "AP,PA"))
         known = self._main.name.startswith(METADATA)
         splits = dict(self._lookup(building, _SPLIT, ("dicom_id", "split"), _split))
@@ -125,14 +115,14 @@ class MimicSource(DatasetSource):
         return self.read(building, path, required, parse, root=self._tables, **how)
 
     def _read_labels(self, name: str, building: Building) -> Iterator[tuple[int, bytes]]:
-        # The radiologist's table has a name of its own for one of the labels, and not all of them.
+        # The radiologist's table names one label differently and does not have all of them.
         radiologist = name == "radiologist"
         aliases = {"Airspace Opacity": "Lung Opacity"} if radiologist else {}
         required = ("study_id",) if radiologist else ("study_id", *label_set(CHEXPERT).labels)
         return self._lookup(building, _LABELS[name], required, _exam_labels, aliases=aliases)
 
     def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record; the report is read now, the image later."""
+        """Return the study of a record; the report is read now, the image later."""
         report = self._reports.read(record)
         labels = {name: chexpert_values(record[name]) for name in _LABELS if record[name] is not None}
         extra = {**labels, "study_date": record["date"], "rows": record["rows"], "columns": record["columns"]}
@@ -163,7 +153,7 @@ def _exam_labels(row: TableRow) -> tuple[int, bytes]:
 
 
 def _patient(row: TableRow) -> tuple[int, tuple[str | None, int | None]]:
-    """Return a patient with sex and year of birth, from MIMIC-IV's table; both in MIMIC's shifted time."""
+    """Return a patient with sex and year of birth from MIMIC-IV's table, in MIMIC's shifted time."""
     age, year = row.whole("anchor_age", 0, 130), row.whole("anchor_year")
     born = None if age is None or year is None else year - age
     return _number(row, "subject_id"), (row.text("gender") or None, born)

@@ -1,13 +1,7 @@
-"""MS-CXR: phrases with boxes by radiologists, for eight findings on images of MIMIC-CXR.
+"""The `mscxr` reader: MS-CXR, phrases with radiologists' boxes for eight findings on images of MIMIC-CXR.
 
-From PhysioNet (credentialed access, PhysioNet Credentialed Health Data License 1.5.0),
-https://physionet.org/content/ms-cxr/1.1.0/: a CSV and the same in COCO's form. The path may also name one of the files.
-In a folder, the newest version is read, the CSV if both are there. Version 1.0.0 has no ``split``. Boxes are left, top,
-width and height in pixels of the original image.
-
-A study is an image; a phrase is a text with all boxes that the table gives for it and its category. The finding that
-the category means stands in the phrase, the data set's word in ``extra``. Several test sets of MS-CXR are in use: name
-the split with any number. Images come from MIMIC-CXR (``images=``), reports, where they are there, too (``reports=``).
+If a folder has both formats of a version, the CSV is read. A phrase is a text with all boxes of its category; the
+finding that the category means goes to the phrase, the data set's word to ``extra``.
 """
 
 from __future__ import annotations
@@ -49,7 +43,7 @@ _COLUMNS = ("category_name", "label_text", "path", "x", "y", "w", "h", "image_wi
 class Annotation:
     """A text with its category and one box, in pixels, on one image: a line of the CSV or an entry of the JSON.
 
-    ``fault`` takes a column, a message and a kind, and makes the error that names the annotation's place.
+    ``fault`` takes a column, a message and a kind, and returns the error that names the annotation's place.
     """
 
     fault: Callable[[str, str, str | None], ProblemError]
@@ -90,7 +84,7 @@ class MscxrSource(DatasetSource):
         return present(self._table, self._reports.archive)
 
     def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Gather the boxes of each image."""
+        """Collect the boxes of each image."""
         reports = self._reports.by_exam()
         images: dict[str, dict[str, Any]] = {}
         is_json = self._table.name.endswith(".json")
@@ -126,7 +120,7 @@ class MscxrSource(DatasetSource):
             if isinstance(error, InputError):
                 raise
             raise InputError(
-                f"{self._table} is not in COCO's form: images, categories and annotations are needed ({error!r})"
+                f"{self._table} is not in COCO format: images, categories and annotations are needed ({error!r})"
             ) from None
         for number, entry in enumerate(entries):
             place = f"annotations[{number}]"
@@ -137,7 +131,7 @@ class MscxrSource(DatasetSource):
                 building.problems.append(Problem(self._table.name, message, None, place))
 
     def _add(self, images: dict[str, dict[str, Any]], one: Annotation) -> None:
-        """Check an annotation and take it in."""
+        """Check an annotation and add it to its image."""
         if one.category not in meanings(LABEL_SET):
             message = str(unknown_name("category", str(one.category), meanings(LABEL_SET)))
             raise one.fault("category_name", message, "label-value")
@@ -160,7 +154,7 @@ class MscxrSource(DatasetSource):
         image["phrases"].setdefault((one.category, one.text), []).append(box.as_tuple())
 
     def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record; the report is read now, the image later."""
+        """Return the study of a record; the report is read now, the image later."""
         phrases = [
             Phrase(
                 entry["text"],
@@ -185,7 +179,7 @@ class MscxrSource(DatasetSource):
 
 
 def _newest(folder: Path) -> Path:
-    """Return the newest version of the table, the CSV where there are both."""
+    """Return the newest version of the table, preferring CSV."""
     found = []
     for path in folder.iterdir():
         name = _NAME.fullmatch(path.name)
@@ -213,6 +207,6 @@ def _coco_annotation(
     size = int(check_number(image["height"], "height")), int(check_number(image["width"], "width"))
     text = entry["label_text"]
     if not isinstance(text, str) or not text.strip():
-        raise InputError("label_text must be a text")
+        raise InputError("label_text must be a string")
     split = entry.get("split") or image.get("split")
     return Annotation(fault, None, str(image["path"]), category, text.strip(), box, size, str(split) if split else None)

@@ -1,15 +1,7 @@
-"""The `openi` reader: the chest X-ray collection of Indiana University (Open-I, "IU X-Ray"), in its three forms.
+"""The `openi` reader: the chest X-ray collection of Indiana University (Open-I, "IU X-Ray"), in three layouts.
 
-- The National Library of Medicine's XML (https://openi.nlm.nih.gov/faq, NLMCXR_reports.tgz and NLMCXR_png.tgz or
-  NLMCXR_dcm.tgz; CC BY-NC-ND 4.0). Its reports do not say which images are frontal; ``indiana_projections.csv`` does,
-  or the DICOM headers' ``nlmcxr_dicom_metadata.csv`` with ``imageid`` and ``View Position``.
-- Kaggle's tables (https://www.kaggle.com/datasets/raddar/chest-xrays-indiana-university).
-- R2Gen's ``annotation.json`` (https://github.com/cuhksz-nlp/R2Gen, Chen et al., EMNLP 2020), whose split and report are
-  joined to the other forms where it is there.
-
-Read: sections, MeSH codes (``extra["mesh"]``; findings are those the lexicon knows), captions. Not read: the automatic
-terms as findings (they are text-mined; ``extra["automatic"]``), the image features. R2Gen's file does not say which
-image is frontal; its first one is taken, as the single-image papers do.
+The automatic terms are text-mined, so they are not findings but go to ``extra["automatic"]``. The image features are
+not read. Of R2Gen's image pairs (Chen et al., EMNLP 2020) the first is used, as in the single-image papers.
 """
 
 from __future__ import annotations
@@ -48,7 +40,7 @@ Exam = tuple[dict[str, Any], list[tuple[str, str | None]]]
 
 
 def image_key(name: str) -> str | None:
-    """Return what names an image in all forms, from its id or its file's name; ``None`` where it is not one.
+    """Return the key of an image in all layouts from its id or file name; None if it has none.
 
     >>> image_key("CXR1_1_IM-0001-4001"), image_key("1_IM-0001-4001.dcm.png")
     ('1_IM-0001-4001', '1_IM-0001-4001')
@@ -69,7 +61,7 @@ class OpenISource(DatasetSource):
     )
 
     def inputs(self) -> Sequence[Path]:
-        """Return the reports, the table of views, the annotation and the folder of images."""
+        """Return the reports, the table of views, the annotation and the image folder."""
         self.annotation = self._given("annotation", Path.is_file, "a file") or find_optional(
             self.root, "annotation.json"
         )
@@ -118,7 +110,7 @@ class OpenISource(DatasetSource):
         return path
 
     def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each frontal image."""
+        """Yield a record per frontal image."""
         if self.form == "r2gen":
             yield from self._r2gen_records(building)
             return
@@ -133,7 +125,7 @@ class OpenISource(DatasetSource):
                 key = image_key(name) or ""
                 view = views.get(key) if views is not None else ""
                 if view is None or view.strip().casefold() in _LATERAL:
-                    building.left_out("view not known" if view is None else "lateral view")
+                    building.left_out("view unknown" if view is None else "lateral view")
                     continue
                 if key not in files:
                     message = f"image {name!r} is not below {self.images}"
@@ -205,13 +197,13 @@ class OpenISource(DatasetSource):
         return self.read(building, self._reports, ("uid", "MeSH", "findings", "impression"), parse)
 
     def _annotated(self, building: Building) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Yield split, place and entry of R2Gen's file."""
+        """Yield split, position and entry of R2Gen's file."""
         if self.annotation is None:
             return
         what = "an object with a list for each split (train, val, test)"
         content = read_json(self.annotation, dict, what)
         if not all(isinstance(entries, list) for entries in content.values()):
-            raise InputError(f"{self.annotation} must hold {what}")
+            raise InputError(f"{self.annotation} must contain {what}")
         for split, entries in content.items():
             for number, entry in enumerate(entries):
                 place = f"{split}[{number}]"
@@ -237,7 +229,7 @@ class OpenISource(DatasetSource):
             told, names = entry.get("report"), entry.get("image_path")
             try:
                 if not isinstance(told, str) or not isinstance(names, list) or not names:
-                    raise InputError("must have a report, a text, and image_path, a list of files")
+                    raise InputError("must have a report, a string, and image_path, a list of files")
                 files = [relative_name(name) for name in names]
             except InputError as error:
                 building.problems.append(Problem(self.annotation.name, str(error), field=place))
@@ -256,14 +248,14 @@ class OpenISource(DatasetSource):
                 }
 
     def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
+        """Return the study of a record."""
         sections: dict[str, str] = json.loads(record["sections"])
         kept = ("mesh", "automatic", "caption", "r2gen_report")
         extra = {name: record[name] for name in kept if record[name] not in (None, [])}
         codes = [find(code.partition("/")[0]) for code in record["mesh"] or []]  # such as Opacity/lung/base/left
         return self.as_study(
             record,
-            # Open-I has one examination a patient and no other word for the patient.
+            # Open-I has one examination per patient and no other patient identifier.
             patient=record["exam"],
             report=Report("\n\n".join(telling_sections(sections)), sections) if sections else None,
             phrases=tuple(Phrase(sentence) for sentence in telling_sentences(None, sections)),

@@ -1,17 +1,9 @@
 """The `reflacx` reader: REFLACX, readings of MIMIC-CXR's images by five radiologists with an eye tracker.
 
-From PhysioNet (restricted access, https://physionet.org/content/reflacx-xray-localization/1.0.0/; Bigolin Lanfredi et
-al., Scientific Data 2022; columns in its README).
-
-A study is a reading; images that several radiologists read come several times, with one exam. ``phase=3`` keeps one
-phase. Images are MIMIC-CXR's, below ``images=``.
-
-Findings: a certainty of 4 or 5 (probably, consistent with) is positive, 1 to 3 (unlikely to possibly) uncertain, 0
-(offered and not selected) negative; all certainties stand in ``extra["certainty"]``. Each label that was drawn is a
-phrase with the ellipses as mask and their bounding boxes; then follows one for each dictated sentence. `Study.gaze` has
-each fixation as a Gaussian of one degree by its own angular resolution, not cut off at the part of the image that was
-shown. The 20 readings whose eye tracking was discarded have neither gaze nor report. ``gaze_data/`` (every sample) is
-not read.
+Bigolin Lanfredi et al., Scientific Data 2022; columns in its README. ``extra["certainty"]`` has all certainties.
+Phrases for the drawn labels are followed by one per dictated sentence. The gaze is not clipped to the visible part of
+the image. The 20 readings whose eye tracking was discarded have neither gaze nor report. ``gaze_data/`` (every sample)
+is not read.
 """
 
 from __future__ import annotations
@@ -47,21 +39,21 @@ LABELS = (
     "Nodule", "Pleural abnormality", "Pleural effusion", "Pleural thickening", "Pneumothorax", "Pulmonary edema",
     "Wide mediastinum",
 )  # fmt: skip
-"""The labels with a certainty; phase 1 has other ones than phases 2 and 3."""
+"""The labels with a certainty; phase 1 has other labels than phases 2 and 3."""
 
 MASK_SIDE = 768
-"""Pixels of the longer side on which ellipses are painted."""
+"""Pixels of the longer side of the ellipses' masks."""
 MAX_TRANSCRIPT_BYTES = 2**20
 
-# What the lexicon would take for something else, or not at all.
+# Labels that the lexicon would misunderstand or does not know.
 _MEANS: Mapping[str, str | None] = {
     "Wide mediastinum": "mediastinal widening",
-    "Pleural abnormality": None,  # effusion and thickening alike; the lexicon's is all the rest
+    "Pleural abnormality": None,  # both effusion and thickening; the lexicon's excludes them
     "High lung volume / emphysema": None,
     "Abnormal mediastinal contour": None,
     "Airway wall thickening": None,
 }
-# Findings that hold whenever the label does, and not the other way round.
+# Findings that hold whenever the label does, but not vice versa.
 _BROADER = {"Groundglass opacity": "lung opacity", "Acute fracture": "fracture"}
 _IMAGE = re.compile(r"p(\d{2})/p(\d+)/s(\d+)/([0-9a-f-]+)(?:\.\w+)?$")
 _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
@@ -69,7 +61,7 @@ _EDGES = ("xmin", "ymin", "xmax", "ymax")
 
 
 class ReflacxSource(DatasetSource):
-    """Readings of images with dictation, gaze and ellipses; ``phase=3`` keeps one phase."""
+    """Readings of images with dictation, gaze and ellipses; ``phase=3`` selects one phase."""
 
     reader: ClassVar[str] = "reflacx"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "phase")
@@ -93,7 +85,7 @@ class ReflacxSource(DatasetSource):
         return [*self._phases.values(), self._main]
 
     def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each reading."""
+        """Yield a record per reading."""
         required = ("id", "split", "image", "dicom_id", "subject_id", "image_size_x", "image_size_y")
         for phase, path in self._phases.items():
             yield from self.read(building, path, required, lambda row: self._record(row, phase, building))  # noqa: B023
@@ -102,7 +94,7 @@ class ReflacxSource(DatasetSource):
         reading, dicom = row.identifier("id"), row.identifier("dicom_id")
         place = _IMAGE.search(row.required("image"))
         if place is None:
-            raise row.error("image", f"must end as p10/p10000032/s50414267/….dcm does; got {row.text('image')[:80]!r}")
+            raise row.error("image", f"must end like p10/p10000032/s50414267/….dcm; got {row.text('image')[:80]!r}")
         size = int(row.required_number("image_size_y", 1)), int(row.required_number("image_size_x", 1))
         certainty = {label: row.whole(label, 0, 5) for label in LABELS}
         folder = self._main / reading
@@ -132,7 +124,7 @@ class ReflacxSource(DatasetSource):
         }
 
     def _read_rows(self, path: Path, required: Sequence[str], building: Building) -> list[TableRow]:
-        """Return the rows of a reading's table; one that is missing is the reading's fault."""
+        """Return the rows of a reading's table; a missing table is a problem of the reading."""
         try:
             return list(CsvTable(path, required, problems=building.problems, root=self.root))
         except InputError as error:
@@ -140,7 +132,7 @@ class ReflacxSource(DatasetSource):
             raise ProblemError(Problem(name, str(error))) from None
 
     def _fixations(self, path: Path, size: Size, building: Building) -> list[float]:
-        """Return x, y, seconds, spread across and down, and start of each fixation, one after the other."""
+        """Return x, y, seconds, horizontal and vertical standard deviation, and start of all fixations in one list."""
         degree = ("angular_resolution_x_pixels_per_degree", "angular_resolution_y_pixels_per_degree")
         times = ("timestamp_start_fixation", "timestamp_end_fixation")
         height, width = size
@@ -179,7 +171,7 @@ class ReflacxSource(DatasetSource):
         ]
 
     def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
+        """Return the study of a record."""
         stem = image_stem(record["patient"], record["exam"], record["dicom"])
         certainty: dict[str, int] = json.loads(record["certainty"])
         ellipses = json.loads(record["ellipses"])
@@ -221,7 +213,7 @@ def _true(row: TableRow, column: str) -> bool | None:
 
 
 def _box(row: TableRow, size: Size) -> tuple[float, float, float, float]:
-    """Return the part inside the image of what was drawn by hand, and may reach beyond."""
+    """Return the part inside the image of a box drawn by hand, which may extend beyond it."""
     height, width = size
     x0, y0, x1, y1 = (row.required_number(name) for name in _EDGES)
     box = Box.clipped(x0 / width, y0 / height, x1 / width, y1 / height)
@@ -233,7 +225,7 @@ def _box(row: TableRow, size: Size) -> tuple[float, float, float, float]:
 
 
 def _meaning(label: str, score: int) -> Iterator[tuple[str, Polarity]]:
-    """Yield the finding that a label with its certainty speaks of; of one only broader, absence says nothing."""
+    """Yield the finding of a label with its polarity; absence of a narrower label says nothing about the finding."""
     name = _name(label)
     polarity = Polarity.POSITIVE if score >= 4 else Polarity.UNCERTAIN if score else Polarity.NEGATIVE
     if name is not None and not (label in _BROADER and polarity is Polarity.NEGATIVE):
@@ -248,7 +240,7 @@ def _name(label: str) -> str | None:
 
 
 def _drawn(ellipses: Sequence[Mapping[str, Any]], size: Size) -> Iterator[Phrase]:
-    """Yield a phrase for each label that was drawn, with all its ellipses."""
+    """Yield a phrase per drawn label, with all its ellipses."""
     for label, of_label in grouped((label, ellipse) for ellipse in ellipses for label in ellipse["labels"]).items():
         boxes = tuple(Box(*ellipse["box"]) for ellipse in of_label)
         surest = max(ellipse["certainty"] or 0 for ellipse in of_label)
@@ -262,7 +254,7 @@ def _drawn(ellipses: Sequence[Mapping[str, Any]], size: Size) -> Iterator[Phrase
 
 
 def _paint(boxes: tuple[Box, ...], size: Size) -> Mask:
-    """Paint ellipses, each given by its bounding box: a pixel is set where its middle lies in any of them."""
+    """Return the mask of ellipses, each given by its bounding box: pixels whose centre is in any of them."""
     scale = min(1.0, MASK_SIDE / max(size))
     height, width = (max(1, round(side * scale)) for side in size)
     across, down = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height
