@@ -9,11 +9,11 @@ from rightlung.core import InputError, Phrase, Polarity, Report
 from rightlung.lexicon import IMAGENOME_REGIONS, REGIONS, label_set
 from rightlung.lexicon.labeller import (
     OBSERVATIONS,
+    descriptive_sentences,
     observations,
     phrases_of,
     read_report,
     read_sentence,
-    telling_sentences,
 )
 from rightlung.lexicon.rules import rules
 from rightlung.phantom.config import default_config
@@ -202,7 +202,7 @@ class TestPhrases:
         )
 
     def test_headings_are_no_phrases(self) -> None:
-        assert telling_sentences("FINDINGS:\nLUNGS: Clear.\nHEART: Normal size.") == ["Clear.", "Normal size."]
+        assert descriptive_sentences("FINDINGS:\nLUNGS: Clear.\nHEART: Normal size.") == ["Clear.", "Normal size."]
 
     def test_regions_are_names_of_the_lexicon(self) -> None:
         for index in range(40):

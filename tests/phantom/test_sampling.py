@@ -123,7 +123,7 @@ def test_sides_forms_and_breath_do_not_contradict_each_other(scenes: list[Scene]
         ({"devices": {"chest tube": -0.1}}, r"devices\['chest tube'\] must be between 0 and 1; got -0.1"),
         ({"counts": {"nodule": [-1, 2]}}, r"counts\['nodule'\]\[0\] must be at least 0; got -1"),
         ({"counts": {"nodule": [0, 0]}}, r"counts\['nodule'\] must have at least one number above 0"),
-        ({"regions": {"nodule": {"spine": 1.0}}}, "nodule cannot lie in 'spine'; it can in right upper lung zone"),
+        ({"regions": {"nodule": {"spine": 1.0}}}, "nodule cannot be in 'spine'; it can be in right upper lung zone"),
         ({"regions": {"nodule": {"left lowr zone": 1.0}}}, "unknown region in regions"),
         ({"regions": {"nodule": {"left lower lobe": 0.0}}}, "at least one weight above 0"),
         ({"forms": {"mass": {"hairy": 1.0}}}, r"unknown form in forms\['mass'\]: 'hairy'"),

@@ -175,7 +175,7 @@ def files_with_secrets() -> dict[str, tuple[bytes, str]]:
         "knee": (plant(BodyPartExamined="KNEE"), "KNEE"),
         "named part": (plant(BodyPartExamined=SECRET), "its Body Part Examined is not the chest"),
         "ct": (plant(Modality="CT"), "a CT slice"),
-        "named modality": (plant(Modality=SECRET), "its Modality is none of"),
+        "named modality": (plant(Modality=SECRET), "its Modality is not"),
         "mirrored": (plant(PatientOrientation=["R", "F"]), "mirrored"),
         "frames": (plant(NumberOfFrames=3), "3 frames"),
         "spoilt frames": (

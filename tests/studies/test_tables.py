@@ -26,7 +26,7 @@ def table(path: Path, data: bytes | str, *required: str, **options: Any) -> CsvT
 
 
 def cells(rows: CsvTable) -> list[dict[str, str]]:
-    return [row.values() for row in rows]
+    return [{name: row.text(name) for name in rows.columns if row.text(name)} for row in rows]
 
 
 ROWS = [{"id": "a", "view": "PA"}, {"id": "b", "view": "AP"}]
@@ -70,7 +70,7 @@ def test_a_missing_column_is_named_with_the_nearest_that_is_there(tmp_path: Path
         (b"\n\n", "is empty"),
         (b"a,b,a\n1,2,3\n", "has column 'a' twice"),
         ("a,b\n1,2\n".encode("utf-16"), "UTF-16"),
-        (b"a,b\r1,2\r", "CR only"),
+        (b"a,b\r1,2\r", "CR line ends"),
         (b"a\0b\n", "NUL"),
         (b'a,"b\n1,2\n', "quote that is not closed"),
     ],
@@ -139,7 +139,7 @@ def test_one_bad_row_among_many_is_skipped_counted_and_named(tmp_path: Path) -> 
     assert len(values) == 29_998
     assert rows.rows_bad == 2
     assert [str(problem) for problem in rows.problems] == [
-        "t.csv, line 12346: the row has 5 cells, where the header has 3",
+        "t.csv, line 12346: the row has 5 cells, but the header has 3",
         "t.csv, line 20001, field count: must be a number; got 'many'",
     ]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from rightlung.lexicon.phrase_table import word_places
 from rightlung.lexicon.rules import MENTION, STRUCTURE, rules
-from rightlung.lexicon.wording import word_places
 
 
 @lru_cache(maxsize=1 << 16)

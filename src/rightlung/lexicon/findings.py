@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from rightlung.core.errors import unknown_name
 from rightlung.core.frozen import FrozenMapping
-from rightlung.lexicon.loading import DataTable, LazyMapping, bad_data, check_text, closure, read_data
+from rightlung.lexicon.data_files import DataTable, LazyMapping, bad_data, check_text, closure, read_data
 from rightlung.lexicon.regions import REGIONS, ancestors, descendants
 
 Spread = Literal["focal", "diffuse", "either"]

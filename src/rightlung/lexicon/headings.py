@@ -58,7 +58,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Headings by the name of the section that they mean."""
 
-TELLING = ("findings", "impression")
+DESCRIPTIVE_SECTIONS = ("findings", "impression")
 """The sections that describe the image."""
 
 _NAMES = {spelling: name for name, spellings in SECTIONS.items() for spelling in spellings}

@@ -23,14 +23,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from rightlung.core.errors import InputError
+from rightlung.lexicon.assertions import Assertion, Event, PolarityName, assertions, polarities_of
 from rightlung.lexicon.findings import FINDINGS, broader_findings
-from rightlung.lexicon.headings import TELLING
-from rightlung.lexicon.placing import FindingSide, places_of
+from rightlung.lexicon.headings import DESCRIPTIVE_SECTIONS
+from rightlung.lexicon.locations import FindingSide, places_of
+from rightlung.lexicon.phrase_table import words_of
 from rightlung.lexicon.rules import PARTS, STATE, STRUCTURE, Part, Rules, rules
 from rightlung.lexicon.sections import added_text, report_sections
 from rightlung.lexicon.sentences import split_sentences
-from rightlung.lexicon.statements import Event, Judgement, Said, judge, statements
-from rightlung.lexicon.wording import words_of
 
 if TYPE_CHECKING:
     from rightlung.core import Phrase, Report
@@ -52,13 +52,13 @@ class Mention:
     """One finding of a sentence; ``regions`` are those that the sentence names for it or that its meaning implies."""
 
     finding: str
-    polarity: Judgement
+    polarity: PolarityName
     side: FindingSide | None = None
     regions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSentence:
+class LabelledSentence:
     """A sentence with its mentions in text order, and all regions that it names."""
 
     text: str
@@ -66,9 +66,9 @@ class ReadSentence:
     regions: tuple[str, ...] = ()
 
     @property
-    def findings(self) -> dict[str, Judgement]:
+    def findings(self) -> dict[str, PolarityName]:
         """The polarity of each finding; if there are two (for two sides), the stronger one."""
-        said: dict[str, Judgement] = {}
+        said: dict[str, PolarityName] = {}
         for mention in self.mentions:
             _strengthen(said, mention.finding, mention.polarity)
         return said
@@ -80,19 +80,19 @@ class ReadSentence:
         return sides.pop() if len(sides) == 1 else "both" if sides else None
 
 
-def _strengthen(said: dict[str, Judgement], name: str, polarity: Judgement) -> None:
+def _strengthen(said: dict[str, PolarityName], name: str, polarity: PolarityName) -> None:
     if name not in said or _STRENGTH[polarity] > _STRENGTH[said[name]]:
         said[name] = polarity
 
 
-def telling_sentences(report: str | Report | Mapping[str, str | None]) -> list[str]:
+def descriptive_sentences(report: str | Report | Mapping[str, str | None]) -> list[str]:
     """Return the sentences of a report's findings, impression and addenda; a report may be a text or its sections."""
     return [sentence for _, sentence in _told(report)]
 
 
 def _told(report: str | Report | Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
     """Yield each descriptive sentence with the subheading ("LUNGS:") it belongs to."""
-    for part in _telling_parts(report):
+    for part in _descriptive_parts(report):
         heading = ""
         for piece in split_sentences(part):
             if piece.endswith(":"):
@@ -101,26 +101,26 @@ def _told(report: str | Report | Mapping[str, str | None]) -> Iterator[tuple[str
                 yield heading, piece
 
 
-def _statements(sentence: str, heading: str, known: Rules) -> tuple[list[str], list[Said], list[Event]]:
+def _statements(sentence: str, heading: str, known: Rules) -> tuple[list[str], list[Assertion], list[Event]]:
     """Return the words of a sentence and their statements; "Clear." below "LUNGS:" refers to the lungs."""
     words = words_of(sentence)[:MOST_WORDS]
-    said, events = statements(words, known)
+    said, events = assertions(words, known)
     if heading:
         kinds = {kind for _, _, (kind, _) in events}
         if STATE in kinds and STRUCTURE not in kinds:
             words = words_of(f"{heading} {sentence}")[:MOST_WORDS]
-            said, events = statements(words, known)
+            said, events = assertions(words, known)
     return words, said, events
 
 
-def _telling_parts(report: str | Report | Mapping[str, str | None]) -> list[str]:
+def _descriptive_parts(report: str | Report | Mapping[str, str | None]) -> list[str]:
     if isinstance(report, str):
         return _told_in(report_sections(report))
     sections = report if isinstance(report, Mapping) else getattr(report, "sections", None)
     if not isinstance(sections, Mapping):
         raise InputError(f"a report must be a string, a dictionary of sections, or a Report; got {report!r}")
     named = {str(name).strip().casefold(): text for name, text in sections.items()}
-    for name in (*TELLING, "addendum"):
+    for name in (*DESCRIPTIVE_SECTIONS, "addendum"):
         if (text := named.get(name)) and not isinstance(text, str):
             raise InputError(f"a section of a report must be a string; got {text!r}")
     told = _told_in(named)
@@ -130,12 +130,12 @@ def _telling_parts(report: str | Report | Mapping[str, str | None]) -> list[str]
 
 
 def _told_in(sections: Mapping[str, str | None]) -> list[str]:
-    told = [text for name in TELLING if (text := sections.get(name))]
+    told = [text for name in DESCRIPTIVE_SECTIONS if (text := sections.get(name))]
     added = sections.get("addendum")
     return [*told, *added_text(added)] if added else told
 
 
-def read_sentence(text: str, parts: tuple[Part, ...] = PARTS) -> ReadSentence:
+def read_sentence(text: str, parts: tuple[Part, ...] = PARTS) -> LabelledSentence:
     """Read one sentence.
 
     >>> read_sentence("No left effusion or pneumothorax.").findings
@@ -146,16 +146,16 @@ def read_sentence(text: str, parts: tuple[Part, ...] = PARTS) -> ReadSentence:
     return _read(text, "", rules(parts))
 
 
-def _read(text: str, heading: str, known: Rules) -> ReadSentence:
+def _read(text: str, heading: str, known: Rules) -> LabelledSentence:
     words, said, events = _statements(text, heading, known)
     placed, named = places_of(words, said, events, known)
     mentions: dict[Mention, None] = {}
     for item, (side, regions) in zip(said, placed, strict=True):
-        for finding, polarity in judge(item):
+        for finding, polarity in polarities_of(item):
             own_side, own_regions = _settle(finding, side, regions)
             mentions[Mention(finding, polarity, own_side, own_regions)] = None
     every = dict.fromkeys((*named, *(region for mention in mentions for region in mention.regions)))
-    return ReadSentence(text, tuple(mentions), tuple(every))
+    return LabelledSentence(text, tuple(mentions), tuple(every))
 
 
 def _settle(
@@ -179,7 +179,7 @@ def _settle(
 
 def read_report(
     report: str | Report | Mapping[str, str | None], parts: tuple[Part, ...] = PARTS
-) -> tuple[ReadSentence, ...]:
+) -> tuple[LabelledSentence, ...]:
     """Return the labelled sentences of a report's findings, impression and addenda."""
     known = rules(parts)
     return tuple(_read(sentence, heading, known) for heading, sentence in _told(report))
@@ -187,7 +187,7 @@ def read_report(
 
 def observations(
     report: str | Report | Mapping[str, str | None], *, hierarchy: bool = False, parts: tuple[Part, ...] = PARTS
-) -> dict[str, Judgement | None]:
+) -> dict[str, PolarityName | None]:
     """Return CheXpert's 14 observations; None means blank.
 
     "No Finding" is positive if none of the 12 findings is positive or uncertain (support devices do not matter) and
@@ -198,7 +198,7 @@ def observations(
     {'Cardiomegaly': 'negative', 'Pleural Effusion': 'positive'}
     """
     known = rules(parts)
-    found: dict[str, Judgement] = {}
+    found: dict[str, PolarityName] = {}
     anything = False
     for heading, sentence in _told(report):
         anything = True
@@ -207,25 +207,25 @@ def observations(
                 _strengthen(found, label, polarity)
     abnormal = found.pop("No Finding", None) == "negative"  # "the chest is not normal"
     pathologies = (polarity for label, polarity in found.items() if label != "Support Devices")
-    labelled: dict[str, Judgement | None] = {label: found.get(label) for label in OBSERVATIONS}
+    labelled: dict[str, PolarityName | None] = {label: found.get(label) for label in OBSERVATIONS}
     if anything and not abnormal and all(polarity == "negative" for polarity in pathologies):
         labelled["No Finding"] = "positive"
     return labelled
 
 
 @lru_cache(maxsize=65_536)
-def _judged(sentence: str, heading: str, parts: tuple[Part, ...]) -> tuple[tuple[str, Judgement], ...]:
+def _judged(sentence: str, heading: str, parts: tuple[Part, ...]) -> tuple[tuple[str, PolarityName], ...]:
     """Return the findings of a sentence; cached, because many sentences recur ("No pneumothorax.")."""
     said = _statements(sentence, heading, rules(parts))[1]
-    return tuple(judgement for item in said for judgement in judge(item))
+    return tuple(judgement for item in said for judgement in polarities_of(item))
 
 
-def forget_sentences() -> None:
+def clear_sentence_cache() -> None:
     """Clear the cache of sentences, to measure speed."""
     _judged.cache_clear()
 
 
-def _labels(finding: str, polarity: Judgement, known: Rules, hierarchy: bool) -> tuple[str, ...]:
+def _labels(finding: str, polarity: PolarityName, known: Rules, hierarchy: bool) -> tuple[str, ...]:
     labels = known.observations.get(finding, ())
     if hierarchy and polarity == "positive":
         wider = (label for name in broader_findings(finding) for label in known.observations.get(name, ()))

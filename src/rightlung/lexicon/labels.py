@@ -22,8 +22,8 @@ from typing import Any, Literal, cast
 
 from rightlung.core.errors import unknown_name
 from rightlung.core.frozen import FrozenMapping
+from rightlung.lexicon.data_files import DataTable, LazyMapping, bad_data, check_text, read_data
 from rightlung.lexicon.findings import FINDINGS, broader_findings
-from rightlung.lexicon.loading import DataTable, LazyMapping, bad_data, check_text, read_data
 
 Relation = Literal["same", "close", "broader", "one of", "none"]
 

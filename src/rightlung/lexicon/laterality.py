@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from rightlung.lexicon.loading import check_text
+from rightlung.lexicon.data_files import check_text
 from rightlung.lexicon.regions import REGIONS
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from functools import cache
 from typing import Literal
 
 from rightlung.core.errors import InputError, unknown_name
+from rightlung.lexicon.data_files import DataTable, check_text, read_data
 from rightlung.lexicon.findings import FINDINGS, Finding, find, finding
 from rightlung.lexicon.laterality import side_of
-from rightlung.lexicon.loading import DataTable, check_text, read_data
 from rightlung.lexicon.regions import Region
 from rightlung.lexicon.regions import region as find_region
 

@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.frozen import FrozenMapping
-from rightlung.lexicon.loading import DataTable, check_text, closure, read_data
+from rightlung.lexicon.data_files import DataTable, check_text, closure, read_data
 
 RegionSide = Literal["left", "right", "none", "both"]
 

@@ -14,11 +14,11 @@ from typing import Any, Final, Literal
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.frozen import FrozenMapping
+from rightlung.lexicon.data_files import DataTable, read_data
 from rightlung.lexicon.findings import FINDINGS
 from rightlung.lexicon.labels import label_map, label_set
-from rightlung.lexicon.loading import DataTable, read_data
+from rightlung.lexicon.phrase_table import Payload, PhraseTable
 from rightlung.lexicon.regions import REGIONS
-from rightlung.lexicon.wording import Payload, PhraseTable
 
 Part = Literal["base", "first", "second"]
 PARTS: Final[tuple[Part, ...]] = ("base", "first", "second")

@@ -16,16 +16,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from rightlung.lexicon.data_files import check_text
 from rightlung.lexicon.headings import (
+    DESCRIPTIVE_SECTIONS,
     IN_PASSING,
     MAIN_CAPITALISED,
     MAIN_UPPER,
     SECTIONS,
-    TELLING,
     normalised,
     section_name,
 )
-from rightlung.lexicon.loading import check_text
 
 Part = Literal["report", "addendum", "wet read"]
 
@@ -108,15 +108,19 @@ def report_sections(text: str) -> dict[str, str]:
     return {name: "\n\n".join(texts) for name, texts in named.items()}
 
 
-def telling_text(text: str) -> list[str]:
+def descriptive_texts(text: str) -> list[str]:
     """Return the texts of findings and impression, in this order; empty if the report has neither."""
     named = report_sections(text)
-    return [named[name] for name in TELLING if name in named]
+    return [named[name] for name in DESCRIPTIVE_SECTIONS if name in named]
 
 
 def added_text(addendum: str) -> list[str]:
     """Return the descriptive texts of an addendum: its own text, findings and impression."""
-    return [section.text for section in find_sections(addendum) if section.name in (*TELLING, _PREAMBLE, "addendum")]
+    return [
+        section.text
+        for section in find_sections(addendum)
+        if section.name in (*DESCRIPTIVE_SECTIONS, _PREAMBLE, "addendum")
+    ]
 
 
 def _joined(text: str, group: list[ReportSection]) -> str:
@@ -241,7 +245,7 @@ def _goes_on(mark: _Mark, name: str, part: Part) -> bool:
     """Whether the section continues over a mark: findings over "LUNGS:" and over unknown headings."""
     if mark.name is None or mark.name in SECTIONS:
         return False
-    return name in (*TELLING, "organ", "title", "addendum", "wet read") and mark.name != "title"
+    return name in (*DESCRIPTIVE_SECTIONS, "organ", "title", "addendum", "wet read") and mark.name != "title"
 
 
 def _section(text: str, name: str, heading: str, start: int, end: int, part: Part) -> ReportSection | None:
@@ -263,7 +267,7 @@ def _settle_titles(sections: list[ReportSection]) -> list[ReportSection]:
 def _with_findings(text: str, sections: list[ReportSection]) -> list[ReportSection]:
     """Add findings to a report that has neither findings nor impression by heading."""
     own = [place for place, section in enumerate(sections) if section.part == "report"]
-    if not own or any(sections[place].name in TELLING for place in own):
+    if not own or any(sections[place].name in DESCRIPTIVE_SECTIONS for place in own):
         return sections
     place = own[-1]
     last = sections[place]

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import re
 
+from rightlung.lexicon.data_files import check_text
 from rightlung.lexicon.headings import HEADING as _HEADING
-from rightlung.lexicon.loading import check_text
 
 
 def _words(text: str) -> frozenset[str]:

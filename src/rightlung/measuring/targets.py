@@ -32,8 +32,8 @@ from rightlung.predictions import phrase_query
 from rightlung.probes.rules import BOX_SIZE, MOVES, RULES, Target, midline_of, polarity_of, size_class
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
 from rightlung.studies import Source
-from rightlung.studies.kept import KeptSource, StudyWriter
 from rightlung.studies.sources import build_studies
+from rightlung.studies.study_cache import CachedSource, StudyWriter
 
 STUDIES_AT_ONCE = 16
 TARGETS = "targets.json"
@@ -143,7 +143,7 @@ def gather_targets(
     pixels
         Pixels a side of targets; by default masks keep their size, and boxes are painted on 256 x 256.
     keep_studies
-        Keep images and words of the studies measured in the folder, too: see `rightlung.studies.kept.KeptSource`.
+        Keep images and words of the studies measured in the folder, too: see `studies.study_cache.CachedSource`.
 
     Studies that the source does not have, phrases that a study does not have and masks that cannot be read are listed
     as problems.
@@ -331,7 +331,7 @@ def prepare_studies(
     limit: int | None = None,
     pixels: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[KeptSource, Targets]:
+) -> tuple[CachedSource, Targets]:
     """Keep the studies that a protocol measures, and their targets, in a folder; or open what is kept there.
 
     A folder that was prepared with other settings is refused.
@@ -347,7 +347,7 @@ def prepare_studies(
             raise InputError(
                 f"{folder}: was prepared with {name} {earlier[name]!r}, not {value!r}; choose another folder"
             )
-    return KeptSource(folder), targets
+    return CachedSource(folder), targets
 
 
 def side_told(phrase: PhraseTargets, prior: LocationPrior | None) -> str:

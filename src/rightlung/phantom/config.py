@@ -174,7 +174,7 @@ def _checks() -> dict[str, Callable[[str, Any], Any]]:
     return {
         "size": lambda _, value: check_picture_size(value),
         "age_mean": partial(_number, low=18.0, high=100.0),
-        "age_spread": partial(_number, high=50.0),
+        "age_std": partial(_number, high=50.0),
         "prevalence": partial(_table, known=FINDING_ORDER, kind="finding", check=_number),
         "devices": partial(_table, known=DEVICE_ORDER, kind="device", check=_number),
         "cooccurrence": partial(_table, known=_EVERYTHING, kind="name", check=lifts),
@@ -218,7 +218,7 @@ class PhantomConfig:
     upright_ap: float
     female: float
     age_mean: float
-    age_spread: float
+    age_std: float
     prior: float
     prevalence: Mapping[str, float]
     devices: Mapping[str, float]
@@ -292,8 +292,8 @@ def _likelihoods(config: PhantomConfig) -> FrozenMapping[str, Likelihood]:
         **config.prevalence,
         **config.devices,
         "portable": config.portable,
-        "old": _share_above(OLD_AGE - 0.5, config.age_mean, config.age_spread),
-        "young": 1.0 - _share_above(YOUNG_AGE - 0.5, config.age_mean, config.age_spread),
+        "old": _share_above(OLD_AGE - 0.5, config.age_mean, config.age_std),
+        "young": 1.0 - _share_above(YOUNG_AGE - 0.5, config.age_mean, config.age_std),
         "female": config.female,
         "normal": config.normal,
     }

@@ -16,7 +16,7 @@ from rightlung.core.mask import Mask
 from rightlung.core.study import Image
 from rightlung.lexicon import find
 from rightlung.phantom.config import FINDING_ORDER
-from rightlung.phantom.image.overlays import lettering
+from rightlung.phantom.image.marks import lettering
 from rightlung.phantom.scene import Device, Scene, Side
 from rightlung.phantom.truth import present_findings
 

@@ -20,7 +20,7 @@ from rightlung.core.box import Box
 from rightlung.core.study import Polarity
 from rightlung.lexicon import FINDINGS, IMAGENOME_REGIONS, REGIONS, ancestors, descendants, label_map, label_set
 from rightlung.lexicon.regions import with_containing
-from rightlung.phantom.image.consequences import changes
+from rightlung.phantom.image.deformation import deformation_of
 from rightlung.phantom.report import Statement
 from rightlung.phantom.sampling import ALVEOLAR_EDEMA
 from rightlung.phantom.scene import Lesion, Scene
@@ -127,7 +127,7 @@ def scene_graph(scene: Scene, boxes: Mapping[str, Box], masks: NDArray[np.bool_]
         together = pleural.get(REGIONS[name].side, set())
         if {"pneumothorax", "pleural effusion"} <= together and yes[name] & {"pneumothorax", "pleural effusion"}:
             yes[name].add("hydropneumothorax")
-    if abs(changes(scene).shift) >= _SHIFTED:
+    if abs(deformation_of(scene).shift) >= _SHIFTED:
         yes["mediastinum"].add("mediastinal displacement")
     if scene.body.aorta >= TORTUOUS_AORTA:
         for name in places("tortuous aorta"):

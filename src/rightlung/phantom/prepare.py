@@ -16,13 +16,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.phantom.image import anatomy, fields, lesions, physics, skeleton, tissue, vessels
+from rightlung.phantom.image import anatomy, lesions, maps, physics, skeleton, tissue, vessels
+from rightlung.phantom.image.columns import ColumnTensors, table
+from rightlung.phantom.image.composite import Placed, Run
 from rightlung.phantom.image.devices import lay_devices
 from rightlung.phantom.image.frame import Frame
 from rightlung.phantom.image.lesions import KINDS
-from rightlung.phantom.image.numbers import Numbers, table
-from rightlung.phantom.image.overlay import Placed, Run
-from rightlung.phantom.image.overlays import exposed_field, ink
+from rightlung.phantom.image.marks import exposed_field, ink
 from rightlung.phantom.image.regions import region_boxes
 from rightlung.phantom.image.strokes import Strokes, windows
 from rightlung.phantom.scene import Scene
@@ -35,7 +35,7 @@ Rows = dict[int, NDArray[np.int32]]  # strokes by the side of their windows, see
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """Everything that rendering ``n`` scenes needs, as arrays of four-byte numbers. Indices count within these scenes."""
+    """What rendering ``n`` scenes needs, as arrays of four-byte numbers. Indices count within these scenes."""
 
     size: int
     names: tuple[str, ...]  # of the columns
@@ -67,7 +67,7 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
     airways = vessels.airway_strokes(thorax, frame, size, AIRWAYS, LAYERS)
     devices = lay_devices(thorax, frame, size)
     columns = {
-        **fields.columns(thorax, frame, size),
+        **maps.columns(thorax, frame, size),
         **tissue.columns(thorax),
         **skeleton.columns(thorax),
         "airway_width": np.sqrt(thorax.width),
@@ -81,7 +81,7 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
         size=size,
         names=tuple(columns),
         columns=table(columns, len(scenes)),
-        outlines=fields.outlines(thorax),
+        outlines=maps.outlines(thorax),
         seeds=np.concatenate([tissue.seeds(thorax), physics.seeds(scenes)[:, None]], axis=1),
         field=field.astype(np.int32),
         regions=region_boxes(thorax, frame, field / size).astype(np.float32),
@@ -101,7 +101,7 @@ class SceneBatch:
     """Prepared scenes on the device, ready for rendering."""
 
     size: int
-    studies: Numbers
+    studies: ColumnTensors
     outlines: Tensor  # (n, tables, places)
     seeds: Tensor  # (n, 4)
     field: Tensor  # (n, 4)
@@ -138,7 +138,7 @@ class SceneBatch:
         arrived = _send(cargo, device)
         return SceneBatch(
             size=size,
-            studies=Numbers(parts[0].names, arrived["columns"]),
+            studies=ColumnTensors(parts[0].names, arrived["columns"]),
             ink=arrived["ink"][:, 0],
             strokes={side: arrived[f"strokes {side}"] for side in sides},
             devices=devices,

@@ -20,13 +20,12 @@ from rightlung.core.box import Box
 from rightlung.core.errors import InputError
 from rightlung.lexicon import IMAGENOME_REGIONS
 from rightlung.phantom.config import check_picture_size
-from rightlung.phantom.image import fields as smooth
-from rightlung.phantom.image import physics, skeleton, tissue, vessels
-from rightlung.phantom.image.chance import Cloud, draw_clouds
+from rightlung.phantom.image import maps, physics, skeleton, tissue, vessels
+from rightlung.phantom.image.composite import draw_lesions
 from rightlung.phantom.image.devices import draw_devices
-from rightlung.phantom.image.fields import enlarge
-from rightlung.phantom.image.overlay import draw_lesions
-from rightlung.phantom.image.overlays import add_overlays
+from rightlung.phantom.image.maps import enlarge
+from rightlung.phantom.image.marks import add_overlays
+from rightlung.phantom.image.randomness import SmoothNoise, draw_noise
 from rightlung.phantom.image.strokes import draw_windows
 from rightlung.phantom.prepare import AIRWAYS, BONES, LAYERS, VESSELS, Prepared, SceneBatch, prepare
 from rightlung.phantom.scene import Scene
@@ -98,15 +97,15 @@ def _paint(batch: SceneBatch) -> Rendering:
     size, studies, placed = batch.size, batch.studies, batch.placed
     device = batch.outlines.device
     count = len(studies)
-    coarse = smooth.build(studies, batch.outlines, size // 2)
+    coarse = maps.build(studies, batch.outlines, size // 2)
     own = [
-        Cloud(batch.seeds[:, place], cells, octaves, size // 2)
+        SmoothNoise(batch.seeds[:, place], cells, octaves, size // 2)
         for place, (cells, octaves) in enumerate(tissue.CLOUDS.values())
     ]
-    body, grain, gas, *clouds = draw_clouds([*own, *placed.clouds(size // 2, size)])
+    body, grain, gas, *clouds = draw_noise([*own, *placed.clouds(size // 2, size)])
     lungs = enlarge(coarse.lungs.flatten(0, 1), size).view(count, 2, size, size)
     outline = lungs.amax(1)
-    softness = enlarge(smooth.border_softness(coarse), size)
+    softness = enlarge(maps.border_softness(coarse), size)
     coverage = (outline / (studies["pixel"] + softness) + 0.5).clamp_(0, 1)
     depth = draw_windows(batch.strokes, count * LAYERS + len(batch.chains), size, device)
     layers = depth[: count * LAYERS].view(count, LAYERS, size, size)

@@ -20,7 +20,7 @@ from rightlung.phantom.config import FINDING_ORDER, PhantomConfig
 from rightlung.phantom.scene import Lesion, Scene
 from rightlung.phantom.words import surroundings
 from rightlung.phantom.words.bank import statements, words
-from rightlung.phantom.words.lesions import BARELY, Draft, Manner, Teller, add_tail
+from rightlung.phantom.words.lesions import BARELY, Draft, LesionWriter, Manner, add_tail
 from rightlung.phantom.words.noise import slip
 from rightlung.phantom.words.templates import expand, polish
 
@@ -93,7 +93,7 @@ def write_report(scene: Scene, config: PhantomConfig, seed: int) -> list[Stateme
         statements_made.extend(_finish(draft, section, config, noise, style) for draft in drafts)
     if not statements_made:
         # No absence was chosen and there is no finding: a report is never empty.
-        draft = surroundings.say_nowhere(_technique(scene), Stream(*key, "technique"), style.names)
+        draft = surroundings.general_sentence(_technique(scene), Stream(*key, "technique"), style.names)
         statements_made.append(_finish(draft, style.sections[0], config, Stream(*key, "noise"), style))
     return statements_made
 
@@ -164,7 +164,7 @@ def _write_section(
         drafts.extend(_joined(ordered, stream, config.report.join))
     summary = [*chain(*blocks["global"])]
     if not any(draft.topics for draft in (*drafts, *summary)) and not present:
-        summary = [surroundings.deny(surroundings.whole_normal(), Stream(*key, "fallback"))]
+        summary = [surroundings.absence_sentence(surroundings.whole_normal(), Stream(*key, "fallback"))]
     leading = stream.chance(0.5) and not findings
     middle = [*summary, *drafts] if leading else [*drafts, *summary]
     return [*chain(*blocks["first"]), *middle, *chain(*blocks["last"])]
@@ -204,7 +204,7 @@ def _tell_kind(
 ) -> list[Draft]:
     manner = manners[finding]
     stream = Stream(*key)
-    drafts = Teller(finding, stream, manner, section == "impression").tell(told)
+    drafts = LesionWriter(finding, stream, manner, section == "impression").tell(told)
     partner = _PARTNERS.get(finding)
     if partner and stream.chance(_PARTNER_SHARE) and not manner.trend and not manner.hedged and len(drafts) == 1:
         drafts = [_with_partner(scene, drafts[0], partner, manners, stream)]
@@ -253,7 +253,7 @@ def _add_surroundings(
     chosen = surroundings.choose_negatives(stream, style.lavishness * (0.4 if summary_only else 1.0), summary_only)
     for place, negative in enumerate(chosen):
         if surroundings.is_true(negative, present):
-            blocks[negative.block].append([surroundings.deny(negative, Stream(*key, "deny", place))])
+            blocks[negative.block].append([surroundings.absence_sentence(negative, Stream(*key, "deny", place))])
     # Depends only on what was chosen, not on what was said: an omission must not reveal a finding.
     whole = any("lung opacity" in negative.negates for negative in chosen)
     if findings and stream.chance(0.12) and not whole:
@@ -265,15 +265,15 @@ def _add_surroundings(
         share = 1.0 - _DEVICE_OMISSION if not summary_only else 0.0 if device.kind in _EVERYDAY else 0.35
         said, compared = own.chance(share), own.chance(0.25) and scene.prior
         if said:
-            blocks["devices"].append([surroundings.tell_device(index, device, own, compared)])
-    aorta = surroundings.tell_aorta(scene, Stream(*key, "aorta")) if findings or alone else None
+            blocks["devices"].append([surroundings.device_sentence(index, device, own, compared)])
+    aorta = surroundings.aorta_sentence(scene, Stream(*key, "aorta")) if findings or alone else None
     if aorta is not None:
         blocks["heart"].append([aorta])
     summary = surroundings.choose_global(stream)
     if summary is not None and (not findings or stream.chance(0.15)):
         allowed = surroundings.is_true(summary, present) and not (aorta is not None and "no finding" in summary.negates)
         if allowed:
-            blocks["global"].append([surroundings.deny(summary, Stream(*key, "global"))])
+            blocks["global"].append([surroundings.absence_sentence(summary, Stream(*key, "global"))])
     first, last = [], []
     if findings or alone:
         rotated = abs(scene.exposure.rotation) > 5.0
@@ -288,7 +288,7 @@ def _add_surroundings(
     for block, entries in (("first", first), ("last", last)):
         for kind, share, applies in entries:
             if key_uniform(*key, kind) < share and applies:
-                blocks[block].append([surroundings.say_nowhere(kind, Stream(*key, "nowhere", kind), style.names)])
+                blocks[block].append([surroundings.general_sentence(kind, Stream(*key, "nowhere", kind), style.names)])
 
 
 def _joined(drafts: Sequence[Draft], stream: Stream, share: float) -> list[Draft]:

@@ -57,7 +57,7 @@ def sample_scene(config: PhantomConfig, seed: int, index: int) -> Scene:
 
 def _sample_body(config: PhantomConfig, stream: Stream) -> Body:
     sex: Literal["F", "M"] = "F" if stream.chance(config.female) else "M"
-    age = round(min(max(stream.normal(config.age_mean, config.age_spread), 18.0), 96.0))
+    age = round(min(max(stream.normal(config.age_mean, config.age_std), 18.0), 96.0))
     fat = min(max(stream.normal(0.45, 0.26), 0.0), 1.0)
     height = stream.normal(0.97 if sex == "F" else 1.02, 0.065)
     width = stream.normal(0.97 if sex == "F" else 1.02, 0.05) + 0.12 * (fat - 0.4)

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from rightlung.core.errors import InputError
 from rightlung.phantom.config import PhantomConfig, check_picture_size
-from rightlung.phantom.image.numbers import carry
+from rightlung.phantom.image.columns import carry
 from rightlung.phantom.prepare import Prepared, prepare
 from rightlung.phantom.render import Rendering, join, paint, pictures_at_once
 from rightlung.phantom.report import Statement, write_report

@@ -29,7 +29,7 @@ from rightlung.phantom.scene import Scene
 from rightlung.phantom.truth import chexpert_labels, study_findings
 
 PATIENT_PATTERN: tuple[int, ...] = (1, 2, 1, 3, 1)
-"""Numbers of consecutive studies per patient, repeated: five patients have eight studies."""
+"""ColumnTensors of consecutive studies per patient, repeated: five patients have eight studies."""
 
 _FIRST_STUDIES = tuple(accumulate(PATIENT_PATTERN[:-1], initial=0))
 

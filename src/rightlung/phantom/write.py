@@ -155,7 +155,7 @@ def _resume(job: PhantomJob, rows: BinaryIO) -> int:
 
 
 def _is_whole(job: PhantomJob, line: bytes, expected: str) -> bool:
-    """Whether a row is complete, is the expected one, and has its files; all rows after the first bad one are redone."""
+    """Whether a row is complete, is the expected one, and has its files; rows after the first bad one are redone."""
     try:
         row = json.loads(line) if line.endswith(b"\n") else None
     except ValueError:

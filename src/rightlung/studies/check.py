@@ -16,15 +16,15 @@ from urllib.parse import quote
 
 from rightlung.core import Image, InputError, Study
 from rightlung.core.progress import Progress, no_progress
-from rightlung.studies.checks.coordinates import Coordinates
+from rightlung.studies.checks.coordinates import CoordinateChecks
+from rightlung.studies.checks.images import ImageChecks
 from rightlung.studies.checks.issue import HINT, WARNING, Issue, Ledger, Origin, Severity, visible
-from rightlung.studies.checks.labels import Labels
-from rightlung.studies.checks.manifest import RawRow, misspelt_fields, raw_rows, row_item, tell_faults
-from rightlung.studies.checks.masks import Masks
-from rightlung.studies.checks.people import People
-from rightlung.studies.checks.pictures import ImageChecks
-from rightlung.studies.checks.reports import Reports
-from rightlung.studies.checks.sides import Sides
+from rightlung.studies.checks.labels import LabelChecks
+from rightlung.studies.checks.manifest import RawRow, misspelt_fields, raw_rows, report_faults, row_item
+from rightlung.studies.checks.masks import MaskChecks
+from rightlung.studies.checks.patients import PatientChecks
+from rightlung.studies.checks.reports import ReportChecks
+from rightlung.studies.checks.sides import SideChecks
 from rightlung.studies.checks.targets import Item, study_targets
 from rightlung.studies.manifest import manifest_lines, manifest_storage
 from rightlung.studies.rows import ManifestRow
@@ -84,7 +84,7 @@ def check_source(
         run.check_manifest(parsed)
     else:
         run.check_other(parsed)
-    counted = run.people.rows, run.studies, run.pictures.decoded
+    counted = run.patients.rows, run.studies, run.image_checks.decoded
     return CheckResult(address, *counted, tuple(run.ledger), dict(run.ledger.counts), tuple(run.notes))
 
 
@@ -100,13 +100,13 @@ class _CheckRun:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.people = People(self.ledger)
-        self.coordinates = Coordinates(self.ledger)
-        self.sides = Sides(self.ledger)
-        self.labels = Labels(self.ledger)
-        self.reports = Reports(self.ledger)
-        self.pictures = ImageChecks(self.ledger)
-        self.masks = Masks(self.ledger, self.sides)
+        self.patients = PatientChecks(self.ledger)
+        self.coordinates = CoordinateChecks(self.ledger)
+        self.sides = SideChecks(self.ledger)
+        self.labels = LabelChecks(self.ledger)
+        self.reports = ReportChecks(self.ledger)
+        self.image_checks = ImageChecks(self.ledger)
+        self.masks = MaskChecks(self.ledger, self.sides)
         self.ids: dict[str, Origin] = {}
 
     def check_manifest(self, address: Address) -> None:
@@ -130,10 +130,10 @@ class _CheckRun:
                     item, missing = row_item(found, row, storage, str(address))
                     self._note_file(found, row.file, files)
                     image = self._check(item)
-                    tell_faults(self.ledger, self.coordinates, found, missing, None)
+                    report_faults(self.ledger, self.coordinates, found, missing, None)
                     for pair in misspelt_fields(found.raw):
                         misspelt.setdefault(pair, []).append(found.place)
-            tell_faults(self.ledger, self.coordinates, found, found.faults, image)
+            report_faults(self.ledger, self.coordinates, found, found.faults, image)
             self.progress("checking", done, total)
         if not found_split:
             raise InputError(f"{address}: no row of {storage.manifest_name} has the split {split!r}")
@@ -146,9 +146,9 @@ class _CheckRun:
         if "id" not in found.void:
             self._note_id(found.place, row.id)
         if "patient" in found.void:  # given but unreadable is not missing
-            self.people.rows += 1
+            self.patients.rows += 1
         else:
-            self.people.note(found.place, row.patient, row.exam, row.split)
+            self.patients.note(found.place, row.patient, row.exam, row.split)
 
     def check_other(self, address: Address) -> None:
         """Check the studies and problems of a source."""
@@ -185,7 +185,7 @@ class _CheckRun:
 
     def _note_study(self, place: Origin, study: Study) -> None:
         self._note_id(place, study.id)
-        self.people.note(place, study.patient, study.exam, study.split)
+        self.patients.note(place, study.patient, study.exam, study.split)
 
     def _check(self, item: Item) -> Image | None:
         """Check one study; return its image if it was loaded."""
@@ -199,7 +199,7 @@ class _CheckRun:
         image = None
         if self.images:
             if item.image_field is None or item.image_field not in item.void:
-                image = self.pictures.check(item)
+                image = self.image_checks.check(item)
             self.masks.check(item, image)
             if image is not None:
                 self._check_box_sizes(item, image)
@@ -241,13 +241,13 @@ class _CheckRun:
             self.ledger.add("duplicate-image", found.place, "file", message)
 
     def _finish(self, place: Origin) -> None:
-        self.people.finish(place)
+        self.patients.finish(place)
         if not self.coordinates.finish(place):
             self.sides.finish(place)
         self.labels.finish()
         self.reports.finish()
         self.masks.finish()
-        self.pictures.finish(place)
+        self.image_checks.finish(place)
 
 
 def _place_of(source: Source, study_id: str | None) -> Origin:

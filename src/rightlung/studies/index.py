@@ -22,7 +22,7 @@ import pyarrow as pa
 from rightlung.core import InputError, Study
 from rightlung.core.errors import unknown_name
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.cache import ABOUT, STUDIES, entry_folder, note, put_in_place, read_about, working_folder
 from rightlung.studies.sources import Address, Source
 from rightlung.studies.trees import existing_path
@@ -67,7 +67,7 @@ class IndexedSource(Source):
         """Return the files and folders that the index is made from; raise `InputError` if one is missing."""
 
     @abstractmethod
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Yield one record per study, in the data set's order; missing keys are null."""
 
     @abstractmethod
@@ -203,17 +203,17 @@ def _schema(source: IndexedSource) -> Any:
     )
 
 
-def _batches(source: IndexedSource, building: Building) -> Iterator[Any]:
+def _batches(source: IndexedSource, log: BuildLog) -> Iterator[Any]:
     """Yield the records in batches, without duplicate ids."""
     schema = _schema(source)
     seen: set[str] = set()
     rows: list[Mapping[str, Any]] = []
-    for record in _read_on(source.records(building), source.root):
+    for record in _read_on(source.records(log), source.root):
         study_id = record["id"]
-        building.step()
+        log.step()
         if study_id in seen:
             file, message = record.get("file") or source.reader, f"{study_id!r} is a duplicate"
-            building.problems.append(Problem(file, message, record.get("line"), "id", "duplicate-id"))
+            log.problems.append(Problem(file, message, record.get("line"), "id", "duplicate-id"))
             continue
         seen.add(study_id)
         rows.append(record)
@@ -233,22 +233,22 @@ def _read_on(records: Iterable[Mapping[str, Any]], root: Path) -> Iterator[Mappi
 
 
 def _write(source: IndexedSource, folder: Path) -> dict[str, Any]:
-    with Building(source.address) as building:
+    with BuildLog(source.address) as log:
         with pa.OSFile(str(folder / STUDIES), "wb") as sink, pa.ipc.new_file(sink, _schema(source)) as writer:
-            for batch in _batches(source, building):
+            for batch in _batches(source, log):
                 writer.write_batch(batch)
-        about = {**_about(source, building), "size": (folder / STUDIES).stat().st_size}
+        about = {**_about(source, log), "size": (folder / STUDIES).stat().st_size}
     (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
     return about
 
 
 def _build_in_memory(source: IndexedSource) -> Index:
-    with Building(source.address) as building:
-        table = pa.Table.from_batches(list(_batches(source, building)), _schema(source))
-        return Index(_about(source, building), None, table)
+    with BuildLog(source.address) as log:
+        table = pa.Table.from_batches(list(_batches(source, log)), _schema(source))
+        return Index(_about(source, log), None, table)
 
 
-def _about(source: IndexedSource, building: Building) -> dict[str, Any]:
-    problems = [[one.file, one.message, one.line, one.field, one.kind] for one in building.problems]
-    left_out = dict(building.left_out_by_reason)
+def _about(source: IndexedSource, log: BuildLog) -> dict[str, Any]:
+    problems = [[one.file, one.message, one.line, one.field, one.kind] for one in log.problems]
+    left_out = dict(log.left_out_by_reason)
     return {"reader": source.reader, "root": str(source.root), "left_out": left_out, "problems": problems}

@@ -16,7 +16,7 @@ from rightlung.core import Image, InputError, Mask, Phrase, Polarity, Report, St
 from rightlung.core.errors import MaskSizeError, unknown_name
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.images import read_image, read_mask
-from rightlung.studies.narrative import telling_sections, telling_sentences
+from rightlung.studies.report_text import descriptive_sections, descriptive_sentences
 from rightlung.studies.rows import FieldError, ManifestRow, parse_row
 from rightlung.studies.sources import Address, Source
 from rightlung.studies.storage import Storage, StoredFile, open_storage
@@ -195,14 +195,14 @@ def build_study(row: ManifestRow, address: str, find: FindFile) -> Study:
 def _report(row: ManifestRow) -> Report | None:
     if row.text is None and not row.sections:
         return None
-    text = row.text if row.text is not None else " ".join(telling_sections(row.sections))
+    text = row.text if row.text is not None else " ".join(descriptive_sections(row.sections))
     return Report(text=text, sections=row.sections)
 
 
 def _phrases(row: ManifestRow, find: FindFile) -> Iterator[Phrase]:
     if row.phrases is None:
         yield from _labelled_phrases(row, find)
-        yield from map(Phrase, telling_sentences(row.text, row.sections))
+        yield from map(Phrase, descriptive_sentences(row.text, row.sections))
     for index, phrase in enumerate(row.phrases or ()):
         files = () if phrase.mask is None else (find(f"phrases[{index}].mask", phrase.mask),)
         yield phrase.build(stored_mask(row.id, *files))

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
-from rightlung.phantom.image.consequences import BodyChanges, changes
+from rightlung.phantom.image.deformation import Deformation, deformation_of
+from rightlung.phantom.image.randomness import Floats, seeds_of, uniforms
 from rightlung.phantom.scene import Scene
 
 FIELD = 33.5  # width of the image in centimetres at zoom 1
@@ -35,7 +35,7 @@ class Thorax:
     """The outlines of ``n`` chests. Tables are ``(n, len(AXIS))``, other arrays ``(n,)``; all in centimetres."""
 
     scenes: tuple[Scene, ...]
-    changes: tuple[BodyChanges, ...]
+    deformations: tuple[Deformation, ...]
     width: Floats  # scale of the chest across and along the body
     height: Floats
     outer_right: Floats  # x of the lateral lung border, over y
@@ -152,7 +152,7 @@ def _skin(down: Floats, width: Floats, fat: Floats, supine: Floats, chance: Floa
 
 def build(scenes: Sequence[Scene]) -> Thorax:
     """Compute the chest outlines of every scene."""
-    found = tuple(changes(scene) for scene in scenes)
+    found = tuple(deformation_of(scene) for scene in scenes)
     chance = uniforms(seeds_of([scene.body.seed for scene in scenes], BODY_STREAM), 48)
 
     def column(values: Sequence[float]) -> Floats:
@@ -220,7 +220,7 @@ def build(scenes: Sequence[Scene]) -> Thorax:
     carina = np.stack([rise + 0.3 + 0.5 * turn, -5.4 * height + 0.3 * breath * 0.4], axis=1)
     right_hilum_y, left_hilum_y = (level * height + 0.25 * breath for level in (-2.0, -3.0))
     return Thorax(
-        scenes=tuple(scenes), changes=found, width=width, height=height, outer_right=outer_right,
+        scenes=tuple(scenes), deformations=found, width=width, height=height, outer_right=outer_right,
         outer_left=outer_left, inner_right=inner_right, inner_left=inner_left, middle=middle, spine=spine,
         skin=_skin(down, width, fat, supine, chance),
         diaphragm=_diaphragm(width, flat, right_dome, left_dome, chance),

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from rightlung.core.errors import unknown_name
 from rightlung.phantom.image.anatomy import Thorax, at
-from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
-from rightlung.phantom.image.consequences import SIGN
+from rightlung.phantom.image.deformation import SIGN
 from rightlung.phantom.image.frame import Frame
+from rightlung.phantom.image.randomness import Floats, seeds_of, uniforms
 from rightlung.phantom.image.strokes import Strokes
 from rightlung.phantom.image.vessels import bronchi
 from rightlung.phantom.scene import Device

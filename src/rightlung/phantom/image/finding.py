@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rightlung.phantom.image.anatomy import Thorax, at
-from rightlung.phantom.image.chance import Floats, seeds_of
-from rightlung.phantom.image.fields import Fields
-from rightlung.phantom.image.numbers import Columns, Numbers
+from rightlung.phantom.image.columns import Columns, ColumnTensors
+from rightlung.phantom.image.maps import AnatomyMaps
+from rightlung.phantom.image.randomness import Floats, seeds_of
 from rightlung.phantom.scene import Lesion
 
 LESION_STREAM = 41
@@ -39,9 +39,9 @@ Own = Callable[[Sequence[Lesion], Floats], Columns]
 class Group:
     """``k`` findings of one kind. Maps are ``(k, h, w)``."""
 
-    common: Numbers  # columns of every kind of finding, see `columns`
-    own: Numbers  # columns of this kind
-    fields: Fields  # of each finding's study
+    common: ColumnTensors  # columns of every kind of finding, see `columns`
+    own: ColumnTensors  # columns of this kind
+    anatomy: AnatomyMaps  # of each finding's study
     dx: Tensor  # centimetres from the finding's centre (in the pixel's own lung), positive towards the chest wall
     dy: Tensor
     inside: Tensor  # signed distance inside the lungs of the finding's side
@@ -139,13 +139,13 @@ def columns(
     return dict(zip(COLUMNS, values, strict=True))
 
 
-def around(common: Numbers, fields: Fields) -> tuple[Tensor, Tensor, Tensor]:
+def around(common: ColumnTensors, anatomy: AnatomyMaps) -> tuple[Tensor, Tensor, Tensor]:
     """Return ``dx``, ``dy`` and ``inside`` of findings from the maps of their studies."""
-    dx = torch.where(fields.is_left, fields.x - common["left_x"], common["right_x"] - fields.x)
-    dy = fields.y - torch.where(fields.is_left, common["left_y"], common["right_y"])
+    dx = torch.where(anatomy.is_left, anatomy.x - common["left_x"], common["right_x"] - anatomy.x)
+    dy = anatomy.y - torch.where(anatomy.is_left, common["left_y"], common["right_y"])
     far = torch.full_like(dx, -9.0)
-    right = torch.where(common["on_right"] > 0, fields.lungs[:, 0], far)
-    left = torch.where(common["on_left"] > 0, fields.lungs[:, 1], far)
+    right = torch.where(common["on_right"] > 0, anatomy.lungs[:, 0], far)
+    left = torch.where(common["on_left"] > 0, anatomy.lungs[:, 1], far)
     return dx, dy, torch.maximum(right, left)
 
 

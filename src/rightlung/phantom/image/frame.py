@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rightlung.phantom.image.anatomy import AXIS, FIELD
-from rightlung.phantom.image.chance import Floats
-from rightlung.phantom.image.numbers import Numbers
+from rightlung.phantom.image.columns import ColumnTensors
+from rightlung.phantom.image.randomness import Floats
 from rightlung.phantom.image.strokes import Strokes
 from rightlung.phantom.scene import Exposure
 
@@ -73,7 +73,7 @@ class Frame:
         )
 
 
-def grid(frames: Numbers, size: int) -> tuple[Tensor, Tensor]:
+def grid(frames: ColumnTensors, size: int) -> tuple[Tensor, Tensor]:
     """Return the coordinates of all pixel centres in centimetres, each ``(n, size, size)``."""
     scale, cosine, sine = frames["scale"], frames["cosine"], frames["sine"]
     steps = (torch.arange(size, device=scale.device, dtype=torch.float32) + 0.5) / size

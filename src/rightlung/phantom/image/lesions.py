@@ -1,4 +1,4 @@
-"""The kinds of findings, and the arrays that drawing a batch of them needs; `overlay` draws them."""
+"""The kinds of findings, and the arrays that drawing a batch of them needs; `composite` draws them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from rightlung.phantom.image import finding, opacities, pleura
 from rightlung.phantom.image.anatomy import Thorax
-from rightlung.phantom.image.chance import Floats, low_bits, uniforms
+from rightlung.phantom.image.columns import table
 from rightlung.phantom.image.finding import Drawn, Group, Own, in_forms, in_region, reaching
-from rightlung.phantom.image.numbers import table
+from rightlung.phantom.image.randomness import Floats, low_bits, uniforms
 
 _NOTHING = in_forms()
 

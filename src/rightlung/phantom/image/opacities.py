@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rightlung.phantom.image.chance import Floats
-from rightlung.phantom.image.fields import smooth_step
+from rightlung.phantom.image.columns import Columns
 from rightlung.phantom.image.finding import Drawn, Group, Own, in_forms, over_share, reach
-from rightlung.phantom.image.numbers import Columns
+from rightlung.phantom.image.maps import smooth_step
+from rightlung.phantom.image.randomness import Floats
 from rightlung.phantom.scene import Lesion
 
 
@@ -67,16 +67,16 @@ def haze(group: Group) -> Drawn:
 
 def edema(group: Group) -> Drawn:
     """Draw perihilar fluid in a bat-wing pattern, and thickened septa at the bases (Kerley B lines)."""
-    fields = group.fields
-    wing = torch.exp(-((fields.across - 0.25) / 0.46).square()) * smooth_step(fields.down, 0.1, 0.4)
-    wing = wing * (1 - 0.45 * smooth_step(fields.down, 0.8, 1.0))
+    anatomy = group.anatomy
+    wing = torch.exp(-((anatomy.across - 0.25) / 0.46).square()) * smooth_step(anatomy.down, 0.1, 0.4)
+    wing = wing * (1 - 0.45 * smooth_step(anatomy.down, 0.8, 1.0))
     body = wing * (1.0 + 0.2 * group.clouds[0]).clamp(0.3, 1.6) * group.coverage
     # Fluid in the septa precedes fluid in the air spaces: lines first, then haze.
     septal = group.own["interstitial"]
     fill = (body * (0.12 + 0.42 * group.severity) * (1 - 0.35 * septal)).clamp_max(0.8)
-    near = 1 - smooth_step(fields.wall, 1.6, 2.4)
-    rows = torch.cos((fields.y + 0.25 * fields.wall) * (2 * math.pi / 0.85)).clamp_min(0).pow(6)
-    septa = rows * near * smooth_step(fields.down, 0.68, 0.8) * group.coverage
+    near = 1 - smooth_step(anatomy.wall, 1.6, 2.4)
+    rows = torch.cos((anatomy.y + 0.25 * anatomy.wall) * (2 * math.pi / 0.85)).clamp_min(0).pow(6)
+    septa = rows * near * smooth_step(anatomy.down, 0.68, 0.8) * group.coverage
     water = septa * (0.15 + 0.4 * group.severity) * (1 + 0.8 * septal)
     return Drawn(extent=over_share(wing * group.coverage, 0.4), fill=fill, water=water)
 
@@ -95,7 +95,7 @@ def atelectasis_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
 
 def atelectasis(group: Group) -> Drawn:
     """Draw plates as thin bands and lobes as wedges bounded by a fissure; volume loss itself moves the anatomy."""
-    fields = group.fields
+    anatomy = group.anatomy
     severity = group.severity
     lean, half = group.own["lean"], group.own["reach"]
     u = group.dx * torch.cos(lean) + group.dy * torch.sin(lean)
@@ -104,11 +104,11 @@ def atelectasis(group: Group) -> Drawn:
     band = torch.exp(-(v / thick).square()) * smooth_step(1.0 - u.abs() / half, 0.0, 0.25) * group.coverage
     line = torch.where(
         group.own["upper"] > 0,
-        (0.43 - fields.down) - 0.24 * (fields.across - 0.2) + 0.1 * fields.across.square(),
+        (0.43 - anatomy.down) - 0.24 * (anatomy.across - 0.2) + 0.1 * anatomy.across.square(),
         torch.where(
             group.own["mid"] > 0,
-            0.16 - (fields.down - 0.68).abs() - 0.14 * fields.across,
-            (fields.down - 0.46) - 0.72 * fields.across,
+            0.16 - (anatomy.down - 0.68).abs() - 0.14 * anatomy.across,
+            (anatomy.down - 0.46) - 0.72 * anatomy.across,
         ),
     )
     wedge = smooth_step(line + 0.012 * group.clouds[0], 0.0, 0.09) * group.coverage
@@ -170,7 +170,7 @@ def mass(group: Group) -> Drawn:
 
 def emphysema(group: Group) -> Drawn:
     """Draw lost lung tissue: darker, especially in patches of the upper zones."""
-    down = group.fields.down
+    down = group.anatomy.down
     only_upper = group.own["upper"]
     everywhere, high = 1.0 - 0.4 * smooth_step(down, 0.3, 0.9), 1.0 - smooth_step(down, 0.3, 0.55)
     upper = torch.where(only_upper > 0, high, everywhere)

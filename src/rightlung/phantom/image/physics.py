@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from rightlung.phantom.image.chance import Floats, low_bits, normals, seeds_of, uniforms
-from rightlung.phantom.image.fields import enlarge
-from rightlung.phantom.image.numbers import Numbers
+from rightlung.phantom.image.columns import ColumnTensors
+from rightlung.phantom.image.maps import enlarge
+from rightlung.phantom.image.randomness import Floats, low_bits, normals, seeds_of, uniforms
 from rightlung.phantom.scene import Scene
 
 WATER = 0.19  # attenuation per centimetre at the mean energy of a 110 kV beam
@@ -79,7 +79,7 @@ def seeds(scenes: Sequence[Scene]) -> NDArray[np.int32]:
     return low_bits(seeds_of([scene.exposure.seed for scene in scenes], NOISE_STREAM))
 
 
-def expose(studies: Numbers, noise: Tensor, attenuation: Tensor) -> Tensor:
+def expose(studies: ColumnTensors, noise: Tensor, attenuation: Tensor) -> Tensor:
     """Return minus the logarithm of the detector's signal, ``(n, size, size)``, with noise of seeds ``(n,)``."""
     size = attenuation.shape[-1]
     device = attenuation.device
@@ -100,7 +100,7 @@ def expose(studies: Numbers, noise: Tensor, attenuation: Tensor) -> Tensor:
     return -torch.log(noisy.clamp_min_(2e-4))
 
 
-def display(studies: Numbers, logarithm: Tensor) -> Tensor:
+def display(studies: ColumnTensors, logarithm: Tensor) -> Tensor:
     """Return grey values in 0 to 1 as on a workstation: windowed, S-shaped, with slightly enhanced edges."""
     size = logarithm.shape[-1]
     bedside = studies["bedside"]
@@ -120,7 +120,7 @@ def display(studies: Numbers, logarithm: Tensor) -> Tensor:
     return tone(studies, value.clamp_(0.0, 1.0))
 
 
-def tone(studies: Numbers, value: Tensor) -> Tensor:
+def tone(studies: ColumnTensors, value: Tensor) -> Tensor:
     """Apply a random vendor's tone curve to grey values in 0 to 1: a gamma, then an S or its inverse at mid-grey."""
     value = value.clamp_min_(1e-4).pow_(studies["gamma"])
     curve = (3.0 - 2.0 * value).mul_(value).mul_(value).sub_(value)

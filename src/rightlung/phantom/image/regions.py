@@ -6,8 +6,8 @@ import numpy as np
 
 from rightlung.lexicon import IMAGENOME_REGIONS
 from rightlung.phantom.image.anatomy import FIELD, Thorax, at
-from rightlung.phantom.image.chance import Floats
 from rightlung.phantom.image.frame import Frame
+from rightlung.phantom.image.randomness import Floats
 from rightlung.phantom.image.skeleton import girdle
 
 _SMALLEST = 1e-3  # size of a box whose region lies outside the image, at its border

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from rightlung.phantom.image.anatomy import Thorax, at
-from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
-from rightlung.phantom.image.fields import Fields, enlarge, smooth_step
+from rightlung.phantom.image.columns import ColumnTensors
 from rightlung.phantom.image.frame import Frame
-from rightlung.phantom.image.numbers import Numbers
+from rightlung.phantom.image.maps import AnatomyMaps, enlarge, smooth_step
+from rightlung.phantom.image.randomness import Floats, seeds_of, uniforms
 from rightlung.phantom.image.strokes import Strokes
 
 RIBS = 10
@@ -164,7 +164,7 @@ def columns(thorax: Thorax) -> dict[str, Floats]:
     }
 
 
-def bone_thickness(studies: Numbers, fields: Fields, layers: Tensor, coverage: Tensor) -> Tensor:
+def bone_thickness(studies: ColumnTensors, anatomy: AnatomyMaps, layers: Tensor, coverage: Tensor) -> Tensor:
     """Return all bone along the beam, ``(n, size, size)``, from the depth on its four layers and the spine.
 
     Ribs are faint through heart and liver, where scatter dominates, so they count less outside the lungs' ``coverage
@@ -175,9 +175,9 @@ def bone_thickness(studies: Numbers, fields: Fields, layers: Tensor, coverage: T
     ribs_front = hollow(layers[:, FRONT], 0.8)
     shoulders = hollow(layers[:, GIRDLE], 0.72) * 1.7 + hollow(layers[:, SCAPULAE], 0.5) * 0.7
     # At the side of the chest the beam follows ribs and muscle, which give the lung a bright rim.
-    rim = torch.exp(-((fields.wall + 0.35) / 0.45).square()) * smooth_step(fields.down, 0.0, 0.2)
-    rim = rim * smooth_step(fields.diaphragm, -3.5, 1.0) * 0.75
-    smooth = enlarge(spine_bone(studies, fields) + scapula_plate(studies, fields) + rim, size)
+    rim = torch.exp(-((anatomy.wall + 0.35) / 0.45).square()) * smooth_step(anatomy.down, 0.0, 0.2)
+    rim = rim * smooth_step(anatomy.diaphragm, -3.5, 1.0) * 0.75
+    smooth = enlarge(spine_bone(studies, anatomy) + scapula_plate(studies, anatomy) + rim, size)
     ribs_seen = (ribs_behind * 1.08 + ribs_front * 0.5) * (0.45 + 0.55 * coverage)
     return (ribs_seen + shoulders + smooth) * studies["calcium"]
 
@@ -189,9 +189,9 @@ def hollow(depth: Tensor, marrow: float) -> Tensor:
     return rod - marrow * 0.74 * (inside * (2.0 - inside)).clamp_min(0).sqrt()
 
 
-def spine_bone(studies: Numbers, fields: Fields) -> Tensor:
+def spine_bone(studies: ColumnTensors, anatomy: AnatomyMaps) -> Tensor:
     """Return the bone of the spine: vertebral bodies with end plates, discs, pedicles and spinous processes."""
-    x, y = fields.spine, fields.y
+    x, y = anatomy.spine, anatomy.y
     height = studies["height"]
     step = 2.1 + 0.045 * (y / height + 14.0)  # lower vertebrae are larger
     phase = (y / height + 14.0 + studies["vertebrae"]) / step
@@ -206,10 +206,10 @@ def spine_bone(studies: Numbers, fields: Fields) -> Tensor:
     return body * (0.62 - 0.3 * disc + 0.18 * plate + ring + process)
 
 
-def scapula_plate(studies: Numbers, fields: Fields) -> Tensor:
+def scapula_plate(studies: ColumnTensors, anatomy: AnatomyMaps) -> Tensor:
     """Return the thin blade of the scapulae, a triangle between its three borders."""
-    x = fields.x.abs() / studies["scapula_width"] + studies["scapula_inward"]
-    y = fields.y / studies["height"] - 0.8 * studies["scapula_lift"]
+    x = anatomy.x.abs() / studies["scapula_width"] + studies["scapula_inward"]
+    y = anatomy.y / studies["height"] - 0.8 * studies["scapula_lift"]
     medial = x - 11.6 - 0.017 * (y + 10.6).square()
     lateral = 15.9 - (y + 8.8).clamp_min(0) * 0.22 - x
     top = y + 9.2 + (x - 11.7) * 0.55

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.phantom.image.chance import Floats
+from rightlung.phantom.image.randomness import Floats
 
 _WINDOW_VALUES = {"cpu": 6_000_000, "cuda": 24_000_000}  # values evaluated at once; bounds the memory
 # Several window sizes instead of one, so that a long rib does not make every small vessel expensive.

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rightlung.phantom.image.anatomy import Thorax, at
-from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
 from rightlung.phantom.image.frame import Frame
+from rightlung.phantom.image.randomness import Floats, seeds_of, uniforms
 from rightlung.phantom.image.strokes import Strokes, round_profile
 
 STEMS = 8
@@ -26,8 +26,8 @@ def trees(thorax: Thorax) -> tuple[list[Floats], list[Floats]]:
     seeds = seeds_of([scene.body.seed for scene in thorax.scenes], VESSEL_STREAM)
     sizes = [STEMS * 2**level for level in range(len(LEVELS))]
     drawn = uniforms(seeds, 2, sum(sizes), 8)
-    calibre = np.array([change.vessels for change in thorax.changes])[:, None, None]
-    upper = np.array([change.cephalised for change in thorax.changes])[:, None, None]
+    calibre = np.array([change.vessels for change in thorax.deformations])[:, None, None]
+    upper = np.array([change.cephalised for change in thorax.deformations])[:, None, None]
     sign = np.array([-1.0, 1.0])[None, :, None]
     hila = np.stack([thorax.right_hilum, thorax.left_hilum], axis=1)  # (n, 2, 2)
     floor = np.stack([thorax.right_dome, thorax.left_dome], axis=1)
@@ -115,7 +115,7 @@ def draw_airways(depth: Tensor, width: Tensor) -> Tensor:
 
 
 def minor_fissure(thorax: Thorax) -> tuple[Floats, Floats]:
-    """Return the fissure above the middle lobe, a fine line from right hilum to wall, visible in half of the patients."""
+    """Return the fissure above the middle lobe, a fine line from right hilum to wall, shown by half of the patients."""
     share = np.linspace(0.05, 0.97, 10)[None]
     y = (thorax.right_hilum[:, 1] + 0.6 + 1.2 * (thorax.chance[:, 17] - 0.5))[:, None] - 0.5 * np.sin(share * math.pi)
     inner, outer = at(thorax.inner_right, y), at(thorax.outer_right, y)

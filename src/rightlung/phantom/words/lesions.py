@@ -92,7 +92,7 @@ def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
 
-class Teller:
+class LesionWriter:
     """Writes the sentences about one kind of lesion in one section of a report."""
 
     def __init__(self, finding: str, stream: Stream, manner: Manner, brief: bool) -> None:

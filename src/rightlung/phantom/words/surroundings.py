@@ -68,7 +68,7 @@ def is_true(negative: Negative, present: Collection[str]) -> bool:
     return not negative.forbidding & set(present)
 
 
-def deny(negative: Negative, stream: Stream) -> Draft:
+def absence_sentence(negative: Negative, stream: Stream) -> Draft:
     """Return the sentence for an absence."""
     findings = {name: Polarity.POSITIVE if name == "no finding" else Polarity.NEGATIVE for name in negative.negates}
     text = polish(expand(stream.choice(negative.texts), stream, {}))
@@ -85,7 +85,7 @@ def clear_side(scene: Scene, stream: Stream) -> Draft | None:
     return Draft(text, (f"{side} lung",), {"lung opacity": Polarity.NEGATIVE}, (), (), LUNG_KINDS)
 
 
-def tell_device(index: int, device: Device, stream: Stream, compared: bool) -> Draft:
+def device_sentence(index: int, device: Device, stream: Stream, compared: bool) -> Draft:
     """Return the sentence for a device and the position of its tip."""
     entry = statements()["devices"][device.kind]
     if device.well_placed:
@@ -119,7 +119,7 @@ def tell_device(index: int, device: Device, stream: Stream, compared: bool) -> D
     return Draft(polish(text), regions, findings, (), (index,), frozenset(findings))
 
 
-def tell_aorta(scene: Scene, stream: Stream) -> Draft | None:
+def aorta_sentence(scene: Scene, stream: Stream) -> Draft | None:
     """Return the sentence for a tortuous aorta, which depends on age and belongs to the body."""
     entry = statements()["body"]["aorta"]
     said = stream.chance(entry["share"])
@@ -129,6 +129,6 @@ def tell_aorta(scene: Scene, stream: Stream) -> Draft | None:
     return Draft(text, tuple(entry["regions"]), {entry["finding"]: Polarity.POSITIVE})
 
 
-def say_nowhere(kind: str, stream: Stream, names: Mapping[str, str]) -> Draft:
+def general_sentence(kind: str, stream: Stream, names: Mapping[str, str]) -> Draft:
     """Return a sentence without a location."""
     return Draft(polish(expand(stream.choice(statements()["nowhere"][kind]), stream, names)))

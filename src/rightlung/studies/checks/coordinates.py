@@ -76,7 +76,7 @@ def _is_x_x_y_y(values: Numbers) -> bool:
 
 
 @dataclass
-class Coordinates:
+class CoordinateChecks:
     """All boxes of a source: counts of the valid ones, and the invalid ones until they are explained."""
 
     ledger: Ledger

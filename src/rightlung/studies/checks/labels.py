@@ -28,14 +28,14 @@ _BESIDES = "support devices"
 """May be positive together with "no finding", as in CheXpert."""
 
 
-class Labels:
+class LabelChecks:
     """The labels of a source: names are judged at the end, by what most of them are."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._names: Counter[str] = Counter()
         self._first: dict[str, tuple[Origin, str]] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._regions: Counter[str] = Counter()
         self._first_region: dict[str, tuple[Origin, str]] = {}
 
@@ -131,7 +131,7 @@ class Labels:
                 message = f"{shown} looks like a misspelt {visible(slip[0])}"
             else:
                 continue
-            self._told.add(name)
+            self._reported.add(name)
             self.ledger.add("label-name", place, where, message)
 
     def _finish_spellings(self) -> None:
@@ -141,7 +141,7 @@ class Labels:
         for names in by_finding.values():
             usual = max(names, key=lambda name: self._names[name])
             for name in names:
-                if name != usual and _are_spellings(name, usual) and name not in self._told:
+                if name != usual and _are_spellings(name, usual) and name not in self._reported:
                     one, other = (f"{visible(each)} ({_times(self._names[each])})" for each in (name, usual))
                     message = f"{one} means the same as {other}; a program that compares names treats them as different"
                     self.ledger.add("label-name", *self._first[name], message, HINT)

@@ -19,7 +19,7 @@ from typing import Any
 
 from rightlung.core import Image, InputError
 from rightlung.core.errors import MissingFileError
-from rightlung.studies.checks.coordinates import Coordinates
+from rightlung.studies.checks.coordinates import CoordinateChecks
 from rightlung.studies.checks.issue import Ledger, Origin
 from rightlung.studies.checks.labels import explain_polarity
 from rightlung.studies.checks.targets import Item, row_targets
@@ -117,8 +117,8 @@ def _set_aside(row: dict[str, Any], path: FieldPath, place: Origin) -> None:
     _value_at(row, tuple(way))[last] = copy.deepcopy(stand_in)
 
 
-def tell_faults(
-    ledger: Ledger, coordinates: Coordinates, found: RawRow, faults: Sequence[RowFault], image: Image | None
+def report_faults(
+    ledger: Ledger, coordinates: CoordinateChecks, found: RawRow, faults: Sequence[RowFault], image: Image | None
 ) -> None:
     """Report the faults of a row; boxes go to ``coordinates`` until all of them are known."""
     size = None if image is None else (float(image.shape[1]), float(image.shape[0]))

@@ -7,7 +7,7 @@ from functools import reduce
 from rightlung.core import Box, Image, InputError
 from rightlung.core.errors import MaskSizeError, MissingFileError
 from rightlung.studies.checks.issue import HINT, WARNING, Ledger, Origin
-from rightlung.studies.checks.sides import Sides
+from rightlung.studies.checks.sides import SideChecks
 from rightlung.studies.checks.targets import Item, LintTarget, region_name
 
 _SAME_SHAPE = 0.02
@@ -16,10 +16,10 @@ _HARDLY = 0.2
 """Below this IoU, a mask's bounding box and its boxes describe different places."""
 
 
-class Masks:
+class MaskChecks:
     """The masks of a source."""
 
-    def __init__(self, ledger: Ledger, sides: Sides) -> None:
+    def __init__(self, ledger: Ledger, sides: SideChecks) -> None:
         self.ledger = ledger
         self.sides = sides
         self._masks = 0

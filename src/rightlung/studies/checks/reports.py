@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from rightlung.lexicon.headings import TELLING, section_name
+from rightlung.lexicon.headings import DESCRIPTIVE_SECTIONS, section_name
 from rightlung.studies.checks.issue import HINT, MOST_KEPT, Ledger, Origin, Severity
 from rightlung.studies.checks.targets import Item
 from rightlung.studies.files import shown
@@ -23,7 +23,7 @@ _ENOUGH, _FEW = 10, 0.1
 """Phrases are quotations if at least this many are in their reports, and at most this share of them is not."""
 
 
-class Reports:
+class ReportChecks:
     """The reports of a source."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -72,7 +72,7 @@ class Reports:
         silent: list[str] = []
         filled = False
         for name, value in sections.items():
-            telling = (section_name(name) or name.strip().casefold()) in TELLING
+            telling = (section_name(name) or name.strip().casefold()) in DESCRIPTIVE_SECTIONS
             if value is None:  # an explicit null is an answer
                 if telling:
                     empty.append((name, "there is no such section", HINT))

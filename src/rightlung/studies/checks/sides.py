@@ -150,7 +150,7 @@ def binomial_tail(count: int, total: int, share: float) -> float:
     return float(binom.sf(count - 1, total, share))
 
 
-class Sides:
+class SideChecks:
     """The boxes of a source compared with their words."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -199,7 +199,7 @@ class Sides:
             self.wrong += bool(wrong)
             partly = len(wrong) < len(boxes)
             for name, box in wrong if not partly or _is_plain(target.text) else ():
-                self._tell_side(place, name, target, expected.side, box, partly)
+                self._report_side(place, name, target, expected.side, box, partly)
         if target.kind == "region" and expected.level:
             for name, box in boxes:
                 if box.y1 < 0.35 if expected.level > 0 else box.y0 > 0.65:
@@ -210,11 +210,11 @@ class Sides:
         """Check the side of a mask without boxes; ``box`` is its bounding box. Return whether it is wrong."""
         expected = expectation(target)
         if expected.side and target.mask is not None and not target.boxes and _is_beyond(box, -expected.side):
-            self._tell_side(item.place, target.mask[0], target, expected.side, box, False)
+            self._report_side(item.place, target.mask[0], target, expected.side, box, False)
             return True
         return False
 
-    def _tell_side(self, place: Origin, name: str, target: LintTarget, side: int, box: Box, partly: bool) -> None:
+    def _report_side(self, place: Origin, name: str, target: LintTarget, side: int, box: Box, partly: bool) -> None:
         word = _SIDES[side]
         message = (
             f"{shown(target.text, 72)} is on the patient's {word}, but the box is on the image's {word} "

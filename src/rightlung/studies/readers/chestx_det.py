@@ -18,7 +18,7 @@ import numpy as np
 from rightlung.core import Box, InputError, Mask, Study
 from rightlung.core.checks import check_number
 from rightlung.core.problem import Problem
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, present
 from rightlung.studies.readers.labelled import (
     as_findings,
@@ -67,7 +67,7 @@ class ChestXDetSource(DatasetSource):
     def _folders(self, split: str) -> list[str]:
         return first_folders(self.root, f"{split}_data/{split}", f"{split}_data", split)
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Yield a record per entry whose image exists."""
         for split, file in _FILES.items():
             path = self.root / file
@@ -85,7 +85,7 @@ class ChestXDetSource(DatasetSource):
                         raise FieldError("file_name", message, "missing-image")
                 except FieldError as error:
                     message = f"entry {number}: {error}"
-                    building.problems.append(Problem(file, message, None, error.field, error.kind))
+                    log.problems.append(Problem(file, message, None, error.field, error.kind))
                     continue
                 yield {"id": stem, "split": split, "file": file, "image": images[stem], "marks": json.dumps(marks)}
 

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from rightlung.core import InputError, Mask, Polarity, Study
 from rightlung.core.checks import check_size
 from rightlung.core.problem import Problem
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, origin, present
 from rightlung.studies.readers.labelled import (
     CHEXPERT,
@@ -69,18 +69,18 @@ class CheXlocalizeSource(DatasetSource):
         self._labels = {split: find_optional(self.root, *tables) for split, tables in _TABLES.items()}
         return present(*self._masks.values(), *self._labels.values())
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Yield a record per frontal image of the splits with masks."""
         for split, path in self._masks.items():
             folder = image_folders(self.root, *_FOLDERS[split])[0]
             name = path.relative_to(self.root).as_posix()
-            masks = _read_masks(path, name, building)
-            labels = self._read_labels(split, building)
+            masks = _read_masks(path, name, log)
+            labels = self._read_labels(split, log)
             for key in dict.fromkeys([*labels, *masks]):
                 parts = _KEY.fullmatch(key)
                 assert parts is not None  # both readers check this
                 if parts["kind"] == "lateral":
-                    building.left_out("lateral view")
+                    log.left_out("lateral view")
                     continue
                 yield {
                     "file": name,
@@ -93,7 +93,7 @@ class CheXlocalizeSource(DatasetSource):
                     "masks": json.dumps(masks.get(key, {})),
                 }
 
-    def _read_labels(self, split: str, building: Building) -> dict[str, dict[str, Any]]:
+    def _read_labels(self, split: str, log: BuildLog) -> dict[str, dict[str, Any]]:
         def parse(row: TableRow) -> tuple[str, dict[str, Any]]:
             place = _PATH.fullmatch(row.required("Path").replace("\\", "/"))
             if place is None:
@@ -109,7 +109,7 @@ class CheXlocalizeSource(DatasetSource):
                 "labels": json.dumps({label: value for label, value in values.items() if value is not None}),
             }
 
-        return dict(self.read(building, self._labels[split], ("Path", *FINDINGS), parse))
+        return dict(self.read(log, self._labels[split], ("Path", *FINDINGS), parse))
 
     def build_study(self, record: dict[str, Any]) -> Study:
         """Return the study of a record."""
@@ -124,14 +124,14 @@ class CheXlocalizeSource(DatasetSource):
         return self.as_study(record, phrases=tuple(phrases), findings=findings, extra={"labels": labels})
 
 
-def _read_masks(path: Path, name: str, building: Building) -> dict[str, dict[str, Any]]:
+def _read_masks(path: Path, name: str, log: BuildLog) -> dict[str, dict[str, Any]]:
     """Return the non-empty masks by image and finding."""
     found: dict[str, dict[str, Any]] = {}
     for key, entry in read_json(path, dict, "an object with images as names").items():
         try:
             found[key] = _checked(key, entry)
         except InputError as error:
-            building.problems.append(Problem(name, str(error), None, key[:80], getattr(error, "kind", None)))
+            log.problems.append(Problem(name, str(error), None, key[:80], getattr(error, "kind", None)))
     return found
 
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from rightlung.core import InputError, Report, Study
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.lexicon.labels import label_set
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, origin
 from rightlung.studies.readers.labelled import (
     CHEXPERT,
@@ -75,29 +75,29 @@ class CheXpertSource(DatasetSource):
             raise InputError(f"{self.root} has no table of CheXpert ({looked})")
         return [*self._tables.values()]
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Yield a record per frontal image that a table names."""
         batches = self._batches()
         for split, path in self._tables.items():
             folders = self._folders(path.parent)
             by_exam = path.name.startswith("groundtruth")
             place = "Study" if by_exam else "Path"
-            table = CsvTable(path, (place, *COMPETITION), problems=building.problems, root=self.root)
+            table = CsvTable(path, (place, *COMPETITION), problems=log.problems, root=self.root)
             for label in label_set(CHEXPERT).labels:
                 if not table.has(label):
                     message = "the table has no such column, so this label is unknown in all its rows"
-                    building.problems.append(Problem(table.name, message, field=label, kind="label-name"))
+                    log.problems.append(Problem(table.name, message, field=label, kind="label-name"))
             for row in table:
                 try:
                     if by_exam:
-                        yield from self._exam_records(row, folders["test"], building)
+                        yield from self._exam_records(row, folders["test"], log)
                     else:
-                        yield from self._image_records(row, split, folders, batches, building)
+                        yield from self._image_records(row, split, folders, batches, log)
                 except InputError as error:
                     table.skip((error if isinstance(error, ProblemError) else row.error(place, str(error))).problem)
 
     def _image_records(
-        self, row: TableRow, split: str, folders: Mapping[str, str], batches: Mapping[str, str], building: Building
+        self, row: TableRow, split: str, folders: Mapping[str, str], batches: Mapping[str, str], log: BuildLog
     ) -> Iterator[dict[str, Any]]:
         text = row.required("Path").replace("\\", "/")
         place, file = _PATH.match(text), _FILE.search(text)
@@ -105,7 +105,7 @@ class CheXpertSource(DatasetSource):
             raise row.error("Path", f"must be like train/patient00001/study1/view1_frontal.jpg; got {text[:80]!r}")
         projection = row.text("AP/PA").upper()
         if file["kind"] == "lateral" or row.text("Frontal/Lateral") == "Lateral" or projection in ("LL", "RL"):
-            building.left_out("lateral view")
+            log.left_out("lateral view")
             return
         own = "valid" if place["split"] == "val" else place["split"]
         home = batches.get(place["patient"]) if own == "train" else None
@@ -122,7 +122,7 @@ class CheXpertSource(DatasetSource):
             "report": row.text("Report Impression") or None,
         }
 
-    def _exam_records(self, row: TableRow, home: str, building: Building) -> Iterator[dict[str, Any]]:
+    def _exam_records(self, row: TableRow, home: str, log: BuildLog) -> Iterator[dict[str, Any]]:
         """Yield the frontal images of an examination, found in its folder."""
         place = _PATH.fullmatch(row.required("Study"))
         if place is None:
@@ -134,7 +134,7 @@ class CheXpertSource(DatasetSource):
         for name in names:
             file = _FILE.fullmatch(f"/{name}")
             if file is None or file["kind"] == "lateral":
-                building.left_out("lateral view")
+                log.left_out("lateral view")
             else:
                 yield {**_record(row, place, file, f"{folder}/{name}"), "split": "test"}
 

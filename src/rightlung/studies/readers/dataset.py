@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rightlung.core import Box, InputError, Study
 from rightlung.core.checks import Size
 from rightlung.core.errors import unknown_name
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.headers import ImageHeader, image_kind, read_header
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
@@ -44,7 +44,7 @@ class DatasetSource(IndexedSource):
 
     def read(
         self,
-        building: Building,
+        log: BuildLog,
         path: Path | None,
         required: Iterable[str],
         parse: Callable[[TableRow], Value | None],
@@ -52,7 +52,7 @@ class DatasetSource(IndexedSource):
     ) -> Iterator[Value]:
         """Yield what ``parse`` returns for each row of a table; nothing if ``path`` is None."""
         if path is not None:
-            yield from CsvTable(path, required, problems=building.problems, **{"root": self.root, **how}).read(parse)
+            yield from CsvTable(path, required, problems=log.problems, **{"root": self.root, **how}).read(parse)
 
     def header(self, record: Mapping[str, Any], field: str) -> ImageHeader:
         """Read the header of a record's image; ``field`` names the image in the table."""

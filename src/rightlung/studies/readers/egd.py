@@ -19,10 +19,9 @@ import pyarrow as pa
 from rightlung.core import Box, InputError, Mask, Phrase, Report, Study
 from rightlung.core.gaze import gaze_map
 from rightlung.core.problem import Problem
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.images import read_mask
-from rightlung.studies.narrative import telling_sentences
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
 from rightlung.studies.readers.labelled import CHEXPERT, chexpert_findings, meanings
 from rightlung.studies.readers.mimic_files import (
@@ -32,6 +31,7 @@ from rightlung.studies.readers.mimic_files import (
     needed_files_folder,
     read_sizes,
 )
+from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import find_file, find_optional
 
@@ -75,13 +75,13 @@ class EgdSource(DatasetSource):
         self._sizes = find_metadata(self.images)
         return present(self._sheet, self._gaze, self._boxes, self._sizes, self.images)
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Yield a record per row of the master sheet whose image exists."""
         chexpert = {f"{label.lower().replace(' ', '_')}__chx": label for label in meanings(CHEXPERT)}
         wanted = {row.text("dicom_id") for row in CsvTable(self._sheet, ("dicom_id",), problems=[])}
-        sizes = read_sizes(self._sizes, building.problems, wanted)
-        looked = self._read_gaze(building)
-        boxes = grouped(self._read_boxes(building))
+        sizes = read_sizes(self._sizes, log.problems, wanted)
+        looked = self._read_gaze(log)
+        boxes = grouped(self._read_boxes(log))
 
         def parse(row: TableRow) -> Mapping[str, Any]:
             dicom, exam, patient = row.identifier("dicom_id"), row.identifier("study_id"), row.identifier("patient_id")
@@ -95,9 +95,9 @@ class EgdSource(DatasetSource):
                     regions[name] = pixel_box(edges, size).as_tuple()
                 except InputError as error:
                     fault = Problem("bounding_boxes.csv", str(error), line, "x1, x2, y1, y2", box_kind(error))
-                    building.problems.append(fault)
+                    log.problems.append(fault)
             if dicom not in looked:
-                building.problems.append(row.error("dicom_id", f"{self._gaze.name} has no gaze for this image").problem)
+                log.problems.append(row.error("dicom_id", f"{self._gaze.name} has no gaze for this image").problem)
             said = {label: row.whole(column, -1, 1) for column, label in chexpert.items()}
             return {
                 "id": dicom,
@@ -115,12 +115,12 @@ class EgdSource(DatasetSource):
                 "looked": looked.pop(dicom, array("f")).tolist(),
             }
 
-        yield from self.read(building, self._sheet, ("dicom_id", "study_id", "patient_id"), parse)
+        yield from self.read(log, self._sheet, ("dicom_id", "study_id", "patient_id"), parse)
         # The tables also contain images that the sheet omits.
         if looked:
-            building.left_out("gaze without a row in the master sheet", len(looked))
+            log.left_out("gaze without a row in the master sheet", len(looked))
 
-    def _read_gaze(self, building: Building) -> dict[str, array[float]]:
+    def _read_gaze(self, log: BuildLog) -> dict[str, array[float]]:
         """Return x, y (pixels), seconds and start of all fixations in one array, by image."""
         samples = self._gaze.name.startswith("eye_gaze")
         looked: dict[str, array[float]] = {}
@@ -133,19 +133,19 @@ class EgdSource(DatasetSource):
             place = row.required_number("X_ORIGINAL"), row.required_number("Y_ORIGINAL")
             return row.required("DICOM_ID"), (*place, seconds, start or 0.0)
 
-        rows = self.read(building, self._gaze, ("DICOM_ID", "FPOGD", "X_ORIGINAL", "Y_ORIGINAL"), parse)
+        rows = self.read(log, self._gaze, ("DICOM_ID", "FPOGD", "X_ORIGINAL", "Y_ORIGINAL"), parse)
         for number, (dicom, fixation) in enumerate(rows):
             looked.setdefault(dicom, array("f")).extend(fixation)
             if number % 10_000 == 9_999:
-                building.step(0)
+                log.step(0)
         return looked
 
-    def _read_boxes(self, building: Building) -> Iterator[tuple[str, tuple[str, int, list[float]]]]:
+    def _read_boxes(self, log: BuildLog) -> Iterator[tuple[str, tuple[str, int, list[float]]]]:
         def parse(row: TableRow) -> tuple[str, tuple[str, int, list[float]]]:
             edges = [row.required_number(column) for column in ("x1", "y1", "x2", "y2")]
             return row.required("dicom_id"), (row.required("bbox_name"), row.line, edges)
 
-        return self.read(building, self._boxes, ("dicom_id", "bbox_name", "x1", "x2", "y1", "y2"), parse)
+        return self.read(log, self._boxes, ("dicom_id", "bbox_name", "x1", "x2", "y1", "y2"), parse)
 
     def build_study(self, record: dict[str, Any]) -> Study:
         """Return the study of a record."""
@@ -170,7 +170,7 @@ class EgdSource(DatasetSource):
             record,
             load=MimicImage(dicom, str(self.images), image_stem(record["patient"], record["exam"], dicom)),
             report=Report(text, sections) if sections else None,
-            phrases=tuple(Phrase(sentence) for sentence in telling_sentences(text or None, {})),
+            phrases=tuple(Phrase(sentence) for sentence in descriptive_sentences(text or None, {})),
             regions={name: Box(*edges) for name, edges in json.loads(record["regions"]).items()},
             findings=chexpert_findings(chexpert),
             gaze=gaze if gaze is not None and gaze.mass > 0 else None,

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rightlung.core import InputError, Study
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
 from rightlung.studies.readers.mimic_files import (
     MimicImage,
@@ -91,16 +91,16 @@ class ImagenomeSource(DatasetSource):
             raise InputError(f"{self.root} has no {_SPLITS}/train.csv, valid.csv or test.csv")
         return [archive or self._graphs, *self._splits, *shared]
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Yield one record per image with a graph."""
-        sizes = read_sizes(self._metadata, building.problems)
+        sizes = read_sizes(self._metadata, log.problems)
         reports = self._reports.by_exam()
-        for record in self._gold_records(building) if self._gold else self._silver_records(building):
+        for record in self._gold_records(log) if self._gold else self._silver_records(log):
             rows, columns = sizes.get(record["id"], (None, None))
             exam = int(record["exam"]) if record["exam"].isdecimal() else -1
             yield {**record, "rows": rows, "columns": columns, **member_record("report", reports.get(exam))}
 
-    def _image_records(self, path: Path | None, building: Building) -> Iterator[dict[str, Any]]:
+    def _image_records(self, path: Path | None, log: BuildLog) -> Iterator[dict[str, Any]]:
         """Yield patient, exam and view of each image in a table."""
 
         def parse(row: TableRow) -> dict[str, Any]:
@@ -112,58 +112,58 @@ class ImagenomeSource(DatasetSource):
                 "view": row.text("ViewPosition") or None,
             }
 
-        return self.read(building, path, ("subject_id", "study_id", "dicom_id"), parse)
+        return self.read(log, path, ("subject_id", "study_id", "dicom_id"), parse)
 
-    def _silver_records(self, building: Building) -> Iterator[dict[str, Any]]:
-        graphs = dict(self._find_graphs(building))
-        avoid = {record["id"] for record in self._image_records(self._avoid, building)}
+    def _silver_records(self, log: BuildLog) -> Iterator[dict[str, Any]]:
+        graphs = dict(self._find_graphs(log))
+        avoid = {record["id"] for record in self._image_records(self._avoid, log)}
         for path in self._splits:
-            for record in self._image_records(path, building):
+            for record in self._image_records(path, log):
                 graph = graphs.get(record["id"])
                 if record["id"] in avoid:
-                    building.left_out("patient of the gold set")
+                    log.left_out("patient of the gold set")
                 elif graph is None:
-                    building.left_out("no scene graph")
+                    log.left_out("no scene graph")
                 else:
                     yield {**record, **graph, "split": path.name.partition(".")[0]}
 
-    def _find_graphs(self, building: Building) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _find_graphs(self, log: BuildLog) -> Iterator[tuple[str, dict[str, Any]]]:
         if self._archive is not None:
             for member in members(Path(self._archive.path)):
                 name = member.name.rpartition("/")[2]
                 if name.endswith(_SUFFIX):
                     yield name.removesuffix(_SUFFIX), {"graph_name": member.name, **member_record("graph", member)}
             return
-        for path in walk_files(self._graphs, (_SUFFIX,), building.problems):
+        for path in walk_files(self._graphs, (_SUFFIX,), log.problems):
             yield path.name.removesuffix(_SUFFIX), {"graph_name": path.relative_to(self._graphs).as_posix()}
 
-    def _gold_records(self, building: Building) -> Iterator[dict[str, Any]]:
-        told = grouped(self._read_gold_attributes(building))
+    def _gold_records(self, log: BuildLog) -> Iterator[dict[str, Any]]:
+        told = grouped(self._read_gold_attributes(log))
         known = {image: rows[0][0] for image, rows in told.items()}
-        boxes = grouped(self._read_gold_boxes(building))
+        boxes = grouped(self._read_gold_boxes(log))
         for path in (self._avoid, self._records):  # the latter has all images and takes precedence
-            for record in self._image_records(path, building):
+            for record in self._image_records(path, log):
                 if record["id"] in boxes:
                     known[record["id"]] = {name: record[name] for name in ("patient", "exam", "view")}
         for image, rows in boxes.items():
             place = {"id": image, "split": "gold", "file": _GOLD_BOXES, "line": rows[0][0]}
             if image not in known or not known[image]["patient"] or not known[image]["exam"]:
                 message = f"patient and study of {image!r} are not in {_RECORDS}"
-                building.problems.append(Problem(_GOLD_BOXES, message, rows[0][0], "image_id"))
+                log.problems.append(Problem(_GOLD_BOXES, message, rows[0][0], "image_id"))
                 continue
             relations = [relation for _, relation in told.get(image, []) if relation is not None]
             yield {**place, **known[image], "objects": [entry for _, entry in rows], "relations": relations}
 
-    def _read_gold_boxes(self, building: Building) -> Iterator[tuple[str, tuple[int, dict[str, Any]]]]:
+    def _read_gold_boxes(self, log: BuildLog) -> Iterator[tuple[str, tuple[int, dict[str, Any]]]]:
         def parse(row: TableRow) -> tuple[str, tuple[int, dict[str, Any]]]:
             edges = [row.required_number(column) for column in _EDGES]
             entry = {"name": row.required("bbox_name").lower(), "edges": edges}
             return row.identifier("image_id").removesuffix(".dcm"), (row.line, entry)
 
-        return self.read(building, self._gold_tables[0], ("image_id", "bbox_name", *_EDGES), parse)
+        return self.read(log, self._gold_tables[0], ("image_id", "bbox_name", *_EDGES), parse)
 
     def _read_gold_attributes(
-        self, building: Building
+        self, log: BuildLog
     ) -> Iterator[tuple[str, tuple[dict[str, Any], dict[str, Any] | None]]]:
         """Yield each attribute's image, the image's patient and exam, and the relation, if it holds."""
 
@@ -184,7 +184,7 @@ class ImagenomeSource(DatasetSource):
             return image, (about, relation)
 
         required = ("image_id", "bbox", "sentence", "label_name", "categoryID", "context")
-        return self.read(building, self._gold_tables[1], required, parse, delimiter="\t")
+        return self.read(log, self._gold_tables[1], required, parse, delimiter="\t")
 
     def build_study(self, record: dict[str, Any]) -> Study:
         """Return the study of a record; the graph is read now, the image later."""

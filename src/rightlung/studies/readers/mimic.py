@@ -12,7 +12,7 @@ import pyarrow as pa
 from rightlung.core import InputError, Study
 from rightlung.core.errors import unknown_name
 from rightlung.lexicon.labels import label_set
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, Value, columns, origin, present
 from rightlung.studies.readers.labelled import CHEXPERT, chexpert_codes, chexpert_findings, chexpert_values
 from rightlung.studies.readers.mimic_files import (
@@ -72,20 +72,20 @@ class MimicSource(DatasetSource):
         others = [find_optional(tables, name) for name in (_SPLIT, *_LABELS.values(), _PATIENTS)]
         return present(main, *others, self._reports.archive)
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Join the tables into one record per frontal image."""
         views = _wanted_views(self.options.get("views", "AP,PA"))
         known = self._main.name.startswith(METADATA)
-        splits = dict(self._lookup(building, _SPLIT, ("dicom_id", "split"), _split))
-        labels = {name: dict(self._read_labels(name, building)) for name in _LABELS}
-        patients = dict(self._lookup(building, _PATIENTS, _PATIENT_COLUMNS, _patient))
+        splits = dict(self._lookup(log, _SPLIT, ("dicom_id", "split"), _split))
+        labels = {name: dict(self._read_labels(name, log)) for name in _LABELS}
+        patients = dict(self._lookup(log, _PATIENTS, _PATIENT_COLUMNS, _patient))
         reports = self._reports.by_exam()
 
         def parse(row: TableRow) -> dict[str, Any] | None:
             dicom, patient, exam = row.identifier("dicom_id"), _number(row, "subject_id"), _number(row, "study_id")
             view = _view(row) if known else None
             if known and (view or "UNKNOWN") not in views:
-                building.left_out(_reason(view))
+                log.left_out(_reason(view))
                 return None
             date = row.text("StudyDate")
             sex, born = patients.get(patient, (None, None))
@@ -106,20 +106,20 @@ class MimicSource(DatasetSource):
             }
 
         required = ("dicom_id", "subject_id", "study_id", *(["ViewPosition"] if known else []))
-        yield from self.read(building, self._main, required, parse, root=self._tables)
+        yield from self.read(log, self._main, required, parse, root=self._tables)
 
     def _lookup(
-        self, building: Building, name: str, required: Sequence[str], parse: Callable[[TableRow], Value], **how: Any
+        self, log: BuildLog, name: str, required: Sequence[str], parse: Callable[[TableRow], Value], **how: Any
     ) -> Iterator[Value]:
         path = find_optional(self._tables, name)
-        return self.read(building, path, required, parse, root=self._tables, **how)
+        return self.read(log, path, required, parse, root=self._tables, **how)
 
-    def _read_labels(self, name: str, building: Building) -> Iterator[tuple[int, bytes]]:
+    def _read_labels(self, name: str, log: BuildLog) -> Iterator[tuple[int, bytes]]:
         # The radiologist's table names one label differently and does not have all of them.
         radiologist = name == "radiologist"
         aliases = {"Airspace Opacity": "Lung Opacity"} if radiologist else {}
         required = ("study_id",) if radiologist else ("study_id", *label_set(CHEXPERT).labels)
-        return self._lookup(building, _LABELS[name], required, _exam_labels, aliases=aliases)
+        return self._lookup(log, _LABELS[name], required, _exam_labels, aliases=aliases)
 
     def build_study(self, record: dict[str, Any]) -> Study:
         """Return the study of a record; the report is read now, the image later."""

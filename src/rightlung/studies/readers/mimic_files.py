@@ -17,7 +17,7 @@ from typing import Any
 from rightlung.core import Image, InputError, Phrase, Report
 from rightlung.core.problem import Problem
 from rightlung.studies.headers import read_header
-from rightlung.studies.narrative import telling_sentences
+from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.storage import RandomAccessFile
 from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import FileImage, check_folder, existing_path, find_optional, read_tree_file
@@ -199,7 +199,7 @@ def sentence_phrases(report: Report | None) -> tuple[Phrase, ...]:
     """Return a phrase per sentence of findings and impression."""
     if report is None:
         return ()
-    return tuple(Phrase(sentence) for sentence in telling_sentences(report.text, report.sections))
+    return tuple(Phrase(sentence) for sentence in descriptive_sentences(report.text, report.sections))
 
 
 def _has_texts(folder: Path) -> bool:

@@ -19,7 +19,7 @@ from rightlung.core import Box, InputError, Phrase, Polarity, Study
 from rightlung.core.checks import Size, check_number
 from rightlung.core.errors import unknown_name
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.readers.dataset import DatasetSource, columns, present
 from rightlung.studies.readers.labelled import meanings
@@ -83,16 +83,16 @@ class MscxrSource(DatasetSource):
         self._table = self.root if self.root.is_file() else _newest(self.root)
         return present(self._table, self._reports.archive)
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Collect the boxes of each image."""
         reports = self._reports.by_exam()
         images: dict[str, dict[str, Any]] = {}
         is_json = self._table.name.endswith(".json")
-        for annotation in self._read_json(building) if is_json else self._read_csv(building):
+        for annotation in self._read_json(log) if is_json else self._read_csv(log):
             try:
                 self._add(images, annotation)
             except ProblemError as error:
-                building.problems.append(error.problem)
+                log.problems.append(error.problem)
         for record in images.values():
             phrases = [
                 {"category": category, "text": text, "boxes": boxes}
@@ -100,7 +100,7 @@ class MscxrSource(DatasetSource):
             ]
             yield {**record, "phrases": phrases, **member_record("report", reports.get(int(record["exam"])))}
 
-    def _read_csv(self, building: Building) -> Iterator[Annotation]:
+    def _read_csv(self, log: BuildLog) -> Iterator[Annotation]:
         def parse(row: TableRow) -> Annotation:
             height, width = (int(row.required_number(name, low=1)) for name in ("image_height", "image_width"))
             box = [row.required_number(column) for column in ("x", "y", "w", "h")]
@@ -108,9 +108,9 @@ class MscxrSource(DatasetSource):
             split = row.text("split") or None
             return Annotation(row.error, row.line, path, category, text, box, (height, width), split)
 
-        return self.read(building, self._table, _COLUMNS, parse, root=self._table.parent)
+        return self.read(log, self._table, _COLUMNS, parse, root=self._table.parent)
 
-    def _read_json(self, building: Building) -> Iterator[Annotation]:
+    def _read_json(self, log: BuildLog) -> Iterator[Annotation]:
         try:
             tree = json.loads(read_regular(self._table, str(self._table)))
             images = {entry["id"]: entry for entry in tree["images"]}
@@ -128,7 +128,7 @@ class MscxrSource(DatasetSource):
                 yield _coco_annotation(self._table.name, place, entry, images, categories)
             except (KeyError, TypeError, InputError) as error:
                 message = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-                building.problems.append(Problem(self._table.name, message, None, place))
+                log.problems.append(Problem(self._table.name, message, None, place))
 
     def _add(self, images: dict[str, dict[str, Any]], one: Annotation) -> None:
         """Check an annotation and add it to its image."""

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from rightlung.core import Box, Polarity, Study
 from rightlung.core.problem import Problem
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.headers import years
 from rightlung.studies.readers.dataset import DatasetSource, columns, corner_box, grouped, origin, present
@@ -47,9 +47,9 @@ class NihSource(DatasetSource):
         self._folders = image_folders(self.root, *_FOLDERS)
         return [*present(self._table, self._boxes), *self._splits, *(self.root / name for name in self._folders)]
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Yield a record per row of the table whose image exists."""
-        boxes = self._read_boxes(building)
+        boxes = self._read_boxes(log)
         splits = {
             name: split
             for path, split in self._splits.items()
@@ -83,13 +83,13 @@ class NihSource(DatasetSource):
             }
 
         required = ("Image Index", "Finding Labels", "Patient ID", "View Position")
-        yield from self.read(building, self._table, required, parse)
+        yield from self.read(log, self._table, required, parse)
         for name, rows in boxes.items():
             if name not in named:
                 message = f"{name} is not in {self._table.name}"
-                building.problems.append(Problem(_BOXES, message, rows[0][0], "Image Index"))
+                log.problems.append(Problem(_BOXES, message, rows[0][0], "Image Index"))
 
-    def _read_boxes(self, building: Building) -> dict[str, list[tuple[int, str, tuple[float, ...]]]]:
+    def _read_boxes(self, log: BuildLog) -> dict[str, list[tuple[int, str, tuple[float, ...]]]]:
         def parse(row: TableRow) -> tuple[str, tuple[int, str, tuple[float, ...]]]:
             label = row.required("Finding Label")
             if label not in meanings("nih-8-boxed"):
@@ -97,7 +97,7 @@ class NihSource(DatasetSource):
             box = corner_box(row, _BOX_COLUMNS, SIZE, _BOX_COLUMNS[0])
             return row.identifier("Image Index"), (row.line, label, box.as_tuple())
 
-        return grouped(self.read(building, self._boxes, ("Image Index", "Finding Label", *_BOX_COLUMNS), parse))
+        return grouped(self.read(log, self._boxes, ("Image Index", "Finding Label", *_BOX_COLUMNS), parse))
 
     def build_study(self, record: dict[str, Any]) -> Study:
         """Return the study of a record."""

@@ -17,7 +17,7 @@ from rightlung.core.errors import BoxFormError
 from rightlung.core.problem import Problem
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.regions import region
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns
 from rightlung.studies.readers.labelled import folder_images, read_json
 from rightlung.studies.readers.mimic_files import given_path
@@ -61,9 +61,9 @@ class PadChestGrSource(DatasetSource):
         self.images = place
         return [self._reports, self._table, place]
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Yield a record per report whose image exists."""
-        people = self._read_table(building)
+        people = self._read_table(log)
         images = folder_images(self.images, [""])
         for number, entry in enumerate(read_json(self._reports, list, "a list of reports")):
             try:
@@ -77,7 +77,7 @@ class PadChestGrSource(DatasetSource):
                 findings = [_finding(place, found) for place, found in _each(entry, "findings")]
             except FieldError as error:
                 field = f"[{number}].{error.field}"
-                building.problems.append(Problem(self._reports.name, str(error), None, field, error.kind))
+                log.problems.append(Problem(self._reports.name, str(error), None, field, error.kind))
                 continue
             other = {name: value for name, value in entry.items() if name not in _OWN}
             yield {
@@ -90,7 +90,7 @@ class PadChestGrSource(DatasetSource):
                 **person,
             }
 
-    def _read_table(self, building: Building) -> dict[str, dict[str, Any]]:
+    def _read_table(self, log: BuildLog) -> dict[str, dict[str, Any]]:
         """Return the table's facts about each image; it has one row per label."""
         people: dict[str, dict[str, Any]] = {}
 
@@ -104,7 +104,7 @@ class PadChestGrSource(DatasetSource):
                 "view": row.text("Projection") or row.text("ViewPosition_DICOM") or None,
             }
 
-        for image_id, person in self.read(building, self._table, ("ImageID", "split"), parse):
+        for image_id, person in self.read(log, self._table, ("ImageID", "split"), parse):
             people.setdefault(image_id, person)
         return people
 

@@ -23,12 +23,12 @@ from rightlung.core.gaze import gaze_map
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.prompts import prompt
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import read_regular
-from rightlung.studies.narrative import telling_sentences
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin
 from rightlung.studies.readers.labelled import presence
 from rightlung.studies.readers.mimic_files import MimicImage, image_stem, needed_files_folder
+from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import find_optional
 
@@ -84,13 +84,13 @@ class ReflacxSource(DatasetSource):
             raise InputError(f"{self._main} has no metadata_phase_{phase or '1'}.csv")
         return [*self._phases.values(), self._main]
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Yield a record per reading."""
         required = ("id", "split", "image", "dicom_id", "subject_id", "image_size_x", "image_size_y")
         for phase, path in self._phases.items():
-            yield from self.read(building, path, required, lambda row: self._record(row, phase, building))  # noqa: B023
+            yield from self.read(log, path, required, lambda row: self._record(row, phase, log))  # noqa: B023
 
-    def _record(self, row: TableRow, phase: int, building: Building) -> Mapping[str, Any]:
+    def _record(self, row: TableRow, phase: int, log: BuildLog) -> Mapping[str, Any]:
         reading, dicom = row.identifier("id"), row.identifier("dicom_id")
         place = _IMAGE.search(row.required("image"))
         if place is None:
@@ -100,9 +100,9 @@ class ReflacxSource(DatasetSource):
         folder = self._main / reading
         looked, text, words = None, None, None
         if not _true(row, "eye_tracking_data_discarded"):
-            looked = self._fixations(folder / "fixations.csv", size, building)
-            text, words = self._transcription(folder, building)
-        chest = self._read_rows(folder / "chest_bounding_box.csv", _EDGES, building)
+            looked = self._fixations(folder / "fixations.csv", size, log)
+            text, words = self._transcription(folder, log)
+        chest = self._read_rows(folder / "chest_bounding_box.csv", _EDGES, log)
         return {
             "id": reading,
             "split": row.text("split") or None,
@@ -116,28 +116,28 @@ class ReflacxSource(DatasetSource):
             "certainty": json.dumps({label: value for label, value in certainty.items() if value is not None}),
             "other": row.text("Other") or None,
             "devices": _true(row, "Support devices"),
-            "ellipses": json.dumps(self._ellipses(folder / "anomaly_location_ellipses.csv", size, building)),
+            "ellipses": json.dumps(self._ellipses(folder / "anomaly_location_ellipses.csv", size, log)),
             "chest": _box(chest[0], size) if chest else None,
             "looked": looked,
             "text": text,
             "words": json.dumps(words) if words is not None else None,
         }
 
-    def _read_rows(self, path: Path, required: Sequence[str], building: Building) -> list[TableRow]:
+    def _read_rows(self, path: Path, required: Sequence[str], log: BuildLog) -> list[TableRow]:
         """Return the rows of a reading's table; a missing table is a problem of the reading."""
         try:
-            return list(CsvTable(path, required, problems=building.problems, root=self.root))
+            return list(CsvTable(path, required, problems=log.problems, root=self.root))
         except InputError as error:
             name = path.relative_to(self.root).as_posix()
             raise ProblemError(Problem(name, str(error))) from None
 
-    def _fixations(self, path: Path, size: Size, building: Building) -> list[float]:
+    def _fixations(self, path: Path, size: Size, log: BuildLog) -> list[float]:
         """Return x, y, seconds, horizontal and vertical standard deviation, and start of all fixations in one list."""
         degree = ("angular_resolution_x_pixels_per_degree", "angular_resolution_y_pixels_per_degree")
         times = ("timestamp_start_fixation", "timestamp_end_fixation")
         height, width = size
         looked: list[float] = []
-        for row in self._read_rows(path, (*times, "x_position", "y_position", *degree), building):
+        for row in self._read_rows(path, (*times, "x_position", "y_position", *degree), log):
             start, end = (row.required_number(name) for name in times)
             if end < start:
                 raise row.error(times[1], f"must not be before the start; got {start:g} to {end:g}")
@@ -146,7 +146,7 @@ class ReflacxSource(DatasetSource):
             looked += [x / width, y / height, end - start, across / width, down / height, start]
         return looked
 
-    def _transcription(self, folder: Path, building: Building) -> tuple[str, list[tuple[str, float, float]]]:
+    def _transcription(self, folder: Path, log: BuildLog) -> tuple[str, list[tuple[str, float, float]]]:
         path = folder / "transcription.txt"
         name = path.relative_to(self.root).as_posix()
         try:
@@ -156,18 +156,18 @@ class ReflacxSource(DatasetSource):
         columns = ("word", "timestamp_start_word", "timestamp_end_word")
         words = [
             (row.text("word"), row.required_number(columns[1]), row.required_number(columns[2]))
-            for row in self._read_rows(folder / "timestamps_transcription.csv", columns, building)
+            for row in self._read_rows(folder / "timestamps_transcription.csv", columns, log)
         ]
         return text, words
 
-    def _ellipses(self, path: Path, size: Size, building: Building) -> list[dict[str, Any]]:
+    def _ellipses(self, path: Path, size: Size, log: BuildLog) -> list[dict[str, Any]]:
         return [
             {
                 "box": _box(row, size),
                 "certainty": row.whole("certainty", 0, 5),
                 "labels": [label for label in LABELS if _true(row, label)],
             }
-            for row in self._read_rows(path, (*_EDGES, "certainty"), building)
+            for row in self._read_rows(path, (*_EDGES, "certainty"), log)
         ]
 
     def build_study(self, record: dict[str, Any]) -> Study:
@@ -181,7 +181,7 @@ class ReflacxSource(DatasetSource):
         findings = {name: value for label, score in certainty.items() for name, value in _meaning(label, score)}
         if record["devices"] is not None:
             findings["support devices"] = presence(record["devices"])
-        sentences = [Phrase(sentence) for sentence in telling_sentences(text or None, {})]
+        sentences = [Phrase(sentence) for sentence in descriptive_sentences(text or None, {})]
         return self.as_study(
             record,
             load=MimicImage(record["id"], str(self.images), stem),

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from rightlung.core import Box, Polarity, Study
 from rightlung.core.problem import Problem
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, corner_box, grouped, present
 from rightlung.studies.readers.labelled import (
     finding_phrase,
@@ -52,10 +52,10 @@ class RsnaSource(DatasetSource):
         self._folder = image_folders(self.root, "stage_2_train_images", "train_images", "images")[0]
         return present(self._labels, self._classes, self._mapping, self.root / self._folder)
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Yield a record per image that the labels name."""
-        classes = self._read_classes(building)
-        nih = self._read_mapping(building)
+        classes = self._read_classes(log)
+        nih = self._read_mapping(log)
         images = folder_images(self.root, [self._folder])
 
         def parse(row: TableRow) -> tuple[str, tuple[int, Box | None]]:
@@ -66,7 +66,7 @@ class RsnaSource(DatasetSource):
                 raise row.error("Target", f"must be 0 or 1; got {row.text('Target')!r}", "label-value")
             return name, (row.line, corner_box(row, _BOX_COLUMNS, SIZE, "x") if row.whole("Target") else None)
 
-        found = grouped(self.read(building, self._labels, ("patientId", *_BOX_COLUMNS, "Target"), parse))
+        found = grouped(self.read(log, self._labels, ("patientId", *_BOX_COLUMNS, "Target"), parse))
         for name, rows in found.items():
             yield {
                 "id": name,
@@ -79,14 +79,14 @@ class RsnaSource(DatasetSource):
                 "nih": nih.get(name),
             }
 
-    def _read_classes(self, building: Building) -> dict[str, str]:
+    def _read_classes(self, log: BuildLog) -> dict[str, str]:
         def parse(row: TableRow) -> tuple[str, str] | None:
             known = row.choice("class", meanings("rsna"))
             return (row.identifier("patientId"), known) if known is not None else None
 
-        return dict(self.read(building, self._classes, ("patientId", "class"), parse))
+        return dict(self.read(log, self._classes, ("patientId", "class"), parse))
 
-    def _read_mapping(self, building: Building) -> dict[str, str]:
+    def _read_mapping(self, log: BuildLog) -> dict[str, str]:
         images: dict[str, str] = {}
         entries = read_json(self._mapping, list, "a list of images") if self._mapping is not None else []
         for number, entry in enumerate(entries, start=1):
@@ -95,7 +95,7 @@ class RsnaSource(DatasetSource):
                 images[name] = nih
             else:
                 message = f"entry {number} must have subset_img_id and img_id, strings such as 00000001_000.png"
-                building.problems.append(Problem(MAPPING, message))
+                log.problems.append(Problem(MAPPING, message))
         return images
 
     def build_study(self, record: dict[str, Any]) -> Study:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import InputError, Mask, Study
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped
 from rightlung.studies.readers.labelled import IMAGE_SUFFIXES, finding_phrase, image_folders, presence
 from rightlung.studies.rle import NO_MASK, decode_relative, relative_runs
@@ -43,13 +43,13 @@ class SiimSource(DatasetSource):
         self._folders = image_folders(self.root, *_FOLDERS)
         return [self._table, *(self.root / name for name in self._folders)]
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Yield a record per image that the table names."""
         images: dict[str, str] = {}
         for folder in self._folders:
-            for path in walk_files(self.root / folder, IMAGE_SUFFIXES, building.problems):
+            for path in walk_files(self.root / folder, IMAGE_SUFFIXES, log.problems):
                 images.setdefault(path.stem, path.relative_to(self.root).as_posix())
-                building.step()
+                log.step()
 
         def parse(row: TableRow) -> tuple[str, tuple[int, str]]:
             name = row.identifier("ImageId")
@@ -65,7 +65,7 @@ class SiimSource(DatasetSource):
             return name, (row.line, text)
 
         # The first release has a blank before the second column's name, which the table strips.
-        found = grouped(self.read(building, self._table, ("ImageId", "EncodedPixels"), parse))
+        found = grouped(self.read(log, self._table, ("ImageId", "EncodedPixels"), parse))
         for name, rows in found.items():
             masks = "\n".join(text for _, text in rows if text != NO_MASK)
             yield {"id": name, "file": self._table.name, "line": rows[0][0], "image": images[name], "masks": masks}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import InputError, Phrase, Polarity, ScoredBox, Study
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.fusion import READERS_IOU, FusedBox, fuse
 from rightlung.studies.headers import read_header
 from rightlung.studies.readers.dataset import DatasetSource, columns, origin, present
@@ -67,31 +67,31 @@ class VinDrSource(DatasetSource):
     def _table(self, name: str) -> Path | None:
         return find_optional(self.root, f"annotations/{name}", name)
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Yield a record per annotated image that exists."""
         for split, path in self._boxes.items():
             if path is not None:
                 if not first_folders(self.root, split):
                     raise InputError(f"{self.root} has {path.name}, but no folder {split} with its images")
-                yield from self._split_records(split, path, building)
+                yield from self._split_records(split, path, log)
 
-    def _split_records(self, split: str, path: Path, building: Building) -> Iterator[Mapping[str, Any]]:
+    def _split_records(self, split: str, path: Path, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         reader = () if split == "test" else ("rad_id",)
         labels_path = self._labels[split]
         images = folder_images(self.root, [split])
         found = _Annotations(split, images)
         if labels_path is not None:
-            labels = CsvTable(labels_path, ("image_id", *reader), problems=building.problems, root=self.root)
+            labels = CsvTable(labels_path, ("image_id", *reader), problems=log.problems, root=self.root)
             known = {**meanings(LOCAL, GLOBAL), **ALIASES}
             named = [column for column in labels.columns if column in known]
             if not named:
                 raise InputError(f"{labels_path} has none of the columns of VinDr-CXR's 28 labels")
             for _ in labels.read(lambda row: found.add_labels(row, named)):
-                building.step()
-        for _ in self.read(building, path, ("image_id", *reader, "class_name", *_EDGES), found.add_box):
-            building.step()
+                log.step()
+        for _ in self.read(log, path, ("image_id", *reader, "class_name", *_EDGES), found.add_box):
+            log.step()
         kind = "image labels" if labels_path is not None else "kaggle" if path.name.startswith("train.") else "boxes"
-        sizes = self._read_sizes(building) if split == "train" else {}
+        sizes = self._read_sizes(log) if split == "train" else {}
         for name, record in found.by_image.items():
             height, width = sizes.get(name, (None, None))
             if height is None and record["drawn"]:
@@ -123,14 +123,14 @@ class VinDrSource(DatasetSource):
                         f"happen to fit would be wrong, too: {needed}"
                     ) from None
 
-    def _read_sizes(self, building: Building) -> dict[str, tuple[int, int]]:
+    def _read_sizes(self, log: BuildLog) -> dict[str, tuple[int, int]]:
         """Return the original images' heights and widths, for images that were resized."""
 
         def parse(row: TableRow) -> tuple[str, tuple[int, int]]:
             height, width = (int(row.required_number(column, low=1)) for column in ("dim0", "dim1"))
             return row.identifier("image_id"), (height, width)
 
-        return dict(self.read(building, find_optional(self.root, _SIZES), ("image_id", "dim0", "dim1"), parse))
+        return dict(self.read(log, find_optional(self.root, _SIZES), ("image_id", "dim0", "dim1"), parse))
 
     def build_study(self, record: dict[str, Any]) -> Study:
         """Return the study of a record and its image's header."""

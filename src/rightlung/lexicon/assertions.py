@@ -34,7 +34,7 @@ from rightlung.lexicon.rules import (
 )  # fmt: skip
 
 Event = tuple[int, int, Meaning]
-Judgement = Literal["positive", "negative", "uncertain"]
+PolarityName = Literal["positive", "negative", "uncertain"]
 
 _NEW_STATEMENT = frozenset({
     "a", "an", "the", "there", "this", "these", "it", "possible", "probable", "likely", "possibly", "probably",
@@ -50,8 +50,8 @@ _REMNANT = frozenset({
 
 
 @dataclass(slots=True, eq=False)
-class Said:
-    """One finding, or one state of a structure, as the sentence asserts it; ``start`` and ``end`` are word positions."""
+class Assertion:
+    """One finding, or one state of a structure, as the sentence asserts it; ``start`` and ``end`` are word indices."""
 
     start: int
     end: int
@@ -60,7 +60,7 @@ class Said:
     doubted: bool
     passing: bool
     contrary: bool = False  # a normal state that is negated: "not clear"
-    states: list[Said] = field(default_factory=list)
+    states: list[Assertion] = field(default_factory=list)
 
 
 class _Scope:
@@ -73,15 +73,15 @@ class _Scope:
         self.negated = self.doubted = self.passing = False
         self.listing = False  # whether uncertainty continues over commas
         self.hit = False  # whether the open scope contains anything
-        self.said: list[Said] = []
-        self.trail: list[Said | int] = []  # assertions of this clause and what joins them
-        self.group: list[Said] = []  # the structures that a state would refer to
+        self.said: list[Assertion] = []
+        self.trail: list[Assertion | int] = []  # assertions of this clause and what joins them
+        self.group: list[Assertion] = []  # the structures that a state would refer to
         self.predicated = self.divided = False
-        self.adjective: Said | None = None
-        self.alternative: Said | None = None  # the assertion before an "or"
+        self.adjective: Assertion | None = None
+        self.alternative: Assertion | None = None  # the assertion before an "or"
         self.not_end = -1  # end of a "not" that only adverbs have followed
 
-    def read(self) -> list[Said]:
+    def read(self) -> list[Assertion]:
         for number, (start, end, (kind, data)) in enumerate(self.events):
             if kind == MENTION:
                 self._mention(start, end, data)
@@ -142,8 +142,8 @@ class _Scope:
         self.predicated = self.divided = False
         self.adjective = None
 
-    def _say(self, start: int, end: int, meaning: str | Structure) -> Said:
-        item = Said(start, end, meaning, self.negated, self.doubted, self.passing)
+    def _say(self, start: int, end: int, meaning: str | Structure) -> Assertion:
+        item = Assertion(start, end, meaning, self.negated, self.doubted, self.passing)
         self.trail.append(item)
         return item
 
@@ -159,7 +159,7 @@ class _Scope:
     def _structure(self, start: int, end: int, structure: Structure) -> None:
         if self.predicated:
             self.group, self.predicated, self.divided = [], False, False
-        item = Said(start, end, structure, False, False, self.passing)
+        item = Assertion(start, end, structure, False, False, self.passing)
         self.hit = True
         self.said.append(item)
         self.group.append(item)
@@ -168,7 +168,7 @@ class _Scope:
             item.states.append(self.adjective)
 
     def _state(self, number: int, start: int, end: int, state: str) -> None:
-        item = Said(start, end, state, self.negated, self.doubted, self.passing)
+        item = Assertion(start, end, state, self.negated, self.doubted, self.passing)
         item.contrary = self.negated and state in _NORMAL and self.not_end >= 0 and start - self.not_end <= 2
         before_structure = self._stands_before_structure(number, end)
         # After a comma or "and", a state belongs to what follows, or to nothing that the previous structures share.
@@ -186,7 +186,7 @@ class _Scope:
         elif state == "borderline":
             self._doubt(listing=False)
 
-    def _predicate(self, item: Said) -> None:
+    def _predicate(self, item: Assertion) -> None:
         for structure in self.group:
             structure.states.append(item)
         self.trail.append(item)
@@ -200,7 +200,7 @@ class _Scope:
         *before, _ = self.trail  # the last is the state itself
         if len(before) > 2 and before[-1] == VERB and before[-3] == AND:
             item = before[-2]
-            if isinstance(item, Said) and item.start > self.group[-1].start:
+            if isinstance(item, Assertion) and item.start > self.group[-1].start:
                 item.negated = True
 
     def _stands_before_structure(self, number: int, end: int) -> bool:
@@ -221,7 +221,7 @@ class _Scope:
         self.not_end = -1
         if kind == OR:
             last = self.trail[-2] if len(self.trail) > 1 else None
-            if isinstance(last, Said) and not self.negated and any(last is item for item in self.said[-1:]):
+            if isinstance(last, Assertion) and not self.negated and any(last is item for item in self.said[-1:]):
                 self.alternative = last
             return
         if not (self.negated or self.doubted or self.passing) or not self.hit:
@@ -251,7 +251,7 @@ class _Scope:
 
     def _except(self, number: int, end: int) -> None:
         """Make the last negated finding present if the exception from it names no other finding."""
-        denied = next((item for item in reversed(self.trail) if isinstance(item, Said)), None)
+        denied = next((item for item in reversed(self.trail) if isinstance(item, Assertion)), None)
         if denied is None or not denied.negated or all(denied is not item for item in self.said):
             return
         doubted, last = False, len(self.words)
@@ -273,7 +273,7 @@ class _Scope:
         self.alternative = None
 
     def _either(self) -> None:
-        if self.trail and isinstance(self.trail[-1], Said):
+        if self.trail and isinstance(self.trail[-1], Assertion):
             self.trail[-1].doubted = True
         self._open(negated=False)
         self.doubted = True
@@ -285,7 +285,7 @@ class _Scope:
         following = self.events[number + 1][2][0] if number + 1 < len(self.events) else -1
         forward = kind == DOUBTED and following == MENTION and self.trail[-1:] == [COMMA]  # ", less likely edema"
         for entry in () if forward else reversed(self.trail):
-            if isinstance(entry, Said):
+            if isinstance(entry, Assertion):
                 if joined is not None and joined == COMMA and not listed and found:
                     break
                 if kind == NEGATED:
@@ -309,17 +309,17 @@ class _Scope:
             self._close()
 
 
-def statements(words: list[str], rules: Rules) -> tuple[list[Said], list[Event]]:
+def assertions(words: list[str], rules: Rules) -> tuple[list[Assertion], list[Event]]:
     """Return the assertions of the words, in order, and the events that separate them."""
     events = rules.phrases.find_all(words)
     return _Scope(words, events, rules).read(), events
 
 
-def _polarity(negated: bool, doubted: bool) -> Judgement:
+def _polarity(negated: bool, doubted: bool) -> PolarityName:
     return "negative" if negated else "uncertain" if doubted else "positive"
 
 
-def judge(item: Said) -> list[tuple[str, Judgement]]:
+def polarities_of(item: Assertion) -> list[tuple[str, PolarityName]]:
     """Return the findings of one assertion with their polarity; empty if it does not count.
 
     A finding that is both negated and doubted ("no definite", "nothing to suggest") is negative.
@@ -330,7 +330,7 @@ def judge(item: Said) -> list[tuple[str, Judgement]]:
     if isinstance(meaning, str):
         polarity = _polarity(item.negated, item.doubted or meaning[0] == "?")
         return [(finding, polarity) for finding in meaning.removeprefix("?").split(", ")]
-    judged: list[tuple[str, Judgement]] = []
+    judged: list[tuple[str, PolarityName]] = []
     for state in item.states:
         name = state.meaning
         assert isinstance(name, str)

@@ -74,7 +74,7 @@ def normals(seeds: Tensor, count: int) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Cloud:
+class SmoothNoise:
     """A request for smooth fractal noise: seeds ``(k,)``, cells across an image of ``size`` pixels, number of octaves.
 
     Each octave is half as coarse and half as strong as the previous one.
@@ -90,7 +90,7 @@ class Cloud:
         return [self.cells, *(min(self.cells << octave, self.size) for octave in range(1, self.octaves))]
 
 
-def draw_clouds(wanted: Sequence[Cloud]) -> list[Tensor]:
+def draw_noise(wanted: Sequence[SmoothNoise]) -> list[Tensor]:
     """Return smooth noise of about unit standard deviation for each request, ``(k, size, size)``.
 
     The values at the corners of all lattices are drawn at once: they are few, and there are many lattices.
@@ -109,7 +109,7 @@ def draw_clouds(wanted: Sequence[Cloud]) -> list[Tensor]:
     return [_draw_cloud(cloud, corners) for cloud in wanted]
 
 
-def _draw_cloud(cloud: Cloud, corners: Iterator[Tensor]) -> Tensor:
+def _draw_cloud(cloud: SmoothNoise, corners: Iterator[Tensor]) -> Tensor:
     total: Tensor | None = None
     for octave, cells in enumerate(cloud.lattices()):
         lattice = next(corners).view(-1, 1, cells + 1, cells + 1)

@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 2.0
 _STEPS_BETWEEN_LOOKS = 500
 
 
-class Building:
+class BuildLog:
     """Collects problems and skipped images of an index, and shows progress on standard error."""
 
     def __init__(self, what: str) -> None:
@@ -38,7 +38,7 @@ class Building:
         if is_time and monotonic() - self._began > PATIENCE_SECONDS:
             self._bars(f"indexing {self.what} (first time only)", self._done, None)
 
-    def __enter__(self) -> Building:
+    def __enter__(self) -> BuildLog:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -22,10 +22,10 @@ class _Seen:
     place: Origin
     split: str | None
     patient: str | None = None
-    told: bool = False
+    reported: bool = False
 
 
-class People:
+class PatientChecks:
     """Patients, examinations and their splits."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -62,9 +62,9 @@ class People:
         if seen.split is None:
             seen.split, seen.place, seen.name = split, place, patient
         # Rows without a split are reported once for all.
-        if seen.told or split is None or _meaning(seen.split) == _meaning(split):
+        if seen.reported or split is None or _meaning(seen.split) == _meaning(split):
             return
-        seen.told = True
+        seen.reported = True
         spelt = "" if seen.name == patient else f", there written {seen.name!r}"
         message = f"patient {patient!r} is in split {split!r} here and in {seen.split!r} ({seen.place}{spelt})"
         self.ledger.add("patient-splits", place, "patient", message)
@@ -73,7 +73,7 @@ class People:
         seen = self._exams.setdefault(exam, _Seen(exam, place, split, patient))
         if seen.split is None:
             seen.split = split
-        if seen.told:
+        if seen.reported:
             return
         if seen.patient != patient:
             told = f"of patient {patient!r} here and of {seen.patient!r}"
@@ -81,7 +81,7 @@ class People:
             told = f"in split {split!r} here and in {seen.split!r}"
         else:
             return
-        seen.told = True
+        seen.reported = True
         self.ledger.add("exam-patients", place, "study", f"examination {exam!r} is {told} ({seen.place})")
 
     def finish(self, place: Origin) -> None:
@@ -110,15 +110,15 @@ class People:
             for name in names:
                 if name != usual:
                     elsewhere = f"is written {usual!r} elsewhere ({self._splits[usual]:,} rows)"
-                    self._tell_split(name, elsewhere)
+                    self._report_split(name, elsewhere)
         for name, count in self._splits.items():
             frequent = [other for other, uses in self._splits.items() if count * 10 <= uses]
             near = difflib.get_close_matches(name.casefold(), [other.casefold() for other in frequent], 1, 0.75)
             meant = next((other for other in frequent if other.casefold() in near), None)
             if meant is not None and _meaning(name) != _meaning(meant):
-                self._tell_split(name, f"looks like a misspelt {meant!r}")
+                self._report_split(name, f"looks like a misspelt {meant!r}")
 
-    def _tell_split(self, name: str, told: str) -> None:
+    def _report_split(self, name: str, told: str) -> None:
         message = f"split {name!r} ({self._splits[name]:,} rows) {told}"
         self.ledger.add("split-name", self._first_in_split[name], "split", message)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.phantom.image.chance import seeds_of, uniforms
+from rightlung.phantom.image.randomness import seeds_of, uniforms
 from rightlung.phantom.scene import Scene
 
 MARKER_STREAM = 61

@@ -9,7 +9,7 @@ from rightlung.core.progress import Progress, no_progress
 from rightlung.studies.sources import Source
 
 
-class HeldSource(Source):
+class InMemorySource(Source):
     """All studies of a source in memory, under the source's own address."""
 
     def __init__(self, source: Source, progress: Progress = no_progress) -> None:

@@ -17,7 +17,7 @@ SIGN = {"right": -1.0, "left": 1.0, "both": 0.0, "none": 0.0}
 
 
 @dataclass(slots=True)
-class BodyChanges:
+class Deformation:
     """The deformed shape of one patient's chest; lengths in centimetres."""
 
     heart: float  # cardiothoracic ratio
@@ -39,9 +39,9 @@ class BodyChanges:
         self.left_dome += distance if side != "right" else 0.0
 
 
-def changes(scene: Scene) -> BodyChanges:
+def deformation_of(scene: Scene) -> Deformation:
     """Return the sum of the effects of a scene's findings; an unknown finding is an error."""
-    found = BodyChanges(heart=scene.body.heart)
+    found = Deformation(heart=scene.body.heart)
     if scene.exposure.view == "AP":
         # The heart is farther from the detector and appears larger, but a normal heart is still read as normal.
         found.heart = max(found.heart, min(found.heart * 1.08, 0.51))

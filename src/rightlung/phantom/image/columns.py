@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.phantom.image.chance import Floats
+from rightlung.phantom.image.randomness import Floats
 
 Columns = Mapping[str, Floats | Sequence[float]]
 
@@ -33,7 +33,7 @@ def carry(values: NDArray[Any], device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-class Numbers:
+class ColumnTensors:
     """Columns by name on a device, each ``(rows, 1, 1)`` for broadcasting with maps ``(rows, h, w)``."""
 
     def __init__(self, names: Sequence[str], values: Tensor) -> None:
@@ -47,6 +47,6 @@ class Numbers:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, index: Tensor) -> Numbers:
+    def take(self, index: Tensor) -> ColumnTensors:
         """Return some rows, possibly repeated."""
-        return Numbers(self.names, self.values[index])
+        return ColumnTensors(self.names, self.values[index])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
+from rightlung.lexicon.assertions import Assertion, Event
 from rightlung.lexicon.regions import REGIONS
 from rightlung.lexicon.rules import AND, BOUNDARY, COMMA, EXCEPTION, OR, VERB, NamedPlace, Rules
-from rightlung.lexicon.statements import Event, Said
 
 FindingSide = Literal["left", "right", "both"]
 Placed = tuple[FindingSide | None, tuple[str, ...]]
@@ -22,7 +22,9 @@ _PAIRED_ZONES = {
 _DIVIDING = (COMMA, AND, OR, BOUNDARY, EXCEPTION, VERB)
 
 
-def places_of(words: list[str], said: list[Said], events: list[Event], rules: Rules) -> tuple[list[Placed], list[str]]:
+def places_of(
+    words: list[str], said: list[Assertion], events: list[Event], rules: Rules
+) -> tuple[list[Placed], list[str]]:
     """Return side and regions of each assertion, in order, and all regions that the sentence names."""
     found = rules.places.find_all(words)
     if not found:
@@ -50,7 +52,9 @@ def places_of(words: list[str], said: list[Said], events: list[Event], rules: Ru
     return [placed.get(id(item), (None, ())) for item in said], named
 
 
-def _owner(words: list[str], said: list[Said], divisions: list[tuple[int, int]], start: int, end: int) -> int | None:
+def _owner(
+    words: list[str], said: list[Assertion], divisions: list[tuple[int, int]], start: int, end: int
+) -> int | None:
     before = after = None
     for index, item in enumerate(said):
         if item.start <= start < item.end or start <= item.start < end:

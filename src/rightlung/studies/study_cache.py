@@ -21,7 +21,7 @@ LONGEST_SIDE = 1024
 IMAGES, STUDIES = "images.bin", "studies.json"
 
 
-class KeptSource(Source):
+class CachedSource(Source):
     """The studies of a folder written by `StudyWriter`, under the address of their source."""
 
     def __init__(self, folder: str | Path) -> None:
@@ -51,7 +51,7 @@ def _load(path: Path, offset: int, size: tuple[int, int]) -> Image:
 
 
 class StudyWriter:
-    """Writes the files of a `KeptSource` study by study: a context manager; call `finish` last."""
+    """Writes the files of a `CachedSource` study by study: a context manager; call `finish` last."""
 
     def __init__(self, source: str, folder: Path) -> None:
         self._source, self._folder = source, folder

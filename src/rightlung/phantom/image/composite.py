@@ -17,12 +17,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.phantom.image.chance import Cloud
-from rightlung.phantom.image.fields import Fields, enlarge
+from rightlung.phantom.image.columns import ColumnTensors, carry
 from rightlung.phantom.image.finding import COLUMNS, Drawn, Group, around
 from rightlung.phantom.image.frame import grid
 from rightlung.phantom.image.lesions import COARSE, FINE, POINTS, TURN, own_names
-from rightlung.phantom.image.numbers import Numbers, carry
+from rightlung.phantom.image.maps import AnatomyMaps, enlarge
+from rightlung.phantom.image.randomness import SmoothNoise
 
 
 class Run(NamedTuple):
@@ -51,23 +51,23 @@ class Placed:
     common: Tensor  # (k, columns)
     own: Tensor  # (k, 6)
 
-    def clouds(self, coarse: int, size: int) -> list[Cloud]:
+    def clouds(self, coarse: int, size: int) -> list[SmoothNoise]:
         """Return the noise requests of the findings, kind by kind."""
         return [
-            Cloud(self.seeds[run.rows], cells, octaves, coarse if run.kind in COARSE else size)
+            SmoothNoise(self.seeds[run.rows], cells, octaves, coarse if run.kind in COARSE else size)
             for run in self.runs
             if run.kind not in POINTS
             for cells, octaves in (COARSE | FINE)[run.kind].clouds
         ]
 
-    def own_of(self, run: Run) -> Numbers:
+    def own_of(self, run: Run) -> ColumnTensors:
         """Return the additional columns of a kind."""
         names = own_names(run.kind)
-        return Numbers(names, self.own[run.rows, : len(names)])
+        return ColumnTensors(names, self.own[run.rows, : len(names)])
 
-    def common_of(self, run: Run) -> Numbers:
+    def common_of(self, run: Run) -> ColumnTensors:
         """Return the columns of every kind."""
-        return Numbers(COLUMNS, self.common[run.rows])
+        return ColumnTensors(COLUMNS, self.common[run.rows])
 
 
 @dataclass(slots=True)
@@ -106,7 +106,9 @@ class _Effect:
         return [(whose[order[place == step]], order[place == step]) for step in range(int(place.max()) + 1)]
 
 
-def draw_lesions(placed: Placed, studies: Numbers, fields: Fields, lungs: Tensor, clouds: Sequence[Tensor]) -> Overlay:
+def draw_lesions(
+    placed: Placed, studies: ColumnTensors, anatomy: AnatomyMaps, lungs: Tensor, clouds: Sequence[Tensor]
+) -> Overlay:
     """Draw the findings of a batch; ``lungs (n, size, size)`` is the distance inside either lung."""
     size = lungs.shape[-1]
     if not placed.runs:
@@ -114,23 +116,23 @@ def draw_lesions(placed: Placed, studies: Numbers, fields: Fields, lungs: Tensor
     outline = lungs[placed.study]
     effects = {name: _Effect() for name in ("fill", "water", "fade", "bone")}
     small = [run for run in placed.runs if run.kind not in COARSE]
-    drawn = _draw_coarse(placed, fields, iter(clouds), size)
+    drawn = _draw_coarse(placed, anatomy, iter(clouds), size)
     masks = [_merge(effects, run, found, outline[run.rows]) for run, found in drawn]
     if small:
-        masks += _draw_small(effects, placed, small, studies, fields, clouds, outline)
+        masks += _draw_small(effects, placed, small, studies, anatomy, clouds, outline)
     overlay = Overlay(torch.cat(masks)[placed.row_of])
     _lay_over(overlay, effects, placed, (len(studies), size, size))
     return overlay
 
 
-def _draw_coarse(placed: Placed, fields: Fields, clouds: Iterator[Tensor], size: int) -> list[tuple[Run, Drawn]]:
+def _draw_coarse(placed: Placed, anatomy: AnatomyMaps, clouds: Iterator[Tensor], size: int) -> list[tuple[Run, Drawn]]:
     """Draw the findings that fit on the coarse grid, and enlarge them."""
     runs = [run for run in placed.runs if run.kind in COARSE]
     if not runs:
         return []
     last = runs[-1].last
-    chosen = fields.take(placed.study[:last])
-    dx, dy, inside = around(Numbers(COLUMNS, placed.common[:last]), chosen)
+    chosen = anatomy.take(placed.study[:last])
+    dx, dy, inside = around(ColumnTensors(COLUMNS, placed.common[:last]), chosen)
     drawn: list[Drawn] = []
     for run in runs:
         kind, rows = COARSE[run.kind], run.rows
@@ -158,8 +160,8 @@ def _draw_small(
     effects: dict[str, _Effect],
     placed: Placed,
     runs: Sequence[Run],
-    studies: Numbers,
-    fields: Fields,
+    studies: ColumnTensors,
+    anatomy: AnatomyMaps,
     clouds: Sequence[Tensor],
     outline: Tensor,
 ) -> list[Tensor]:
@@ -167,7 +169,7 @@ def _draw_small(
     size = outline.shape[-1]
     first = runs[0].first
     frames = studies.take(placed.study[first:])
-    common = Numbers(COLUMNS, placed.common[first:])
+    common = ColumnTensors(COLUMNS, placed.common[first:])
     x, y = grid(frames, size)
     dx, dy = x.sub_(common["own_x"]), y.sub_(common["own_y"])
     masks = []
@@ -175,11 +177,11 @@ def _draw_small(
         rows = slice(run.first - first, run.last - first)
         if run.kind in FINE:
             kind = FINE[run.kind]
-            _, _, inside = around(placed.common_of(run), fields.take(placed.study[run.rows]))
+            _, _, inside = around(placed.common_of(run), anatomy.take(placed.study[run.rows]))
             sides = dx[rows] * placed.common_of(run)["outward"]
             noise = clouds[len(clouds) - len(kind.clouds) :]
             group = Group(
-                placed.common_of(run), placed.own_of(run), fields, sides, dy[rows], enlarge(inside, size), noise
+                placed.common_of(run), placed.own_of(run), anatomy, sides, dy[rows], enlarge(inside, size), noise
             )
             masks.append(_merge(effects, run, kind.draw(group), outline[run.rows]))
         else:

@@ -15,15 +15,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from rightlung.phantom.image.anatomy import Thorax
-from rightlung.phantom.image.chance import Floats
+from rightlung.phantom.image.columns import ColumnTensors
 from rightlung.phantom.image.frame import Frame, grid, look_up
-from rightlung.phantom.image.numbers import Numbers
+from rightlung.phantom.image.randomness import Floats
 
 LUNG_DENSITY = 0.3  # of water, blood included
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class AnatomyMaps:
     """Coarse maps ``(n, h, w)``, in centimetres unless noted; ``lungs`` is ``(n, 2, h, w)``, right then left."""
 
     x: Tensor
@@ -41,9 +41,9 @@ class Fields:
     middle: Tensor  # signed distance from the middle of the mediastinum
     skin: Tensor  # distance inside the skin
 
-    def take(self, index: Tensor | slice) -> Fields:
+    def take(self, index: Tensor | slice) -> AnatomyMaps:
         """Return the maps of some studies, possibly repeated; a slice does not copy."""
-        return Fields(**{name: getattr(self, name)[index] for name in self.__slots__})
+        return AnatomyMaps(**{name: getattr(self, name)[index] for name in self.__slots__})
 
 
 def smooth_step(values: Tensor, low: float, high: float) -> Tensor:
@@ -79,7 +79,7 @@ def columns(thorax: Thorax, frame: Frame, size: int) -> dict[str, Floats]:
         "heart_middle": thorax.heart_middle,
         # A rotated chest is more lucent on the side to which the front turns, and no two lungs are equally aerated.
         "uneven": 0.5 * thorax.turn + 0.2 * (thorax.chance[:, 27] - 0.5),
-        "density": np.array([LUNG_DENSITY * (1 - change.lucent) for change in thorax.changes]),
+        "density": np.array([LUNG_DENSITY * (1 - change.lucent) for change in thorax.deformations]),
     }
 
 
@@ -92,7 +92,7 @@ def outlines(thorax: Thorax) -> NDArray[np.float32]:
     return np.stack(tables, axis=1).astype(np.float32)
 
 
-def build(studies: Numbers, tables: Tensor, coarse: int) -> Fields:
+def build(studies: ColumnTensors, tables: Tensor, coarse: int) -> AnatomyMaps:
     """Compute the maps of a batch on a grid of ``coarse`` cells across."""
     x, y = grid(studies, coarse)
     outer_right, outer_left, inner_right, inner_left, middle, spine = look_up(tables[:, :6], y)
@@ -116,7 +116,7 @@ def build(studies: Numbers, tables: Tensor, coarse: int) -> Fields:
     top = heart_y + 4.3 + 0.16 * (x - middle)
     heart = torch.minimum(torch.minimum(x - inner_right, inner_left - x), top)
     heart = torch.minimum(torch.minimum(heart, above + 1.6), (4.9 - heart_y) * studies["height"])
-    return Fields(
+    return AnatomyMaps(
         x=x, y=y, lungs=lungs, heart=distance(heart, spacing), across=across, down=down, diaphragm=above, inner=inner,
         wall=outer, depth=depth, is_left=is_left, spine=x - spine, middle=x - middle, skin=skin - x.abs(),
     )  # fmt: skip
@@ -129,11 +129,11 @@ def lung_depth(across: Tensor, down: Tensor, outer: Tensor, width: Tensor) -> Te
     return 16.5 * width.pow(0.35) * sideways * lengthwise * (0.86 + 0.14 * smooth_step(across, 0.0, 0.4))
 
 
-def border_softness(fields: Fields) -> Tensor:
+def border_softness(anatomy: AnatomyMaps) -> Tensor:
     """Return over how many centimetres the lung's border fades.
 
     Heart and domes are tangential to the beam and sharp; the apex and the vessels of the thoracic inlet slope away.
     """
-    inlet = 1 - smooth_step(fields.down, 0.06, 0.36)
-    medial = 1 - smooth_step(fields.across, 0.05, 0.3)
+    inlet = 1 - smooth_step(anatomy.down, 0.06, 0.36)
+    medial = 1 - smooth_step(anatomy.across, 0.05, 0.3)
     return 0.05 + 0.75 * inlet * (0.35 + 0.65 * medial)
