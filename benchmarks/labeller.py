@@ -25,7 +25,6 @@ from rightlung.lexicon import REGIONS
 from rightlung.lexicon.labeller import (
     OBSERVATIONS,
     clear_sentence_cache,
-    descriptive_sentences,
     observations,
     read_report,
     read_sentence,
@@ -195,7 +194,7 @@ def keywords(sections: Mapping[str, str], parts: tuple[Part, ...] = PARTS) -> di
     """The baseline: every word for a finding counts as the finding, whatever is said of it."""
     known = rules(parts)
     found: dict[str, str] = {}
-    for sentence in descriptive_sentences(sections):
+    for sentence in (read.text for read in read_report(sections)):
         for _, _, (kind, finding) in known.phrases.find_all(words_of(sentence)):
             if kind == MENTION:
                 found.update(dict.fromkeys(known.observations.get(finding, ()), "positive"))

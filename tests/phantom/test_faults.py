@@ -155,7 +155,7 @@ def test_no_fault_strikes_at_strength_nought_and_none_is_recorded_where_none_is_
         (["marker=lots"], "must be a number from 0 to 1; got 'lots'"),
         (["marker"], "a shortcut is NAME=STRENGTH"),
         (["marker:pnemonia=0.5"], "did you mean 'pneumonia'"),
-        (["mirrored:pneumonia=0.5"], "goes with no finding"),
+        (["mirrored:pneumonia=0.5"], "takes no finding"),
         (["marker=0.1", "marker:edema=0.2"], "marker is given twice"),
         ([""], "a shortcut is NAME=STRENGTH"),
     ],

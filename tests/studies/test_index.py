@@ -28,12 +28,12 @@ class Small(IndexedSource):
     columns: ClassVar[Mapping[str, Any]] = {"view": "string"}
     built: ClassVar[int] = 0
 
-    def inputs(self) -> Sequence[Path]:
+    def _inputs(self) -> Sequence[Path]:
         return [find_file(self.root, "table.csv")]
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         type(self).built += 1
-        table = CsvTable(self.inputs()[0], ("id", "split", "view"), problems=log.problems, root=self.root)
+        table = CsvTable(self._inputs()[0], ("id", "split", "view"), problems=log.problems, root=self.root)
 
         def parse(row: TableRow) -> dict[str, Any] | None:
             if row.text("view") == "LATERAL":
@@ -44,7 +44,7 @@ class Small(IndexedSource):
 
         yield from table.read(parse)
 
-    def build_study(self, record: dict[str, Any]) -> Study:
+    def _build_study(self, record: dict[str, Any]) -> Study:
         if record["view"] == "bad":
             raise self.problem(record, "view", "is bad")
         name = record["id"]
@@ -214,14 +214,14 @@ def test_a_build_that_breaks_off_leaves_nothing_behind(
         yield {"id": "a"}
         raise OSError(5, "Input/output error", str(root / "table.csv"))
 
-    monkeypatch.setattr(Small, "records", breaking)
+    monkeypatch.setattr(Small, "_records", breaking)
     with pytest.raises(InputError, match=r"table.csv cannot be read: Input/output error"):
         open_small(root)
     assert list((cache / "indexes").iterdir()) == []
 
 
 def test_whoever_finishes_first_is_used_by_both(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = Small.records
+    records = Small._records
     others: list[Any] = []
 
     def overtaken(self: Small, log: BuildLog) -> Iterator[Mapping[str, Any]]:
@@ -230,7 +230,7 @@ def test_whoever_finishes_first_is_used_by_both(root: Path, cache: Path, monkeyp
             others.append(open_small(root))  # another process, in effect, while this one is building
         yield from records(self, log)
 
-    monkeypatch.setattr(Small, "records", overtaken)
+    monkeypatch.setattr(Small, "_records", overtaken)
     assert list(open_small(root).ids) == list(others[1].ids) == EXPECTED
     assert len(list((cache / "indexes").iterdir())) == 1
 
@@ -269,9 +269,7 @@ def test_a_link_in_a_circle_ends_and_is_named(walked: Path) -> None:
     assert [path.name for path in walk_files(walked, (".json",), problems)] == ["a.json", "b.json"]
     (problem,) = problems
     assert str(walked / "b" / "again") in str(problem)
-    assert "circle" in str(problem)
-    with pytest.raises(InputError, match="circle"):
-        list(walk_files(walked, (".json",)))
+    assert "circular" in str(problem)
 
 
 def test_a_folder_that_vanishes_while_walking_is_named(walked: Path) -> None:

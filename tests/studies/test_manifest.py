@@ -187,7 +187,7 @@ def test_a_bad_field_is_named_and_the_rest_goes_on(
         (b"null", "a row must be a JSON object; got null"),
         (b'{"id": "\xff\xfe"}', "is not UTF-8 (byte 9 of the line)"),
         (b"[" * 100_000, "is not JSON"),
-        (b'{"age": ' + b"9" * 5000 + b"}", "is not JSON that can be read"),
+        (b'{"age": ' + b"9" * 5000 + b"}", "is not readable JSON"),
     ],
 )
 def test_a_line_that_is_no_row_is_named_and_the_rest_goes_on(write_data: WriteData, line: bytes, reason: str) -> None:

@@ -63,12 +63,12 @@ def test_several_masks_are_united() -> None:
         ("-1", "pairs of numbers"),
         ("3", "pairs of numbers"),
         ("1 2 3", "pairs of numbers"),
-        ("1 -2", "relative run length 2 must be a whole number; got '-2'"),
-        ("1 2.5", "whole number; got '2.5'"),
-        ("1 ٣", "whole number"),
+        ("1 -2", "relative run length 2 must be an integer; got '-2'"),
+        ("1 2.5", "integer; got '2.5'"),
+        ("1 ٣", "integer"),
         ("1 8", "add up to 9, but a mask of 2 x 4 has 8 pixels"),
         ("0 0 " * 5, "more than the mask has pixels"),
-        ("1 99999999999999999999999999", "whole number"),
+        ("1 99999999999999999999999999", "integer"),
     ],
 )
 def test_relative_run_lengths_that_do_not_fit_are_refused(text: str, sentence: str) -> None:

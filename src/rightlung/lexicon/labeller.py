@@ -85,11 +85,6 @@ def _strengthen(said: dict[str, PolarityName], name: str, polarity: PolarityName
         said[name] = polarity
 
 
-def descriptive_sentences(report: str | Report | Mapping[str, str | None]) -> list[str]:
-    """Return the sentences of a report's findings, impression and addenda; a report may be a text or its sections."""
-    return [sentence for _, sentence in _told(report)]
-
-
 def _told(report: str | Report | Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
     """Yield each descriptive sentence with the subheading ("LUNGS:") it belongs to."""
     for part in _descriptive_parts(report):

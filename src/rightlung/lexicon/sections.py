@@ -190,7 +190,7 @@ def _at_start(line: str, offset: int, ended: bool) -> _Mark | None:
         )
         if name is not None and closes:
             return _Mark(name, label, offset, offset + labelled.end())
-        if colon and _is_shouted(label) and closes:
+        if colon and closes and label == label.upper() and re.search(r"[A-Z]{4}", label):
             return _Mark(" ".join(label.casefold().split()), label, offset, offset + labelled.end())
     alone = _ALONE.fullmatch(line, start)
     if alone is not None:
@@ -206,10 +206,6 @@ def _at_start(line: str, offset: int, ended: bool) -> _Mark | None:
 def _allowed(label: str, ended: bool) -> bool:
     """Whether a label may be a heading here: in wrapped text, lower-case words ("findings:") may start lines, too."""
     return label[0].isupper() or ended
-
-
-def _is_shouted(label: str) -> bool:
-    return label == label.upper() and re.search(r"[A-Z]{4}", label) is not None
 
 
 def _cut(text: str, marks: list[_Mark]) -> Iterator[ReportSection]:

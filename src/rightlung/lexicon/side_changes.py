@@ -55,13 +55,10 @@ def _spelt_out(match: re.Match[str]) -> str:
 
 
 def _agreeing(match: re.Match[str]) -> str:
-    right = "an" if match[2].lower() in "aeio" or (match[2].lower() == "u" and _upper_follows(match)) else "a"
+    following = match.string[match.end() :].lower()
+    right = "an" if following.startswith((*"aeio", "up", "un", "ul")) else "a"
     article = right.upper() if match[1].isupper() and len(match[1]) > 1 else right
     return (article[0].upper() + article[1:] if match[1][0].isupper() else article) + " "
-
-
-def _upper_follows(match: re.Match[str]) -> bool:
-    return match.string[match.end() :].lower().startswith(("up", "un", "ul"))
 
 
 @lru_cache(maxsize=1 << 16)

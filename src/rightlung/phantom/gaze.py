@@ -61,12 +61,8 @@ def fixations(
         seconds = 0.16 + 0.14 * stream.random() + 0.1 * stream.random()
         path.append((x + stream.normal(0.0, reach_x), y + stream.normal(0.0, reach_y), seconds))
         path.extend(pauses.get(name, ()))
-    return [_rounded(*fixation) for fixation in path]
-
-
-def _rounded(x: float, y: float, seconds: float) -> Fixation:
-    """Return a fixation inside the image, with the precision of eye trackers."""
-    return round(min(max(x, 0.0), 1.0), 4), round(min(max(y, 0.0), 1.0), 4), round(seconds, 3)
+    # Inside the image, with the precision of eye trackers.
+    return [(round(min(max(x, 0.0), 1.0), 4), round(min(max(y, 0.0), 1.0), 4), round(s, 3)) for x, y, s in path]
 
 
 def _dwell(mask: NDArray[np.bool_], severity: float, stream: Stream) -> list[Fixation]:

@@ -19,7 +19,7 @@ from rightlung.core.study import Polarity, Sentence
 from rightlung.phantom.config import FINDING_ORDER, PhantomConfig
 from rightlung.phantom.scene import Lesion, Scene
 from rightlung.phantom.words import surroundings
-from rightlung.phantom.words.bank import statements, words
+from rightlung.phantom.words.bank import negatives, statements, words
 from rightlung.phantom.words.lesions import BARELY, Draft, LesionWriter, Manner, add_tail
 from rightlung.phantom.words.noise import slip
 from rightlung.phantom.words.templates import expand, polish
@@ -164,7 +164,8 @@ def _write_section(
         drafts.extend(_joined(ordered, stream, config.report.join))
     summary = [*chain(*blocks["global"])]
     if not any(draft.topics for draft in (*drafts, *summary)) and not present:
-        summary = [surroundings.absence_sentence(surroundings.whole_normal(), Stream(*key, "fallback"))]
+        normal = next(negative for negative in negatives() if "no finding" in negative.negates)
+        summary = [surroundings.absence_sentence(normal, Stream(*key, "fallback"))]
     leading = stream.chance(0.5) and not findings
     middle = [*summary, *drafts] if leading else [*drafts, *summary]
     return [*chain(*blocks["first"]), *middle, *chain(*blocks["last"])]

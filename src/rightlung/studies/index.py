@@ -1,7 +1,7 @@
 """Sources backed by tables on disk: indexed once, then memory-mapped, so that 227,000 studies open instantly.
 
-A reader returns the files that its index is made from (`IndexedSource.inputs`), yields a record per study
-(`IndexedSource.records`) and makes a study from a record (`IndexedSource.build_study`). This module does the rest:
+A reader returns the files that its index is made from (`IndexedSource._inputs`), yields a record per study
+(`IndexedSource._records`) and makes a study from a record (`IndexedSource._build_study`). This module does the rest:
 cache, ``split`` and ``limit``, ids, lookup by id, pickling. Data-loader workers receive only the path of the index and
 share the pages of one Arrow file.
 """
@@ -63,15 +63,15 @@ class IndexedSource(Source):
     # Implemented by readers.
 
     @abstractmethod
-    def inputs(self) -> Sequence[Path]:
+    def _inputs(self) -> Sequence[Path]:
         """Return the files and folders that the index is made from; raise `InputError` if one is missing."""
 
     @abstractmethod
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         """Yield one record per study, in the data set's order; missing keys are null."""
 
     @abstractmethod
-    def build_study(self, record: dict[str, Any]) -> Study:
+    def _build_study(self, record: dict[str, Any]) -> Study:
         """Return the study of a record."""
 
     # Provided to readers.
@@ -114,7 +114,7 @@ class IndexedSource(Source):
         return self._index.record(self._rows[position])
 
     def _build(self, position: int) -> Study:
-        return self.build_study(self.record(position))
+        return self._build_study(self.record(position))
 
     def _required_path(self, address: Address) -> str:
         if not address.path:
@@ -169,7 +169,7 @@ class Index:
 
 def _open_index(source: IndexedSource) -> Index:
     """Return the index of a source, building it if it is not in the cache."""
-    inputs = [*source.inputs()]
+    inputs = [*source._inputs()]
     options = {name: source.options[name] for name in source.index_options if name in source.options}
     entry = entry_folder(source.reader, source.version, source.root, options, inputs)
     about = read_about(entry)
@@ -184,16 +184,12 @@ def _open_index(source: IndexedSource) -> Index:
         return _build_in_memory(source)
     try:
         about = _write(source, folder)
+        return Index(about, put_in_place(folder, entry))
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, InputError):
-            raise
         note(f"the index cannot be written to {entry.parent} ({error.strerror or error}); it stays in memory")
         return _build_in_memory(source)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return Index(about, put_in_place(folder, entry))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # already renamed on success
 
 
 def _schema(source: IndexedSource) -> Any:
@@ -208,7 +204,7 @@ def _batches(source: IndexedSource, log: BuildLog) -> Iterator[Any]:
     schema = _schema(source)
     seen: set[str] = set()
     rows: list[Mapping[str, Any]] = []
-    for record in _read_on(source.records(log), source.root):
+    for record in _read_on(source._records(log), source.root):
         study_id = record["id"]
         log.step()
         if study_id in seen:

@@ -120,7 +120,8 @@ class Source(ABC):
             except InputError as error:
                 if position not in self._failed:
                     self._failed.add(position)
-                    self.problems.append(_problem_of(error, self.ids[position]))
+                    own = error.problem if isinstance(error, ProblemError) else None
+                    self.problems.append(own or Problem(f"study {self.ids[position]!r}", str(error)))
                 continue
             yield study
 
@@ -130,10 +131,6 @@ class Source(ABC):
 
     def __repr__(self) -> str:
         return f"<source {self.address}: {len(self)} studies, {len(self.problems)} problems>"
-
-
-def _problem_of(error: InputError, study_id: str) -> Problem:
-    return error.problem if isinstance(error, ProblemError) else Problem(f"study {study_id!r}", str(error))
 
 
 def build_studies(source: Source, positions: Sequence[int], problems: dict[str, str]) -> dict[int, Study]:

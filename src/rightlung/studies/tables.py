@@ -16,6 +16,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -200,7 +201,7 @@ class CsvTable:
         """Yield the rows that can be read."""
         count = len(self.columns)
         self.rows_bad = 0
-        for line, cells, fault in self._records():
+        for line, cells, fault in islice(self._records(count), 1, None):
             if fault is None and len(cells) != count:
                 # Extra empty cells are harmless; an extra or missing cell has shifted the others.
                 if len(cells) > count and not any(cell.strip() for cell in cells[count:]):
@@ -233,7 +234,7 @@ class CsvTable:
             self.problems.append(problem)
 
     def _read_header(self, aliases: Mapping[str, str]) -> tuple[str, ...]:
-        for line, cells, fault in self._records(1):
+        for line, cells, fault in self._records():
             if fault is not None:
                 raise InputError(f"{self.path}, line {line}: the header {fault}")
             names = [aliases.get(cell.strip(), cell.strip()) for cell in cells]
@@ -248,28 +249,20 @@ class CsvTable:
             return tuple(names)
         raise InputError(f"{self.path} is empty: it has no header")
 
-    def _records(self, limit: int | None = None) -> Iterator[tuple[int, list[str], str | None]]:
-        """Yield line number, cells, and the fault, if any; only the header if ``limit`` is 1."""
-        count = None if limit == 1 else len(self.columns)
+    def _records(self, count: int | None = None) -> Iterator[tuple[int, list[str], str | None]]:
+        """Yield line number, cells, and the fault, if any, of the header and all rows, which have ``count`` cells."""
         with opened_table(self.path) as file:
             lines = Lines(file, self.path)
-            header_seen = False
+            expected = None  # the header may have any number of cells
             while (taken := lines.take()) is not None:
                 line, text, fault = taken
-                if fault is not None:
-                    yield line, [], fault
+                if fault is None and not text.strip():
                     continue
-                if not text.strip():
-                    continue
-                if '"' in text:
-                    cells, fault = self._quoted(lines, text, count if header_seen else None)
-                else:
-                    cells = text.split(self._delimiter)
-                if header_seen or limit == 1:
-                    yield line, cells, fault
-                    if limit == 1:
-                        return
-                header_seen = True
+                cells = text.split(self._delimiter)
+                if fault is None and '"' in text:
+                    cells, fault = self._quoted(lines, text, expected)
+                yield line, cells, fault
+                expected = count
 
     def _quoted(self, lines: Lines, first: str, count: int | None) -> tuple[list[str], str | None]:
         """Return the cells of a record with quotes, which may span further lines."""

@@ -47,7 +47,7 @@ def find_file(root: Path, *names: str, what: str | None = None) -> Path:
     return path
 
 
-def walk_files(root: Path, suffixes: Iterable[str], problems: list[Problem] | None = None) -> Iterator[Path]:
+def walk_files(root: Path, suffixes: Iterable[str], problems: list[Problem]) -> Iterator[Path]:
     """Yield the files below a folder with these suffixes, in order, through symbolic links, each folder once.
 
     A link to a folder that was already visited, and an unreadable folder, are listed in ``problems``, or raised without
@@ -74,8 +74,6 @@ def walk_files(root: Path, suffixes: Iterable[str], problems: list[Problem] | No
             waiting.extend(reversed(folders))
         except (OSError, InputError) as error:
             message = f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else str(error)
-            if problems is None:
-                raise InputError(f"{folder} {message}" if isinstance(error, OSError) else message) from error
             problems.append(Problem(folder, message))
 
 

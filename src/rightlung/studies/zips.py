@@ -61,30 +61,24 @@ class StoredMember:
     """A member that is read without the archive's directory."""
 
     archive: RandomAccessFile
-    name: str
-    offset: int
-    stored: int
-    size: int
-    method: int
-
-    def __str__(self) -> str:
-        return f"{self.name} in {self.archive.path}"
+    member: Member
 
     def read(self, what: str, max_bytes: int = MAX_BYTES) -> bytes:
         """Return its bytes, if they are at most ``max_bytes``."""
-        check_byte_count(self.size, max_bytes, what)
-        header = _LOCAL_HEADER.unpack(self.archive.read(self.offset, _LOCAL_HEADER.size, what))
+        member = self.member
+        check_byte_count(member.size, max_bytes, what)
+        header = _LOCAL_HEADER.unpack(self.archive.read(member.offset, _LOCAL_HEADER.size, what))
         if header[0] != b"PK\x03\x04":
             raise InputError(f"{what} is not at its place in the archive; the archive is damaged or was replaced")
-        data = self.archive.read(self.offset + _LOCAL_HEADER.size + header[9] + header[10], self.stored, what)
-        if self.method == zipfile.ZIP_STORED:
+        data = self.archive.read(member.offset + _LOCAL_HEADER.size + header[9] + header[10], member.stored, what)
+        if member.method == zipfile.ZIP_STORED:
             return data
-        if self.method != zipfile.ZIP_DEFLATED:
-            raise InputError(f"{what} uses the unsupported compression method {self.method}; unpack the archive")
+        if member.method != zipfile.ZIP_DEFLATED:
+            raise InputError(f"{what} uses the unsupported compression method {member.method}; unpack the archive")
         try:
-            plain = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, self.size + 1)
+            plain = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, member.size + 1)
         except zlib.error as error:
             raise InputError(f"{what} is damaged: {error}") from error
-        if len(plain) != self.size:
-            raise InputError(f"{what} is damaged: it does not have the {self.size:,} bytes that the archive states")
+        if len(plain) != member.size:
+            raise InputError(f"{what} is damaged: it does not have the {member.size:,} bytes that the archive states")
         return plain

@@ -91,4 +91,4 @@ def test_what_cannot_be_read_at_all_is_an_error(files: Files) -> None:
     with pytest.raises(InputError, match="must contain a list of images; got dict"):
         write(files, {})
     (files.root / "ChestX_Det_train.json").write_text("[{")
-    files.refuses("chestx-det", r"ChestX_Det_train\.json is not JSON that can be read")
+    files.refuses("chestx-det", r"ChestX_Det_train\.json is not readable JSON")

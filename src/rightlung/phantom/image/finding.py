@@ -18,7 +18,7 @@ from torch import Tensor
 from rightlung.phantom.image.anatomy import Thorax, at
 from rightlung.phantom.image.columns import Columns, ColumnTensors
 from rightlung.phantom.image.maps import AnatomyMaps
-from rightlung.phantom.image.randomness import Floats, seeds_of
+from rightlung.phantom.image.randomness import Floats
 from rightlung.phantom.scene import Lesion
 
 LESION_STREAM = 41
@@ -88,11 +88,6 @@ def places(thorax: Thorax, studies: NDArray[np.int64], lesions: Sequence[Lesion]
             y = apex + down * (at(floor, x) - apex)
         found[:, side] = np.stack([x, y], axis=1)
     return found
-
-
-def lesion_seeds(lesions: Sequence[Lesion]) -> NDArray[np.uint64]:
-    """Return one seed for each finding's outline and texture."""
-    return seeds_of([lesion.seed for lesion in lesions], LESION_STREAM)
 
 
 def reach(lesions: Sequence[Lesion], usual: float) -> list[float]:

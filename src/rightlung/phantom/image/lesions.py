@@ -13,7 +13,7 @@ from rightlung.phantom.image import finding, opacities, pleura
 from rightlung.phantom.image.anatomy import Thorax
 from rightlung.phantom.image.columns import table
 from rightlung.phantom.image.finding import Drawn, Group, Own, in_forms, in_region, reaching
-from rightlung.phantom.image.randomness import Floats, low_bits, uniforms
+from rightlung.phantom.image.randomness import Floats, low_bits, seeds_of, uniforms
 
 _NOTHING = in_forms()
 
@@ -83,7 +83,7 @@ def prepare(thorax: Thorax, breaks: Mapping[tuple[int, int], Floats]) -> Lesions
         empty = np.zeros((0, len(finding.COLUMNS)), dtype=np.float32)
         return Lesions(counts, np.zeros((0, 4), dtype=np.int32), empty, empty[:, :_MOST_OWN])
     lesions = [lesion for _, _, lesion in found]
-    seeds = finding.lesion_seeds(lesions)
+    seeds = seeds_of([lesion.seed for lesion in lesions], finding.LESION_STREAM)
     chance = uniforms(seeds, 6)
     kinds = np.array([KINDS.index(lesion.finding) for lesion in lesions])
     studies = np.array([study for study, _, _ in found])

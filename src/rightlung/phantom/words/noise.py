@@ -22,14 +22,10 @@ _MEANING = frozenset({
 })  # fmt: skip
 
 
-def may_slip(word: str) -> bool:
-    """Whether a typing error is allowed in this word."""
-    return word not in _MEANING and word not in finding_vocabulary() and not sides_in(word)
-
-
 def slip(text: str, stream: Stream) -> str:
     """Return the text with one typing error, or unchanged if no word allows one."""
-    words = [match for match in _WORD.finditer(text) if may_slip(match[0])]
+    kept = _MEANING | finding_vocabulary()
+    words = [match for match in _WORD.finditer(text) if match[0] not in kept and not sides_in(match[0])]
     if not words:
         return text
     match = stream.choice(words)

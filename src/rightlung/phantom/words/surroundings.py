@@ -58,11 +58,6 @@ def choose_global(stream: Stream) -> Negative | None:
     return None
 
 
-def whole_normal() -> Negative:
-    """Return the sentence that calls everything normal."""
-    return next(negative for negative in negatives() if "no finding" in negative.negates)
-
-
 def is_true(negative: Negative, present: Collection[str]) -> bool:
     """Whether nothing is present that the sentence negates."""
     return not negative.forbidding & set(present)

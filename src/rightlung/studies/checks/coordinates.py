@@ -71,10 +71,6 @@ def _is_x_y_width_height(values: Numbers) -> bool:
     return min(x, y) >= -_SLACK and min(width, height) > 0 and x + width <= 1 + _SLACK and y + height <= 1 + _SLACK
 
 
-def _is_x_x_y_y(values: Numbers) -> bool:
-    return 0 <= values[0] < values[1] <= 1 and 0 <= values[2] < values[3] <= 1
-
-
 @dataclass
 class CoordinateChecks:
     """All boxes of a source: counts of the valid ones, and the invalid ones until they are explained."""
@@ -174,7 +170,7 @@ def _order(values: Numbers, all_width_height: bool) -> str | None:
         axis = "x" if x0 > x1 else "y"
         reading = f"{axis}0 and {axis}1 are swapped"
     choices = ["x, y, width, height"] if _is_x_y_width_height(values) else []
-    choices += ["x0, x1, y0, y1"] if _is_x_x_y_y(values) else []
+    choices += ["x0, x1, y0, y1"] if 0 <= x0 < y0 <= 1 and 0 <= x1 < y1 <= 1 else []
     looks = f"it looks like {' or '.join(choices)}, or " if choices else ""
     return f"is in the wrong order: {looks}{reading}"
 

@@ -56,7 +56,7 @@ class LabelChecks:
                     self._first_region.setdefault(name, (place, where))
         # One wrong label contradicts many others, so there is one finding per study.
         contradictions = [*_contradictions("findings", study.findings)]
-        canonical = _canonical(study.findings)
+        canonical = {found.name: said for name, said in study.findings.items() if (found := find(name)) is not None}
         for target in item.targets:
             if target.kind == "phrase":
                 contradictions += _contradictions(f"{target.field}.findings", target.findings)
@@ -64,8 +64,9 @@ class LabelChecks:
                 contradictions += _located_contradictions(target, canonical)
         if contradictions:
             where, message = contradictions[0]
-            others = dict.fromkeys(field for field, _ in contradictions[1:])
-            more = f"; and {len(contradictions) - 1} more in this study ({_listed([*others])})" if others else ""
+            others = [*dict.fromkeys(field for field, _ in contradictions[1:])]
+            listed = ", ".join([*others[:3], *("…" for _ in others[3:4])])
+            more = f"; and {len(contradictions) - 1} more in this study ({listed})" if others else ""
             self.ledger.add("label-contradiction", place, where, f"{message}{more}")
 
     def _note(self, name: str, place: Origin, where: str) -> None:
@@ -180,10 +181,6 @@ def _located_contradictions(target: LintTarget, study: Mapping[str, Polarity]) -
             yield field, f"{name!r} has a location, but the study has no finding"
 
 
-def _listed(fields: list[str]) -> str:
-    return ", ".join(fields[:3]) + (", …" if len(fields) > 3 else "")
-
-
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
@@ -214,10 +211,6 @@ def _is_besides(name: str) -> bool:
         return True
     wider = {name, *broader_findings(name)}
     return _BESIDES in wider or not wider & _pathologies()
-
-
-def _canonical(findings: Mapping[str, Polarity]) -> dict[str, Polarity]:
-    return {found.name: polarity for name, polarity in findings.items() if (found := find(name)) is not None}
 
 
 _MEANT = {

@@ -96,7 +96,7 @@ def look(image: Image) -> Look | None:
     if float(small.std()) < 1e-4:
         return None
     weights = _weights()
-    pattern = coarse_pattern(small)
+    pixels, pattern = standardised(small), coarse_pattern(small)
     likenesses = _likenesses(pattern, weights["template"])
     best = max(likenesses, key=lambda key: likenesses[key])
     upright = likenesses["upright", False]
@@ -105,7 +105,7 @@ def look(image: Image) -> Look | None:
         inverted=best[1],
         turn=likenesses[best] - upright,
         likeness=likenesses[best],
-        mirror=-_heart_side(standardised(small), weights),
+        mirror=_half(pixels[:, ::-1], weights) - _half(pixels, weights),
         resemblance=_likenesses(pattern, weights["mean"])[best] / COARSE,
     )
 
@@ -162,10 +162,6 @@ def _likenesses(pattern: Pixels, template: Pixels) -> dict[tuple[str, bool], flo
         values = [float((way * template).sum()) for way in ways]
         likenesses[position, False], likenesses[position, True] = max(values), -min(values)
     return likenesses
-
-
-def _heart_side(pixels: Pixels, weights: Mapping[str, Pixels]) -> float:
-    return _half(pixels, weights) - _half(pixels[:, ::-1], weights)
 
 
 def _half(pixels: Pixels, weights: Mapping[str, Pixels]) -> float:

@@ -7,7 +7,6 @@ candidates to compare, so that the time per image does not grow with their numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Generic, TypeVar
 
@@ -43,7 +42,8 @@ class Thumbnails(Generic[Known]):
         if float(means.std()) < _LEAST_CONTRAST:
             return None
         quarters = means.reshape(2, _SIDE // 2, 2, _SIDE // 2).mean(axis=(1, 3)).ravel()
-        for cell in _near(quarters):
+        offsets = (-_QUARTER_OFF, _QUARTER_OFF)
+        for cell in product(*(sorted({int((quarter + off) // _CELL) for off in offsets}) for quarter in quarters)):
             for other, first in self._cells.get(cell, ()):
                 off = np.abs(means - other)
                 if float(off.max()) <= _MOST_OFF and float(off.mean()) <= _MEAN_OFF:
@@ -51,9 +51,3 @@ class Thumbnails(Generic[Known]):
         cell = tuple(int(quarter // _CELL) for quarter in quarters)
         self._cells.setdefault(cell, []).append((np.rint(means).astype(np.uint8), known))
         return None
-
-
-def _near(quarters: NDArray[np.float64]) -> Iterator[tuple[int, ...]]:
-    """Yield the groups that may contain an image with nearly these averages."""
-    choices = [sorted({int((quarter + off) // _CELL) for off in (-_QUARTER_OFF, _QUARTER_OFF)}) for quarter in quarters]
-    yield from product(*choices)

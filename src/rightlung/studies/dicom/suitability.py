@@ -20,12 +20,6 @@ from rightlung.studies.dicom.terms import (
 )
 
 _SCHEMES = {"SCT", "SRT", "SNM3", "99SDM"}
-_A_VIEW = {
-    "lateral": "a lateral view",
-    "oblique": "an oblique view",
-    "decubitus": "a decubitus view",
-    "axial": "an axial view",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +107,9 @@ def _wrong_part(header: DicomHeader) -> list[str]:
 
 def _wrong_view(header: DicomHeader, view: View | None) -> list[str]:
     if view is not None and view not in FRONTAL:
+        article = "an" if view in ("oblique", "axial") else "a"
         said = "View Position" if view_of(" ".join(header.texts("ViewPosition"))) == view else "View Code Sequence"
-        return [f"it is {_A_VIEW[view]}, not a frontal one (according to its {said})"]
+        return [f"it is {article} {view} view, not a frontal one (according to its {said})"]
     directions = orientation(header)
     if view is None and directions is not None and set(directions) & {"A", "P"}:
         return ["it is a lateral view, not a frontal one (Patient Orientation " + "\\".join(directions) + ")"]

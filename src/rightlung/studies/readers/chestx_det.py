@@ -57,8 +57,7 @@ class ChestXDetSource(DatasetSource):
     reader: ClassVar[str] = "chestx-det"
     columns: ClassVar[Mapping[str, Any]] = columns("marks")
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the annotation files and the image folders."""
+    def _inputs(self) -> Sequence[Path]:
         paths = present(*(find_optional(self.root, name) for name in _FILES.values()))
         if not paths:
             raise InputError(f"{self.root} has neither {' nor '.join(_FILES.values())}")
@@ -67,8 +66,7 @@ class ChestXDetSource(DatasetSource):
     def _folders(self, split: str) -> list[str]:
         return first_folders(self.root, f"{split}_data/{split}", f"{split}_data", split)
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Yield a record per entry whose image exists."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         for split, file in _FILES.items():
             path = self.root / file
             if not path.exists():
@@ -89,8 +87,7 @@ class ChestXDetSource(DatasetSource):
                     continue
                 yield {"id": stem, "split": split, "file": file, "image": images[stem], "marks": json.dumps(marks)}
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         marks = grouped((label, mark) for label, *mark in json.loads(record["marks"]))
         phrases = []
         for label, drawn in marks.items():

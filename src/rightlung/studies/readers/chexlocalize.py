@@ -58,8 +58,7 @@ class CheXlocalizeSource(DatasetSource):
     split_aliases: ClassVar[Mapping[str, str]] = {"valid": "val", "validate": "val"}
     columns: ClassVar[Mapping[str, Any]] = columns("labels", "masks")
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the mask files and the label tables."""
+    def _inputs(self) -> Sequence[Path]:
         names = {split: f"gt_segmentations_{split}.json" for split in _TABLES}
         found = {split: find_optional(self.root, f"CheXlocalize/{name}", name) for split, name in names.items()}
         self._masks = {split: path for split, path in found.items() if path is not None}
@@ -69,8 +68,7 @@ class CheXlocalizeSource(DatasetSource):
         self._labels = {split: find_optional(self.root, *tables) for split, tables in _TABLES.items()}
         return present(*self._masks.values(), *self._labels.values())
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Yield a record per frontal image of the splits with masks."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         for split, path in self._masks.items():
             folder = image_folders(self.root, *_FOLDERS[split])[0]
             name = path.relative_to(self.root).as_posix()
@@ -111,8 +109,7 @@ class CheXlocalizeSource(DatasetSource):
 
         return dict(self.read(log, self._labels[split], ("Path", *FINDINGS), parse))
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         masks, labels = json.loads(record["masks"]), json.loads(record["labels"] or "{}")
         # An outlined finding is present.
         known = {label: presence(value) for label, value in labels.items()} | dict.fromkeys(masks, Polarity.POSITIVE)

@@ -62,8 +62,7 @@ class CheXpertSource(DatasetSource):
     split_aliases: ClassVar[Mapping[str, str]] = {"val": "valid", "validate": "valid"}
     columns: ClassVar[Mapping[str, Any]] = columns("report", labels=pa.binary(14))
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the tables, from whichever folder they are in."""
+    def _inputs(self) -> Sequence[Path]:
         tables = {SUBSET: ("chexpert_5x200.csv",)} if self.option("subset", [SUBSET]) else TABLES
         self._tables: dict[str, Path] = {}
         for split, files in tables.items():
@@ -75,8 +74,7 @@ class CheXpertSource(DatasetSource):
             raise InputError(f"{self.root} has no table of CheXpert ({looked})")
         return [*self._tables.values()]
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Yield a record per frontal image that a table names."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         batches = self._batches()
         for split, path in self._tables.items():
             folders = self._folders(path.parent)
@@ -153,8 +151,7 @@ class CheXpertSource(DatasetSource):
             if patient.startswith("patient")
         }
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         labels = chexpert_values(record["labels"])
         extra: dict[str, Any] = {"labels": labels}
         if record["split"] == SUBSET:

@@ -66,8 +66,7 @@ class EgdSource(DatasetSource):
         height="int32", width="int32", looked=pa.list_(pa.float32()),
     )  # fmt: skip
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the tables and what gives the images' sizes."""
+    def _inputs(self) -> Sequence[Path]:
         gaze = _GAZE[self.option("gaze", _GAZE, "fixations")]
         self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
         self._sheet, self._gaze = find_file(self.root, "master_sheet.csv"), find_file(self.root, gaze)
@@ -75,8 +74,7 @@ class EgdSource(DatasetSource):
         self._sizes = find_metadata(self.images)
         return present(self._sheet, self._gaze, self._boxes, self._sizes, self.images)
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Yield a record per row of the master sheet whose image exists."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         chexpert = {f"{label.lower().replace(' ', '_')}__chx": label for label in meanings(CHEXPERT)}
         wanted = {row.text("dicom_id") for row in CsvTable(self._sheet, ("dicom_id",), problems=[])}
         sizes = read_sizes(self._sizes, log.problems, wanted)
@@ -147,8 +145,7 @@ class EgdSource(DatasetSource):
 
         return self.read(log, self._boxes, ("dicom_id", "bbox_name", "x1", "x2", "y1", "y2"), parse)
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         dicom = record["id"]
         text, timed = self._transcript(record)
         sections = {name: said for name, said in (("indication", record["indication"]), ("findings", text)) if said}

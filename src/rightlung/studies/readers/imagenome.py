@@ -67,8 +67,7 @@ class ImagenomeSource(DatasetSource):
         **member_columns("report"),
     )  # fmt: skip
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the tables and the scene graphs."""
+    def _inputs(self) -> Sequence[Path]:
         self._gold = self.option("part", ("silver", "gold")) == "gold"
         self._noted: set[str] = set()
         files = needed_files_folder(self.address, self.root, self.options.get("images"))
@@ -79,8 +78,8 @@ class ImagenomeSource(DatasetSource):
         shared = present(self._metadata, self._avoid, self._reports.archive)
         if self._gold:
             self._gold_tables = find_file(self.root, _GOLD_BOXES), find_file(self.root, _GOLD_ATTRIBUTES)
-            self._records = find_optional(self.root, _RECORDS)
-            return [*self._gold_tables, *present(self._records), *shared]
+            self._record_list = find_optional(self.root, _RECORDS)
+            return [*self._gold_tables, *present(self._record_list), *shared]
         archive = find_optional(self.root, _ZIP)
         self._graphs = self.root / _FOLDER
         if archive is None and not self._graphs.is_dir():
@@ -91,8 +90,7 @@ class ImagenomeSource(DatasetSource):
             raise InputError(f"{self.root} has no {_SPLITS}/train.csv, valid.csv or test.csv")
         return [archive or self._graphs, *self._splits, *shared]
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Yield one record per image with a graph."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         sizes = read_sizes(self._metadata, log.problems)
         reports = self._reports.by_exam()
         for record in self._gold_records(log) if self._gold else self._silver_records(log):
@@ -141,7 +139,7 @@ class ImagenomeSource(DatasetSource):
         told = grouped(self._read_gold_attributes(log))
         known = {image: rows[0][0] for image, rows in told.items()}
         boxes = grouped(self._read_gold_boxes(log))
-        for path in (self._avoid, self._records):  # the latter has all images and takes precedence
+        for path in (self._avoid, self._record_list):  # the latter has all images and takes precedence
             for record in self._image_records(path, log):
                 if record["id"] in boxes:
                     known[record["id"]] = {name: record[name] for name in ("patient", "exam", "view")}
@@ -186,8 +184,7 @@ class ImagenomeSource(DatasetSource):
         required = ("image_id", "bbox", "sentence", "label_name", "categoryID", "context")
         return self.read(log, self._gold_tables[1], required, parse, delimiter="\t")
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record; the graph is read now, the image later."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         stem = image_stem(record["patient"], record["exam"], record["id"])
         image = MimicImage(record["id"], self._images, stem)
         size = (record["rows"], record["columns"]) if record["rows"] and record["columns"] else image.size()

@@ -56,8 +56,7 @@ class MimicSource(DatasetSource):
     def _place(self, name: str) -> Path:
         return given_path(self.address, name, self.options[name]) if name in self.options else self.root
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the existing tables, and the archive of reports."""
+    def _inputs(self) -> Sequence[Path]:
         self._labels = self.option("labels", _LABELS, "chexpert")
         tables, images = self._place("tables"), self._place("images")
         main = find_optional(tables, METADATA, _RECORDS)
@@ -72,8 +71,7 @@ class MimicSource(DatasetSource):
         others = [find_optional(tables, name) for name in (_SPLIT, *_LABELS.values(), _PATIENTS)]
         return present(main, *others, self._reports.archive)
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Join the tables into one record per frontal image."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         views = _wanted_views(self.options.get("views", "AP,PA"))
         known = self._main.name.startswith(METADATA)
         splits = dict(self._lookup(log, _SPLIT, ("dicom_id", "split"), _split))
@@ -121,8 +119,7 @@ class MimicSource(DatasetSource):
         required = ("study_id",) if radiologist else ("study_id", *label_set(CHEXPERT).labels)
         return self._lookup(log, _LABELS[name], required, _exam_labels, aliases=aliases)
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record; the report is read now, the image later."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         report = self._reports.read(record)
         labels = {name: chexpert_values(record[name]) for name in _LABELS if record[name] is not None}
         extra = {**labels, "study_date": record["date"], "rows": record["rows"], "columns": record["columns"]}

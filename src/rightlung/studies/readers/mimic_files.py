@@ -46,7 +46,7 @@ def member_record(prefix: str, member: Member | None) -> dict[str, int]:
 def member_of(prefix: str, record: Mapping[str, Any], archive: RandomAccessFile, name: str) -> StoredMember | None:
     """Return the archive member of a record, None if it has none."""
     numbers = [record[column] for column in member_columns(prefix)]
-    return StoredMember(archive, name, *numbers) if numbers[0] is not None else None
+    return StoredMember(archive, Member(name, *numbers)) if numbers[0] is not None else None
 
 
 def given_path(address: str, name: str, text: str) -> Path:

@@ -74,8 +74,7 @@ class MscxrSource(DatasetSource):
         **member_columns("report"),
     )  # fmt: skip
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the table."""
+    def _inputs(self) -> Sequence[Path]:
         folder = self.root if self.root.is_dir() else self.root.parent
         files = needed_files_folder(self.address, folder, self.options.get("images"))
         self._images = str(files)
@@ -83,8 +82,7 @@ class MscxrSource(DatasetSource):
         self._table = self.root if self.root.is_file() else _newest(self.root)
         return present(self._table, self._reports.archive)
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Collect the boxes of each image."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         reports = self._reports.by_exam()
         images: dict[str, dict[str, Any]] = {}
         is_json = self._table.name.endswith(".json")
@@ -153,8 +151,7 @@ class MscxrSource(DatasetSource):
             raise one.fault("split", f"image {dicom} is in {image['split']!r} and in {one.split!r}", None)
         image["phrases"].setdefault((one.category, one.text), []).append(box.as_tuple())
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record; the report is read now, the image later."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         phrases = [
             Phrase(
                 entry["text"],

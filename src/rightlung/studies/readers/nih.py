@@ -39,16 +39,14 @@ class NihSource(DatasetSource):
     split_aliases: ClassVar[Mapping[str, str]] = {"train_val": "train"}
     columns: ClassVar[Mapping[str, Any]] = columns("labels", "boxes", follow_up="int32")
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the tables and the image folders."""
+    def _inputs(self) -> Sequence[Path]:
         self._table = find_file(self.root, *_TABLES, what="table of images")
         self._boxes = find_optional(self.root, _BOXES)
         self._splits = {path: split for file, split in _SPLIT_FILES.items() if (path := find_optional(self.root, file))}
         self._folders = image_folders(self.root, *_FOLDERS)
         return [*present(self._table, self._boxes), *self._splits, *(self.root / name for name in self._folders)]
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Yield a record per row of the table whose image exists."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         boxes = self._read_boxes(log)
         splits = {
             name: split
@@ -99,8 +97,7 @@ class NihSource(DatasetSource):
 
         return grouped(self.read(log, self._boxes, ("Image Index", "Finding Label", *_BOX_COLUMNS), parse))
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         labels = record["labels"].split("|")
         drawn = json.loads(record["boxes"] or "[]")
         boxes = grouped((meanings("nih-8-boxed")[label], Box(*edges)) for label, edges in drawn)

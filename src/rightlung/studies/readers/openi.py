@@ -60,8 +60,7 @@ class OpenISource(DatasetSource):
         "sections", "caption", "r2gen_report", mesh=pa.list_(pa.string()), automatic=pa.list_(pa.string())
     )
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the reports, the table of views, the annotation and the image folder."""
+    def _inputs(self) -> Sequence[Path]:
         self.annotation = self._given("annotation", Path.is_file, "a file") or find_optional(
             self.root, "annotation.json"
         )
@@ -109,8 +108,7 @@ class OpenISource(DatasetSource):
             raise InputError(f"{self.address}: {option}={given} is not {what}")
         return path
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Yield a record per frontal image."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         if self.form == "r2gen":
             yield from self._r2gen_records(log)
             return
@@ -247,8 +245,7 @@ class OpenISource(DatasetSource):
                     "r2gen_report": told,
                 }
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         sections: dict[str, str] = json.loads(record["sections"])
         kept = ("mesh", "automatic", "caption", "r2gen_report")
         extra = {name: record[name] for name in kept if record[name] not in (None, [])}

@@ -43,8 +43,7 @@ class PadChestGrSource(DatasetSource):
     split_aliases: ClassVar[Mapping[str, str]] = {"val": "validation", "validate": "validation"}
     columns: ClassVar[Mapping[str, Any]] = columns("findings", "other")
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the reports, the table and the image folder."""
+    def _inputs(self) -> Sequence[Path]:
         self._sentence = LANGUAGES[self.option("language", LANGUAGES, "en")]
         found = sorted(self.root.glob("grounded_reports*.json"))
         if not found:
@@ -61,8 +60,7 @@ class PadChestGrSource(DatasetSource):
         self.images = place
         return [self._reports, self._table, place]
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Yield a record per report whose image exists."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         people = self._read_table(log)
         images = folder_images(self.images, [""])
         for number, entry in enumerate(read_json(self._reports, list, "a list of reports")):
@@ -108,8 +106,7 @@ class PadChestGrSource(DatasetSource):
             people.setdefault(image_id, person)
         return people
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         findings = json.loads(record["findings"])
         told = [found for found in findings if found[self._sentence]]
         text = " ".join(found[self._sentence] for found in told)

@@ -73,8 +73,7 @@ class ReflacxSource(DatasetSource):
         chest=pa.list_(pa.float64()), looked=pa.list_(pa.float32()),
     )  # fmt: skip
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the metadata of the phases, and the folder of readings."""
+    def _inputs(self) -> Sequence[Path]:
         self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
         self._main = find_optional(self.root, "main_data") or self.root
         phase = self.option("phase", ("1", "2", "3"))
@@ -84,8 +83,7 @@ class ReflacxSource(DatasetSource):
             raise InputError(f"{self._main} has no metadata_phase_{phase or '1'}.csv")
         return [*self._phases.values(), self._main]
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Yield a record per reading."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         required = ("id", "split", "image", "dicom_id", "subject_id", "image_size_x", "image_size_y")
         for phase, path in self._phases.items():
             yield from self.read(log, path, required, lambda row: self._record(row, phase, log))  # noqa: B023
@@ -170,8 +168,7 @@ class ReflacxSource(DatasetSource):
             for row in self._read_rows(path, (*_EDGES, "certainty"), log)
         ]
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         stem = image_stem(record["patient"], record["exam"], record["dicom"])
         certainty: dict[str, int] = json.loads(record["certainty"])
         ellipses = json.loads(record["ellipses"])

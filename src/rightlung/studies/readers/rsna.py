@@ -45,15 +45,13 @@ class RsnaSource(DatasetSource):
     reader: ClassVar[str] = "rsna"
     columns: ClassVar[Mapping[str, Any]] = columns("boxes", "class", "nih")
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the tables, the mapping and the image folder."""
+    def _inputs(self) -> Sequence[Path]:
         self._labels = find_file(self.root, LABELS, f"{LABELS}.zip", what="table of boxes")
         self._classes, self._mapping = (find_optional(self.root, name) for name in (CLASSES, MAPPING))
         self._folder = image_folders(self.root, "stage_2_train_images", "train_images", "images")[0]
         return present(self._labels, self._classes, self._mapping, self.root / self._folder)
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Yield a record per image that the labels name."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         classes = self._read_classes(log)
         nih = self._read_mapping(log)
         images = folder_images(self.root, [self._folder])
@@ -98,8 +96,7 @@ class RsnaSource(DatasetSource):
                 log.problems.append(Problem(MAPPING, message))
         return images
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record and its image's header."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         header = self.header(record, "patientId")
         boxes = [Box(*edges) for edges in json.loads(record["boxes"])]
         findings = {OPACITY: presence(boxes)}

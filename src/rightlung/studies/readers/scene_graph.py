@@ -23,6 +23,7 @@ from rightlung.core import Box, InputError, Phrase, Polarity
 from rightlung.core.checks import Size
 from rightlung.lexicon.labels import label_map, label_set
 from rightlung.lexicon.regions import IMAGENOME_REGIONS
+from rightlung.studies.readers.dataset import grouped
 from rightlung.studies.rows import FieldError
 from rightlung.studies.tables import box_kind, pixel_box
 
@@ -188,9 +189,7 @@ def _inside(edges: Sequence[float], size: Size) -> Box:
 
 
 def _phrases(graph: Graph, regions: Mapping[str, Box]) -> Iterable[Phrase]:
-    by_sentence: dict[str, list[Relation]] = {}
-    for relation in graph.relations:
-        by_sentence.setdefault(relation.sentence_id, []).append(relation)
+    by_sentence = grouped((relation.sentence_id, relation) for relation in graph.relations)
     for sentence_id, (text, named) in sorted(graph.sentences.items(), key=lambda item: _sentence_order(item[0])):
         within = [name for name in named if name in IMAGENOME_REGIONS]
         told = _region_findings(by_sentence.get(sentence_id, ()))
@@ -236,10 +235,7 @@ def _findings(relations: Iterable[Relation]) -> dict[str, Polarity]:
 
 
 def _region_findings(relations: Iterable[Relation]) -> dict[str, dict[str, Polarity]]:
-    by_region: dict[str, list[Relation]] = {}
-    for relation in relations:
-        if relation.region in IMAGENOME_REGIONS:
-            by_region.setdefault(relation.region, []).append(relation)
+    by_region = grouped((one.region, one) for one in relations if one.region in IMAGENOME_REGIONS)
     return {region: found for region, some in by_region.items() if (found := _findings(some))}
 
 

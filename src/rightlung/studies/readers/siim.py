@@ -37,14 +37,12 @@ class SiimSource(DatasetSource):
     reader: ClassVar[str] = "siim"
     columns: ClassVar[Mapping[str, Any]] = columns("masks")
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the table and the image folders."""
+    def _inputs(self) -> Sequence[Path]:
         self._table = find_file(self.root, *TABLES, what="table of masks")
         self._folders = image_folders(self.root, *_FOLDERS)
         return [self._table, *(self.root / name for name in self._folders)]
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Yield a record per image that the table names."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         images: dict[str, str] = {}
         for folder in self._folders:
             for path in walk_files(self.root / folder, IMAGE_SUFFIXES, log.problems):
@@ -70,8 +68,7 @@ class SiimSource(DatasetSource):
             masks = "\n".join(text for _, text in rows if text != NO_MASK)
             yield {"id": name, "file": self._table.name, "line": rows[0][0], "image": images[name], "masks": masks}
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record and its image's header."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         header = self.header(record, "ImageId")
         texts = tuple(record["masks"].splitlines())
         mask = Mask.deferred(partial(decode_relative, f"study {record['id']!r}: mask", texts, SIZE))

@@ -51,8 +51,7 @@ class VinDrSource(DatasetSource):
         self.agreement = address.whole_number("agreement", minimum=1) or 1
         super().__init__(address)
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the tables and the image folders."""
+    def _inputs(self) -> Sequence[Path]:
         self._boxes = {split: self._table(f"annotations_{split}.csv") for split in ("train", "test")}
         self._boxes["train"] = self._boxes["train"] or find_optional(self.root, "train.csv")
         self._labels = {split: self._table(f"image_labels_{split}.csv") for split in self._boxes}
@@ -67,8 +66,7 @@ class VinDrSource(DatasetSource):
     def _table(self, name: str) -> Path | None:
         return find_optional(self.root, f"annotations/{name}", name)
 
-    def records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        """Yield a record per annotated image that exists."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         for split, path in self._boxes.items():
             if path is not None:
                 if not first_folders(self.root, split):
@@ -132,8 +130,7 @@ class VinDrSource(DatasetSource):
 
         return dict(self.read(log, find_optional(self.root, _SIZES), ("image_id", "dim0", "dim1"), parse))
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Return the study of a record and its image's header."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         header = self.header(record, "image_id")
         size = header.size if record["height"] is None else (record["height"], record["width"])
         named: dict[str, list[str]] = json.loads(record["named"])
