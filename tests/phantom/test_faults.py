@@ -149,9 +149,9 @@ def test_no_fault_strikes_at_strength_nought_and_none_is_recorded_where_none_is_
     ("texts", "sentence"),
     [
         (["markr=0.5"], "did you mean 'marker'"),
-        (["marker=1.5"], "the strength must be from 0 to 1; got 1.5"),
-        (["marker=-0.1"], "the strength must be from 0 to 1; got -0.1"),
-        (["marker=nan"], "the strength must be from 0 to 1"),
+        (["marker=1.5"], "the strength must be a number from 0 to 1; got 1.5"),
+        (["marker=-0.1"], "the strength must be a number from 0 to 1; got -0.1"),
+        (["marker=nan"], "the strength must be a number from 0 to 1"),
         (["marker=lots"], "must be a number from 0 to 1; got 'lots'"),
         (["marker"], "a shortcut is NAME=STRENGTH"),
         (["marker:pnemonia=0.5"], "did you mean 'pneumonia'"),

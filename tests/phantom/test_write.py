@@ -167,8 +167,12 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_folder(tmp_path: Path) -> N
 def test_a_full_disk_is_an_output_error_and_the_next_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    written = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if path.suffix == ".png":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return written(path, data)
 
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_bytes", full)

@@ -1,16 +1,8 @@
-"""The data sets' label sets, and maps between any two of them.
+"""The data sets' label sets, and maps between any two of them; ``docs/lexicon.md`` describes the relations.
 
 Each label means one canonical finding (``data/label_sets.toml``), and findings know which ones are broader
-(``data/findings.toml``). A map between two sets is composed from these, label by label:
-
-1. ``same``: the target has a label with the same meaning;
-2. ``broader``: else the nearest target labels that hold whenever this one does (Infiltration to Lung Opacity);
-3. ``one of``: else the labels of which at least one holds, because the finding, or a broader one, consists of them
-   (Nodule/Mass to Nodule or Mass);
-4. ``none``: else there is no counterpart, and the table says so.
-
-The relation is ``close`` if a label only approximates its finding, or if practice equates two that differ
-(``data/label_maps.toml``). Every map covers all labels and never says more than the source label does.
+(``data/findings.toml``). A map is composed from these, label by label, with exceptions in ``data/label_maps.toml``. It
+covers all labels and never says more than the source label does.
 """
 
 from __future__ import annotations

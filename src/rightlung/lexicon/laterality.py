@@ -1,14 +1,7 @@
 """Left and right in texts: swap them, find them, and mirror a phrase together with its targets.
 
-Whole words are swapped and keep their case: swapping substrings would turn "upright" into "upleft". Swapping twice
-restores every text.
-
-`swap_sides` is a lexical perturbation to test whether a model notices the side. "Right middle lobe" becomes "left
-middle lobe" and RML becomes LML, although no left lung has one, and the verb "left" is swapped, too. The lingula, a
-single "R" or "L" (L is also lumbar), and upper-case "RT" and "LT" (radiotherapy, respiratory therapy) do not change.
-
-`mirror_phrase` describes a mirrored image. Heart chambers keep their names there: the right atrium is one structure,
-not the right one of a pair, and the region "right atrium" has no counterpart.
+Whole words are swapped and keep their case: swapping substrings would turn "upright" into "upleft". Swapping or
+mirroring twice restores every text. ``docs/lexicon.md`` lists what is swapped and what is not.
 """
 
 from __future__ import annotations

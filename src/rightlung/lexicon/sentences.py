@@ -1,16 +1,7 @@
-"""Split radiology reports into sentences.
+"""Split radiology reports into sentences, by the fixed rules that ``docs/lexicon.md`` describes.
 
 General splitters break at "Dr.", "No. 3" and "a.m.", keep numbered impressions in one piece, and fail on
-de-identification marks (``XXXX`` in Open-I, ``___`` in MIMIC-CXR). The fixed rules here:
-
-- A list marker or section heading at the start of a line, and an empty line, begin a new piece. Other line ends are
-  hard wraps and become a space, unless the line is clearly shorter than the longest line of its paragraph.
-- A full stop ends a sentence, also before a lower-case letter ("lungs are clear. no effusion."), unless it belongs to
-  an abbreviation, an initial, a number or a de-identification mark.
-- A number with a dot or bracket at the start of a sentence is a list marker and is dropped, as are bullets, and
-  consecutive letters (a, b) and Roman numerals (I, II).
-
-All other characters are kept, except white space at line ends and around sentences, and stray full stops.
+de-identification marks (``XXXX`` in Open-I, ``___`` in MIMIC-CXR).
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -44,10 +43,9 @@ class Fault:
     def __post_init__(self) -> None:
         if self.name not in FAULT_NAMES:
             raise unknown_name("shortcut", str(self.name), FAULT_NAMES)
-        if isinstance(self.strength, bool) or not isinstance(self.strength, int | float):
+        number = isinstance(self.strength, int | float) and not isinstance(self.strength, bool)
+        if not number or not 0.0 <= self.strength <= 1.0:
             raise InputError(f"shortcut {self.name}: the strength must be a number from 0 to 1; got {self.strength!r}")
-        if not (math.isfinite(self.strength) and 0.0 <= self.strength <= 1.0):
-            raise InputError(f"shortcut {self.name}: the strength must be from 0 to 1; got {self.strength:g}")
         if self.name in SHARES and self.finding:
             raise InputError(f"shortcut {self.name} takes no finding; got {self.finding!r}")
         if self.name in SHORTCUTS:

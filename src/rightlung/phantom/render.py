@@ -1,10 +1,4 @@
-"""Render scenes as radiographs, with the masks and boxes that are exact by construction.
-
->>> from rightlung.phantom.render import render  # doctest: +SKIP
->>> rendering = render(scenes, size=256)  # doctest: +SKIP
->>> rendering.images.shape  # doctest: +SKIP
-torch.Size([8, 256, 256])
-"""
+"""Render scenes as radiographs, with the masks and boxes that are exact by construction."""
 
 from __future__ import annotations
 

@@ -92,22 +92,19 @@ def open_phantom(address: Address) -> PhantomSource:
     address.check_parameters(PARAMETERS)
     if address.path:
         raise InputError(f"address {address} has a path, but a phantom has none: write phantom?count=500&seed=7")
-    numbers = {}
-    for name, least in (("count", 1), ("seed", 0)):
-        number = address.whole_number(name, minimum=least)
-        if number is None:
-            raise InputError(f"address {address} needs {name}: phantom?count=500&seed=7")
-        numbers[name] = number
+    count, seed = address.whole_number("count", minimum=1), address.whole_number("seed")
+    if count is None or seed is None:
+        raise InputError(f"address {address} needs {'count' if count is None else 'seed'}: phantom?count=500&seed=7")
     start = address.whole_number("start") or 0
-    check_range(numbers["count"], numbers["seed"], start, f"address {address}: ")
+    check_range(count, seed, start, f"address {address}: ")
     config = read_config(address.parameters["config"]) if "config" in address.parameters else default_config()
     size = address.whole_number("size")
     shortcuts = address.parameters.get("shortcut", "")
     return PhantomSource(
         str(address),
         config,
-        numbers["seed"],
-        range(start, start + numbers["count"]),
+        seed,
+        range(start, start + count),
         config.size if size is None else size,
         parse_faults(part for part in shortcuts.split(",") if part.strip()),
     )

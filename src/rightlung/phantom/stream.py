@@ -203,19 +203,10 @@ def make(config: PhantomConfig, seed: int, size: int, indices: Sequence[int]) ->
         statements = [write_report(scene, config, seed) for scene in scenes]
         return Made(scenes, statements, prepare(scenes, size))
     except Exception as error:
-        raise RuntimeError(_blame(config, seed, size, indices, error)) from error
-
-
-def _blame(config: PhantomConfig, seed: int, size: int, indices: Sequence[int], error: Exception) -> str:
-    """Return an error message that names the first study that cannot be made alone."""
-    for index in indices:
-        try:
-            scene = study_scene(config, seed, index)
-            write_report(scene, config, seed)
-            prepare([scene], size)
-        except Exception as own:
-            return f"phantom study {index} of seed {seed} could not be made: {own}"
-    return f"the phantom studies {list(indices)} of seed {seed} could not be made: {error}"
+        for index in indices if len(indices) > 1 else ():
+            make(config, seed, size, [index])  # raises the error that names the study at fault
+        studies = ", ".join(map(str, indices))
+        raise RuntimeError(f"phantom study {studies} of seed {seed} could not be made: {error}") from error
 
 
 def make_ahead(

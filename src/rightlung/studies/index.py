@@ -53,7 +53,9 @@ class IndexedSource(Source):
         self._limit = address.whole_number("limit", minimum=1)
         self._split = address.parameters.get("split")
         self.options = {name: text for name, text in address.parameters.items() if name not in ("split", "limit")}
-        self.root = existing_path(self._required_path(address), address.path)
+        if not address.path:
+            raise InputError(f"address {address} needs a path: {self.reader}:/path/to/data")
+        self.root = existing_path(address.path, address.path)
         self._index = _open_index(self)
         self.left_out: Mapping[str, int] = self._index.about["left_out"]
         """Images that were skipped on purpose, counted by reason."""
@@ -115,11 +117,6 @@ class IndexedSource(Source):
 
     def _build(self, position: int) -> Study:
         return self._build_study(self.record(position))
-
-    def _required_path(self, address: Address) -> str:
-        if not address.path:
-            raise InputError(f"address {address} needs a path: {self.reader}:/path/to/data")
-        return address.path
 
     def _check_some(self) -> None:
         first = f"; {len(self.problems):,} rows have problems, the first: {self.problems[0]}" if self.problems else ""

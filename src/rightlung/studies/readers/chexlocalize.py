@@ -1,9 +1,6 @@
 """The `chexlocalize` reader: CheXpert's valid and test images with radiologists' masks of ten findings.
 
-Saporta et al., Nature Machine Intelligence 2022; format at https://github.com/rajpurkarlab/cheXlocalize. Masks are COCO
-run lengths in the size of the original image. ``Airspace Opacity`` of the first release is ``Lung Opacity``. All
-frontal images that labels or masks name are included, also those without a mask. The benchmark radiologists'
-annotations and the heatmaps are not read.
+Saporta et al., Nature Machine Intelligence 2022; format at https://github.com/rajpurkarlab/cheXlocalize.
 """
 
 from __future__ import annotations

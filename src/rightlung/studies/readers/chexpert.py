@@ -1,14 +1,7 @@
 """The `chexpert` reader: CheXpert, 224,316 radiographs with 14 labels mined from reports, and its 5×200 subset.
 
 Irvin et al., AAAI 2019 (Stanford University data set research use agreement); test labels from
-https://github.com/rajpurkarlab/cheXpert-test-set-labels. The download in parts is read unchanged: folders
-"CheXpert-v1.0 batch 1 (validate & csv)", "CheXpert-v1.0 batch 2 (train 1)" and so on, side by side.
-
-- ``extra["labels"]`` has the values. The valid and test labels are radiologists' and only 0 and 1.
-- Lateral views are skipped, and so are the 17 rows called frontal whose projection is ``LL`` or ``RL``.
-- Age 0 (3 rows) is unknown.
-- The 5×200 table has 200 images of ``train`` for each of five findings that have no other; its split is ``5x200``. A
-  column ``Report Impression``, if it exists, is the report.
+https://github.com/rajpurkarlab/cheXpert-test-set-labels.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """The `reflacx` reader: REFLACX, readings of MIMIC-CXR's images by five radiologists with an eye tracker.
 
-Bigolin Lanfredi et al., Scientific Data 2022; columns in its README. ``extra["certainty"]`` has all certainties.
-Phrases for the drawn labels are followed by one per dictated sentence. The gaze is not clipped to the visible part of
-the image. The 20 readings whose eye tracking was discarded have neither gaze nor report. ``gaze_data/`` (every sample)
-is not read.
+Bigolin Lanfredi et al., Scientific Data 2022; columns in its README.
 """
 
 from __future__ import annotations

@@ -1,12 +1,6 @@
 """The `rsna` reader: the RSNA Pneumonia Detection Challenge, 26,684 labelled frontal radiographs from NIH ChestX-ray14.
 
-Shih et al., Radiology: Artificial Intelligence 2019; non-commercial and academic use; mapping to NIH's images from
-https://www.rsna.org/rsnai/ai-image-challenge/rsna-pneumonia-detection-challenge-2018.
-
-- One phrase, "opacity suspicious for pneumonia", with all boxes of an image, in pixels of 1024 x 1024.
-- The class "Lung Opacity" is a finding narrower than any lung opacity; the other two classes deny it and mean ``other
-  abnormality`` and ``no finding``. ``extra["class"]`` has the class as written, ``extra["nih"]`` the NIH image.
-- Only the labelled images are read, as split ``train``; the test labels were never published in this form.
+Shih et al., Radiology: Artificial Intelligence 2019; non-commercial and academic use.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
 """The `siim` reader: SIIM-ACR Pneumothorax Segmentation, frontal radiographs with masks of the pneumothorax.
 
-Non-commercial and academic use; also at
-https://www.kaggle.com/datasets/jesperdramsch/siim-acr-pneumothorax-segmentation-data. The images are NIH
-ChestX-ray14's, annotated by members of the Society for Imaging Informatics in Medicine and the Society of Thoracic
-Radiology.
-
-- Rows without an image are problems; images without a row are not read.
-- Age, sex and view come from the DICOM header. Patients and splits are not published. If both tables exist, the second
-  stage's is read, which includes the first's.
+The images are NIH ChestX-ray14's, annotated by members of the Society for Imaging Informatics in Medicine and the
+Society of Thoracic Radiology; non-commercial and academic use.
 """
 
 from __future__ import annotations

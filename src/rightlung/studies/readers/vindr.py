@@ -1,10 +1,6 @@
 """The `vindr` reader: VinDr-CXR, 18,000 frontal (PA) radiographs with boxes of 22 findings, drawn by radiologists.
 
-Nguyen et al., Scientific Data 2022; PhysioNet licence 1.5.0. Kaggle has the training images with 14 of the 22 findings.
-Test images have the consensus of five radiologists. `rightlung.studies.fusion` fuses the training images' boxes as in
-ChEX. ``extra["readers"]`` has each reader's boxes and labels, for a human ceiling; ``extra["labels"]`` how many readers
-name each label. Boxes are in pixels of the original image, whose size is in its header (with age and sex) or in
-``train_meta.csv``.
+Nguyen et al., Scientific Data 2022; PhysioNet licence 1.5.0. `rightlung.studies.fusion` fuses the boxes as in ChEX.
 """
 
 from __future__ import annotations
