@@ -9,7 +9,6 @@ from rightlung.core import InputError, Phrase, Polarity, Report
 from rightlung.lexicon import IMAGENOME_REGIONS, REGIONS, label_set
 from rightlung.lexicon.labeller import (
     OBSERVATIONS,
-    descriptive_sentences,
     observations,
     phrases_of,
     read_report,
@@ -202,7 +201,8 @@ class TestPhrases:
         )
 
     def test_headings_are_no_phrases(self) -> None:
-        assert descriptive_sentences("FINDINGS:\nLUNGS: Clear.\nHEART: Normal size.") == ["Clear.", "Normal size."]
+        read = read_report("FINDINGS:\nLUNGS: Clear.\nHEART: Normal size.")
+        assert [sentence.text for sentence in read] == ["Clear.", "Normal size."]
 
     def test_regions_are_names_of_the_lexicon(self) -> None:
         for index in range(40):

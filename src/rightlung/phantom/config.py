@@ -276,8 +276,8 @@ class PhantomConfig:
         return cls(**merged)
 
 
-def _share_above(age: float, mean: float, spread: float) -> float:
-    return 0.5 * math.erfc((age - mean) / (max(spread, 1e-6) * math.sqrt(2.0)))
+def _share_above(age: float, mean: float, std: float) -> float:
+    return 0.5 * math.erfc((age - mean) / (max(std, 1e-6) * math.sqrt(2.0)))
 
 
 def _likelihoods(config: PhantomConfig) -> FrozenMapping[str, Likelihood]:

@@ -4,20 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rightlung.studies.dicom import terms
 from rightlung.studies.dicom.header import DicomHeader
-from rightlung.studies.dicom.terms import (
-    CHEST_CODES,
-    FRONTAL,
-    MODALITIES,
-    RADIOGRAPHS,
-    VIEW_CODES,
-    View,
-    is_chest,
-    modality_of_storage_class,
-    repeatable_part,
-    says_nothing,
-    view_of,
-)
+from rightlung.studies.dicom.terms import View
 
 _SCHEMES = {"SCT", "SRT", "SNM3", "99SDM"}
 
@@ -40,7 +29,7 @@ def describe(header: DicomHeader) -> Description:
     laterality = header.text("ImageLaterality") or header.text("Laterality")
     modality = header.text("Modality")
     return Description(
-        modality if modality in RADIOGRAPHS or modality in MODALITIES else None,
+        modality if modality in terms.RADIOGRAPHS or modality in terms.MODALITIES else None,
         view,
         laterality if laterality in ("L", "R", "B", "U") else None,
         body_part,
@@ -63,27 +52,30 @@ def _codes(header: DicomHeader, name: str) -> list[str]:
 
 
 def _view(header: DicomHeader) -> View | None:
-    views = [view_of(" ".join(header.texts("ViewPosition")))]
-    views += [VIEW_CODES.get(code) for code in _codes(header, "ViewCodeSequence")]
+    views = [terms.view_of(" ".join(header.texts("ViewPosition")))]
+    views += [terms.VIEW_CODES.get(code) for code in _codes(header, "ViewCodeSequence")]
     said = [view for view in views if view is not None]
     # One of them may be the machine's default, which is usually a frontal view.
-    return next((view for view in said if view not in FRONTAL), None) or next(iter(said), None)
+    return next((view for view in said if view not in terms.FRONTAL), None) or next(iter(said), None)
 
 
 def _body_part(header: DicomHeader) -> str | None:
-    part = repeatable_part(header.text("BodyPartExamined"))
+    part = terms.repeatable_part(header.text("BodyPartExamined"))
     if part is not None:
         return part
-    return next((CHEST_CODES[code] for code in _codes(header, "AnatomicRegionSequence") if code in CHEST_CODES), None)
+    return next(
+        (terms.CHEST_CODES[code] for code in _codes(header, "AnatomicRegionSequence") if code in terms.CHEST_CODES),
+        None,
+    )
 
 
 def _wrong_kind(header: DicomHeader) -> list[str]:
     modality = header.text("Modality")
     if not modality:
-        modality = modality_of_storage_class(header.text("SOPClassUID")) or ""
-    if modality in MODALITIES:
-        return [f"it is {MODALITIES[modality]}, not a radiograph (Modality {modality})"]
-    if modality and modality not in RADIOGRAPHS:
+        modality = terms.modality_of_storage_class(header.text("SOPClassUID")) or ""
+    if modality in terms.MODALITIES:
+        return [f"it is {terms.MODALITIES[modality]}, not a radiograph (Modality {modality})"]
+    if modality and modality not in terms.RADIOGRAPHS:
         return ["its Modality is not CR, DX or RG"]
     if header.text("PresentationIntentType") == "FOR PROCESSING":
         return ["it contains raw detector values (Presentation Intent Type FOR PROCESSING), not an image"]
@@ -92,23 +84,24 @@ def _wrong_kind(header: DicomHeader) -> list[str]:
 
 def _wrong_part(header: DicomHeader) -> list[str]:
     text = header.text("BodyPartExamined")
-    if is_chest(text):
+    if terms.is_chest(text):
         return []
-    if not says_nothing(text):
-        part = repeatable_part(text)
+    if not terms.says_nothing(text):
+        part = terms.repeatable_part(text)
         if part is not None:
             return [f"it does not show the chest (Body Part Examined {part})"]
         return ["its Body Part Examined is not the chest (not repeated here, because it is not one of DICOM's terms)"]
     codes = _codes(header, "AnatomicRegionSequence")
-    if codes and not any(code in CHEST_CODES for code in codes):
+    if codes and not any(code in terms.CHEST_CODES for code in codes):
         return ["it does not show the chest (code in its Anatomic Region Sequence)"]
     return []
 
 
 def _wrong_view(header: DicomHeader, view: View | None) -> list[str]:
-    if view is not None and view not in FRONTAL:
+    if view is not None and view not in terms.FRONTAL:
         article = "an" if view in ("oblique", "axial") else "a"
-        said = "View Position" if view_of(" ".join(header.texts("ViewPosition"))) == view else "View Code Sequence"
+        by_position = terms.view_of(" ".join(header.texts("ViewPosition"))) == view
+        said = "View Position" if by_position else "View Code Sequence"
         return [f"it is {article} {view} view, not a frontal one (according to its {said})"]
     directions = orientation(header)
     if view is None and directions is not None and set(directions) & {"A", "P"}:

@@ -27,7 +27,6 @@ from rightlung.studies.readers.labelled import CHEXPERT, chexpert_findings, mean
 from rightlung.studies.readers.mimic_files import (
     MimicImage,
     find_metadata,
-    image_stem,
     needed_files_folder,
     read_sizes,
 )
@@ -84,7 +83,7 @@ class EgdSource(DatasetSource):
         def parse(row: TableRow) -> Mapping[str, Any]:
             dicom, exam, patient = row.identifier("dicom_id"), row.identifier("study_id"), row.identifier("patient_id")
             try:
-                size = sizes.get(dicom) or MimicImage(dicom, str(self.images), image_stem(patient, exam, dicom)).size()
+                size = sizes.get(dicom) or MimicImage.of(self.images, patient, exam, dicom).size()
             except InputError as error:
                 raise row.error("dicom_id", str(error)) from None
             regions = {}
@@ -165,7 +164,7 @@ class EgdSource(DatasetSource):
         }
         return self.as_study(
             record,
-            load=MimicImage(dicom, str(self.images), image_stem(record["patient"], record["exam"], dicom)),
+            load=MimicImage.of(self.images, record["patient"], record["exam"], dicom),
             report=Report(text, sections) if sections else None,
             phrases=tuple(Phrase(sentence) for sentence in descriptive_sentences(text or None, {})),
             regions={name: Box(*edges) for name, edges in json.loads(record["regions"]).items()},

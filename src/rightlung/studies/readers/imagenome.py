@@ -20,7 +20,6 @@ from rightlung.studies.readers.mimic_files import (
     MimicImage,
     MimicReports,
     find_metadata,
-    image_stem,
     member_columns,
     member_of,
     member_record,
@@ -71,7 +70,7 @@ class ImagenomeSource(DatasetSource):
         self._gold = self.option("part", ("silver", "gold")) == "gold"
         self._noted: set[str] = set()
         files = needed_files_folder(self.address, self.root, self.options.get("images"))
-        self._images = str(files)
+        self.images = files
         self._reports = MimicReports.find(self.address, self.options.get("reports"), (files, files.parent))
         self._metadata = find_metadata(files)
         self._avoid = find_optional(self.root, _AVOID)
@@ -185,8 +184,7 @@ class ImagenomeSource(DatasetSource):
         return self.read(log, self._gold_tables[1], required, parse, delimiter="\t")
 
     def _build_study(self, record: dict[str, Any]) -> Study:
-        stem = image_stem(record["patient"], record["exam"], record["id"])
-        image = MimicImage(record["id"], self._images, stem)
+        image = MimicImage.of(self.images, record["patient"], record["exam"], record["id"])
         size = (record["rows"], record["columns"]) if record["rows"] and record["columns"] else image.size()
         place, graph = self._graph(record)
         parts = graph_parts(graph, size)

@@ -21,7 +21,6 @@ from rightlung.studies.readers.mimic_files import (
     MimicReports,
     files_folder,
     given_path,
-    image_stem,
     member_columns,
     member_record,
     sentence_phrases,
@@ -65,7 +64,7 @@ class MimicSource(DatasetSource):
         folder = files_folder(images)
         if folder is None:
             raise InputError(f"{self.address}: {images} has no images: neither files/p10 nor p10")
-        self._main, self._tables, self._images = main, tables, str(folder)
+        self._main, self._tables, self.images = main, tables, folder
         places = dict.fromkeys([self.root, tables, images])
         self._reports = MimicReports.find(self.address, self.options.get("reports"), places)
         others = [find_optional(tables, name) for name in (_SPLIT, *_LABELS.values(), _PATIENTS)]
@@ -123,10 +122,9 @@ class MimicSource(DatasetSource):
         report = self._reports.read(record)
         labels = {name: chexpert_values(record[name]) for name in _LABELS if record[name] is not None}
         extra = {**labels, "study_date": record["date"], "rows": record["rows"], "columns": record["columns"]}
-        stem = image_stem(record["patient"], record["exam"], record["id"])
         return self.as_study(
             record,
-            load=MimicImage(record["id"], self._images, stem),
+            load=MimicImage.of(self.images, record["patient"], record["exam"], record["id"]),
             report=report,
             phrases=sentence_phrases(report),
             findings=chexpert_findings(labels.get(self._labels, {})),

@@ -98,15 +98,6 @@ def read_sizes(
     return {} if path is None else dict(CsvTable(path, columns, problems=problems).read(parse))
 
 
-def image_stem(patient: str, exam: str, dicom: str) -> str:
-    """Return the path of an image below the files folder, without its suffix.
-
-    >>> image_stem("10000032", "50414267", "02aa804e")
-    'p10/p10000032/s50414267/02aa804e'
-    """
-    return f"p{patient[:2]}/p{patient}/s{exam}/{dicom}"
-
-
 @dataclass(frozen=True)
 class MimicImage:
     """Loads an image of MIMIC-CXR that exists as JPEG, DICOM or PNG."""
@@ -114,6 +105,11 @@ class MimicImage:
     study_id: str
     root: str
     stem: str
+
+    @classmethod
+    def of(cls, root: Path, patient: str, exam: str, dicom: str, study_id: str | None = None) -> MimicImage:
+        """Return the image with this id in ``root/p10/p10000032/s50414267``; a study's id is by default the image's."""
+        return cls(study_id or dicom, str(root), f"p{patient[:2]}/p{patient}/s{exam}/{dicom}")
 
     def file(self) -> FileImage:
         """Return the existing file, or the missing JPEG."""

@@ -26,7 +26,6 @@ from rightlung.studies.readers.labelled import meanings
 from rightlung.studies.readers.mimic_files import (
     MimicImage,
     MimicReports,
-    image_stem,
     member_columns,
     member_record,
     needed_files_folder,
@@ -77,7 +76,7 @@ class MscxrSource(DatasetSource):
     def _inputs(self) -> Sequence[Path]:
         folder = self.root if self.root.is_dir() else self.root.parent
         files = needed_files_folder(self.address, folder, self.options.get("images"))
-        self._images = str(files)
+        self.images = files
         self._reports = MimicReports.find(self.address, self.options.get("reports"), (files, files.parent))
         self._table = self.root if self.root.is_file() else _newest(self.root)
         return present(self._table, self._reports.archive)
@@ -160,10 +159,9 @@ class MscxrSource(DatasetSource):
             )
             for entry in record["phrases"]
         ]
-        stem = image_stem(record["patient"], record["exam"], record["id"])
         return self.as_study(
             record,
-            load=MimicImage(record["id"], self._images, stem),
+            load=MimicImage.of(self.images, record["patient"], record["exam"], record["id"]),
             report=self._reports.read(record),
             phrases=tuple(phrases),
             findings={name: Polarity.POSITIVE for phrase in phrases for name in phrase.findings},

@@ -24,7 +24,7 @@ from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin
 from rightlung.studies.readers.labelled import presence
-from rightlung.studies.readers.mimic_files import MimicImage, image_stem, needed_files_folder
+from rightlung.studies.readers.mimic_files import MimicImage, needed_files_folder
 from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import find_optional
@@ -166,7 +166,6 @@ class ReflacxSource(DatasetSource):
         ]
 
     def _build_study(self, record: dict[str, Any]) -> Study:
-        stem = image_stem(record["patient"], record["exam"], record["dicom"])
         certainty: dict[str, int] = json.loads(record["certainty"])
         ellipses = json.loads(record["ellipses"])
         text = record["text"]
@@ -178,7 +177,7 @@ class ReflacxSource(DatasetSource):
         sentences = [Phrase(sentence) for sentence in descriptive_sentences(text or None, {})]
         return self.as_study(
             record,
-            load=MimicImage(record["id"], str(self.images), stem),
+            load=MimicImage.of(self.images, record["patient"], record["exam"], record["dicom"], record["id"]),
             report=Report(text, {"findings": text}) if text else None,
             phrases=(*_drawn(ellipses, (record["height"], record["width"])), *sentences),
             findings=findings,
