@@ -205,7 +205,8 @@ def _phrases(row: ManifestRow, find: FindFile) -> Iterator[Phrase]:
         yield from map(Phrase, descriptive_sentences(row.text, row.sections))
     for index, phrase in enumerate(row.phrases or ()):
         files = () if phrase.mask is None else (find(f"phrases[{index}].mask", phrase.mask),)
-        yield phrase.build(stored_mask(row.id, *files))
+        mask = stored_mask(row.id, *files)
+        yield Phrase(phrase.text, phrase.boxes, mask, phrase.regions, phrase.findings, phrase.locations)
 
 
 def stored_mask(study_id: str, *files: StoredFile) -> Mask | None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rightlung.core import Box, Heatmap, InputError, Mask, Phrase, Polarity
+from rightlung.core import Box, Heatmap, InputError, Polarity
 from rightlung.core.checks import check_number, check_size
 from rightlung.core.errors import unknown_name
 from rightlung.studies.files import relative_name, shown
@@ -48,10 +48,6 @@ class PhraseRow:
     regions: tuple[str, ...]
     findings: Mapping[str, Polarity]
     locations: Mapping[str, tuple[str, ...]]
-
-    def build(self, mask: Mask | None) -> Phrase:
-        """Return the phrase with its mask."""
-        return Phrase(self.text, self.boxes, mask, self.regions, self.findings, self.locations)
 
 
 @dataclass(frozen=True, slots=True)

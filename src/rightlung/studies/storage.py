@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from rightlung.core import InputError
 from rightlung.core.errors import MissingFileError
@@ -77,13 +76,6 @@ def _in_this_process(path: str, identity: tuple[int, int]) -> RandomAccessFile:
         return _open_files.setdefault((path, identity), RandomAccessFile(path, identity))
 
 
-class StoredFile(Protocol):
-    """A file inside a folder or an archive; ``str()`` names it in messages."""
-
-    def read(self, what: str, max_bytes: int = MAX_BYTES) -> bytes:
-        """Return its bytes, at most ``max_bytes``; ``what`` names the file in messages."""
-
-
 @dataclass(frozen=True)
 class FolderFile:
     """A file in a folder."""
@@ -116,19 +108,8 @@ class ArchiveFile:
         return self.archive.read(self.offset, self.size, what)
 
 
-class Storage(Protocol):
-    """A manifest and the files next to it."""
-
-    manifest: RandomAccessFile
-    manifest_name: str
-    manifest_offset: int
-    manifest_size: int
-
-    def check(self, name: str) -> None:
-        """Raise `InputError` if there can be no such file; cheap enough for every row at opening."""
-
-    def find(self, name: str) -> StoredFile:
-        """Return the file with this relative name."""
+StoredFile = FolderFile | ArchiveFile
+"""A file inside a folder or an archive; ``str()`` names it in messages."""
 
 
 class FolderStorage:
@@ -182,6 +163,10 @@ class ArchiveStorage:
         if member not in self._members:
             raise MissingFileError(f"file {name!r} is not in the archive")
         return ArchiveFile(self.manifest, member, *self._members[member])
+
+
+Storage = FolderStorage | ArchiveStorage
+"""A manifest and the files next to it."""
 
 
 def open_storage(path: str) -> Storage:

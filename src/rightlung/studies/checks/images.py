@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rightlung.core import Image, InputError, Polarity
-from rightlung.core.errors import MissingFileError
 from rightlung.core.study import check_image
 from rightlung.lexicon import find
 from rightlung.studies.checks.issue import ERROR, MOST_KEPT, WARNING, Ledger, Origin
@@ -17,6 +16,7 @@ from rightlung.studies.checks.orientation import LIKELY_MIRROR, SURE_MIRROR, Loo
 from rightlung.studies.checks.sides import binomial_tail
 from rightlung.studies.checks.targets import Item
 from rightlung.studies.checks.thumbnails import Thumbnails
+from rightlung.studies.headers import image_kind
 
 _LEAST_RANGE = 4 / 255
 """The least range of grey values, without the darkest and brightest hundredth, of an image that shows something."""
@@ -65,8 +65,8 @@ class ImageChecks:
             # Not study.image, which would keep it: the source may hold the study.
             image = check_image(item.study.load(), f"study {item.study.id!r}")
         except InputError as error:
-            check = "missing-image" if isinstance(error, MissingFileError) else "unreadable-image"
-            self.ledger.add(check, item.place, item.image_field, str(error).removeprefix(f"study {item.study.id!r}: "))
+            message = str(error).removeprefix(f"study {item.study.id!r}: ")
+            self.ledger.add(image_kind(error), item.place, item.image_field, message)
             return None
         self.decoded += 1
         if not self._is_blank(item, image):

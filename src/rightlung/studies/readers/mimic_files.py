@@ -171,24 +171,16 @@ class MimicReports:
         """Return the report of a record's examination with its sections; None if there is none."""
         from rightlung.lexicon.sections import report_sections
 
-        text = self._text(record, record["patient"], record["exam"])
-        if text is None or not text.strip():
-            return None
-        return Report(text, report_sections(text))
-
-    def _text(self, record: Mapping[str, Any], patient: str, exam: str) -> str | None:
+        data, patient, file = b"", record["patient"], f"s{record['exam']}.txt"
         if self._file is not None:
-            member = member_of("report", record, self._file, f"s{exam}.txt")
-            data = None if member is None else member.read(f"report s{exam}.txt", MAX_REPORT_BYTES)
+            member = member_of("report", record, self._file, file)
+            data = b"" if member is None else member.read(f"report {file}", MAX_REPORT_BYTES)
         elif self.folder is not None:
-            name = f"p{patient[:2]}/p{patient}/s{exam}.txt"
-            path = self.folder / name
-            if not path.exists() and self.folder.is_dir():
-                return None
-            data = read_tree_file(str(self.folder), name, f"report {path}", MAX_REPORT_BYTES)
-        else:
-            return None
-        return None if data is None else data.decode("utf-8", errors="replace")
+            name = f"p{patient[:2]}/p{patient}/{file}"
+            if (self.folder / name).exists() or not self.folder.is_dir():
+                data = read_tree_file(str(self.folder), name, f"report {self.folder / name}", MAX_REPORT_BYTES)
+        text = data.decode("utf-8", errors="replace")
+        return Report(text, report_sections(text)) if text.strip() else None
 
 
 def sentence_phrases(report: Report | None) -> tuple[Phrase, ...]:
