@@ -86,9 +86,9 @@ def test_a_run_length_bomb_stops_at_the_pictures_size() -> None:
 @pytest.mark.parametrize(
     ("syntax", "reason"),
     [
-        ("1.2.840.10008.1.2.4.90", "transfer syntax is JPEG 2000 Lossless, but its pixel data are not compressed"),
-        ("1.2.840.10008.1.2.4.103", "a transfer syntax 1.2.840.10008.1.2.4.103 that is not read"),
-        ("1.2.3.4", "has a transfer syntax that is not read"),
+        ("1.2.840.10008.1.2.4.90", "transfer syntax is JPEG 2000 Lossless, but its pixel data is not compressed"),
+        ("1.2.840.10008.1.2.4.103", "an unsupported transfer syntax 1.2.840.10008.1.2.4.103"),
+        ("1.2.3.4", "has an unsupported transfer syntax"),
         ("1.2.840.10008.1.2.2", "file.dcm"),
     ],
 )

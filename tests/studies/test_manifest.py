@@ -186,7 +186,7 @@ def test_a_bad_field_is_named_and_the_rest_goes_on(
         (b"[1, 2]", "a row must be a JSON object; got a list"),
         (b"null", "a row must be a JSON object; got null"),
         (b'{"id": "\xff\xfe"}', "is not UTF-8 (byte 9 of the line)"),
-        (b"[" * 100_000, "is not JSON"),
+        (b"[" * 100_000, "is not readable JSON"),
         (b'{"age": ' + b"9" * 5000 + b"}", "is not readable JSON"),
     ],
 )
