@@ -24,14 +24,13 @@ from numpy.typing import NDArray
 from rightlung.lexicon import REGIONS
 from rightlung.lexicon.labeller import (
     OBSERVATIONS,
-    forget_sentences,
+    clear_sentence_cache,
     observations,
     read_report,
     read_sentence,
-    telling_sentences,
 )
+from rightlung.lexicon.phrase_table import words_of
 from rightlung.lexicon.rules import MENTION, PARTS, Part, rules
-from rightlung.lexicon.wording import words_of
 from rightlung.phantom.config import default_config
 from rightlung.phantom.report import plain_style, write_report
 from rightlung.phantom.sampling import sample_scene
@@ -195,7 +194,7 @@ def keywords(sections: Mapping[str, str], parts: tuple[Part, ...] = PARTS) -> di
     """The baseline: every word for a finding counts as the finding, whatever is said of it."""
     known = rules(parts)
     found: dict[str, str] = {}
-    for sentence in telling_sentences(sections):
+    for sentence in (read.text for read in read_report(sections)):
         for _, _, (kind, finding) in known.phrases.find_all(words_of(sentence)):
             if kind == MENTION:
                 found.update(dict.fromkeys(known.observations.get(finding, ()), "positive"))
@@ -358,7 +357,7 @@ def speed(reports: Sequence[Mapping[str, str]], title: str) -> None:
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(3):
         for name, way in ways.items():
-            forget_sentences()  # within a pass they recur as they do in the reports, and no more
+            clear_sentence_cache()  # within a pass they recur as they do in the reports, and no more
             start = time.perf_counter()
             way()
             best[name] = min(best[name], time.perf_counter() - start)

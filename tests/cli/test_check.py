@@ -17,7 +17,7 @@ def test_findings_exit_with_3_and_are_named_with_file_row_and_field(call: Run, m
         rows.write('\n{"id": "c", "file": "b.png", "patient": "q", "split": "train", "age": "058Y"}\n')
     result = call("data", "check", f"manifest:{manifest}?split=val")
     assert (result.returncode, result.stdout) == (3, "")
-    assert "manifest.jsonl, line 3, field age: age must be a number; got '058Y'; it looks like DICOM's" in result.stderr
+    assert "manifest.jsonl, line 3, field age: age must be a number; got '058Y'; it looks like a DICOM" in result.stderr
     assert "error patient-splits (1): a patient in two splits" in result.stderr
 
 

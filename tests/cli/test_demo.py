@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.studies import open_source
-from rightlung.studies.held import HeldSource
+from rightlung.studies.in_memory import InMemorySource
 from tests.cli.conftest import FLAT_MODEL, Run, found
 
 SMALL = ("--model", "flat:Flat", "--count", "8", "--seed", "3", "--out", "shown")
@@ -38,7 +38,7 @@ def test_the_demo_asks_scores_writes_a_page_and_asks_nothing_twice(call: Run, tm
 def test_held_studies_are_made_once() -> None:
     made = []
     source = open_source("phantom?count=3&seed=1&size=64")
-    held = HeldSource(source, lambda _, done, total: made.append((done, total)))
+    held = InMemorySource(source, lambda _, done, total: made.append((done, total)))
     assert made == [(1, 3), (2, 3), (3, 3)]
     assert held.ids == list(source.ids)
     assert held[1] is held.study(held.ids[1])

@@ -48,7 +48,8 @@ def test_a_lateral_view_is_refused_and_forced(call: Run, tmp_path: Path, pixels:
     assert "--force" in said
     result, _ = ground(call, "side.dcm", "effusion", "--force")
     assert len(result["groundings"]) == 1
-    assert result["notes"] == ["side.dcm: read although it is a lateral view, not a frontal one (by its View Position)"]
+    reason = "it is a lateral view, not a frontal one (according to its View Position)"
+    assert result["notes"] == [f"side.dcm: read although {reason}"]
     _, said = ground(call, "side.dcm", "effusion", code=2)  # what was forced once does not pass for good
     assert "it is a lateral view" in said
 

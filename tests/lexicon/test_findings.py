@@ -82,7 +82,7 @@ def test_the_tables_can_be_pickled_and_copied() -> None:
         ({"wart": {"broader": ["skin"]}}, r"findings\.toml, table \[wart\], key 'broader': names 'skin'"),
         ({"wart": {"count": "yes"}}, r"table \[wart\], key 'count': must be true or false; got 'yes'"),
         ({"wart": {"sides": ["up"]}}, r"table \[wart\], key 'sides': names 'up'"),
-        ({"wart": {"one_side": "a wart"}}, r"table \[wart\], key 'one_side': must hold {side}"),
+        ({"wart": {"one_side": "a wart"}}, r"table \[wart\], key 'one_side': must contain {side}"),
         ({"wart": {"regions": ["nose"]}}, r"table \[wart\], key 'regions': names 'nose'"),
         ({"wart": {"broader": ["wen"]}, "wen": {"broader": ["wart"]}}, r"key 'broader': leads back"),
         ({"wart": 3}, r"table \[wart\], key '': must be a table"),
@@ -96,7 +96,7 @@ def test_wrong_finding_data_is_an_error_that_names_file_table_and_key(data: dict
 def test_importing_the_lexicon_reads_no_findings_and_labelling_brings_no_numpy() -> None:
     program = (
         "import sys, rightlung.lexicon\n"
-        "from rightlung.lexicon.loading import read_data\n"
+        "from rightlung.lexicon.data_files import read_data\n"
         "assert read_data.cache_info().currsize == 1\n"
         "from rightlung.lexicon.labeller import observations\n"
         "assert observations('Small effusion.')['Pleural Effusion'] == 'positive'\n"

@@ -13,7 +13,6 @@ from rightlung.lexicon.labeller import (
     phrases_of,
     read_report,
     read_sentence,
-    telling_sentences,
 )
 from rightlung.lexicon.rules import rules
 from rightlung.phantom.config import default_config
@@ -202,7 +201,8 @@ class TestPhrases:
         )
 
     def test_headings_are_no_phrases(self) -> None:
-        assert telling_sentences("FINDINGS:\nLUNGS: Clear.\nHEART: Normal size.") == ["Clear.", "Normal size."]
+        read = read_report("FINDINGS:\nLUNGS: Clear.\nHEART: Normal size.")
+        assert [sentence.text for sentence in read] == ["Clear.", "Normal size."]
 
     def test_regions_are_names_of_the_lexicon(self) -> None:
         for index in range(40):

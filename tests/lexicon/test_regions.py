@@ -77,7 +77,7 @@ def test_aliases_are_understood_whatever_the_case(said: str, meant: str) -> None
         ({"parent": "elbow"}, r"regions\.toml, table \[regions\.nose\], key 'parent': names 'elbow'"),
         ({"side": "up"}, r"table \[regions\.nose\], key 'side': must be one of left, right, none; got 'up'"),
         ({"colour": "red"}, r"table \[regions\.nose\], key 'colour': is not a key"),
-        ({"aliases": "snout"}, r"table \[regions\.nose\], key 'aliases': must be a list of texts"),
+        ({"aliases": "snout"}, r"table \[regions\.nose\], key 'aliases': must be a list of strings"),
         ({"parts": ["nose", "nose"]}, r"key 'parts': repeats an entry"),
     ],
 )

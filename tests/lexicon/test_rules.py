@@ -5,8 +5,8 @@ import pytest
 from rightlung.core import InputError
 from rightlung.lexicon import rules as module
 from rightlung.lexicon.labeller import observations
+from rightlung.lexicon.phrase_table import PhraseTable, expand_phrase, normal_form, words_of
 from rightlung.lexicon.rules import PARTS, rules
-from rightlung.lexicon.wording import PhraseTable, expand_phrase, normal_form, words_of
 
 
 class TestWords:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rightlung.lexicon.headings import SECTIONS, section_name
-from rightlung.lexicon.sections import find_sections, report_sections, telling_text
+from rightlung.lexicon.sections import descriptive_texts, find_sections, report_sections
 
 SEEN, MEANT = "The lungs are clear. There is no pleural\n effusion.", "No acute disease."
 
@@ -198,7 +198,7 @@ def test_a_report_is_cut_into_its_sections(text: str, sections: dict[str, str]) 
     ],
 )  # fmt: skip
 def test_the_text_that_tells_findings_is_all_but_titles_and_reasons(text: str, told: list[str]) -> None:
-    assert telling_text(text) == told
+    assert descriptive_texts(text) == told
 
 
 def test_crlf_reads_as_lf_does() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rightlung.core import InputError, OutputError, Phrase
 from rightlung.measuring import Targets, find_protocol, gather_targets, prepare_studies
 from rightlung.measuring.phrases import PhraseTargets
-from rightlung.studies.kept import KeptSource, reduced
+from rightlung.studies.study_cache import CachedSource, reduced
 from tests.measuring.made_up import REGIONS, SIZE, Damaged, Spots, disc, every_phrase
 
 PROTOCOL = find_protocol("wrong-lung")
@@ -56,7 +56,7 @@ def test_prepared_studies_are_kept_with_their_targets_and_found_again(tmp_path: 
     again, found = prepare_studies(Spots(0), tmp_path / "kept", PROTOCOL, seed=3, pixels=20)  # the source is not read
     assert found.phrases == targets.phrases
     assert (found.phrase_set, found.problems, found.labels) == (targets.phrase_set, targets.problems, targets.labels)
-    one = KeptSource(tmp_path / "kept").study("s4")
+    one = CachedSource(tmp_path / "kept").study("s4")
     assert np.array_equal(one.image, np.full(SIZE, 5 / 255, np.float32))
     assert (one.patient, dict(one.regions), again.address) == ("p2", REGIONS, "spots")
     assert one.phrases[0].findings == {"nodule": "positive"}

@@ -54,10 +54,13 @@ def test_a_sheet_of_streamed_studies_is_drawn(call: Call, tmp_path: Path) -> Non
     ("arguments", "sentence"),
     [
         (("--count", "-3", "--seed", "1"), "count must be at least 1"),
-        (("--count", "3", "--seed", "-1"), "seed must be a whole number from 0"),
-        (("--count", "3", "--seed", "1", "--size", "7"), "size must be a whole number of pixels from 64"),
+        (("--count", "3", "--seed", "-1"), "seed must be an integer from 0"),
+        (("--count", "3", "--seed", "1", "--size", "7"), "size must be an integer from 64"),
         (("--count", "3", "--seed", "1", "--shortcut", "markr=1"), "did you mean 'marker'"),
-        (("--count", "3", "--seed", "1", "--shortcut", "marker=2"), "the strength must be from 0 to 1; got 2"),
+        (
+            ("--count", "3", "--seed", "1", "--shortcut", "marker=2"),
+            "the strength must be a number from 0 to 1; got 2.0",
+        ),
         (("--count", "3", "--seed", "1", "--config", "nowhere.toml"), "nowhere.toml: the configuration cannot be read"),
     ],
 )

@@ -10,7 +10,7 @@ import torch
 
 from rightlung.core.box import Box
 from rightlung.phantom.image.devices import DEVICES
-from rightlung.phantom.image.overlays import lettering
+from rightlung.phantom.image.marks import lettering
 from rightlung.phantom.render import render
 from rightlung.phantom.scene import Device
 from tests.phantom.scenes import EXPOSURE, NORMAL, lesion, with_devices, with_lesions

@@ -123,7 +123,7 @@ def test_sides_forms_and_breath_do_not_contradict_each_other(scenes: list[Scene]
         ({"devices": {"chest tube": -0.1}}, r"devices\['chest tube'\] must be between 0 and 1; got -0.1"),
         ({"counts": {"nodule": [-1, 2]}}, r"counts\['nodule'\]\[0\] must be at least 0; got -1"),
         ({"counts": {"nodule": [0, 0]}}, r"counts\['nodule'\] must have at least one number above 0"),
-        ({"regions": {"nodule": {"spine": 1.0}}}, "nodule cannot lie in 'spine'; it can in right upper lung zone"),
+        ({"regions": {"nodule": {"spine": 1.0}}}, "nodule cannot be in 'spine'; it can be in right upper lung zone"),
         ({"regions": {"nodule": {"left lowr zone": 1.0}}}, "unknown region in regions"),
         ({"regions": {"nodule": {"left lower lobe": 0.0}}}, "at least one weight above 0"),
         ({"forms": {"mass": {"hairy": 1.0}}}, r"unknown form in forms\['mass'\]: 'hairy'"),
@@ -131,15 +131,15 @@ def test_sides_forms_and_breath_do_not_contradict_each_other(scenes: list[Scene]
         ({"severity": {"edema": [0.5, 0.9]}}, r"severity\['edema'\] must be a list of 3 numbers"),
         ({"cooccurrence": {"portabel": {}}}, "did you mean 'portable'"),
         ({"cooccurrence": {"edema": {"nodule": -1}}}, r"cooccurrence\['edema'\]\['nodule'\] must be between 0 and 100"),
-        ({"size": 7}, "size must be a whole number of pixels from 64 to 1024; got 7"),
-        ({"size": 256.5}, "size must be a whole number"),
+        ({"size": 7}, r"size must be an integer from 64 to 1024 \(pixels\); got 7"),
+        ({"size": 256.5}, "size must be an integer"),
         ({"normal": 1.5}, "normal must be between 0 and 1; got 1.5"),
         ({"normal": "half"}, "normal must be a number; got 'half'"),
         ({"age_mean": 3}, "age_mean must be between 18 and 100; got 3"),
         ({"report": {"typo": 2}}, "report.typo must be between 0 and 1; got 2"),
         ({"report": {"typos": 0.2}}, "did you mean 'typo'"),
         ({"colour": 1}, "unknown field in configuration: 'colour'"),
-        ({"normal": 0.5, "prevalence": dict.fromkeys(FINDING_ORDER, 0.0)}, "normal must be 1 where no finding"),
+        ({"normal": 0.5, "prevalence": dict.fromkeys(FINDING_ORDER, 0.0)}, "normal must be 1 if no finding"),
     ],
 )
 def test_an_impossible_configuration_is_refused_in_a_sentence(wrong: dict[str, Any], message: str) -> None:
@@ -149,7 +149,7 @@ def test_an_impossible_configuration_is_refused_in_a_sentence(wrong: dict[str, A
 
 @pytest.mark.parametrize(("seed", "index"), [(-1, 0), (0, -1), (0, True), (1.5, 0)])
 def test_a_seed_or_index_that_is_no_count_is_refused(seed: Any, index: Any) -> None:
-    with pytest.raises(InputError, match=r"must be a whole number of at least 0"):
+    with pytest.raises(InputError, match=r"must be an integer of at least 0"):
         sample_scene(default_config(), seed, index)
 
 

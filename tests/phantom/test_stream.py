@@ -113,7 +113,7 @@ def test_cell_shares_are_areas(grid: int) -> None:
 
 @pytest.mark.parametrize("grid", [0, 65, 7.0, True])
 def test_a_grid_that_cannot_be_is_refused(grid: object) -> None:
-    with pytest.raises(InputError, match="grid must be a whole number of cells from 1 to 64"):
+    with pytest.raises(InputError, match="grid must be an integer from 1 to 64"):
         cell_shares(torch.zeros(1, SIZE, SIZE, dtype=torch.bool), grid)  # type: ignore[arg-type]
 
 

@@ -183,7 +183,7 @@ def test_prevalence_stays_as_configured_with_several_studies_a_patient() -> None
 
 @pytest.mark.parametrize("size", [7, 0, -1, 63, 1025, 100_000, True, 64.5, 128.0])
 def test_a_size_that_cannot_be_is_refused_by_value(size: int) -> None:
-    with pytest.raises(InputError, match=f"size must be a whole number of pixels from 64 to .*got {size}"):
+    with pytest.raises(InputError, match=f"size must be an integer from 64 to .*got {size}"):
         make_studies(default_config(), 1, [0], size)
 
 

@@ -14,7 +14,6 @@ import pytest
 
 from rightlung import open_source
 from rightlung.core import InputError, OutputError
-from rightlung.phantom import write
 from rightlung.phantom.config import PhantomConfig, default_config
 from rightlung.phantom.faults import parse_faults
 from rightlung.phantom.study import MASKS_IN_EXTRA
@@ -90,7 +89,7 @@ def test_a_second_run_writes_nothing_and_more_are_added_to_the_same(tmp_path: Pa
     assert write_phantom(job(tmp_path / "a", 4)) == 2
     write_phantom(job(tmp_path / "b", 4))
     assert content(tmp_path / "a") == content(tmp_path / "b")
-    with pytest.raises(InputError, match="holds 4 studies already; --count 2 would take some away"):
+    with pytest.raises(InputError, match="already contains 4 studies; --count 2 would remove some"):
         write_phantom(job(tmp_path / "a", 2))
     assert content(tmp_path / "a") == content(tmp_path / "b")
 
@@ -110,7 +109,7 @@ def test_studies_of_another_seed_size_or_fault_are_not_mixed_in(written: Path) -
 
 def test_somebody_elses_manifest_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "manifest.jsonl").write_text('{"id": "a", "file": "a.png"}\n')
-    with pytest.raises(InputError, match="no phantom's"):
+    with pytest.raises(InputError, match="not a phantom's"):
         write_phantom(job(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.jsonl"]
 
@@ -130,14 +129,14 @@ found = []
 for last in (3, 14, 20, None):
     child = os.fork()
     if child == 0:
-        real, saved = write._save, [0]
+        real, saved = Path.write_bytes, [0]
         def save(path, data):
             saved[0] += 1
             if saved[0] == last:
                 real(path, data[: len(data) // 2])
                 os.kill(os.getpid(), signal.SIGKILL)
             real(path, data)
-        write._save = save
+        Path.write_bytes = save
         code = 1
         try:
             write.write_phantom(job)
@@ -168,11 +167,15 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_folder(tmp_path: Path) -> N
 def test_a_full_disk_is_an_output_error_and_the_next_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, data: bytes) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+    written = Path.write_bytes
+
+    def full(path: Path, data: bytes) -> int:
+        if path.suffix == ".png":
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return written(path, data)
 
     with monkeypatch.context() as patched:
-        patched.setattr(write, "_save", full)
+        patched.setattr(Path, "write_bytes", full)
         with pytest.raises(OutputError, match=r"images/phantom-7-000000\.png: .*No space left"):
             write_phantom(job(tmp_path / "out", 1))
     assert not (tmp_path / "out" / "manifest.jsonl").exists()
@@ -181,7 +184,7 @@ def test_a_full_disk_is_an_output_error_and_the_next_run_goes_on(
 
 def test_two_runs_do_not_write_into_one_folder_at_once(tmp_path: Path) -> None:
     def second(stage: str, done: float, total: float) -> None:
-        with pytest.raises(InputError, match="another run is writing here"):
+        with pytest.raises(InputError, match="another run is writing to this folder"):
             write_phantom(job(tmp_path / "out", 1))
 
     write_phantom(job(tmp_path / "out", 1), second)

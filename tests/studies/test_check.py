@@ -161,7 +161,11 @@ WIDTH_AND_HEIGHT = ("looks like pixels", "x, y, width, height")
 @pytest.mark.parametrize(
     ("change", "enlarged", "told"),
     [
-        (lambda b: [round(v * 1024) for v in b], 1, ("pixels of an image of 1024 or so, but this image has 96 x 96",)),
+        (
+            lambda b: [round(v * 1024) for v in b],
+            1,
+            ("pixels of an image of about 1024 pixels, but this image is 96 x 96",),
+        ),
         (lambda b: [SIZE * v for v in (b[0], b[1], b[2] - b[0], b[3] - b[1])], 1, WIDTH_AND_HEIGHT),
         (lambda b: [100 * v for v in b], 3, ("looks like percent: divide by 100",)),
     ],

@@ -34,7 +34,7 @@ from tests.studies.dicom_files import (
 )
 
 RNG = np.random.default_rng(6)
-EXTREMITY = "another body part than the chest (Body Part Examined EXTREMITY)"
+EXTREMITY = "does not show the chest (Body Part Examined EXTREMITY)"
 FULL = {"BitsStored": 12, "HighBit": 11, "WindowCenter": 2048, "WindowWidth": 4096}  # shows all twelve bits
 
 
@@ -93,7 +93,7 @@ def test_the_forced_extremity_is_turned_as_its_header_says() -> None:
     np.testing.assert_allclose(found.image, reference(dataset)[:, ::-1], atol=1e-6)
     assert (found.body_part, found.laterality, found.view) == ("EXTREMITY", "R", "AP")
     assert "EXTREMITY" in found.notes[0]
-    assert "turned as its Patient Orientation says" in found.notes[1]
+    assert "turned according to its Patient Orientation" in found.notes[1]
 
 
 @pytest.mark.parametrize(

@@ -86,9 +86,9 @@ def test_a_run_length_bomb_stops_at_the_pictures_size() -> None:
 @pytest.mark.parametrize(
     ("syntax", "reason"),
     [
-        ("1.2.840.10008.1.2.4.90", "transfer syntax is JPEG 2000 Lossless, but its pixel data are not compressed"),
-        ("1.2.840.10008.1.2.4.103", "a transfer syntax 1.2.840.10008.1.2.4.103 that is not read"),
-        ("1.2.3.4", "has a transfer syntax that is not read"),
+        ("1.2.840.10008.1.2.4.90", "transfer syntax is JPEG 2000 Lossless, but its pixel data is not compressed"),
+        ("1.2.840.10008.1.2.4.103", "an unsupported transfer syntax 1.2.840.10008.1.2.4.103"),
+        ("1.2.3.4", "has an unsupported transfer syntax"),
         ("1.2.840.10008.1.2.2", "file.dcm"),
     ],
 )
@@ -175,7 +175,7 @@ def files_with_secrets() -> dict[str, tuple[bytes, str]]:
         "knee": (plant(BodyPartExamined="KNEE"), "KNEE"),
         "named part": (plant(BodyPartExamined=SECRET), "its Body Part Examined is not the chest"),
         "ct": (plant(Modality="CT"), "a CT slice"),
-        "named modality": (plant(Modality=SECRET), "its Modality is none of"),
+        "named modality": (plant(Modality=SECRET), "its Modality is not"),
         "mirrored": (plant(PatientOrientation=["R", "F"]), "mirrored"),
         "frames": (plant(NumberOfFrames=3), "3 frames"),
         "spoilt frames": (

@@ -11,7 +11,7 @@ import pytest
 
 from rightlung.core import InputError, Study
 from rightlung.studies import index as index_module
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.sources import parse_address
 from rightlung.studies.tables import CsvTable, TableRow
@@ -28,23 +28,23 @@ class Small(IndexedSource):
     columns: ClassVar[Mapping[str, Any]] = {"view": "string"}
     built: ClassVar[int] = 0
 
-    def inputs(self) -> Sequence[Path]:
+    def _inputs(self) -> Sequence[Path]:
         return [find_file(self.root, "table.csv")]
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         type(self).built += 1
-        table = CsvTable(self.inputs()[0], ("id", "split", "view"), problems=building.problems, root=self.root)
+        table = CsvTable(self._inputs()[0], ("id", "split", "view"), problems=log.problems, root=self.root)
 
         def parse(row: TableRow) -> dict[str, Any] | None:
             if row.text("view") == "LATERAL":
-                building.left_out("lateral view")
+                log.left_out("lateral view")
                 return None
             place = {"file": row.file, "line": row.line}
             return {"id": row.required("id"), "split": row.text("split"), "view": row.text("view"), **place}
 
         yield from table.read(parse)
 
-    def build_study(self, record: dict[str, Any]) -> Study:
+    def _build_study(self, record: dict[str, Any]) -> Study:
         if record["view"] == "bad":
             raise self.problem(record, "view", "is bad")
         name = record["id"]
@@ -137,8 +137,8 @@ def test_problems_are_remembered_with_the_index(tmp_path: Path, cache: Path) -> 
         source = open_small(root)
         assert [study.id for study in source] == ["a"]
         assert [str(problem) for problem in source.problems] == [
-            "table.csv, line 3: the row has 2 cells, where the header has 3",
-            "table.csv, line 4, field id: 'a' was there before",
+            "table.csv, line 3: the row has 2 cells, but the header has 3",
+            "table.csv, line 4, field id: 'a' is a duplicate",
             "table.csv, line 5, field view: is bad",
         ]
     assert Small.built == 1
@@ -147,7 +147,7 @@ def test_problems_are_remembered_with_the_index(tmp_path: Path, cache: Path) -> 
 def test_a_source_without_any_study_says_why(tmp_path: Path, cache: Path) -> None:
     root = write(tmp_path / "data", ["a,train,LATERAL", "b,train"])
     with pytest.raises(
-        InputError, match=r"no usable study; 1 left out \(lateral view\); 1 rows have problems, the first"
+        InputError, match=r"no usable study; 1 skipped \(lateral view\); 1 rows have problems, the first"
     ):
         open_small(root)
 
@@ -210,27 +210,27 @@ def test_a_cache_named_relative_to_here_is_found_from_elsewhere(
 def test_a_build_that_breaks_off_leaves_nothing_behind(
     root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaking(self: Small, building: Building) -> Iterator[Mapping[str, Any]]:
+    def breaking(self: Small, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         yield {"id": "a"}
         raise OSError(5, "Input/output error", str(root / "table.csv"))
 
-    monkeypatch.setattr(Small, "records", breaking)
+    monkeypatch.setattr(Small, "_records", breaking)
     with pytest.raises(InputError, match=r"table.csv cannot be read: Input/output error"):
         open_small(root)
     assert list((cache / "indexes").iterdir()) == []
 
 
 def test_whoever_finishes_first_is_used_by_both(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    records = Small.records
+    records = Small._records
     others: list[Any] = []
 
-    def overtaken(self: Small, building: Building) -> Iterator[Mapping[str, Any]]:
+    def overtaken(self: Small, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         if not others:
             others.append(None)
             others.append(open_small(root))  # another process, in effect, while this one is building
-        yield from records(self, building)
+        yield from records(self, log)
 
-    monkeypatch.setattr(Small, "records", overtaken)
+    monkeypatch.setattr(Small, "_records", overtaken)
     assert list(open_small(root).ids) == list(others[1].ids) == EXPECTED
     assert len(list((cache / "indexes").iterdir())) == 1
 
@@ -245,9 +245,9 @@ def test_old_indexes_of_the_same_data_are_forgotten(root: Path, cache: Path, mon
 def test_a_long_build_is_shown_on_standard_error_only(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("rightlung.studies.building.PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr("rightlung.studies.build_log.PATIENCE_SECONDS", -1.0)
     monkeypatch.setattr("rightlung.core.progress.PAUSE", -1.0)
-    monkeypatch.setattr("rightlung.studies.building._STEPS_BETWEEN_LOOKS", 50)
+    monkeypatch.setattr("rightlung.studies.build_log._STEPS_BETWEEN_LOOKS", 50)
     open_small(root)
     shown = capsys.readouterr()
     assert shown.out == ""
@@ -269,9 +269,7 @@ def test_a_link_in_a_circle_ends_and_is_named(walked: Path) -> None:
     assert [path.name for path in walk_files(walked, (".json",), problems)] == ["a.json", "b.json"]
     (problem,) = problems
     assert str(walked / "b" / "again") in str(problem)
-    assert "circle" in str(problem)
-    with pytest.raises(InputError, match="circle"):
-        list(walk_files(walked, (".json",)))
+    assert "circular" in str(problem)
 
 
 def test_a_folder_that_vanishes_while_walking_is_named(walked: Path) -> None:
@@ -289,7 +287,7 @@ def test_a_missing_file_and_a_vanished_folder_are_different_sentences(tmp_path: 
     with pytest.raises(InputError, match=r"study 's1': image .*s1.png does not exist"):
         image()
     (tmp_path / "images").rmdir()
-    with pytest.raises(InputError, match=r"folder .*images is not there any more; is its disk mounted\?"):
+    with pytest.raises(InputError, match=r"folder .*images no longer exists; is its disk mounted\?"):
         image()
 
 

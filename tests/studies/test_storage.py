@@ -34,7 +34,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfil
         (member("images/../../evil.png"), "with '..'"),
         (member("..", tarfile.DIRTYPE), "'..' leads out"),
         (member("/etc/passwd"), "'/etc/passwd' is an absolute path"),
-        (member("/", tarfile.DIRTYPE), "name must be a text with at least one character; got ''"),
+        (member("/", tarfile.DIRTYPE), "name must be a string with at least one character; got ''"),
         (member("soft.png", tarfile.SYMTYPE, "/etc/passwd"), "member 'soft.png' is a link"),
         (member("hard.png", tarfile.LNKTYPE, "images/a.png"), "member 'hard.png' is a link"),
         (member("null", tarfile.CHRTYPE), "member 'null' is a device or pipe"),
@@ -113,7 +113,7 @@ def test_a_damaged_header_in_the_middle_is_noticed(write_tar: WriteData) -> None
     data = bytearray(path.read_bytes())
     data[middle + 5] ^= 1
     path.write_bytes(data)
-    assert f"is damaged: it breaks off at byte {middle:,}, after 2 files" in refusal(path)
+    assert f"is damaged: it ends at byte {middle:,}, after 2 files" in refusal(path)
 
 
 def test_a_size_that_leads_backwards_is_refused_and_not_followed_for_ever(write_tar: WriteData, tmp_path: Path) -> None:

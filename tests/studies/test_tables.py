@@ -26,7 +26,7 @@ def table(path: Path, data: bytes | str, *required: str, **options: Any) -> CsvT
 
 
 def cells(rows: CsvTable) -> list[dict[str, str]]:
-    return [row.values() for row in rows]
+    return [{name: row.text(name) for name in rows.columns if row.text(name)} for row in rows]
 
 
 ROWS = [{"id": "a", "view": "PA"}, {"id": "b", "view": "AP"}]
@@ -70,9 +70,9 @@ def test_a_missing_column_is_named_with_the_nearest_that_is_there(tmp_path: Path
         (b"\n\n", "is empty"),
         (b"a,b,a\n1,2,3\n", "has column 'a' twice"),
         ("a,b\n1,2\n".encode("utf-16"), "UTF-16"),
-        (b"a,b\r1,2\r", "CR only"),
+        (b"a,b\r1,2\r", "CR line ends"),
         (b"a\0b\n", "NUL"),
-        (b'a,"b\n1,2\n', "quote that is not closed"),
+        (b'a,"b\n1,2\n', "unclosed quote"),
     ],
 )
 def test_a_table_that_cannot_be_read_at_all_is_refused_by_name(tmp_path: Path, data: bytes, sentence: str) -> None:
@@ -90,9 +90,9 @@ def test_a_stray_quote_costs_its_own_row_only(tmp_path: Path) -> None:
     read = cells(rows)
     assert [int(row["id"]) for row in read] == [n for n in range(2000) if n not in (499, 1499)]
     assert read[1198]["text"] == 'a tube 5" from the carina'
-    assert [(problem.line, problem.message.partition(" that ")[0]) for problem in rows.problems] == [
-        (501, "the row has a quote"),
-        (1501, "the row has a quote"),
+    assert [(problem.line, problem.message) for problem in rows.problems] == [
+        (501, "the row has an unclosed quote"),
+        (1501, "the row has a quote that closes in the middle of a cell"),
     ]
 
 
@@ -139,7 +139,7 @@ def test_one_bad_row_among_many_is_skipped_counted_and_named(tmp_path: Path) -> 
     assert len(values) == 29_998
     assert rows.rows_bad == 2
     assert [str(problem) for problem in rows.problems] == [
-        "t.csv, line 12346: the row has 5 cells, where the header has 3",
+        "t.csv, line 12346: the row has 5 cells, but the header has 3",
         "t.csv, line 20001, field count: must be a number; got 'many'",
     ]
 
@@ -155,7 +155,6 @@ def test_a_row_that_is_not_utf8_is_skipped(tmp_path: Path) -> None:
     rows = table(tmp_path / "t.csv", b"id,view\na,P\xe4\nb,AP\n")
     assert [row["id"] for row in cells(rows)] == ["b"]
     assert str(rows.problems[0]) == "t.csv, line 2: the row is not UTF-8 (byte 4 of the line)"
-    assert len(cells(table(tmp_path / "t.csv", b"id,view\na,P\xe4\nb,AP\n", encoding="latin-1"))) == 2
 
 
 def test_compressed_data_that_breaks_off_is_refused_after_what_was_read(tmp_path: Path) -> None:
@@ -173,11 +172,11 @@ def row(tmp_path: Path, header: str, line: str) -> TableRow:
     ("ask", "sentence"),
     [
         (lambda one: one.identifier("name"), r"t.csv, line 2, field name: must be letters, digits"),
-        (lambda one: one.whole("share"), r"field share: must be a whole number; got '0.5'"),
+        (lambda one: one.whole("share"), r"field share: must be an integer; got '0.5'"),
         (lambda one: one.number("count", low=5), r"field count: must be at least 5; got '3.0'"),
         (lambda one: one.choice("view", ("AP", "PA")), r"field view: unknown value 'LAT'"),
         (lambda one: one.number("view"), r"field view: must be a number; got 'LAT'"),
-        (lambda one: one.required_number("empty"), r"field empty: must be a number; it is empty"),
+        (lambda one: one.required_number("empty"), r"field empty: must be a number, but is empty"),
     ],
 )
 def test_cells_are_checked_when_they_are_asked_for(

@@ -25,7 +25,7 @@ from rightlung.lexicon import swap_sides
 from rightlung.pages.overlays import Tile, save_sheet
 from rightlung.predictions import Predictions, open_predictions
 from rightlung.studies import Source, open_source
-from rightlung.studies.held import HeldSource
+from rightlung.studies.in_memory import InMemorySource
 
 SHOWN = (0.95, 0.75, 0.5, 0.1)
 """Quantiles of average precision whose cases are drawn, of phrases that name a side if there are any."""
@@ -37,7 +37,7 @@ def run(out: Path, model_name: str, count: int, seed: int, json: bool) -> None:
     model = _load(model_name)
     say(f"Asking {model_name} where it sees every sentence of the reports of {count:,} synthetic studies.")
     with ProgressBars(say) as tell:
-        source = HeldSource(open_source(f"phantom?count={count}&seed={seed}"), tell)
+        source = InMemorySource(open_source(f"phantom?count={count}&seed={seed}"), tell)
         folder = out / "predictions" / f"{_plain_name(model_name)}-seed-{seed}-count-{count}"
         summary = ask_model(model, source, folder, (), tell, queries=["phrases"], model_name=model_name)
         predictions = open_predictions(folder)

@@ -1,7 +1,7 @@
-"""What the words mean: regions, findings, the data sets' labels and the maps between them, prompts, sides, sentences.
+"""Regions, findings, label sets and the maps between them, prompts, sides, sections and sentences of reports.
 
-Cheap to import: no numpy, and the data files but one (the regions) are read on first use. What a report says is read by
-`rightlung.lexicon.labeller`, which is not imported here.
+Importing it is cheap: it needs no numpy, and all data files but the regions are read on first use. The rule labeller,
+`rightlung.lexicon.labeller`, is not imported here.
 """
 
 from rightlung.lexicon.findings import FINDINGS, Finding, canonical_finding, find, finding

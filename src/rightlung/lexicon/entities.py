@@ -1,20 +1,20 @@
-"""Where a sentence names something clinical: findings, structures and regions by the lexicon.
+"""Find the clinical entities of a sentence: findings, structures and regions that the lexicon knows.
 
-"That's the Wrong Lung!" hides such words in training and takes them from SciSpaCy's entity linker; these come from the
-rules that reports are read by. A side alone ("left") is no entity; a region with its side ("left lower lobe") is one.
+"That's the Wrong Lung!" masks such words in training and finds them with SciSpaCy's entity linker; here the labeller's
+rules find them. A side alone ("left") is not an entity; a region with its side ("left lower lobe") is one.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
+from rightlung.lexicon.phrase_table import word_places
 from rightlung.lexicon.rules import MENTION, STRUCTURE, rules
-from rightlung.lexicon.wording import word_places
 
 
 @lru_cache(maxsize=1 << 16)
 def entity_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Return the entities of a sentence as places of their first and after their last character, in order.
+    """Return the character spans ``(begin, end)`` of a sentence's entities, in order.
 
     >>> text = "Small left pleural effusion at the lung base."
     >>> [text[begin:end] for begin, end in entity_spans(text)]
@@ -27,7 +27,7 @@ def entity_spans(text: str) -> tuple[tuple[int, int], ...]:
     found += [(first, last) for first, last, place in known.places.find_all(forms) if place.regions or place.zone]
     spans: list[tuple[int, int]] = []
     for first, last in sorted(found):
-        if spans and first < spans[-1][1]:  # "left lung opacity" is a region and a finding with a word in common
+        if spans and first < spans[-1][1]:  # the region and the finding of "left lung opacity" share a word
             spans[-1] = spans[-1][0], max(last, spans[-1][1])
         else:
             spans.append((first, last))

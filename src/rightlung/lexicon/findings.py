@@ -1,6 +1,6 @@
-"""Canonical findings: one name for what the data sets, the Open-I codings and radiologists call by many.
+"""Canonical findings: one name for the many that data sets, the Open-I codes and radiologists use.
 
-The facts and the decisions in medicine stand in ``data/findings.toml``.
+``data/findings.toml`` holds the facts and explains the medical choices.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from rightlung.core.errors import unknown_name
 from rightlung.core.frozen import FrozenMapping
-from rightlung.lexicon.loading import DataTable, LazyMapping, bad_data, check_text, closure, read_data
+from rightlung.lexicon.data_files import DataTable, LazyMapping, bad_data, check_text, closure, read_data
 from rightlung.lexicon.regions import REGIONS, ancestors, descendants
 
 Spread = Literal["focal", "diffuse", "either"]
@@ -25,12 +25,12 @@ _SIDES = ("left", "right", "both")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something a radiograph can show.
+    """A finding that a radiograph can show.
 
-    ``broader`` are the findings that hold whenever this one does; ``one_of``, where given, those of which at least one
-    holds whenever this one does. ``regions`` are where it is typically seen, ``within`` where it can be said to lie
-    (there and anywhere inside), ``implied`` the regions that its phrase and its side name already. ``sides`` are those
-    it can have. The rest is how a sentence names it: see the head of ``data/findings.toml``.
+    ``broader`` lists the findings that hold whenever this one does; of those in ``one_of`` at least one does.
+    ``regions`` is where it is typically seen, ``within`` where it can be located (including all regions inside),
+    ``implied`` the regions that its phrase and side already name. The remaining fields say how a sentence names it: see
+    the head of ``data/findings.toml``.
     """
 
     name: str
@@ -54,31 +54,31 @@ class Finding:
 
     @property
     def sided(self) -> bool:
-        """Whether it can be said to be left or right at all."""
+        """Whether it can be left or right."""
         return bool(self.sides)
 
     def can_lie_in(self, region_name: str) -> bool:
-        """Whether a sentence may place it in this region (a canonical name)."""
+        """Whether a sentence may locate it in this region (a canonical name)."""
         if self.implies(region_name):
             side = REGIONS[region_name].side
             return side in ("none", "both") or side in self.sides
         return any(region_name == outer or region_name in descendants(outer) for outer in self.within)
 
     def implies(self, region_name: str) -> bool:
-        """Whether its phrase, with a side, names this region (a canonical name) already."""
+        """Whether its phrase with a side already names this region (a canonical name)."""
         parts = REGIONS[region_name].parts
         return region_name in self.implied or (bool(parts) and set(parts) <= set(self.implied))
 
 
 def _usual_places(regions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return where a finding can lie when the data do not say: anywhere in the lungs if it is typically seen there."""
+    """Return where a finding can be if the data do not say: anywhere in the lungs if it is typically seen there."""
     if any("lungs" in ancestors(name) for name in regions):
         return ("lungs",)
     return regions
 
 
 def build_findings(data: Mapping[str, object]) -> Mapping[str, Finding]:
-    """Build the findings from their tables, checking every name they mention and that ``broader`` has no circle."""
+    """Build the findings from their tables; check all names in them and that ``broader`` has no cycle."""
     findings = {}
     for name, entry in data.items():
         table = DataTable(_FILE, name, entry)
@@ -107,7 +107,7 @@ def build_findings(data: Mapping[str, object]) -> Mapping[str, Finding]:
             diagnosis=table.flag("diagnosis", False),
         )
         if "{side}" not in findings[name].one_side:
-            table.fail("one_side", "must hold {side}")
+            table.fail("one_side", "must contain {side}")
         table.done()
     for name in findings:
         if name in broader_findings(name, findings):
@@ -133,7 +133,7 @@ _SPACES = re.compile(r"[\s_]+")
 
 
 def _plain(name: str) -> str:
-    """Return the form under which names are compared: lower case, single spaces, American spelling."""
+    """Return the form in which names are compared: lower case, single spaces, American spelling."""
     plain = _SPACES.sub(" ", name).strip().lower()
     for british, american in _BRITISH:
         plain = plain.replace(british, american)
@@ -142,9 +142,9 @@ def _plain(name: str) -> str:
 
 @cache
 def _names() -> dict[str, str]:
-    """Return every known name with its finding: canonical names first, then synonyms, then the data sets' labels.
+    """Return finding by known name: canonical names first, then synonyms, then the data sets' labels.
 
-    A label never takes a canonical name away (RSNA's "Lung Opacity" is narrower than "lung opacity"), and two findings
+    A label never overrides a canonical name (RSNA's "Lung Opacity" is narrower than "lung opacity"), and two findings
     may not share a synonym.
     """
     from rightlung.lexicon.labels import LABEL_SETS
@@ -160,14 +160,14 @@ def _names() -> dict[str, str]:
     return names
 
 
-# Endings of plurals and of their singulars, the irregular ones first.
+# Plural endings with their singulars, irregular ones first.
 _PLURALS = (
     ("ies", "y"), ("mata", "ma"), ("ae", "a"), ("aces", "ax"), ("ses", "sis"), ("a", "um"), ("es", ""), ("s", ""),
 )  # fmt: skip
 
 
 def _readings(plain: str) -> Iterator[str]:
-    """Yield a name and what it may be the plural of."""
+    """Yield a name and its possible singulars."""
     yield plain
     for plural, singular in _PLURALS:
         if plain.endswith(plural):
@@ -177,7 +177,7 @@ def _readings(plain: str) -> Iterator[str]:
 def find(name: str) -> Finding | None:
     """Return the finding that a name, synonym or label means, or None.
 
-    Case does not matter; British spelling is understood, and so are the usual plurals, regular and Latin or Greek.
+    Case does not matter. British spelling and the usual plurals (regular, Latin, Greek) are understood.
 
     >>> find("Pleural_Thickening").name, find("Pulmonary Oedema").name, find("left shoe")
     ('pleural thickening', 'edema', None)
@@ -190,7 +190,7 @@ def find(name: str) -> Finding | None:
 
 
 def finding(name: str) -> Finding:
-    """Return the finding that a name means; an unknown name is an error that offers the nearest."""
+    """Return the finding that a name means; an unknown name is an error that suggests the closest."""
     found = find(name)
     if found is None:
         raise unknown_name("finding", name, FINDINGS)
@@ -199,6 +199,6 @@ def finding(name: str) -> Finding:
 
 @cache
 def canonical_finding(name: str) -> str:
-    """Return the lexicon's name of a finding; a name that the lexicon does not know stays, in lower case."""
+    """Return the lexicon's name of a finding; an unknown name is returned in lower case."""
     found = find(name)
     return found.name if found is not None else " ".join(name.lower().split())

@@ -1,9 +1,9 @@
-"""What headings of radiology reports are called: the one home of their spellings.
+"""Spellings of the section headings of radiology reports.
 
-A heading is compared after `normalised`: case, brackets, plural "(s)", ``&`` and ``/``, and blanks between all its
-letters make no difference. Upper-case headings may be misspelt ("IMPRESSON"), may name their section among other words
-("CHEST FINDINGS"), and may be titles of the images ("PORTABLE AP CHEST"), under which MIMIC-CXR's reports tell their
-findings.
+`normalised` brings headings into the form in which they are compared: case, brackets, plural "(s)", ``&``, ``/`` and
+blanks between letters do not matter. Upper-case headings may be misspelt ("IMPRESSON"), contain the section's name
+among other words ("CHEST FINDINGS"), or be titles of the images ("PORTABLE AP CHEST"), which head the findings in
+MIMIC-CXR.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "wet read": ("wet read", "wetread", "preliminary report", "preliminary read", "preliminary interpretation"),
     "final report": ("final report", "final report examination", "attending report"),
 }  # fmt: skip
-"""The names of sections, and the headings that mean them."""
+"""Headings by the name of the section that they mean."""
 
-TELLING = ("findings", "impression")
-"""The sections that tell what is seen on the image."""
+DESCRIPTIVE_SECTIONS = ("findings", "impression")
+"""The sections that describe the image."""
 
 _NAMES = {spelling: name for name, spellings in SECTIONS.items() for spelling in spellings}
-# Said in passing too often ("Note: rotated") for a capital letter and a colon to make a heading of them.
+# Too common in running text ("Note: rotated") to be headings with just a capital letter and a colon.
 IN_PASSING = frozenset({
     "approved by", "assessment", "attending", "cc", "comment", "comments", "communication", "date", "description",
     "diagnosis", "dictated by", "follow up", "follow-up", "interpretation", "interpreted by", "limitations", "note",
     "observations", "plan", "procedure", "projections", "protocol", "radiologist", "read by", "reason",
     "report", "signed by", "study", "time", "views",
 })  # fmt: skip
-"""Headings that need their capitals and their colon."""
-# Headings of one organ divide the findings, and begin them where no heading does.
+"""Headings that need upper case and a colon."""
+# Headings of one organ subdivide the findings, and begin them if no other heading does.
 _ORGANS = re.compile(
     r"lungs?|pleurae?|pleural spaces?|heart|cardiac|cardiomediastin\w+|cardiovascular|mediastinum|hila|airways?|"
     r"trachea|diaphragm|bones?|osseous structures?|skeleton|soft tissues?|chest wall|upper abdomen|lines?|tubes?|"
@@ -83,7 +83,7 @@ _TITLES = re.compile(
 _WITHIN = ("impression", "findings", "history", "comparison", "indication", "addendum")
 _LONG_ENOUGH = 7
 _ALIKE = 0.84
-# The headings that stand in the middle of a line where line ends were lost, and at the start of one without a colon.
+# Headings that occur within a line if line ends were lost, and at the start of a line without a colon.
 _MAIN = (
     "findings", "impression", "impressions", "conclusion", "findings and impression", "findings/impression",
     "findings & impression", "comparison", "comparisons", "indication", "technique", "history", "clinical history",
@@ -98,10 +98,10 @@ def _alternatives(names: tuple[str, ...]) -> str:
 
 
 MAIN_UPPER = _alternatives(tuple(name.upper() for name in _MAIN))
-"""A regular expression for the main headings in capitals."""
+"""Regular expression for the main headings in upper case."""
 
 MAIN_CAPITALISED = _alternatives(tuple(name.capitalize() for name in _MAIN))
-"""The same with one capital."""
+"""The same, capitalised."""
 
 _ANY_CASE = _alternatives(
     tuple(
@@ -113,12 +113,12 @@ _ANY_CASE = _alternatives(
     )
 )
 HEADING = re.compile(rf"(?:(?i:{_ANY_CASE})|(?=[^\n:]*[A-Z]{{4}})[A-Z][A-Z0-9 ,/&()'-]*):(?=\s|$)")
-"""A heading with its colon where a line begins: a known one in any case, or anything in capitals."""
+"""A heading with its colon at the start of a line: a known one in any case, or anything in upper case."""
 
 
 @cache
 def normalised(heading: str) -> str:
-    """Return a heading as it is compared.
+    """Return a heading in the form in which headings are compared.
 
     >>> normalised(" FINDINGS / Impression(s) ")
     'findings and impressions'
@@ -132,9 +132,9 @@ def normalised(heading: str) -> str:
 
 @cache
 def section_name(heading: str) -> str | None:
-    """Return the section that a heading means, ``None`` where it is not known. Its colon may be on it or not.
+    """Return the section that a heading means, with or without its colon; None if it is unknown.
 
-    Two names are only for headings within or over the findings: ``organ`` ("LUNGS") and ``title`` of the images.
+    Two names occur only for headings within or above the findings: ``organ`` ("LUNGS") and ``title`` of the images.
 
     >>> [section_name(heading) for heading in ("Reason for exam:", "IMPRESSON", "PORTABLE CHEST", "CODE")]
     ['indication', 'impression', 'title', None]

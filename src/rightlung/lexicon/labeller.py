@@ -1,19 +1,18 @@
-"""What a report says: CheXpert's 14 observations, and each sentence's findings, side and regions, by rules.
+"""Rule labeller for reports: CheXpert's 14 observations, and the findings, sides and regions of each sentence.
 
-``observations`` gives what Irvin et al. (AAAI 2019) call positive, negative, uncertain or blank. The rules are ours;
-their words stand in ``data/mentions.toml`` and ``data/cues.toml``. Where the classic labeller
-(stanfordmlgroup/chexpert-labeler) decides otherwise:
+`observations` returns what Irvin et al. (AAAI 2019) call positive, negative, uncertain or blank. The rules are our own;
+their words are in ``data/mentions.toml`` and ``data/cues.toml``. Differences from the classic labeller
+(stanfordmlgroup/chexpert-labeler):
 
-- "No new consolidation" denies it here; there, it makes it uncertain.
+- "No new consolidation" is negative here and uncertain there.
 - A normal heart and normal mediastinal contours are negative Cardiomegaly and Enlarged Cardiomediastinum, clear lungs
   negative Lung Opacity, sharp costophrenic angles negative Pleural Effusion.
-- A finding said to be both uncertain and present is present, also where a third sentence denies it.
-- Granulomas are nodules, so Lung Lesion; fibrosis is Lung Opacity and not Pleural Other (see ``data/findings.toml``).
-- A text that says nothing has no label at all; there, it is No Finding.
+- A finding that is both uncertain and present is present, even if a third sentence negates it.
+- Granulomas are nodules, thus Lung Lesion; fibrosis is Lung Opacity, not Pleural Other (see ``data/findings.toml``).
+- A text without content has no label; there, it is No Finding.
 
-Only findings, impression and addenda are read: why the image was taken says nothing about what it shows. What an
-addendum adds is therefore labelled, and rules out No Finding. What it takes back stays: present beats denied, wherever
-it stands.
+Only findings, impression and addenda are read, because the indication says nothing about what the image shows. An
+addendum can add a finding (which rules out No Finding) but not retract one: positive overrides negative.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from rightlung.core.errors import InputError
+from rightlung.lexicon.assertions import Assertion, Event, PolarityName, assertions, polarities_of
 from rightlung.lexicon.findings import FINDINGS, broader_findings
-from rightlung.lexicon.headings import TELLING
-from rightlung.lexicon.placing import FindingSide, places_of
+from rightlung.lexicon.headings import DESCRIPTIVE_SECTIONS
+from rightlung.lexicon.locations import FindingSide, places_of
+from rightlung.lexicon.phrase_table import words_of
 from rightlung.lexicon.rules import PARTS, STATE, STRUCTURE, Part, Rules, rules
 from rightlung.lexicon.sections import added_text, report_sections
 from rightlung.lexicon.sentences import split_sentences
-from rightlung.lexicon.statements import Event, Judgement, Said, judge, statements
-from rightlung.lexicon.wording import words_of
 
 if TYPE_CHECKING:
     from rightlung.core import Phrase, Report
@@ -40,60 +39,55 @@ OBSERVATIONS: Final = (
     "No Finding", "Enlarged Cardiomediastinum", "Cardiomegaly", "Lung Opacity", "Lung Lesion", "Edema", "Consolidation",
     "Pneumonia", "Atelectasis", "Pneumothorax", "Pleural Effusion", "Pleural Other", "Fracture", "Support Devices",
 )  # fmt: skip
-"""CheXpert's 14 in the order of its released tables."""
+"""CheXpert's 14 observations in the order of its published tables."""
 
 MOST_WORDS = 1000
-"""Of one sentence; what comes after is not read, so that a text without a full stop cannot take for ever."""
+"""The most words of a sentence that are read: bounds the time for a text without full stops."""
 
 _STRENGTH = {"positive": 3, "uncertain": 2, "negative": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """One finding as a sentence speaks of it; ``regions`` are those it is said, or by its meaning known, to lie in."""
+    """One finding of a sentence; ``regions`` are those that the sentence names for it or that its meaning implies."""
 
     finding: str
-    polarity: Judgement
+    polarity: PolarityName
     side: FindingSide | None = None
     regions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSentence:
-    """A sentence with its mentions, in the order of their words, and all regions that it names."""
+class LabelledSentence:
+    """A sentence with its mentions in text order, and all regions that it names."""
 
     text: str
     mentions: tuple[Mention, ...] = ()
     regions: tuple[str, ...] = ()
 
     @property
-    def findings(self) -> dict[str, Judgement]:
-        """What the sentence says of each finding; where it says two things (of two sides), the stronger."""
-        said: dict[str, Judgement] = {}
+    def findings(self) -> dict[str, PolarityName]:
+        """The polarity of each finding; if there are two (for two sides), the stronger one."""
+        said: dict[str, PolarityName] = {}
         for mention in self.mentions:
             _strengthen(said, mention.finding, mention.polarity)
         return said
 
     @property
     def side(self) -> FindingSide | None:
-        """The one side that its mentions have, or both."""
+        """The side that all its mentions share, "both" if they differ, None if they have none."""
         sides = {mention.side for mention in self.mentions} - {None}
         return sides.pop() if len(sides) == 1 else "both" if sides else None
 
 
-def _strengthen(said: dict[str, Judgement], name: str, polarity: Judgement) -> None:
+def _strengthen(said: dict[str, PolarityName], name: str, polarity: PolarityName) -> None:
     if name not in said or _STRENGTH[polarity] > _STRENGTH[said[name]]:
         said[name] = polarity
 
 
-def telling_sentences(report: str | Report | Mapping[str, str | None]) -> list[str]:
-    """Return the sentences of findings, impression and addenda of a report: a text, sections by name, or a `Report`."""
-    return [sentence for _, sentence in _told(report)]
-
-
 def _told(report: str | Report | Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
-    """Yield the telling sentences, each with the heading that it stands under within its section ("LUNGS:")."""
-    for part in _telling_parts(report):
+    """Yield each descriptive sentence with the subheading ("LUNGS:") it belongs to."""
+    for part in _descriptive_parts(report):
         heading = ""
         for piece in split_sentences(part):
             if piece.endswith(":"):
@@ -102,28 +96,28 @@ def _told(report: str | Report | Mapping[str, str | None]) -> Iterator[tuple[str
                 yield heading, piece
 
 
-def _statements(sentence: str, heading: str, known: Rules) -> tuple[list[str], list[Said], list[Event]]:
-    """Return the words of a sentence with what they say; "Clear." under "LUNGS:" is said of the lungs."""
+def _statements(sentence: str, heading: str, known: Rules) -> tuple[list[str], list[Assertion], list[Event]]:
+    """Return the words of a sentence and their statements; "Clear." below "LUNGS:" refers to the lungs."""
     words = words_of(sentence)[:MOST_WORDS]
-    said, events = statements(words, known)
+    said, events = assertions(words, known)
     if heading:
         kinds = {kind for _, _, (kind, _) in events}
         if STATE in kinds and STRUCTURE not in kinds:
             words = words_of(f"{heading} {sentence}")[:MOST_WORDS]
-            said, events = statements(words, known)
+            said, events = assertions(words, known)
     return words, said, events
 
 
-def _telling_parts(report: str | Report | Mapping[str, str | None]) -> list[str]:
+def _descriptive_parts(report: str | Report | Mapping[str, str | None]) -> list[str]:
     if isinstance(report, str):
         return _told_in(report_sections(report))
     sections = report if isinstance(report, Mapping) else getattr(report, "sections", None)
     if not isinstance(sections, Mapping):
-        raise InputError(f"a report must be a text, its sections by name, or a Report; got {report!r}")
+        raise InputError(f"a report must be a string, a dictionary of sections, or a Report; got {report!r}")
     named = {str(name).strip().casefold(): text for name, text in sections.items()}
-    for name in (*TELLING, "addendum"):
+    for name in (*DESCRIPTIVE_SECTIONS, "addendum"):
         if (text := named.get(name)) and not isinstance(text, str):
-            raise InputError(f"a section of a report must be a text; got {text!r}")
+            raise InputError(f"a section of a report must be a string; got {text!r}")
     told = _told_in(named)
     if told or isinstance(report, Mapping):
         return told
@@ -131,12 +125,12 @@ def _telling_parts(report: str | Report | Mapping[str, str | None]) -> list[str]
 
 
 def _told_in(sections: Mapping[str, str | None]) -> list[str]:
-    told = [text for name in TELLING if (text := sections.get(name))]
+    told = [text for name in DESCRIPTIVE_SECTIONS if (text := sections.get(name))]
     added = sections.get("addendum")
     return [*told, *added_text(added)] if added else told
 
 
-def read_sentence(text: str, parts: tuple[Part, ...] = PARTS) -> ReadSentence:
+def read_sentence(text: str, parts: tuple[Part, ...] = PARTS) -> LabelledSentence:
     """Read one sentence.
 
     >>> read_sentence("No left effusion or pneumothorax.").findings
@@ -147,22 +141,22 @@ def read_sentence(text: str, parts: tuple[Part, ...] = PARTS) -> ReadSentence:
     return _read(text, "", rules(parts))
 
 
-def _read(text: str, heading: str, known: Rules) -> ReadSentence:
+def _read(text: str, heading: str, known: Rules) -> LabelledSentence:
     words, said, events = _statements(text, heading, known)
     placed, named = places_of(words, said, events, known)
     mentions: dict[Mention, None] = {}
     for item, (side, regions) in zip(said, placed, strict=True):
-        for finding, polarity in judge(item):
+        for finding, polarity in polarities_of(item):
             own_side, own_regions = _settle(finding, side, regions)
             mentions[Mention(finding, polarity, own_side, own_regions)] = None
     every = dict.fromkeys((*named, *(region for mention in mentions for region in mention.regions)))
-    return ReadSentence(text, tuple(mentions), tuple(every))
+    return LabelledSentence(text, tuple(mentions), tuple(every))
 
 
 def _settle(
     finding: str, side: FindingSide | None, regions: tuple[str, ...]
 ) -> tuple[FindingSide | None, tuple[str, ...]]:
-    """Leave out a side that the finding cannot have, and add the regions that its meaning and side imply."""
+    """Drop a side that the finding cannot have, and add the regions that its meaning and side imply."""
     known = FINDINGS[finding]
     own_side = side if side in known.sides else None
     if regions:
@@ -180,27 +174,26 @@ def _settle(
 
 def read_report(
     report: str | Report | Mapping[str, str | None], parts: tuple[Part, ...] = PARTS
-) -> tuple[ReadSentence, ...]:
-    """Read every sentence of a report's findings, impression and addenda."""
+) -> tuple[LabelledSentence, ...]:
+    """Return the labelled sentences of a report's findings, impression and addenda."""
     known = rules(parts)
     return tuple(_read(sentence, heading, known) for heading, sentence in _told(report))
 
 
 def observations(
     report: str | Report | Mapping[str, str | None], *, hierarchy: bool = False, parts: tuple[Part, ...] = PARTS
-) -> dict[str, Judgement | None]:
-    """Return CheXpert's 14 observations; blank is None.
+) -> dict[str, PolarityName | None]:
+    """Return CheXpert's 14 observations; None means blank.
 
-    "No Finding" is positive where none of the 12 findings is present or uncertain (support devices may be there), and
-    blank otherwise, as it is where the chest is said not to be normal. With ``hierarchy``, what is present makes
-    present what it is a kind of (consolidation is a lung opacity), as in the labels that radiologists gave CheXpert's
-    test set; the classic labeller does not.
+    "No Finding" is positive if none of the 12 findings is positive or uncertain (support devices do not matter) and
+    blank otherwise, also if the chest is said not to be normal. ``hierarchy`` adds the broader findings of each
+    positive one (consolidation is a lung opacity), as in the radiologists' labels of CheXpert's test set.
 
     >>> {name: said for name, said in observations("Heart size is normal. Small left effusion.").items() if said}
     {'Cardiomegaly': 'negative', 'Pleural Effusion': 'positive'}
     """
     known = rules(parts)
-    found: dict[str, Judgement] = {}
+    found: dict[str, PolarityName] = {}
     anything = False
     for heading, sentence in _told(report):
         anything = True
@@ -209,25 +202,25 @@ def observations(
                 _strengthen(found, label, polarity)
     abnormal = found.pop("No Finding", None) == "negative"  # "the chest is not normal"
     pathologies = (polarity for label, polarity in found.items() if label != "Support Devices")
-    labelled: dict[str, Judgement | None] = {label: found.get(label) for label in OBSERVATIONS}
+    labelled: dict[str, PolarityName | None] = {label: found.get(label) for label in OBSERVATIONS}
     if anything and not abnormal and all(polarity == "negative" for polarity in pathologies):
         labelled["No Finding"] = "positive"
     return labelled
 
 
 @lru_cache(maxsize=65_536)
-def _judged(sentence: str, heading: str, parts: tuple[Part, ...]) -> tuple[tuple[str, Judgement], ...]:
-    """Return what a sentence says. Many recur from report to report ("No pneumothorax."), so they are remembered."""
+def _judged(sentence: str, heading: str, parts: tuple[Part, ...]) -> tuple[tuple[str, PolarityName], ...]:
+    """Return the findings of a sentence; cached, because many sentences recur ("No pneumothorax.")."""
     said = _statements(sentence, heading, rules(parts))[1]
-    return tuple(judgement for item in said for judgement in judge(item))
+    return tuple(judgement for item in said for judgement in polarities_of(item))
 
 
-def forget_sentences() -> None:
-    """Forget the sentences seen before, for measurements of speed."""
+def clear_sentence_cache() -> None:
+    """Clear the cache of sentences, to measure speed."""
     _judged.cache_clear()
 
 
-def _labels(finding: str, polarity: Judgement, known: Rules, hierarchy: bool) -> tuple[str, ...]:
+def _labels(finding: str, polarity: PolarityName, known: Rules, hierarchy: bool) -> tuple[str, ...]:
     labels = known.observations.get(finding, ())
     if hierarchy and polarity == "positive":
         wider = (label for name in broader_findings(finding) for label in known.observations.get(name, ()))
@@ -236,10 +229,7 @@ def _labels(finding: str, polarity: Judgement, known: Rules, hierarchy: bool) ->
 
 
 def phrases_of(report: str | Report | Mapping[str, str | None]) -> tuple[Phrase, ...]:
-    """Return a report's sentences as phrases to ground: with regions and with what they say of each finding.
-
-    Sentences that name no finding are phrases, too, without findings. No phrase has a target: a report has no boxes.
-    """
+    """Return the sentences of a report as phrases to ground, with their regions and findings but without targets."""
     from rightlung.core import Phrase, Polarity
 
     return tuple(

@@ -1,17 +1,8 @@
-"""The data sets' label sets, and maps between any two of them.
+"""The data sets' label sets, and maps between any two of them; ``docs/lexicon.md`` describes the relations.
 
-Each label means one canonical finding (``data/label_sets.toml``), and findings know what is broader
-(``data/findings.toml``). A map between two sets is composed from that, label by label:
-
-1. ``same``: the target has a label with the same meaning;
-2. ``broader``: else the nearest labels of the target that hold whenever this one does (Infiltration to Lung Opacity);
-3. ``one of``: else the labels of which at least one holds, because the finding, or one broader, is made of them
-   (Nodule/Mass to Nodule or Mass);
-4. ``none``: else there is no counterpart, and the table says so.
-
-Where a data set's label only comes close to its finding, or practice equates two that are not equal
-(``data/label_maps.toml``), the relation is ``close``. So nothing is written twice, every map is total, and no map says
-more than the source label does.
+Each label means one canonical finding (``data/label_sets.toml``), and findings know which ones are broader
+(``data/findings.toml``). A map is composed from these, label by label, with exceptions in ``data/label_maps.toml``. It
+covers all labels and never says more than the source label does.
 """
 
 from __future__ import annotations
@@ -23,8 +14,8 @@ from typing import Any, Literal, cast
 
 from rightlung.core.errors import unknown_name
 from rightlung.core.frozen import FrozenMapping
+from rightlung.lexicon.data_files import DataTable, LazyMapping, bad_data, check_text, read_data
 from rightlung.lexicon.findings import FINDINGS, broader_findings
-from rightlung.lexicon.loading import DataTable, LazyMapping, bad_data, check_text, read_data
 
 Relation = Literal["same", "close", "broader", "one of", "none"]
 
@@ -37,10 +28,10 @@ _MAPS_FILE = "label_maps.toml"
 
 @dataclass(frozen=True, slots=True)
 class LabelSet:
-    """A data set's labels in published order and spelling, where they are published, and the finding each means.
+    """A data set's labels in published order and spelling, if published, and the finding that each means.
 
-    ``notes`` holds, for labels that only come close to their finding, where the two part. ``no_finding`` is the word
-    the data set writes when it saw none of its labels; it need not be one (NIH's 14 do not count it).
+    ``notes`` explains how a label differs from its finding, where it does. ``no_finding`` is what the data set writes
+    if it saw none of its labels; it need not be a label itself (NIH's 14 do not count it).
     """
 
     name: str
@@ -54,7 +45,7 @@ class LabelSet:
 
 @dataclass(frozen=True, slots=True)
 class LabelMap:
-    """What each label of one set says in the labels of another; None where nothing does."""
+    """The target labels for each label of a source set; None if there is no counterpart."""
 
     source: str
     target: str
@@ -64,24 +55,24 @@ class LabelMap:
 
     @property
     def injective(self) -> bool:
-        """Whether the source label can be told from the target: each has one label there, and no two the same."""
+        """Whether target labels identify source labels: each maps to one label, and no two to the same."""
         images = list(self.table.values())
         return all(image is not None and len(image) == 1 for image in images) and len(set(images)) == len(images)
 
     @property
     def lossy(self) -> bool:
-        """Whether anything is lost: dropped, merged, left open, widened, or only nearly the same."""
+        """Whether information is lost: a label is dropped, merged, left open, widened, or only approximate."""
         return not self.injective or any(relation != "same" for relation in self.relations.values())
 
     def apply(self, label: str) -> tuple[str, ...] | None:
-        """Return the target's labels for a source label, or None where it has no counterpart."""
+        """Return the target labels of a source label, or None if it has no counterpart."""
         if check_text(label, f"a label of {self.source}") not in self.table:
             raise unknown_name(f"label of {self.source}", label, self.table)
         return self.table[label]
 
 
 def build_label_sets(data: Mapping[str, object]) -> Mapping[str, LabelSet]:
-    """Build the label sets from their tables, checking that every label means a finding that is there."""
+    """Build the label sets from their tables; check that every label means an existing finding."""
     sets: dict[str, LabelSet] = {}
     for name, entry in data.items():
         table = DataTable(_SETS_FILE, name, entry)
@@ -121,7 +112,7 @@ def build_label_sets(data: Mapping[str, object]) -> Mapping[str, LabelSet]:
 LABEL_SETS: Mapping[str, LabelSet] = LazyMapping(
     __name__, "LABEL_SETS", lambda: build_label_sets(read_data(_SETS_FILE))
 )
-"""Every label set by name; ``findings`` is the canonical one."""
+"""Every label set by name; ``findings`` is the canonical set."""
 
 
 def label_set(name: str) -> LabelSet:
@@ -133,7 +124,7 @@ def label_set(name: str) -> LabelSet:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """What a map says of one label instead of what the findings imply, and why."""
+    """An exception from the composed map for one label, with the reason."""
 
     to: tuple[str, ...]
     relation: Relation
@@ -141,7 +132,7 @@ class Override:
 
 
 def build_overrides(data: Mapping[str, Any], sets: Mapping[str, LabelSet]) -> Mapping[tuple[str, str, str], Override]:
-    """Build the exceptions by (source, target, label), checking that sets and labels are there."""
+    """Build the exceptions by (source, target, label); check that sets and labels exist."""
     overrides = {}
     for number, entry in enumerate(data["override"], start=1):
         table = DataTable(_MAPS_FILE, f"override {number}", entry)
@@ -168,13 +159,13 @@ def _overrides() -> Mapping[tuple[str, str, str], Override]:
 
 
 def _image(meaning: str, by_finding: Mapping[str, tuple[str, ...]]) -> tuple[tuple[str, ...] | None, Relation]:
-    """Return the target's labels for a finding and how they relate to it."""
+    """Return the target labels for a finding and their relation to it."""
     if meaning in by_finding:
         return by_finding[meaning], "same"
     reached: list[str] = []
     broader = broader_findings(meaning)
     for step in broader:
-        # Only the nearest: what lies beyond a label already reached is implied by that label.
+        # Only the nearest: labels beyond one already reached are implied by it.
         if step in by_finding and not any(step in broader_findings(nearer) for nearer in reached):
             reached.append(step)
     if reached:
@@ -202,7 +193,7 @@ def compose(source: LabelSet, target: LabelSet) -> LabelMap:
         image, relation = _image(meaning, by_finding)
         remarks = [source.notes.get(label), *(target.notes.get(reached) for reached in image or ())]
         if image == (label,) and source.notes.get(label) == target.notes.get(label):
-            # One label in two sets, with one note: whatever it means, it means the same in both.
+            # The same label with the same note in two sets means the same in both.
             remarks = []
         if image is not None and any(remarks) and relation in ("same", "broader"):
             relation = "close"

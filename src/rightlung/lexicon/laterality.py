@@ -1,15 +1,7 @@
-"""Left and right in words: swap them, find them, and mirror a phrase together with its targets.
+"""Left and right in texts: swap them, find them, and mirror a phrase together with its targets.
 
-Swapping by substring turns "upright" into "upleft"; here whole words are swapped and their case is kept. The swap is
-its own inverse for every text, so that a text mirrored twice is the text.
-
-``swap_sides`` is lexical: it is the perturbation that exchanges the words and asks whether a model notices. So "right
-middle lobe" becomes "left middle lobe" and RML becomes LML, although no left lung has one, and "left" as a verb is
-swapped as well. Left alone are the lingula (a left place without a side word), "R" and "L" on their own (L is also
-lumbar), and upper-case "RT" and "LT" (radiotherapy, respiratory therapy).
-
-``mirror_phrase`` describes a mirrored image instead. There the names of heart chambers stay: the right atrium is a
-structure and not the right-hand one of two like ones, and the region "right atrium" has no partner.
+Whole words are swapped and keep their case: swapping substrings would turn "upright" into "upleft". Swapping or
+mirroring twice restores every text. ``docs/lexicon.md`` lists what is swapped and what is not.
 """
 
 from __future__ import annotations
@@ -19,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from rightlung.lexicon.loading import check_text
+from rightlung.lexicon.data_files import check_text
 from rightlung.lexicon.regions import REGIONS
 
 if TYPE_CHECKING:
@@ -27,7 +19,7 @@ if TYPE_CHECKING:
 
 Side = Literal["left", "right"]
 
-# A word ends where a letter or digit does; an underscore divides words ("left_lung", "___right").
+# A word ends with its last letter or digit; an underscore separates words ("left_lung", "___right").
 _START, _END = r"(?<![^\W_])", r"(?![^\W_])"
 
 
@@ -36,7 +28,7 @@ def _side_words() -> tuple[tuple[str, str], ...]:
     directions = ("", "s", "ward", "wards", "most", "sided")
     curves = ("", "scoliosis", "scoliotic", "position", "positioned", "positioning", "convex", "convexity",
               "rotation", "rotated", "rotatory", "curvature", "curve", "cardia", "version")  # fmt: skip
-    # Lobes and zones, jugular and subclavian lines, extremities, quadrants. Not the oblique views: Rao is a name.
+    # Lobes and zones, jugular and subclavian lines, extremities, quadrants. Not oblique views: Rao is also a name.
     letters = ("ul", "ml", "ll", "uz", "mz", "lz", "ij", "sc", "ue", "le", "uq", "lq")
     return (
         *((f"left{ending}", f"right{ending}") for ending in directions),
@@ -51,7 +43,7 @@ _PAIRS = _side_words()
 _OTHER = {**dict(_PAIRS), **{right: left for left, right in _PAIRS}}
 _SIDE: dict[str, Side] = {**{left: "left" for left, _ in _PAIRS}, **{right: "right" for _, right in _PAIRS}}
 
-# The words are matched in ASCII: otherwise "ſ" would count as an s and a dotless "ı" as an i, with no case to keep.
+# Words are matched in ASCII: otherwise "ſ" would count as an s and a dotless "ı" as an i, which have no matching case.
 _WORD = re.compile(f"{_START}(?ai:{'|'.join(sorted(_OTHER, key=len, reverse=True))}){_END}")
 _LEFT_ONLY = re.compile(f"{_START}(?ai:lingular?){_END}")
 _PAIRED = (
@@ -62,7 +54,7 @@ _BOTH = re.compile(
     f"{_START}(?ai:bilateral(?:ly)?|bi-?(?:basilar|basal|apical|hilar)|"
     rf"both[\s-]+(?:of\s+(?:the\s+|these\s+)?)?(?:[a-z]+[\s-]+)?(?:{_PAIRED})){_END}"
 )
-# "left atrium", "left and right ventricles"; but in "on the right and left atrial enlargement" the first is a side.
+# "left atrium", "left and right ventricles"; but the first of "on the right and left atrial enlargement" is a side.
 _FIRST = r"(?:left|right)(?:\s+(?:and|or)\s+|/)"
 _SECOND = r"(?:left|right|[lr]t\.?)[\s-]+"
 _CHAMBER = (
@@ -73,12 +65,10 @@ _WORD_OR_CHAMBER = re.compile(f"(?P<chamber>{_CHAMBER})|{_WORD.pattern}")
 
 
 def _swap_word(word: str) -> str:
-    """Return the word for the other side with the case pattern kept, or the word itself where that cannot be undone.
+    """Return the word for the other side in the same case pattern, or the word itself if that could not be undone.
 
-    The two words differ in length ("left", "right"), so there are more ways to write one than the other, and not every
-    odd pattern can have a partner. The shorter word's pattern goes to the longer one by repeating its last
-    letter's case; a longer word whose surplus letters differ in case ("righT") stays as it is. Lower, Capitalised and
-    UPPER all have partners.
+    "Left" and "right" differ in length. The case of the shorter word's last letter is repeated for the longer one; a
+    longer word whose extra letters differ in case ("righT") stays. Lower, Capitalised and UPPER all have counterparts.
     """
     other = _OTHER[word.lower()]
     if word in ("LT", "RT"):
@@ -92,26 +82,26 @@ def _swap_word(word: str) -> str:
 
 
 def swap_sides(text: str) -> str:
-    """Return the text with left and right exchanged, its own inverse.
+    """Return the text with left and right exchanged; applying it twice restores the text.
 
     >>> swap_sides("Right-sided effusion, upright. LEFT lung clear, bilateral scarring.")
     'Left-sided effusion, upright. RIGHT lung clear, bilateral scarring.'
     """
-    return _WORD.sub(lambda match: _swap_word(match[0]), check_text(text, "what sides are swapped in"))
+    return _WORD.sub(lambda match: _swap_word(match[0]), check_text(text, "the text to swap sides in"))
 
 
 def _mirror_text(text: str) -> str:
-    """Return the text with its sides exchanged but for the names of heart chambers, its own inverse."""
+    """Return the text with its sides exchanged except for the names of heart chambers."""
     return _WORD_OR_CHAMBER.sub(lambda match: match[0] if match["chamber"] else _swap_word(match[0]), text)
 
 
 def sides_in(text: str) -> frozenset[Side]:
-    """Return the sides that a text names; "bilateral" and the like name both, and the lingula is on the left.
+    """Return the sides that a text names; "bilateral" and the like name both, the lingula is left.
 
     >>> sorted(sides_in("Bibasilar atelectasis"))
     ['left', 'right']
     """
-    check_text(text, "what sides are looked for in")
+    check_text(text, "the text to find sides in")
     sides: set[Side] = {_SIDE[match[0].lower()] for match in _WORD.finditer(text) if match[0] not in ("LT", "RT")}
     if _BOTH.search(text):
         sides.update(("left", "right"))
@@ -121,20 +111,18 @@ def sides_in(text: str) -> frozenset[Side]:
 
 
 def side_of(text: str) -> Literal["left", "right", "both"] | None:
-    """Return the one side that a text names, ``both``, or None where it names none."""
+    """Return the side that a text names: left, right, both, or None."""
     sides = sides_in(text)
     return "both" if len(sides) == 2 else next(iter(sides), None)
 
 
 def _mirror_names(names: Iterable[str]) -> tuple[str, ...]:
-    # Not mirror_region, which takes aliases and would give "left lower lobe" back as "right lower lung zone".
+    # Not mirror_region, which resolves aliases and would turn "left lower lobe" into "right lower lung zone".
     return tuple(REGIONS[name].mirror if name in REGIONS else _mirror_text(name) for name in names)
 
 
 def mirror_phrase(phrase: Phrase) -> Phrase:
-    """Return the phrase for the image flipped left to right: words, boxes, mask and region names together.
-
-    Names of heart chambers stay, as their regions do (see above).
+    """Return the phrase for the mirrored image: words, boxes, mask and region names together.
 
     Flipping pixels without the words teaches a model that left and right are the same (ChEX did, p = 0.5).
     """

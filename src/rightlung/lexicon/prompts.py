@@ -1,6 +1,6 @@
-"""Prompts for findings: what a radiologist would write if it were there, and if it were not.
+"""Prompts for findings: sentences that a radiologist would write if the finding were present, or absent.
 
-The templates stand in ``data/prompts.toml``. None of them names a side; ``prompt`` adds the side and the place.
+The templates are in ``data/prompts.toml``. None of them names a side; `prompt` adds side and region.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from functools import cache
 from typing import Literal
 
 from rightlung.core.errors import InputError, unknown_name
+from rightlung.lexicon.data_files import DataTable, check_text, read_data
 from rightlung.lexicon.findings import FINDINGS, Finding, find, finding
 from rightlung.lexicon.laterality import side_of
-from rightlung.lexicon.loading import DataTable, check_text, read_data
 from rightlung.lexicon.regions import Region
 from rightlung.lexicon.regions import region as find_region
 
@@ -59,20 +59,20 @@ def _prompts(name: str, polarity: PromptPolarity) -> tuple[str, ...]:
 
 
 def positive_prompts(finding_name: str) -> tuple[str, ...]:
-    """Return sentences that say the finding is there; the first is the plain phrase."""
+    """Return sentences that state the finding; the first is the plain phrase."""
     return _prompts(finding(finding_name).name, "positive")
 
 
 def negative_prompts(finding_name: str) -> tuple[str, ...]:
-    """Return sentences that say the finding is not there."""
+    """Return sentences that negate the finding."""
     return _prompts(finding(finding_name).name, "negative")
 
 
 def prompt(finding_name: str, polarity: str = "positive", side: str | None = None, region: str | None = None) -> str:
-    """Return one plain phrase for a finding, with its side (``left``, ``right``, ``both``) and place where given.
+    """Return one plain phrase for a finding, with its side (``left``, ``right``, ``both``) and region if given.
 
-    A name that the lexicon does not know is used as it stands, in lower case: data sets carry labels of their own. A
-    side or a place that the finding cannot have, and a side that contradicts the region's, are errors.
+    An unknown name is used unchanged, in lower case, because data sets have labels of their own. It is an error to give
+    a side or region that the finding cannot have, or a side that contradicts the region.
 
     >>> prompt("pleural effusion", side="left"), prompt("nodule", region="right upper lung zone")
     ('left pleural effusion', 'nodule in the right upper lung zone')
@@ -93,10 +93,10 @@ def prompt(finding_name: str, polarity: str = "positive", side: str | None = Non
 
 
 def _unknown_prompt(label: str, positive: bool, side: str | None, where: Region | None) -> str:
-    """Return the phrase for a label that is no finding's name; a label that names its side takes no other."""
+    """Return the phrase for a label that is not a finding's name; a label that names a side accepts no other."""
     named = side_of(label)
     if named is not None and side is not None:
-        raise InputError(f"label {label!r} names a side already; got side {side!r}")
+        raise InputError(f"label {label!r} already names a side; got side {side!r}")
     if named is not None and where is not None and where.side not in ("none", named):
         raise InputError(f"label {label!r} contradicts region {where.name!r}")
     words = f"{_ADJECTIVE[side]} {label}" if side is not None and (where is None or where.side == "none") else label
@@ -109,7 +109,7 @@ def _known_prompt(found: Finding, positive: bool, side: str | None, where: Regio
         raise InputError(f"finding {found.name!r} {can}; got side {side!r}")
     if where is not None:
         if not found.can_lie_in(where.name):
-            raise InputError(f"finding {found.name!r} cannot lie in region {where.name!r}")
+            raise InputError(f"finding {found.name!r} cannot be in region {where.name!r}")
         if found.implies(where.name):
             side = where.side if where.side in found.sides else side
             where = None

@@ -1,7 +1,7 @@
 """Anatomical regions: Chest ImaGenome's 29 and the 5 paired ones that ChEX adds (Müller et al., ECCV 2024).
 
-The facts and where they come from stand in ``data/regions.toml``. Sides are the patient's. The hierarchy is anatomical
-containment and ours; neither Chest ImaGenome nor ChEX publishes one.
+``data/regions.toml`` holds the facts and their sources. Sides are the patient's. The hierarchy is our own and follows
+anatomical containment; neither Chest ImaGenome nor ChEX publishes one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, cast
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.frozen import FrozenMapping
-from rightlung.lexicon.loading import DataTable, check_text, closure, read_data
+from rightlung.lexicon.data_files import DataTable, check_text, closure, read_data
 
 RegionSide = Literal["left", "right", "none", "both"]
 
@@ -22,11 +22,11 @@ _FILE = "regions.toml"
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A place on the frontal radiograph.
+    """A region of the frontal radiograph.
 
-    ``side`` is ``none`` for the midline and for named structures without a partner (the right atrium), ``both`` for the
-    paired regions. ``parts`` holds the two halves of a paired region and is empty otherwise. ``mirror`` is the
-    region's name on the other side, or its own.
+    ``side`` is ``none`` for the midline and for structures without a counterpart (the right atrium), ``both`` for
+    paired regions. ``parts`` holds the two halves of a paired region. ``mirror`` is the name of the region on the other
+    side, or its own.
     """
 
     name: str
@@ -48,7 +48,7 @@ def _mirror_name(name: str, names: Iterable[str]) -> str:
 
 
 def build_regions(data: Mapping[str, object]) -> dict[str, Region]:
-    """Build all regions from the tables ``regions`` and ``paired``, checking that every name they mention is there."""
+    """Build all regions from the tables ``regions`` and ``paired``; check that every name in them exists."""
     single = DataTable(_FILE, "regions", data.get("regions")).entries
     paired = DataTable(_FILE, "paired", data.get("paired")).entries
     names = (*single, *paired)
@@ -59,7 +59,7 @@ def build_regions(data: Mapping[str, object]) -> dict[str, Region]:
             tables[name] = table = DataTable(_FILE, f"{kind}.{name}", entry)
             parent = table.text("parent", "")
             if parent and parent not in names:
-                table.fail("parent", f"names {parent!r}, which is not there")
+                table.fail("parent", f"names {parent!r}, which does not exist")
             parents[name] = parent or None
     regions = {}
     for name, table in tables.items():
@@ -88,10 +88,10 @@ REGIONS: Mapping[str, Region] = FrozenMapping(_ALL)
 """All 34 regions by name."""
 
 IMAGENOME_REGIONS: tuple[str, ...] = tuple(name for name, found in _ALL.items() if not found.parts)
-"""The 29 names of Chest ImaGenome, in its order."""
+"""The 29 regions of Chest ImaGenome, in its order."""
 
 PAIRED_REGIONS: tuple[str, ...] = tuple(name for name, found in _ALL.items() if found.parts)
-"""The 5 names that ChEX adds, each for a left and a right region together."""
+"""The 5 regions that ChEX adds, each a left and a right region together."""
 
 
 @cache
@@ -105,9 +105,9 @@ def _names() -> dict[str, Region]:
 
 
 def region(name: str) -> Region:
-    """Return a region by name or alias, whatever the case.
+    """Return a region by name or alias, in any case.
 
-    Lobes are understood as the zone over which most of the lobe projects, which is close and not equal:
+    A lobe is mapped to the zone over which most of it projects, which is an approximation:
 
     >>> region("Left Lower Lobe").name
     'left lower lung zone'
@@ -119,7 +119,7 @@ def region(name: str) -> Region:
 
 
 def mirror_region(name: str) -> str:
-    """Return the name of the same place on the other side; midline and paired regions are their own mirror image.
+    """Return the name of the region on the other side; midline and paired regions are their own mirror image.
 
     >>> mirror_region("left apical zone"), mirror_region("trachea")
     ('right apical zone', 'trachea')
@@ -128,7 +128,7 @@ def mirror_region(name: str) -> str:
 
 
 def descendants(name: str) -> tuple[str, ...]:
-    """Return every region that lies inside this one, nearest first; a paired region holds its parts."""
+    """Return every region inside this one, nearest first; a paired region contains its parts."""
 
     def inward(outer: str) -> tuple[str, ...]:
         return (*_ALL[outer].parts, *_ALL[outer].children)
@@ -137,7 +137,7 @@ def descendants(name: str) -> tuple[str, ...]:
 
 
 def ancestors(name: str) -> tuple[str, ...]:
-    """Return every region that this one lies inside, nearest first, paired ones among them."""
+    """Return every region that contains this one, nearest first, including paired regions."""
 
     def outward(inner: str) -> tuple[str, ...]:
         parent = _ALL[inner].parent
@@ -151,12 +151,11 @@ LUNGS = ("left lung", "right lung")
 
 
 def with_containing(regions: Iterable[str]) -> tuple[str, ...]:
-    """Return regions with the lungs that contain them, those given first; a paired region counts as its two parts.
+    """Return regions, then the lungs that contain them; a paired region counts as its two parts.
 
-    Chest ImaGenome's labels do so as a rule: what is told of a zone, hilum or costophrenic angle is told of the lung
-    as well ("That's the Wrong Lung!", figure 10 and table 5, where two rows do not). The lung is the only container
-    that is brought along there: an apical zone does not bring the upper zone, nor the heart the mediastinum. A name
-    that the lexicon does not know stays as it is.
+    Chest ImaGenome's labels usually do the same: a label of a zone, hilum or costophrenic angle is also one of the lung
+    ("That's the Wrong Lung!", figure 10 and table 5, with two exceptions). No other containers are added: an apical
+    zone does not add the upper zone, nor the heart the mediastinum. Unknown names are kept.
 
     >>> with_containing(["left lower lung zone", "cardiac silhouette"])
     ('left lower lung zone', 'cardiac silhouette', 'left lung')
@@ -167,7 +166,7 @@ def with_containing(regions: Iterable[str]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=4096)
 def _containment(name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the regions that a name stands for, and the lungs that they lie in."""
+    """Return the regions that a name stands for, and the lungs that contain them."""
     try:
         found = region(name)
     except InputError:

@@ -1,8 +1,8 @@
-"""The rules that reports are read by, built from ``data/cues.toml`` and ``data/mentions.toml``.
+"""The labeller's rules, built from ``data/cues.toml`` and ``data/mentions.toml``.
 
-The data come in three parts: ``base``, which came from no real report, and ``first`` and ``second``, added
-after reading the errors in either half of a real training set. All three are in use; a measurement leaves out the part
-that was tuned on the half it measures (see ``docs/results/labeller.md``).
+The data come in three parts: ``base`` uses no real report; ``first`` and ``second`` were added after reading the errors
+in either half of a real training set. All three are in use; an evaluation leaves out the part that was tuned on the
+half it measures (see ``docs/results/labeller.md``).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, Final, Literal
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.frozen import FrozenMapping
+from rightlung.lexicon.data_files import DataTable, read_data
 from rightlung.lexicon.findings import FINDINGS
 from rightlung.lexicon.labels import label_map, label_set
-from rightlung.lexicon.loading import DataTable, read_data
+from rightlung.lexicon.phrase_table import Payload, PhraseTable
 from rightlung.lexicon.regions import REGIONS
-from rightlung.lexicon.wording import Payload, PhraseTable
 
 Part = Literal["base", "first", "second"]
 PARTS: Final[tuple[Part, ...]] = ("base", "first", "second")
@@ -32,17 +32,17 @@ _CUES = {
     "listing": LISTING, "exception": EXCEPTION,
 }  # fmt: skip
 _JOINS = {",": COMMA, "and": AND, "as well as": AND, "plus": AND, "or": OR, "/": OR}
-# Names of findings that a sentence uses for something else, or that swallow words which decide what is said.
+# Names of findings that sentences use for something else, or that contain words which decide the polarity.
 _NOT_MENTIONS = ("no finding", "pneumonia-like opacity", "other lesion", "other disease", "other abnormality")
 _CUES_FILE, _MENTIONS_FILE = "cues.toml", "mentions.toml"
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """Something of which a report says in which state it is, and what that says of findings.
+    """A structure whose state a report describes, and what each state says about findings.
 
-    ``says`` and ``denies`` hold, for each state, the findings it tells of and those it rules out; a finding with a
-    question mark before it is only possible.
+    ``says`` and ``denies`` map a state to the findings that it states and rules out; a question mark before a finding
+    marks it as possible only.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Structure:
 
 @dataclass(frozen=True, slots=True)
 class NamedPlace:
-    """A word for a place: its side, a region, or a region whose side other words give (``lower lung zone``)."""
+    """A word for a place: its side, a region, or a zone whose side other words give (``lower lung zone``)."""
 
     side: str | None = None
     zone: str | None = None
@@ -64,18 +64,18 @@ Meaning = tuple[int, Any]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """All of them, ready for use."""
+    """All rules, ready for use."""
 
     phrases: PhraseTable[Meaning]
     places: PhraseTable[NamedPlace]
     describing: frozenset[str]
     observations: Mapping[str, tuple[str, ...]]
-    """Finding to CheXpert's observations, those without any left out."""
+    """CheXpert's observations by finding; findings without any are missing."""
 
 
 @cache
 def rules(parts: tuple[Part, ...] = PARTS) -> Rules:
-    """Return the rules of these parts of the data; all of them when none are named."""
+    """Return the rules of these parts of the data, by default of all."""
     for part in parts:
         if part not in PARTS:
             raise unknown_name("part of the rules", str(part), PARTS)
@@ -88,7 +88,7 @@ def rules(parts: tuple[Part, ...] = PARTS) -> Rules:
     structures = _read_structures(mentions)
     _add_lexicon(phrases, places)
     for cue_table, table in zip(cues, mentions, strict=True):
-        # A phrase entered later takes the place of one entered before: what is most particular comes last.
+        # A later phrase replaces an earlier one, so the most specific come last.
         describing.update(_add_cues(cue_table, phrases))
         states = table.table("states")
         for kind in states.entries:
@@ -141,7 +141,7 @@ def _add_mentions(table: DataTable, phrases: PhraseTable[Meaning]) -> None:
 
 
 def _read_structures(tables: list[DataTable]) -> dict[str, Structure]:
-    """Return the structures by name, what later parts add to one included."""
+    """Return the structures by name, including what later parts add."""
     states = {kind for table in tables for kind in table.table("states").entries}
     told: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {}
     for part in tables:

@@ -1,20 +1,12 @@
-"""Cutting a report into its sections, however its headings are written, and where some or all of them are missing.
+"""Split a report into its sections, even if headings vary, or some or all of them are missing.
 
-A heading stands at the start of a line: in capitals, with one capital, or in small letters after a finished line; with
-a colon or a dash, or alone on its line; numbered or decorated (``2. FINDINGS:``, ``**Impression**``), in square or
-angle brackets, the main ones also with ``=`` or ``;``. In capitals and with a colon, or in brackets, it is also found
-in the middle of a line, where line ends were lost. `headings` knows what they are called.
+``docs/lexicon.md`` describes which headings are recognised; `headings` lists their spellings. Missing headings are
+handled as in the splitter behind MIMIC-CXR's labels (MIT-LCP/mimic-cxr, ``txt/section_parser.py``), reimplemented with
+these departures, each for a fault seen there:
 
-The rules for what is missing follow the behaviour of the splitter that MIMIC-CXR's labels were made with
-(MIT-LCP/mimic-cxr, ``txt/section_parser.py``), in our own words and with these departures, each for a fault seen there:
-
-- "LUNGS:" and the like divide the findings and do not end them; there, they cut everything after them off.
-- Addenda and wet reads are parts of their own, so that a preliminary impression never replaces the final one.
+- "LUNGS:" and the like subdivide the findings; there, they cut off everything that follows.
+- Addenda and wet reads are separate parts, so that a preliminary impression never replaces the final one.
 - Several sections of one name are joined; there, the last one wins.
-- "FINDINGS AND IMPRESSION" counts as impression, as there.
-
-A report that tells nothing under findings or impression: what follows the first empty line of its last section; a
-report without any heading: all of it but its title.
 """
 
 from __future__ import annotations
@@ -24,23 +16,23 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from rightlung.lexicon.data_files import check_text
 from rightlung.lexicon.headings import (
+    DESCRIPTIVE_SECTIONS,
     IN_PASSING,
     MAIN_CAPITALISED,
     MAIN_UPPER,
     SECTIONS,
-    TELLING,
     normalised,
     section_name,
 )
-from rightlung.lexicon.loading import check_text
 
 Part = Literal["report", "addendum", "wet read"]
 
 _PREAMBLE = "preamble"
 _LINE = re.compile(r"[^\r\n\x85\u2028\u2029]*")
 _RULE = re.compile(r"\s*(?:_{5,}|[_=*~-]{8,})\s*")
-_RULE_AFTER = re.compile(r"\s[_=*~-]{5,}$")  # three underscores are a de-identified word
+_RULE_AFTER = re.compile(r"\s[_=*~-]{5,}$")  # three underscores stand for a de-identified word
 _BEFORE = re.compile(r"[\s*#=\[<_|>-]*(?:(?:\d{1,2}|[IVX]{1,4}|[A-H])[.)]\s+)?[*#\[_]*")
 _LABEL = re.compile(r"([A-Za-z][A-Za-z0-9 ,/&()'+.-]{1,60}?)\s*(?:[\]*#_=]*\s*:[*_]*|\s[-–—]\s)")
 _ALONE = re.compile(r"([A-Za-z][A-Za-z /&()]{2,40}?)[\s*#=\]_<>-]*")
@@ -60,10 +52,10 @@ _SEEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ReportSection:
-    """A stretch ``[start, end)`` of a report under one heading, without it and without white space around.
+    """The text ``[start, end)`` of a report below one heading, stripped.
 
-    ``name`` is one of `headings.SECTIONS`, ``preamble``, or what a heading nobody knows says in small letters;
-    ``heading`` is as written, empty where the section has none.
+    ``name`` is one of `headings.SECTIONS`, ``preamble``, or the lower-case text of an unknown heading; ``heading`` is
+    as written, empty if the section has none.
     """
 
     name: str
@@ -76,7 +68,7 @@ class ReportSection:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """Where a section begins: a heading, or a rule across the page, whose ``name`` is ``None``."""
+    """Where a section begins: a heading, or a horizontal rule, whose ``name`` is None."""
 
     name: str | None
     heading: str
@@ -85,24 +77,24 @@ class _Mark:
 
 
 def find_sections(text: str) -> list[ReportSection]:
-    """Cut a report at its headings, in the report's order, with positions; sections without text are left out.
+    """Split a report at its headings; return non-empty sections in order, with positions.
 
     >>> [(s.name, s.text) for s in find_sections("INDICATION: Cough.\\nFindings\\nClear lungs.")]
     [('indication', 'Cough.'), ('findings', 'Clear lungs.')]
     """
-    check_text(text, "what is cut into sections")
+    check_text(text, "the text to split into sections")
     sections = list(_cut(text, list(_marks(text))))
     if sections and all(section.part != "report" for section in sections):
-        # All there is was preliminary, or added to something else: then that is the report.
+        # There is nothing but a preliminary report or an addendum: then that is the report.
         first = sections[0].part
         sections = [replace(section, part="report") if section.part == first else section for section in sections]
     return _with_findings(text, _settle_titles(sections))
 
 
 def report_sections(text: str) -> dict[str, str]:
-    """Return a report's sections by name; several of one name are joined by an empty line, in their order.
+    """Return a report's sections by name; several of one name are joined by an empty line.
 
-    An addendum and a wet read are whole, with the headings inside them, whose sections are not the report's.
+    An addendum or wet read is returned whole, with its headings; its sections do not count as the report's.
     """
     found = find_sections(text)
     named: dict[str, list[str]] = {}
@@ -116,20 +108,24 @@ def report_sections(text: str) -> dict[str, str]:
     return {name: "\n\n".join(texts) for name, texts in named.items()}
 
 
-def telling_text(text: str) -> list[str]:
-    """Return the texts of findings and impression, in this order; none where the report tells nothing."""
+def descriptive_texts(text: str) -> list[str]:
+    """Return the texts of findings and impression, in this order; empty if the report has neither."""
     named = report_sections(text)
-    return [named[name] for name in TELLING if name in named]
+    return [named[name] for name in DESCRIPTIVE_SECTIONS if name in named]
 
 
 def added_text(addendum: str) -> list[str]:
-    """Return what an addendum tells: its own text, and what stands under findings and impression within it."""
-    return [section.text for section in find_sections(addendum) if section.name in (*TELLING, _PREAMBLE, "addendum")]
+    """Return the descriptive texts of an addendum: its own text, findings and impression."""
+    return [
+        section.text
+        for section in find_sections(addendum)
+        if section.name in (*DESCRIPTIVE_SECTIONS, _PREAMBLE, "addendum")
+    ]
 
 
 def _joined(text: str, group: list[ReportSection]) -> str:
     start = group[0].start
-    if group[0].name != group[0].part and group[0].heading:  # "ADDENDUM: INDICATION:", which says what follows it
+    if group[0].name != group[0].part and group[0].heading:  # keep the heading of "ADDENDUM: INDICATION: …"
         start = text.rindex(group[0].heading, 0, start)
     return text[start : group[-1].end].strip()
 
@@ -147,13 +143,13 @@ def _runs(sections: Iterable[ReportSection], part: Part) -> Iterator[list[Report
 
 
 def _marks(text: str) -> Iterator[_Mark]:
-    """Yield the headings and rules of a text in order."""
+    """Yield the headings and horizontal rules of a text in order."""
     ended = True
     for line in _LINE.finditer(text):
         content = line[0]
         stripped = content.strip()
         if not stripped:
-            # An empty match also stands at every line's end; only a line with nothing in it ends a sentence.
+            # There is also an empty match at every line end; only an empty line ends a sentence.
             ended = ended or line.start() == 0 or text[line.start() - 1] in "\r\n\x85\u2028\u2029"
             continue
         if _RULE.fullmatch(content):
@@ -173,7 +169,7 @@ def _marks(text: str) -> Iterator[_Mark]:
 
 
 def _at_start(line: str, offset: int, ended: bool) -> _Mark | None:
-    """Return the heading that a line begins with, if any; ``ended`` says that the line before did not run on."""
+    """Return the heading at the start of a line, if any; ``ended`` says that the previous line was complete."""
     marked = _MARKED.match(line)
     if marked is not None:
         label = marked[1] or marked[2]
@@ -194,7 +190,7 @@ def _at_start(line: str, offset: int, ended: bool) -> _Mark | None:
         )
         if name is not None and closes:
             return _Mark(name, label, offset, offset + labelled.end())
-        if colon and _is_shouted(label) and closes:
+        if colon and closes and label == label.upper() and re.search(r"[A-Z]{4}", label):
             return _Mark(" ".join(label.casefold().split()), label, offset, offset + labelled.end())
     alone = _ALONE.fullmatch(line, start)
     if alone is not None:
@@ -208,19 +204,15 @@ def _at_start(line: str, offset: int, ended: bool) -> _Mark | None:
 
 
 def _allowed(label: str, ended: bool) -> bool:
-    """Whether a label may be a heading here: wrapped text puts small words ("findings:") at the start of lines, too."""
+    """Whether a label may be a heading here: in wrapped text, lower-case words ("findings:") may start lines, too."""
     return label[0].isupper() or ended
 
 
-def _is_shouted(label: str) -> bool:
-    return label == label.upper() and re.search(r"[A-Z]{4}", label) is not None
-
-
 def _cut(text: str, marks: list[_Mark]) -> Iterator[ReportSection]:
-    """Yield the sections between marks, each in its part."""
+    """Yield the sections between marks, each with its part."""
     part: Part = "report"
     had: set[str] = set()
-    # A rule or a "FINAL REPORT" ends an addendum or wet read; headings before it belong to that.
+    # A rule or "FINAL REPORT" ends an addendum or wet read; headings before it belong to that part.
     last_close = max((place for place, mark in enumerate(marks) if mark.name in (None, "final report")), default=-1)
     start, name, heading = 0, _PREAMBLE, ""
     for place, mark in enumerate(marks):
@@ -239,17 +231,17 @@ def _cut(text: str, marks: list[_Mark]) -> Iterator[ReportSection]:
                 part = "report"
             name = mark.name
         heading = mark.heading if name != _PREAMBLE else ""
-        # An organ's heading is part of what is told.
+        # An organ's heading belongs to the text.
         start = mark.start if name == "organ" else mark.end
     if (found := _section(text, name, heading, start, len(text), part)) is not None:
         yield found
 
 
 def _goes_on(mark: _Mark, name: str, part: Part) -> bool:
-    """Whether the section goes on over a mark: findings over "LUNGS:", and over what nobody knows."""
+    """Whether the section continues over a mark: findings over "LUNGS:" and over unknown headings."""
     if mark.name is None or mark.name in SECTIONS:
         return False
-    return name in (*TELLING, "organ", "title", "addendum", "wet read") and mark.name != "title"
+    return name in (*DESCRIPTIVE_SECTIONS, "organ", "title", "addendum", "wet read") and mark.name != "title"
 
 
 def _section(text: str, name: str, heading: str, start: int, end: int, part: Part) -> ReportSection | None:
@@ -262,16 +254,16 @@ def _section(text: str, name: str, heading: str, start: int, end: int, part: Par
 
 
 def _settle_titles(sections: list[ReportSection]) -> list[ReportSection]:
-    """Decide what titles and organs head: the findings where nothing else does, else the examination."""
+    """Rename titles and organs: to findings if there are no others, else titles to examination."""
     headed = any(section.name == "findings" and section.part == "report" for section in sections)
     names = {"organ": "findings", "title": "examination" if headed else "findings"}
     return [replace(section, name=names.get(section.name, section.name)) for section in sections]
 
 
 def _with_findings(text: str, sections: list[ReportSection]) -> list[ReportSection]:
-    """Add the findings to a report that has neither them nor an impression by heading."""
+    """Add findings to a report that has neither findings nor impression by heading."""
     own = [place for place, section in enumerate(sections) if section.part == "report"]
-    if not own or any(sections[place].name in TELLING for place in own):
+    if not own or any(sections[place].name in DESCRIPTIVE_SECTIONS for place in own):
         return sections
     place = own[-1]
     last = sections[place]
@@ -293,14 +285,14 @@ def _with_findings(text: str, sections: list[ReportSection]) -> list[ReportSecti
 
 
 def _after_title(text: str) -> int:
-    """Return where a report without headings begins, after a first paragraph in capitals that is its title."""
+    """Return where a report without headings begins, after an upper-case title paragraph."""
     gap = _BLANK_LINE.search(text)
     title = text[: gap.start()] if gap is not None else ""
     return gap.end() if gap is not None and title == title.upper() else 0
 
 
 def _after_comparison(section: ReportSection) -> int | None:
-    """Return where the findings begin that were dictated into the comparison: its second sentence, if any are told."""
+    """Return where findings dictated into the comparison begin: its second sentence, if it describes any."""
     if section.name != "comparison":
         return None
     stop = re.search(r"[.;]\s+(?=[A-Z])", section.text)

@@ -1,26 +1,15 @@
-"""Splitting radiology reports into sentences.
+"""Split radiology reports into sentences, by the fixed rules that ``docs/lexicon.md`` describes.
 
-General splitters break at "Dr.", "No. 3" and "a.m.", keep numbered impressions in one piece, and trip over what
-de-identification leaves behind (``XXXX`` in Open-I, ``___`` in MIMIC-CXR). The rules here are few and fixed:
-
-- a line that starts with a list marker or a section heading, and an empty line, begin a new piece; other line ends
-  are hard wraps and become a space, unless the line stops so short that nobody would have wrapped it there, by the
-  longest line of its own paragraph;
-- a full stop ends a sentence, also before a small letter ("lungs are clear. no effusion."), unless it belongs to an
-  abbreviation, an initial, a number or a de-identification mark that the sentence continues after;
-- a number with a dot or bracket where a sentence begins is a list marker and is dropped, as are bullets, and letters
-  (a, b) and Roman numerals (I, II) that follow one another.
-
-Characters are kept as they are, except for list markers, white space at line ends and around sentences, and full stops
-that stand alone.
+General splitters break at "Dr.", "No. 3" and "a.m.", keep numbered impressions in one piece, and fail on
+de-identification marks (``XXXX`` in Open-I, ``___`` in MIMIC-CXR).
 """
 
 from __future__ import annotations
 
 import re
 
+from rightlung.lexicon.data_files import check_text
 from rightlung.lexicon.headings import HEADING as _HEADING
-from rightlung.lexicon.loading import check_text
 
 
 def _words(text: str) -> frozenset[str]:
@@ -29,37 +18,37 @@ def _words(text: str) -> frozenset[str]:
 
 # Never the end of a sentence: a name, a number or a comparison follows.
 _OPEN = _words("dr drs mr mrs ms prof st mt vs v e.g eg i.e ie approx fig figs ca cf resp incl esp viz ser lt rt gen")
-# The end of a sentence only when no small letter follows.
+# The end of a sentence only if no lower-case letter follows.
 _CLOSING = _words(
     "a.m p.m am pm etc m.d md d.o ph.d jr sr inc r.n rn p.a hr hrs min mins sec cm mm yr yrs pt pts ft mo mos wk wks "
     "hx dx tx fx sx bx rx post ant lat sup inf med prox dist bilat temp max avg est prev comp exam fib dept s/p w/o"
 )
 # Abbreviations that take a number: "No. 3", "nos. 3 and 4".
 _NUMBERED = _words("no nos im ser fig figs vol p pp")
-# Words before a number that make it a rank and no list marker: "grade 2. The".
+# Words that make a following number a rank instead of a list marker: "grade 2. The".
 _RANKED = _words(
     "grade stage type level class no rib image series view views number day segment zone t c l than approximately "
     "about of to by x and or"
 )
-# What a sentence starts with rather than a surname: decides "hepatitis C. The liver" against "T. Smith".
+# Typical first words of a sentence, as opposed to a surname: decides "hepatitis C. The liver" against "T. Smith".
 _STARTERS = _words(
     "the there this these those no heart lungs lung cardiac mediastinal mediastinum pleural stable unchanged normal "
     "mild minimal moderate severe small large a an and if in is it its not now otherwise patient please findings "
     "impression interval new comparison bony bones osseous right left bilateral both trachea aorta again also as at on "
     "with without chest clear low persistent recommend suggest compared visualized soft multiple degenerative"
 )
-# A line that stops on one of these goes on.
+# A line that ends with one of these continues.
 _CONTINUES = _words(
     "the a an of and or with to in on for by from at is are was were no not may dr mr mrs ms right left new this these "
     "that which its has have been be there as than into via through near above below between per since"
 )
 _MARK = re.compile(r"X{2,}|_{2,}|\[\*\*.*\*\*\]|<[A-Z_]+>")
-# A dash without a space is a bullet only before a capital: "-sided" may be wrapped text.
+# A dash without a space is a bullet only before an upper-case letter: "-sided" may be wrapped text.
 _BULLET = re.compile(r"(?:[-–—*](?:\s+|(?=[A-Z]))|[•·▪●◦‣]\s*)(?![-–—*•\s]*$)")
-# These are bullets wherever they stand.
+# Bullets at any position.
 _ITEM = re.compile(r"(?=[•▪●◦‣])")
 _NUMBER = re.compile(r"(?:\((\d{1,2})\)|(\d{1,2})(?:[.)](?!\d)))\s*(?=[^\s.,;)])")
-# Letters and Roman numerals are markers only in a text that has a second item, and only in their order.
+# Letters and Roman numerals are markers only in order and if there is a second item.
 _SECOND_ITEM = re.compile(r"(?:^|\s)\(?(?:b|ii|II)[.)]\s")
 _LETTER = re.compile(r"\(?([a-z]|[ivx]{2,4}|[IVX]{1,4})[.)]\s+(?=[^\s.,;)])")
 _NUMERALS = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x")
@@ -69,11 +58,11 @@ _INITIAL = re.compile(r"[A-Z]\.(?:[A-Z]\.)*,?")
 _STOP = re.compile(r"[.?!…]+[\"'”’)\]]*")
 _INNER_NUMBER = re.compile(r"(?<=\s)(\d{1,2})[.)](?=\s+[A-Z])")
 _NARROW = 60
-"""Nobody wraps lines to fewer characters than this; a shorter line that ends in no full stop ends all the same."""
+"""Lines are never wrapped to fewer characters; a shorter line without a full stop may end a sentence."""
 
 
 def _is_break(line: str, following: str, width: int) -> bool:
-    """Whether a line end divides two sentences although no full stop says so and the next line starts no paragraph."""
+    """Whether a line end separates two sentences without a full stop or a new paragraph."""
     if line.endswith(":") and _HEADING.fullmatch(line):
         return True
     first = following.split(maxsplit=1)[0]
@@ -88,11 +77,11 @@ def _is_break(line: str, following: str, width: int) -> bool:
 
 
 def _paragraphs(text: str, lettered: bool) -> list[list[str]]:
-    """Divide the lines of a text before headings and list items, and at empty lines."""
+    """Split the lines of a text before headings and list items, and at empty lines."""
     paragraphs: list[list[str]] = [[]]
     for raw in text.splitlines():
         line = raw.strip()
-        # A number alone may be wrapped text ("measuring\n2. Stable"), but a marker is far more frequent.
+        # A number alone may be wrapped text ("measuring\n2. Stable"), but a marker is far more likely.
         if not line or (
             paragraphs[-1]
             and (
@@ -109,14 +98,14 @@ def _paragraphs(text: str, lettered: bool) -> list[list[str]]:
 
 
 def _pieces(text: str, lettered: bool) -> list[str]:
-    """Divide a text where its lines say so, and join hard-wrapped lines within."""
+    """Split a text at its structural line ends and join hard-wrapped lines."""
     if text.isprintable():
         return [text]
     pieces: list[str] = []
     for lines in _paragraphs(text, lettered):
         if not lines:
             continue
-        # Of the paragraph, not the text: one long line elsewhere says nothing about where these were wrapped.
+        # The paragraph's width, not the text's: a long line elsewhere says nothing about where these were wrapped.
         width = max(_NARROW, max(map(len, lines)))
         current = last = lines[0]
         for line in lines[1:]:
@@ -124,7 +113,7 @@ def _pieces(text: str, lettered: bool) -> list[str]:
                 pieces.append(current)
                 current = line
             else:
-                # "right-" and "sided" were one word before they were wrapped.
+                # Rejoin a word that was wrapped at its hyphen: "right-" and "sided".
                 wrapped_word = last[-1] == "-" and last[-2:-1].isalpha() and line[0].islower()
                 current += line if wrapped_word else f" {line}"
             last = line
@@ -133,7 +122,7 @@ def _pieces(text: str, lettered: bool) -> list[str]:
 
 
 def _ends(piece: str, start: int, stop: re.Match[str], number: int) -> bool:
-    """Whether the stop ends the sentence that began at ``start``, in item ``number`` of a list (0 outside one)."""
+    """Whether the stop ends the sentence that began at ``start`` in list item ``number`` (0 outside a list)."""
     end = stop.end()
     mark = stop[0]
     if end == len(piece):
@@ -147,13 +136,13 @@ def _ends(piece: str, start: int, stop: re.Match[str], number: int) -> bool:
     before = piece[start : stop.start()].rsplit(maxsplit=1)
     token = before[-1].lstrip("([\"'“‘") if before else ""
     if not token:
-        # "? pneumonia", ".5 cm": no sentence has begun.
+        # "? pneumonia", ".5 cm": no sentence has started.
         return False
     if not spaced:
         if mark[-1] in ")]\"'”’" or len(mark) > 1:
             return False
         if first.isdigit() and token.isalpha():
-            # "Clear.2.Stable": the next item of a list. "1.5" and "L4.5" are none.
+            # "Clear.2.Stable" starts the next list item; "1.5" and "L4.5" do not.
             item = _NUMBER.match(piece, end)
             return item is not None and int(item[1] or item[2]) == number + 1
         # "clear.No effusion", but neither "1.5", "e.g.the", "www.site" nor "Ph.D".
@@ -172,7 +161,7 @@ def _ends(piece: str, start: int, stop: re.Match[str], number: int) -> bool:
     if mark[0] in "?!":
         return not first.islower() and before[-1][-1] != "("
     if mark != "." and mark[0] == ".":
-        # ".)" or '."': the bracket may close in the middle of a sentence.
+        # ".)" or '."': the bracket may close within a sentence.
         return not first.islower()
     word = token.lower()
     if word in _NUMBERED and (first.isdigit() or first == "#"):
@@ -196,7 +185,7 @@ def _ends(piece: str, start: int, stop: re.Match[str], number: int) -> bool:
         if first.islower():
             return False
         if token in ("1", str(number + 1)) and len(before) > 1 and first.isupper():
-            # The next item of a list, after one without a full stop: divided before the number, by _add.
+            # The next list item after one without a full stop: _add splits before the number.
             return _last_word(before[0]) in _RANKED
     return first not in ",;)"
 
@@ -221,7 +210,7 @@ def _is_stray(piece: str, end: int, stop: re.Match[str]) -> bool:
 
 
 def _split_piece(piece: str, out: list[str], before: int, lettered: bool) -> int:
-    """Add the sentences of a piece; take and return the last number of a list that goes on from piece to piece."""
+    """Append the sentences of a piece to ``out``; take and return the last number of a list that spans pieces."""
     start, number = _skip_markers(piece, 0, before if lettered else 0, lettered)
     end = 0
     heading = _HEADING.match(piece, start)
@@ -234,7 +223,7 @@ def _split_piece(piece: str, out: list[str], before: int, lettered: bool) -> int
             continue
         if _is_stray(piece, end, stop):
             if stop[0].strip(".…"):
-                # A bracket closes with it, which belongs to the sentence before.
+                # It closes a bracket of the previous sentence.
                 out[-1] += stop[0]
         elif _ends(piece, start, stop, number):
             number = _add(piece, start, stop.end(), number, out)
@@ -268,7 +257,7 @@ def _skip_markers(piece: str, position: int, number: int, lettered: bool) -> tup
 
 
 def _place_in_list(marker: str, number: int) -> int | None:
-    """Return which item a letter or Roman numeral marks after item ``number``: the next, the first, or none."""
+    """Return the position that a letter or Roman numeral marks after item ``number``: the next, the first, or None."""
     values = [_ROMAN.get(marker.lower())]
     if len(marker) == 1 and marker.islower():
         values.append(ord(marker) - ord("a") + 1)
@@ -276,7 +265,7 @@ def _place_in_list(marker: str, number: int) -> int | None:
 
 
 def _add(piece: str, start: int, end: int, number: int, out: list[str]) -> int:
-    """Add a sentence, divided once more where the next number of the list stands in it without a full stop before."""
+    """Append a sentence; split it before the next list number if no full stop precedes that."""
     for inner in _INNER_NUMBER.finditer(piece, start, end):
         before = piece[start : inner.start()].strip()
         if int(inner[1]) in (1, number + 1) and before and _last_word(before) not in _RANKED:
@@ -290,14 +279,14 @@ def _add(piece: str, start: int, end: int, number: int, out: list[str]) -> int:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Return the sentences of a report, headings such as ``FINDINGS:`` as pieces of their own.
+    """Return the sentences of a report; headings such as ``FINDINGS:`` are separate entries.
 
     >>> split_sentences("1. No pneumothorax. 2. Nodule of 1.5 cm, seen by Dr. XXXX.")
     ['No pneumothorax.', 'Nodule of 1.5 cm, seen by Dr. XXXX.']
     """
     out: list[str] = []
     number = 0
-    lettered = _SECOND_ITEM.search(check_text(text, "what is split into sentences")) is not None
+    lettered = _SECOND_ITEM.search(check_text(text, "the text to split into sentences")) is not None
     for piece in _pieces(text, lettered):
         for item in (piece,) if piece.isascii() else _ITEM.split(piece):
             number = _split_piece(item, out, number, lettered)

@@ -1,4 +1,4 @@
-"""Changes to a phrase's words of which the truth is known: sides exchanged, sides left out, everything mirrored."""
+"""Changes to a phrase's words with known truth: swap the side, remove it, or mirror everything."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from functools import lru_cache
 from rightlung.core import Phrase
 from rightlung.lexicon.laterality import mirror_phrase, sides_in, swap_sides
 
-# "on the left" as a whole, where no place follows ("on the left side", but not "on the left lung base").
+# "on the left" as a whole if no place follows ("on the left side", but not "on the left lung base").
 _PLACE = re.compile(
     r",?\s*\b(?:on|at|in|to)\s+the\s+(?:left|right)(?:\s+side)?\b(?=\s*(?:[,.;:]|$|and\b|with\b|is\b|are\b|may\b))",
     re.IGNORECASE,
 )
 _SIDE = re.compile(r"\b(?:left|right)(?:[\s-]+sided)?\b\s*", re.IGNORECASE)
-# Lobes and zones of one lung in letters: what is left of "RUL" without its side is the upper lobe.
+# Letter codes of lobes and zones: "RUL" without its side is the upper lobe.
 _LETTERS = re.compile(r"\b[RL]([UML])([LZ])\b")
 _PARTS = {"U": "upper", "M": "middle", "L": "lower"}
-# Places and organs of one side that need no word for it: in a mirrored image they would be where nobody has them. Of
-# the heart alone, which nearly every report names, docs/training.md says what becomes of it.
+# Places and organs that are on one side without naming it: in a mirrored image they would be misplaced. For the heart,
+# which nearly every report names, see docs/training.md.
 _ONE_SIDED = re.compile(
     r"\b(?:middle[\s-]+lob(?:e|es|ar)|[rl]ml|lingular?|azygo(?:s|us)|(?:minor|horizontal)\s+fissur(?:e|es|al)|"
     r"situs|heterotax\w*|isomerism|kartagener\w*|(?:dextro|levo)(?:cardia|version|position\w*)|retro-?cardiac|"
@@ -28,14 +28,14 @@ _ONE_SIDED = re.compile(
     r"(?:naso|oro)-?(?:gastric|enteric)|(?:enteric|feeding)\s+tubes?|dob-?hoff|ngt|ogt|[no]g[\s-]+tubes?)\b",
     re.IGNORECASE,
 )
-# Letters that may be a side and may be something else (lumbar, radiotherapy), and the heart's chambers in letters.
+# Letters that may mean a side or something else (lumbar, radiotherapy), and heart chambers in letters.
 _LETTER = re.compile(r"(?<![^\W_])(?:[LRlr](?!-sided)|LT|RT|[LR](?:A|V|VH|VAD))(?![^\W_])")
 _ARTICLE = re.compile(r"\b(an?)\s+(?=([a-z]))", re.IGNORECASE)
 
 
 @lru_cache(maxsize=1 << 16)
 def without_side(text: str) -> str | None:
-    """Return a text with the words for its side left out, None where that cannot be done.
+    """Return a text without the words for its side, None if that is impossible.
 
     >>> without_side("A left upper lobe opacity."), without_side("Fluid on the right."), without_side("Lingular scar.")
     ('An upper lobe opacity.', 'Fluid.', None)
@@ -55,18 +55,15 @@ def _spelt_out(match: re.Match[str]) -> str:
 
 
 def _agreeing(match: re.Match[str]) -> str:
-    right = "an" if match[2].lower() in "aeio" or (match[2].lower() == "u" and _upper_follows(match)) else "a"
+    following = match.string[match.end() :].lower()
+    right = "an" if following.startswith((*"aeio", "up", "un", "ul")) else "a"
     article = right.upper() if match[1].isupper() and len(match[1]) > 1 else right
     return (article[0].upper() + article[1:] if match[1][0].isupper() else article) + " "
 
 
-def _upper_follows(match: re.Match[str]) -> bool:
-    return match.string[match.end() :].lower().startswith(("up", "un", "ul"))
-
-
 @lru_cache(maxsize=1 << 16)
 def with_sides_exchanged(text: str) -> str | None:
-    """Return a text about one side as one about the other, None where it does not name exactly one."""
+    """Return a text about one side as one about the other, None if it does not name exactly one."""
     if len(sides_in(text)) != 1:
         return None
     changed = swap_sides(text)
@@ -75,7 +72,7 @@ def with_sides_exchanged(text: str) -> str | None:
 
 @lru_cache(maxsize=1 << 17)
 def mirrored(text: str) -> str | None:
-    """Return what a text says of the image flipped left to right, None where words cannot say it.
+    """Return what a text says about the mirrored image, None if words cannot say it.
 
     >>> mirrored("Left basal opacity."), mirrored("Clear lungs."), mirrored("Lingular opacity.")
     ('Right basal opacity.', 'Clear lungs.', None)

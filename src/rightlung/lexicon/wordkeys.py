@@ -1,7 +1,7 @@
-"""What the words of a phrase give away about the place: the side, the zone, and the finding they are about.
+"""What the words of a phrase reveal about the location: findings, side and zones.
 
-This is all that the image-blind prior may use. It is read from the text alone: a source's ``regions`` are where the
-finding truly lies, and "a rib fracture" with the region "right upper lung zone" would tell what the words do not say.
+This is all that the image-blind location prior may use. It is read from the text alone, because a source's ``regions``
+are the true location: "a rib fracture" with the region "right upper lung zone" would reveal what the words do not say.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from rightlung.lexicon.laterality import side_of
 
 NamedSide = Literal["left", "right", "both", "none"]
 
-# Each zone with the words that name it, whole words, whatever the case. Codes of lobes (RUL) name a side and a zone.
+# Each zone with the whole words that name it, in any case. Codes of lobes (RUL) name a side and a zone.
 _ZONE_WORDS: dict[str, str] = {
     "apex": r"apex|apices|apical|bi-?apical",
     "upper": r"[rl]u[lz]|suprahilar|upper[\s-]+(?:lung|lobe|zone|field|hemithora|third|left|right)[a-z]*",
     "mid": r"[rl]mz|lingular?|mid-?(?:lung|zone)s?|mid(?:[\s-]+lobe|(?:dle)?[\s-]+(?:lung|zone|field|third))[a-z]*",
-    "middle lobe": r"[rl]ml|middle[\s-]+lobe[a-z]*",  # apart, for only the right lung has one
+    "middle lobe": r"[rl]ml|middle[\s-]+lobe[a-z]*",  # separate, because only the right lung has one
     "lower": r"[rl]l[lz]|infrahilar|lower[\s-]+(?:lung|lobe|zone|field|hemithora|third|left|right)[a-z]*",
     "base": r"bases?|basilar|basal|bi-?(?:basilar|basal)|subpulmonic",
     "hilum": r"peri-?hilar|para-?hilar|bi-?hilar|hil(?:ar|um|a|i)|central(?!\s+(?:venous|line|catheter))",
@@ -50,7 +50,7 @@ _ZONES = {
 
 
 class WordKey(NamedTuple):
-    """What the words say: the findings they are about, the side and the zones they name."""
+    """The findings, side and zones that the words name."""
 
     findings: tuple[str, ...]
     side: NamedSide
@@ -69,12 +69,12 @@ def zones_in(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=65_536)
 def side_named(text: str) -> NamedSide:
-    """Return the side that a text names, ``none`` where it names none."""
+    """Return the side that a text names, or ``none``."""
     return side_of(text) or "none"
 
 
 def findings_about(findings: Mapping[str, Polarity | str] | Iterable[str]) -> tuple[str, ...]:
-    """Return the findings that a phrase asserts, by their canonical names: those negated are left out.
+    """Return the canonical names of the findings that a phrase asserts, without negated ones.
 
     >>> findings_about({"Effusion": "positive", "pneumothorax": "negative"})
     ('pleural effusion',)
@@ -85,7 +85,7 @@ def findings_about(findings: Mapping[str, Polarity | str] | Iterable[str]) -> tu
 
 
 def word_key(text: str, findings: Mapping[str, Polarity | str] | Iterable[str] = ()) -> WordKey:
-    """Return all that the image-blind prior knows of a phrase.
+    """Return everything that the image-blind prior may know about a phrase.
 
     >>> word_key("Left lower lobe consolidation", ["Consolidation"])
     WordKey(findings=('consolidation',), side='left', zones=('lower',))

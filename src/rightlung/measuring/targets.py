@@ -32,8 +32,8 @@ from rightlung.predictions import phrase_query
 from rightlung.probes.rules import BOX_SIZE, MOVED_RULES, RULES, Target, midline_of, polarity_of, size_class
 from rightlung.probes.subsets import is_abnormal, is_one_lung, mean_overlap, most_diverse_reports
 from rightlung.studies import Source
-from rightlung.studies.kept import KeptSource, StudyWriter
 from rightlung.studies.sources import build_studies
+from rightlung.studies.study_cache import CachedSource, StudyWriter
 
 STUDIES_AT_ONCE = 16
 TARGETS = "targets.json"
@@ -143,7 +143,7 @@ def gather_targets(
     pixels
         Height and width of the targets. Default: masks keep their size, boxes are painted on 256 x 256.
     keep_studies
-        Also write the images and texts of the studies to the folder; see `rightlung.studies.kept.KeptSource`.
+        Also write the images and texts of the studies to the folder; see `rightlung.studies.study_cache.CachedSource`.
 
     Missing studies, missing phrases and unreadable masks are listed as problems.
     """
@@ -329,7 +329,7 @@ def prepare_studies(
     limit: int | None = None,
     pixels: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> tuple[KeptSource, Targets]:
+) -> tuple[CachedSource, Targets]:
     """Write the studies that a protocol measures and their targets to a folder, or open the folder if it exists.
 
     A folder that was prepared with other settings is an error.
@@ -345,7 +345,7 @@ def prepare_studies(
             raise InputError(
                 f"{folder}: was prepared with {name} {earlier[name]!r}, not {value!r}; choose another folder"
             )
-    return KeptSource(folder), targets
+    return CachedSource(folder), targets
 
 
 def side_told(phrase: PhraseTargets, prior: LocationPrior | None) -> str:

@@ -1,1 +1,1 @@
-"""Studies are made here: a patient that never was, its picture, its words, and the truth about both."""
+"""Synthetic studies: radiograph, report and exact ground truth of patients who never existed."""

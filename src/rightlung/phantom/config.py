@@ -1,7 +1,7 @@
-"""What made-up patients are like: how frequent, how bad and how well told everything is.
+"""Configuration of the phantom: prevalences, severities, and how reports are written.
 
-The defaults stand in ``data/defaults.toml``. A configuration that cannot be (a prevalence above 1, a nodule in the
-spine) is refused when it is made, in a sentence that names the field and the value.
+The defaults are in ``data/defaults.toml``. An impossible configuration (a prevalence above 1, a nodule in the spine) is
+rejected on construction with an error that names the field and the value.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ FINDING_ORDER: tuple[str, ...] = (
     "pleural effusion", "pneumonia", "consolidation", "lung opacity", "atelectasis", "mass", "nodule",
     "calcified granuloma", "pleural thickening", "rib fracture", "hiatal hernia", "scoliosis",
 )  # fmt: skip
-"""The findings a patient can have, in the order in which they are drawn: causes before consequences."""
+"""The findings a patient can have, in sampling order: causes before consequences."""
 
 DEVICE_ORDER: tuple[str, ...] = (
     "endotracheal tube", "nasogastric tube", "central venous line", "chest tube", "pacemaker", "ECG leads",
     "sternal wires",
 )  # fmt: skip
-"""The devices a patient can have, in the order in which they are drawn."""
+"""The devices a patient can have, in sampling order."""
 
 CIRCUMSTANCES: tuple[str, ...] = ("portable", "old", "young", "female", "normal")
-"""What else findings and devices can depend on. Old is 65 and more, young under 40."""
+"""What else findings and devices can depend on. Old is 65 and above, young below 40."""
 
 _EVERYTHING = (*CIRCUMSTANCES, *FINDING_ORDER, *DEVICE_ORDER)
 OLD_AGE, YOUNG_AGE = 65, 40
 LEAST_PIXELS, MOST_PIXELS = 64, 1024
-"""The smallest and the largest side of a picture that can be rendered."""
+"""The smallest and the largest width of an image in pixels."""
 
 _MOST_LIKELY = 0.97
 
 
 @cache
 def read_data(name: str) -> dict[str, Any]:
-    """Read one of the phantom's own TOML files."""
+    """Return one of the phantom's TOML files."""
     return tomllib.loads((files("rightlung.phantom") / "data" / name).read_text(encoding="utf-8"))
 
 
@@ -55,14 +55,14 @@ def _defaults() -> dict[str, Any]:
 
 @cache
 def possible_regions(finding: str) -> tuple[str, ...]:
-    """Return the regions in which a finding can lie; a configuration may weigh them otherwise but not add to them."""
+    """Return the regions where a finding can be; a configuration may change their weights but not add regions."""
     return tuple(_defaults()["regions"][finding])
 
 
 def check_picture_size(size: object) -> int:
-    """Return the size if pictures of as many pixels a side can be made."""
+    """Return ``size`` if it is a valid image width in pixels."""
     if isinstance(size, bool) or not isinstance(size, int) or not LEAST_PIXELS <= size <= MOST_PIXELS:
-        raise InputError(f"size must be a whole number of pixels from {LEAST_PIXELS} to {MOST_PIXELS}; got {size!r}")
+        raise InputError(f"size must be an integer from {LEAST_PIXELS} to {MOST_PIXELS} (pixels); got {size!r}")
     return size
 
 
@@ -78,7 +78,7 @@ def _number(field: str, value: object, low: float = 0.0, high: float = 1.0) -> f
 def _table(
     field: str, value: object, known: Collection[str], kind: str, check: Callable[[str, Any], Any] | None = None
 ) -> FrozenMapping[str, Any]:
-    """Return a table of known names, each value as ``check`` (given the field and the value) returns it."""
+    """Return a table of known names, each value as returned by ``check`` (given the field and the value)."""
     if not isinstance(value, Mapping):
         raise InputError(f"{field} must be a table of names; got {value!r}")
     for name in value:
@@ -88,7 +88,7 @@ def _table(
 
 
 def _numbers(field: str, value: object, length: int | None = None, high: float = math.inf) -> tuple[float, ...]:
-    """Return numbers that can be weights; with a length, as many of them in ascending order."""
+    """Return numbers that can be weights; with a length, that many in ascending order."""
     if not isinstance(value, list | tuple) or not value or (length is not None and len(value) != length):
         wanted = "one or more numbers" if length is None else f"{length} numbers"
         raise InputError(f"{field} must be a list of {wanted}; got {value!r}")
@@ -118,14 +118,14 @@ def _region_weights(field: str, finding: str, value: object) -> FrozenMapping[st
         except InputError:
             raise unknown_name(f"region in {field}:", str(name), REGIONS) from None
         if found not in possible:
-            raise InputError(f"{field}: {finding} cannot lie in {name!r}; it can in {', '.join(possible)}")
+            raise InputError(f"{field}: {finding} cannot be in {name!r}; it can be in {', '.join(possible)}")
         named[found] = weight
     return _weights(field, named, possible, "region")
 
 
 @dataclass(frozen=True)
 class ReportConfig:
-    """How reports are written; every field is a share between 0 and 1, explained in ``data/defaults.toml``."""
+    """How reports are written; every field is a share from 0 to 1, explained in ``data/defaults.toml``."""
 
     omission: float
     hedge: float
@@ -168,13 +168,13 @@ def _report(field: str, value: object) -> ReportConfig:
 
 @cache
 def _checks() -> dict[str, Callable[[str, Any], Any]]:
-    """Return what checks each field of `PhantomConfig` that is no share, given its name and value."""
+    """Return the check of each field of `PhantomConfig` that is not a share, given its name and value."""
     defaults = _defaults()
     lifts = partial(_table, known=_EVERYTHING, kind="name", check=partial(_number, high=100.0))
     return {
         "size": lambda _, value: check_picture_size(value),
         "age_mean": partial(_number, low=18.0, high=100.0),
-        "age_spread": partial(_number, high=50.0),
+        "age_std": partial(_number, high=50.0),
         "prevalence": partial(_table, known=FINDING_ORDER, kind="finding", check=_number),
         "devices": partial(_table, known=DEVICE_ORDER, kind="device", check=_number),
         "cooccurrence": partial(_table, known=_EVERYTHING, kind="name", check=lifts),
@@ -190,13 +190,13 @@ def _checks() -> dict[str, Callable[[str, Any], Any]]:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """How probable something is: ``base`` times the factor of each thing given that is there."""
+    """The probability of something: ``base`` times the factor of each given thing that is present."""
 
     base: float
     given: tuple[tuple[str, float], ...]
 
     def probability(self, present: Iterable[str]) -> float:
-        """Return the probability where these things are present."""
+        """Return the probability if these things are present."""
         there, value = set(present), self.base
         for name, factor in self.given:
             if name in there:
@@ -206,10 +206,10 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class PhantomConfig:
-    """All that the making of patients can be told. `PhantomConfig.from_mapping({})` gives the defaults.
+    """All settings of the generator. `PhantomConfig.from_mapping({})` returns the defaults.
 
-    ``prevalence`` and ``devices`` are shares of all studies. ``cooccurrence[a][b]`` is how many times as likely b
-    is where a is than where it is not; shares are kept (nearly) as configured by lowering b where a is not.
+    ``prevalence`` and ``devices`` are shares of all studies. ``cooccurrence[a][b]`` is how many times as likely b is
+    with a as without it; shares are (nearly) preserved by making b less likely without a.
     """
 
     size: int
@@ -218,7 +218,7 @@ class PhantomConfig:
     upright_ap: float
     female: float
     age_mean: float
-    age_spread: float
+    age_std: float
     prior: float
     prevalence: Mapping[str, float]
     devices: Mapping[str, float]
@@ -236,25 +236,25 @@ class PhantomConfig:
             check = _checks().get(entry.name, _number)
             object.__setattr__(self, entry.name, check(entry.name, getattr(self, entry.name)))
         if self.normal < 1.0 and not any(share > 0.0 for share in self.prevalence.values()):
-            raise InputError(f"normal must be 1 where no finding has a prevalence above 0; got {self.normal:g}")
+            raise InputError(f"normal must be 1 if no finding has a prevalence above 0; got {self.normal:g}")
         for name, share in self.prevalence.items():
             if share > 1.0 - self.normal + 1e-9:
                 left = 1.0 - self.normal
                 raise InputError(
-                    f"prevalence[{name!r}] must be at most {left:g}, the share that is not normal; got {share:g}. "
-                    "Where normal is raised, prevalences must be lowered"
+                    f"prevalence[{name!r}] must be at most {left:g}, the share of studies that are not normal; got "
+                    f"{share:g}. If you raise normal, lower the prevalences"
                 )
 
     @cached_property
     def likelihoods(self) -> FrozenMapping[str, Likelihood]:
-        """How probable being normal, each finding and each device is, as sampling needs it."""
+        """Probabilities of being normal, of each finding and of each device, for sampling."""
         return _likelihoods(self)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> PhantomConfig:
-        """Return the defaults with what the mapping says put in their place.
+        """Return the defaults, overridden by the mapping.
 
-        Tables of findings are merged name by name; a finding's regions and forms are replaced as a whole.
+        Tables of findings are merged name by name; a finding's regions and forms are replaced completely.
 
         >>> PhantomConfig.from_mapping({"prevalence": {"nodule": 0.2}}).prevalence["nodule"]
         0.2
@@ -276,24 +276,24 @@ class PhantomConfig:
         return cls(**merged)
 
 
-def _share_above(age: float, mean: float, spread: float) -> float:
-    return 0.5 * math.erfc((age - mean) / (max(spread, 1e-6) * math.sqrt(2.0)))
+def _share_above(age: float, mean: float, std: float) -> float:
+    return 0.5 * math.erfc((age - mean) / (max(std, 1e-6) * math.sqrt(2.0)))
 
 
 def _likelihoods(config: PhantomConfig) -> FrozenMapping[str, Likelihood]:
-    """Turn shares and factors into what sampling needs, so that the shares come out (nearly) as configured.
+    """Convert shares and factors into sampling probabilities, so that the shares come out (nearly) as configured.
 
-    With P(b | a) = f P(b | not a), keeping P(b) means a base of P(b) / (1 + P(a) (f - 1)). Several factors multiply
-    as if they were independent, which they nearly are. Findings are drawn among studies that are not normal, again
-    where none came up, so their bases are lowered by the chance of that.
+    With P(b | a) = f P(b | not a), preserving P(b) means a base of P(b) / (1 + P(a) (f - 1)). Several factors multiply
+    as if they were independent, which they nearly are. Findings are sampled among studies that are not normal, and
+    again if none came up, so their bases are lowered by that probability.
     """
     shares: dict[str, float] = {
         **dict.fromkeys(_EVERYTHING, 0.0),
         **config.prevalence,
         **config.devices,
         "portable": config.portable,
-        "old": _share_above(OLD_AGE - 0.5, config.age_mean, config.age_spread),
-        "young": 1.0 - _share_above(YOUNG_AGE - 0.5, config.age_mean, config.age_spread),
+        "old": _share_above(OLD_AGE - 0.5, config.age_mean, config.age_std),
+        "young": 1.0 - _share_above(YOUNG_AGE - 0.5, config.age_mean, config.age_std),
         "female": config.female,
         "normal": config.normal,
     }
@@ -306,7 +306,7 @@ def _likelihoods(config: PhantomConfig) -> FrozenMapping[str, Likelihood]:
     lifts: dict[str, dict[str, float]] = {name: {} for name in drawn}
     for given, targets in config.cooccurrence.items():
         for target, factor in targets.items():
-            # The relation is mutual, so the one drawn later depends on the one drawn earlier.
+            # The relation is mutual, so the one sampled later depends on the one sampled earlier.
             first, second = sorted((given, target), key=_EVERYTHING.index)
             if second in lifts:
                 lifts[second][first] = factor
@@ -322,5 +322,5 @@ def _likelihoods(config: PhantomConfig) -> FrozenMapping[str, Likelihood]:
 
 @cache
 def default_config() -> PhantomConfig:
-    """Return the configuration that is used where none is given."""
+    """Return the default configuration."""
     return PhantomConfig.from_mapping({})

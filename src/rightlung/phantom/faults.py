@@ -1,14 +1,7 @@
-"""Planted faults: what can be wrong with a data set, put in on purpose so that an audit can be shown to catch it.
-
-Three are **shortcuts**: a sign that has nothing to do with a finding but goes with it. With strength s, the sign is
-there with probability (1 + s) / 2 where the finding is and (1 - s) / 2 where it is not: at 0 it is on half of all
-studies and means nothing (the control), at 1 it gives the finding away. The other three strike a share s of
-the studies.
-"""
+"""Faults planted in synthetic data, to show that an audit detects them. ``docs/phantom.md`` describes them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,26 +15,26 @@ from rightlung.core.mask import Mask
 from rightlung.core.study import Image
 from rightlung.lexicon import find
 from rightlung.phantom.config import FINDING_ORDER
-from rightlung.phantom.image.overlays import lettering
+from rightlung.phantom.image.marks import lettering
 from rightlung.phantom.scene import Device, Scene, Side
 from rightlung.phantom.truth import present_findings
 
 SHORTCUTS: Mapping[str, str] = {"marker": "pneumonia", "tube": "pneumothorax", "border": "cardiomegaly"}
-"""The signs, each with the finding it goes with unless another is named."""
+"""The shortcuts, each with its default finding."""
 
 SHARES: tuple[str, ...] = ("mirrored", "shuffled", "wrong-boxes")
-"""What strikes a share of the studies, whatever they show."""
+"""Faults that affect a share of the studies, whatever they show."""
 
 FAULT_NAMES: tuple[str, ...] = (*SHORTCUTS, *SHARES)
 
 _MARKER = "ICU"
 _TUBE = "chest tube"
-_BLOCK = 64  # reports are exchanged within as many neighbours, so that a study needs no other's count to be known
+_BLOCK = 64  # reports are exchanged within blocks of this many studies, so that a study does not depend on the count
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One kind of planted fault. ``finding`` is what a shortcut goes with, empty for the others."""
+    """One kind of planted fault; ``finding`` is the one that a shortcut correlates with, empty for the others."""
 
     name: str
     strength: float
@@ -50,12 +43,11 @@ class Fault:
     def __post_init__(self) -> None:
         if self.name not in FAULT_NAMES:
             raise unknown_name("shortcut", str(self.name), FAULT_NAMES)
-        if isinstance(self.strength, bool) or not isinstance(self.strength, int | float):
+        number = isinstance(self.strength, int | float) and not isinstance(self.strength, bool)
+        if not number or not 0.0 <= self.strength <= 1.0:
             raise InputError(f"shortcut {self.name}: the strength must be a number from 0 to 1; got {self.strength!r}")
-        if not (math.isfinite(self.strength) and 0.0 <= self.strength <= 1.0):
-            raise InputError(f"shortcut {self.name}: the strength must be from 0 to 1; got {self.strength:g}")
         if self.name in SHARES and self.finding:
-            raise InputError(f"shortcut {self.name} goes with no finding; got {self.finding!r}")
+            raise InputError(f"shortcut {self.name} takes no finding; got {self.finding!r}")
         if self.name in SHORTCUTS:
             object.__setattr__(self, "finding", _finding(self.name, self.finding or SHORTCUTS[self.name]))
         object.__setattr__(self, "strength", float(self.strength))
@@ -73,7 +65,7 @@ def _finding(fault: str, name: str) -> str:
 
 
 def parse_fault(text: str) -> Fault:
-    """Read ``NAME=STRENGTH`` or ``NAME:FINDING=STRENGTH``; a colon may stand for the equals sign.
+    """Parse ``NAME=STRENGTH`` or ``NAME:FINDING=STRENGTH``; a colon may replace the equals sign.
 
     >>> parse_fault("marker:effusion=0.9")
     Fault(name='marker', strength=0.9, finding='pleural effusion')
@@ -90,7 +82,7 @@ def parse_fault(text: str) -> Fault:
 
 
 def parse_faults(texts: Iterable[str]) -> tuple[Fault, ...]:
-    """Read several, each name at most once, and return them in a fixed order."""
+    """Parse several faults, each name at most once, and return them in a fixed order."""
     faults: dict[str, Fault] = {}
     for text in texts:
         fault = parse_fault(text)
@@ -101,24 +93,24 @@ def parse_faults(texts: Iterable[str]) -> tuple[Fault, ...]:
 
 
 def find_fault(faults: Sequence[Fault], name: str) -> Fault | None:
-    """Return the fault of this name, if it is planted at all."""
+    """Return the fault of this name, if it is planted."""
     return next((fault for fault in faults if fault.name == name), None)
 
 
 def shows_sign(fault: Fault, scene: Scene) -> bool:
-    """Whether a shortcut's sign is on this study."""
+    """Whether a shortcut's sign appears in this study."""
     there = fault.finding in present_findings(scene)
     probability = (1.0 + fault.strength) / 2.0 if there else (1.0 - fault.strength) / 2.0
     return key_uniform(scene.seed, scene.index, "fault", fault.name) < probability
 
 
 def strikes(fault: Fault, seed: int, index: int) -> bool:
-    """Whether a fault that strikes a share of the studies strikes this one."""
+    """Whether a fault that affects a share of the studies affects this one."""
     return key_uniform(seed, index, "fault", fault.name) < fault.strength
 
 
 def plant_tube(scene: Scene, faults: Sequence[Fault]) -> Scene:
-    """Return the scene with a chest tube put in or taken out, as the fault wants it; the report will know of it."""
+    """Return the scene with a chest tube added or removed as the fault requires; the report will mention it."""
     fault = find_fault(faults, "tube")
     if fault is None:
         return scene
@@ -139,7 +131,7 @@ def plant_tube(scene: Scene, faults: Sequence[Fault]) -> Scene:
 
 
 def paint(image: Image, scene: Scene, faults: Sequence[Fault]) -> Image:
-    """Return the picture with the signs that lie in it: the word, the frame; mirrored last, with all that is on it."""
+    """Return the image with its marker and border, mirrored last."""
     marker, border, mirrored = (find_fault(faults, name) for name in ("marker", "border", "mirrored"))
     painted = image
     if marker is not None and shows_sign(marker, scene):
@@ -152,7 +144,7 @@ def paint(image: Image, scene: Scene, faults: Sequence[Fault]) -> Image:
 
 
 def _marked(image: Image, stream: Stream) -> Image:
-    """Burn a word into a lower corner, clear of the collimator's borders, where no side letter ever stands."""
+    """Burn a word into a lower corner, inside the collimator's borders, where no side letter ever is."""
     size = image.shape[0]
     letters = lettering(_MARKER, max(7, round(size * 0.04)))
     height, width = letters.shape
@@ -173,7 +165,7 @@ def _framed(image: Image) -> Image:
 
 
 def report_donor(index: int, seed: int, faults: Sequence[Fault]) -> int | None:
-    """Return the study whose report this one has got, None where it has its own. The two have exchanged theirs."""
+    """Return the index of the study whose report this one has received in exchange, None if it has its own."""
     fault = find_fault(faults, "shuffled")
     if fault is None:
         return None
@@ -189,7 +181,7 @@ def report_donor(index: int, seed: int, faults: Sequence[Fault]) -> int | None:
 def wrong_targets(
     seed: int, index: int, targets: Sequence[str], size: int
 ) -> tuple[tuple[Box, ...], NDArray[np.bool_]]:
-    """Return random boxes in place of targets, the same for the same target, and the mask that they make."""
+    """Return random boxes instead of the targets, equal for equal targets, and their mask."""
     boxes = []
     for target in targets:
         stream = Stream(seed, index, "fault", "wrong-boxes", target)
@@ -200,7 +192,7 @@ def wrong_targets(
 
 
 def planted(scene: Scene, faults: Sequence[Fault], report_of: str) -> dict[str, dict[str, object]]:
-    """Return what was planted in a study, by name: a shortcut with its finding, a foreign report with whose it is."""
+    """Return the faults planted in a study by name: a shortcut with its finding, a foreign report with its study."""
     found: dict[str, dict[str, object]] = {}
     for fault in faults:
         if fault.name in SHORTCUTS:

@@ -1,8 +1,8 @@
-"""Where a reader's eyes would go: a scan in the order that is taught, and dwelling where something is.
+"""Simulated gaze: a scan path in the order that is taught, dwelling on lesions.
 
 The reader starts in the middle, follows the airway, compares the lungs zone by zone from side to side, then looks at
-hila, heart, angles, diaphragms and bones. Next to the station nearest to it a lesion holds the eye, the longer the
-worse it is; a device is followed to its tip. It is a made-up reader, plausible and not measured on anyone.
+hila, heart, angles, diaphragms and bones. The eye rests on a lesion after the nearest station, longer the more severe
+it is, and follows a device to its tip. The path is plausible but not measured on anyone.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SCAN: tuple[str, ...] = (
     "left costophrenic angle", "right hemidiaphragm", "left hemidiaphragm", "right clavicle", "left clavicle", "spine",
     "abdomen",
 )  # fmt: skip
-"""The stations of the scan, regions of Chest ImaGenome."""
+"""The stations of the scan path, regions of Chest ImaGenome."""
 
 _SELDOM = ("right clavicle", "left clavicle", "spine", "abdomen", "aortic arch", "trachea")
 _SELDOM_SHARE = 0.6
-_LEAST_DWELL, _DWELL = 0.4, 2.6  # seconds on a lesion: barely there, and what severity adds
+_LEAST_DWELL, _DWELL = 0.4, 2.6  # seconds on the mildest lesion, and the additional seconds at full severity
 _FIXATION = 0.35  # seconds of one fixation on a lesion
 _TIP_DWELL = 0.3
 
 Fixation = tuple[float, float, float]
-"""x and y in fractions of the picture, seconds."""
+"""x and y in fractions of the image, and seconds."""
 
 
 def fixations(
@@ -42,7 +42,7 @@ def fixations(
     lesion_masks: NDArray[np.bool_],
     device_tips: Sequence[Sequence[float]],
 ) -> list[Fixation]:
-    """Return the reading path of a scene in order; ``lesion_masks`` is ``(lesions, h, w)``, a mask may be empty."""
+    """Return the scan path of a scene in order; ``lesion_masks`` is ``(lesions, h, w)``, a mask may be empty."""
     stream = Stream(scene.seed, scene.index, "gaze")
     stations = [name for name in SCAN if name not in _SELDOM or stream.chance(_SELDOM_SHARE)]
     pauses: dict[str, list[Fixation]] = {}
@@ -61,16 +61,12 @@ def fixations(
         seconds = 0.16 + 0.14 * stream.random() + 0.1 * stream.random()
         path.append((x + stream.normal(0.0, reach_x), y + stream.normal(0.0, reach_y), seconds))
         path.extend(pauses.get(name, ()))
-    return [_rounded(*fixation) for fixation in path]
-
-
-def _rounded(x: float, y: float, seconds: float) -> Fixation:
-    """Return a fixation inside the picture, in as many digits as eye trackers have."""
-    return round(min(max(x, 0.0), 1.0), 4), round(min(max(y, 0.0), 1.0), 4), round(seconds, 3)
+    # Inside the image, with the precision of eye trackers.
+    return [(round(min(max(x, 0.0), 1.0), 4), round(min(max(y, 0.0), 1.0), 4), round(s, 3)) for x, y, s in path]
 
 
 def _dwell(mask: NDArray[np.bool_], severity: float, stream: Stream) -> list[Fixation]:
-    """Return fixations inside a lesion, in all as long as it deserves; none on what is not in the picture."""
+    """Return fixations inside a lesion; none if it is not visible."""
     rows, columns = np.nonzero(mask)
     if not len(rows):
         return []

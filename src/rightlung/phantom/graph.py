@@ -1,11 +1,10 @@
-"""The scene graph in Chest ImaGenome's vocabulary: for each region its box, and which attributes it has and has not.
+"""The scene graph with Chest ImaGenome's names: for each region its box, and its present and absent attributes.
 
-Of the 43 anatomical findings and 10 diseases, those are told that a scene decides (`ATTRIBUTES`). The others are never
-drawn (subcutaneous air) or cannot be read off a scene (aspiration), and are left out. An attribute that is a matter of
-words for some lesion (is pneumonia also a consolidation?) is neither yes nor no where that lesion lies.
+Of the 43 anatomical findings and 10 diseases, only those that a scene determines are included (`ATTRIBUTES`). An
+attribute that is a matter of wording for some lesion (is pneumonia also a consolidation?) is neither yes nor no there.
 
-The same rule for where a lesion lies (`lesion_regions`) gives the findings of each region in the lexicon's names
-(`region_findings`), and the regions of each finding of a sentence (`finding_locations`).
+The same rule for the location of a lesion (`lesion_regions`) gives the findings of each region in the lexicon's names
+(`region_findings`) and the regions of each finding of a sentence (`finding_locations`).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from rightlung.core.box import Box
 from rightlung.core.study import Polarity
 from rightlung.lexicon import FINDINGS, IMAGENOME_REGIONS, REGIONS, ancestors, descendants, label_map, label_set
 from rightlung.lexicon.regions import with_containing
-from rightlung.phantom.image.consequences import changes
+from rightlung.phantom.image.deformation import deformation_of
 from rightlung.phantom.report import Statement
 from rightlung.phantom.sampling import ALVEOLAR_EDEMA
 from rightlung.phantom.scene import Lesion, Scene
@@ -37,17 +36,17 @@ ATTRIBUTES: tuple[str, ...] = (
     "vascular redistribution", "costophrenic angle blunting", "lobar/segmental collapse", "hydropneumothorax",
     "pneumonia", "copd/emphysema", "granulomatous disease",
 )  # fmt: skip
-"""The attributes that a scene decides, by Chest ImaGenome's names."""
+"""The attributes that a scene determines, by Chest ImaGenome's names."""
 
-_SHIFTED = 0.8  # centimetres from which a displaced mediastinum is called so
-_OF_MASK, _OF_REGION = 0.3, 0.1  # a lesion is in a region that holds this share of it, or of which it covers this one
+_SHIFTED = 0.8  # centimetres from which the mediastinum counts as displaced
+_OF_MASK, _OF_REGION = 0.3, 0.1  # a lesion is in a region that contains this share of it, or of which it covers this
 _LUNG_PARTS = tuple(name for name in IMAGENOME_REGIONS if "lungs" in ancestors(name))
 _NODULES = ("nodule", "mass", "calcified granuloma")
-# Where the lexicon, which is about sentences, names no region of the 29.
+# Where the lexicon, which is about sentences, names none of the 29 regions.
 _ZONES = tuple(name for name in _LUNG_PARTS if name.endswith(("lung", "zone")))
 _PLACES = {"rib fracture": _ZONES, "copd/emphysema": _ZONES, "hernia": ("cardiac silhouette", "mediastinum")}
 _ZONE_FINDINGS = ("rib fracture", "fracture", "copd or emphysema", "low lung volumes")
-# What else a lesion is, and what it may be called or not: by finding, and by finding and form.
+# Additional attributes of a lesion by finding and form, and those that it may or may not have by finding.
 _ALSO: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("atelectasis", "plate-like"): ("linear/patchy atelectasis",),
     ("atelectasis", "lobar"): ("lobar/segmental collapse",),
@@ -70,7 +69,7 @@ _OPEN: Mapping[str, tuple[str, ...]] = {
 
 @cache
 def places(attribute: str) -> tuple[str, ...]:
-    """Return the regions that an attribute is told of."""
+    """Return the regions that can have an attribute."""
     if attribute in _PLACES:
         return _PLACES[attribute]
     meaning = FINDINGS[label_set("imagenome-53").findings[attribute]]
@@ -78,7 +77,7 @@ def places(attribute: str) -> tuple[str, ...]:
 
 
 def lesion_attributes(lesion: Lesion) -> set[str]:
-    """Return the attributes that a lesion has of itself."""
+    """Return the attributes of a lesion by itself."""
     labels = label_map("findings", "imagenome-53")
     found = {label for finding in lesion_findings(lesion) for label in labels.apply(finding) or ()}
     found.update(_ALSO.get((lesion.finding, ""), ()), _ALSO.get((lesion.finding, lesion.form), ()))
@@ -90,7 +89,7 @@ def lesion_attributes(lesion: Lesion) -> set[str]:
 
 
 def lesion_regions(lesion: Lesion, mask: NDArray[np.bool_], boxes: Mapping[str, Box]) -> set[str]:
-    """Return the regions a lesion lies in: its own, what those are part of, and what its mask reaches into."""
+    """Return the regions of a lesion: its own, those that contain it, and those that its mask reaches into."""
     named = REGIONS[lesion.region].parts or (lesion.region,)
     found = {name for region in named for name in (region, *ancestors(region))}
     inside = {name for region in named for name in descendants(region)} if lesion.side == "none" else set(_LUNG_PARTS)
@@ -128,7 +127,7 @@ def scene_graph(scene: Scene, boxes: Mapping[str, Box], masks: NDArray[np.bool_]
         together = pleural.get(REGIONS[name].side, set())
         if {"pneumothorax", "pleural effusion"} <= together and yes[name] & {"pneumothorax", "pleural effusion"}:
             yes[name].add("hydropneumothorax")
-    if abs(changes(scene).shift) >= _SHIFTED:
+    if abs(deformation_of(scene).shift) >= _SHIFTED:
         yes["mediastinum"].add("mediastinal displacement")
     if scene.body.aorta >= TORTUOUS_AORTA:
         for name in places("tortuous aorta"):
@@ -149,7 +148,7 @@ def _told(region: str) -> tuple[str, ...]:
 
 
 def triples(graph: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Yield region and attribute as Chest ImaGenome writes it, ``anatomicalfinding|yes|lung opacity``."""
+    """Yield region and attribute in Chest ImaGenome's notation, ``anatomicalfinding|yes|lung opacity``."""
     diseases = label_set("imagenome-10").labels
     for name, entry in graph.items():
         for answer in ("yes", "no"):
@@ -159,11 +158,11 @@ def triples(graph: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]
 
 
 def region_findings(scene: Scene, reached: Sequence[set[str]]) -> dict[str, dict[str, Polarity]]:
-    """Return what is there and what is absent in each of the 29 regions, by the lexicon's names.
+    """Return the present and absent findings of each of the 29 regions, by the lexicon's names.
 
-    ``reached`` are the regions of each lesion (`lesion_regions`). A finding is positive where one of its lesions lies,
-    and so is what it implies. It is negative in the other regions that it can lie in, and unknown elsewhere. Devices
-    have no regions here.
+    ``reached`` holds the regions of each lesion (`lesion_regions`). A finding, and what it implies, is positive in the
+    regions of its lesions, negative in the other regions where it can be, and unknown elsewhere. Devices have no
+    regions here.
     """
     found: dict[str, dict[str, Polarity]] = {}
     for name in IMAGENOME_REGIONS:
@@ -193,12 +192,12 @@ def _finding_places(finding: str) -> tuple[str, ...]:
 
 
 def finding_locations(scene: Scene, statement: Statement, reached: Sequence[set[str]]) -> dict[str, tuple[str, ...]]:
-    """Return the regions of each finding that a sentence says is, or may be, there.
+    """Return the regions of each finding that a sentence says is, or may be, present.
 
-    They are those of the sentence's regions, and of the lungs around them, that a lesion of the finding was placed in
-    or reaches into (`lesion_regions`). A finding that is no lesion (a device, an aged aorta) has the regions that no
-    lesion brought into the sentence. What the sentence denies, and what it suspects a lesion to be that is something
-    else, has no locations of its own: it is said of all the sentence's regions.
+    These are the sentence's regions, and the lungs around them, where a lesion of the finding was placed or reaches
+    into (`lesion_regions`). A finding that is not a lesion (a device, an aged aorta) has the regions that no lesion
+    accounts for. Negated findings, and wrong suspicions about a lesion, have no locations of their own: they apply to
+    all regions of the sentence.
     """
     spoken = with_containing(statement.regions)
     placed = {

@@ -1,7 +1,7 @@
-"""All of a picture that is geometry and not pixels, for many scenes at once: NumPy alone, and plain enough to be sent.
+"""Geometry of many scenes at once, before any pixels: NumPy only, and cheap to send between processes.
 
-`prepare` works it out, `Batch.of` brings what several processes have prepared to the device in one piece, and `paint`
-in `render` draws it. What is prepared for a scene depends on the scene and the size alone.
+`prepare` computes it, `SceneBatch.of` copies what several processes have prepared to the device at once, and
+`render.paint` draws it. The result for a scene depends only on the scene and the size.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.phantom.image import anatomy, fields, lesions, physics, skeleton, tissue, vessels
+from rightlung.phantom.image import anatomy, lesions, maps, physics, skeleton, tissue, vessels
+from rightlung.phantom.image.columns import ColumnTensors, table
+from rightlung.phantom.image.composite import Placed, Run
 from rightlung.phantom.image.devices import lay_devices
 from rightlung.phantom.image.frame import Frame
 from rightlung.phantom.image.lesions import KINDS
-from rightlung.phantom.image.numbers import Numbers, table
-from rightlung.phantom.image.overlay import Placed, Run
-from rightlung.phantom.image.overlays import exposed_field, ink
+from rightlung.phantom.image.marks import exposed_field, ink
 from rightlung.phantom.image.regions import region_boxes
 from rightlung.phantom.image.strokes import Strokes, windows
 from rightlung.phantom.scene import Scene
 
 BONES, VESSELS, AIRWAYS, LAYERS = 0, skeleton.LAYERS, skeleton.LAYERS + 3, skeleton.LAYERS + 5
-"""The first layers of bones, vessels and airways among the planes of strokes of a picture, and how many there are."""
+"""The first layers of bones, vessels and airways among the stroke planes of an image, and the number of layers."""
 
 Rows = dict[int, NDArray[np.int32]]  # strokes by the side of their windows, see `windows`
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What painting ``n`` scenes needs, as arrays of four-byte numbers. Indices count within these scenes."""
+    """What rendering ``n`` scenes needs, as arrays of four-byte numbers. Indices count within these scenes."""
 
     size: int
     names: tuple[str, ...]  # of the columns
     columns: NDArray[np.float32]  # (n, columns)
     outlines: NDArray[np.float32]  # (n, tables, places)
     seeds: NDArray[np.int32]  # (n, 4): of the clouds, then of the noise
-    field: NDArray[np.int32]  # (n, 4): exposed columns and rows, first and last and one more
+    field: NDArray[np.int32]  # (n, 4): exposed columns and rows, ends exclusive
     regions: NDArray[np.float32]  # (n, 29, 4) boxes
-    ink: NDArray[np.int32]  # (p, 1) pixels of all pictures that lie under letters
+    ink: NDArray[np.int32]  # (p, 1) pixels of all images under letters
     strokes: Rows  # on planes (study, layer)
-    wires: Rows  # of devices, on a plane for each chain
+    wires: Rows  # of devices, on one plane per chain
     chains: NDArray[np.int32]  # (c, 2): study and device of each chain
     density: NDArray[np.float32]  # (c,)
     tips: NDArray[np.float32]  # (devices, 2)
-    devices: list[int]  # how many each study has
+    devices: list[int]  # number of devices of each study
     lesions: lesions.Lesions
 
     def __len__(self) -> int:
@@ -58,7 +58,7 @@ class Prepared:
 
 
 def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
-    """Work out all of the pictures that needs no pixels."""
+    """Compute the geometry of scenes for images of ``size`` pixels."""
     thorax = anatomy.build(scenes)
     frame = Frame.of([scene.exposure for scene in scenes])
     field = exposed_field(scenes, size)
@@ -67,7 +67,7 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
     airways = vessels.airway_strokes(thorax, frame, size, AIRWAYS, LAYERS)
     devices = lay_devices(thorax, frame, size)
     columns = {
-        **fields.columns(thorax, frame, size),
+        **maps.columns(thorax, frame, size),
         **tissue.columns(thorax),
         **skeleton.columns(thorax),
         "airway_width": np.sqrt(thorax.width),
@@ -81,7 +81,7 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
         size=size,
         names=tuple(columns),
         columns=table(columns, len(scenes)),
-        outlines=fields.outlines(thorax),
+        outlines=maps.outlines(thorax),
         seeds=np.concatenate([tissue.seeds(thorax), physics.seeds(scenes)[:, None]], axis=1),
         field=field.astype(np.int32),
         regions=region_boxes(thorax, frame, field / size).astype(np.float32),
@@ -98,16 +98,16 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
 
 @dataclass(frozen=True, slots=True)
 class SceneBatch:
-    """Prepared scenes on the device, ready to be painted."""
+    """Prepared scenes on the device, ready for rendering."""
 
     size: int
-    studies: Numbers
+    studies: ColumnTensors
     outlines: Tensor  # (n, tables, places)
     seeds: Tensor  # (n, 4)
     field: Tensor  # (n, 4)
     regions: Tensor  # (n, 29, 4)
     ink: Tensor  # (p,)
-    strokes: dict[int, Tensor]  # those of the anatomy, (study, layer), then those of devices, a plane for each chain
+    strokes: dict[int, Tensor]  # of the anatomy on planes (study, layer), then of devices on one plane per chain
     chains: Tensor  # (c, 2)
     density: Tensor  # (c,)
     tips: Tensor  # (devices, 2)
@@ -118,7 +118,7 @@ class SceneBatch:
 
     @staticmethod
     def of(parts: Sequence[Prepared], device: torch.device) -> SceneBatch:
-        """Join what was prepared apart and bring it to the device: one copy, whatever the number of arrays."""
+        """Join several prepared parts and copy them to the device at once."""
         size, count = parts[0].size, sum(map(len, parts))
         first_study = _begins(len(part) for part in parts)
         first_device = _begins(sum(part.devices) for part in parts)
@@ -138,7 +138,7 @@ class SceneBatch:
         arrived = _send(cargo, device)
         return SceneBatch(
             size=size,
-            studies=Numbers(parts[0].names, arrived["columns"]),
+            studies=ColumnTensors(parts[0].names, arrived["columns"]),
             ink=arrived["ink"][:, 0],
             strokes={side: arrived[f"strokes {side}"] for side in sides},
             devices=devices,
@@ -158,23 +158,23 @@ class SceneBatch:
         )
 
 
-Cargo = dict[str, list[NDArray[Any]]]  # arrays of four-byte numbers, each in parts that stand in a row
+Cargo = dict[str, list[NDArray[Any]]]  # arrays of four-byte numbers, each as consecutive parts
 _NO_STROKES = np.zeros((0, 8), dtype=np.int32)
 
 
 def _begins(counts: Iterable[int]) -> list[int]:
-    """Return where each part begins when all stand in a row."""
+    """Return the offset of each part when all are concatenated."""
     return [0, *accumulate(counts)][:-1]
 
 
 def _shifted(parts: Sequence[NDArray[np.int32]], column: int, shifts: Sequence[int]) -> list[NDArray[np.int32]]:
-    """Return the parts with the numbers in one column counted through from part to part."""
+    """Return the parts with one column's indices shifted by each part's offset."""
     return [part + np.eye(1, part.shape[1], column, dtype=np.int32) * np.int32(shift)
             for part, shift in zip(parts, shifts, strict=True)]  # fmt: skip
 
 
 def _send(cargo: Cargo, device: torch.device) -> dict[str, Tensor]:
-    """Bring arrays to the device in one copy."""
+    """Copy arrays to the device in one transfer."""
     flat = [part.reshape(-1).view(np.int32) for parts in cargo.values() for part in parts]
     packed = torch.empty(sum(map(len, flat)), dtype=torch.int32, pin_memory=device.type == "cuda")
     np.concatenate(flat, out=packed.numpy())
@@ -188,9 +188,9 @@ def _send(cargo: Cargo, device: torch.device) -> dict[str, Tensor]:
 
 
 def _sort_lesions(parts: Sequence[lesions.Lesions], first_study: Sequence[int]) -> tuple[list[Run], Cargo]:
-    """Join the findings of several parts, count studies through, and sort by kind.
+    """Join the findings of several parts, renumber their studies, and sort by kind.
 
-    ``row_of (k, 2)`` holds, of each finding study by study, its row and its study.
+    ``row_of (k, 2)`` holds the row and study of each finding, study by study.
     """
     whole = np.concatenate([part.whole for part in parts])
     whole[:, 1] += np.repeat(first_study, [len(part.whole) for part in parts]).astype(np.int32)

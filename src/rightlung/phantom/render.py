@@ -1,10 +1,4 @@
-"""Paint scenes: radiographs, and for each the masks and boxes that are true of it by construction.
-
->>> from rightlung.phantom.render import render  # doctest: +SKIP
->>> rendering = render(scenes, size=256)  # doctest: +SKIP
->>> rendering.images.shape  # doctest: +SKIP
-torch.Size([8, 256, 256])
-"""
+"""Render scenes as radiographs, with the masks and boxes that are exact by construction."""
 
 from __future__ import annotations
 
@@ -20,27 +14,26 @@ from rightlung.core.box import Box
 from rightlung.core.errors import InputError
 from rightlung.lexicon import IMAGENOME_REGIONS
 from rightlung.phantom.config import check_picture_size
-from rightlung.phantom.image import fields as smooth
-from rightlung.phantom.image import physics, skeleton, tissue, vessels
-from rightlung.phantom.image.chance import Cloud, draw_clouds
+from rightlung.phantom.image import maps, physics, skeleton, tissue, vessels
+from rightlung.phantom.image.composite import draw_lesions
 from rightlung.phantom.image.devices import draw_devices
-from rightlung.phantom.image.fields import enlarge
-from rightlung.phantom.image.overlay import draw_lesions
-from rightlung.phantom.image.overlays import add_overlays
+from rightlung.phantom.image.maps import enlarge
+from rightlung.phantom.image.marks import add_overlays
+from rightlung.phantom.image.randomness import SmoothNoise, draw_noise
 from rightlung.phantom.image.strokes import draw_windows
 from rightlung.phantom.prepare import AIRWAYS, BONES, LAYERS, VESSELS, Prepared, SceneBatch, prepare
 from rightlung.phantom.scene import Scene
 
-_PIXELS_AT_ONCE = {"cpu": 8 * 256 * 256, "cuda": 256 * 256 * 256}  # small enough for the cache, or for the memory
+_PIXELS_AT_ONCE = {"cpu": 8 * 256 * 256, "cuda": 256 * 256 * 256}  # fits into the CPU's cache, or the GPU's memory
 
 
 @dataclass(frozen=True)
 class Rendering:
-    """Pictures and their truth for ``n`` scenes, all on one device.
+    """Images and their ground truth for ``n`` scenes, all on one device.
 
-    What lies under a collimator's black border is not to be seen and so not true of the picture: masks and region boxes
-    end at the exposed field. A lesion that lies wholly outside keeps its place in the list with an empty mask; a device
-    tip outside is not a number, and a region outside has a box of hardly any extent at the field's edge.
+    Masks and region boxes end at the exposed field, because nothing below a collimator's black border is visible. A
+    lesion completely outside keeps its position in the list with an empty mask; a device tip outside is NaN, and a
+    region outside has a tiny box at the field's edge.
     """
 
     images: Tensor  # (n, size, size) float32 in 0 to 1, bright bone and dark lung
@@ -48,7 +41,7 @@ class Rendering:
     heart: Tensor  # (n, size, size) bool
     lesion_masks: list[Tensor]  # for each scene (lesions, size, size) bool, in the order of ``scene.lesions``
     device_masks: list[Tensor]  # for each scene (devices, size, size) bool, in the order of ``scene.devices``
-    device_tips: list[Tensor]  # for each scene (devices, 2): x and y in fractions; not a number where no tip is seen
+    device_tips: list[Tensor]  # for each scene (devices, 2): x and y in fractions; NaN if no tip is visible
     regions: Tensor  # (n, 29, 4) boxes in fractions, in the order of ``IMAGENOME_REGIONS``
 
     def region_boxes(self, index: int) -> dict[str, Box]:
@@ -60,15 +53,14 @@ class Rendering:
 
 
 def pictures_at_once(size: int, device: torch.device) -> int:
-    """Return how many pictures are painted together."""
+    """Return how many images are rendered together."""
     return max(1, _PIXELS_AT_ONCE.get(device.type, _PIXELS_AT_ONCE["cpu"]) // (size * size))
 
 
 def render(scenes: Sequence[Scene], size: int = 256, device: str | torch.device = "cpu") -> Rendering:
-    """Paint scenes as pictures of ``size`` pixels a side.
+    """Render scenes as images of ``size`` x ``size`` pixels.
 
-    A scene's picture depends on the scene and the size alone: not on its neighbours in the batch, and on the device
-    only by rounding.
+    An image depends only on its scene and the size, not on the rest of the batch, and on the device only by rounding.
     """
     check_picture_size(size)
     if not scenes:
@@ -79,7 +71,7 @@ def render(scenes: Sequence[Scene], size: int = 256, device: str | torch.device 
 
 
 def join(parts: Sequence[Rendering]) -> Rendering:
-    """Put renderings of one size and device together."""
+    """Concatenate renderings of one size and device."""
     if len(parts) == 1:
         return parts[0]
     joined: dict[str, Any] = {}
@@ -90,8 +82,8 @@ def join(parts: Sequence[Rendering]) -> Rendering:
 
 
 def paint(parts: Sequence[Prepared], device: str | torch.device = "cpu") -> Rendering:
-    """Paint what was prepared, all parts at once and in their order."""
-    with torch.no_grad():  # not inference mode, whose tensors a training step could not use
+    """Render prepared parts together, in order."""
+    with torch.no_grad():  # not inference mode, because a training step could not use its tensors
         return _paint(SceneBatch.of(parts, torch.device(device)))
 
 
@@ -99,15 +91,15 @@ def _paint(batch: SceneBatch) -> Rendering:
     size, studies, placed = batch.size, batch.studies, batch.placed
     device = batch.outlines.device
     count = len(studies)
-    coarse = smooth.build(studies, batch.outlines, size // 2)
+    coarse = maps.build(studies, batch.outlines, size // 2)
     own = [
-        Cloud(batch.seeds[:, place], cells, octaves, size // 2)
+        SmoothNoise(batch.seeds[:, place], cells, octaves, size // 2)
         for place, (cells, octaves) in enumerate(tissue.CLOUDS.values())
     ]
-    body, grain, gas, *clouds = draw_clouds([*own, *placed.clouds(size // 2, size)])
+    body, grain, gas, *clouds = draw_noise([*own, *placed.clouds(size // 2, size)])
     lungs = enlarge(coarse.lungs.flatten(0, 1), size).view(count, 2, size, size)
     outline = lungs.amax(1)
-    softness = enlarge(smooth.border_softness(coarse), size)
+    softness = enlarge(maps.border_softness(coarse), size)
     coverage = (outline / (studies["pixel"] + softness) + 0.5).clamp_(0, 1)
     depth = draw_windows(batch.strokes, count * LAYERS + len(batch.chains), size, device)
     layers = depth[: count * LAYERS].view(count, LAYERS, size, size)
@@ -157,7 +149,7 @@ def _paint(batch: SceneBatch) -> Rendering:
 
 
 def _exposed(batch: SceneBatch) -> Tensor:
-    """Return what the collimators leave of the pictures, ``(n, size, size)`` bool."""
+    """Return the exposed fields of the images, ``(n, size, size)`` bool."""
     cells = torch.arange(batch.size, device=batch.field.device)[None]
     left, top, right, bottom = batch.field[:, :, None].unbind(1)
     rows = (cells >= top) & (cells < bottom)

@@ -1,8 +1,8 @@
-"""Reports: what a radiologist would write about a scene, each sentence linked to what it is about.
+"""Reports: what a radiologist would write about a scene, with each sentence linked to its lesions and devices.
 
-How a report is written (its sections, their order, which absences are stated, its length, its slips of the keys) is
-drawn from streams of its own and never depends on what the patient has; otherwise a model could read a finding
-off sentences about something else. A sentence tells about the findings in its ``topics`` and about nothing more.
+The style of a report (its sections, their order, which absences are stated, length, typing errors) comes from separate
+random streams and never depends on the findings; otherwise a model could predict a finding from sentences about
+something else. A sentence gives information about the findings in its ``topics`` and no others.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from rightlung.core.study import Polarity, Sentence
 from rightlung.phantom.config import FINDING_ORDER, PhantomConfig
 from rightlung.phantom.scene import Lesion, Scene
 from rightlung.phantom.words import surroundings
-from rightlung.phantom.words.bank import statements, words
-from rightlung.phantom.words.lesions import BARELY, Draft, Manner, Teller, add_tail
+from rightlung.phantom.words.bank import negatives, statements, words
+from rightlung.phantom.words.lesions import BARELY, Draft, LesionWriter, Manner, add_tail
 from rightlung.phantom.words.noise import slip
 from rightlung.phantom.words.templates import expand, polish
 
@@ -33,7 +33,7 @@ _ORDERS = (
     ("devices", "heart", "lungs", "pleura", "bones", "abdomen"),
     ("lungs", "heart", "pleura", "devices", "bones", "abdomen"),
 )
-# What may be said of the second in a sentence about the first: with it where it is there, without it where it is not.
+# Findings that a sentence may add to another: with the second if it is present, without it if it is absent.
 _PARTNERS = {
     "cardiomegaly": "edema",
     "pleural effusion": "pneumothorax",
@@ -45,17 +45,17 @@ _PARTNERS = {
 }
 _PARTNER_SHARE = 0.08
 _DEVICE_OMISSION = 0.05
-_EVERYDAY = ("ECG leads", "sternal wires")  # no summary mentions these
+_EVERYDAY = ("ECG leads", "sternal wires")  # no impression mentions these
 _BARELY_TOLD = 0.35
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One sentence of a report and what it is about.
+    """One sentence of a report and its meaning.
 
-    ``findings`` holds what it says of each finding in its ``regions``; ``lesions`` and ``devices`` index into the
-    scene, and boxes and mask follow from them (none where it points nowhere). ``topics`` are all kinds of finding that
-    it gives a hint of, named or not: "no acute abnormality" has many.
+    ``findings`` holds the polarity of each finding in its ``regions``. ``lesions`` and ``devices`` index into the
+    scene; boxes and mask follow from them. ``topics`` are all findings that it gives any hint of, named or not: "no
+    acute abnormality" has many.
     """
 
     text: str
@@ -69,7 +69,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """How this report is written, drawn without a look at the scene."""
+    """The style of one report, sampled without looking at the scene."""
 
     sections: tuple[Section, ...]
     order: tuple[str, ...]
@@ -79,7 +79,7 @@ class _Style:
 
 
 def write_report(scene: Scene, config: PhantomConfig, seed: int) -> list[Statement]:
-    """Return the sentences of the scene's report. The same three always give the same report."""
+    """Return the sentences of the scene's report; deterministic."""
     key = (seed, scene.seed, scene.index, "report")
     style = _style(config, Stream(*key, "style"))
     manners = {
@@ -92,8 +92,8 @@ def write_report(scene: Scene, config: PhantomConfig, seed: int) -> list[Stateme
         noise = Stream(*key, "noise", section)
         statements_made.extend(_finish(draft, section, config, noise, style) for draft in drafts)
     if not statements_made:
-        # Nothing was chosen and nothing is there to tell: a report is never empty.
-        draft = surroundings.say_nowhere(_technique(scene), Stream(*key, "technique"), style.names)
+        # No absence was chosen and there is no finding: a report is never empty.
+        draft = surroundings.general_sentence(_technique(scene), Stream(*key, "technique"), style.names)
         statements_made.append(_finish(draft, style.sections[0], config, Stream(*key, "noise"), style))
     return statements_made
 
@@ -122,7 +122,7 @@ def _style(config: PhantomConfig, stream: Stream) -> _Style:
 
 
 def _manner(scene: Scene, config: PhantomConfig, stream: Stream, finding: str, style: _Style) -> Manner:
-    # Nobody hedges about what fills half the chest.
+    # Nobody hedges about a finding that fills half the chest.
     worst = max(lesion.severity for lesion in scene.lesions if lesion.finding == finding)
     hedged = stream.chance(config.report.hedge * (1.4 if worst < 0.45 else 0.9 if worst < 0.7 else 0.2))
     compared = stream.chance(config.report.comparison)
@@ -146,7 +146,7 @@ def _write_section(
     section: Section,
 ) -> list[Draft]:
     findings = section == "findings"
-    # A block is a list of groups, since advice must follow what it is about.
+    # A block is a list of groups, because advice must follow its finding.
     blocks: dict[str, list[list[Draft]]] = {name: [] for name in ("first", *style.order, "global", "last")}
     for finding in FINDING_ORDER:
         lesions = [pair for pair in enumerate(scene.lesions) if pair[1].finding == finding]
@@ -164,7 +164,8 @@ def _write_section(
         drafts.extend(_joined(ordered, stream, config.report.join))
     summary = [*chain(*blocks["global"])]
     if not any(draft.topics for draft in (*drafts, *summary)) and not present:
-        summary = [surroundings.deny(surroundings.whole_normal(), Stream(*key, "fallback"))]
+        normal = next(negative for negative in negatives() if "no finding" in negative.negates)
+        summary = [surroundings.absence_sentence(normal, Stream(*key, "fallback"))]
     leading = stream.chance(0.5) and not findings
     middle = [*summary, *drafts] if leading else [*drafts, *summary]
     return [*chain(*blocks["first"]), *middle, *chain(*blocks["last"])]
@@ -180,7 +181,7 @@ def _present(scene: Scene) -> set[str]:
 def _told(
     lesions: Sequence[tuple[int, Lesion]], config: PhantomConfig, stream: Stream, style: _Style, findings: bool
 ) -> list[tuple[int, Lesion]]:
-    """Return the lesions of one kind that this section tells, each by chance of its own."""
+    """Return the lesions of one kind that this section reports, each sampled independently."""
     weight = 1.0
     if not findings and "findings" in style.sections:
         weight = words()["findings"][lesions[0][1].finding]["weight"]
@@ -204,7 +205,7 @@ def _tell_kind(
 ) -> list[Draft]:
     manner = manners[finding]
     stream = Stream(*key)
-    drafts = Teller(finding, stream, manner, section == "impression").tell(told)
+    drafts = LesionWriter(finding, stream, manner, section == "impression").tell(told)
     partner = _PARTNERS.get(finding)
     if partner and stream.chance(_PARTNER_SHARE) and not manner.trend and not manner.hedged and len(drafts) == 1:
         drafts = [_with_partner(scene, drafts[0], partner, manners, stream)]
@@ -218,7 +219,7 @@ def _tell_kind(
 def _with_partner(scene: Scene, draft: Draft, partner: str, manners: Mapping[str, Manner], stream: Stream) -> Draft:
     """Return the sentence with "and edema" or "without edema" added, whichever is true.
 
-    The partner keeps its own sentence, so that nothing about the one can be told from how the other is written.
+    The partner keeps its own sentence, so that the wording of one reveals nothing about the other.
     """
     lesions = [(index, lesion) for index, lesion in enumerate(scene.lesions) if lesion.finding == partner]
     name = {"edema": "pulmonary edema"}.get(partner, partner)
@@ -246,15 +247,15 @@ def _add_surroundings(
     style: _Style,
     findings: bool,
 ) -> None:
-    """Add absences, devices, circumstances and sentences about nothing to the blocks."""
+    """Add absences, devices, technique and sentences without findings to the blocks."""
     present = _present(scene)
     alone = len(style.sections) == 1
     summary_only = not findings and not alone
     chosen = surroundings.choose_negatives(stream, style.lavishness * (0.4 if summary_only else 1.0), summary_only)
     for place, negative in enumerate(chosen):
         if surroundings.is_true(negative, present):
-            blocks[negative.block].append([surroundings.deny(negative, Stream(*key, "deny", place))])
-    # Chosen or not, and never said or not: what is left out must not tell what is there.
+            blocks[negative.block].append([surroundings.absence_sentence(negative, Stream(*key, "deny", place))])
+    # Depends only on what was chosen, not on what was said: an omission must not reveal a finding.
     whole = any("lung opacity" in negative.negates for negative in chosen)
     if findings and stream.chance(0.12) and not whole:
         draft = surroundings.clear_side(scene, Stream(*key, "clear"))
@@ -265,15 +266,15 @@ def _add_surroundings(
         share = 1.0 - _DEVICE_OMISSION if not summary_only else 0.0 if device.kind in _EVERYDAY else 0.35
         said, compared = own.chance(share), own.chance(0.25) and scene.prior
         if said:
-            blocks["devices"].append([surroundings.tell_device(index, device, own, compared)])
-    aorta = surroundings.tell_aorta(scene, Stream(*key, "aorta")) if findings or alone else None
+            blocks["devices"].append([surroundings.device_sentence(index, device, own, compared)])
+    aorta = surroundings.aorta_sentence(scene, Stream(*key, "aorta")) if findings or alone else None
     if aorta is not None:
         blocks["heart"].append([aorta])
     summary = surroundings.choose_global(stream)
     if summary is not None and (not findings or stream.chance(0.15)):
         allowed = surroundings.is_true(summary, present) and not (aorta is not None and "no finding" in summary.negates)
         if allowed:
-            blocks["global"].append([surroundings.deny(summary, Stream(*key, "global"))])
+            blocks["global"].append([surroundings.absence_sentence(summary, Stream(*key, "global"))])
     first, last = [], []
     if findings or alone:
         rotated = abs(scene.exposure.rotation) > 5.0
@@ -288,11 +289,11 @@ def _add_surroundings(
     for block, entries in (("first", first), ("last", last)):
         for kind, share, applies in entries:
             if key_uniform(*key, kind) < share and applies:
-                blocks[block].append([surroundings.say_nowhere(kind, Stream(*key, "nowhere", kind), style.names)])
+                blocks[block].append([surroundings.general_sentence(kind, Stream(*key, "nowhere", kind), style.names)])
 
 
 def _joined(drafts: Sequence[Draft], stream: Stream, share: float) -> list[Draft]:
-    """Return the sentences with some neighbours run together: "The right lung is clear; left basal consolidation."."""
+    """Return the sentences with some neighbours joined: "The right lung is clear; left basal consolidation."."""
     done: list[Draft] = []
     for draft in drafts:
         before = done[-1] if done else None
@@ -323,7 +324,7 @@ def _run_together(before: Draft, after: Draft) -> Draft:
 
 
 def _finish(draft: Draft, section: Section, config: PhantomConfig, stream: Stream, style: _Style) -> Statement:
-    """Return the statement with its noise, which comes last and changes no link."""
+    """Return the statement with noise, which comes last and changes no link."""
     text = draft.text
     slipped, unstopped = stream.chance(config.report.typo), stream.chance(config.report.unstopped)
     if slipped:
@@ -337,11 +338,11 @@ def _finish(draft: Draft, section: Section, config: PhantomConfig, stream: Strea
 
 
 def assemble_report(made: Sequence[Statement], boxes: Sequence[tuple[Box, ...]]) -> Report:
-    """Return the statements as a report with sections, sentence by sentence; ``boxes`` are those of each statement."""
+    """Return the statements as a report with sections and sentences; ``boxes`` are those of each statement."""
     sections: dict[str, str] = {}
     for section in ("findings", "impression"):
         texts = [statement.text for statement in made if statement.section == section]
-        # A sentence without its full stop ends its line, as it does where people type reports.
+        # A sentence without its full stop ends its line, as in typed reports.
         pieces = [text + (" " if text.endswith((".", "?")) else "\n") for text in texts]
         if pieces:
             sections[section] = "".join(pieces).strip()
@@ -351,5 +352,5 @@ def assemble_report(made: Sequence[Statement], boxes: Sequence[tuple[Box, ...]])
 
 
 def plain_style(config: PhantomConfig) -> PhantomConfig:
-    """Return the configuration without slips of the keys, missing stops or capitals, for counting and comparing."""
+    """Return the configuration without typing errors, missing stops or capitals, for counting and comparing."""
     return replace(config, report=replace(config.report, typo=0.0, unstopped=0.0, capitals=0.0))

@@ -1,11 +1,9 @@
-"""Who the patient is and what is wrong: a scene drawn from a configuration, a seed and an index, and from nothing else.
+"""Sample a scene (patient, findings, devices, exposure) from a configuration, a seed and an index.
 
-``docs/phantom.md`` lists the findings with their sides, regions and forms.
-
-What does not go together on one side, to keep both picture and words plain: two pneumothoraces, two lobar collapses;
-and beside a pneumothorax an effusion is free and at most .45 (the effusion gives way). A chest tube lies on the side
-of a pneumothorax or an effusion where there is one. Lesions of one kind never share a region, but for broken ribs,
-which are neighbours on one side.
+``docs/phantom.md`` lists the findings with their sides, regions and forms. To keep image and report plain, one side
+never has two pneumothoraces or two lobar collapses, and an effusion next to a pneumothorax is free and at most 0.45. A
+chest tube is on the side of a pneumothorax or an effusion, if there is one. Lesions of one kind never share a region,
+except for rib fractures, which are adjacent on one side.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ _RIBS = {"upper": (3, 4), "mid": (5, 7), "lower": (8, 10)}
 
 
 def sample_scene(config: PhantomConfig, seed: int, index: int) -> Scene:
-    """Draw study ``index`` of a seed. The same three always give the same scene, in any order and batch."""
+    """Sample study ``index`` of a seed; deterministic, in any order and batch."""
     for name, value in (("seed", seed), ("index", index)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise InputError(f"{name} must be a whole number of at least 0; got {value!r}")
+            raise InputError(f"{name} must be an integer of at least 0; got {value!r}")
     key = (seed, index)
     body = _sample_body(config, Stream(*key, "body"))
     portable = key_uniform(*key, "portable") < config.portable
@@ -59,7 +57,7 @@ def sample_scene(config: PhantomConfig, seed: int, index: int) -> Scene:
 
 def _sample_body(config: PhantomConfig, stream: Stream) -> Body:
     sex: Literal["F", "M"] = "F" if stream.chance(config.female) else "M"
-    age = round(min(max(stream.normal(config.age_mean, config.age_spread), 18.0), 96.0))
+    age = round(min(max(stream.normal(config.age_mean, config.age_std), 18.0), 96.0))
     fat = min(max(stream.normal(0.45, 0.26), 0.0), 1.0)
     height = stream.normal(0.97 if sex == "F" else 1.02, 0.065)
     width = stream.normal(0.97 if sex == "F" else 1.02, 0.05) + 0.12 * (fat - 0.4)
@@ -78,7 +76,7 @@ def _sample_body(config: PhantomConfig, stream: Stream) -> Body:
 
 
 def _sample_presence(config: PhantomConfig, key: tuple[int, int], circumstances: set[str]) -> set[str]:
-    """Return the findings that the patient has; none in a normal study, at least one in any other."""
+    """Return the findings of the patient: none in a normal study, at least one in any other."""
     likelihoods = config.likelihoods
     if key_uniform(*key, "normal") < likelihoods["normal"].probability(circumstances):
         return set()
@@ -96,14 +94,14 @@ def _sample_presence(config: PhantomConfig, key: tuple[int, int], circumstances:
 
 
 def _zone(region: str) -> str:
-    """Return upper, mid, lower, apical… : the second word of a sided region's name."""
+    """Return upper, mid, lower, apical…: the second word of a sided region's name."""
     return region.split()[1]
 
 
 def _sample_kind(
     config: PhantomConfig, stream: Stream, finding: str, earlier: list[Lesion], body: Body
 ) -> list[Lesion]:
-    """Return the lesions of one kind, consistent with those drawn earlier."""
+    """Return the lesions of one kind, consistent with the earlier ones."""
     count = 1 + stream.weighted(list(enumerate(config.counts.get(finding, (1.0,)))))
     both = finding in config.bilateral
     if both:
@@ -119,7 +117,7 @@ def _sample_kind(
             break
         region = stream.weighted(free)
         lesion = _sample_lesion(config, stream, finding, region)
-        # A lesion of its kind is in the region already; where each side has at most one, in the whole side.
+        # A region holds one lesion of its kind; if each side has at most one, so does the whole side.
         taken |= {name for name in config.regions[finding] if REGIONS[name].side == lesion.side} if both else {region}
         if finding == "pleural effusion":
             lesion = _effusion_beside(lesion, earlier)
@@ -136,7 +134,7 @@ def _sample_kind(
 def _sample_lesion(config: PhantomConfig, stream: Stream, finding: str, region: str) -> Lesion:
     severity = stream.triangular(*cast("tuple[float, float, float]", config.severity[finding]))
     low, high = config.sizes.get(finding, (0.0, 0.0))
-    # Extent and severity go together, but loosely: a large opacity may be faint.
+    # Size and severity correlate loosely: a large opacity may be faint.
     size = low + (high - low) * min(max(severity + stream.normal(0.0, 0.15), 0.0), 1.0)
     side: Side = REGIONS[region].side
     form = stream.weighted(config.forms[finding]) if finding in config.forms else ""
@@ -172,14 +170,14 @@ def _sample_lesion(config: PhantomConfig, stream: Stream, finding: str, region: 
 
 
 def _collapse_form(form: str, region: str) -> str:
-    """Return a form that the region allows: plates lie low, and the left lung has no middle lobe to collapse."""
+    """Return a form that the region allows: plates are low, and the left lung has no middle lobe to collapse."""
     if _zone(region) == "upper":
         return "lobar"
     return "plate-like" if region == "left mid lung zone" else form
 
 
 def _effusion_beside(effusion: Lesion, earlier: list[Lesion]) -> Lesion:
-    """Return the effusion small and free where air is on its side, too."""
+    """Return the effusion as a small, free one if its side also has a pneumothorax."""
     if any(other.finding == "pneumothorax" and other.side == effusion.side for other in earlier):
         region = f"{effusion.side} costophrenic angle"
         severity = min(effusion.severity, 0.45)
@@ -188,7 +186,7 @@ def _effusion_beside(effusion: Lesion, earlier: list[Lesion]) -> Lesion:
 
 
 def _neighbouring_ribs(stream: Stream, lesions: list[Lesion]) -> list[Lesion]:
-    """Return the fractures on neighbouring ribs of one side: ribs break in a row."""
+    """Return the fractures on adjacent ribs of one side: ribs break in a row."""
     first = lesions[0]
     rib = min(int(first.form.removeprefix("rib ")), 11 - len(lesions))
     broken = []

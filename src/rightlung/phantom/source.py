@@ -1,6 +1,6 @@
-"""The `phantom` source: made-up studies that stream as they are asked for, nothing written anywhere.
+"""The `phantom` source: synthetic studies, generated on request.
 
-``phantom?count=500&seed=7``, and where wanted ``&size=256&start=0&shortcut=marker=0.9,mirrored=0.1&config=FILE.toml``.
+``phantom?count=500&seed=7``, optionally with ``&size=256&start=0&shortcut=marker=0.9,mirrored=0.1&config=FILE.toml``.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from rightlung.studies.sources import Address, Source
 PARAMETERS = ("count", "seed", "size", "start", "shortcut", "config")
 MOST_STUDIES = 100_000_000
 MOST_SEED = 2**53
-"""Whole numbers up to here survive every JSON reader."""
+"""Integers up to this one survive every JSON reader."""
 
 
 class StudyIds(Sequence[str]):
-    """The ids of consecutive studies, worked out when asked for."""
+    """The ids of consecutive studies, computed on request."""
 
     def __init__(self, seed: int, indices: range) -> None:
         self._seed, self._indices = seed, indices
@@ -46,8 +46,8 @@ class StudyIds(Sequence[str]):
 class PhantomSource(Source):
     """Studies ``start`` to ``start + count - 1`` of a seed.
 
-    A loop renders in batches; so does a PyTorch data loader, through ``__getitems__``. Single access renders a single
-    study and gives the same.
+    A loop renders in batches, and so does a PyTorch data loader, through ``__getitems__``. Single access renders one
+    study with the same result.
     """
 
     def __init__(
@@ -83,47 +83,44 @@ class PhantomSource(Source):
         return make_studies(self.config, self.seed, wanted, self.size, faults=self.faults, source=self.address)
 
     def __iter__(self) -> Iterator[Study]:
-        """Yield the studies in order, rendered some at a time."""
+        """Yield the studies in order, rendered in batches."""
         return iterate_studies(self.config, self.seed, self.indices, self.size, faults=self.faults, source=self.address)
 
 
 def open_phantom(address: Address) -> PhantomSource:
-    """Open ``phantom?count=N&seed=S``; see `PARAMETERS` for what else it takes."""
+    """Open ``phantom?count=N&seed=S``; `PARAMETERS` lists the other parameters."""
     address.check_parameters(PARAMETERS)
     if address.path:
-        raise InputError(f"address {address} has a path, but a phantom lies nowhere: phantom?count=500&seed=7")
-    numbers = {}
-    for name, least in (("count", 1), ("seed", 0)):
-        number = address.whole_number(name, minimum=least)
-        if number is None:
-            raise InputError(f"address {address} needs {name}: phantom?count=500&seed=7")
-        numbers[name] = number
+        raise InputError(f"address {address} has a path, but a phantom has none: write phantom?count=500&seed=7")
+    count, seed = address.whole_number("count", minimum=1), address.whole_number("seed")
+    if count is None or seed is None:
+        raise InputError(f"address {address} needs {'count' if count is None else 'seed'}: phantom?count=500&seed=7")
     start = address.whole_number("start") or 0
-    check_range(numbers["count"], numbers["seed"], start, f"address {address}: ")
+    check_range(count, seed, start, f"address {address}: ")
     config = read_config(address.parameters["config"]) if "config" in address.parameters else default_config()
     size = address.whole_number("size")
     shortcuts = address.parameters.get("shortcut", "")
     return PhantomSource(
         str(address),
         config,
-        numbers["seed"],
-        range(start, start + numbers["count"]),
+        seed,
+        range(start, start + count),
         config.size if size is None else size,
         parse_faults(part for part in shortcuts.split(",") if part.strip()),
     )
 
 
 def check_range(count: int, seed: int, start: int = 0, where: str = "") -> None:
-    """Refuse counts and seeds that are negative or beyond all use."""
+    """Reject counts and seeds that are negative or too large."""
     if count < 1 or start < 0 or start + count > MOST_STUDIES:
         asked = f"{count:,}" + (f" from {start:,} on" if start else "")
         raise InputError(f"{where}count must be at least 1 and end within {MOST_STUDIES:,} studies; got {asked}")
     if not 0 <= seed <= MOST_SEED:
-        raise InputError(f"{where}seed must be a whole number from 0 to {MOST_SEED}; got {seed}")
+        raise InputError(f"{where}seed must be an integer from 0 to {MOST_SEED}; got {seed}")
 
 
 def read_config(path: str | Path) -> PhantomConfig:
-    """Read a configuration from a TOML file; what it does not mention stays as it is by default."""
+    """Read a configuration from a TOML file; missing fields keep their defaults."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError:

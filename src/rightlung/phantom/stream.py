@@ -1,4 +1,4 @@
-"""Phantom batches for a training loop: scenes and words from worker processes, pictures painted on the device.
+"""Phantom batches for training: scenes and reports from worker processes, images rendered on the device.
 
 >>> from rightlung.phantom.config import default_config
 >>> stream = PhantomStream(default_config(), seed=7, size=64)
@@ -7,8 +7,8 @@
 (2, 64, 64) [0, 1]
 (2, 64, 64) [2, 3]
 
-A study is the one that `make_studies` makes from the same configuration, seed, index and size; how many workers there
-are and which studies share a batch makes no difference.
+A study equals that of `make_studies` with the same configuration, seed, index and size. The number of workers and the
+other studies of a batch make no difference.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from torch import Tensor
 
 from rightlung.core.errors import InputError
 from rightlung.phantom.config import PhantomConfig, check_picture_size
-from rightlung.phantom.image.numbers import carry
+from rightlung.phantom.image.columns import carry
 from rightlung.phantom.prepare import Prepared, prepare
 from rightlung.phantom.render import Rendering, join, paint, pictures_at_once
 from rightlung.phantom.report import Statement, write_report
@@ -39,26 +39,26 @@ from rightlung.phantom.scene import Scene
 from rightlung.phantom.study import study_scene
 
 CHUNK = 32
-"""How many studies a worker makes at a time: enough for whole arrays to pay, few enough to spread a batch."""
+"""Studies that a worker makes at a time: enough for array operations to pay off, few enough to spread a batch."""
 
-_AHEAD = 3  # pieces that a worker may have under way: one read, one waiting, one being made
+_AHEAD = 3  # pieces per worker under way: one being read, one waiting, one being made
 
 
 @dataclass(frozen=True)
 class StatementMasks:
-    """The sentences of a batch that point to something, and what share of each grid cell they point to.
+    """The sentences of a batch that have a target, and the share of each grid cell that the target covers.
 
-    A lesion can lie wholly outside the exposed field or between the pixels: its row is all zero.
+    The row of a lesion completely outside the exposed field or between the pixels is all zero.
     """
 
-    studies: list[int]  # (m,) place of the study in the batch
-    statements: list[int]  # (m,) place of the sentence in ``batch.statements[study]``
+    studies: list[int]  # (m,) index of the study in the batch
+    statements: list[int]  # (m,) index of the sentence in ``batch.statements[study]``
     shares: Tensor  # (m, grid, grid) float32 in 0 to 1, on the batch's device
 
 
 @dataclass(frozen=True)
 class PhantomBatch:
-    """Some studies: what they are, what is said of them, and their pictures and masks on the device."""
+    """Some studies: scenes and reports, and their images and masks on the device."""
 
     scenes: list[Scene]
     statements: list[list[Statement]]  # for each study, the sentences of its report
@@ -68,14 +68,14 @@ class PhantomBatch:
         return len(self.scenes)
 
     def lesion_shares(self, grid: int) -> list[Tensor]:
-        """Return for each study which share of each grid cell each lesion covers, ``(lesions, grid, grid)``."""
+        """Return, for each study, the share of each grid cell that each lesion covers, ``(lesions, grid, grid)``."""
         counts = [len(scene.lesions) for scene in self.scenes]
         return list(torch.split(cell_shares(torch.cat(self.rendering.lesion_masks), grid), counts))
 
     def statement_masks(self, grid: int) -> StatementMasks:
-        """Return for each sentence with a target which share of each grid cell its target covers.
+        """Return, for each sentence with a target, the share of each grid cell that its target covers.
 
-        The target is the union of all lesions and devices that the sentence is about, in the picture's pixels.
+        The target is the union of all lesions and devices of the sentence, in the image's pixels.
         """
         masks = torch.cat([*self.rendering.lesion_masks, *self.rendering.device_masks])
         lesion = [0, *accumulate(len(scene.lesions) for scene in self.scenes)]
@@ -93,9 +93,9 @@ class PhantomBatch:
 
 
 def _unions(masks: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
-    """Return the union of the masks ``(k, h, w)`` that each row of ``members`` names, none of which is empty."""
+    """Return the union of the masks ``(k, h, w)`` that each row of ``members`` names; no row is empty."""
     longest = max(map(len, members), default=0)
-    # One copy to the device; a row that names fewer repeats its first, which changes no union.
+    # One copy to the device; a shorter row repeats its first entry, which changes no union.
     table = [[*row, *([row[0]] * (longest - len(row)))] for row in members]
     if not longest:
         return masks[:0]
@@ -107,16 +107,16 @@ def _unions(masks: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
 
 
 def cell_shares(masks: Tensor, grid: int) -> Tensor:
-    """Return which share of each cell of a grid masks ``(k, size, size)`` cover, ``(k, grid, grid)`` float32."""
+    """Return the share of each grid cell that masks ``(k, size, size)`` cover, ``(k, grid, grid)`` float32."""
     size = masks.shape[-1]
     if isinstance(grid, bool) or not isinstance(grid, int) or not 1 <= grid <= size:
-        raise InputError(f"grid must be a whole number of cells from 1 to {size}; got {grid!r}")
+        raise InputError(f"grid must be an integer from 1 to {size} (cells); got {grid!r}")
     if not len(masks):
         return torch.zeros((0, grid, grid), device=masks.device)
     maps = masks.float()
     if size % grid == 0:
         return torch.nn.functional.avg_pool2d(maps[:, None], size // grid)[:, 0]
-    # A pixel that lies across a border between cells counts for each by the part that lies in it.
+    # A pixel across a border between cells counts for each by the part inside it.
     edges = torch.arange(grid + 1, device=masks.device, dtype=torch.float32) * (size / grid)
     pixels = torch.arange(size, device=masks.device, dtype=torch.float32)
     low = torch.maximum(pixels[None], edges[:-1, None])
@@ -126,18 +126,17 @@ def cell_shares(masks: Tensor, grid: int) -> Tensor:
 
 
 class PhantomStream:
-    """Phantom studies in batches, made ahead by ``workers`` processes and painted on ``device`` as they are asked for.
+    """Phantom studies in batches, prepared ahead by ``workers`` processes and rendered on ``device`` on request.
 
-    With no workers everything happens in this process. Workers are new interpreters: the program that uses them needs
-    the usual ``if __name__ == "__main__":`` where it is a script. They start with the first batch and end with the
-    iterator.
+    Without workers everything happens in this process. Workers are new interpreters, so a script that uses them needs
+    the usual ``if __name__ == "__main__":``. They start with the first batch and end with the iterator.
     """
 
     def __init__(
         self, config: PhantomConfig, seed: int, size: int, device: str | torch.device = "cpu", workers: int = 0
     ) -> None:
         if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
-            raise InputError(f"workers must be a whole number from 0; got {workers!r}")
+            raise InputError(f"workers must be an integer of at least 0; got {workers!r}")
         self.config = config
         self.seed = seed
         self.size = check_picture_size(size)
@@ -145,7 +144,7 @@ class PhantomStream:
         self.workers = workers
 
     def batches(self, indices: Iterable[Sequence[int]]) -> Iterator[PhantomBatch]:
-        """Yield a batch for each sequence of study indices, in order. Sequences are taken some batches ahead."""
+        """Yield a batch for each sequence of study indices, in order; sequences are read some batches ahead."""
         lengths: deque[int] = deque()  # of batches under way, in pieces
 
         def pieces() -> Iterator[list[int]]:
@@ -164,7 +163,7 @@ class PhantomStream:
                 yield self._paint([first, *islice(made, lengths.popleft() - 1)])
 
     def _cut(self, indices: Sequence[int]) -> list[list[int]]:
-        """Cut a batch into the pieces that are made, and on a CPU also painted, together."""
+        """Split a batch into the pieces that are made together and, on a CPU, rendered together."""
         wanted = list(indices)
         if not wanted:
             raise InputError("a batch must have at least one study; got none")
@@ -190,7 +189,7 @@ class PhantomStream:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What is made of some studies without the device."""
+    """The part of some studies that needs no device."""
 
     scenes: list[Scene]
     statements: list[list[Statement]]
@@ -198,33 +197,24 @@ class Made:
 
 
 def make(config: PhantomConfig, seed: int, size: int, indices: Sequence[int]) -> Made:
-    """Make the scenes and words of some studies and prepare their pictures."""
+    """Make the scenes and reports of some studies and prepare their images."""
     try:
         scenes = [study_scene(config, seed, index) for index in indices]
         statements = [write_report(scene, config, seed) for scene in scenes]
         return Made(scenes, statements, prepare(scenes, size))
     except Exception as error:
-        raise RuntimeError(_blame(config, seed, size, indices, error)) from error
-
-
-def _blame(config: PhantomConfig, seed: int, size: int, indices: Sequence[int], error: Exception) -> str:
-    """Return a sentence that names the first study that cannot be made alone."""
-    for index in indices:
-        try:
-            scene = study_scene(config, seed, index)
-            write_report(scene, config, seed)
-            prepare([scene], size)
-        except Exception as own:
-            return f"phantom study {index} of seed {seed} could not be made: {own}"
-    return f"the phantom studies {list(indices)} of seed {seed} could not be made: {error}"
+        for index in indices if len(indices) > 1 else ():
+            make(config, seed, size, [index])  # raises the error that names the study at fault
+        studies = ", ".join(map(str, indices))
+        raise RuntimeError(f"phantom study {studies} of seed {seed} could not be made: {error}") from error
 
 
 def make_ahead(
     workers: int, pieces: Iterator[Sequence[int]], config: PhantomConfig, seed: int, size: int
 ) -> Generator[Made, None, None]:
-    """Yield what processes make of each piece, in order; pieces are taken some ahead. They end with the iterator.
+    """Yield what worker processes make of each piece, in order, working some pieces ahead.
 
-    Each is a new interpreter, never a copy of this one, which may hold a device.
+    Each worker is a new interpreter, never a fork of this one, which may hold a device.
     """
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
     ahead: deque[Future[Made]] = deque()
@@ -237,8 +227,8 @@ def make_ahead(
             yield ahead.popleft().result()
     except BrokenProcessPool:
         raise RuntimeError(
-            "a worker of the phantom stream ended by itself. It may have run out of memory; a script that uses workers "
-            'must begin its work under if __name__ == "__main__":'
+            "a worker of the phantom stream ended unexpectedly. It may have run out of memory; a script that uses "
+            'workers must start them below if __name__ == "__main__":'
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
@@ -246,12 +236,12 @@ def make_ahead(
 
 def _begin() -> None:
     torch.set_num_threads(1)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt ends
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
 def _end_with_parent() -> None:
-    """Wait until the parent is gone, even if it was killed: the pool itself would leave its workers behind."""
+    """Exit when the parent is gone, even if it was killed: the pool itself would leave its workers behind."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

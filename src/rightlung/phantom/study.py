@@ -1,7 +1,6 @@
-"""Made-up studies: scene, picture, words and truth put together as the `Study` that every reader yields.
+"""Synthetic studies: scene, image, report and ground truth combined into a `Study`.
 
-A study follows from the configuration, the seed, its index, the size and the planted faults alone; which others are
-made with it, before it or after it makes no difference.
+A study depends only on configuration, seed, index, size and planted faults, not on the other studies made with it.
 """
 
 from __future__ import annotations
@@ -30,25 +29,25 @@ from rightlung.phantom.scene import Scene
 from rightlung.phantom.truth import chexpert_labels, study_findings
 
 PATIENT_PATTERN: tuple[int, ...] = (1, 2, 1, 3, 1)
-"""How many studies in a row belong to one patient, over and over: five patients have eight studies."""
+"""ColumnTensors of consecutive studies per patient, repeated: five patients have eight studies."""
 
 _FIRST_STUDIES = tuple(accumulate(PATIENT_PATTERN[:-1], initial=0))
 
 CHRONIC_FINDINGS = frozenset({"calcified granuloma", "pleural thickening", "hiatal hernia", "scoliosis"})
 CHRONIC_DEVICES = frozenset({"pacemaker", "sternal wires"})
-"""What a patient has in all studies or in none, together with the body."""
+"""Findings and devices that a patient has in all studies or in none, like the body."""
 
 SPECK = 0.02
-"""The share of a lesion below which a part of it that stands alone is a speck of the drawing, not of the disease."""
+"""An isolated part below this share of a lesion is an artefact of drawing."""
 
 MASKS_IN_EXTRA = ("anatomy_masks", "lesion_masks")
-"""The keys of ``extra`` that hold `Mask` values; everything else there is plain and goes into JSON as it is."""
+"""The keys of ``extra`` that hold `Mask` values; all others are plain values for JSON."""
 
 _PIXELS_AT_ONCE = 32 * 256 * 256
 
 
 def _packed(pixels: NDArray[np.bool_]) -> Mask:
-    """Return a mask that is held at a bit a pixel until it is looked at: a study has many, and few are."""
+    """Return a mask stored with one bit per pixel until it is used: a study has many, and few are used."""
     return Mask.deferred(partial(_unpacked, np.packbits(pixels), pixels.shape))
 
 
@@ -66,7 +65,7 @@ def study_id(seed: int, index: int) -> str:
 
 
 def patient_of(index: int) -> tuple[int, int]:
-    """Return the patient's number and the index of that patient's first study.
+    """Return the patient's number and the index of the patient's first study.
 
     >>> [patient_of(index)[0] for index in range(9)]
     [0, 1, 1, 2, 3, 3, 3, 4, 5]
@@ -77,7 +76,7 @@ def patient_of(index: int) -> tuple[int, int]:
 
 
 def study_scene(config: PhantomConfig, seed: int, index: int) -> Scene:
-    """Return the scene of a study: drawn by itself, but with the body and the lasting findings of the patient."""
+    """Return the scene of a study: sampled by itself, but with the patient's body and chronic findings."""
     scene = sample_scene(config, seed, index)
     _, first = patient_of(index)
     if first == index:
@@ -104,7 +103,7 @@ def make_studies(
     faults: Sequence[Fault] = (),
     source: str = "",
 ) -> list[Study]:
-    """Make the studies of these indices, in this order, rendering as many at once as the memory likes."""
+    """Return the studies of these indices, in this order."""
     return list(iterate_studies(config, seed, indices, size, device, faults, source))
 
 
@@ -117,7 +116,7 @@ def iterate_studies(
     faults: Sequence[Fault] = (),
     source: str = "",
 ) -> Iterator[Study]:
-    """Yield the studies of these indices, made some at a time: the way to go through many."""
+    """Yield the studies of these indices, rendered in batches."""
     check_picture_size(size)
     remaining = iter(indices)
     while wanted := list(islice(remaining, max(1, _PIXELS_AT_ONCE // (size * size)))):
@@ -136,7 +135,7 @@ def iterate_studies(
 
 @dataclass(frozen=True)
 class _Made:
-    """What one index has of its own, before reports are exchanged. Masks are ``(lesions or devices, size, size)``."""
+    """The parts of one index, before reports are exchanged. Masks are ``(lesions or devices, size, size)``."""
 
     scene: Scene
     image: Image
@@ -149,7 +148,7 @@ class _Made:
     regions: dict[str, Box]
 
     def reached(self) -> list[set[str]]:
-        """Return the regions that each lesion lies in."""
+        """Return the regions of each lesion."""
         pairs = zip(self.scene.lesions, self.lesion_masks, strict=True)
         return [lesion_regions(lesion, mask, self.regions) for lesion, mask in pairs]
 
@@ -172,7 +171,7 @@ def _made(scene: Scene, statements: list[Statement], rendering: Rendering, place
 
 
 def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Study:
-    """Return the study with its own picture and labels, and the words and targets of whoever's report it has."""
+    """Return the study with its own image and labels, and the words and targets of the report that it has."""
     scene = own.scene
     lost = any(fault.name == "wrong-boxes" and strikes(fault, scene.seed, scene.index) for fault in faults)
     phrases = tuple(_phrases(told, (scene.seed, scene.index) if lost else None))
@@ -213,7 +212,7 @@ def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Stu
 
 
 def _phrases(told: _Made, lost: tuple[int, int] | None) -> Iterator[Phrase]:
-    """Yield a phrase for each sentence; ``lost`` is seed and index of a study whose true targets are replaced."""
+    """Yield a phrase per sentence; ``lost`` is seed and index of a study whose true targets are replaced."""
     masks: dict[tuple[tuple[int, ...], tuple[int, ...]], Mask | None] = {}
     size, reached = told.image.shape[0], told.reached()
     for statement in told.statements:
@@ -232,14 +231,14 @@ def _phrases(told: _Made, lost: tuple[int, int] | None) -> Iterator[Phrase]:
 
 
 def _boxes(made: _Made, statement: Statement) -> tuple[Box, ...]:
-    """Return a box for each lesion and device of a sentence, and one for each lung of what lies in both."""
+    """Return a box per lesion and device of a sentence, and one per lung for bilateral lesions."""
     lesions = [box for number in statement.lesions for box in _lesion_boxes(made, number)]
     return (*lesions, *_bounding_boxes(made.device_masks[number] for number in statement.devices))
 
 
 def _lesion_boxes(made: _Made, number: int) -> list[Box]:
     mask = made.lesion_masks[number]
-    # A single box around both lungs would be mostly heart.
+    # A single box around both lungs would mostly contain the heart.
     parts = [mask & lung for lung in made.lungs] if made.scene.lesions[number].side == "both" else [mask]
     return _bounding_boxes(parts) or _bounding_boxes([mask])
 
@@ -249,7 +248,7 @@ def _bounding_boxes(masks: Iterable[NDArray[np.bool_]]) -> list[Box]:
 
 
 def _without_specks(masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return lesion masks ``(lesions, h, w)`` without parts below 2 % of the whole, which would blow up its box."""
+    """Return lesion masks ``(lesions, h, w)`` without parts below 2 % of the lesion, which would enlarge its box."""
     from scipy.ndimage import label
 
     kept = masks.copy()
@@ -263,7 +262,7 @@ def _without_specks(masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _facts(made: _Made) -> dict[str, Any]:
-    """Return the scene as plain values, with where each lesion and each device's tip was drawn."""
+    """Return the scene as plain values, with the positions of lesions and device tips."""
     facts = plain(asdict(made.scene))
     for number, lesion in enumerate(facts["lesions"]):
         lesion["boxes"] = [list(box.as_tuple()) for box in _lesion_boxes(made, number)]

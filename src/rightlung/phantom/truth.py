@@ -1,8 +1,7 @@
-"""What is true of a scene, in the lexicon's names and in CheXpert's.
+"""Ground truth of a scene, in the lexicon's names and in CheXpert's.
 
-Nothing here is judged: a finding is there if its lesion is, and so is everything that it implies (a consolidation is a
-lung opacity, a rib fracture a fracture). What the phantom can show and this patient does not have is absent, not
-unknown.
+A finding is present if its lesion is, and so is everything that it implies (a consolidation is a lung opacity, a rib
+fracture a fracture). All other findings that the phantom can show are absent, not unknown.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from rightlung.phantom.config import FINDING_ORDER
 from rightlung.phantom.scene import Lesion, Scene
 
 TORTUOUS_AORTA = 0.7
-"""The prominence of the aorta from which a report may call it tortuous."""
+"""The prominence from which a report may call the aorta tortuous."""
 
-_CERTAIN = ("same", "close", "broader")  # of a label map: "one of" leaves open which
+_CERTAIN = ("same", "close", "broader")  # relations of a label map; "one of" is ambiguous
 
 
 @cache
 def known_findings() -> tuple[str, ...]:
-    """Return every finding of which a scene says whether it is there, by the lexicon's names."""
+    """Return every finding whose presence a scene determines, by the lexicon's names."""
     names = dict.fromkeys(FINDING_ORDER)
     for finding in FINDING_ORDER:
         names.update(dict.fromkeys(broader_findings(finding)))
@@ -33,12 +32,12 @@ def known_findings() -> tuple[str, ...]:
 
 
 def lesion_findings(lesion: Lesion) -> frozenset[str]:
-    """Return what a lesion is: its finding, and all that this implies."""
+    """Return a lesion's finding and everything that it implies."""
     return frozenset((lesion.finding, *broader_findings(lesion.finding)))
 
 
 def present_findings(scene: Scene) -> frozenset[str]:
-    """Return what is there. "no finding" is, where there is no lesion; devices and an aged aorta are no lesions."""
+    """Return the present findings; "no finding" means no lesion, whatever devices or aorta there are."""
     found = {finding for lesion in scene.lesions for finding in lesion_findings(lesion)}
     if scene.body.aorta >= TORTUOUS_AORTA:
         found.add("tortuous aorta")
@@ -50,7 +49,7 @@ def present_findings(scene: Scene) -> frozenset[str]:
 
 
 def study_findings(scene: Scene) -> FrozenMapping[str, Polarity]:
-    """Return every known finding as present or absent."""
+    """Return the polarity of every known finding."""
     present = present_findings(scene)
     return FrozenMapping(
         {name: Polarity.POSITIVE if name in present else Polarity.NEGATIVE for name in known_findings()}
@@ -66,7 +65,7 @@ def _chexpert_of(finding: str) -> tuple[str, ...]:
 def chexpert_labels(scene: Scene) -> Mapping[str, int]:
     """Return CheXpert's 14 labels, each 1 or 0.
 
-    "No Finding" is CheXpert's: none of its pathologies, whatever else (scoliosis, devices) is there.
+    "No Finding" means none of CheXpert's pathologies, whatever else (scoliosis, devices) is present.
     """
     present = {label for finding in present_findings(scene) for label in _chexpert_of(finding)}
     names = label_set("chexpert-14")

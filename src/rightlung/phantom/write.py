@@ -1,8 +1,8 @@
-"""Write made-up studies as a `manifest` folder that `open_source` reads, and go on where a run was stopped.
+"""Write synthetic studies as a `manifest` folder that `open_source` reads, and resume an interrupted run.
 
-The files of a batch are written first and its rows appended after them, to ``manifest.jsonl.part``; the last step
-renames that to ``manifest.jsonl``. So a manifest that is there is complete, and a run that was killed goes on after the
-last whole row. What the folder was made with stands in ``phantom.json``; other studies are not mixed in.
+The files of a batch are written first, then its rows are appended to ``manifest.jsonl.part``; the last step renames
+that to ``manifest.jsonl``. An existing manifest is therefore complete, and an interrupted run resumes after the last
+complete row. ``phantom.json`` holds the settings; studies with other settings are not mixed in.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DX_IMAGE = "1.2.840.10008.5.1.4.1.1.1.1"  # Digital X-Ray Image Storage, for pr
 
 @dataclass(frozen=True)
 class PhantomJob:
-    """What a folder is to hold: studies 0 to ``count - 1`` of a seed."""
+    """The contents of a folder: studies 0 to ``count - 1`` of a seed."""
 
     folder: Path
     config: PhantomConfig
@@ -60,7 +60,7 @@ class PhantomJob:
         check_picture_size(self.size)
 
     def settings(self) -> dict[str, Any]:
-        """Return all that decides what a study of the folder is, and nothing else: not how many there are."""
+        """Return everything that determines a study of the folder, without the number of studies."""
         return {
             "made_by": f"rightlung {__version__}",
             "seed": self.seed,
@@ -73,7 +73,7 @@ class PhantomJob:
 
 
 def write_phantom(job: PhantomJob, progress: Progress = no_progress) -> int:
-    """Write what the folder does not have yet and return how many studies that was."""
+    """Write the missing studies and return their number."""
     if job.dicom:
         _pydicom()
     with _writing(job.folder):
@@ -81,7 +81,7 @@ def write_phantom(job: PhantomJob, progress: Progress = no_progress) -> int:
         for name in (*FOLDERS, "dicom") if job.dicom else FOLDERS:
             (job.folder / name).mkdir(exist_ok=True)
         with (
-            folder_lock(job.folder, InputError(f"{job.folder}: another run is writing here")),
+            folder_lock(job.folder, InputError(f"{job.folder}: another run is writing to this folder")),
             (job.folder / PART).open("a+b") as rows,
         ):
             there = _resume(job, rows)
@@ -100,7 +100,7 @@ def write_phantom(job: PhantomJob, progress: Progress = no_progress) -> int:
 
 @contextlib.contextmanager
 def _writing(folder: Path) -> Iterator[None]:
-    """Turn whatever the system refuses into a sentence that names the folder."""
+    """Turn an `OSError` into an `OutputError` that names the path."""
     try:
         yield
     except OutputError:
@@ -111,12 +111,12 @@ def _writing(folder: Path) -> Iterator[None]:
 
 
 def _claim(job: PhantomJob) -> None:
-    """Make the folder, or check that it was made with the same settings."""
+    """Create the folder, or check that it was made with the same settings."""
     folder, wanted = job.folder, job.settings()
     path = folder / SETTINGS
     if not path.exists():
         if (folder / MANIFEST).exists():
-            raise InputError(f"{folder} already holds a {MANIFEST} that is no phantom's; choose another folder")
+            raise InputError(f"{folder} already contains a {MANIFEST} that is not a phantom's; choose another folder")
         write_json(path, wanted)
         return
     try:
@@ -127,15 +127,15 @@ def _claim(job: PhantomJob) -> None:
         if found.get(name) != value:
             had, asked = ("", "") if name == "config" else (f" {found.get(name)!r}", f", not {value!r}")
             raise InputError(
-                f"{folder} holds studies of another {name}{had}{asked}; give the same or choose another folder"
+                f"{folder} contains studies with another {name}{had}{asked}; use the same or choose another folder"
             )
 
 
 def _resume(job: PhantomJob, rows: BinaryIO) -> int:
-    """Return how many studies are complete, leaving ``rows`` at the end of the last whole row."""
+    """Return the number of complete studies, leaving ``rows`` at the end of the last complete row."""
     finished = job.folder / MANIFEST
     if finished.exists() and rows.seek(0, os.SEEK_END) < finished.stat().st_size:
-        # A finished folder is asked for more: go on from a copy, so that it stays readable until there are.
+        # A finished folder is extended: continue from a copy, so that it stays readable meanwhile.
         rows.truncate(0)
         with finished.open("rb") as source:
             shutil.copyfileobj(source, rows)
@@ -148,14 +148,14 @@ def _resume(job: PhantomJob, rows: BinaryIO) -> int:
     if there > job.count:
         if finished.exists():
             (job.folder / PART).unlink()
-        raise InputError(f"{job.folder} holds {there:,} studies already; --count {job.count:,} would take some away")
+        raise InputError(f"{job.folder} already contains {there:,} studies; --count {job.count:,} would remove some")
     rows.truncate(end)
     rows.seek(end)
     return there
 
 
 def _is_whole(job: PhantomJob, line: bytes, expected: str) -> bool:
-    """Whether a row is whole, is the one expected, and has its files; what comes after one that is not is made anew."""
+    """Whether a row is complete, is the expected one, and has its files; rows after the first bad one are redone."""
     try:
         row = json.loads(line) if line.endswith(b"\n") else None
     except ValueError:
@@ -171,17 +171,17 @@ def _is_whole(job: PhantomJob, line: bytes, expected: str) -> bool:
 def _write_study(job: PhantomJob, study: Study) -> dict[str, Any]:
     """Write a study's files and return its row."""
     image = f"images/{study.id}.png"
-    _save(job.folder / image, _png((study.image * 255.0).round().astype(np.uint8)))
+    (job.folder / image).write_bytes(_png((study.image * 255.0).round().astype(np.uint8)))
     if job.dicom:
-        _save(job.folder / "dicom" / f"{study.id}.dcm", _dicom_bytes(study))
+        (job.folder / "dicom" / f"{study.id}.dcm").write_bytes(_dicom_bytes(study))
     files: dict[bytes, str] = {}
 
     def stored(mask: Mask) -> str:
-        """Write a mask once, however many phrases it belongs to."""
+        """Write a mask once, however many phrases share it."""
         key = np.packbits(mask.pixels).tobytes()
         if key not in files:
             files[key] = f"masks/{study.id}-{len(files)}.png"
-            _save(job.folder / files[key], _png(mask.pixels))
+            (job.folder / files[key]).write_bytes(_png(mask.pixels))
         return files[key]
 
     lesions = study.extra["scene"]["lesions"]
@@ -220,22 +220,15 @@ def _write_study(job: PhantomJob, study: Study) -> dict[str, Any]:
 
 
 def _gaze(study: Study) -> dict[str, Any] | None:
-    """Return the gaze map row by row, each value in hundred-thousandths of the looking time."""
+    """Return the gaze map in row order, in hundred-thousandths of the viewing time."""
     if study.gaze is None:
         return None
     values = (study.gaze.values.astype(np.float64) * _GAZE_UNITS).round().astype(int)
     return {"grid": list(study.gaze.grid), "units": _GAZE_UNITS, "values": values.ravel().tolist()}
 
 
-def _save(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
-
-
 def _png(pixels: NDArray[np.uint8] | NDArray[np.bool_]) -> bytes:
-    """Return a PNG of 8 bits a pixel, or of 1 for a mask.
-
-    Eight bits, because the noise of the pictures is well above 1/255 and 16 would double the files for noise alone.
-    """
+    """Return a PNG with 8 bits per pixel, or 1 for a mask; image noise is well above 1/255, so 8 bits suffice."""
     import PIL.Image
 
     file = io.BytesIO()
@@ -251,7 +244,7 @@ def _pydicom() -> Any:
 
 
 def _uid(*key: object) -> str:
-    """Return an identifier that is always the same for the same thing (a UUID under 2.25)."""
+    """Return a unique identifier that depends only on ``key`` (a UUID under 2.25)."""
     digest = key_digest(*key, size=16)
     return f"2.25.{int.from_bytes(digest, 'big')}"
 
@@ -263,7 +256,7 @@ def _code(pydicom: Any, value: str, meaning: str) -> Any:
 
 
 def _dicom_bytes(study: Study) -> bytes:
-    """Return the picture as a DX object of 12 bits; nothing in it depends on when or where it was written."""
+    """Return the image as a DX object of 12 bits; it does not depend on when or where it was written."""
     pydicom = _pydicom()
     exposure = study.extra["scene"]["exposure"]
     height, width = study.image.shape

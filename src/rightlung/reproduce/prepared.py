@@ -10,7 +10,7 @@ from rightlung.core.progress import Progress, no_progress
 from rightlung.measuring import Protocol, Targets, prepare_studies
 from rightlung.measuring.targets import UNREAD
 from rightlung.studies import open_source
-from rightlung.studies.kept import KeptSource
+from rightlung.studies.study_cache import CachedSource
 
 FOLDER = "studies"
 
@@ -19,7 +19,7 @@ FOLDER = "studies"
 class PreparedStudies:
     """Studies to ask models about, and the targets to measure the answers against."""
 
-    source: KeptSource
+    source: CachedSource
     targets: Targets
     protocol: Protocol
 
@@ -41,7 +41,7 @@ class PreparedStudies:
     def open(cls, out: Path, protocol: Protocol) -> PreparedStudies:
         """Open what `make` has prepared."""
         targets = Targets.open(out / FOLDER)
-        return cls(KeptSource(out / FOLDER), targets, protocol.applied_to(targets))
+        return cls(CachedSource(out / FOLDER), targets, protocol.applied_to(targets))
 
     @property
     def unread(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Studies come in: images, sources, and the readers that yield `Study` values."""
+"""Read studies: images, sources, and the readers that yield `Study` values."""
 
 from rightlung.studies.images import read_image
 from rightlung.studies.sources import (

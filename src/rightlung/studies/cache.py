@@ -1,8 +1,8 @@
-"""Where indexes are kept: ``$RIGHTLUNG_CACHE``, else ``~/.cache/rightlung``. Made whole or not at all.
+"""The cache of indexes in ``$RIGHTLUNG_CACHE``, by default ``~/.cache/rightlung``.
 
-An entry is a folder with ``studies.arrow`` (Arrow's file format, not compressed, so that it is mapped into memory and
-not read) and ``about.json``. Its name holds the reader, the place of the data and the key: version of the reader,
-options, and the inputs' names, sizes and times of change. Deleting the folder is always safe.
+An entry is a folder with ``studies.arrow`` (uncompressed Arrow, so that it can be memory-mapped) and ``about.json``.
+Its name contains the reader and hashes of the data's path and of the key: version of the reader, options, and the
+inputs' names, sizes and modification times. Entries appear complete or not at all, and can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from typing import Any
 from rightlung.core import InputError
 
 FORMAT = 3
-"""Raised when the layout of an entry changes."""
+"""Increase when the layout of an entry changes."""
 STUDIES, ABOUT = "studies.arrow", "about.json"
 _KEPT = 3
-"""How many entries of one data set are kept: with other versions or options, or before its tables were replaced."""
+"""How many entries of one data set are kept: for other versions or options, or from before its tables were replaced."""
 
 
 def cache_folder() -> Path:
-    """Return the folder for everything that can be made again."""
+    """Return the folder for everything that can be regenerated."""
     try:
         return Path(os.environ.get("RIGHTLUNG_CACHE") or "~/.cache/rightlung").expanduser().absolute()
-    except RuntimeError:  # nobody's home: nothing can be kept, and the note will say so
+    except RuntimeError:  # without a home folder nothing can be kept, and a note will say so
         return Path(os.devnull)
 
 
 def entry_folder(reader: str, version: int, root: Path, options: Mapping[str, str], inputs: Sequence[Path]) -> Path:
-    """Return where the index of these inputs stands, or would stand."""
+    """Return the folder of the index of these inputs, whether or not it exists."""
     place = _digest([str(root)])[:12]
     key = _digest([FORMAT, version, sorted(options.items()), [_identity(path, root) for path in inputs]])[:20]
     return cache_folder() / "indexes" / f"{reader}-{place}-{key}"
@@ -56,17 +56,17 @@ def _identity(path: Path, root: Path) -> tuple[str, int, int]:
 
 
 def working_folder(entry: Path) -> Path | None:
-    """Return a new folder in which an entry can be made, on the disk where it will stand; ``None`` if none can be."""
+    """Return a new folder next to ``entry`` in which to make it; None if that is impossible."""
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
         return Path(tempfile.mkdtemp(prefix=".making-", dir=entry.parent))
     except OSError as error:
-        note(f"the index cannot be kept in {entry.parent} ({error.strerror}); it stays in memory")
+        note(f"the index cannot be written to {entry.parent} ({error.strerror}); it stays in memory")
         return None
 
 
 def put_in_place(made: Path, entry: Path) -> Path:
-    """Give a finished folder its name; where another process was first, take that one's."""
+    """Rename a finished folder to its entry; if another process was faster, use that one's."""
     try:
         made.rename(entry)
     except OSError:
@@ -81,7 +81,7 @@ def put_in_place(made: Path, entry: Path) -> Path:
 
 
 def _forget_old(entry: Path) -> None:
-    """Delete all but the newest entries of the same data, and what broken-off processes left more than a day ago."""
+    """Delete all but the newest entries of the same data, and leftovers of interrupted processes older than a day."""
     family = entry.name.rpartition("-")[0] + "-"
     with contextlib.suppress(OSError):
         same = [path for path in entry.parent.iterdir() if path.name.startswith(family)]
@@ -95,7 +95,7 @@ def _forget_old(entry: Path) -> None:
 
 
 def read_about(entry: Path) -> dict[str, Any] | None:
-    """Return what is known of an entry; ``None`` where there is none, or none that is whole."""
+    """Return the description of an entry; None if it is missing or incomplete."""
     try:
         about = json.loads((entry / ABOUT).read_bytes())
         size = (entry / STUDIES).stat().st_size
@@ -105,6 +105,6 @@ def read_about(entry: Path) -> dict[str, Any] | None:
 
 
 def note(text: str) -> None:
-    """Say something to a person on standard error, where there is one."""
+    """Print a message for a person on standard error, if possible."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         print(f"rightlung: {text}", file=sys.stderr, flush=True)

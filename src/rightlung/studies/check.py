@@ -1,9 +1,9 @@
-"""The lint behind ``rightlung data check``: what is wrong, or may be, with the studies of a source.
+"""The checks behind ``rightlung data check``. ``docs/checks.md`` describes them.
 
-Every study is looked at once, one at a time. Of a manifest the file itself is read, so that rows that the reader
-refuses are explained and looked at, too; of any other source what it yields, and its ``problems``. Ids, patients and
-splits are compared over the whole file, whatever ``split`` and ``limit`` the address has: of other sources the address
-is opened a second time without them, and no image of it is loaded. docs/checks.md lists the checks.
+Studies are checked one at a time. A manifest is read line by line, so that rows that the reader rejects are explained
+and checked, too; other sources are checked by the studies they yield and their ``problems``. Ids, patients and splits
+are compared over the whole data set, whatever ``split`` and ``limit`` the address has: other sources are opened a
+second time without them, without loading images.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from urllib.parse import quote
 
 from rightlung.core import Image, InputError, Study
 from rightlung.core.progress import Progress, no_progress
-from rightlung.studies.checks.coordinates import Coordinates
+from rightlung.studies.checks.coordinates import CoordinateChecks
+from rightlung.studies.checks.images import ImageChecks
 from rightlung.studies.checks.issue import HINT, WARNING, Issue, Ledger, Origin, Severity, visible
-from rightlung.studies.checks.labels import Labels
-from rightlung.studies.checks.manifest import RawRow, misspelt_fields, raw_rows, row_item, tell_faults
-from rightlung.studies.checks.masks import Masks
-from rightlung.studies.checks.people import People
-from rightlung.studies.checks.pictures import ImageChecks
-from rightlung.studies.checks.reports import Reports
-from rightlung.studies.checks.sides import Sides
+from rightlung.studies.checks.labels import LabelChecks
+from rightlung.studies.checks.manifest import RawRow, misspelt_fields, raw_rows, report_faults, row_item
+from rightlung.studies.checks.masks import MaskChecks
+from rightlung.studies.checks.patients import PatientChecks
+from rightlung.studies.checks.reports import ReportChecks
+from rightlung.studies.checks.sides import SideChecks
 from rightlung.studies.checks.targets import Item, study_targets
 from rightlung.studies.manifest import manifest_lines, manifest_storage
 from rightlung.studies.rows import ManifestRow
@@ -33,7 +33,7 @@ from rightlung.studies.sources import Address, Source, open_source, parse_addres
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a check found. ``counts`` has all findings by check and severity, ``findings`` those that were kept."""
+    """The result of a check. ``counts`` has all findings by check and severity, ``findings`` those that were kept."""
 
     address: str
     rows: int
@@ -45,7 +45,7 @@ class CheckResult:
 
     @property
     def total(self) -> int:
-        """How many findings there are."""
+        """The number of findings."""
         return sum(self.counts.values())
 
     def as_dict(self) -> dict[str, Any]:
@@ -74,9 +74,9 @@ def check_source(
     least: Severity = HINT,
     progress: Progress = no_progress,
 ) -> CheckResult:
-    """Look at every study of a source, or at the first ``limit``, and say what is wrong.
+    """Check every study of a source, or the first ``limit``.
 
-    Without ``images`` no image and no mask is decoded. Findings below the severity ``least`` are left out.
+    Without ``images``, no image and no mask is decoded. Findings below the severity ``least`` are left out.
     """
     run = _CheckRun(Ledger(least), images, limit, progress)
     parsed = parse_address(address)
@@ -84,7 +84,7 @@ def check_source(
         run.check_manifest(parsed)
     else:
         run.check_other(parsed)
-    counted = run.people.rows, run.studies, run.pictures.decoded
+    counted = run.patients.rows, run.studies, run.image_checks.decoded
     return CheckResult(address, *counted, tuple(run.ledger), dict(run.ledger.counts), tuple(run.notes))
 
 
@@ -100,17 +100,17 @@ class _CheckRun:
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.people = People(self.ledger)
-        self.coordinates = Coordinates(self.ledger)
-        self.sides = Sides(self.ledger)
-        self.labels = Labels(self.ledger)
-        self.reports = Reports(self.ledger)
-        self.pictures = ImageChecks(self.ledger)
-        self.masks = Masks(self.ledger, self.sides)
+        self.patients = PatientChecks(self.ledger)
+        self.coordinates = CoordinateChecks(self.ledger)
+        self.sides = SideChecks(self.ledger)
+        self.labels = LabelChecks(self.ledger)
+        self.reports = ReportChecks(self.ledger)
+        self.image_checks = ImageChecks(self.ledger)
+        self.masks = MaskChecks(self.ledger, self.sides)
         self.ids: dict[str, Origin] = {}
 
     def check_manifest(self, address: Address) -> None:
-        """Check a manifest by its own lines."""
+        """Check a manifest line by line."""
         storage = manifest_storage(address)
         limit = min((n for n in (self.limit, address.whole_number("limit", minimum=1)) if n is not None), default=None)
         total = sum(1 for _ in manifest_lines(storage))
@@ -130,28 +130,28 @@ class _CheckRun:
                     item, missing = row_item(found, row, storage, str(address))
                     self._note_file(found, row.file, files)
                     image = self._check(item)
-                    tell_faults(self.ledger, self.coordinates, found, missing, None)
+                    report_faults(self.ledger, self.coordinates, found, missing, None)
                     for pair in misspelt_fields(found.raw):
                         misspelt.setdefault(pair, []).append(found.place)
-            tell_faults(self.ledger, self.coordinates, found, found.faults, image)
+            report_faults(self.ledger, self.coordinates, found, found.faults, image)
             self.progress("checking", done, total)
         if not found_split:
             raise InputError(f"{address}: no row of {storage.manifest_name} has the split {split!r}")
         for (key, meant), places in misspelt.items():
-            kept = f"as it stands it is kept and never used ({len(places):,} rows, here first)"
-            self.ledger.add("field-name", places[0], key, f"{key!r} looks like the field {meant!r}; {kept}")
+            ignored = f"it is kept in extra and otherwise ignored ({len(places):,} rows, this is the first)"
+            self.ledger.add("field-name", places[0], key, f"{key!r} looks like the field {meant!r}; {ignored}")
         self._finish(Origin(storage.manifest_name))
 
     def _note_row(self, found: RawRow, row: ManifestRow) -> None:
         if "id" not in found.void:
             self._note_id(found.place, row.id)
-        if "patient" in found.void:  # what is given and cannot be read is not missing
-            self.people.rows += 1
+        if "patient" in found.void:  # given but unreadable is not missing
+            self.patients.rows += 1
         else:
-            self.people.note(found.place, row.patient, row.exam, row.split)
+            self.patients.note(found.place, row.patient, row.exam, row.split)
 
     def check_other(self, address: Address) -> None:
-        """Check what a source yields, and what it leaves out."""
+        """Check the studies and problems of a source."""
         source = open_source(str(address))
         total = len(source) if self.limit is None else min(self.limit, len(source))
         narrowed = self.limit is not None or bool({"split", "limit"} & set(address.parameters))
@@ -170,14 +170,14 @@ class _CheckRun:
         self._finish(_place_of(source, None))
 
     def _note_all(self, address: Address) -> bool:
-        """Note who is in which split over the whole source; whether that was possible."""
+        """Note who is in which split over the whole source; return whether that was possible."""
         parameters = {name: value for name, value in address.parameters.items() if name not in ("split", "limit")}
         query = "&".join(f"{quote(name)}={quote(value)}" for name, value in parameters.items())
         path = f":{address.path}" if address.path else ""
         try:
             source = open_source(f"{address.scheme}{path}?{query}" if query or path else address.scheme)
         except InputError as error:
-            self.notes.append(f"patients were compared within the address only: {error}")
+            self.notes.append(f"patients were compared only within the address: {error}")
             return False
         for study in source:
             self._note_study(_place_of(source, study.id), study)
@@ -185,10 +185,10 @@ class _CheckRun:
 
     def _note_study(self, place: Origin, study: Study) -> None:
         self._note_id(place, study.id)
-        self.people.note(place, study.patient, study.exam, study.split)
+        self.patients.note(place, study.patient, study.exam, study.split)
 
     def _check(self, item: Item) -> Image | None:
-        """Check one study; returns its image if it was loaded."""
+        """Check one study; return its image if it was loaded."""
         self.studies += 1
         for _, _, box in item.boxes():
             self.coordinates.note_good(box.as_tuple())
@@ -199,14 +199,14 @@ class _CheckRun:
         image = None
         if self.images:
             if item.image_field is None or item.image_field not in item.void:
-                image = self.pictures.check(item)
+                image = self.image_checks.check(item)
             self.masks.check(item, image)
             if image is not None:
                 self._check_box_sizes(item, image)
         return image
 
     def _check_whole_boxes(self, item: Item) -> None:
-        """Boxes that are the whole image stand in for boxes that nobody drew."""
+        """Find boxes that cover the whole image: a placeholder for boxes that nobody drew."""
         drawn = [(name, box) for target, name, box in item.boxes() if target.kind != "region"]
         if drawn and all(box.width > 0.999 and box.height > 0.999 for _, box in drawn):
             boxes = "the box is" if len(drawn) == 1 else f"all {len(drawn)} boxes of the study are"
@@ -215,11 +215,11 @@ class _CheckRun:
     def _check_box_sizes(self, item: Item, image: Image) -> None:
         height, width = image.shape
         for _, name, box in item.boxes():
-            # What is left at the edge of a region that lies outside is thin, and no fault.
+            # What is left at the image's edge of a region outside it is thin, which is not a fault.
             at_edge = min(box.x0, box.y0) <= 0.0 or max(box.x1, box.y1) >= 1.0
             if not at_edge and (box.width * width < 0.5 or box.height * height < 0.5):
                 size = f"{box.width * width:.2g} x {box.height * height:.2g} pixels"
-                self.ledger.add("box-size", item.place, name, f"the box is {size}: less than one", WARNING)
+                self.ledger.add("box-size", item.place, name, f"the box is {size}: less than one pixel", WARNING)
 
     def _note_id(self, place: Origin, name: str) -> None:
         first = self.ids.setdefault(name.strip().casefold(), place)
@@ -228,7 +228,7 @@ class _CheckRun:
         if first.study is None or first.study == name:
             self.ledger.add("duplicate-id", place, "id", f"{name!r} was already used on {first}; this row is left out")
         else:
-            message = f"{visible(name)} differs from {visible(first.study)} ({first}) by case or blanks only"
+            message = f"{visible(name)} differs from {visible(first.study)} ({first}) only by case or blanks"
             self.ledger.add("duplicate-id", place, "id", message, WARNING)
 
     def _note_file(self, found: RawRow, name: str, files: dict[str, Origin]) -> None:
@@ -237,21 +237,21 @@ class _CheckRun:
         first = files.setdefault(name, found.place)
         # With images, the same pixels are found whatever their names.
         if first is not found.place and not self.images:
-            message = f"the same file as of {first.study!r} (line {first.row})"
+            message = f"the same file as for {first.study!r} (line {first.row})"
             self.ledger.add("duplicate-image", found.place, "file", message)
 
     def _finish(self, place: Origin) -> None:
-        self.people.finish(place)
+        self.patients.finish(place)
         if not self.coordinates.finish(place):
             self.sides.finish(place)
         self.labels.finish()
         self.reports.finish()
         self.masks.finish()
-        self.pictures.finish(place)
+        self.image_checks.finish(place)
 
 
 def _place_of(source: Source, study_id: str | None) -> Origin:
-    """Return the table and line that a study comes from, as far as the source knows."""
+    """Return the table and line of a study, as far as the source knows."""
     known = None if study_id is None else source.place(study_id)
     if known is not None:
         return Origin(*known, study_id)

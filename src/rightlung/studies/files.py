@@ -1,7 +1,7 @@
-"""Bytes from files that users name: regular files only, and never more than a limit.
+"""Read files that users name: only regular files, and only up to a size limit.
 
-A path may lead to a folder, a pipe that blocks forever, or a sparse file of ten gigabytes. All of that is found out
-from the file's status, before the first byte is read.
+A path may lead to a folder, a blocking pipe, or a sparse file of ten gigabytes. This is detected from the file's
+status, before the first byte is read.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from rightlung.core import InputError
 from rightlung.core.errors import MissingFileError
 
 MAX_BYTES = 256 * 2**20
-"""The most bytes one image or mask file may have. A 100-megapixel 16-bit radiograph without compression has 200 MB."""
+"""The size limit of an image or mask file. An uncompressed 100-megapixel 16-bit radiograph has 200 MB."""
 
 
 def open_regular(path: str | os.PathLike[str], what: str) -> tuple[int, os.stat_result]:
-    """Open a regular file for reading and return its descriptor and status; ``what`` names it in sentences."""
+    """Open a regular file for reading and return its descriptor and status; ``what`` names it in messages."""
     try:
         # A pipe without a writer would block the plain open.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
@@ -38,20 +38,20 @@ def open_regular(path: str | os.PathLike[str], what: str) -> tuple[int, os.stat_
 
 
 def shown(value: object, most: int = 60) -> str:
-    """Return a value as Python writes it, cut off where it is longer than ``most`` characters."""
+    """Return the ``repr`` of a value, shortened to ``most`` characters."""
     text = repr(value)
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def check_pixel_count(width: int, height: int, max_pixels: int, what: str) -> None:
-    """Refuse an image of more than ``max_pixels`` pixels."""
+    """Reject an image with more than ``max_pixels`` pixels."""
     if width * height > max_pixels:
         size = f"{width:,} x {height:,} pixels ({width * height:,})"
         raise InputError(f"{what} has {size}, more than the limit of {max_pixels:,}")
 
 
 def check_byte_count(size: int, max_bytes: int, what: str) -> None:
-    """Refuse a file that is empty or larger than ``max_bytes``."""
+    """Reject a file that is empty or larger than ``max_bytes``."""
     if size == 0:
         raise InputError(f"{what} is empty")
     if size > max_bytes:
@@ -69,7 +69,7 @@ def read_regular(path: str | os.PathLike[str], what: str, max_bytes: int = MAX_B
 
 
 def pread_exactly(descriptor: int, offset: int, size: int, what: str) -> bytes:
-    """Return ``size`` bytes from ``offset``, without moving the descriptor's own position (threads share it)."""
+    """Return ``size`` bytes from ``offset``, without moving the descriptor's position, which threads share."""
     pieces, missing = [], size
     while missing:
         try:
@@ -84,18 +84,18 @@ def pread_exactly(descriptor: int, offset: int, size: int, what: str) -> bytes:
 
 
 def relative_name(name: object) -> str:
-    """Return a file's name inside a folder or an archive, without ``.`` and doubled slashes.
+    """Return a file name relative to a folder or archive, without ``.`` and double slashes.
 
-    Absolute names, names with ``..`` and names with NUL lead out of it and are refused.
+    Absolute names and names with ``..`` or NUL lead out of it and are rejected.
 
     >>> relative_name("./images//a.png")
     'images/a.png'
     """
     if not isinstance(name, str) or not name:
-        raise InputError(f"a file's name must be a text with at least one character; got {name!r}")
+        raise InputError(f"a file name must be a string with at least one character; got {name!r}")
     if "\0" in name:
         raise InputError(f"file {name!r} has a NUL character in its name")
-    # On Windows a backslash separates and "C:" is absolute; one rule for all systems keeps manifests portable.
+    # Windows separates with backslashes and has drives; one rule for all systems keeps manifests portable.
     if name.startswith(("/", "\\")) or name[1:3] in (":/", ":\\"):
         raise InputError(f"file {name!r} is an absolute path; names are relative to the manifest's folder")
     if ".." in name.replace("\\", "/").split("/"):
@@ -107,7 +107,7 @@ def relative_name(name: object) -> str:
 
 
 def resolved_inside(root: str, name: str) -> Path:
-    """Return the real path of ``name`` below the folder ``root``, refusing symbolic links that lead out of it."""
+    """Return the real path of ``name`` below the folder ``root``; reject symbolic links that lead out of it."""
     real_root = os.path.realpath(root)
     try:
         real = os.path.realpath(os.path.join(real_root, name))  # noqa: PTH118  (relative_name has checked the name)

@@ -1,13 +1,13 @@
 """Weighted box fusion: one set of boxes from several readers' (Solovyev, Wang and Gabruseva, IVC 2021, section 3).
 
-Boxes of one label are taken from the highest score down. Each joins the fused box that it overlaps most, if by more
-than the threshold, and moves it: a fused box is the mean of its boxes, weighted by their scores. A box that joins none
-begins one. In the end the mean score of a fused box's ``T`` boxes is multiplied by ``min(T, N) / N``, ``N`` the number
-of readers: what one of three has drawn counts a third.
+Boxes of one label are processed by descending score. Each joins the fused box with the highest IoU, if that exceeds the
+threshold, and updates it: a fused box is the average of its boxes, weighted by their scores. Otherwise it starts a new
+one. Finally the average score of a fused box's ``T`` boxes is multiplied by ``min(T, N) / N`` with ``N`` readers: a box
+by one of three readers counts a third.
 
-Readers give no scores: theirs are all 1, a fused box is the plain mean, and the order, which decides who begins a
-fused box, is that of the readers and of their boxes. Two overlapping boxes of one reader are fused as well, as the
-paper has it.
+Readers give no scores: theirs are all 1, a fused box is the plain average, and the order, which determines who starts a
+fused box, is that of the readers and their boxes. Two overlapping boxes of one reader are fused as well, as in the
+paper.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from rightlung.core import Box, InputError
 from rightlung.core.study import ScoredBox
 
 READERS_IOU = 0.1
-"""The overlap above which two readers mean the same, for VinDr-CXR (ChEX, supp. on VinDr-CXR)."""
+"""The IoU above which two readers mean the same finding, for VinDr-CXR (ChEX, supp. on VinDr-CXR)."""
 
 
 @dataclass(frozen=True, slots=True)
 class FusedBox:
-    """A box made of several, its score from 0 to 1, and which readers (by position) had a part in it."""
+    """A fused box, its score from 0 to 1, and the readers (by position) that contributed."""
 
     box: Box
     score: float
@@ -33,7 +33,7 @@ class FusedBox:
 
 
 def fuse(readers: Sequence[Sequence[ScoredBox]], iou: float = READERS_IOU) -> list[FusedBox]:
-    """Fuse what several readers have drawn, label by label; sorted by score, the highest first.
+    """Fuse the boxes of several readers label by label; sorted by descending score.
 
     >>> one, two = Box(0.0, 0.0, 0.4, 0.4), Box(0.1, 0.1, 0.5, 0.5)
     >>> fused = fuse([[ScoredBox(one, 1.0)], [ScoredBox(two, 1.0)]])
@@ -41,14 +41,14 @@ def fuse(readers: Sequence[Sequence[ScoredBox]], iou: float = READERS_IOU) -> li
     ([0.05, 0.05, 0.45, 0.45], 1.0, (0, 1))
     """
     if not 0.0 <= iou < 1.0:
-        raise InputError(f"the overlap for fusing boxes must be at least 0 and below 1; got {iou}")
+        raise InputError(f"the IoU threshold for fusing boxes must be at least 0 and below 1; got {iou}")
     if not readers:
         raise InputError("fusing boxes needs at least one reader")
     drawn = [(reader, scored) for reader, boxes in enumerate(readers) for scored in boxes]
     for _, scored in drawn:
         if not 0.0 < scored.score <= 1.0:
             raise InputError(f"fusing boxes needs scores above 0 and at most 1; got {scored.score}")
-    drawn.sort(key=lambda pair: -pair[1].score)  # stable: equal scores stay in the readers' order
+    drawn.sort(key=lambda pair: -pair[1].score)  # stable: equal scores keep the readers' order
     fused: list[FusedBox] = []
     for label in dict.fromkeys(scored.label for _, scored in drawn):
         groups: list[list[tuple[int, ScoredBox]]] = []

@@ -1,8 +1,7 @@
-"""What an image file says of itself before its pixels: the size, and for DICOM also age, sex and view.
+"""Read the header of an image file: its size, and for DICOM also age, sex and view.
 
-Published boxes are often in pixels of an image whose size stands nowhere else; reading a header takes a millisecond,
-decoding the image a hundred. Only the elements named here are read from a DICOM file; who the patient is is not among
-them.
+Published boxes are often in pixels of an image whose size is given nowhere else. Reading a header takes a millisecond,
+decoding the image a hundred. Only the DICOM elements listed here are read; none of them identifies the patient.
 """
 
 from __future__ import annotations
@@ -29,11 +28,10 @@ _ORIENTATION = 0x0112
 
 @dataclass(frozen=True, slots=True)
 class ImageHeader:
-    """What a file says of itself; all but the size is ``None`` where it does not say.
+    """Facts from a file's header; everything but the size is None if it is not stated.
 
-    ``size`` is ``(height, width)`` of the stored pixels, to which published boxes in pixels refer, a JPEG turned
-    upright. The image that is read has the same, unless it is a DICOM image whose pixels are not square: it is
-    stretched.
+    ``size`` is ``(height, width)`` of the stored pixels (a JPEG turned upright), to which published boxes refer. The
+    decoded image has the same size, except for DICOM images with non-square pixels.
     """
 
     size: Size
@@ -43,7 +41,7 @@ class ImageHeader:
 
 
 def read_header(path: str | os.PathLike[str], what: str) -> ImageHeader:
-    """Read the header of a DICOM, PNG or JPEG file; ``what`` names the file in sentences."""
+    """Read the header of a DICOM, PNG or JPEG file; ``what`` names the file in messages."""
     descriptor, _ = open_regular(path, what)
     with os.fdopen(descriptor, "rb") as file:
         start = file.read(132)
@@ -74,18 +72,18 @@ def _dicom_header(file: Any, what: str) -> ImageHeader:
     try:
         from pydicom import dcmread
     except ImportError:
-        raise InputError(f"{what} is a DICOM file, which needs pydicom: pip install 'rightlung[dicom]'") from None
+        raise InputError(f"{what} is a DICOM file; reading it needs pydicom: pip install 'rightlung[dicom]'") from None
     trouble: str | None = None
     height = width = 0
     texts: dict[str, str] = {}
     try:
-        with quiet():  # force: old files have no preamble, and that it is DICOM is known
+        with quiet():  # force, because old files have no preamble
             found = dcmread(file, stop_before_pixels=True, specific_tags=_ELEMENTS, force=True)
             height, width = int(found.Rows), int(found.Columns)
             texts = {name: str(found.get(name) or "").strip() for name in _ELEMENTS[2:]}
-    except Exception as error:  # whose own words may quote the file's values
+    except Exception as error:  # its message may quote the file's values
         trouble = type(error).__name__
-    if trouble is not None:  # raised here and not above, so that the parser's own error is not attached to it
+    if trouble is not None:  # raised here and not above, so that the parser's own error is not attached
         raise InputError(f"{what} is not a readable DICOM file ({trouble})")
     if height < 1 or width < 1:
         raise InputError(f"{what} is not a readable DICOM file: it has {width} columns and {height} rows")
@@ -94,14 +92,14 @@ def _dicom_header(file: Any, what: str) -> ImageHeader:
         size=(height, width),
         age=years(texts["PatientAge"]),
         sex=sex if sex in ("F", "M", "O") else None,
-        view=view_of(texts["ViewPosition"]),  # only words that are known: others may be anybody's name
+        view=view_of(texts["ViewPosition"]),  # only known words: others may be a name
     )
 
 
 def years(text: str) -> float | None:
     """Return an age in years from DICOM's ``043Y``, ``011M`` or a plain number.
 
-    What nobody can be is unknown, and so is ``000Y``, which de-identified files hold where the age was taken out.
+    Impossible ages are unknown, and so is ``000Y``, which de-identified files contain instead of the age.
 
     >>> years("043Y"), years("006M"), years("0"), years("000Y"), years("411Y")
     (43.0, 0.5, 0.0, None, None)
@@ -114,5 +112,5 @@ def years(text: str) -> float | None:
 
 
 def image_kind(error: InputError) -> str:
-    """Return which check an image whose header cannot be read belongs to."""
+    """Return the check for an image whose header cannot be read."""
     return "missing-image" if isinstance(error, MissingFileError) else "unreadable-image"

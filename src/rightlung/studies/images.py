@@ -1,12 +1,7 @@
-"""PNG, JPEG and DICOM files as radiographs, float32 ``(height, width)`` in 0–1, size-limited before a pixel is decoded.
+"""Read PNG, JPEG and DICOM files as radiographs; ``docs/images.md`` describes the rules.
 
-DICOM is read by `rightlung.studies.dicom`; the rest here. What a file is, is decided by its content, never by its name.
-
-- Eight bits are divided by 255; 16-bit grey PNG keeps its full depth and is divided by 65,535. Pillow brings 16-bit
-  *colour* PNG (and 16-bit grey with transparency) down to eight bits; radiographs are not stored that way.
-- Colour and palette become luma (ITU-R BT.601, rounded to eight bits). Grey stored as RGB comes out exactly.
-- What is transparent shows black: luma times alpha.
-- A JPEG's EXIF orientation is applied, so the image is as a viewer shows it. EXIF that cannot be read is ignored.
+Sizes are checked before decoding. `rightlung.studies.dicom` reads DICOM. Pillow reduces 16-bit *colour* PNG (and 16-bit
+grey with transparency) to eight bits. Unreadable EXIF data is ignored.
 """
 
 from __future__ import annotations
@@ -22,11 +17,11 @@ from rightlung.core import Image, InputError, Mask
 from rightlung.studies import png
 from rightlung.studies.files import MAX_BYTES, check_byte_count, check_pixel_count, read_regular
 
-if TYPE_CHECKING:  # Pillow takes a while to import, and most commands never decode an image
+if TYPE_CHECKING:  # Pillow is slow to import, and most commands never decode an image
     from PIL import Image as PillowImage
 
 MAX_PIXELS = 100_000_000
-"""The most pixels an image may have: twice the largest plate readers' radiographs, and 400 MB as float32."""
+"""The most pixels of an image: twice those of the largest radiographs, and 400 MB as float32."""
 
 Format = Literal["PNG", "JPEG"]
 _MODES = {"1", "L", "P", "LA", "PA", "RGB", "RGBA", "I;16", "I;16B", "I"}
@@ -41,11 +36,11 @@ def read_image(
     name: str | None = None,
     force: bool = False,
 ) -> Image:
-    """Read a PNG, JPEG or DICOM file (a path, or its bytes) as float32 ``(height, width)`` in 0–1, 1 being white.
+    """Return a PNG, JPEG or DICOM file (a path, or its bytes) as float32 ``(height, width)``, 0 black to 1 white.
 
-    ``name`` is what sentences about the file call it; a path is called by itself. A DICOM file whose header says that
-    it is no frontal chest radiograph is refused with the reason, unless it is read by ``force``; what the header
-    says can be had from `rightlung.studies.dicom.read_dicom`.
+    ``name`` names the file in messages; the default is its path. A DICOM file that is not a frontal chest radiograph
+    according to its header is refused with the reason, unless ``force`` is set; `rightlung.studies.dicom.read_dicom`
+    returns the header's facts.
     """
     data, what = bytes_of(source, max_bytes, name, "the image")
     if _is_dicom(data):
@@ -62,9 +57,9 @@ def read_mask(
     max_bytes: int = MAX_BYTES,
     name: str | None = None,
 ) -> Mask:
-    """Read a PNG file as a mask: a pixel is set where any of its colours is not zero and it is not transparent.
+    """Return a PNG file as a mask of the pixels that are neither transparent nor zero in all colours.
 
-    JPEG is refused: its compression turns zeros next to an edge into ones.
+    JPEG is refused, because its compression changes zeros near edges.
     """
     data, what = bytes_of(source, max_bytes, name, "the mask")
     return Mask(_set_pixels(_decode(data, what, max_pixels, "mask")))
@@ -73,7 +68,7 @@ def read_mask(
 def bytes_of(
     source: str | os.PathLike[str] | bytes, max_bytes: int, name: str | None, fallback: str
 ) -> tuple[bytes, str]:
-    """Return the bytes of a file, or those given, and what sentences call it."""
+    """Return the bytes of a file, or those given, and its name for messages."""
     if isinstance(source, bytes | bytearray | memoryview):
         what = name or fallback
         check_byte_count(len(source), max_bytes, what)
@@ -106,8 +101,8 @@ def _is_dicom(data: bytes) -> bool:
 def _decode(data: bytes, what: str, max_pixels: int, kind: str) -> PillowImage.Image:
     """Return the decoded Pillow image, upright.
 
-    The plugins are called directly: ``Image.open`` has a limit of its own that warns or raises by a global variable,
-    which cannot be changed for one call without changing it for every other thread.
+    The plugins are called directly, because ``Image.open`` has its own limit in a global variable, which cannot be
+    changed for one call without affecting other threads.
     """
     image_format = _format_of(data, what, kind)
     if image_format == "PNG":
@@ -126,7 +121,7 @@ def _decode(data: bytes, what: str, max_pixels: int, kind: str) -> PillowImage.I
         raise InputError(f"{what} is not a readable {image_format} image: {_reason(error)}") from error
     check_pixel_count(*image.size, max_pixels, what)
     if image.mode not in _MODES:
-        raise InputError(f"{what} has the colour mode {image.mode}; grey, RGB, palette and their alpha are read")
+        raise InputError(f"{what} has the colour mode {image.mode}; use grey, RGB or palette, with or without alpha")
     if image_format == "JPEG" and ImageFile.LOAD_TRUNCATED_IMAGES:
         raise InputError(f"{what} is not read: PIL.ImageFile.LOAD_TRUNCATED_IMAGES is on, which hides missing pixels")
     try:
@@ -152,7 +147,7 @@ def _upright(image: PillowImage.Image) -> PillowImage.Image:
     }  # fmt: skip
     try:
         orientation = image.getexif().get(_ORIENTATION)
-    except Exception:  # broken EXIF says nothing about the pixels, which are whole
+    except Exception:  # broken EXIF says nothing about the pixels
         return image
     turn = turns.get(orientation) if isinstance(orientation, int) else None
     return image if turn is None else image.transpose(turn)
@@ -177,7 +172,7 @@ def _fractions(values: NDArray[np.integer], highest: int) -> Image:
 
 
 def _set_pixels(image: PillowImage.Image) -> NDArray[np.bool_]:
-    # Not by luma: it rounds the darkest colours of a label map to zero.
+    # Not by luma, which rounds the darkest colours of a label map to zero.
     if image.mode.startswith("I") or (image.mode in ("1", "L") and not image.has_transparency_data):
         single: NDArray[np.bool_] = np.asarray(image) != 0
         return single

@@ -1,9 +1,9 @@
-"""Sources that are tables on disk: indexed once, then mapped into memory, so that 227,000 studies open in no time.
+"""Sources backed by tables on disk: indexed once, then memory-mapped, so that 227,000 studies open instantly.
 
-A reader says which files its index is made from (`IndexedSource.inputs`), yields a record for each study
-(`IndexedSource.records`) and makes a study of a record (`IndexedSource.build_study`). Everything else is here: the
-cache, ``split`` and ``limit``, ids, looking up by id, pickling. What travels to a data-loader worker is the index's
-path; all processes share the pages of one Arrow file.
+A reader returns the files that its index is made from (`IndexedSource._inputs`), yields a record per study
+(`IndexedSource._records`) and makes a study from a record (`IndexedSource._build_study`). This module does the rest:
+cache, ``split`` and ``limit``, ids, lookup by id, pickling. Data-loader workers receive only the path of the index and
+share the pages of one Arrow file.
 """
 
 from __future__ import annotations
@@ -22,29 +22,30 @@ import pyarrow as pa
 from rightlung.core import InputError, Study
 from rightlung.core.errors import unknown_name
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.cache import ABOUT, STUDIES, entry_folder, note, put_in_place, read_about, working_folder
 from rightlung.studies.sources import Address, Source
+from rightlung.studies.trees import existing_path
 
 BATCH_ROWS = 8192
-"""How many records are in memory while an index is built, and lie together in it."""
+"""Records per batch while an index is built and stored."""
 _OWN = {"id": "string", "split": "string", "file": "string", "line": "int64"}
 
 
 class IndexedSource(Source):
-    """Studies whose records were indexed once. See the head of this module for what a reader gives."""
+    """Studies with indexed records. See the head of this module for what a reader implements."""
 
     reader: ClassVar[str]
     """The scheme of its addresses."""
     version: ClassVar[int] = 1
-    """To be raised when the same inputs give another index."""
+    """Increase when the same inputs give another index."""
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit")
     index_options: ClassVar[tuple[str, ...]] = ()
-    """Those parameters that change the index, beside the inputs."""
+    """Parameters that change the index, besides the inputs."""
     split_aliases: ClassVar[Mapping[str, str]] = {}
-    """Words for a split that people use, and the data set's own."""
+    """Other names for splits, with the data set's own."""
     columns: ClassVar[Mapping[str, Any]] = {}
-    """What a record holds beside ``id``, ``split``, ``file`` and ``line``: Arrow types, or their names."""
+    """Columns of a record besides ``id``, ``split``, ``file`` and ``line``: Arrow types, or their names."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(str(address))
@@ -52,46 +53,48 @@ class IndexedSource(Source):
         self._limit = address.whole_number("limit", minimum=1)
         self._split = address.parameters.get("split")
         self.options = {name: text for name, text in address.parameters.items() if name not in ("split", "limit")}
-        self.root = self._find_root(address)
+        if not address.path:
+            raise InputError(f"address {address} needs a path: {self.reader}:/path/to/data")
+        self.root = existing_path(address.path, address.path)
         self._index = _open_index(self)
         self.left_out: Mapping[str, int] = self._index.about["left_out"]
-        """What was left out on purpose, counted by reason."""
+        """Images that were skipped on purpose, counted by reason."""
         self.problems = [Problem(*parts) for parts in self._index.about["problems"]]
         self._check_some()
 
-    # What a reader gives.
+    # Implemented by readers.
 
     @abstractmethod
-    def inputs(self) -> Sequence[Path]:
-        """Return the files and folders that the index is made from, raising `InputError` where one is missing."""
+    def _inputs(self) -> Sequence[Path]:
+        """Return the files and folders that the index is made from; raise `InputError` if one is missing."""
 
     @abstractmethod
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield one record for each study, in the data set's order; a key that is missing is null."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
+        """Yield one record per study, in the data set's order; missing keys are null."""
 
     @abstractmethod
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
+        """Return the study of a record."""
 
-    # What it gets.
+    # Provided to readers.
 
     def problem(
         self, record: Mapping[str, Any], field: str | None, message: str, kind: str | None = None
     ) -> ProblemError:
-        """Build the error that says what is wrong with a record, by the file and line it came from."""
+        """Return the error for a fault of a record, with its file and line."""
         return ProblemError(
             Problem(record.get("file") or f"study {record['id']!r}", message, record.get("line"), field, kind)
         )
 
     def place(self, study_id: str) -> tuple[str, int | None] | None:
-        """Return the file and line that a study's record came from."""
+        """Return the file and line of a study's record."""
         position = self._position(study_id)
         record = {} if position is None else self.record(position)
         return (record["file"], record.get("line")) if record.get("file") else None
 
     @cached_property
     def _rows(self) -> Sequence[int]:
-        """The rows of the wanted split, up to the limit, in order."""
+        """The rows of the requested split, up to the limit, in order."""
         rows: Sequence[int] = range(self._index.count)
         if self._split is not None:
             splits = self._index.column("split")
@@ -113,38 +116,26 @@ class IndexedSource(Source):
         return self._index.record(self._rows[position])
 
     def _build(self, position: int) -> Study:
-        return self.build_study(self.record(position))
-
-    def _find_root(self, address: Address) -> Path:
-        if not address.path:
-            raise InputError(f"address {address} needs a path: {self.reader}:/path/to/data")
-        try:
-            root = Path(address.path).expanduser().absolute()
-            there = root.exists()
-        except (OSError, RuntimeError, ValueError) as error:
-            raise InputError(f"{address.path} cannot be read: {error}") from None
-        if not there:
-            raise InputError(f"{address.path} does not exist")
-        return root
+        return self._build_study(self.record(position))
 
     def _check_some(self) -> None:
         first = f"; {len(self.problems):,} rows have problems, the first: {self.problems[0]}" if self.problems else ""
         if not self._index.count:
-            counted = ", ".join(f"{count:,} left out ({reason})" for reason, count in self.left_out.items())
+            counted = ", ".join(f"{count:,} skipped ({reason})" for reason, count in self.left_out.items())
             raise InputError(f"{self.address} has no usable study" + (f"; {counted}" if counted else "") + first)
         if not self._rows:
             splits = {name for name in self._index.column("split") if name is not None}
             if not splits:
-                raise InputError(f"{self.address} has no splits; leave out split={self._split}")
+                raise InputError(f"{self.address} has no splits; remove split={self._split}")
             raise unknown_name("split", str(self._split), splits)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what is worked out anew from the index."""
+        """Leave out what can be recomputed from the index."""
         return {name: value for name, value in super().__getstate__().items() if name not in ("_rows", "ids")}
 
 
 class Index:
-    """An index as it is used: an Arrow table, mapped from a folder or in memory, and what is known of it."""
+    """An open index: an Arrow table, memory-mapped or in memory, and its description."""
 
     def __init__(self, about: dict[str, Any], folder: Path | None, table: Any = None) -> None:
         self.about, self.folder = about, folder
@@ -174,8 +165,8 @@ class Index:
 
 
 def _open_index(source: IndexedSource) -> Index:
-    """Return the index of a source, made if it is not in the cache."""
-    inputs = [*source.inputs()]
+    """Return the index of a source, building it if it is not in the cache."""
+    inputs = [*source._inputs()]
     options = {name: source.options[name] for name in source.index_options if name in source.options}
     entry = entry_folder(source.reader, source.version, source.root, options, inputs)
     about = read_about(entry)
@@ -183,23 +174,19 @@ def _open_index(source: IndexedSource) -> Index:
         try:
             return Index(about, entry)
         except InputError:
-            note(f"index {entry} is damaged and is made anew")
+            note(f"index {entry} is damaged and is rebuilt")
             shutil.rmtree(entry, ignore_errors=True)
     folder = working_folder(entry)
     if folder is None:
         return _build_in_memory(source)
     try:
         about = _write(source, folder)
+        return Index(about, put_in_place(folder, entry))
     except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, InputError):
-            raise
-        note(f"the index cannot be kept in {entry.parent} ({error.strerror or error}); it stays in memory")
+        note(f"the index cannot be written to {entry.parent} ({error.strerror or error}); it stays in memory")
         return _build_in_memory(source)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    return Index(about, put_in_place(folder, entry))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)  # already renamed on success
 
 
 def _schema(source: IndexedSource) -> Any:
@@ -209,17 +196,17 @@ def _schema(source: IndexedSource) -> Any:
     )
 
 
-def _batches(source: IndexedSource, building: Building) -> Iterator[Any]:
-    """Yield the records in batches, leaving out ids that were there before."""
+def _batches(source: IndexedSource, log: BuildLog) -> Iterator[Any]:
+    """Yield the records in batches, without duplicate ids."""
     schema = _schema(source)
     seen: set[str] = set()
     rows: list[Mapping[str, Any]] = []
-    for record in _read_on(source.records(building), source.root):
+    for record in _read_on(source._records(log), source.root):
         study_id = record["id"]
-        building.step()
+        log.step()
         if study_id in seen:
-            file, message = record.get("file") or source.reader, f"{study_id!r} was there before"
-            building.problems.append(Problem(file, message, record.get("line"), "id", "duplicate-id"))
+            file, message = record.get("file") or source.reader, f"{study_id!r} is a duplicate"
+            log.problems.append(Problem(file, message, record.get("line"), "id", "duplicate-id"))
             continue
         seen.add(study_id)
         rows.append(record)
@@ -231,7 +218,7 @@ def _batches(source: IndexedSource, building: Building) -> Iterator[Any]:
 
 
 def _read_on(records: Iterable[Mapping[str, Any]], root: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the records; a disk that goes away meanwhile is the data's fault, not the cache's."""
+    """Yield the records; a disk that disappears meanwhile is an input error, not one of the cache."""
     try:
         yield from records
     except OSError as error:
@@ -239,22 +226,22 @@ def _read_on(records: Iterable[Mapping[str, Any]], root: Path) -> Iterator[Mappi
 
 
 def _write(source: IndexedSource, folder: Path) -> dict[str, Any]:
-    with Building(source.address) as building:
+    with BuildLog(source.address) as log:
         with pa.OSFile(str(folder / STUDIES), "wb") as sink, pa.ipc.new_file(sink, _schema(source)) as writer:
-            for batch in _batches(source, building):
+            for batch in _batches(source, log):
                 writer.write_batch(batch)
-        about = {**_about(source, building), "size": (folder / STUDIES).stat().st_size}
+        about = {**_about(source, log), "size": (folder / STUDIES).stat().st_size}
     (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
     return about
 
 
 def _build_in_memory(source: IndexedSource) -> Index:
-    with Building(source.address) as building:
-        table = pa.Table.from_batches(list(_batches(source, building)), _schema(source))
-        return Index(_about(source, building), None, table)
+    with BuildLog(source.address) as log:
+        table = pa.Table.from_batches(list(_batches(source, log)), _schema(source))
+        return Index(_about(source, log), None, table)
 
 
-def _about(source: IndexedSource, building: Building) -> dict[str, Any]:
-    problems = [[one.file, one.message, one.line, one.field, one.kind] for one in building.problems]
-    left_out = dict(building.left_out_by_reason)
+def _about(source: IndexedSource, log: BuildLog) -> dict[str, Any]:
+    problems = [[one.file, one.message, one.line, one.field, one.kind] for one in log.problems]
+    left_out = dict(log.left_out_by_reason)
     return {"reader": source.reader, "root": str(source.root), "left_out": left_out, "problems": problems}

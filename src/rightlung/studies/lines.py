@@ -1,4 +1,4 @@
-"""The lines of a table's file: decompressed, decoded, never longer than a limit."""
+"""The lines of a table: decompressed, decoded, and limited in length."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from rightlung.core import InputError
 from rightlung.studies.files import open_regular
 
 MAX_LINE_BYTES = 16 * 2**20
-"""The longest line that is read; a file without line ends must not fill the memory."""
+"""The longest line that is read: a file without line ends must not fill the memory."""
 
 
 class Lines:
-    """The lines of an open table, decoded. A line that cannot be decoded has a fault instead."""
+    """The decoded lines of an open table; a line that cannot be decoded has a fault instead."""
 
-    def __init__(self, file: IO[bytes], path: Path, encoding: str) -> None:
+    def __init__(self, file: IO[bytes], path: Path) -> None:
         self._file = file
         self._path = path
-        self._encoding = encoding
         self._number = 0
         self._ahead: deque[tuple[int, str, str | None]] = deque()
 
     def take(self) -> tuple[int, str, str | None] | None:
-        """Return number, text and fault of the next line; ``None`` at the end."""
+        """Return number, text and fault of the next line; None at the end."""
         return self._ahead.popleft() if self._ahead else self._next()
 
     def put_back(self, lines: Sequence[tuple[int, str, str | None]]) -> None:
-        """Put back lines that were taken, to be taken again."""
+        """Return lines to be taken again."""
         self._ahead.extendleft(reversed(lines))
 
     def _next(self) -> tuple[int, str, str | None] | None:
@@ -53,9 +52,9 @@ class Lines:
         if self._number == 1:
             raw = self._checked_start(raw)
         try:
-            return self._number, raw.decode(self._encoding).rstrip("\r\n"), None
+            return self._number, raw.decode("utf-8").rstrip("\r\n"), None
         except UnicodeDecodeError as error:
-            return self._number, "", f"is not {self._encoding.upper()} (byte {error.start + 1} of the line)"
+            return self._number, "", f"is not UTF-8 (byte {error.start + 1} of the line)"
 
     def _checked_start(self, raw: bytes) -> bytes:
         if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -64,13 +63,13 @@ class Lines:
         if b"\0" in raw:
             raise InputError(f"{self._path} is not a text table: its first line has NUL bytes")
         if b"\r" in raw.rstrip(b"\r\n"):
-            raise InputError(f"{self._path} has line ends of CR only; save it with LF or CRLF")
+            raise InputError(f"{self._path} uses CR line ends; save it with LF or CRLF")
         return raw
 
 
 @contextmanager
 def opened_table(path: Path) -> Iterator[IO[bytes]]:
-    """Open a table, decompressing it where its first bytes say that it is compressed, whatever it is called."""
+    """Open a table; decompress it if its first bytes show that it is compressed, whatever its name."""
     descriptor, _ = open_regular(path, str(path))
     with os.fdopen(descriptor, "rb", buffering=2**20) as file:
         try:
@@ -97,6 +96,6 @@ def _only_member(file: IO[bytes], path: Path) -> Iterator[IO[bytes]]:
         tables = [name for name in archive.namelist() if name.lower().endswith((".csv", ".txt", ".tsv"))]
         tables = [name for name in tables if not name.startswith("__MACOSX/")]
         if len(tables) != 1:
-            raise InputError(f"{path} is a zip archive of {len(tables)} tables; unpack it, one is needed here")
+            raise InputError(f"{path} is a zip archive with {len(tables)} tables; unpack it, because one is needed")
         with archive.open(tables[0]) as member:
             yield member

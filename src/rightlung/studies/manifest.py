@@ -1,14 +1,14 @@
-"""The `manifest` reader: anyone's own data, a folder or a tar archive with a ``manifest.jsonl``, a row an image.
+"""The `manifest` reader: your own data in a folder or tar archive with a ``manifest.jsonl``, one row per image.
 
-Opening reads the archive's headers and passes over the rows once; what stays in memory is where each row lies, not the
-row. A study is read from its row when asked for, its image when ``study.image`` is first used, and so its masks.
+Opening reads the archive's headers and scans the rows once; only their offsets stay in memory. A study's row is read on
+request, its image when ``study.image`` is first used, and masks likewise.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,51 +16,41 @@ from rightlung.core import Image, InputError, Mask, Phrase, Polarity, Report, St
 from rightlung.core.errors import MaskSizeError, unknown_name
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.images import read_image, read_mask
-from rightlung.studies.narrative import telling_sections, telling_sentences
+from rightlung.studies.report_text import descriptive_sections, descriptive_sentences
 from rightlung.studies.rows import FieldError, ManifestRow, parse_row
 from rightlung.studies.sources import Address, Source
 from rightlung.studies.storage import Storage, StoredFile, open_storage
 
 Found = TypeVar("Found")
 MAX_LINE_BYTES = 16 * 2**20
-"""The longest row that is read; a file without line ends must not fill the memory."""
+"""The longest row that is read: a file without line ends must not fill the memory."""
 
 
-@dataclass(frozen=True)
-class StoredImage:
-    """Loads a study's image from where it is stored. Small, so that a study is cheap to pickle."""
-
-    study_id: str
-    file: StoredFile
-
-    def __call__(self) -> Image:
-        """Read and decode the image."""
-        what = f"study {self.study_id!r}: image {self.file}"
-        return read_image(self.file.read(what), name=what)
+def load_image(study_id: str, file: StoredFile) -> Image:
+    """Read and decode a study's image."""
+    what = f"study {study_id!r}: image {file}"
+    return read_image(file.read(what), name=what)
 
 
-@dataclass(frozen=True)
-class StoredMask:
-    """Loads a phrase's mask, the union of one or more files, from where they are stored."""
+def load_masks(study_id: str, files: tuple[StoredFile, ...]) -> Mask:
+    """Read, decode and unite the mask files of a phrase."""
 
-    study_id: str
-    files: tuple[StoredFile, ...]
+    def load(file: StoredFile) -> Mask:
+        name = f"study {study_id!r}: mask {file}"
+        return read_mask(file.read(name), name=name)
 
-    def __call__(self) -> Mask:
-        """Read, decode and unite the files."""
-        names = [f"study {self.study_id!r}: mask {file}" for file in self.files]
-        masks = [read_mask(file.read(name), name=name) for file, name in zip(self.files, names, strict=True)]
-        united = masks[0]
-        for name, mask in zip(names[1:], masks[1:], strict=True):
-            try:
-                united = united.union(mask)
-            except MaskSizeError as error:
-                raise MaskSizeError(f"{name} cannot be united with mask {self.files[0]}: {error}") from None
-        return united
+    united = load(files[0])
+    for file in files[1:]:
+        try:
+            united = united.union(load(file))
+        except MaskSizeError as error:
+            message = f"study {study_id!r}: mask {file} cannot be united with mask {files[0]}: {error}"
+            raise MaskSizeError(message) from None
+    return united
 
 
 def manifest_storage(address: Address) -> Storage:
-    """Open where the files of ``manifest:PATH`` lie, PATH a folder or a tar archive."""
+    """Open the storage of ``manifest:PATH``, a folder or a tar archive."""
     address.check_parameters(("split", "limit"))
     if not address.path:
         raise InputError(f"address {address} needs a path: manifest:/path/to/folder or manifest:/path/to/archive.tar")
@@ -84,7 +74,7 @@ class ManifestSource(Source):
         return self._ids
 
     def _index_rows(self, split: str | None, limit: int | None) -> None:
-        """Pass over all rows once, remembering where the wanted ones lie and what is wrong with the bad ones."""
+        """Scan all rows once; keep the offsets of the requested ones and the problems of the bad ones."""
         first_lines: dict[str, int] = {}
         splits: set[str] = set()
         for line_number, offset, line in manifest_lines(self._storage):
@@ -120,7 +110,7 @@ class ManifestSource(Source):
         if not usable:
             raise InputError(f"{manifest} has no rows")
         if not splits:
-            raise InputError(f"{manifest} has no splits; leave out split={split}")
+            raise InputError(f"{manifest} has no splits; remove split={split}")
         raise unknown_name("split", str(split), splits)
 
     def _problem(self, line_number: int, error: FieldError) -> Problem:
@@ -138,9 +128,6 @@ class ManifestSource(Source):
             raise ProblemError(self._problem(self._lines[position], error)) from error
 
 
-open_manifest = ManifestSource
-
-
 def _in_field(field: str, look: Callable[[str], Found], name: str) -> Found:
     try:
         return look(name)
@@ -149,7 +136,7 @@ def _in_field(field: str, look: Callable[[str], Found], name: str) -> Found:
 
 
 def manifest_lines(storage: Storage) -> Iterator[tuple[int, int, bytes]]:
-    """Yield number, offset in the file, and content of each line that is not blank; longer than the limit, cut off."""
+    """Yield number, offset and content of each non-blank line; lines over the limit are cut off."""
     position, end = storage.manifest_offset, storage.manifest_offset + storage.manifest_size
     number = 0
     with Path(storage.manifest.path).open("rb", buffering=2**20) as file:
@@ -173,7 +160,7 @@ def manifest_lines(storage: Storage) -> Iterator[tuple[int, int, bytes]]:
 
 
 def parse_line(line: bytes) -> ManifestRow:
-    """Read a line as `manifest_lines` yields it, raising `FieldError` at the first thing that is wrong."""
+    """Parse a line from `manifest_lines`; raise `FieldError` for the first fault."""
     if len(line) > MAX_LINE_BYTES:
         raise FieldError(None, f"the line is longer than the limit of {MAX_LINE_BYTES:,} bytes")
     return parse_row(line)
@@ -184,10 +171,10 @@ FindFile = Callable[[str, str], StoredFile]
 
 
 def build_study(row: ManifestRow, address: str, find: FindFile) -> Study:
-    """Make a study of a row."""
+    """Return the study of a row."""
     return Study(
         id=row.id,
-        load=StoredImage(row.id, find("file", row.file)),
+        load=partial(load_image, row.id, find("file", row.file)),
         patient=row.patient,
         exam=row.exam,
         view=row.view,
@@ -208,26 +195,27 @@ def build_study(row: ManifestRow, address: str, find: FindFile) -> Study:
 def _report(row: ManifestRow) -> Report | None:
     if row.text is None and not row.sections:
         return None
-    text = row.text if row.text is not None else " ".join(telling_sections(row.sections))
+    text = row.text if row.text is not None else " ".join(descriptive_sections(row.sections))
     return Report(text=text, sections=row.sections)
 
 
 def _phrases(row: ManifestRow, find: FindFile) -> Iterator[Phrase]:
     if row.phrases is None:
         yield from _labelled_phrases(row, find)
-        yield from map(Phrase, telling_sentences(row.text, row.sections))
+        yield from map(Phrase, descriptive_sentences(row.text, row.sections))
     for index, phrase in enumerate(row.phrases or ()):
         files = () if phrase.mask is None else (find(f"phrases[{index}].mask", phrase.mask),)
-        yield phrase.build(stored_mask(row.id, *files))
+        mask = stored_mask(row.id, *files)
+        yield Phrase(phrase.text, phrase.boxes, mask, phrase.regions, phrase.findings, phrase.locations)
 
 
 def stored_mask(study_id: str, *files: StoredFile) -> Mask | None:
-    """Return the union of masks that are read when asked for, ``None`` for no files."""
-    return Mask.deferred(StoredMask(study_id, files)) if files else None
+    """Return the union of masks that are loaded on first use, None without files."""
+    return Mask.deferred(partial(load_masks, study_id, files)) if files else None
 
 
 def _labelled_phrases(row: ManifestRow, find: FindFile) -> Iterator[Phrase]:
-    """One phrase for each distinct label: all its boxes, and its masks united."""
+    """Yield one phrase per distinct label, with all its boxes and the union of its masks."""
     from rightlung.lexicon.prompts import prompt
 
     files: dict[str, list[StoredFile]] = {}

@@ -1,8 +1,8 @@
-"""What a PNG file says about itself, checked before a decoder sees it (PNG specification, third edition).
+"""Check a PNG file before it is decoded (PNG specification, third edition).
 
-Pillow skips the checksums of pixel data and, where a stream ends early but in good order, returns an image whose lower
-part is black. A radiograph with a silent black half is worse than none, so the checksums and the amount of pixel
-data are checked here.
+Pillow ignores the checksums of pixel data and returns an image with a black lower part if a stream ends early but
+cleanly. A radiograph that is silently half black is worse than none, so checksums and the amount of pixel data are
+checked here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PIECE = 2**20
 
 @dataclass(frozen=True, slots=True)
 class PngHeader:
-    """The image header: size, bits a channel, colour type, and whether the rows come interlaced."""
+    """The image header: size, bits per channel, colour type, and whether rows are interlaced."""
 
     width: int
     height: int
@@ -32,7 +32,7 @@ class PngHeader:
     interlaced: bool
 
     def pixel_bytes(self) -> int:
-        """How many bytes of (filtered) pixel data the file must hold."""
+        """Return how many bytes of (filtered) pixel data the file must contain."""
         passes = _PASSES if self.interlaced else ((0, 0, 1, 1),)
         bits = self.depth * _CHANNELS[self.colour_type]
         total = 0
@@ -45,7 +45,7 @@ class PngHeader:
 
 
 def read_header(data: bytes, what: str) -> PngHeader:
-    """Read the image header, the first 33 bytes of a PNG file, and nothing else."""
+    """Read the image header, the first 33 bytes of a PNG file."""
     if len(data) < 33:
         raise InputError(f"{what} is truncated: a PNG file has at least 33 bytes, this one {len(data)}")
     length, kind = struct.unpack(">I4s", data[8:16])
@@ -59,12 +59,12 @@ def read_header(data: bytes, what: str) -> PngHeader:
 
 
 def check_whole(data: bytes, header: PngHeader, what: str) -> None:
-    """Check every chunk's checksum, that the file ends as it should, and that no pixel data is missing."""
+    """Check every chunk's checksum, the end of the file, and that no pixel data is missing."""
     expected = header.pixel_bytes()
     inflater, found = zlib.decompressobj(), 0
     for kind, content in _chunks(data, what):
         pending: bytes | memoryview = content if kind == b"IDAT" else b""
-        # A piece at a time, so that a small file that inflates to gigabytes never fills the memory.
+        # In pieces, so that a small file that inflates to gigabytes never fills the memory.
         while found < expected and not inflater.eof:
             try:
                 piece = inflater.decompress(pending, _PIECE)

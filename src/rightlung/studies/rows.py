@@ -1,7 +1,6 @@
-"""One row of a manifest: from a line of JSON to checked values, each fault with the field it is in.
+"""One row of a manifest: from a line of JSON to checked values; faults name their field.
 
-The same function checks the rows when a source is opened and reads them when a study is asked for, so that what
-passed the check is what comes out.
+The same function checks the rows when a source is opened and reads them when a study is requested.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rightlung.core import Box, Heatmap, InputError, Mask, Phrase, Polarity
+from rightlung.core import Box, Heatmap, InputError, Polarity
 from rightlung.core.checks import check_number, check_size
 from rightlung.core.errors import unknown_name
 from rightlung.studies.files import relative_name, shown
@@ -28,10 +27,10 @@ FieldPath = tuple[str | int, ...]
 
 
 class FieldError(InputError):
-    """What is wrong with one field of a row; ``field`` is ``None`` where it is the row as a whole.
+    """A fault of one field of a row; ``field`` is None for the row as a whole.
 
-    ``kind`` is the check of `rightlung.studies.checks.issue` that it belongs to, where that is known, and ``path`` the
-    keys that lead to the field in a manifest's row.
+    ``kind`` is the matching check of `rightlung.studies.checks.issue`, if known, and ``path`` the keys of the field in
+    a manifest row.
     """
 
     def __init__(self, field: str | None, message: str, kind: str | None = None, path: FieldPath = ()) -> None:
@@ -41,7 +40,7 @@ class FieldError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class PhraseRow:
-    """A phrase as the manifest gives it, its mask still the name of a file."""
+    """A phrase of a manifest, with its mask as a file name."""
 
     text: str
     boxes: tuple[Box, ...]
@@ -50,14 +49,10 @@ class PhraseRow:
     findings: Mapping[str, Polarity]
     locations: Mapping[str, tuple[str, ...]]
 
-    def build(self, mask: Mask | None) -> Phrase:
-        """Return the phrase with its mask."""
-        return Phrase(self.text, self.boxes, mask, self.regions, self.findings, self.locations)
-
 
 @dataclass(frozen=True, slots=True)
 class ManifestRow:
-    """A row's checked values. ``phrases`` is ``None`` where the row has none and they are made from the rest."""
+    """The checked values of a row; ``phrases`` is None if they are to be made from the other fields."""
 
     id: str
     file: str
@@ -79,7 +74,7 @@ class ManifestRow:
     extra: Mapping[str, Any]
 
     def files(self) -> Iterator[tuple[str, str]]:
-        """Yield the field and name of every file the row needs."""
+        """Yield field and name of every file of the row."""
         yield "file", self.file
         for index, (_, name) in enumerate(self.masks):
             yield f"masks[{index}].file", name
@@ -101,7 +96,7 @@ class _Field:
         return FieldError(name[1:], message, path=self.path)
 
     def at(self, key: str | int) -> _Field:
-        """Return the field of an object or list; one that an object does not have is null."""
+        """Return a field of an object or list; a missing key of an object is null."""
         value = self.value.get(key) if isinstance(key, str) else self.value[key]
         return _Field(value, (*self.path, key))
 
@@ -123,13 +118,13 @@ class _Field:
         if self.value is None:
             raise self.error("is missing")
         if not isinstance(self.value, str) or not self.value.strip():
-            raise self.error(f"must be a text with at least one character; got {_kind(self.value)}")
+            raise self.error(f"must be a string with at least one character; got {_kind(self.value)}")
         return self.value
 
     def prose(self) -> str | None:
-        """Return a text that may be absent; one of blanks only is as good as none."""
+        """Return an optional string; None if it is blank."""
         if self.value is not None and not isinstance(self.value, str):
-            raise self.error(f"must be a text; got {_kind(self.value)}")
+            raise self.error(f"must be a string; got {_kind(self.value)}")
         return self.value if self.value and self.value.strip() else None
 
     def file(self) -> str:
@@ -142,23 +137,23 @@ class _Field:
         return self.checked(Box.from_sequence)
 
     def entries(self) -> Iterator[_Field]:
-        """Yield the entries of a list, which may be absent."""
+        """Yield the entries of an optional list."""
         if self.value is not None and not isinstance(self.value, list):
             raise self.error(f"must be a list; got {_kind(self.value)}")
         return (self.at(index) for index in range(len(self.value or ())))
 
     def fields(self) -> Iterator[tuple[str, _Field]]:
-        """Yield the fields of an object, which may be absent, with their names."""
+        """Yield the fields of an optional object with their names."""
         if self.value is not None and not isinstance(self.value, dict):
             raise self.error(f"must be an object; got {_kind(self.value)}")
         return ((name, self.at(name)) for name in self.value or ())
 
     def named(self) -> Iterator[tuple[str, _Field]]:
-        """Yield the fields of an object, refusing one without a name."""
+        """Yield the fields of an object; reject an empty name."""
         return ((_Field(name, self.path).text(), value) for name, value in self.fields())
 
     def objects(self, *known: str) -> Iterator[_Field]:
-        """Yield the objects of a list. An unknown key is refused: a misspelt ``boxes`` would lose the target."""
+        """Yield the objects of a list. An unknown key is an error: a misspelt ``boxes`` would lose the target."""
         for entry in self.entries():
             if not isinstance(entry.value, dict):
                 raise entry.error(f"must be an object; got {_kind(entry.value)}")
@@ -174,7 +169,7 @@ class _Field:
         return tuple(entry.text() for entry in self.entries())
 
     def findings(self) -> dict[str, Polarity]:
-        """Read findings: a list names what is present; an object gives each name's polarity, null for unknown."""
+        """Read findings: a list names present ones; an object gives each polarity, null for unknown."""
         if isinstance(self.value, dict):
             return {name: value.polarity() for name, value in self.named() if value.value is not None}
         if self.value is not None and not isinstance(self.value, list):
@@ -189,7 +184,7 @@ class _Field:
 
 
 def parse_row(line: bytes) -> ManifestRow:
-    """Read one line of a manifest, raising `FieldError` at the first thing that is wrong."""
+    """Parse one line of a manifest; raise `FieldError` for the first fault."""
     row = _Field(_parse_json(line))
     boxes, masks = row.at("boxes").objects("label", "box"), row.at("masks").objects("label", "file")
     sections = ((name, value.prose()) for name, value in row.at("sections").fields())
@@ -223,12 +218,12 @@ def _parse_json(line: bytes) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise FieldError(None, f"the line is not UTF-8 (byte {error.start + 1} of the line)") from None
     except UnicodeEncodeError:
-        raise FieldError(None, "the line has half a surrogate pair, which is not a character") from None
+        raise FieldError(None, "the line contains half a surrogate pair, which is not a character") from None
     except json.JSONDecodeError as error:
         message = f"the line is not JSON: {error.msg.removesuffix(' at')} at column {error.colno}"
         raise FieldError(None, message) from None
     except (ValueError, RecursionError) as error:
-        raise FieldError(None, f"the line is not JSON that can be read: {error}") from None
+        raise FieldError(None, f"the line is not readable JSON: {error}") from None
     if not isinstance(row, dict):
         raise FieldError(None, f"a row must be a JSON object; got {_kind(row)}")
     return row
@@ -254,7 +249,7 @@ def _identifier(field: _Field) -> str:
 
 
 def _gaze(field: _Field) -> Heatmap:
-    """A map as whole numbers of ``1 / units``, row by row, which takes a third of the room of decimal fractions."""
+    """Read a map of integers in units of ``1 / units``, in row order: a third of the size of decimal fractions."""
     field.check_keys("grid", "values", "units")
     rows, columns = field.at("grid").checked(lambda value: check_size(value, "grid"))
     values = [entry.checked(lambda number: check_number(number, "a value")) for entry in field.at("values").entries()]
@@ -281,7 +276,7 @@ def _phrase(field: _Field) -> PhraseRow:
 
 
 def _located(name: str, regions: _Field, findings: Mapping[str, Polarity]) -> tuple[str, ...]:
-    """Read the regions of a finding; one that the phrase does not name is refused, as a misspelt one would be."""
+    """Read the regions of a finding; it must be a finding of the phrase, to catch misspellings."""
     if name not in findings:
         raise regions.error(str(unknown_name("finding of this phrase:", name, findings)))
     return regions.names()

@@ -1,8 +1,8 @@
-"""Sources: data named by an address, opened by whoever registered the address's scheme.
+"""Sources: data sets with an address, opened by the reader of the address's scheme.
 
-An address is ``scheme``, then ``:path`` and ``?name=value&name=value`` where the scheme takes them:
-``manifest:/data/mine.tar?split=val&limit=100``. The path stands as it is, without quoting, up to the *last* question
-mark; names and values of parameters may be percent-encoded.
+An address is ``scheme``, then ``:path`` and ``?name=value&name=value`` if the scheme takes them:
+``manifest:/data/mine.tar?split=val&limit=100``. The path is literal up to the *last* question mark; names and values of
+parameters may be percent-encoded.
 """
 
 from __future__ import annotations
@@ -34,39 +34,39 @@ class Address:
     path: str = ""
     parameters: Mapping[str, str] = field(default_factory=FrozenMapping)
     text: str = field(default="", compare=False)
-    """The address as it was written."""
+    """The address as written."""
 
     def __str__(self) -> str:
         return self.text or self.scheme
 
     def check_parameters(self, known: Iterable[str]) -> None:
-        """Refuse parameters that the scheme does not have, suggesting the nearest that it has."""
+        """Reject unknown parameters, suggesting the closest known one."""
         names = list(known)
         for name in self.parameters:
             if name not in names:
                 raise unknown_name(f"parameter of source {self.scheme!r}:", name, names)
 
     def whole_number(self, name: str, minimum: int = 0) -> int | None:
-        """Return a parameter as a whole number of at least ``minimum``, ``None`` where it is not given."""
+        """Return a parameter as an integer of at least ``minimum``, None if it is not given."""
         text = self.parameters.get(name)
         if text is None:
             return None
         if not re.fullmatch(r"-?[0-9]{1,18}", text) or int(text) < minimum:
-            raise InputError(f"address {self}: {name} must be a whole number of at least {minimum}; got {text!r}")
+            raise InputError(f"address {self}: {name} must be an integer of at least {minimum}; got {text!r}")
         return int(text)
 
 
 class Source(ABC):
     """Studies in a fixed order, by position and by id.
 
-    A source can be pickled (data-loader workers) and used from several threads and processes at once. Studies are built
-    when asked for; their images load later still, at ``study.image``.
+    A source can be pickled (for data-loader workers) and used from several threads and processes. Studies are built on
+    request; their images are loaded on first use of ``study.image``.
     """
 
     def __init__(self, address: str) -> None:
         self.address = address
         self.problems: list[Problem] = []
-        """Rows that were left out, with the reason. Rows that fail while iterating are added, once each."""
+        """Skipped rows with the reason. Rows that fail during iteration are added once each."""
         self._failed: set[int] = set()
 
     @property
@@ -76,9 +76,9 @@ class Source(ABC):
 
     @abstractmethod
     def _build(self, position: int) -> Study:
-        """Build the study at a position from 0 to ``len(self) - 1``.
+        """Return the study at a position from 0 to ``len(self) - 1``.
 
-        A row that is bad raises `ProblemError`, or any `InputError` where nothing more is known of its place.
+        A bad row raises `ProblemError`, or any `InputError` if its place is unknown.
         """
 
     @cached_property
@@ -86,7 +86,7 @@ class Source(ABC):
         return {study_id: position for position, study_id in enumerate(self.ids)}
 
     def _position(self, study_id: str) -> int | None:
-        """Return where a study stands, ``None`` if there is none of this id."""
+        """Return the position of a study, None if there is none with this id."""
         return self._places.get(study_id)
 
     def __getstate__(self) -> dict[str, object]:
@@ -97,49 +97,44 @@ class Source(ABC):
 
     def __getitem__(self, position: int) -> Study:
         if isinstance(position, bool) or not isinstance(position, int):
-            raise TypeError(
-                f"a source is indexed by position, a whole number; for an id use study(id); got {position!r}"
-            )
+            raise TypeError(f"a source is indexed by position (an integer); use study(id) for an id; got {position!r}")
         if not -len(self) <= position < len(self):
             raise IndexError(f"source {self.address} has {len(self)} studies; there is none at position {position}")
         return self._build(position % len(self))
 
     def study(self, study_id: str) -> Study:
-        """Return the study of this id, suggesting a near one if there is none."""
+        """Return the study with this id; if there is none, the error suggests a similar one."""
         position = self._position(study_id)
         if position is None:
-            # Comparing with hundreds of thousands of ids takes seconds; a sentence is not worth that.
+            # Comparing with hundreds of thousands of ids would take seconds.
             near = difflib.get_close_matches(str(study_id), self.ids[:10_000], n=1)
             suggestion = f"; did you mean {near[0]!r}?" if near else ""
             raise InputError(f"source {self.address} has no study {study_id!r}{suggestion}")
         return self._build(position)
 
     def __iter__(self) -> Iterator[Study]:
-        """Yield the studies in order. A row that turns out bad only now is added to `problems` and left out."""
+        """Yield the studies in order. A row that fails only now is added to `problems` and skipped."""
         for position in range(len(self)):
             try:
                 study = self._build(position)
             except InputError as error:
                 if position not in self._failed:
                     self._failed.add(position)
-                    self.problems.append(_problem_of(error, self.ids[position]))
+                    own = error.problem if isinstance(error, ProblemError) else None
+                    self.problems.append(own or Problem(f"study {self.ids[position]!r}", str(error)))
                 continue
             yield study
 
     def place(self, study_id: str) -> tuple[str, int | None] | None:
-        """Return the file and line that a study comes from, ``None`` where the source does not know."""
+        """Return the file and line of a study, None if the source does not know."""
         return None
 
     def __repr__(self) -> str:
         return f"<source {self.address}: {len(self)} studies, {len(self.problems)} problems>"
 
 
-def _problem_of(error: InputError, study_id: str) -> Problem:
-    return error.problem if isinstance(error, ProblemError) else Problem(f"study {study_id!r}", str(error))
-
-
 def build_studies(source: Source, positions: Sequence[int], problems: dict[str, str]) -> dict[int, Study]:
-    """Build studies, several at once where the source can; why one cannot be built goes to ``problems`` by its id."""
+    """Return studies by position, built together if the source can; errors go to ``problems`` by id."""
     at_once: Callable[[Sequence[int]], list[Study]] | None = getattr(source, "__getitems__", None)
     built: dict[int, Study] = {}
     for begin in range(0, len(positions), _BUILT_AT_ONCE):
@@ -149,7 +144,7 @@ def build_studies(source: Source, positions: Sequence[int], problems: dict[str, 
                 built.update(zip(some, at_once(some), strict=True))
                 continue
             except InputError:
-                pass  # which of them it was is found out one by one
+                pass  # found out one by one below
         for position in some:
             try:
                 built[position] = source[position]
@@ -163,7 +158,7 @@ Opener = Callable[[Address], Source]
 
 
 _openers: dict[str, str | Opener] = {
-    "manifest": "rightlung.studies.manifest:open_manifest",
+    "manifest": "rightlung.studies.manifest:ManifestSource",
     "phantom": "rightlung.phantom.source:open_phantom",
     **{
         scheme: f"rightlung.studies.readers.{scheme.replace('-', '_')}:{name}Source"
@@ -174,14 +169,14 @@ _openers: dict[str, str | Opener] = {
         }.items()
     },
 }  # fmt: skip
-"""What opens each scheme, or where that stands: readers are imported when first asked for."""
+"""The opener of each scheme, or its location: readers are imported on first use."""
 
 
 def register_source(scheme: str, opener: Opener) -> None:
-    """Make addresses of ``scheme`` open with ``opener``, which gets the parsed `Address`."""
+    """Open addresses of ``scheme`` with ``opener``, which receives the parsed `Address`."""
     if not _SCHEME.fullmatch(scheme):
         raise InputError(
-            f"a scheme must be lower-case letters, digits and '-', beginning with a letter; got {scheme!r}"
+            f"a scheme must consist of lower-case letters, digits and '-' and begin with a letter; got {scheme!r}"
         )
     if scheme in _openers:
         raise InputError(f"source {scheme!r} is already registered")
@@ -189,18 +184,18 @@ def register_source(scheme: str, opener: Opener) -> None:
 
 
 def source_schemes() -> list[str]:
-    """List the schemes that can be opened."""
+    """Return the known schemes."""
     return sorted(_openers)
 
 
 def parse_address(address: str) -> Address:
-    """Take an address apart, without looking whether anything is there.
+    """Parse an address, without checking whether anything is there.
 
     >>> parse_address("manifest:/data/mine.tar?limit=100").path
     '/data/mine.tar'
     """
     if not isinstance(address, str) or not address.strip():
-        raise InputError(f"an address must be a text such as manifest:/data/mine; got {address!r}")
+        raise InputError(f"an address must be a string such as manifest:/data/mine; got {address!r}")
     place, _, query = address.rpartition("?") if "?" in address else (address, "", "")
     scheme, _, path = place.partition(":")
     if not _SCHEME.fullmatch(scheme):
@@ -228,12 +223,12 @@ def _parse_parameters(query: str, address: str) -> dict[str, str]:
 
 
 def open_source(address: str) -> Source:
-    """Open the data that an address names; iterating it yields `Study` values."""
+    """Open the data set at an address; iterating over it yields `Study` values."""
     if isinstance(address, str) and address.partition("?")[0].partition(":")[0] not in _openers:
         for path in (address, address.rpartition("?")[0]):
             if _exists(path):
                 raise InputError(
-                    f"{path} is a path, and a source must say how to read it; did you mean 'manifest:{address}'?"
+                    f"{path} is a path, but a source must say how to read it; did you mean 'manifest:{address}'?"
                 )
     parsed = parse_address(address)
     opener = _openers.get(parsed.scheme)

@@ -1,7 +1,7 @@
-"""Where a manifest's files lie: a folder, or a tar archive that is indexed once and never unpacked.
+"""Storage of a manifest's files: a folder, or a tar archive that is indexed once and never unpacked.
 
-Both find a file by its relative name and hand out a small value, a `StoredFile`, that reads the bytes later, in any
-thread or process.
+Both find a file by its relative name and return a small `StoredFile` that reads the bytes later, in any thread or
+process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from rightlung.core import InputError
 from rightlung.core.errors import MissingFileError
@@ -34,11 +33,10 @@ _COMPRESSED = {
 
 
 class RandomAccessFile:
-    """A file opened on first use, once in every process, for reading at offsets.
+    """A file for reading at offsets, opened on first use and once per process.
 
-    However many studies of a source are pickled into a process, they share one descriptor there. What travels is the
-    path and the file's size and time of change, by which a file that has been replaced in the meantime is told from the
-    one that was indexed.
+    All studies of a source that are pickled into a process share one descriptor. The pickle contains the path and the
+    file's size and modification time, to detect a file that was replaced after indexing.
     """
 
     def __init__(self, path: str, identity: tuple[int, int] | None = None) -> None:
@@ -73,16 +71,9 @@ _open_files_lock = threading.Lock()
 
 
 def _in_this_process(path: str, identity: tuple[int, int]) -> RandomAccessFile:
-    """Return this process's own access to a file that was pickled."""
+    """Return this process's access to a pickled file."""
     with _open_files_lock:
         return _open_files.setdefault((path, identity), RandomAccessFile(path, identity))
-
-
-class StoredFile(Protocol):
-    """A file inside a folder or an archive; ``str()`` names it for people."""
-
-    def read(self, what: str, max_bytes: int = MAX_BYTES) -> bytes:
-        """Return its bytes, if they are at most ``max_bytes``; ``what`` names the file in sentences."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +92,7 @@ class FolderFile:
 
 @dataclass(frozen=True)
 class ArchiveFile:
-    """A member of a tar archive: a stretch of bytes of it."""
+    """A member of a tar archive, as a range of its bytes."""
 
     archive: RandomAccessFile
     name: str
@@ -117,25 +108,15 @@ class ArchiveFile:
         return self.archive.read(self.offset, self.size, what)
 
 
-class Storage(Protocol):
-    """A manifest, and the files that stand beside it."""
-
-    manifest: RandomAccessFile
-    manifest_name: str
-    manifest_offset: int
-    manifest_size: int
-
-    def check(self, name: str) -> None:
-        """Raise `InputError` if no such file can be there; cheap enough for every row at opening."""
-
-    def find(self, name: str) -> StoredFile:
-        """Return the file of this relative name."""
+StoredFile = FolderFile | ArchiveFile
+"""A file inside a folder or an archive; ``str()`` names it in messages."""
 
 
 class FolderStorage:
-    """A folder with a ``manifest.jsonl``. Whether an image is there is found out when it is read.
+    """A folder with a ``manifest.jsonl``.
 
-    Asking a network file system for the status of each of 200,000 files would take longer than most runs.
+    Missing images are detected when they are read, because asking a network file system about 200,000 files would take
+    longer than most runs.
     """
 
     def __init__(self, root: str) -> None:
@@ -148,16 +129,16 @@ class FolderStorage:
         self.manifest_offset, self.manifest_size = 0, self.manifest.size
 
     def check(self, name: str) -> None:
-        """Refuse names that lead out of the folder."""
+        """Reject names that lead out of the folder."""
         relative_name(name)
 
     def find(self, name: str) -> StoredFile:
-        """Return the file of this name, refusing symbolic links that lead out of the folder."""
+        """Return the file with this name; reject symbolic links that lead out of the folder."""
         return FolderFile(resolved_inside(self.root, relative_name(name)))
 
 
 class ArchiveStorage:
-    """A tar archive whose member headers were read once. Files lie relative to the folder of its manifest."""
+    """A tar archive whose member headers were read once. File names are relative to its manifest's folder."""
 
     def __init__(self, path: str) -> None:
         self.manifest = RandomAccessFile(path)
@@ -173,15 +154,19 @@ class ArchiveStorage:
         self.manifest_offset, self.manifest_size = self._members[self.manifest_name]
 
     def check(self, name: str) -> None:
-        """Refuse names that lead out of the archive or are not in it."""
+        """Reject names that lead out of the archive or are not in it."""
         self.find(name)
 
     def find(self, name: str) -> StoredFile:
-        """Return the member of this name."""
+        """Return the member with this name."""
         member = self._folder + relative_name(name)
         if member not in self._members:
             raise MissingFileError(f"file {name!r} is not in the archive")
         return ArchiveFile(self.manifest, member, *self._members[member])
+
+
+Storage = FolderStorage | ArchiveStorage
+"""A manifest and the files next to it."""
 
 
 def open_storage(path: str) -> Storage:
@@ -198,10 +183,10 @@ def open_storage(path: str) -> Storage:
 
 
 def _index_members(path: str) -> dict[str, tuple[int, int]]:
-    """Return where the bytes of each regular file of a tar archive lie, refusing an archive that could do harm.
+    """Return the byte ranges of the regular files in a tar archive; reject an archive that could do harm.
 
-    Nothing is ever unpacked, so that a hostile name or a link could not do harm here; but somebody made it on purpose,
-    and the same archive would be unpacked elsewhere.
+    Nothing is ever unpacked here, so a hostile name or link is harmless; but the same archive may be unpacked
+    elsewhere.
     """
     descriptor, _ = open_regular(path, path)
     members: dict[str, tuple[int, int]] = {}
@@ -216,7 +201,7 @@ def _index_members(path: str) -> dict[str, tuple[int, int]]:
                 before = -1
                 while (member := archive.next()) is not None:
                     archive.members.clear()  # type: ignore[attr-defined]  # else every header stays in memory
-                    # A damaged size can send the reader backwards, for ever.
+                    # A damaged size can send the reader backwards forever.
                     if member.offset_data <= before or member.size < 0:
                         raise InputError(f"archive {path} is damaged at member {member.name!r}")
                     before = member.offset_data
@@ -229,10 +214,10 @@ def _index_members(path: str) -> dict[str, tuple[int, int]]:
         except (tarfile.TarError, OSError, EOFError, OverflowError, ValueError) as error:
             kind = "truncated or damaged" if members else "not a tar archive, or truncated"
             raise InputError(f"archive {path} is {kind}: {error}") from error
-    # tarfile stops without a word at a header that is cut off or makes no sense; a whole archive ends in zeros.
+    # tarfile stops silently at an invalid or truncated header; a complete archive ends with zeros.
     if last != bytes(tarfile.BLOCKSIZE):
         kind = "damaged" if len(last) == tarfile.BLOCKSIZE else "truncated"
-        raise InputError(f"archive {path} is {kind}: it breaks off at byte {end:,}, after {len(members):,} files")
+        raise InputError(f"archive {path} is {kind}: it ends at byte {end:,}, after {len(members):,} files")
     return members
 
 

@@ -1,4 +1,4 @@
-"""Files of a data set's tree: found by their published names, walked without running in circles, read when needed."""
+"""Files of a data set: found by their published names, walked without cycles, read on request."""
 
 from __future__ import annotations
 
@@ -13,8 +13,20 @@ from rightlung.studies.files import MAX_BYTES, read_regular, relative_name
 from rightlung.studies.images import read_image
 
 
+def existing_path(text: str, what: str) -> Path:
+    """Return an absolute path that must exist; ``what`` names it in messages."""
+    try:
+        path = Path(text).expanduser().absolute()
+        there = path.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(f"{what} cannot be read: {error}") from None
+    if not there:
+        raise InputError(f"{what} does not exist")
+    return path
+
+
 def find_optional(root: Path, *names: str) -> Path | None:
-    """Return the first of the files or folders of these relative names that is there, also with ``.gz`` added."""
+    """Return the first of these relative names that exists, also with ``.gz`` added; None if there is none."""
     for name in names:
         for tried in (name, f"{name}.gz") if Path(name).suffix else (name,):
             path = root / tried
@@ -27,7 +39,7 @@ def find_optional(root: Path, *names: str) -> Path | None:
 
 
 def find_file(root: Path, *names: str, what: str | None = None) -> Path:
-    """Return the first of the files of these relative names that is there; else say which were looked for."""
+    """Return the first of these relative names that exists; the error lists the names."""
     path = find_optional(root, *names)
     if path is None:
         looked = " or ".join(names)
@@ -35,11 +47,11 @@ def find_file(root: Path, *names: str, what: str | None = None) -> Path:
     return path
 
 
-def walk_files(root: Path, suffixes: Iterable[str], problems: list[Problem] | None = None) -> Iterator[Path]:
-    """Yield the files below a folder whose names end so, in order, through symbolic links, each folder once.
+def walk_files(root: Path, suffixes: Iterable[str], problems: list[Problem]) -> Iterator[Path]:
+    """Yield the files below a folder with these suffixes, in order, through symbolic links, each folder once.
 
-    A link back to a folder that was already gone through, and a folder that cannot be read, are put down in
-    ``problems``, or raised where there is no such list.
+    A link to a folder that was already visited, and an unreadable folder, are listed in ``problems``, or raised without
+    such a list.
     """
     endings = tuple(suffix.lower() for suffix in suffixes)
     seen: dict[tuple[int, int], str] = {}
@@ -50,7 +62,7 @@ def walk_files(root: Path, suffixes: Iterable[str], problems: list[Problem] | No
             status = os.stat(folder)  # noqa: PTH116  (Path objects for 200,000 files take longer than the disk)
             first = seen.setdefault((status.st_dev, status.st_ino), folder)
             if first is not folder:
-                raise InputError(f"{folder} leads to {first}, which is read already (a link in a circle?)")
+                raise InputError(f"{folder} leads to {first}, which was already read (a circular link?)")
             with os.scandir(folder) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
             folders = []
@@ -62,14 +74,12 @@ def walk_files(root: Path, suffixes: Iterable[str], problems: list[Problem] | No
             waiting.extend(reversed(folders))
         except (OSError, InputError) as error:
             message = f"cannot be read: {error.strerror or error}" if isinstance(error, OSError) else str(error)
-            if problems is None:
-                raise InputError(f"{folder} {message}" if isinstance(error, OSError) else message) from error
             problems.append(Problem(folder, message))
 
 
 @dataclass(frozen=True)
 class FileImage:
-    """Loads a study's image from a file below a folder. Small, so that a study is cheap to pickle."""
+    """Loads a study's image from a file below a folder; small, so that a study is cheap to pickle."""
 
     study_id: str
     root: str
@@ -82,12 +92,12 @@ class FileImage:
 
     @property
     def path(self) -> str:
-        """Where the file lies."""
+        """The path of the file."""
         return os.path.join(self.root, relative_name(self.name))  # noqa: PTH118
 
 
 def read_tree_file(root: str, name: str, what: str, max_bytes: int = MAX_BYTES) -> bytes:
-    """Return the bytes of a file below a folder, telling a missing file from a folder that has gone altogether."""
+    """Return the bytes of a file below a folder; the error distinguishes a missing file from a missing folder."""
     path = Path(root) / relative_name(name)
     try:
         return read_regular(path, what, max_bytes)
@@ -97,6 +107,6 @@ def read_tree_file(root: str, name: str, what: str, max_bytes: int = MAX_BYTES) 
 
 
 def check_folder(root: str, what: str) -> None:
-    """Say so if a folder that was there when its source was opened has gone; ``what`` was wanted from it."""
+    """Raise an error if a folder has disappeared since its source was opened; ``what`` was to be read from it."""
     if not os.path.isdir(root):  # noqa: PTH112
-        raise InputError(f"{what} cannot be read: folder {root} is not there any more; is its disk mounted?")
+        raise InputError(f"{what} cannot be read: folder {root} no longer exists; is its disk mounted?")

@@ -1,7 +1,7 @@
-"""Files inside zip archives, found once and then read in place by any process, without the archive's directory.
+"""Files inside zip archives, located once and then read in place by any process.
 
-Opening an archive of 227,000 reports with the standard library takes seconds and hundreds of megabytes, in every worker
-again. An index keeps four numbers for each file instead.
+Opening an archive of 227,000 reports with the standard library takes seconds and hundreds of megabytes in every worker.
+An index needs four numbers per file instead.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from rightlung.studies.storage import RandomAccessFile
 
 _LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 _ENCRYPTED = 0x1
-# What `relative_name` returns as it is, and nearly all names are: 227,000 need not be taken apart.
+# Names that `relative_name` returns unchanged, which is nearly all of them: 227,000 need not be parsed.
 _PLAIN = re.compile(r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]*/)*[A-Za-z0-9_-][A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A file of an archive: where its local header lies, its bytes as stored and as they come out, and the method."""
+    """A file in an archive: offset of its local header, compressed and uncompressed size, and compression method."""
 
     name: str
     offset: int
@@ -36,7 +36,7 @@ class Member:
 
 
 def members(path: Path) -> Iterator[Member]:
-    """Yield the files of a zip archive, in its order. One with names that lead out of it is refused."""
+    """Yield the files of a zip archive, in order; reject an archive with names that lead out of it."""
     try:
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
@@ -58,35 +58,27 @@ def members(path: Path) -> Iterator[Member]:
 
 @dataclass(frozen=True)
 class StoredMember:
-    """A member that is read without looking at the archive's directory."""
+    """A member that is read without the archive's directory."""
 
     archive: RandomAccessFile
-    name: str
-    offset: int
-    stored: int
-    size: int
-    method: int
-
-    def __str__(self) -> str:
-        return f"{self.name} in {self.archive.path}"
+    member: Member
 
     def read(self, what: str, max_bytes: int = MAX_BYTES) -> bytes:
         """Return its bytes, if they are at most ``max_bytes``."""
-        check_byte_count(self.size, max_bytes, what)
-        header = _LOCAL_HEADER.unpack(self.archive.read(self.offset, _LOCAL_HEADER.size, what))
+        member = self.member
+        check_byte_count(member.size, max_bytes, what)
+        header = _LOCAL_HEADER.unpack(self.archive.read(member.offset, _LOCAL_HEADER.size, what))
         if header[0] != b"PK\x03\x04":
-            raise InputError(
-                f"{what} is not where the archive's directory said; the archive is damaged or was replaced"
-            )
-        data = self.archive.read(self.offset + _LOCAL_HEADER.size + header[9] + header[10], self.stored, what)
-        if self.method == zipfile.ZIP_STORED:
+            raise InputError(f"{what} is not at its place in the archive; the archive is damaged or was replaced")
+        data = self.archive.read(member.offset + _LOCAL_HEADER.size + header[9] + header[10], member.stored, what)
+        if member.method == zipfile.ZIP_STORED:
             return data
-        if self.method != zipfile.ZIP_DEFLATED:
-            raise InputError(f"{what} is compressed by method {self.method}, which is not read; unpack the archive")
+        if member.method != zipfile.ZIP_DEFLATED:
+            raise InputError(f"{what} uses the unsupported compression method {member.method}; unpack the archive")
         try:
-            plain = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, self.size + 1)
+            plain = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, member.size + 1)
         except zlib.error as error:
             raise InputError(f"{what} is damaged: {error}") from error
-        if len(plain) != self.size:
-            raise InputError(f"{what} is damaged: it does not have the {self.size:,} bytes that the archive says")
+        if len(plain) != member.size:
+            raise InputError(f"{what} is damaged: it does not have the {member.size:,} bytes that the archive states")
         return plain

@@ -88,7 +88,7 @@ def test_a_bad_entry_is_named_and_left_out(files: Files, change: dict[str, Any],
 
 def test_what_cannot_be_read_at_all_is_an_error(files: Files) -> None:
     files.refuses("chestx-det", r"has neither ChestX_Det_train\.json nor ChestX_Det_test\.json")
-    with pytest.raises(InputError, match="must hold a list of images; got dict"):
+    with pytest.raises(InputError, match="must contain a list of images; got dict"):
         write(files, {})
     (files.root / "ChestX_Det_train.json").write_text("[{")
-    files.refuses("chestx-det", r"ChestX_Det_train\.json is not JSON that can be read")
+    files.refuses("chestx-det", r"ChestX_Det_train\.json is not readable JSON")

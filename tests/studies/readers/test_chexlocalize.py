@@ -97,7 +97,7 @@ def test_the_released_sample_decodes_to_an_empty_mask_of_its_size(files: Files) 
     [
         ("../../etc", masks(), "an image's name must be like patient64541_study1"),
         (ONE, {"Wart": {"size": [6, 4], "counts": "PVWX6"}}, "'Wart' is not one of the ten"),
-        (ONE, {"Edema": {"size": [6, 4]}}, "must have 'size' and 'counts', a text"),
+        (ONE, {"Edema": {"size": [6, 4]}}, "must have 'size' and 'counts', a string"),
         (ONE, {"Edema": {"size": [6], "counts": "00"}}, "two positive integers"),
         (ONE, [], "an image's entry must be an object"),
     ],

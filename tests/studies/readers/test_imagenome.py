@@ -195,7 +195,7 @@ def test_unknown_regions_and_odd_attributes_are_named_and_the_rest_is_kept(silve
     gill = first.phrases[-1]
     assert (gill.text, gill.regions, gill.boxes) == ("Left gill clear.", (), ())
     told = [str(problem) for problem in source.problems]
-    assert sum("'left gill' is no region of Chest ImaGenome" in line for line in told) == 1  # once, not once a graph
+    assert sum("'left gill' is not a region of Chest ImaGenome" in line for line in told) == 1  # once, not once a graph
     place = f"silver_dataset/scene_graph.zip: scene_graph/{A}_SceneGraph.json"
     assert f"{place}, field objects[5]: has no bbox_name, or no original_x1 to original_y2" in told
     assert f"{place}, field attributes[3].attributes[0]: must be category|yes|name; got 'nonsense'" in told

@@ -171,8 +171,8 @@ def test_a_bad_row_among_many_is_left_out_and_named(tree: Path, files: Files) ->
     assert [str(problem) for problem in source.problems] == [
         f"{name}, line 1002, field dicom_id: must be letters, digits, '-', '_' and '.'; got '../../../etc/passwd'",
         f"{name}, line 2002, field subject_id: must be a number; got 'somebody'",
-        f"{name}, line 3002: the row has a quote that is not closed",
-        f"{name}, line 4002, field id: '00000000-aaaa' was there before",
+        f"{name}, line 3002: the row has an unclosed quote",
+        f"{name}, line 4002, field id: '00000000-aaaa' is a duplicate",
     ]
 
 
@@ -189,12 +189,12 @@ def test_a_disk_that_goes_away_in_the_middle_is_named_and_stops_nothing(tree: Pa
     studies = iter(source)
     first = next(studies)
     shutil.move(tree / "files", tree / "unmounted")
-    gone = r"study .*: image .*\.jpg cannot be read: folder .*files is not there any more"
+    gone = r"study .*: image .*\.jpg cannot be read: folder .*files no longer exists"
     with pytest.raises(InputError, match=gone):
         _ = first.image
     assert list(studies) == []  # their reports are on that disk, too
     assert [problem.file for problem in source.problems] == [f"study {AP!r}", f"study {OTHER!r}"]
-    assert all(f"folder {tree / 'files'} is not there any more" in problem.message for problem in source.problems)
+    assert all(f"folder {tree / 'files'} no longer exists" in problem.message for problem in source.problems)
     refuses(f"mimic:{tree}", "has no images: neither files/p10 nor p10")
 
 

@@ -89,7 +89,7 @@ def test_the_newest_version_is_read_and_the_first_had_no_split(folder: Path, mim
     assert list(open_source(f"mscxr:{folder}?images={mimic}").ids) == [A, B]
     first = f"mscxr:{files.root / old}?images={mimic}"
     assert [(study.id, study.split) for study in open_source(first)] == [(A, None)]
-    refuses(f"{first}&split=test", "has no splits; leave out split=test")
+    refuses(f"{first}&split=test", "has no splits; remove split=test")
 
 
 def test_the_split_is_the_tables_own(folder: Path, mimic: Path) -> None:
@@ -123,7 +123,7 @@ def test_coco_that_is_none_is_refused_and_its_bad_entries_are_named(mimic: Path,
     path = files.root / "MS_CXR_Local_Alignment_v1.1.0.json"
     for text in ("[1]", "{", '{"images": []}'):
         path.write_text(text)
-        refuses(f"mscxr:{path}?images={mimic}", "is not in COCO's form")
+        refuses(f"mscxr:{path}?images={mimic}", "is not in COCO format")
     whole = coco()
     whole["annotations"][1] = {"image_id": 7}
     whole["annotations"][2]["image_id"] = 99

@@ -125,7 +125,7 @@ def test_rows_that_cannot_be_used_are_named(files: Files) -> None:
     assert [problem.line for problem in source.problems] == [3, 4, 5, 6, 7]
     place = "Data_Entry_2017_v2020.csv, line 3, field Image Index"
     assert str(source.problems[0]) == f"{place}: there is no image 00000003_000.png"
-    assert "was there before" in source.problems[4].message
+    assert "is a duplicate" in source.problems[4].message
 
 
 def test_what_is_missing_altogether_is_an_error(files: Files) -> None:

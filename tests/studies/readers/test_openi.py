@@ -92,7 +92,7 @@ def test_views_from_the_dicom_headers_are_understood(xml_tree: Path, files: File
     table = files.table("headers.csv.gz", "imageid,View Position", rows)
     source = open_source(f"openi:{xml_tree}?views={table}")
     assert [study.view for study in source] == ["PA", "AP"]
-    assert source.left_out["view not known"] == 1  # type: ignore[attr-defined]
+    assert source.left_out["view unknown"] == 1  # type: ignore[attr-defined]
 
 
 BOMB = '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]><eCitation>&b;</eCitation>'
@@ -225,7 +225,9 @@ def test_a_bad_entry_of_the_annotation_is_named(entry: object, says: str, files:
     assert says in problem.message
 
 
-@pytest.mark.parametrize(("content", "says"), [("{", "is not JSON"), ("[]", "must hold an object with a list")])
+@pytest.mark.parametrize(
+    ("content", "says"), [("{", "is not readable JSON"), ("[]", "must contain an object with a list")]
+)
 def test_an_annotation_that_is_none_is_refused(content: str, says: str, files: Files) -> None:
     (files.root / "annotation.json").write_text(content)
     files.refuses("openi", says)

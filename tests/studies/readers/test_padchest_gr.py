@@ -101,7 +101,7 @@ def test_splits_and_languages(tree: Path) -> None:
         (lambda r: r["findings"][1].update(boxes=3), "findings[1].boxes", "must be a list"),
         (lambda r: r["findings"].append(7), "findings[3]", "must be an object"),
         (lambda r: r["findings"].append({"abnormal": True}), "findings[3]", "neither sentence_en"),
-        (lambda r: r.pop("StudyID"), "StudyID", "must be a text"),
+        (lambda r: r.pop("StudyID"), "StudyID", "must be a string"),
         (lambda r: r.update(ImageID="../../x.png"), "ImageID", "there is no image"),
     ],
 )
@@ -128,7 +128,7 @@ def test_an_image_that_the_table_leaves_out_is_named(tree: Path) -> None:
 def test_what_is_missing_as_a_whole_is_refused(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     refuses(f"padchest-gr:{tmp_path_factory.mktemp('empty')}", r"has no grounded_reports_20240819\.json")
     (tree / "grounded_reports_20240819.json").write_text("{}")
-    refuses(f"padchest-gr:{tree}", "must hold a list of reports")
+    refuses(f"padchest-gr:{tree}", "must contain a list of reports")
     (tree / "Padchest_GR_files").rename(tree / "away")
     refuses(f"padchest-gr:{tree}", "has no folder with images")
     (tree / "grounded_reports_20240819.json").write_text(json.dumps(REPORTS))

@@ -109,7 +109,7 @@ def test_agreement_keeps_what_so_many_have_drawn(files: Files) -> None:
     source = pickle.loads(pickle.dumps(write(files, query="?agreement=3")))
     assert [phrase.text for phrase in source.study(B).phrases] == ["cardiomegaly"]
     assert len(source.study(C).phrases) == 1  # the consensus is one voice, and stands
-    with pytest.raises(InputError, match="agreement must be a whole number of at least 1"):
+    with pytest.raises(InputError, match="agreement must be an integer of at least 1"):
         write(files, query="?agreement=0")
 
 
@@ -172,7 +172,7 @@ def test_images_that_were_made_smaller_are_refused_without_their_sizes(files: Fi
     files.table("train.csv", "image_id,class_name,class_id,rad_id,x_min,y_min,x_max,y_max", rows)
     for name in (A, B):
         files.image(f"train/{name}.png", (20, 10))
-    files.refuses("vindr", r"made smaller.*train_meta\.csv \(image_id, dim0, dim1\)")
+    files.refuses("vindr", r"resized.*train_meta\.csv \(image_id, dim0, dim1\)")
     files.table("train_meta.csv", "image_id,dim0,dim1", [f"{A},200,100", f"{B},200,100"])
     boxes = [study.phrases[0].boxes[0].as_tuple() for study in files.open("vindr")]
     assert boxes == [pytest.approx((0.02, 0.025, 0.08, 0.075)), pytest.approx((0.2, 0.25, 0.8, 0.75))]

@@ -1,1 +1,1 @@
-"""How a scene becomes pixels: anatomy in centimetres, tissue thickness, X-ray physics, and the masks that follow."""
+"""From a scene to pixels: anatomy in centimetres, tissue thickness, X-ray physics, and the resulting masks."""

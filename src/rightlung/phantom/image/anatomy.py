@@ -1,12 +1,12 @@
-"""The outlines of one chest after another, as tables in centimetres.
+"""The outlines of a chest, as tables in centimetres.
 
-The picture is taken as a square of 33.5 cm at zoom 1 whose middle is the origin; x grows towards the patient's left
-(the picture's right), y downwards. Lungs, heart and skin are bounded by curves ``x(y)`` and the diaphragm by a curve
-``y(x)``, each a table over a fixed axis. Everything else (vessels, lesions, region boxes) is placed relative to these
-tables, so that one change of shape moves all that belongs to it.
+The image is a square of 33.5 cm at zoom 1 with the origin in its centre; x points to the patient's left (the image's
+right), y down. Curves ``x(y)`` bound lungs, heart and skin, a curve ``y(x)`` the diaphragm; each is a table over a
+fixed axis. Everything else (vessels, lesions, region boxes) is placed relative to these tables, so that a change of
+shape moves all that belongs to it.
 
-Figures for the average adult are from measurements on upright posterior-anterior radiographs: inner chest width about
-26 cm, right dome about 1.5 cm above the left, carina at the level of T5, left hilum about 1 cm above the right.
+The average adult is based on measurements of upright posterior-anterior radiographs: inner chest width about 26 cm,
+right dome about 1.5 cm above the left, carina at the level of T5, left hilum about 1 cm above the right.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
-from rightlung.phantom.image.consequences import BodyChanges, changes
+from rightlung.phantom.image.deformation import Deformation, deformation_of
+from rightlung.phantom.image.randomness import Floats, seeds_of, uniforms
 from rightlung.phantom.scene import Scene
 
-FIELD = 33.5  # centimetres across the picture at zoom 1
-AXIS = np.linspace(-24.0, 24.0, 385)  # both x and y axis of the tables, eight values a centimetre
+FIELD = 33.5  # width of the image in centimetres at zoom 1
+AXIS = np.linspace(-24.0, 24.0, 385)  # x and y axis of the tables, eight values per centimetre
 APEX = -13.6
 
 BODY_STREAM = 11
@@ -35,7 +35,7 @@ class Thorax:
     """The outlines of ``n`` chests. Tables are ``(n, len(AXIS))``, other arrays ``(n,)``; all in centimetres."""
 
     scenes: tuple[Scene, ...]
-    changes: tuple[BodyChanges, ...]
+    deformations: tuple[Deformation, ...]
     width: Floats  # scale of the chest across and along the body
     height: Floats
     outer_right: Floats  # x of the lateral lung border, over y
@@ -53,27 +53,27 @@ class Thorax:
     heart_right: Floats  # reach of the heart from the middle
     heart_left: Floats
     carina: Floats  # (n, 2)
-    sternum: Floats  # x of the medial clavicle ends' middle
+    sternum: Floats  # x midway between the medial ends of the clavicles
     right_hilum: Floats  # (n, 2)
     left_hilum: Floats  # (n, 2)
-    turn: Floats  # sine of the rotation; positive throws what lies in front towards the patient's left
-    chance: Floats  # (n, 48) numbers in 0 to 1 for small variations
+    turn: Floats  # sine of the rotation; positive moves anterior structures to the patient's left
+    chance: Floats  # (n, 48) random numbers in 0 to 1 for small variations
 
     def __len__(self) -> int:
         return len(self.scenes)
 
 
 def profile(positions: Floats, values: Floats, smoothing: float) -> Floats:
-    """Return tables through control points ``(n, p)``: straight between them, rounded over ``smoothing`` centimetres.
+    """Return tables through control points ``(n, p)``, linear between them and smoothed over ``smoothing`` centimetres.
 
-    Rounding a polygon cannot overshoot, unlike a spline, so an outline never folds over.
+    Unlike a spline, a smoothed polygon cannot overshoot, so an outline never folds over.
     """
     tables = np.stack([np.interp(AXIS, at, value) for at, value in zip(positions, values, strict=True)])
     return rounded(tables, smoothing)
 
 
 def rounded(tables: Floats, smoothing: float) -> Floats:
-    """Blur tables along their axis with two passes of a moving mean."""
+    """Smooth tables along their axis with two passes of a moving average."""
     reach = max(1, round(smoothing / (AXIS[1] - AXIS[0]) / 2))
     for _ in range(2):
         padded = np.pad(tables, ((0, 0), (reach, reach)), mode="edge")
@@ -82,7 +82,7 @@ def rounded(tables: Floats, smoothing: float) -> Floats:
 
 
 def at(tables: Floats, positions: Floats) -> Floats:
-    """Look tables ``(n, len(AXIS))`` up at positions ``(n, ...)``."""
+    """Interpolate tables ``(n, len(AXIS))`` at positions ``(n, ...)``."""
     place = np.clip((positions - AXIS[0]) / (AXIS[1] - AXIS[0]), 0, len(AXIS) - 1.001)
     low = place.astype(np.int64)
     share = place - low
@@ -94,7 +94,7 @@ def at(tables: Floats, positions: Floats) -> Floats:
 
 
 def _right_border(down: Floats, level: Floats, wide: Floats, reach: Floats, vena: Floats, bulge: Floats) -> Outline:
-    """Return control points (y, x) of the right border of the mediastinum: the great veins, then the right atrium."""
+    """Return control points (y, x) of the right mediastinal border: the great veins, then the right atrium."""
     ones = np.ones_like(down)
     upper_y = np.array([[-24, -13.6, -13.0, -12.0, -10.0, -7.0, -4.5]]) * down
     heart_y = level + np.array([[-4.4, -2.6, -0.6, 1.4, 3.4, 5.5, 20.0]]) * down
@@ -107,7 +107,7 @@ def _right_border(down: Floats, level: Floats, wide: Floats, reach: Floats, vena
 
 
 def _left_border(down: Floats, level: Floats, wide: Floats, reach: Floats, knob: Floats, globe: Floats) -> Outline:
-    """Return control points (y, x) of the left border of the mediastinum: aortic knob, waist, left ventricle."""
+    """Return control points (y, x) of the left mediastinal border: aortic knob, waist, left ventricle."""
     ones = np.ones_like(down)
     upper_y = np.array([[-24, -13.6, -13.0, -12.0, -9.6, -8.3, -7.0, -5.9, -5.0]]) * down
     heart_y = level + np.array([[-5.9, -4.4, -2.6, -0.6, 1.4, 3.0, 4.6, 20.0]]) * down
@@ -137,13 +137,13 @@ def _diaphragm(width: Floats, flat: Floats, right_dome: Floats, left_dome: Float
 
 
 def _skin(down: Floats, width: Floats, fat: Floats, supine: Floats, chance: Floats) -> Floats:
-    """Return the half width of the body, over y: neck, shoulders, trunk."""
+    """Return the half width of the body over y: neck, shoulders, trunk."""
     lean = 1.9 + 3.2 * fat
     side = np.array([-24, -18.0, -16.6, -15.2, -13.8, -12.4, -11.0, -9.0, -6.5, -4.0, -1.0, 6.0, 10.0, 14.0, 24.0])
     wall = np.array([0, 0, 0, 0, 0, 0, 0, 0, 0.2, 0.7, 1, 1, 1, 1, 1.0])[None]
     trunk = np.array([6, 6.0, 6.4, 8.4, 12.5, 16.8, 19.2, 20.0, 18.2, 14.6, 12.9, 13.2, 13.2, 13.4, 14.0])[None]
     broad = (0.9 + 0.1 * width + 0.06 * fat)[:, None] * (1 - wall) + width[:, None] * wall
-    # Shoulders are shrugged, above all in bed, or hang; high ones fill the picture's upper corners.
+    # Shoulders are raised, especially in bed, or hang; raised ones fill the upper corners of the image.
     shrug = (2.6 * chance[:, 25:26] + 0.8 * supine[:, None] + 1.0 * fat[:, None] - 1.3) * np.clip(
         (-side[None] - 6.0) / 4.0, 0, 1
     )
@@ -151,8 +151,8 @@ def _skin(down: Floats, width: Floats, fat: Floats, supine: Floats, chance: Floa
 
 
 def build(scenes: Sequence[Scene]) -> Thorax:
-    """Work out the outlines of every scene's chest."""
-    found = tuple(changes(scene) for scene in scenes)
+    """Compute the chest outlines of every scene."""
+    found = tuple(deformation_of(scene) for scene in scenes)
     chance = uniforms(seeds_of([scene.body.seed for scene in scenes], BODY_STREAM), 48)
 
     def column(values: Sequence[float]) -> Floats:
@@ -167,7 +167,7 @@ def build(scenes: Sequence[Scene]) -> Thorax:
     widened = column([change.widened for change in found])
     flat = column([change.flat for change in found])
     breath = column([(scene.exposure.inspiration - 0.7) * 5.0 for scene in scenes])
-    # In a PA view the detector is in front: when the left side comes near it, what lies in front moves to the right.
+    # In a PA view the detector is in front: if the left side is close to it, anterior structures move to the right.
     turn = column(
         [math.sin(math.radians(s.exposure.rotation)) * (1.0 if s.exposure.view == "AP" else -1.0) for s in scenes]
     )
@@ -180,16 +180,16 @@ def build(scenes: Sequence[Scene]) -> Thorax:
     heart_total = ratio * inner_width
     heart_right = heart_total * (0.34 + 0.12 * (chance[:, 3] - 0.5))
     heart_left = heart_total - heart_right
-    # The heart rides on the diaphragm, and lies flatter when that is high.
+    # The heart rests on the diaphragm and lies flatter if that is high.
     heart_middle = 2.6 * height + 0.55 * ((right_dome + left_dome) / 2 - 6.6 * height)
     heart_middle = heart_middle + 6.0 * (ratio - 0.45) + 1.2 * (chance[:, 20] - 0.5)
-    # Globular hearts fill their upper border, hearts of an athlete or a long left ventricle point down and left.
+    # Globular hearts fill their upper border; an athlete's heart or a long left ventricle points down and left.
     globe = 2.0 * chance[:, 21:22] - 1.0
     bulge = 2.0 * chance[:, 22:23] - 1.0
 
     ones = np.ones_like(width)[:, None]
     down = height[:, None]
-    # Lateral border: from the dome of the pleura over the widest place at the eighth rib to the costophrenic angle.
+    # Lateral border: from the dome of the pleura over the widest point at the eighth rib to the costophrenic angle.
     shoulder_y = np.array([-24, -13.6, -13.3, -12.6, -11.6, -10.0, -7.0, -3.0, 2.0, 6.0, 9.0, 12.0, 24.0])[None] * down
     shoulder_x = np.array([4.4, 4.6, 6.0, 7.4, 8.4, 9.4, 10.9, 12.1, 12.8, 13.05, 13.1, 12.9, 12.5])[None] * ones
     shoulder_x = shoulder_x * width[:, None]
@@ -197,7 +197,7 @@ def build(scenes: Sequence[Scene]) -> Thorax:
     uneven = 1.2 * (chance[:, 4:5] - 0.5)
     outer = profile(shoulder_y, shoulder_x + barrel, 0.9)
 
-    # Hardly anybody is quite straight.
+    # Hardly any spine is quite straight.
     curve = column([change.curve for change in found])[:, None] + 0.9 * (chance[:, 23:24] + chance[:, 24:25] - 1.0)
     phase = (AXIS[None] / height[:, None] - 1.0) / 13.0
     bend = curve * (1.3 * np.exp(-((phase * 2.1) ** 2)) - 0.35)
@@ -220,7 +220,7 @@ def build(scenes: Sequence[Scene]) -> Thorax:
     carina = np.stack([rise + 0.3 + 0.5 * turn, -5.4 * height + 0.3 * breath * 0.4], axis=1)
     right_hilum_y, left_hilum_y = (level * height + 0.25 * breath for level in (-2.0, -3.0))
     return Thorax(
-        scenes=tuple(scenes), changes=found, width=width, height=height, outer_right=outer_right,
+        scenes=tuple(scenes), deformations=found, width=width, height=height, outer_right=outer_right,
         outer_left=outer_left, inner_right=inner_right, inner_left=inner_left, middle=middle, spine=spine,
         skin=_skin(down, width, fat, supine, chance),
         diaphragm=_diaphragm(width, flat, right_dome, left_dome, chance),

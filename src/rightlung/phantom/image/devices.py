@@ -1,4 +1,4 @@
-"""Tubes, lines and implants: their ways through the body, what they block of the beam, and where their tips lie."""
+"""Tubes, lines and implants: their paths through the body, their density, and the positions of their tips."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from rightlung.core.errors import unknown_name
 from rightlung.phantom.image.anatomy import Thorax, at
-from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
-from rightlung.phantom.image.consequences import SIGN
+from rightlung.phantom.image.deformation import SIGN
 from rightlung.phantom.image.frame import Frame
+from rightlung.phantom.image.randomness import Floats, seeds_of, uniforms
 from rightlung.phantom.image.strokes import Strokes
 from rightlung.phantom.image.vessels import bronchi
 from rightlung.phantom.scene import Device
@@ -32,11 +32,11 @@ class Path:
     """A device in centimetres."""
 
     chains: list[Chain]
-    tip: tuple[float, float] = (math.nan, math.nan)  # not a number where a device has none
+    tip: tuple[float, float] = (math.nan, math.nan)  # NaN if the device has none
 
 
 class Patient:
-    """One study of a batch, as the ways of devices need it."""
+    """One study of a batch, with the anatomy that device paths need."""
 
     def __init__(self, thorax: Thorax, study: int, airways: Floats) -> None:
         self.thorax = thorax
@@ -45,20 +45,20 @@ class Patient:
         self.carina = thorax.carina[study]
 
     def x(self, table: Floats, y: float) -> float:
-        """Read one of the thorax's tables for this study."""
+        """Interpolate one of the thorax's tables for this study."""
         return float(at(table[self.study : self.study + 1], np.array([y]))[0])
 
     def cava(self, y: float) -> tuple[float, float]:
-        """Return the middle of the superior vena cava at a height."""
+        """Return the centre of the superior vena cava at height ``y``."""
         return self.x(self.thorax.inner_right, y) + 1.0, y
 
     def atrium(self) -> tuple[float, float]:
-        """Return the middle of the right atrium."""
+        """Return the centre of the right atrium."""
         y = float(self.thorax.heart_middle[self.study])
         return self.x(self.thorax.inner_right, y) + 2.0, y
 
     def lung(self, side: str, across: float, down: float) -> tuple[float, float]:
-        """Return a place in a lung."""
+        """Return a position in a lung."""
         thorax, left = self.thorax, side == "left"
         dome = float((thorax.left_dome if left else thorax.right_dome)[self.study])
         y = float(thorax.apex[self.study]) + down * (dome - float(thorax.apex[self.study]))
@@ -68,7 +68,7 @@ class Patient:
 
 
 def curve(points: list[tuple[float, float]], count: int = 40) -> Floats:
-    """Return a smooth curve through points, ``(count, 2)`` (Catmull and Rom's spline)."""
+    """Return a smooth curve through points, ``(count, 2)`` (Catmull-Rom spline)."""
     given = np.array([points[0], *points, points[-1]], dtype=np.float64)
     low, t, squared, cubed = _places(len(points), count)
     before, first, second, after = (given[low + step] for step in range(4))
@@ -83,7 +83,7 @@ def curve(points: list[tuple[float, float]], count: int = 40) -> Floats:
 
 @cache
 def _places(given: int, count: int) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
-    """Return after which given point each of a curve's points lies, and the powers of how far after it."""
+    """Return the index of the given point before each point of a curve, and the powers of the distance from it."""
     place = np.linspace(0, given - 1, count)
     low = np.minimum(place.astype(np.int64), given - 2)
     t = (place - low)[:, None]
@@ -91,7 +91,7 @@ def _places(given: int, count: int) -> tuple[NDArray[np.int64], Floats, Floats, 
 
 
 def shorten(points: Floats, length: float) -> Floats:
-    """Cut a chain off after a length."""
+    """Cut off a chain after a length."""
     steps = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(points, axis=0), axis=1))])
     reach = min(max(length, 1e-3), float(steps[-1]))
     kept = np.linspace(0, reach, max(2, math.ceil(reach / 0.8)))
@@ -108,7 +108,7 @@ def _tip(points: Floats) -> tuple[float, float]:
 
 
 def endotracheal_tube(patient: Patient, device: Device, chance: Floats) -> Path:
-    """Return a tube down the trachea that ends ``depth`` above the carina, or beyond it in the right main bronchus."""
+    """Return a tube down the trachea that ends ``depth`` above the carina, or below it in the right main bronchus."""
     trachea, bronchus = patient.airways[0], patient.airways[1]
     way = np.concatenate([trachea, bronchus[1:]])
     way = shorten(way, chain_length(trachea) - device.depth)
@@ -116,7 +116,7 @@ def endotracheal_tube(patient: Patient, device: Device, chance: Floats) -> Path:
 
 
 def nasogastric_tube(patient: Patient, device: Device, chance: Floats) -> Path:
-    """Return a tube behind the trachea and heart, under the left dome into the stomach."""
+    """Return a tube behind trachea and heart, below the left dome into the stomach."""
     thorax = patient.thorax
     dome = float(thorax.left_dome[patient.study])
     middle = patient.x(thorax.middle, 0.0)
@@ -163,7 +163,7 @@ def central_line(patient: Patient, device: Device, chance: Floats) -> Path:
 
 
 def chest_tube(patient: Patient, device: Device, chance: Floats) -> Path:
-    """Return a drain that enters between lower ribs at the side and runs to the apex or the base."""
+    """Return a drain that enters between lower ribs at the side and ends at the apex or the base."""
     sign = SIGN[device.side]
     entry = patient.lung(device.side, 1.0, 0.62 + 0.15 * chance[0])
     outside = (entry[0] + sign * 5.0, entry[1] + 3.0)
@@ -176,7 +176,7 @@ def chest_tube(patient: Patient, device: Device, chance: Floats) -> Path:
 
 
 def pacemaker(patient: Patient, device: Device, chance: Floats) -> Path:
-    """Return a generator below the clavicle, with a lead to the right ventricle and perhaps one to the atrium."""
+    """Return a generator below the clavicle, with a lead to the right ventricle and possibly one to the atrium."""
     thorax = patient.thorax
     sign = SIGN[device.side] or 1.0
     box = (sign * (9.6 + chance[0]), -8.3 + 0.8 * chance[1])
@@ -201,7 +201,7 @@ def pacemaker(patient: Patient, device: Device, chance: Floats) -> Path:
 
 
 def electrodes(patient: Patient, device: Device, chance: Floats) -> Path:
-    """Return electrodes on the skin with wires that leave the picture."""
+    """Return electrodes on the skin with wires that leave the image."""
     chains: list[Chain] = []
     for number, (x, y) in enumerate([(-11.0, -9.0), (11.0, -9.0), (-11.5, 7.0), (11.5, 7.0), (3.5, -2.0)]):
         spot = (x + 3 * (chance[2 * number] - 0.5), y + 3 * (chance[2 * number + 1] - 0.5))
@@ -236,18 +236,18 @@ DEVICES: dict[str, Callable[[Patient, Device, Floats], Path]] = {
     "ECG leads": electrodes,
     "sternal wires": sternal_wires,
 }
-"""How each kind of device is laid out, by name."""
+"""The function that lays out each kind of device."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wires:
-    """The devices of a batch: chains in the order of their devices, each on a plane of its own."""
+    """The devices of a batch: chains in the order of their devices, each on its own plane."""
 
-    strokes: Strokes | None  # None where there is no device
+    strokes: Strokes | None  # None without devices
     study: NDArray[np.int32]  # (c,) of each chain
-    owner: NDArray[np.int32]  # (c,) which device of the batch it belongs to
+    owner: NDArray[np.int32]  # (c,) device of each chain
     density: NDArray[np.float32]  # (c,)
-    tips: Floats  # (devices, 2) in fractions, not a number where a device has no tip
+    tips: Floats  # (devices, 2) in fractions, NaN if a device has no tip
 
 
 def lay_devices(thorax: Thorax, frame: Frame, size: int) -> Wires:
@@ -277,7 +277,7 @@ def draw_devices(
 ) -> tuple[Tensor, Tensor]:
     """Return the devices' density in centimetres of bone ``(n, size, size)`` and their masks ``(devices, size, size)``.
 
-    ``depth (c, size, size)`` is how deep each pixel lies in each chain.
+    ``depth (c, size, size)`` is the depth of each pixel inside each chain.
     """
     hits = depth.new_zeros((devices, *depth.shape[1:]))
     hits.index_add_(0, owner, (depth > 0.0).float())
@@ -287,7 +287,7 @@ def draw_devices(
 
 
 def _strokes(frame: Frame, chains: list[Chain], studies: NDArray[np.int64], size: int) -> Strokes:
-    """Bring chains of any lengths, each of one thickness and on a plane of its own, into their pictures at once."""
+    """Convert chains of any length, each with one radius and its own plane, to pixels."""
     plane = np.repeat(np.arange(len(chains)), [len(points) for points, _, _ in chains])
     pixels = frame.take(studies[plane]).to_fractions(np.concatenate([points for points, _, _ in chains])) * size
     radius = (np.array([thick for _, thick, _ in chains]) * frame.scale[studies] * size)[plane]

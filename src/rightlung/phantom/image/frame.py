@@ -1,4 +1,4 @@
-"""Where the chest lies in the picture: from centimetres to fractions and pixels, and back."""
+"""The position of the chest in the image: conversion between centimetres, fractions and pixels."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rightlung.phantom.image.anatomy import AXIS, FIELD
-from rightlung.phantom.image.chance import Floats
-from rightlung.phantom.image.numbers import Numbers
+from rightlung.phantom.image.columns import ColumnTensors
+from rightlung.phantom.image.randomness import Floats
 from rightlung.phantom.image.strokes import Strokes
 from rightlung.phantom.scene import Exposure
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """For each of ``n`` pictures: how much of a picture a centimetre is, its tilt, and where the origin lies."""
+    """The scale, tilt and origin of ``n`` images."""
 
-    scale: Floats  # (n,) fractions a centimetre
+    scale: Floats  # (n,) fractions per centimetre
     cosine: Floats
     sine: Floats
     origin: Floats  # (n, 2) fractions
 
     @staticmethod
     def of(exposures: Sequence[Exposure]) -> Frame:
-        """Take the frames from how the pictures were made."""
+        """Return the frames of exposures."""
         tilt = np.radians([exposure.tilt for exposure in exposures])
         return Frame(
             scale=np.array([exposure.zoom for exposure in exposures]) / FIELD,
@@ -38,11 +38,11 @@ class Frame:
         )
 
     def take(self, index: NDArray[np.int64]) -> Frame:
-        """Return the frames of some of the pictures, perhaps repeated."""
+        """Return the frames of some images, possibly repeated."""
         return Frame(self.scale[index], self.cosine[index], self.sine[index], self.origin[index])
 
     def to_fractions(self, points: Floats) -> Floats:
-        """Turn points ``(n, ..., 2)`` in centimetres into fractions of the picture."""
+        """Convert points ``(n, ..., 2)`` from centimetres to fractions of the image."""
         shape = (-1, *[1] * (points.ndim - 2))
         cosine, sine, scale = (v.reshape(shape) for v in (self.cosine, self.sine, self.scale))
         x, y = points[..., 0], points[..., 1]
@@ -50,7 +50,7 @@ class Frame:
         return turned + self.origin.reshape(-1, *[1] * (points.ndim - 2), 2)
 
     def columns(self, size: int) -> dict[str, Floats]:
-        """Return what drawing at a size needs to know; ``pixel`` is a pixel's extent in centimetres."""
+        """Return the columns for drawing at a size; ``pixel`` is the size of a pixel in centimetres."""
         return {
             "scale": self.scale,
             "cosine": self.cosine,
@@ -61,7 +61,7 @@ class Frame:
         }
 
     def strokes(self, points: Floats, radius: Floats, layer: int, layers: int, size: int) -> Strokes:
-        """Chain points ``(n, k, p, 2)`` with radii ``(n, k, p)``, in centimetres, on one layer of every picture."""
+        """Return strokes through points ``(n, k, p, 2)`` with radii ``(n, k, p)`` (cm) on one layer of each image."""
         count, chains = points.shape[:2]
         pixels = self.to_fractions(points) * size
         thick = radius * (self.scale * size)[:, None, None]
@@ -73,8 +73,8 @@ class Frame:
         )
 
 
-def grid(frames: Numbers, size: int) -> tuple[Tensor, Tensor]:
-    """Return the centimetre coordinates of all pixel centres, each ``(n, size, size)``."""
+def grid(frames: ColumnTensors, size: int) -> tuple[Tensor, Tensor]:
+    """Return the coordinates of all pixel centres in centimetres, each ``(n, size, size)``."""
     scale, cosine, sine = frames["scale"], frames["cosine"], frames["sine"]
     steps = (torch.arange(size, device=scale.device, dtype=torch.float32) + 0.5) / size
     across = (steps[None, None, :] - frames["origin_x"]) / scale
@@ -83,7 +83,7 @@ def grid(frames: Numbers, size: int) -> tuple[Tensor, Tensor]:
 
 
 def look_up(tables: Tensor, positions: Tensor) -> tuple[Tensor, ...]:
-    """Read ``tables (n, k, len(AXIS))`` at ``positions (n, h, w)`` in centimetres and return ``k`` maps."""
+    """Interpolate ``tables (n, k, len(AXIS))`` at ``positions (n, h, w)`` in centimetres and return ``k`` maps."""
     place = ((positions - AXIS[0]) * (1.0 / (AXIS[1] - AXIS[0]))).clamp_(0, len(AXIS) - 1.01)
     low = place.long()
     share = (place - low).flatten(1)

@@ -1,4 +1,4 @@
-"""The kinds of findings, and what drawing those of a batch needs to know; `overlay` draws them."""
+"""The kinds of findings, and the arrays that drawing a batch of them needs; `composite` draws them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from rightlung.phantom.image import finding, opacities, pleura
 from rightlung.phantom.image.anatomy import Thorax
-from rightlung.phantom.image.chance import Floats, low_bits, uniforms
+from rightlung.phantom.image.columns import table
 from rightlung.phantom.image.finding import Drawn, Group, Own, in_forms, in_region, reaching
-from rightlung.phantom.image.numbers import table
+from rightlung.phantom.image.randomness import Floats, low_bits, seeds_of, uniforms
 
 _NOTHING = in_forms()
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How findings of one kind are drawn, what from, and which noise they want: bumps across and scales."""
+    """How findings of one kind are drawn: function, additional columns, and noise (cells across, octaves)."""
 
     draw: Callable[[Group], Drawn]
     columns: Own = _NOTHING
@@ -51,32 +51,31 @@ POINTS: dict[str, Own] = {
 }
 _OWN: dict[str, Own] = {name: kind.columns for name, kind in (COARSE | FINE).items()} | POINTS
 KINDS = tuple(_OWN)
-"""All kinds of finding, those that are drawn on the coarse grid first."""
+"""All kinds of findings, those on the coarse grid first."""
 
-_MOST_OWN = 6  # columns that a kind has to itself, at the most
-TURN = {
-    kind: turn for turn, kind in enumerate(sorted(KINDS))
-}  # findings are laid over one another in the order of their names
+_MOST_OWN = 6  # maximum number of additional columns of a kind
+TURN = {kind: turn for turn, kind in enumerate(sorted(KINDS))}
+"""Findings are composited in the alphabetical order of their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lesions:
-    """The findings of a batch as arrays, a row a finding: what geometry hands over to drawing."""
+    """The findings of a batch as arrays with one row per finding."""
 
     counts: list[int]  # of each study
-    whole: NDArray[np.int32]  # (k, 4): kind, study, place among all findings study by study, seed of its noise
-    common: NDArray[np.float32]  # (k, c) columns that every kind has
-    own: NDArray[np.float32]  # (k, 6) columns of its kind
+    whole: NDArray[np.int32]  # (k, 4): kind, study, position among all findings study by study, seed of its noise
+    common: NDArray[np.float32]  # (k, c) columns of every kind
+    own: NDArray[np.float32]  # (k, 6) additional columns of the kind
 
 
 @cache
 def own_names(kind: str) -> tuple[str, ...]:
-    """Return the names of the columns that a kind of finding has to itself."""
+    """Return the names of the additional columns of a kind of finding."""
     return tuple(_OWN[kind]([], np.zeros((0, 6))))
 
 
 def prepare(thorax: Thorax, breaks: Mapping[tuple[int, int], Floats]) -> Lesions:
-    """Work out what drawing the findings of a batch needs; ribs broke at ``breaks``, by study and number."""
+    """Compute the arrays for drawing a batch of findings; ``breaks`` maps (study, lesion number) to rib fractures."""
     found = [(study, number, lesion) for study, scene in enumerate(thorax.scenes)
              for number, lesion in enumerate(scene.lesions)]  # fmt: skip
     counts = [len(scene.lesions) for scene in thorax.scenes]
@@ -84,7 +83,7 @@ def prepare(thorax: Thorax, breaks: Mapping[tuple[int, int], Floats]) -> Lesions
         empty = np.zeros((0, len(finding.COLUMNS)), dtype=np.float32)
         return Lesions(counts, np.zeros((0, 4), dtype=np.int32), empty, empty[:, :_MOST_OWN])
     lesions = [lesion for _, _, lesion in found]
-    seeds = finding.lesion_seeds(lesions)
+    seeds = seeds_of([lesion.seed for lesion in lesions], finding.LESION_STREAM)
     chance = uniforms(seeds, 6)
     kinds = np.array([KINDS.index(lesion.finding) for lesion in lesions])
     studies = np.array([study for study, _, _ in found])

@@ -1,4 +1,4 @@
-"""Findings inside the lung: consolidation and its kin, collapse, oedema, emphysema, nodules and masses."""
+"""Findings inside the lung: consolidation and similar, collapse, edema, emphysema, nodules and masses."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rightlung.phantom.image.chance import Floats
-from rightlung.phantom.image.fields import smooth_step
+from rightlung.phantom.image.columns import Columns
 from rightlung.phantom.image.finding import Drawn, Group, Own, in_forms, over_share, reach
-from rightlung.phantom.image.numbers import Columns
+from rightlung.phantom.image.maps import smooth_step
+from rightlung.phantom.image.randomness import Floats
 from rightlung.phantom.scene import Lesion
 
 
 def ellipse(usual: float, flattening: float) -> Own:
-    """Return the columns of an ellipse whose axes vary from finding to finding."""
+    """Return the columns of an ellipse with random axes."""
 
     def columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
         return {
@@ -30,7 +30,7 @@ def ellipse(usual: float, flattening: float) -> Own:
 
 
 def _radius(group: Group) -> Tensor:
-    """Return the distance from the middle relative to the ellipse."""
+    """Return the distance from the centre relative to the ellipse."""
     half, lean = group.own["reach"], group.own["lean"]
     along, aside = torch.cos(lean), torch.sin(lean)
     u = group.dx * along + group.dy * aside
@@ -39,7 +39,7 @@ def _radius(group: Group) -> Tensor:
 
 
 def consolidation(group: Group) -> Drawn:
-    """Draw air spaces filled: dense, fluffy at the edge, with bronchi that stay black inside."""
+    """Draw filled air spaces: dense, fluffy at the edge, with black bronchi inside."""
     coarse, fine = group.clouds
     edge = 1.0 - _radius(group) + 0.16 * coarse
     body = smooth_step(edge, -0.05, 0.75) * (1.0 + 0.06 * fine) * group.coverage
@@ -48,7 +48,7 @@ def consolidation(group: Group) -> Drawn:
 
 
 def pneumonia(group: Group) -> Drawn:
-    """Draw patches: several small foci that run together."""
+    """Draw patches: several small confluent foci."""
     (patchy,) = group.clouds
     near = 1.0 - _radius(group)
     edge = near + 0.3 * patchy * smooth_step(near, -0.35, 0.2)
@@ -58,7 +58,7 @@ def pneumonia(group: Group) -> Drawn:
 
 
 def haze(group: Group) -> Drawn:
-    """Draw an opacity without any shape of its own, through which vessels show."""
+    """Draw a shapeless opacity through which vessels are visible."""
     edge = 1.0 - _radius(group) + 0.12 * group.clouds[0]
     body = smooth_step(edge, 0.0, 0.8) * group.coverage
     fill = body * (0.18 + 0.38 * group.severity)
@@ -66,23 +66,23 @@ def haze(group: Group) -> Drawn:
 
 
 def edema(group: Group) -> Drawn:
-    """Draw fluid around the hila like a bat's wings, and thickened septa at the bases (Kerley's B lines)."""
-    fields = group.fields
-    wing = torch.exp(-((fields.across - 0.25) / 0.46).square()) * smooth_step(fields.down, 0.1, 0.4)
-    wing = wing * (1 - 0.45 * smooth_step(fields.down, 0.8, 1.0))
+    """Draw perihilar fluid in a bat-wing pattern, and thickened septa at the bases (Kerley B lines)."""
+    anatomy = group.anatomy
+    wing = torch.exp(-((anatomy.across - 0.25) / 0.46).square()) * smooth_step(anatomy.down, 0.1, 0.4)
+    wing = wing * (1 - 0.45 * smooth_step(anatomy.down, 0.8, 1.0))
     body = wing * (1.0 + 0.2 * group.clouds[0]).clamp(0.3, 1.6) * group.coverage
-    # Fluid in the septa comes before fluid in the air spaces: lines first, then haze.
+    # Fluid in the septa precedes fluid in the air spaces: lines first, then haze.
     septal = group.own["interstitial"]
     fill = (body * (0.12 + 0.42 * group.severity) * (1 - 0.35 * septal)).clamp_max(0.8)
-    near = 1 - smooth_step(fields.wall, 1.6, 2.4)
-    rows = torch.cos((fields.y + 0.25 * fields.wall) * (2 * math.pi / 0.85)).clamp_min(0).pow(6)
-    septa = rows * near * smooth_step(fields.down, 0.68, 0.8) * group.coverage
+    near = 1 - smooth_step(anatomy.wall, 1.6, 2.4)
+    rows = torch.cos((anatomy.y + 0.25 * anatomy.wall) * (2 * math.pi / 0.85)).clamp_min(0).pow(6)
+    septa = rows * near * smooth_step(anatomy.down, 0.68, 0.8) * group.coverage
     water = septa * (0.15 + 0.4 * group.severity) * (1 + 0.8 * septal)
     return Drawn(extent=over_share(wing * group.coverage, 0.4), fill=fill, water=water)
 
 
 def atelectasis_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    """Return a plate's lean and extent, and a collapsed lobe's place."""
+    """Return a plate's angle and size, and a collapsed lobe's position."""
     zone = np.array([_zone(lesion.region, lesion.place[1]) for lesion in lesions])
     return {
         "reach": reach(lesions, 6.0),
@@ -94,8 +94,8 @@ def atelectasis_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
 
 
 def atelectasis(group: Group) -> Drawn:
-    """Draw plates as thin bands, lobes as wedges that a fissure bounds; volume loss itself moves the anatomy."""
-    fields = group.fields
+    """Draw plates as thin bands and lobes as wedges bounded by a fissure; volume loss itself moves the anatomy."""
+    anatomy = group.anatomy
     severity = group.severity
     lean, half = group.own["lean"], group.own["reach"]
     u = group.dx * torch.cos(lean) + group.dy * torch.sin(lean)
@@ -104,11 +104,11 @@ def atelectasis(group: Group) -> Drawn:
     band = torch.exp(-(v / thick).square()) * smooth_step(1.0 - u.abs() / half, 0.0, 0.25) * group.coverage
     line = torch.where(
         group.own["upper"] > 0,
-        (0.43 - fields.down) - 0.24 * (fields.across - 0.2) + 0.1 * fields.across.square(),
+        (0.43 - anatomy.down) - 0.24 * (anatomy.across - 0.2) + 0.1 * anatomy.across.square(),
         torch.where(
             group.own["mid"] > 0,
-            0.16 - (fields.down - 0.68).abs() - 0.14 * fields.across,
-            (fields.down - 0.46) - 0.72 * fields.across,
+            0.16 - (anatomy.down - 0.68).abs() - 0.14 * anatomy.across,
+            (anatomy.down - 0.46) - 0.72 * anatomy.across,
         ),
     )
     wedge = smooth_step(line + 0.012 * group.clouds[0], 0.0, 0.09) * group.coverage
@@ -121,7 +121,7 @@ def atelectasis(group: Group) -> Drawn:
 
 
 def _zone(region: str, down: float) -> int:
-    """Return which lobe a region belongs to: 0 upper, 1 middle, 2 lower."""
+    """Return the lobe of a region: 0 upper, 1 middle, 2 lower."""
     if "upper" in region or "apical" in region:
         return 0
     if "mid" in region and "mediast" not in region:
@@ -132,7 +132,7 @@ def _zone(region: str, down: float) -> int:
 
 
 def nodule(group: Group) -> Drawn:
-    """Draw a ball: what the beam crosses of it is its chord, a little softened."""
+    """Draw a ball: its chord along the beam, slightly textured."""
     half = group.own["reach"]
     ball = (1.0 - (torch.hypot(group.dx, group.dy) / half).square()).clamp_min(0).sqrt()
     ball = ball * (1.0 + 0.06 * group.clouds[0]) * group.coverage
@@ -140,7 +140,7 @@ def nodule(group: Group) -> Drawn:
 
 
 def mass_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
-    """Return its extent, and where its lobes and spicules lie around it."""
+    """Return its size, and the angles of its lobes and spicules."""
     phases = chance * 2 * math.pi
     return {
         "reach": reach(lesions, 4.5),
@@ -150,7 +150,7 @@ def mass_columns(lesions: Sequence[Lesion], chance: Floats) -> Columns:
 
 
 def mass(group: Group) -> Drawn:
-    """Draw a large ball, lobulated or with spicules that reach into the lung."""
+    """Draw a large ball, lobulated or with spicules that extend into the lung."""
     half = group.own["reach"]
     distance = torch.hypot(group.dx, group.dy)
     angle = torch.atan2(group.dy, group.dx)
@@ -169,8 +169,8 @@ def mass(group: Group) -> Drawn:
 
 
 def emphysema(group: Group) -> Drawn:
-    """Draw lung that has been lost: darker, most of all in patches of the upper zones."""
-    down = group.fields.down
+    """Draw lost lung tissue: darker, especially in patches of the upper zones."""
+    down = group.anatomy.down
     only_upper = group.own["upper"]
     everywhere, high = 1.0 - 0.4 * smooth_step(down, 0.3, 0.9), 1.0 - smooth_step(down, 0.3, 0.55)
     upper = torch.where(only_upper > 0, high, everywhere)
@@ -180,5 +180,5 @@ def emphysema(group: Group) -> Drawn:
 
 
 def whole_lung(group: Group) -> Drawn:
-    """Draw nothing: the finding is the shape of the lungs itself."""
+    """Draw nothing: the finding is the shape of the lungs."""
     return Drawn(extent=group.inside)

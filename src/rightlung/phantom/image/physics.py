@@ -1,4 +1,4 @@
-"""From attenuation to grey values: Beer–Lambert, scatter, heel effect, grid, noise, blur, and the vendor's curve."""
+"""From attenuation to grey values: Beer–Lambert, scatter, heel effect, grid, noise, blur, and the display curve."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from rightlung.phantom.image.chance import Floats, low_bits, normals, seeds_of, uniforms
-from rightlung.phantom.image.fields import enlarge
-from rightlung.phantom.image.numbers import Numbers
+from rightlung.phantom.image.columns import ColumnTensors
+from rightlung.phantom.image.maps import enlarge
+from rightlung.phantom.image.randomness import Floats, low_bits, normals, seeds_of, uniforms
 from rightlung.phantom.scene import Scene
 
-WATER = 0.19  # attenuation a centimetre at the mean energy of a 110 kV beam
-BONE = 0.42  # bone over water, a centimetre
+WATER = 0.19  # attenuation per centimetre at the mean energy of a 110 kV beam
+BONE = 0.42  # attenuation of bone above water, per centimetre
 NOISE_STREAM = 31
 LOOK_STREAM = 32
-PHOTONS = 160_000.0  # in an unattenuated pixel of a 256-pixel picture at dose 1
+PHOTONS = 160_000.0  # in an unattenuated pixel of a 256-pixel image at dose 1
 
 
 def box_blur(maps: Tensor, reach: int, passes: int = 2) -> Tensor:
-    """Blur maps ``(n, h, w)`` with repeated moving means; three come close to a Gaussian."""
+    """Blur maps ``(n, h, w)`` with repeated moving averages; three passes approximate a Gaussian."""
     for _ in range(passes):
         padded = functional.pad(maps[:, None], (reach, reach, reach, reach), mode="replicate")
         maps = functional.avg_pool2d(padded, 2 * reach + 1, stride=1)[:, 0]
@@ -39,19 +39,19 @@ def soft_blur(maps: Tensor, share: Tensor) -> Tensor:
 
 
 def shrink(maps: Tensor, factor: int) -> Tensor:
-    """Return means over blocks of ``factor`` pixels a side."""
+    """Return averages over blocks of ``factor`` x ``factor`` pixels."""
     return functional.avg_pool2d(maps[:, None], factor)[:, 0]
 
 
 def columns(scenes: Sequence[Scene]) -> dict[str, Floats]:
-    """Return what exposure and display are made from."""
+    """Return the columns for exposure and display."""
     exposures = [scene.exposure for scene in scenes]
     chance = uniforms(seeds_of([exposure.seed for exposure in exposures], NOISE_STREAM), 8)
-    # How a department's pictures look hangs on the study and not on the exposure's seed, so that two exposures of one
-    # scene differ by noise alone.
+    # The look of a department's images depends on the study, not on the exposure's seed, so that two exposures of one
+    # scene differ only by noise.
     style = uniforms(seeds_of([scene.seed * 1_000_003 + scene.index for scene in scenes], LOOK_STREAM), 12)
     bedside = np.array([float(exposure.portable) for exposure in exposures])
-    # Thick patients and old cassettes scatter more: a share of pictures is grey and hazy.
+    # Large patients and old cassettes scatter more: some images are grey and hazy.
     fat = np.array([scene.body.fat for scene in scenes])
     hazy = np.clip(style[:, 0] * 3.0 - 2.0, 0, 1)
     dose = [PHOTONS * exposure.dose * (0.5 if exposure.portable else 1.0) for exposure in exposures]
@@ -66,7 +66,7 @@ def columns(scenes: Sequence[Scene]) -> dict[str, Floats]:
         "bedside": bedside,
         "contrast": np.array([exposure.contrast for exposure in exposures]),
         "brightness": np.array([exposure.brightness for exposure in exposures]),
-        # The automatic exposure is measured under the lungs, so a thick chest is not a bright one.
+        # The automatic exposure is measured behind the lungs, so a large patient's image is not brighter.
         "bulk": np.array([0.42 * scene.body.fat + 0.34 * scene.body.breasts for scene in scenes]),
         "sharpening": 0.2 + 0.7 * style[:, 5],
         "gamma": np.exp(0.12 + 0.5 * (style[:, 6] + style[:, 7] - 1.0)),
@@ -79,12 +79,12 @@ def seeds(scenes: Sequence[Scene]) -> NDArray[np.int32]:
     return low_bits(seeds_of([scene.exposure.seed for scene in scenes], NOISE_STREAM))
 
 
-def expose(studies: Numbers, noise: Tensor, attenuation: Tensor) -> Tensor:
-    """Return the detector's signal as minus its logarithm, ``(n, size, size)``, with noise of seeds ``(n,)``."""
+def expose(studies: ColumnTensors, noise: Tensor, attenuation: Tensor) -> Tensor:
+    """Return minus the logarithm of the detector's signal, ``(n, size, size)``, with noise of seeds ``(n,)``."""
     size = attenuation.shape[-1]
     device = attenuation.device
     primary = torch.exp(-attenuation)
-    # Scatter spreads over centimetres, so a sixteenth of the resolution holds all of it. No grid at the bedside.
+    # Scatter spreads over centimetres, so a sixteenth of the resolution suffices. Portable images use no grid.
     factor = max(1, size // 32)
     wide = box_blur(shrink(primary, factor), 3, 2)
     signal = primary + enlarge(wide, size) * studies["scatter"]
@@ -100,28 +100,28 @@ def expose(studies: Numbers, noise: Tensor, attenuation: Tensor) -> Tensor:
     return -torch.log(noisy.clamp_min_(2e-4))
 
 
-def display(studies: Numbers, logarithm: Tensor) -> Tensor:
-    """Return grey values in 0 to 1 as a workstation shows them: windowed, S-shaped, edges slightly enhanced."""
+def display(studies: ColumnTensors, logarithm: Tensor) -> Tensor:
+    """Return grey values in 0 to 1 as on a workstation: windowed, S-shaped, with slightly enhanced edges."""
     size = logarithm.shape[-1]
     bedside = studies["bedside"]
     factor = max(1, size // 64)
     local = enlarge(box_blur(shrink(logarithm, factor), 2, 2), size)
     detail = logarithm - local
     sharpened = logarithm + studies["sharpening"] * detail
-    # A film's shoulder: lungs get most of the range, and what is dense comes near white without reaching it.
+    # The shoulder of a film: lungs get most of the range, and dense tissue approaches white without reaching it.
     start = 0.66 - 0.1 * bedside + studies["bulk"]
     speed = 0.58 - 0.05 * bedside
-    # Its toe is soft, too: what is nearly black is not cut off.
+    # The toe is soft, too: nearly black values are not cut off.
     above = sharpened - start
     above = (above + (above * above + 0.03).sqrt_()) * 0.5
     value = 1.0 - torch.exp(above.mul_(-speed))
-    # Contrast turns about the grey of the lungs' border.
+    # The contrast pivots at the grey of the lungs' border.
     value = (value - 0.5) * studies["contrast"] + 0.5 + studies["brightness"]
     return tone(studies, value.clamp_(0.0, 1.0))
 
 
-def tone(studies: Numbers, value: Tensor) -> Tensor:
-    """Bend grey values in 0 to 1 as one of many vendors' tables: a gamma, then an S or its inverse about mid-grey."""
+def tone(studies: ColumnTensors, value: Tensor) -> Tensor:
+    """Apply a random vendor's tone curve to grey values in 0 to 1: a gamma, then an S or its inverse at mid-grey."""
     value = value.clamp_min_(1e-4).pow_(studies["gamma"])
     curve = (3.0 - 2.0 * value).mul_(value).mul_(value).sub_(value)
     return curve.mul_(studies["bend"]).add_(value).clamp_(0.0, 1.0)

@@ -1,48 +1,48 @@
-"""Findings of the pleural space and outside the lung: fluid, air, rind, hernia, and changes of shape."""
+"""Findings of the pleural space and outside the lung: fluid, air, thickening, hernia, and changes of shape."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from rightlung.phantom.image.fields import smooth_step
 from rightlung.phantom.image.finding import Drawn, Group, over_share
+from rightlung.phantom.image.maps import smooth_step
 
 
 def effusion(group: Group) -> Drawn:
-    """Draw fluid that sinks: it blunts the angle, climbs along the chest wall, and at last whitens the hemithorax."""
-    fields = group.fields
+    """Draw free fluid: it blunts the angle, rises along the chest wall, and finally whitens the hemithorax."""
+    anatomy = group.anatomy
     severity = group.severity
-    angle = torch.where(fields.is_left, group.common["left_dome"], group.common["right_dome"]) + 5.0
+    angle = torch.where(anatomy.is_left, group.common["left_dome"], group.common["right_dome"]) + 5.0
     height = 2.4 + 10.0 * severity + 38.0 * (severity - 0.62).clamp_min(0)
-    climb = 2.6 * torch.exp(-fields.wall.clamp_min(0) / 1.1) + 0.5 * torch.exp(-fields.across.clamp_min(0) / 0.08)
-    above = angle - height - fields.y + 0.9 - climb * (1 - 0.6 * smooth_step(severity, 0.75, 1.0))
+    climb = 2.6 * torch.exp(-anatomy.wall.clamp_min(0) / 1.1) + 0.5 * torch.exp(-anatomy.across.clamp_min(0) / 0.08)
+    above = angle - height - anatomy.y + 0.9 - climb * (1 - 0.6 * smooth_step(severity, 0.75, 1.0))
     free = 1 - smooth_step(above + 0.12 * group.clouds[0], -1.5, 0.7)
-    lens = 1.0 - ((fields.wall + 0.5) / (1.4 + 2.2 * severity)).square() - (group.dy / (3.0 + 3.0 * severity)).square()
+    lens = 1.0 - ((anatomy.wall + 0.5) / (1.4 + 2.2 * severity)).square() - (group.dy / (3.0 + 3.0 * severity)).square()
     trapped = group.own["loculated"]
     body = torch.where(trapped > 0, smooth_step(lens, 0.0, 0.5), free) * group.coverage
-    # Fluid of a lying patient also spreads behind the lung and veils it, most of all below.
+    # In a supine patient fluid also spreads behind the lung and veils it, mostly its lower part.
     veil = (
-        group.common["supine"] * (1 - trapped) * smooth_step(fields.down, 0.25, 1.0) * group.coverage * 0.35 * severity
+        group.common["supine"] * (1 - trapped) * smooth_step(anatomy.down, 0.25, 1.0) * group.coverage * 0.35 * severity
     )
     fill = 1 - (1 - 0.93 * body) * (1 - veil)
-    # At the angle there is little air to lose, but fluid presses the dome and the wall apart.
+    # At the angle there is little air to replace, but fluid separates dome and wall.
     return Drawn(extent=over_share(body, 0.35), fill=fill, water=0.6 * body, fade=body)
 
 
 def pneumothorax(group: Group) -> Drawn:
     """Draw air outside a retracted lung: darker, without vessels, bounded by the fine line of the visceral pleura."""
-    fields = group.fields
+    anatomy = group.anatomy
     severity = group.severity
     tension, apical = group.own["tension"], group.own["apical"]
     free = _from_wall_and_apex(group)
-    taper = 1.2 - (0.65 + 1.1 * apical * (1 - severity) - 0.4 * tension) * fields.down.clamp(0, 1)
-    # Most are a finger's breadth at the most; only the worst leave a large space.
+    taper = 1.2 - (0.65 + 1.1 * apical * (1 - severity) - 0.4 * tension) * anatomy.down.clamp(0, 1)
+    # Most are at most a finger's breadth wide; only the most severe leave a large space.
     width = (0.6 + 2.2 * severity + 2.2 * severity.square() + 2.0 * tension * severity) * taper
     gap = width - free + 0.08 * group.clouds[0]
     body = smooth_step(gap, -0.15, 0.15) * group.coverage
     collapsed = (1 - smooth_step(gap, -0.3, 0.0)) * group.coverage
-    # The lung still lies before and behind the space, so that it is darker but seldom black; ribs cross it.
+    # Lung in front of and behind the space makes it darker but rarely black; ribs cross it.
     fill = -(0.16 + 0.1 * severity + 0.08 * tension) * body + (0.04 + 0.22 * severity) * collapsed * (
         0.6 + 0.4 * tension
     )
@@ -51,35 +51,35 @@ def pneumothorax(group: Group) -> Drawn:
 
 
 def _below_apex(group: Group) -> Tensor:
-    return group.fields.y - group.common["apex"]
+    return group.anatomy.y - group.common["apex"]
 
 
 def _from_wall_and_apex(group: Group) -> Tensor:
-    """Return the distance from the outer pleura, which rounds the corner between wall and apex."""
-    return 0.6 - torch.logaddexp(-0.9 * group.fields.wall, -0.75 * _below_apex(group)) / 0.9
+    """Return the distance from the parietal pleura, rounded at the corner between wall and apex."""
+    return 0.6 - torch.logaddexp(-0.9 * group.anatomy.wall, -0.75 * _below_apex(group)) / 0.9
 
 
 def thickening(group: Group) -> Drawn:
-    """Draw a rind along the chest wall, or a cap over the apex."""
-    fields = group.fields
+    """Draw a rind along the chest wall, or an apical cap."""
+    anatomy = group.anatomy
     thick = 0.35 + 0.8 * group.severity + 0.1 * group.clouds[0]
     # A cap thins out down the wall.
-    cap = 0.45 + thick * 1.2 - _from_wall_and_apex(group) - 1.6 * smooth_step(fields.down, 0.06, 0.28)
-    along = smooth_step(fields.down, 0.2, 0.4) * (1 - 0.3 * smooth_step(fields.down, 0.9, 1.0))
-    rind = thick * along - fields.wall
+    cap = 0.45 + thick * 1.2 - _from_wall_and_apex(group) - 1.6 * smooth_step(anatomy.down, 0.06, 0.28)
+    along = smooth_step(anatomy.down, 0.2, 0.4) * (1 - 0.3 * smooth_step(anatomy.down, 0.9, 1.0))
+    rind = thick * along - anatomy.wall
     edge = torch.where(group.own["apical"] > 0, cap, rind)
     body = smooth_step(edge, -0.1, 0.35) * group.coverage
-    # There is little air to lose beside the wall, but the beam runs along the rind for centimetres.
+    # There is little air to replace at the wall, but the beam follows the rind for centimetres.
     water = body * (1.0 + 1.8 * group.severity)
     return Drawn(extent=torch.minimum(edge, group.inside), fill=body * (0.65 + 0.3 * group.severity), water=water)
 
 
 def hernia(group: Group) -> Drawn:
-    """Draw the stomach behind the heart: a round density with a fluid level."""
-    fields = group.fields
+    """Draw the stomach behind the heart: a round density with an air-fluid level."""
+    anatomy = group.anatomy
     size = group.own["reach"] * (0.7 + 0.5 * group.severity)
-    dx = fields.middle - 0.9
-    dy = fields.y - (group.common["mean_dome"] - 0.45 * size)
+    dx = anatomy.middle - 0.9
+    dy = anatomy.y - (group.common["mean_dome"] - 0.45 * size)
     inside = 1.0 - torch.hypot(dx / (1.15 * size), dy / size).square()
     body = inside.clamp_min(0).sqrt()
     level = 0.1 * size
@@ -92,17 +92,17 @@ def hernia(group: Group) -> Drawn:
 
 def heart(group: Group) -> Drawn:
     """Draw nothing: an enlarged heart is the heart itself."""
-    return Drawn(extent=group.fields.heart, where="between")
+    return Drawn(extent=group.anatomy.heart, where="between")
 
 
 def mediastinum(group: Group) -> Drawn:
-    """Draw nothing: the finding is the widened shadow between the lungs, above the heart and down to it."""
-    fields = group.fields
+    """Draw nothing: the finding is the widened mediastinum, above the heart or down to it."""
+    anatomy = group.anatomy
     lowest = torch.where(group.own["upper"] > 0, group.common["below_carina"], group.common["heart_middle"])
-    upper = torch.minimum(_below_apex(group) - 2.0, lowest - fields.y)
-    return Drawn(extent=torch.minimum(-fields.inner, upper), where="between")
+    upper = torch.minimum(_below_apex(group) - 2.0, lowest - anatomy.y)
+    return Drawn(extent=torch.minimum(-anatomy.inner, upper), where="between")
 
 
 def spine(group: Group) -> Drawn:
     """Draw nothing: the curved spine is drawn with the bones."""
-    return Drawn(extent=2.1 - group.fields.spine.abs(), where="anywhere")
+    return Drawn(extent=2.1 - group.anatomy.spine.abs(), where="anywhere")

@@ -1,4 +1,4 @@
-"""Boxes of Chest ImaGenome's 29 regions, read off the same outlines that the picture is drawn from."""
+"""Boxes of Chest ImaGenome's 29 regions, from the same outlines as the image."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from rightlung.lexicon import IMAGENOME_REGIONS
 from rightlung.phantom.image.anatomy import FIELD, Thorax, at
-from rightlung.phantom.image.chance import Floats
 from rightlung.phantom.image.frame import Frame
+from rightlung.phantom.image.randomness import Floats
 from rightlung.phantom.image.skeleton import girdle
 
-_SMALLEST = 1e-3  # a box pushed out of the picture keeps this extent at its border
+_SMALLEST = 1e-3  # size of a box whose region lies outside the image, at its border
 
 
 def _points(x: Floats, y: Floats) -> Floats:
@@ -23,13 +23,13 @@ def _rectangle(x0: Floats, y0: Floats, x1: Floats, y1: Floats) -> Floats:
 
 
 def _lung_outline(thorax: Thorax, left: bool, low: float, high: float) -> Floats:
-    """Return points around the part of a lung between two shares of its height, ``(n, 2 * p, 2)``."""
+    """Return points around the part of a lung between two fractions of its height, ``(n, 2 * p, 2)``."""
     apex = thorax.apex[:, None]
     dome = (thorax.left_dome if left else thorax.right_dome)[:, None]
     outer_table = thorax.outer_left if left else thorax.outer_right
     inner_table = thorax.inner_left if left else thorax.inner_right
     bottom = dome + 6.0 if high >= 1.0 else apex + high * (dome - apex)
-    # Only the lung's foot is so curved that its lowest point must be looked for.
+    # Only the bottom of the lung is so curved that its lowest point must be searched for.
     steps = 48 if high >= 1.0 else 14
     y = apex + low * (dome - apex) + np.linspace(0, 1, steps)[None] * (bottom - apex - low * (dome - apex))
     outer, inner = at(outer_table, y), at(inner_table, y)
@@ -38,7 +38,7 @@ def _lung_outline(thorax: Thorax, left: bool, low: float, high: float) -> Floats
 
 
 def _shapes(thorax: Thorax) -> dict[str, Floats]:
-    """Return points ``(n, p, 2)`` in centimetres whose bounding box is each region's."""
+    """Return points ``(n, p, 2)`` in centimetres whose bounding box is each region's box."""
     height, carina, inner = thorax.height, thorax.carina, (thorax.inner_right, thorax.inner_left)
     mean_dome = (thorax.right_dome + thorax.left_dome) / 2
     far = np.full_like(height, FIELD)
@@ -105,9 +105,9 @@ def _shapes(thorax: Thorax) -> dict[str, Floats]:
 
 
 def region_boxes(thorax: Thorax, frame: Frame, field: Floats) -> Floats:
-    """Return boxes ``(n, 29, 4)`` in fractions of the picture, in the order of ``IMAGENOME_REGIONS``.
+    """Return boxes ``(n, 29, 4)`` in fractions of the image, in the order of ``IMAGENOME_REGIONS``.
 
-    They are clipped to the exposed ``field (n, 4)``, a box in fractions, too.
+    They are clipped to the exposed ``field (n, 4)``, also in fractions.
     """
     found = _shapes(thorax)
     shapes = [found[name] for name in IMAGENOME_REGIONS]

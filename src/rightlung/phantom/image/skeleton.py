@@ -1,4 +1,4 @@
-"""Bones: ribs from spine to cartilage, clavicles, scapulae, humeri and the spine, as bone thickness in centimetres."""
+"""Bones: ribs, clavicles, scapulae, humeri and the spine, as bone thickness in centimetres."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from rightlung.phantom.image.anatomy import Thorax, at
-from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
-from rightlung.phantom.image.fields import Fields, enlarge, smooth_step
+from rightlung.phantom.image.columns import ColumnTensors
 from rightlung.phantom.image.frame import Frame
-from rightlung.phantom.image.numbers import Numbers
+from rightlung.phantom.image.maps import AnatomyMaps, enlarge, smooth_step
+from rightlung.phantom.image.randomness import Floats, seeds_of, uniforms
 from rightlung.phantom.image.strokes import Strokes
 
 RIBS = 10
@@ -27,8 +27,8 @@ Key = tuple[int, int]  # a study of the batch, and which of its lesions
 def ribs(thorax: Thorax) -> tuple[Floats, Floats]:
     """Return the axes of all ribs, ``(n, 2, RIBS, POINTS, 2)`` (right then left), and their radii.
 
-    A rib is half a tilted ring: seen from the front it leaves the spine almost level, drops as it rounds the side of
-    the chest, and runs steeply downwards and inwards to its cartilage.
+    A rib is half a tilted ring: from the front, it leaves the spine almost horizontally, drops around the side of the
+    chest, and runs steeply down and inwards to its cartilage.
     """
     count = len(thorax)
     varied = uniforms(seeds_of([scene.body.seed for scene in thorax.scenes], RIB_STREAM), 2, RIBS, 3)
@@ -47,7 +47,7 @@ def ribs(thorax: Thorax) -> tuple[Floats, Floats]:
     angle = first[..., None] + (last - first)[..., None] * share
     sign = np.array([-1.0, 1.0])[None, :, None, None]
     y = origin[..., None] + drop[..., None] * (1 - np.cos(angle)) / 2
-    # The neck of the rib rises to the transverse process before the shaft falls.
+    # The neck of the rib rises to the transverse process before the shaft descends.
     y = y - 0.55 * np.sin(np.clip(share * 5, 0, 1) * math.pi) + 0.3 * np.clip(1 - share * 5, 0, 1)
     spine = at(thorax.spine, y.reshape(count, -1)).reshape(y.shape)
     behind = np.clip(np.cos(angle), -1, 1)
@@ -92,13 +92,13 @@ def girdle(thorax: Thorax) -> list[tuple[Floats, Floats, int]]:
         x = np.broadcast_to(shape[None, None, :, 0] * thorax.width[:, None, None] ** 0.6, (count, 2, len(shape)))
         y = np.broadcast_to(shape[None, None, :, 1] * thorax.height[:, None, None], (count, 2, len(shape)))
         if name == "clavicle":
-            # Lordotic and supine views throw the clavicles up, and flatten them.
+            # Lordotic and supine views project the clavicles higher and flatter.
             rise = (1.3 * front + 1.2 * lift)[:, None, None]
             y = y - rise * np.linspace(1.0, 0.5, len(shape))
             inner = np.linspace(1, 0, len(shape))
             x = sign * x + thorax.sternum[:, None, None] * inner
         else:
-            # Arms rolled forward in a PA view pull the scapulae off the lungs; at the bedside they stay on them.
+            # In a PA view the arms are rolled forward, which moves the scapulae off the lungs; not so at the bedside.
             x = sign * (x - (2.4 * front - 0.8 * (thorax.chance[:, 10] - 0.4))[:, None, None] * (name == "scapula"))
             y = y + 0.8 * lift[:, None, None]
         layer = SCAPULAE if name == "scapula" else GIRDLE
@@ -109,8 +109,8 @@ def girdle(thorax: Thorax) -> list[tuple[Floats, Floats, int]]:
 def break_ribs(thorax: Thorax, axes: Floats, radii: Floats) -> dict[Key, Floats]:
     """Displace broken ribs in place and return where they broke, by ``(study, number of the lesion)``.
 
-    The ends are cut off squarely and stand apart; the part beyond steps down by up to a rib's width and finds back to
-    its course a few centimetres on.
+    The ends are cut squarely with a gap between them; the distal part steps down by up to a rib's width and returns to
+    its course a few centimetres further on.
     """
     found: dict[Key, Floats] = {}
     for study, scene in enumerate(thorax.scenes):
@@ -120,13 +120,13 @@ def break_ribs(thorax: Thorax, axes: Floats, radii: Floats) -> dict[Key, Floats]
             side = int(lesion.side == "left")
             name = lesion.form.removeprefix("rib ")
             rib = min(max(int(name) - 1, 0), RIBS - 1) if name.isdigit() else int(1 + lesion.place[1] * (RIBS - 2))
-            # Seen from the front a rib's x is the sine of its way round the chest.
+            # From the front, a rib's x is the sine of the angle around the chest.
             way = math.asin(min(max(lesion.place[0], 0.0), 1.0)) / math.pi * POINTS
             spot = min(max(round(way - 2.5), 3), POINTS // 2 - 4)
             axis, radius = axes[study, side, rib], radii[study, side, rib]
             middle = (axis[spot + 1] + axis[spot + 2]) / 2
             along = (axis[spot + 2] - axis[spot + 1]) / np.linalg.norm(axis[spot + 2] - axis[spot + 1])
-            # Four points close the two ends: a chain whose radius falls to nothing at once ends squarely.
+            # Four points close the two ends: a chain whose radius drops to zero ends squarely.
             gap = 0.12 + 0.22 * lesion.severity
             for offset, place in enumerate((-gap, -gap + 0.02, gap - 0.02, gap)):
                 axis[spot + offset] = middle + place * along
@@ -137,7 +137,7 @@ def break_ribs(thorax: Thorax, axes: Floats, radii: Floats) -> dict[Key, Floats]
 
 
 def bone_strokes(thorax: Thorax, frame: Frame, size: int, layers: int) -> tuple[list[Strokes], dict[Key, Floats]]:
-    """Return all bones but the spine on the first layers of every picture's ``layers``, and where ribs are broken."""
+    """Return all bones except the spine on the first of each image's ``layers``, and where ribs are broken."""
     axes, radii = ribs(thorax)
     breaks = break_ribs(thorax, axes, radii)
     count = len(thorax)
@@ -153,7 +153,7 @@ def bone_strokes(thorax: Thorax, frame: Frame, size: int, layers: int) -> tuple[
 
 
 def columns(thorax: Thorax) -> dict[str, Floats]:
-    """Return what the bones are made from, besides strokes and fields."""
+    """Return the columns for drawing bones, besides strokes and maps."""
     front = np.array([float(scene.exposure.view == "AP") for scene in thorax.scenes])
     return {
         "calcium": np.array([1.05 - 0.004 * max(scene.body.age - 45, 0) for scene in thorax.scenes]),
@@ -164,36 +164,36 @@ def columns(thorax: Thorax) -> dict[str, Floats]:
     }
 
 
-def bone_thickness(studies: Numbers, fields: Fields, layers: Tensor, coverage: Tensor) -> Tensor:
+def bone_thickness(studies: ColumnTensors, anatomy: AnatomyMaps, layers: Tensor, coverage: Tensor) -> Tensor:
     """Return all bone along the beam, ``(n, size, size)``, from the depth on its four layers and the spine.
 
-    Little of the ribs is seen through heart and liver, where scatter outweighs what passes: they count for less outside
-    the lungs' ``coverage (n, size, size)``.
+    Ribs are faint through heart and liver, where scatter dominates, so they count less outside the lungs' ``coverage
+    (n, size, size)``.
     """
     size = coverage.shape[-1]
     ribs_behind = hollow(layers[:, BACK], 0.8)
     ribs_front = hollow(layers[:, FRONT], 0.8)
     shoulders = hollow(layers[:, GIRDLE], 0.72) * 1.7 + hollow(layers[:, SCAPULAE], 0.5) * 0.7
-    # At the side of the chest the beam runs along ribs and muscle, which line the lung with a bright rim.
-    rim = torch.exp(-((fields.wall + 0.35) / 0.45).square()) * smooth_step(fields.down, 0.0, 0.2)
-    rim = rim * smooth_step(fields.diaphragm, -3.5, 1.0) * 0.75
-    smooth = enlarge(spine_bone(studies, fields) + scapula_plate(studies, fields) + rim, size)
+    # At the side of the chest the beam follows ribs and muscle, which give the lung a bright rim.
+    rim = torch.exp(-((anatomy.wall + 0.35) / 0.45).square()) * smooth_step(anatomy.down, 0.0, 0.2)
+    rim = rim * smooth_step(anatomy.diaphragm, -3.5, 1.0) * 0.75
+    smooth = enlarge(spine_bone(studies, anatomy) + scapula_plate(studies, anatomy) + rim, size)
     ribs_seen = (ribs_behind * 1.08 + ribs_front * 0.5) * (0.45 + 0.55 * coverage)
     return (ribs_seen + shoulders + smooth) * studies["calcium"]
 
 
 def hollow(depth: Tensor, marrow: float) -> Tensor:
-    """Return bone along the beam through a tube, as a share of its diameter: bright edges, darker middle."""
+    """Return bone along the beam through a tube, as a share of its diameter: bright edges, darker centre."""
     rod = (depth * (2.0 - depth)).clamp_min(0).sqrt()
     inside = ((depth - 0.26) * (1.0 / 0.74)).clamp_min(0)
     return rod - marrow * 0.74 * (inside * (2.0 - inside)).clamp_min(0).sqrt()
 
 
-def spine_bone(studies: Numbers, fields: Fields) -> Tensor:
-    """Return bone of the spine: bodies with end plates, discs between them, pedicles and spinous processes."""
-    x, y = fields.spine, fields.y
+def spine_bone(studies: ColumnTensors, anatomy: AnatomyMaps) -> Tensor:
+    """Return the bone of the spine: vertebral bodies with end plates, discs, pedicles and spinous processes."""
+    x, y = anatomy.spine, anatomy.y
     height = studies["height"]
-    step = 2.1 + 0.045 * (y / height + 14.0)  # vertebrae grow downwards
+    step = 2.1 + 0.045 * (y / height + 14.0)  # lower vertebrae are larger
     phase = (y / height + 14.0 + studies["vertebrae"]) / step
     place = (phase - phase.floor()) - 0.5
     waist = 1.35 + 0.022 * (y / height + 14.0) + 1.3 * place.square()
@@ -206,10 +206,10 @@ def spine_bone(studies: Numbers, fields: Fields) -> Tensor:
     return body * (0.62 - 0.3 * disc + 0.18 * plate + ring + process)
 
 
-def scapula_plate(studies: Numbers, fields: Fields) -> Tensor:
+def scapula_plate(studies: ColumnTensors, anatomy: AnatomyMaps) -> Tensor:
     """Return the thin blade of the scapulae, a triangle between its three borders."""
-    x = fields.x.abs() / studies["scapula_width"] + studies["scapula_inward"]
-    y = fields.y / studies["height"] - 0.8 * studies["scapula_lift"]
+    x = anatomy.x.abs() / studies["scapula_width"] + studies["scapula_inward"]
+    y = anatomy.y / studies["height"] - 0.8 * studies["scapula_lift"]
     medial = x - 11.6 - 0.017 * (y + 10.6).square()
     lateral = 15.9 - (y + 8.8).clamp_min(0) * 0.22 - x
     top = y + 9.2 + (x - 11.7) * 0.55

@@ -1,7 +1,7 @@
-"""Tapering strokes: ribs, vessels, bronchi, tubes and wires are all chains of short capsules.
+"""Tapered strokes: ribs, vessels, bronchi, tubes and wires are chains of short capsules.
 
-Each capsule touches only a few pixels, so it is evaluated on a small window around it and merged into its layer with a
-maximum, which does not depend on the order of merging and is therefore the same on every device and in every batch.
+Each capsule covers only a few pixels, so it is evaluated on a small window and merged into its layer with a maximum.
+The maximum does not depend on the order of merging, so the result is the same on every device and in every batch.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.phantom.image.chance import Floats
+from rightlung.phantom.image.randomness import Floats
 
 _WINDOW_VALUES = {"cpu": 6_000_000, "cuda": 24_000_000}  # values evaluated at once; bounds the memory
-# A few window sizes instead of one: a long rib must not make every small vessel expensive.
+# Several window sizes instead of one, so that a long rib does not make every small vessel expensive.
 _SIDES = np.array([5, 7, 9, 11, 13, 16, 19, 23, 28, 34, 42, 52, 64, 80, 110, 160, 240, 400, 1 << 30])
 
 
 @dataclass(frozen=True, slots=True)
 class Strokes:
-    """Capsules of many studies: ends in pixels, radii in pixels, and the plane ``(study, layer)`` each is drawn on."""
+    """Capsules of many studies: ends and radii in pixels, and the plane ``(study, layer)`` of each."""
 
     start: Floats  # (s, 2)
     end: Floats  # (s, 2)
@@ -33,7 +33,7 @@ class Strokes:
 
     @staticmethod
     def chain(points: Floats, radius: Floats, plane: NDArray[np.int64]) -> Strokes:
-        """Join successive points, ``(k, p, 2)`` with radii ``(k, p)``, each of the ``k`` chains on its own plane."""
+        """Connect successive points ``(k, p, 2)`` with radii ``(k, p)``, each of the ``k`` chains on its own plane."""
         return Strokes(
             points[:, :-1].reshape(-1, 2),
             points[:, 1:].reshape(-1, 2),
@@ -43,15 +43,15 @@ class Strokes:
 
     @staticmethod
     def join(parts: list[Strokes]) -> Strokes:
-        """Put several sets of strokes together."""
+        """Concatenate several sets of strokes."""
         return Strokes(*(np.concatenate([getattr(part, name) for part in parts]) for name in Strokes.__slots__))
 
 
 def windows(strokes: Strokes, size: int) -> dict[int, NDArray[np.int32]]:
-    """Return for each size of window the strokes that fit into it, ``(s, 8)``.
+    """Return, for each window size, the strokes that fit into it, ``(s, 8)``.
 
-    A row holds the start from the window's first pixel, the way to the end and both radii as the bits of floats, then
-    the plane and the window's first pixel in it.
+    A row holds the start relative to the window, the vector to the end and both radii as the bits of floats, then the
+    plane and the window's first pixel in it.
     """
     # Column by column: NumPy is slow along an axis of two.
     margin = np.maximum(*strokes.radius.T) + 1.0
@@ -62,7 +62,7 @@ def windows(strokes: Strokes, size: int) -> dict[int, NDArray[np.int32]]:
     extent = np.ceil(np.maximum(right - left, bottom - top)).astype(np.int64) + 1
     kept = np.flatnonzero(inside)
     sort = np.searchsorted(_SIDES, extent[kept], side="left").astype(np.uint8)
-    # The window's size must follow from the stroke alone: it decides how coordinates are rounded.
+    # The window size must depend on the stroke alone, because it determines how coordinates are rounded.
     sides = np.minimum(_SIDES, size)
     order = np.argsort(sort, kind="stable")
     chosen, side = kept[order], sides[sort[order]]
@@ -83,10 +83,10 @@ def windows(strokes: Strokes, size: int) -> dict[int, NDArray[np.int32]]:
 
 
 def draw_windows(sets: Mapping[int, Tensor], planes: int, size: int, device: torch.device) -> Tensor:
-    """Return how deep each pixel lies inside strokes, ``(planes, size, size)``: 1 on the axis, 0 at the surface.
+    """Return the depth of each pixel inside strokes, ``(planes, size, size)``: 1 on the axis, 0 at the surface.
 
-    Depth is ``1 - distance / radius``; a stroke thinner than a pixel is drawn a pixel wide and as much fainter.
-    ``sets`` are those of `windows`.
+    Depth is ``1 - distance / radius``; a stroke thinner than a pixel is drawn one pixel wide and proportionally
+    fainter. ``sets`` comes from `windows`.
     """
     flat = torch.zeros(planes * size * size, device=device)
     most = _WINDOW_VALUES.get(device.type, _WINDOW_VALUES["cpu"])

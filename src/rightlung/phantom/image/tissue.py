@@ -1,4 +1,4 @@
-"""How much soft tissue and air the beam crosses outside the findings, in centimetres of water."""
+"""Soft tissue and air along the beam outside the findings, in centimetres of water."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rightlung.phantom.image.anatomy import Thorax
-from rightlung.phantom.image.chance import Floats, low_bits, seeds_of
-from rightlung.phantom.image.fields import Fields, smooth_step
-from rightlung.phantom.image.numbers import Numbers
+from rightlung.phantom.image.columns import ColumnTensors
+from rightlung.phantom.image.maps import AnatomyMaps, smooth_step
+from rightlung.phantom.image.randomness import Floats, low_bits, seeds_of
 
 TISSUE_STREAM = 21
 BOWEL_STREAM = 22
 CLOUDS = {"body": (7, 4), "grain": (28, 3), "gas": (12, 2)}
-"""Bumps across the picture and scales of what is uneven."""
+"""Cells across the image and octaves of each texture."""
 
 
 def columns(thorax: Thorax) -> dict[str, Floats]:
-    """Return what soft tissue is made from, besides the fields."""
-    chance, scenes, changes = thorax.chance, thorax.scenes, thorax.changes
-    # Breasts differ in size, and one in twenty women has lost one.
+    """Return the columns for drawing soft tissue, besides the maps."""
+    chance, scenes, changes = thorax.chance, thorax.scenes, thorax.deformations
+    # Breasts differ in size, and one woman in twenty has lost one.
     lost = np.where(chance[:, 29] < 0.025, -1.0, np.where(chance[:, 29] > 0.975, 1.0, 0.0))
     uneven = 0.5 * (chance[:, 30] - 0.5)
     return {
@@ -57,12 +57,12 @@ def seeds(thorax: Thorax) -> NDArray[np.int32]:
     return np.stack([low_bits(seeds_of(own, stream)) for stream in streams], axis=1)
 
 
-def body_thickness(studies: Numbers, fields: Fields, cloud: Tensor) -> Tensor:
-    """Return the body's extent along the beam: trunk, shoulders, arms, breasts and the folds of the axillae."""
-    x, y = fields.x, fields.y
+def body_thickness(studies: ColumnTensors, anatomy: AnatomyMaps, cloud: Tensor) -> Tensor:
+    """Return the thickness of the body along the beam: trunk, shoulders, arms, breasts and axillary folds."""
+    x, y = anatomy.x, anatomy.y
     fat = studies["fat"]
     level = y / studies["height"]
-    half = (fields.skin + x.abs()).clamp_min(1.0)
+    half = (anatomy.skin + x.abs()).clamp_min(1.0)
     edge = (1.0 - (x.abs() / half).clamp(0, 1).pow(7.0)).sqrt()
     front_to_back = 15.6 + 1.4 * smooth_step(level, -16.5, -10.0) + 3.6 * smooth_step(level, -11.0, 2.0)
     front_to_back = front_to_back + 1.5 * smooth_step(level, 3.0, 9.0) + 2.5 * smooth_step(level, 9.0, 13.0)
@@ -76,60 +76,60 @@ def body_thickness(studies: Numbers, fields: Fields, cloud: Tensor) -> Tensor:
     fold = torch.hypot((x.abs() - 12.5) / 5.0, (level + 7.5) / 5.5)
     total = total + (1.0 - fold.square()).clamp_min_(0) * (1.2 + 1.6 * studies["male"])
     total = total * (1.0 + 0.012 * cloud)
-    return total + breast_thickness(studies, fields, level)
+    return total + breast_thickness(studies, anatomy, level)
 
 
-def breast_thickness(studies: Numbers, fields: Fields, level: Tensor) -> Tensor:
-    """Return the breasts: full and sharply bounded below, fading out above."""
+def breast_thickness(studies: ColumnTensors, anatomy: AnatomyMaps, level: Tensor) -> Tensor:
+    """Return the breasts: full and sharp below, fading above."""
     breasts = studies["breasts"]
     centre = studies["breast_level"] + 1.5 * breasts
     middle = 8.2 * studies["width"]
-    aside = (fields.x.abs() - middle) / (4.4 + 2.4 * breasts)
-    along = level - centre - 0.25 * (fields.x.abs() - middle)
+    aside = (anatomy.x.abs() - middle) / (4.4 + 2.4 * breasts)
+    along = level - centre - 0.25 * (anatomy.x.abs() - middle)
     along = torch.where(along > 0, along / (2.6 + 1.4 * breasts), along / (6.5 + 2.0 * breasts))
     inside = (1.0 - aside.square() - along.square()).clamp_min_(0)
-    own = torch.where(fields.x > 0, studies["left_breast"], studies["right_breast"])
+    own = torch.where(anatomy.x > 0, studies["left_breast"], studies["right_breast"])
     return own * breasts * 5.2 * inside.sqrt_() * (0.55 + 0.45 * smooth_step(along, -1.0, 0.2))
 
 
-def hidden_air(studies: Numbers, fields: Fields) -> Tensor:
-    """Return the lung behind the heart and behind the domes, which makes both less than white."""
-    x = fields.spine
+def hidden_air(studies: ColumnTensors, anatomy: AnatomyMaps) -> Tensor:
+    """Return the lung behind heart and domes, which makes both darker than white."""
+    x = anatomy.spine
     beside = torch.where(x > 0, x - studies["aorta_edge"], -x - 1.9)
     back = smooth_step(beside, -0.15, 0.5) * (2.6 + 3.4 * smooth_step(beside, 0.0, 4.5))
-    below = smooth_step(fields.diaphragm, -4.5, 0.5)
-    level = smooth_step(fields.down, 0.12, 0.45)
-    back = back * torch.where(fields.is_left, studies["left_behind"], studies["right_behind"])
-    return 0.73 * back * below * level * smooth_step(fields.wall, 0.0, 3.0)
+    below = smooth_step(anatomy.diaphragm, -4.5, 0.5)
+    level = smooth_step(anatomy.down, 0.12, 0.45)
+    back = back * torch.where(anatomy.is_left, studies["left_behind"], studies["right_behind"])
+    return 0.73 * back * below * level * smooth_step(anatomy.wall, 0.0, 3.0)
 
 
-def bowel_air(studies: Numbers, fields: Fields, gas: Tensor) -> Tensor:
-    """Return the stomach bubble under the left dome, with its fluid level when upright, and some gas in the bowel."""
-    x, y = fields.x, fields.y
+def bowel_air(studies: ColumnTensors, anatomy: AnatomyMaps, gas: Tensor) -> Tensor:
+    """Return the gastric bubble below the left dome, with a fluid level if upright, and some bowel gas."""
+    x, y = anatomy.x, anatomy.y
     centre_x, centre_y, reach = studies["bubble_x"], studies["bubble_y"], studies["bubble"]
     bubble = torch.hypot((x - centre_x) / (1.35 * reach + 0.05), (y - centre_y) / (0.85 * reach + 0.05))
     level = centre_y + 0.35 * reach - y
     air = (1.0 - bubble.square()).clamp_min_(0).sqrt_() * 3.2
     air = air * torch.where(studies["upright"] > 0, (level * 6).clamp(0, 1), torch.ones_like(level))
-    deep = 1 - smooth_step(fields.diaphragm, -5.5, -3.0)
-    inside = smooth_step(fields.skin, 2.5, 4.5) * smooth_step(x, -6.0, 3.0)
+    deep = 1 - smooth_step(anatomy.diaphragm, -5.5, -3.0)
+    inside = smooth_step(anatomy.skin, 2.5, 4.5) * smooth_step(x, -6.0, 3.0)
     pockets = (gas - 0.75).clamp_min_(0).mul_(2.2).clamp_max_(1.8) * deep * inside * studies["gas"]
-    return (air + pockets) * (1 - smooth_step(fields.diaphragm, -0.7, -0.35))
+    return (air + pockets) * (1 - smooth_step(anatomy.diaphragm, -0.7, -0.35))
 
 
-def central_vessels(studies: Numbers, fields: Fields) -> Tensor:
-    """Return the hila and the great vessels' extra thickness, in centimetres of water."""
-    x, y = fields.x, fields.y
+def central_vessels(studies: ColumnTensors, anatomy: AnatomyMaps) -> Tensor:
+    """Return the additional thickness of the hila and the great vessels, in centimetres of water."""
+    x, y = anatomy.x, anatomy.y
     total = torch.zeros_like(x)
     for side, lean in (("right", 1.0), ("left", -1.0)):
         out = (x - studies[f"{side}_hilum_x"]) * -lean  # towards the chest wall
         dy = y - studies[f"{side}_hilum_y"]
-        # A comma: a head where the upper arteries and veins cross, and a tail, the interlobar artery, that runs down.
+        # A comma: a head where the upper arteries and veins cross, and a descending tail, the interlobar artery.
         head = (out / 1.25).square() + (dy / 1.5).square()
         tail = ((out - 0.35 - 0.12 * dy) / (0.95 - 0.09 * dy).clamp(0.45, 1.0)).square()
         tail = torch.exp(-tail) * smooth_step(dy, -2.0, 1.6) * (1 - smooth_step(dy, 1.2, 5.5))
         total = total + (torch.exp(-head) * 1.6 + tail * 1.7) * studies["calibre"]
     prominence = studies["aorta"]
-    level = fields.y / studies["height"]
-    knob = torch.hypot((fields.middle - 1.6) / (1.5 + 1.1 * prominence), (level + 7.0) / (1.5 + 0.4 * prominence))
+    level = anatomy.y / studies["height"]
+    knob = torch.hypot((anatomy.middle - 1.6) / (1.5 + 1.1 * prominence), (level + 7.0) / (1.5 + 0.4 * prominence))
     return total + (1.0 - knob.square()).clamp_min_(0).sqrt_() * (0.8 + 1.0 * prominence)

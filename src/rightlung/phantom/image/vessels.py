@@ -1,4 +1,4 @@
-"""Pulmonary vessels: trees that leave the hila, divide, and thin out before they reach the pleura."""
+"""Pulmonary vessels: trees that leave the hila, branch, and thin out before they reach the pleura."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from rightlung.phantom.image.anatomy import Thorax, at
-from rightlung.phantom.image.chance import Floats, seeds_of, uniforms
 from rightlung.phantom.image.frame import Frame
+from rightlung.phantom.image.randomness import Floats, seeds_of, uniforms
 from rightlung.phantom.image.strokes import Strokes, round_profile
 
 STEMS = 8
@@ -26,13 +26,13 @@ def trees(thorax: Thorax) -> tuple[list[Floats], list[Floats]]:
     seeds = seeds_of([scene.body.seed for scene in thorax.scenes], VESSEL_STREAM)
     sizes = [STEMS * 2**level for level in range(len(LEVELS))]
     drawn = uniforms(seeds, 2, sum(sizes), 8)
-    calibre = np.array([change.vessels for change in thorax.changes])[:, None, None]
-    upper = np.array([change.cephalised for change in thorax.changes])[:, None, None]
+    calibre = np.array([change.vessels for change in thorax.deformations])[:, None, None]
+    upper = np.array([change.cephalised for change in thorax.deformations])[:, None, None]
     sign = np.array([-1.0, 1.0])[None, :, None]
     hila = np.stack([thorax.right_hilum, thorax.left_hilum], axis=1)  # (n, 2, 2)
     floor = np.stack([thorax.right_dome, thorax.left_dome], axis=1)
-    span = (floor - thorax.apex[:, None])[..., None] / 20.0  # lungs that are shallow have crowded vessels
-    # Directions fan out from straight up, over sideways, to straight down; more of them point down, where more lung is.
+    span = (floor - thorax.apex[:, None])[..., None] / 20.0  # vessels are crowded in shallow lungs
+    # Directions fan out from straight up, over sideways, to straight down; more point down, where there is more lung.
     fan = np.array([-78.0, -62, -38, -8, 22, 46, 64, 80])[None, None]
     first = drawn[:, :, :STEMS]
     angle = np.radians(fan + 24 * (first[..., 0] - 0.5))
@@ -40,7 +40,7 @@ def trees(thorax: Thorax) -> tuple[list[Floats], list[Floats]]:
     radius = LARGEST * (0.7 + 0.5 * first[..., 1]) * np.where(angle > 0.3, 1.15, 0.75) * favoured * calibre
     start = np.stack(
         [
-            # Stems leave all along the hilum, the lower ones from the tail of the interlobar artery.
+            # Stems leave along the whole hilum, the lower ones from the tail of the interlobar artery.
             hila[..., None, 0] + sign * (0.9 * (first[..., 2] - 0.6) + 0.5 * np.clip(np.sin(angle), 0, 1)),
             hila[..., None, 1] + np.where(angle > 0, 4.2, 2.0) * np.sin(angle) * (0.35 + 0.65 * first[..., 3]),
         ],
@@ -51,7 +51,7 @@ def trees(thorax: Thorax) -> tuple[list[Floats], list[Floats]]:
     for level, steps in enumerate(LEVELS):
         chance = drawn[:, :, offset : offset + sizes[level]]
         offset += sizes[level]
-        # The way to the pleura is divided among the levels, so that trees fill small and large lungs alike.
+        # The distance to the pleura is divided among the levels, so that trees fill small and large lungs equally.
         length = (1.28 - 0.1 * level) * (0.75 + 0.5 * chance[..., 4])
         curl = 0.42 * (chance[..., 5] - 0.5)
         points, thick = [start], [radius]
@@ -73,14 +73,14 @@ def trees(thorax: Thorax) -> tuple[list[Floats], list[Floats]]:
 
 
 def bronchi(thorax: Thorax) -> tuple[Floats, Floats]:
-    """Return trachea and main bronchi as chains ``(n, 3, p, 2)``; the right one is the shorter, wider and steeper."""
+    """Return trachea and main bronchi as chains ``(n, 3, p, 2)``; the right one is shorter, wider and steeper."""
     count = len(thorax)
     carina = thorax.carina
     points = np.empty((count, 3, 8, 2))
     share = np.linspace(0, 1, 8)
     y = -22.0 + (carina[:, None, 1] + 22.0) * share
     x = at(thorax.middle, y)
-    # Only the lower trachea lies against the aorta and is pushed to the right by it.
+    # Only the lower trachea lies next to the aorta and is pushed to the right by it.
     points[:, 0] = np.stack([x * share + carina[:, None, 0] * share**3 * 0.4 - 0.25 * share**2, y], axis=-1)
     bottom = points[:, 0, -1]
     for index, hilum, away in ((1, thorax.right_hilum, 0.9), (2, thorax.left_hilum, 1.0)):
@@ -107,15 +107,15 @@ def airway_strokes(thorax: Thorax, frame: Frame, size: int, layer: int, layers: 
 def draw_airways(depth: Tensor, width: Tensor) -> Tensor:
     """Return the air in trachea and main bronchi along the beam, ``(n, size, size)``, in centimetres.
 
-    ``depth (n, 2, size, size)`` is how deep a pixel lies in each, ``width (n, 1, 1)`` the patient's scale of them.
+    ``depth (n, 2, size, size)`` is the depth of a pixel inside each, ``width (n, 1, 1)`` the patient's scale.
     """
     trachea, main = round_profile(depth).unbind(1)
-    # Deeper than wide: the trachea is nearly round, and the picture's curve takes from what little contrast it has.
+    # Deeper than wide: the trachea is nearly round, and the display curve reduces its low contrast.
     return torch.maximum(trachea * 2.5, main * 1.2) * width
 
 
 def minor_fissure(thorax: Thorax) -> tuple[Floats, Floats]:
-    """Return the fissure above the middle lobe, a fine line from right hilum to wall that half of people show."""
+    """Return the fissure above the middle lobe, a fine line from right hilum to wall, shown by half of the patients."""
     share = np.linspace(0.05, 0.97, 10)[None]
     y = (thorax.right_hilum[:, 1] + 0.6 + 1.2 * (thorax.chance[:, 17] - 0.5))[:, None] - 0.5 * np.sin(share * math.pi)
     inner, outer = at(thorax.inner_right, y), at(thorax.outer_right, y)
@@ -137,13 +137,13 @@ def vessel_strokes(thorax: Thorax, frame: Frame, size: int, layer: int, layers: 
 def draw_vessels(depth: Tensor) -> Tensor:
     """Return the blood in pulmonary vessels along the beam, ``(n, size, size)``, in centimetres.
 
-    Stems and finer branches lie on planes of their own, ``depth (n, 3, size, size)``, that add up, as vessels crossing
-    in depth do; within a plane the thickest wins, so that joints do not show.
+    Stems and finer branches are on separate planes, ``depth (n, 3, size, size)``, which are added like vessels that
+    cross in depth; within a plane the thickest vessel wins, so that joints are invisible.
     """
     return (round_profile(depth) * _shares(depth.device)[None, :, None, None]).sum(1)
 
 
 @cache
 def _shares(device: torch.device) -> Tensor:
-    """Return what vessels of each layer count for. Made once: a copy to the device waits for all it has to do."""
+    """Return the weight of each layer's vessels; cached, because a copy to the device waits for its pending work."""
     return torch.tensor([1.05, 0.8, 0.5], device=device)

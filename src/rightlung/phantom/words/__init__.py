@@ -1,1 +1,1 @@
-"""The words of made-up reports: templates, the phrase bank, places, lesions, devices and slips of the keys."""
+"""The words of synthetic reports: templates, phrase bank, places, lesions, devices and typing errors."""

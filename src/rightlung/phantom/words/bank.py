@@ -1,4 +1,4 @@
-"""The phrase bank, read once from ``data/words.toml`` and ``data/statements.toml``."""
+"""The phrase bank, read from ``data/words.toml`` and ``data/statements.toml``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOSE: frozenset[frozenset[str]] = frozenset(
         ("mass", "consolidation"), ("pneumonia", "atelectasis"), ("edema", "consolidation"), ("edema", "pneumonia"),
     )
 )  # fmt: skip
-"""Findings so alike on the picture that denying one beside the other would read as a contradiction."""
+"""Findings that look so similar that negating one next to the other would read as a contradiction."""
 
 
 def words() -> dict[str, Any]:
@@ -27,16 +27,16 @@ def words() -> dict[str, Any]:
 
 
 def statements() -> dict[str, Any]:
-    """Return what reports say besides the lesions."""
+    """Return the sentences of reports besides the lesions."""
     return read_data("statements.toml")
 
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """A sentence about absence: where it stands, how often it is said, what it denies, and what forbids it.
+    """A sentence about absent findings: its block, its frequency, what it negates, and what forbids it.
 
-    It is true exactly where none of ``forbidding`` is present, and so it tells something about each of these and
-    nothing about any other finding.
+    It is true if and only if nothing in ``forbidding`` is present, so it gives information about each of these findings
+    and no others.
     """
 
     block: str
@@ -45,12 +45,12 @@ class Negative:
     forbidding: frozenset[str]
     regions: tuple[str, ...]
     texts: tuple[str, ...]
-    scope: frozenset[str]  # what it would be a stutter to deny again
+    scope: frozenset[str]  # findings that must not be negated again
 
 
 @cache
 def negatives() -> tuple[Negative, ...]:
-    """Return all sentences about absence."""
+    """Return all sentences about absent findings."""
     found = []
     for entry in statements()["negatives"]:
         unless = set(entry.get("unless", ()))
@@ -83,7 +83,7 @@ def _scope(negates: list[str]) -> frozenset[str]:
 
 
 def denies(denied: str, kind: str) -> bool:
-    """Whether "no ``denied``" would be wrong, or read as wrong, where a lesion of this kind is present."""
+    """Whether "no ``denied``" would be wrong, or read as wrong, if a lesion of this kind is present."""
     return denied == kind or denied in broader_findings(kind) or frozenset((denied, kind)) in CLOSE
 
 
@@ -92,13 +92,13 @@ _LETTERS = re.compile(r"[a-z]+")
 
 @cache
 def vocabulary() -> frozenset[str]:
-    """Return every word of the bank: what a slip of the keys must not turn another word into."""
+    """Return every word of the bank: a typing error must not produce one of them."""
     return frozenset(_LETTERS.findall(_everything(words()).lower() + " " + _everything(statements()).lower()))
 
 
 @cache
 def finding_vocabulary() -> frozenset[str]:
-    """Return the words that name findings, which a slip of the keys must leave readable."""
+    """Return the words that name findings, which a typing error must not change."""
     texts = [text for found in FINDINGS.values() for text in (found.name, found.phrase, *found.synonyms)]
     for entry in words()["findings"].values():
         for key, value in entry.items():

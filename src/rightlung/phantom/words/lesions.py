@@ -1,7 +1,7 @@
-"""Sentences about lesions: noun phrases with grade and place, set in frames that report, compare or leave open.
+"""Sentences about lesions: noun phrases with grade and place, in frames that state, compare or hedge.
 
-The words for a side always come from the lesion. A configured share of the sentences about focal lesions names no
-side, so that only the picture can tell it.
+The words for a side always come from the lesion. A configured share of the sentences about focal lesions names no side,
+so that only the image shows it.
 """
 
 from __future__ import annotations
@@ -37,10 +37,7 @@ _BOTH_AS = {
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A sentence before noise: its text and what it is linked to.
-
-    ``topics`` are the kinds of finding that it tells anything about, whether or not it names them.
-    """
+    """A sentence before noise: its text and links; ``topics`` are the findings that it gives information about."""
 
     text: str
     regions: tuple[str, ...] = ()
@@ -52,10 +49,10 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How one kind of lesion is told throughout a report, so that the impression does not contradict the findings."""
+    """How one kind of lesion is described throughout a report, so that findings and impression agree."""
 
     hedged: bool
-    trend: str  # "" where nothing is compared
+    trend: str  # "" without comparison
     sideless: bool
     dates: Mapping[str, str]  # the words for the earlier study
 
@@ -66,7 +63,7 @@ def bucket(severity: float) -> int:
 
 
 def lesion_regions(lesions: Sequence[Lesion]) -> tuple[str, ...]:
-    """Return the Chest ImaGenome regions that the lesions lie in, paired ones as their two halves."""
+    """Return the Chest ImaGenome regions of lesions, paired ones as their two halves."""
     found: dict[str, None] = {}
     for lesion in lesions:
         for name in REGIONS[lesion.region].parts or (lesion.region,):
@@ -86,7 +83,7 @@ def measure(lesion: Lesion) -> str:
 
 
 def grade(lesion: Lesion, stream: Stream) -> str:
-    """Return an adjective for how bad it is, or none."""
+    """Return an adjective for the severity, or an empty string."""
     chosen = stream.choice(words()["findings"][lesion.finding]["grades"][bucket(lesion.severity)].split("|"))
     return str(chosen).replace("{measure}", measure(lesion))
 
@@ -95,7 +92,7 @@ def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
 
-class Teller:
+class LesionWriter:
     """Writes the sentences about one kind of lesion in one section of a report."""
 
     def __init__(self, finding: str, stream: Stream, manner: Manner, brief: bool) -> None:
@@ -107,18 +104,18 @@ class Teller:
         self.frames: dict[str, list[str]] = words()["frames"]
 
     def tell(self, lesions: Sequence[tuple[int, Lesion]]) -> list[Draft]:
-        """Return one or more sentences that together tell all these lesions."""
+        """Return one or more sentences that together describe these lesions."""
         if self.finding == "rib fracture":
             return [self._ribs(lesions)]
         if len(lesions) > 1 and self.stream.chance(0.75):
             return [self._several(lesions)]
         if len(lesions) > 1:
-            # Told one by one without sides, they could not be told apart.
+            # Described one by one without sides, they could not be distinguished.
             self.manner = replace(self.manner, sideless=False)
         return [self._one(index, lesion) for index, lesion in lesions]
 
     def _names(self, lesion: Lesion) -> list[list[str]]:
-        """Return the nouns, each with its plural, that fit the lesion's form and, where that matters, a hedge."""
+        """Return the nouns with their plurals that fit the lesion's form and, where that matters, a hedge."""
         by_form: list[list[str]] = self.entry.get(f"nouns_{lesion.form}", self.entry["nouns"])
         by_hedge: list[list[str]] = self.entry.get("nouns_hedged", by_form)
         return by_hedge if self.manner.hedged else by_form
@@ -184,7 +181,7 @@ class Teller:
         }
 
     def _fitting(self, templates: Sequence[str], slots: Mapping[str, str]) -> list[str]:
-        """Return the templates whose slots can all be filled: no {side} in a sentence that shall name none."""
+        """Return the templates whose slots can all be filled: no {side} in a sentence that must not name one."""
         needed = ("side", "at", "as", "zone_side", "at_first")
         return [
             text
@@ -240,7 +237,7 @@ class Teller:
     def _differential(
         self, lesion: Lesion, slots: Mapping[str, str], causes: Sequence[str]
     ) -> tuple[str, dict[str, Polarity]]:
-        """Return an opacity that is sure and causes that are not."""
+        """Return a sentence with a certain opacity and uncertain causes."""
         stream = self.stream
         named = "lung opacity" if self.finding == "pneumonia" else self.finding
         findings = {named: Polarity.POSITIVE}
@@ -343,7 +340,7 @@ class Teller:
         return phrase(stream.choice(styles))
 
     def _listed(self, items: Sequence[Lesion], plural: str) -> str:
-        """Return "opacities in the left base and in the right upper lobe", with both sides named or none."""
+        """Return "opacities in the left base and in the right upper lobe", with all sides named or none."""
         stream = self.stream
         named = len({lesion.side for lesion in items}) > 1
         sideless = self.manner.sideless and not named
@@ -386,7 +383,7 @@ class Teller:
 
 
 def add_tail(draft: Draft, tail: str, findings: Mapping[str, Polarity], lesions: Sequence[tuple[int, Lesion]]) -> Draft:
-    """Return the sentence with something more said in it."""
+    """Return the sentence with an addition."""
     text = polish(draft.text.removesuffix(".") + f" {tail}")
     merged = {**draft.findings, **findings}
     regions = tuple(dict.fromkeys((*draft.regions, *lesion_regions([lesion for _, lesion in lesions]))))

@@ -1,8 +1,8 @@
-"""Slips of the keys, missing full stops and capitals: noise that leaves the meaning alone.
+"""Typing errors that leave the meaning unchanged.
 
-The rule: a slip swaps two neighbouring letters or drops one, inside a word of at least five small letters that is no
-word for a side, no negation or hedge, no number, and no part of a finding's or device's name; and what comes out is
-neither a word of the phrase bank nor a word for a side. So no slip changes what is said, where, or whether it is there.
+An error swaps two adjacent letters or drops one, inside a word of at least five lower-case letters that is not a side,
+a negation, a hedge, a number, or part of a finding's or device's name. The result is neither a word of the phrase bank
+nor a word for a side.
 """
 
 from __future__ import annotations
@@ -22,14 +22,10 @@ _MEANING = frozenset({
 })  # fmt: skip
 
 
-def may_slip(word: str) -> bool:
-    """Whether a typing error may be made in this word."""
-    return word not in _MEANING and word not in finding_vocabulary() and not sides_in(word)
-
-
 def slip(text: str, stream: Stream) -> str:
-    """Return the text with one typing error, or as it is where no word may have one."""
-    words = [match for match in _WORD.finditer(text) if may_slip(match[0])]
+    """Return the text with one typing error, or unchanged if no word allows one."""
+    kept = _MEANING | finding_vocabulary()
+    words = [match for match in _WORD.finditer(text) if match[0] not in kept and not sides_in(match[0])]
     if not words:
         return text
     match = stream.choice(words)

@@ -1,4 +1,4 @@
-"""Words for where a lesion lies, with its side or, where only the picture shall tell it, without."""
+"""Words for the location of a lesion, with or without its side."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Spot:
 
 
 def spot(lesion: Lesion, stream: Stream, sideless: bool, listed: bool = False) -> Spot:
-    """Return words for where a sided lesion lies; ``listed`` in the form that goes beside another place."""
+    """Return words for the location of a sided lesion; ``listed`` selects the form used in lists of places."""
     kind = _spot_kind(lesion, stream)
     table = words()["where"][kind]
     zone_kind = lesion.region.split()[1]

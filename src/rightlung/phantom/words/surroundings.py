@@ -1,7 +1,7 @@
-"""What a report says besides the lesions: absences, devices, technique, advice, and whom the reader telephoned.
+"""Everything that a report says besides the lesions: absences, devices, technique, advice, communication.
 
-Which absences are said is drawn before anyone looks at what is present; those that are not wholly true are then left
-out and never shortened. So what remains tells nothing about the findings that it does not deny.
+Absences are sampled before looking at the findings; those that are not completely true are then dropped, never
+shortened. So the rest reveals nothing about findings that it does not negate.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rightlung.phantom.words.templates import expand, polish
 LUNG_KINDS = frozenset(FINDING_ORDER) - {
     "cardiomegaly", "enlarged cardiomediastinum", "hiatal hernia", "scoliosis", "rib fracture",
 }  # fmt: skip
-"""What may not be in a lung that is called clear."""
+"""Findings that a lung called clear must not have."""
 
 
 _CLEAR_SIDE = (
@@ -33,9 +33,9 @@ _URGENT = frozenset({"pneumothorax", "pleural effusion", "consolidation", "pneum
 
 
 def choose_negatives(stream: Stream, lavishness: float, summary: bool) -> list[Negative]:
-    """Return the absences that this report would state if they were true, none denied twice.
+    """Return the absences that this report would state if they were true, none of them negated twice.
 
-    A summary keeps to what matters at once. Nothing but chance decides, so that the choice cannot tell what is there.
+    A summary contains only urgent ones. The choice is random, so it reveals nothing about the findings.
     """
     chosen: list[Negative] = []
     denied: set[str] = set()
@@ -51,24 +51,19 @@ def choose_negatives(stream: Stream, lavishness: float, summary: bool) -> list[N
 
 
 def choose_global(stream: Stream) -> Negative | None:
-    """Return the summary that this report would give if it were true: nothing acute, nothing at all, or none."""
+    """Return the summary that this report would give if it were true: nothing acute, nothing at all, or None."""
     for negative in negatives():
         if negative.block == "global" and stream.chance(negative.share):
             return negative
     return None
 
 
-def whole_normal() -> Negative:
-    """Return the sentence that calls everything normal."""
-    return next(negative for negative in negatives() if "no finding" in negative.negates)
-
-
 def is_true(negative: Negative, present: Collection[str]) -> bool:
-    """Whether nothing is present that the sentence denies."""
+    """Whether nothing is present that the sentence negates."""
     return not negative.forbidding & set(present)
 
 
-def deny(negative: Negative, stream: Stream) -> Draft:
+def absence_sentence(negative: Negative, stream: Stream) -> Draft:
     """Return the sentence for an absence."""
     findings = {name: Polarity.POSITIVE if name == "no finding" else Polarity.NEGATIVE for name in negative.negates}
     text = polish(expand(stream.choice(negative.texts), stream, {}))
@@ -76,7 +71,7 @@ def deny(negative: Negative, stream: Stream) -> Draft:
 
 
 def clear_side(scene: Scene, stream: Stream) -> Draft | None:
-    """Return "the right lung is clear" for a side drawn by chance, where it is so."""
+    """Return "the right lung is clear" for a random side, if it is true."""
     side = stream.choice(("left", "right"))
     template = stream.choice(_CLEAR_SIDE)
     if any(lesion.finding in LUNG_KINDS and lesion.side in (side, "both") for lesion in scene.lesions):
@@ -85,8 +80,8 @@ def clear_side(scene: Scene, stream: Stream) -> Draft | None:
     return Draft(text, (f"{side} lung",), {"lung opacity": Polarity.NEGATIVE}, (), (), LUNG_KINDS)
 
 
-def tell_device(index: int, device: Device, stream: Stream, compared: bool) -> Draft:
-    """Return the sentence for a device and where its tip lies."""
+def device_sentence(index: int, device: Device, stream: Stream, compared: bool) -> Draft:
+    """Return the sentence for a device and the position of its tip."""
     entry = statements()["devices"][device.kind]
     if device.well_placed:
         texts = entry["good"]
@@ -119,8 +114,8 @@ def tell_device(index: int, device: Device, stream: Stream, compared: bool) -> D
     return Draft(polish(text), regions, findings, (), (index,), frozenset(findings))
 
 
-def tell_aorta(scene: Scene, stream: Stream) -> Draft | None:
-    """Return the sentence for an unfolded aorta, which comes with age and is part of the body."""
+def aorta_sentence(scene: Scene, stream: Stream) -> Draft | None:
+    """Return the sentence for a tortuous aorta, which depends on age and belongs to the body."""
     entry = statements()["body"]["aorta"]
     said = stream.chance(entry["share"])
     text = polish(expand(stream.choice(entry["texts"]), stream, {}))
@@ -129,6 +124,6 @@ def tell_aorta(scene: Scene, stream: Stream) -> Draft | None:
     return Draft(text, tuple(entry["regions"]), {entry["finding"]: Polarity.POSITIVE})
 
 
-def say_nowhere(kind: str, stream: Stream, names: Mapping[str, str]) -> Draft:
-    """Return a sentence that points nowhere."""
+def general_sentence(kind: str, stream: Stream, names: Mapping[str, str]) -> Draft:
+    """Return a sentence without a location."""
     return Draft(polish(expand(stream.choice(statements()["nowhere"][kind]), stream, names)))

@@ -1,4 +1,4 @@
-"""Templates of sentences: ``(one|another|)`` chooses, ``{slot}`` is filled, ``a/an`` agrees with what follows.
+"""Templates of sentences: ``(one|another|)`` is a choice, ``{slot}`` is filled in, ``a/an`` agrees with the next word.
 
 >>> from rightlung.core.keyed import Stream
 >>> polish(expand("there is {np}", Stream(0), {"np": "a/an effusion"}))
@@ -18,7 +18,7 @@ _TOKEN = re.compile(r"[()|]|\{[a-z_ ]+\}|[^()|{}]+")
 _SPACES = re.compile(r"\s+")
 _BEFORE_STOP = re.compile(r"\s+([,.;])")
 _ARTICLE = re.compile(r"\b([Aa])/an (\S+)")
-# Said letter by letter, these begin with a vowel: "an ET tube", "an NG tube", "an LLL opacity".
+# Spelled letter by letter, these begin with a vowel: "an ET tube", "an NG tube", "an LLL opacity".
 _VOWEL_LETTERS = "AEFHILMNORSX"
 _CONSONANT_SOUND = ("uni", "use", "one", "eu")
 
@@ -31,7 +31,7 @@ Node = str | tuple[str] | list[list["Node"]]
 def _parse(template: str) -> list[Node]:
     tokens = _TOKEN.findall(template)
     if "".join(tokens) != template:
-        raise InputError(f"the template {template!r} has a stray brace")
+        raise InputError(f"the template {template!r} has an unmatched brace")
     stack: list[list[list[Node]]] = [[[]]]
     for token in tokens:
         if token == "(":
@@ -42,16 +42,16 @@ def _parse(template: str) -> list[Node]:
             choice = stack.pop()
             stack[-1][-1].append(choice)
         elif token in ("|", ")"):
-            raise InputError(f"the template {template!r} has a stray {token!r}")
+            raise InputError(f"the template {template!r} has an unmatched {token!r}")
         else:
             stack[-1][-1].append((token[1:-1],) if token[0] == "{" else token)
     if len(stack) > 1:
-        raise InputError(f"the template {template!r} leaves a bracket open")
+        raise InputError(f"the template {template!r} has an unclosed bracket")
     return stack[0][0]
 
 
 def expand(template: str, stream: Stream, slots: Mapping[str, str]) -> str:
-    """Return one of the texts that a template stands for."""
+    """Return one of the texts that a template generates."""
     return _written(_parse(template), stream, slots)
 
 
@@ -88,6 +88,6 @@ def phrase(text: str) -> str:
 
 
 def polish(text: str) -> str:
-    """Return the text as a sentence: first letter large, full stop at the end."""
+    """Return the text as a sentence: capitalised, with a full stop."""
     text = phrase(text)
     return text[:1].upper() + text[1:] + ("" if text.endswith(("?", ".")) else ".")

@@ -1,1 +1,1 @@
-"""The parts of ``rightlung data check``: what is looked at, one file a subject; `rightlung.studies.check` runs them."""
+"""The parts of ``rightlung data check``, one module per subject; `rightlung.studies.check` runs them."""

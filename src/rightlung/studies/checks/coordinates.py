@@ -1,7 +1,7 @@
-"""What is wrong with a box's four numbers, and why: scale (pixels, percent), order of the coordinates, or plain range.
+"""Explain invalid boxes: wrong scale (pixels, percent), wrong order of coordinates, or out of range.
 
-A single box often has several explanations; all boxes of a source together rarely do. So what cannot be read is kept
-until the end, and is explained with what all boxes have in common.
+A single box often has several explanations; all boxes of a source together rarely do. So invalid boxes are kept until
+the end and explained by what all boxes have in common.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rightlung.studies.files import shown
 
 _SLACK = 0.02
 _SLIGHT = 1.5
-"""Up to here a coordinate is a fraction that leaves the image; above, it is on another scale."""
+"""A coordinate up to this value is a fraction outside the image; above, it is on another scale."""
 _USUAL_SIDES = (224, 256, 299, 320, 336, 384, 448, 512, 640, 768, 896, 1024, 1536, 2048, 2500, 3000, 3072, 4096)
 _ENOUGH = 20
 Size = tuple[float, float]
@@ -26,7 +26,7 @@ Numbers = tuple[float, float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A box that the reader refuses, with the sizes (width, height) that its pixels may refer to."""
+    """A box that the reader rejects, with the sizes (width, height) that its pixels may refer to."""
 
     place: Origin
     field: str
@@ -36,23 +36,23 @@ class Suspect:
 
 
 def four_numbers(value: object) -> Numbers | str:
-    """Return a box's four numbers, or what it looks like instead."""
+    """Return a box's four numbers, or a description of what it is instead."""
     if isinstance(value, dict):
         keys = {str(key).lower() for key in value}
         if keys >= {"x", "y"} and keys & {"w", "width"}:
-            return "it is an object with x, y, width and height; a box is the list [x0, y0, x1, y1]"
-        return f"it is an object with {', '.join(sorted(keys)) or 'nothing'}; a box is the list [x0, y0, x1, y1]"
+            return "it is an object with x, y, width and height; a box must be a list [x0, y0, x1, y1]"
+        return f"it is an object with {', '.join(sorted(keys)) or 'no keys'}; a box must be a list [x0, y0, x1, y1]"
     if isinstance(value, str):
-        return f"it is the text {shown(value)}; a box is a list of four numbers"
+        return f"it is the string {shown(value)}; a box must be a list of four numbers"
     if not isinstance(value, list | tuple):
-        return f"it is {shown(value)}; a box is the list [x0, y0, x1, y1]"
+        return f"it is {shown(value)}; a box must be a list [x0, y0, x1, y1]"
     if any(isinstance(entry, list | tuple | dict) for entry in value):
         form = "two corners" if len(value) == 2 else "a polygon or several boxes"
-        return f"it looks like {form}; a box is one flat list [x0, y0, x1, y1]"
+        return f"it looks like {form}; a box must be one flat list [x0, y0, x1, y1]"
     if len(value) != 4:
         return f"it has {len(value)} numbers; a box has four, [x0, y0, x1, y1]"
     if any(isinstance(entry, str) for entry in value):
-        return "its numbers are texts in quotes; a box is a list of four numbers"
+        return "its numbers are in quotes; a box must be a list of four numbers"
     if any(isinstance(entry, bool) or not isinstance(entry, numbers.Real) for entry in value):
         return f"{shown(value)} are not four numbers"
     found = tuple(float(entry) for entry in value)
@@ -71,13 +71,9 @@ def _is_x_y_width_height(values: Numbers) -> bool:
     return min(x, y) >= -_SLACK and min(width, height) > 0 and x + width <= 1 + _SLACK and y + height <= 1 + _SLACK
 
 
-def _is_x_x_y_y(values: Numbers) -> bool:
-    return 0 <= values[0] < values[1] <= 1 and 0 <= values[2] < values[3] <= 1
-
-
 @dataclass
-class Coordinates:
-    """All boxes of a source: counts of the good ones, and the others until they are explained."""
+class CoordinateChecks:
+    """All boxes of a source: counts of the valid ones, and the invalid ones until they are explained."""
 
     ledger: Ledger
     good: int = 0
@@ -87,14 +83,14 @@ class Coordinates:
     suspects: list[Suspect] = field(default_factory=list)
 
     def note_good(self, values: Numbers) -> None:
-        """Count a box that is one."""
+        """Count a valid box."""
         self.good += 1
         self.good_as_width_height += _is_x_y_width_height(values)
         self.reach = [max(self.reach[0], values[2]), max(self.reach[1], values[3])]
         self.upper_left += values[0] + values[2] < 1 and values[1] + values[3] < 1
 
     def note_raw(self, place: Origin, name: str, value: object, image: Size | None, row: dict[str, Any]) -> None:
-        """Take in what the reader refuses as a box."""
+        """Keep a box that the reader rejects."""
         values = four_numbers(value)
         if isinstance(values, str):
             self.ledger.add("box-form", place, name, values)
@@ -102,7 +98,7 @@ class Coordinates:
             self.suspects.append(Suspect(place, name, values, image, tuple(_sizes_named(row))))
 
     def finish(self, place: Origin) -> bool:
-        """Explain the boxes that were refused, and say what all boxes have in common; whether there was anything."""
+        """Explain the rejected boxes, and report what all boxes have in common; return whether there was anything."""
         scales = _Scales(self.suspects)
         unordered, as_width_height = 0, 0
         for suspect in self.suspects:
@@ -110,7 +106,7 @@ class Coordinates:
             unordered += not _is_corners(scaled) and not _has_no_area(scaled)
             as_width_height += _is_x_y_width_height(scaled)
         total = self.good + len(self.suspects)
-        # Corners of real boxes lie anywhere; x + width and y + height all inside the image is no accident.
+        # Corners of real boxes are anywhere; that x + width and y + height are always inside is no coincidence.
         all_width_height = (
             unordered >= max(2, 0.05 * total) and self.good_as_width_height + as_width_height >= 0.95 * total
         )
@@ -118,20 +114,20 @@ class Coordinates:
             self._explain(suspect, scales, all_width_height)
         severity = ERROR
         if all_width_height:
-            message = f"all {total:,} boxes look like x, y, width, height, also the {self.good:,} that pass as corners"
+            message = f"all {total:,} boxes look like x, y, width, height, also the {self.good:,} valid as corners"
         elif self.suspects or self.good < _ENOUGH:
             return False
         elif max(self.reach) <= 0.5:
             message = (
-                f"all {self.good:,} boxes lie in the image's top left quarter, none beyond x = {self.reach[0]:.2f} or "
-                f"y = {self.reach[1]:.2f}: they look as though divided by a size larger than that of the image they "
+                f"all {self.good:,} boxes are in the image's top left quarter, none beyond x = {self.reach[0]:.2f} or "
+                f"y = {self.reach[1]:.2f}: they seem to have been divided by a size larger than that of the image they "
                 "were drawn on, or twice"
             )
         elif self.upper_left == self.good:
             severity = WARNING
             message = (
-                f"the middles of all {self.good:,} boxes lie in the top left quarter: they look like x, y, width, "
-                "height, or as though divided by too large a size"
+                f"the centres of all {self.good:,} boxes are in the top left quarter: they look like x, y, width, "
+                "height, or seem to have been divided by too large a size"
             )
         else:
             return False
@@ -152,7 +148,7 @@ class Coordinates:
             check, told = "box-size", f"has no area: {axis}0 = {axis}1"
         else:
             by = max(max(scaled) - 1, -min(scaled))
-            rounding = "; rounded, perhaps: cut it off at the edge" if by <= _SLACK else ""
+            rounding = "; if this is rounding, clip the box" if by <= _SLACK else ""
             check, told = "box-range", f"leaves the image by {by:.3g} of its side{rounding}"
         self.ledger.add(check, suspect.place, suspect.field, f"{given} {told}")
 
@@ -162,25 +158,25 @@ def _has_no_area(values: Numbers) -> bool:
 
 
 def _order(values: Numbers, all_width_height: bool) -> str | None:
-    """Say which order of coordinates four fractions are in, if it is not that of corners."""
+    """Describe the order of coordinates of four fractions, if it is not that of corners."""
     x0, y0, x1, y1 = values
     if all_width_height:
         return "looks like x, y, width, height, as all boxes here do"
     if x0 < x1 and y0 < y1:
         return None
     if x0 > x1 and y0 > y1:
-        reading = "both corners are exchanged: x0 > x1 and y0 > y1"
+        reading = "both corners are swapped: x0 > x1 and y0 > y1"
     else:
         axis = "x" if x0 > x1 else "y"
-        reading = f"{axis}0 and {axis}1 are exchanged"
+        reading = f"{axis}0 and {axis}1 are swapped"
     choices = ["x, y, width, height"] if _is_x_y_width_height(values) else []
-    choices += ["x0, x1, y0, y1"] if _is_x_x_y_y(values) else []
+    choices += ["x0, x1, y0, y1"] if 0 <= x0 < y0 <= 1 and 0 <= x1 < y1 <= 1 else []
     looks = f"it looks like {' or '.join(choices)}, or " if choices else ""
     return f"is in the wrong order: {looks}{reading}"
 
 
 def _sizes_named(row: dict[str, Any]) -> list[tuple[str, Size]]:
-    """Return the sizes that a row names itself, as many tables do; a pair is (width, height) or the other way round."""
+    """Return image sizes in a row's own fields; a pair may be (width, height) or (height, width)."""
     lowered = {str(key).lower(): value for key, value in row.items()}
     sizes: list[tuple[str, Size]] = []
     for key, value in lowered.items():
@@ -197,22 +193,22 @@ def _are_sides(values: Sequence[object]) -> bool:
 
 
 class _Scales:
-    """On which scale the refused boxes of a source are, judged by all of them together."""
+    """The scale of a source's rejected boxes, judged by all of them together."""
 
     def __init__(self, suspects: Sequence[Suspect]) -> None:
         large = [suspect for suspect in suspects if max(suspect.values) > _SLIGHT]
         self.count = len(large)
         self.largest = max((max(suspect.values) for suspect in large), default=0.0)
         sides = [min(suspect.image) for suspect in large if suspect.image is not None]
-        # Percent never exceed 100; pixels that never do are all in one corner, unless the images are as small.
+        # Percent never exceed 100; pixels that never do would all be in one corner, unless the images are that small.
         smallest = min(sides, default=math.inf)
         fits = smallest > 128 or (smallest >= 110 and len(large) >= 10)
         self.is_percent = bool(large) and self.largest <= 100.0 and fits
-        # One box that does not fit into its own image, and all are in the pixels of another.
+        # If one box does not fit into its own image, all are in the pixels of another.
         self.fits_own = all(suspect.image is None or _fits(suspect.values, suspect.image) for suspect in large)
 
     def _size(self, suspect: Suspect) -> tuple[str, Size] | None:
-        """Return the scale's name and its full width and height, None for fractions."""
+        """Return the scale's name and its full width and height; None for fractions."""
         if max(suspect.values) <= _SLIGHT:
             return None
         if self.is_percent:
@@ -223,30 +219,29 @@ class _Scales:
             if _fits(suspect.values, size):
                 return f"pixels of another size ({name}: {size[0]:g} x {size[1]:g})", size
         side = next((side for side in _USUAL_SIDES if self.largest <= side + 2), math.ceil(self.largest))
-        if suspect.image is None:
-            return f"pixels (of an image of {side} or so)", (side, side)
-        return f"pixels of an image of {side} or so", (side, side)
+        whose = f"an image of about {side} pixels"
+        return f"pixels (of {whose})" if suspect.image is None else f"pixels of {whose}", (side, side)
 
     def scaled(self, suspect: Suspect) -> Numbers:
-        """Return the numbers as fractions of what they seem to refer to."""
+        """Return the numbers as fractions of their scale."""
         size = self._size(suspect)
         width, height = (1.0, 1.0) if size is None else size[1]
         x0, y0, x1, y1 = suspect.values
         return x0 / width, y0 / height, x1 / width, y1 / height
 
     def name(self, suspect: Suspect) -> str | None:
-        """Say which scale it is, None for fractions."""
+        """Describe the scale; None for fractions."""
         size = self._size(suspect)
         if size is None:
             return None
         name, (width, height) = size
         if name == "percent":
             doubt = self.count < 3 and suspect.image is not None and _fits(suspect.values, suspect.image)
-            return "looks like percent, or like pixels of a corner" if doubt else "looks like percent: divide by 100"
-        own = f", but this image has {suspect.image[0]:g} x {suspect.image[1]:g}" if suspect.image else ""
+            return "looks like percent, or pixels of a corner" if doubt else "looks like percent: divide by 100"
+        own = f", but this image is {suspect.image[0]:g} x {suspect.image[1]:g}" if suspect.image else ""
         if name == "pixels":
             return f"looks like pixels: divide by the image's width {width:g} and height {height:g}"
-        return f"looks like {name}{own}: divide by the width and height that it was drawn on"
+        return f"looks like {name}{own}: divide by the width and height of the image it was drawn on"
 
 
 def _fits(values: Numbers, size: Size) -> bool:

@@ -1,4 +1,4 @@
-"""What the lint finds: each issue with its check, severity, file, row, field and study, and the ledger of them."""
+"""Issues with check, severity, file, row, field and study, and the ledger that collects them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from rightlung.core import FrozenMapping, InputError, Problem
 from rightlung.core.errors import unknown_name
 
 MOST_KEPT = 10_000
-"""How many findings of one check are kept with their places; the rest is counted. Memory stays bounded."""
+"""How many findings of one check are kept with their places; the rest is counted, to bound memory."""
 
 
 class Severity(StrEnum):
-    """How sure it is that something is wrong, and how much it matters."""
+    """How certain it is that something is wrong, and how much it matters."""
 
     ERROR = "error"
-    """Wrong for certain, or the row cannot be read."""
+    """Certainly wrong, or the row cannot be read."""
     WARNING = "warning"
     """Very likely wrong."""
     HINT = "hint"
-    """Unusual: look at it."""
+    """Unusual; worth a look."""
 
 
 ERROR, WARNING, HINT = _ORDER = tuple(Severity)
 
 
 def parse_severity(text: str) -> Severity:
-    """Return the severity of this name."""
+    """Return the severity with this name."""
     try:
         return Severity(text)
     except ValueError:
@@ -42,16 +42,16 @@ CHECKS: Mapping[str, tuple[Severity, str]] = FrozenMapping(
     {
         "row": (ERROR, "a row that cannot be read"),
         "field-name": (WARNING, "a key that looks like a misspelt field"),
-        "placeholder": (WARNING, "a value such as 'nan' that stands for nothing"),
+        "placeholder": (WARNING, "a placeholder value such as 'nan'"),
         "duplicate-id": (ERROR, "the same id twice"),
         "patient-splits": (ERROR, "a patient in two splits"),
-        "exam-patients": (ERROR, "an examination of two patients, or in two splits"),
-        "patient-missing": (WARNING, "rows without patient, or all of one"),
+        "exam-patients": (ERROR, "an examination with two patients, or in two splits"),
+        "patient-missing": (WARNING, "rows without a patient, or all with the same one"),
         "split-name": (WARNING, "a split's name in two spellings"),
-        "split-missing": (WARNING, "rows without split among rows that have one"),
-        "missing-image": (ERROR, "an image file that is not there"),
+        "split-missing": (WARNING, "rows without a split among rows that have one"),
+        "missing-image": (ERROR, "a missing image file"),
         "unreadable-image": (ERROR, "an image that cannot be decoded"),
-        "blank-image": (ERROR, "an image that shows nothing, wholly or in part"),
+        "blank-image": (ERROR, "an image that is empty, completely or in part"),
         "duplicate-image": (WARNING, "the same image under two ids"),
         "mirrored-image": (HINT, "the heart on the wrong side of the image"),
         "turned-image": (HINT, "an image upside down or on its side"),
@@ -62,28 +62,28 @@ CHECKS: Mapping[str, tuple[Severity, str]] = FrozenMapping(
         "box-scale": (ERROR, "pixels or percent instead of fractions"),
         "box-order": (ERROR, "coordinates in the wrong order"),
         "box-size": (ERROR, "a box without area"),
-        "box-side": (WARNING, "a box on the other side than its words or region"),
+        "box-side": (WARNING, "a box on the other side than its words or region say"),
         "box-level": (WARNING, "a box far above or below its region"),
         "box-layout": (ERROR, "all boxes together look mirrored, transposed or wrongly scaled"),
-        "missing-mask": (ERROR, "a mask file that is not there"),
+        "missing-mask": (ERROR, "a missing mask file"),
         "unreadable-mask": (ERROR, "a mask that cannot be decoded"),
-        "mask-size": (ERROR, "a mask of another size than its image"),
-        "mask-empty": (WARNING, "a mask without a pixel"),
+        "mask-size": (ERROR, "a mask whose size differs from its image"),
+        "mask-empty": (WARNING, "a mask without any pixel"),
         "mask-full": (WARNING, "a mask of nearly all pixels, or of the background"),
-        "mask-box": (WARNING, "a mask beside the boxes of the same phrase or region"),
-        "empty-report": (WARNING, "a report that says nothing"),
-        "empty-section": (WARNING, "a section without a word"),
+        "mask-box": (WARNING, "a mask that does not match the boxes of its phrase or region"),
+        "empty-report": (WARNING, "a report without words"),
+        "empty-section": (WARNING, "a section without words"),
         "phrase-text": (HINT, "a phrase that is not in its report"),
-        "label-value": (ERROR, "a value outside its set"),
-        "label-name": (WARNING, "a finding's or region's name outside its set"),
+        "label-value": (ERROR, "an invalid value"),
+        "label-name": (WARNING, "an unknown name of a finding or region"),
         "label-contradiction": (WARNING, "labels that contradict each other"),
     }
 )
-"""Every check by name: the severity it usually has, and what it finds."""
+"""Every check by name: its usual severity, and what it finds."""
 
 
 def visible(text: str) -> str:
-    """Return a text in quotes, its blanks visible where they would be overlooked: at an end, or several together.
+    """Return a quoted text with visible blanks where they are easy to overlook: at an end, or several together.
 
     >>> print(visible("Subcutaneous  Emphysema "), visible("Lung Opacity"))
     'Subcutaneous␣␣Emphysema␣' 'Lung Opacity'
@@ -93,14 +93,14 @@ def visible(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a study comes from: a file and a row of it, as far as the source knows."""
+    """The file and row of a study, as far as the source knows."""
 
     file: str
     row: int | None = None
     study: str | None = None
 
     def __str__(self) -> str:
-        """Name it for people, within its file."""
+        """Describe the place within its file."""
         if self.row is not None:
             return f"line {self.row}"
         return f"study {self.study!r}" if self.study is not None else self.file
@@ -129,7 +129,7 @@ class Issue:
 
 
 class Ledger:
-    """All findings of a run, by check, in the order they were made; at most `MOST_KEPT` of each check are kept."""
+    """All findings of a run by check, in the order of discovery; at most `MOST_KEPT` per check are kept."""
 
     def __init__(self, least: Severity = HINT) -> None:
         self.least = least
@@ -137,7 +137,7 @@ class Ledger:
         self._kept: dict[str, list[Issue]] = {}
 
     def add(self, check: str, place: Origin, field: str | None, message: str, severity: Severity | None = None) -> None:
-        """Note a finding; below the least severity asked for it is not even counted."""
+        """Add a finding; below the requested severity it is not even counted."""
         if check not in CHECKS:
             raise InputError(f"there is no check {check!r}")
         severity = CHECKS[check][0] if severity is None else severity
@@ -150,11 +150,11 @@ class Ledger:
 
     @property
     def total(self) -> int:
-        """How many findings there are, kept or only counted."""
+        """The number of findings, kept or only counted."""
         return sum(self.counts.values())
 
     def __iter__(self) -> Iterator[Issue]:
-        """Go through the kept findings: errors first, then in the order of `CHECKS`."""
+        """Iterate over the kept findings: errors first, then in the order of `CHECKS`."""
         for severity in _ORDER:
             for check in CHECKS:
                 yield from (found for found in self._kept.get(check, ()) if found.severity is severity)

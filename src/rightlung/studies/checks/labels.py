@@ -1,4 +1,4 @@
-"""Labels: values outside their set, names outside theirs, and labels that contradict one another."""
+"""Check labels: invalid values, unknown names, and contradictions."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _NOTHING = {"nan", "null", "<na>", "nat", "#n/a", "n/a", "na", "none", "-", "?",
 _OLDEST = 110
 _MOSTLY = 0.8
 _BESIDES = "support devices"
-"""Positive beside "no finding" without contradicting it, as in CheXpert."""
+"""May be positive together with "no finding", as in CheXpert."""
 
 
-class Labels:
+class LabelChecks:
     """The labels of a source: names are judged at the end, by what most of them are."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self._names: Counter[str] = Counter()
         self._first: dict[str, tuple[Origin, str]] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._regions: Counter[str] = Counter()
         self._first_region: dict[str, tuple[Origin, str]] = {}
 
@@ -54,9 +54,9 @@ class Labels:
                 if where not in item.void:
                     self._regions[name] += 1
                     self._first_region.setdefault(name, (place, where))
-        # One wrong label contradicts many others: one finding a study says it.
+        # One wrong label contradicts many others, so there is one finding per study.
         contradictions = [*_contradictions("findings", study.findings)]
-        canonical = _canonical(study.findings)
+        canonical = {found.name: said for name, said in study.findings.items() if (found := find(name)) is not None}
         for target in item.targets:
             if target.kind == "phrase":
                 contradictions += _contradictions(f"{target.field}.findings", target.findings)
@@ -64,8 +64,9 @@ class Labels:
                 contradictions += _located_contradictions(target, canonical)
         if contradictions:
             where, message = contradictions[0]
-            others = dict.fromkeys(field for field, _ in contradictions[1:])
-            more = f"; and {len(contradictions) - 1} more in this study ({_listed([*others])})" if others else ""
+            others = [*dict.fromkeys(field for field, _ in contradictions[1:])]
+            listed = ", ".join([*others[:3], *("…" for _ in others[3:4])])
+            more = f"; and {len(contradictions) - 1} more in this study ({listed})" if others else ""
             self.ledger.add("label-contradiction", place, where, f"{message}{more}")
 
     def _note(self, name: str, place: Origin, where: str) -> None:
@@ -79,23 +80,23 @@ class Labels:
             ("view", study.view), ("sex", study.sex),
         ):  # fmt: skip
             if value is not None and value.strip().casefold() in _NOTHING and where not in item.void:
-                self.ledger.add("placeholder", place, where, f"{value!r} stands for nothing; leave the field out")
+                self.ledger.add("placeholder", place, where, f"{value!r} is a placeholder; leave the field out")
         view = (study.view or "").strip().casefold().replace("_", " ")
         if view in _LATERAL:
-            message = f"view {study.view!r} is lateral; a study is one frontal image"
+            message = f"view {study.view!r} is lateral; a study must be one frontal image"
             self.ledger.add("label-value", place, "view", message, WARNING)
         elif view and view not in _VIEWS and view not in _NOTHING:
             near = difflib.get_close_matches(view, sorted(_VIEWS), 1, 0.6)
-            meant = f"; {near[0].upper()!r}, perhaps" if near else ""
-            self.ledger.add("label-value", place, "view", f"view {study.view!r} is none that is known{meant}", WARNING)
+            meant = f"; did you mean {near[0].upper()!r}?" if near else ""
+            self.ledger.add("label-value", place, "view", f"unknown view {study.view!r}{meant}", WARNING)
         sex = (study.sex or "").strip().casefold()
         if sex and sex not in _SEXES and sex not in _NOTHING:
-            self.ledger.add("label-value", place, "sex", f"sex {study.sex!r} is none of M, F, O, U", WARNING)
+            self.ledger.add("label-value", place, "sex", f"sex must be M, F, O or U; got {study.sex!r}", WARNING)
         if study.age is not None and study.age > _OLDEST:
-            self.ledger.add("label-value", place, "age", f"an age of {study.age:g} years", WARNING)
+            self.ledger.add("label-value", place, "age", f"implausible age: {study.age:g} years", WARNING)
 
     def finish(self) -> None:
-        """Judge the names: where most belong to the lexicon, the others are outside their set."""
+        """Judge the names: if the lexicon knows most of them, the others are reported."""
         findings = {name for name in self._names if find(name) is None and region_name(name) is None}
         self._finish_names("finding", self._names, self._first, findings, sorted(FINDINGS))
         regions = {name for name in self._regions if region_name(name) is None}
@@ -121,17 +122,17 @@ class Labels:
             ]  # fmt: skip
             shown = f"{kind} {visible(name)} ({_times(names[name])})"
             if re.search(r"[|;]", name):
-                message = f"{shown} looks like several in one text"
+                message = f"{shown} looks like several names in one"
             elif plain in _NOTHING:
-                self.ledger.add("placeholder", place, where, f"{shown} stands for nothing")
+                self.ledger.add("placeholder", place, where, f"{shown} is a placeholder")
                 continue
             elif mostly:
-                message = f"unknown {shown}" + (f"; {near[0]!r}, perhaps" if near else "")
+                message = f"unknown {shown}" + (f"; did you mean {near[0]!r}?" if near else "")
             elif slip:
-                message = f"{shown} looks like {visible(slip[0])} misspelt"
+                message = f"{shown} looks like a misspelt {visible(slip[0])}"
             else:
                 continue
-            self._told.add(name)
+            self._reported.add(name)
             self.ledger.add("label-name", place, where, message)
 
     def _finish_spellings(self) -> None:
@@ -141,14 +142,14 @@ class Labels:
         for names in by_finding.values():
             usual = max(names, key=lambda name: self._names[name])
             for name in names:
-                if name != usual and _are_spellings(name, usual) and name not in self._told:
+                if name != usual and _are_spellings(name, usual) and name not in self._reported:
                     one, other = (f"{visible(each)} ({_times(self._names[each])})" for each in (name, usual))
-                    message = f"{one} means the same as {other}; a program that compares names takes them for two"
+                    message = f"{one} means the same as {other}; a program that compares names treats them as different"
                     self.ledger.add("label-name", *self._first[name], message, HINT)
 
 
 def _contradictions(where: str, findings: Mapping[str, Polarity]) -> Iterator[tuple[str, str]]:
-    """Yield the field and sentence of labels that contradict each other."""
+    """Yield field and message of labels that contradict each other."""
     by_finding: dict[str, dict[Polarity, str]] = {}
     for name, polarity in findings.items():
         found = find(name)
@@ -156,7 +157,7 @@ def _contradictions(where: str, findings: Mapping[str, Polarity]) -> Iterator[tu
     for polarities in by_finding.values():
         if Polarity.POSITIVE in polarities and Polarity.NEGATIVE in polarities:
             yes, no = polarities[Polarity.POSITIVE], polarities[Polarity.NEGATIVE]
-            yield where, f"{visible(yes)} is positive and {visible(no)}, the same finding, negative"
+            yield where, f"{visible(yes)} is positive, but {visible(no)}, the same finding, is negative"
     if Polarity.POSITIVE in by_finding.get("no finding", {}):
         others = [
             polarities[Polarity.POSITIVE]
@@ -164,24 +165,20 @@ def _contradictions(where: str, findings: Mapping[str, Polarity]) -> Iterator[tu
             if Polarity.POSITIVE in polarities and not _is_besides(name)
         ]
         if others:
-            yield where, f"no finding is said beside {', '.join(repr(name) for name in others[:3])}"
+            yield where, f"no finding is positive together with {', '.join(repr(name) for name in others[:3])}"
 
 
 def _located_contradictions(target: LintTarget, study: Mapping[str, Polarity]) -> Iterator[tuple[str, str]]:
-    """Yield boxes and masks of a finding that the study says is not there; ``study`` has its canonical findings."""
+    """Yield boxes and masks of findings that the study (given by canonical findings) says are absent."""
     field = f"{target.field}.label" if target.kind == "label" else f"{target.field}.findings"
     for name, polarity in target.findings.items():
         found = find(name)
         if polarity is not Polarity.POSITIVE or found is None:
             continue
         if study.get(found.name) is Polarity.NEGATIVE:
-            yield field, f"{name!r} is located, and negative in the study's findings"
+            yield field, f"{name!r} has a location, but is negative in the study's findings"
         elif study.get("no finding") is Polarity.POSITIVE and not _is_besides(found.name) and target.kind == "label":
-            yield field, f"{name!r} is located in a study with no finding"
-
-
-def _listed(fields: list[str]) -> str:
-    return ", ".join(fields[:3]) + (", …" if len(fields) > 3 else "")
+            yield field, f"{name!r} has a location, but the study has no finding"
 
 
 def _times(count: int) -> str:
@@ -189,7 +186,7 @@ def _times(count: int) -> str:
 
 
 def _are_spellings(one: str, other: str) -> bool:
-    """Whether two names differ in spelling and not in words: what is a tube to one table is a device to another."""
+    """Whether two names differ in spelling and not in words: a tube of one table may be a device of another."""
     return _ratio(one.strip().casefold(), other.strip().casefold()) >= 0.75
 
 
@@ -199,7 +196,7 @@ def _ratio(one: str, other: str) -> float:
 
 @cache
 def _pathologies() -> frozenset[str]:
-    """Return what the data sets that write "No Finding" count as a finding: not scoliosis, not a tortuous aorta."""
+    """Return the findings of the data sets that use "No Finding": not scoliosis, not a tortuous aorta."""
     return frozenset(
         meaning
         for labels in LABEL_SETS.values()
@@ -216,21 +213,17 @@ def _is_besides(name: str) -> bool:
     return _BESIDES in wider or not wider & _pathologies()
 
 
-def _canonical(findings: Mapping[str, Polarity]) -> dict[str, Polarity]:
-    return {found.name: polarity for name, polarity in findings.items() if (found := find(name)) is not None}
-
-
 _MEANT = {
     "1": "positive", "1.0": "positive", "0": "negative", "0.0": "negative", "-1": "uncertain", "-1.0": "uncertain",
     "present": "positive", "yes": "positive", "true": "positive", "pos": "positive", "absent": "negative",
     "no": "negative", "false": "negative", "neg": "negative", "maybe": "uncertain", "possible": "uncertain",
 }  # fmt: skip
-"""What numbers and words are likely to mean that stand for a polarity."""
+"""The likely meaning of other values used as a polarity."""
 
 
 def explain_polarity(value: object) -> str:
-    """Say what a polarity outside its set is likely to mean."""
-    known = "a polarity is positive, negative or uncertain"
+    """Explain an invalid polarity by its likely meaning."""
+    known = "a polarity must be positive, negative or uncertain"
     text = str(value).strip().casefold()
     near = difflib.get_close_matches(text, [*Polarity], 1, 0.6)
     meant = _MEANT.get(text) or (str(near[0]) if near else None)
@@ -238,4 +231,4 @@ def explain_polarity(value: object) -> str:
         return f"{text} looks like {meant}; {known}"
     if text in _MEANT and not text.isalpha():
         return f"{value!r} looks like CheXpert's {meant}; {known}"
-    return f"{value!r} is outside the set{f', {meant!r} perhaps' if meant else ''}; {known}"
+    return f"{value!r} is invalid{f'; did you mean {meant!r}?' if meant else ''}; {known}"

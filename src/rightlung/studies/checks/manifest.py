@@ -1,7 +1,7 @@
-"""The rows of a manifest as they stand in the file: what the reader refuses is explained, and looked at all the same.
+"""The rows of a manifest as written: what the reader rejects is explained, and the rest of the row is still checked.
 
-The reader names the first fault of a row and leaves the row out. Here the fault is set aside and the row read again,
-until all of its faults are known and the rest of it can be checked like any other.
+The reader reports the first fault of a row and skips the row. Here the faulty field is replaced and the row is read
+again, until all faults are known and the rest can be checked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from rightlung.core import Image, InputError
 from rightlung.core.errors import MissingFileError
-from rightlung.studies.checks.coordinates import Coordinates
+from rightlung.studies.checks.coordinates import CoordinateChecks
 from rightlung.studies.checks.issue import Ledger, Origin
 from rightlung.studies.checks.labels import explain_polarity
 from rightlung.studies.checks.targets import Item, row_targets
@@ -41,23 +41,23 @@ _BOX = [0, 0, 1, 1]
 _ENTRIES: dict[str, dict[str, Any]] = {
     "boxes": {"label": "none", "box": _BOX}, "masks": {"label": "none", "file": "none"}, "phrases": {"text": "none"},
 }  # fmt: skip
-"""What stands in for an entry that cannot be read, and for its fields."""
+"""Replacements for entries that cannot be read, and for their fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowFault:
-    """What the reader refuses in a row: the field, its sentence, and the value as it stands in the file."""
+    """A fault of a row: the field, the reader's message, and the value in the file."""
 
     field: str | None
     message: str
     value: object = None
     missing: bool = False
-    """Whether it is a file that is not there."""
+    """Whether a file is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class RawRow:
-    """A line of a manifest. ``row`` is what can be read of it with the faults set aside, ``void`` their fields."""
+    """A line of a manifest. ``row`` is what can be read without the faulty fields, ``void`` the names of these."""
 
     place: Origin
     raw: dict[str, Any]
@@ -67,7 +67,7 @@ class RawRow:
 
 
 def raw_rows(storage: Storage) -> Iterator[RawRow]:
-    """Yield every line of a manifest that is not blank."""
+    """Yield every non-blank line of a manifest."""
     for number, _, line in manifest_lines(storage):
         try:
             row = parse_line(line)
@@ -95,7 +95,7 @@ def _read_faulty(place: Origin, line: bytes, error: FieldError) -> RawRow:
 
 
 def _value_at(raw: Mapping[str, Any], path: FieldPath) -> Any:
-    """Return the value that a path of keys leads to, None if there is none."""
+    """Return the value at a path of keys, None if there is none."""
     try:
         return reduce(getitem, path, raw)  # type: ignore[arg-type]
     except (KeyError, IndexError, TypeError):
@@ -103,7 +103,7 @@ def _value_at(raw: Mapping[str, Any], path: FieldPath) -> Any:
 
 
 def _set_aside(row: dict[str, Any], path: FieldPath, place: Origin) -> None:
-    """Put something readable in the place of a faulty field."""
+    """Replace a faulty field by a valid one."""
     if path[0] == "gaze":
         path = ("gaze",)
     *way, last = path
@@ -117,10 +117,10 @@ def _set_aside(row: dict[str, Any], path: FieldPath, place: Origin) -> None:
     _value_at(row, tuple(way))[last] = copy.deepcopy(stand_in)
 
 
-def tell_faults(
-    ledger: Ledger, coordinates: Coordinates, found: RawRow, faults: Sequence[RowFault], image: Image | None
+def report_faults(
+    ledger: Ledger, coordinates: CoordinateChecks, found: RawRow, faults: Sequence[RowFault], image: Image | None
 ) -> None:
-    """Note what is wrong with a row; boxes are kept by ``coordinates`` until all of them are known."""
+    """Report the faults of a row; boxes go to ``coordinates`` until all of them are known."""
     size = None if image is None else (float(image.shape[1]), float(image.shape[0]))
     for fault in faults:
         name = fault.field or ""
@@ -132,7 +132,7 @@ def tell_faults(
 
 
 def _explained(name: str, fault: RowFault) -> tuple[str, str]:
-    """Return the check that a fault belongs to, and its sentence with the likely cause."""
+    """Return the check that a fault belongs to, and its message with the likely cause."""
     value, message = fault.value, fault.message
     is_number = isinstance(value, int | float)
     if name == "file":
@@ -145,20 +145,20 @@ def _explained(name: str, fault: RowFault) -> tuple[str, str]:
         cause = ""
         if isinstance(value, str):
             has_unit = re.fullmatch(r"\s*\d+[YMWD]\s*", value, re.IGNORECASE)
-            cause = "; it looks like DICOM's age with its unit" if has_unit else "; numbers stand without quotes"
+            cause = "; it looks like a DICOM age with a unit" if has_unit else "; write numbers without quotes"
         elif isinstance(value, int | float) and value > 130:
-            cause = "; days or months, or a year of birth, perhaps"
+            cause = "; is it in days or months, or a year of birth?"
         return "label-value", f"{message}{cause}"
     if name == "findings" and (is_number or isinstance(value, str)):
-        joined = "; several names stand in a list" if re.search(r"[|;,]", str(value)) else ""
+        joined = "; write several names as a list" if re.search(r"[|;,]", str(value)) else ""
         return "label-value", f"{message}{joined}"
     if name in ("patient", "study", "split", "view", "sex", "id") and is_number:
-        return "label-value", f"{value!r} is a number; {name} is a text, in quotes"
+        return "label-value", f"{value!r} is a number; {name} must be a string, in quotes"
     return "row", message
 
 
 def row_item(found: RawRow, row: ManifestRow, storage: Storage, address: str) -> tuple[Item, list[RowFault]]:
-    """Return a row as a study to be checked, and which of its files are not where the row says."""
+    """Return a row as a study to check, and its missing files."""
     files: dict[str, StoredFile] = {}
     faults: list[RowFault] = []
     for field, name in row.files():
@@ -177,7 +177,7 @@ def row_item(found: RawRow, row: ManifestRow, storage: Storage, address: str) ->
 
 
 def misspelt_fields(raw: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """Yield keys that look like a field under another name, which the row does not have, and that field."""
+    """Yield keys that look like another field that the row does not have, and that field."""
     for key in raw:
         if key in KNOWN_FIELDS:
             continue

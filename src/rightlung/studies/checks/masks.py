@@ -1,4 +1,4 @@
-"""Masks: of another size, empty, full, inverted, or beside what they should cover."""
+"""Check masks: wrong size, empty, full, inverted, or not matching their boxes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from functools import reduce
 from rightlung.core import Box, Image, InputError
 from rightlung.core.errors import MaskSizeError, MissingFileError
 from rightlung.studies.checks.issue import HINT, WARNING, Ledger, Origin
-from rightlung.studies.checks.sides import Sides
+from rightlung.studies.checks.sides import SideChecks
 from rightlung.studies.checks.targets import Item, LintTarget, region_name
 
 _SAME_SHAPE = 0.02
 _FULL = 0.97
 _HARDLY = 0.2
-"""Below this IoU a mask's surrounding box and its boxes are not about the same place."""
+"""Below this IoU, a mask's bounding box and its boxes describe different places."""
 
 
-class Masks:
+class MaskChecks:
     """The masks of a source."""
 
-    def __init__(self, ledger: Ledger, sides: Sides) -> None:
+    def __init__(self, ledger: Ledger, sides: SideChecks) -> None:
         self.ledger = ledger
         self.sides = sides
         self._masks = 0
@@ -45,23 +45,23 @@ class Masks:
         if image is not None and pixels.shape != image.shape:
             self._check_size(item.place, name, pixels.shape, image.shape)
         if not pixels.any():
-            self.ledger.add("mask-empty", item.place, name, f"no pixel is set, {target.text!r} is nowhere")
+            self.ledger.add("mask-empty", item.place, name, f"the mask of {target.text!r} has no pixel")
             return
         area = f"{pixels.mean():.0%} of all pixels are set"
         around = mask.box()
         if pixels.mean() > _FULL:
-            self.ledger.add("mask-full", item.place, name, f"{area}: zero is background, all else is not")
+            self.ledger.add("mask-full", item.place, name, f"{area}: pixels outside the finding must be zero")
         elif min(pixels.shape) > 2 and pixels[:: pixels.shape[0] - 1, :: pixels.shape[1] - 1].all():
-            self.ledger.add("mask-full", item.place, name, f"all four corners and {area}: the mask looks inverted")
+            self.ledger.add("mask-full", item.place, name, f"{area}, including all corners: the mask looks inverted")
         elif around is not None and not self.sides.check_mask(item, target, around):
             self._check_boxes(item, target, name, around)
 
     def _check_size(self, place: Origin, name: str, size: tuple[int, ...], image: tuple[int, ...]) -> None:
         told = f"the mask has {size[1]} x {size[0]} pixels, its image {image[1]} x {image[0]}"
         if size == image[::-1]:
-            self.ledger.add("mask-size", place, name, f"{told}: width and height are exchanged")
+            self.ledger.add("mask-size", place, name, f"{told}: width and height are swapped")
         elif abs(size[0] * image[1] / (size[1] * image[0]) - 1) > _SAME_SHAPE:
-            self.ledger.add("mask-size", place, name, f"{told}: not even the proportions agree")
+            self.ledger.add("mask-size", place, name, f"{told}: the proportions differ")
         else:
             self._other_size.append((place, name, told))
 
@@ -76,22 +76,22 @@ class Masks:
         hull = reduce(Box.enclosing, boxes)
         most = max(around.iou(box) for box in [hull, *boxes])
         if all(around.iou(box) == 0.0 for box in boxes):
-            self.ledger.add("mask-box", item.place, name, f"the mask lies beside {what}")
+            self.ledger.add("mask-box", item.place, name, f"the mask does not overlap {what}")
         elif most < _HARDLY:
             turned = Box(around.y0, around.x0, around.y1, around.x1)
-            cause = ": with rows and columns exchanged it would fit" if turned.iou(hull) > 0.5 else ""
+            cause = ": it would fit with rows and columns swapped" if turned.iou(hull) > 0.5 else ""
             self.ledger.add("mask-box", item.place, name, f"the mask hardly overlaps {what} (IoU {most:.2f}){cause}")
 
     def finish(self) -> None:
-        """Say what only all masks together tell."""
+        """Report what only all masks together show."""
         if len(self._other_size) > 1 and len(self._other_size) >= 0.9 * self._masks:
             first, name, told = self._other_size[0]
             share = f"{len(self._other_size):,} of {self._masks:,} masks"
-            message = f"{told}; so have {share} another size in the same proportions, here first"
+            message = f"{told}; {share} have another size with the same proportions, this is the first"
             self.ledger.add("mask-size", first, name, message, HINT)
         else:
             for first, name, told in self._other_size:
-                self.ledger.add("mask-size", first, name, f"{told}, in the same proportions", WARNING)
+                self.ledger.add("mask-size", first, name, f"{told}, with the same proportions", WARNING)
 
 
 def _region_boxes(item: Item, label: str) -> list[Box]:

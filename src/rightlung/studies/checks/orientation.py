@@ -1,15 +1,15 @@
-"""Which way round a radiograph is: mirrored, upside down, on its side, or with black and white exchanged.
+"""Detect mirrored, upside-down, rotated and inverted radiographs.
 
-Two small readings of the image on 64 x 64 pixels, fitted on frontal radiographs of NIH ChestX-ray14 (Wang et al., CVPR
-2017; NIH Clinical Center) and phantom studies by ``benchmarks/orientation.py``:
+Two small models on 64 x 64 pixels, fitted on frontal radiographs of NIH ChestX-ray14 (Wang et al., CVPR 2017; NIH
+Clinical Center) and phantom studies by ``benchmarks/orientation.py``:
 
-- a template: how well the image, turned, flipped and inverted in all 16 ways, correlates with what an upright frontal
-  radiograph looks like;
-- a convolutional network of 6,500 weights for the hard question, on which side the heart is. It is odd by construction,
-  ``f(image) - f(mirrored image)``: what it says of an image is minus what it says of the mirror image.
+- a template: the correlation of the image, in all 16 combinations of rotation, flip and inversion, with an upright
+  frontal radiograph;
+- a convolutional network with 6,500 weights for the side of the heart. It is antisymmetric by construction, ``f(image)
+  - f(mirrored image)``.
 
-Numpy alone, 3 ms an image. A heart on the wrong side is a mirrored image, a dextrocardia, or a mediastinum pushed or
-pulled over: the reading cannot tell which.
+NumPy only, 3 ms per image. A heart on the wrong side may be a mirrored image, a dextrocardia, or a displaced
+mediastinum: the network cannot tell them apart.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ from numpy.typing import NDArray
 from rightlung.core import Image
 
 SIDE, COARSE = 64, 32
-"""Pixels a side that the network and the template look at."""
+"""Width in pixels of the inputs of the network and the template."""
 
 SMALLEST = 48
-"""Images with a side below this are not read: there is nothing to see."""
+"""Images with a smaller side are not analysed."""
 
 SURE_LIKENESS = 4.5
-"""An image below this likeness in its best position is no frontal radiograph that we know; nothing is said."""
+"""Below this likeness in the best position, an image is not a known frontal radiograph; nothing is reported."""
 
 SURE_RESEMBLANCE, LEAST_RESEMBLANCE = 0.35, 0.24
-"""The same for the correlation with the mean radiograph, which few other pictures reach; the lower one for an
-inverted image, of which the template is surer."""
+"""The same for the correlation with the mean radiograph, which few other images reach; the lower one is for inverted
+images, for which the template is more certain."""
 
 SURE_TURN, SURE_POSITION, SURE_INVERSION = 6.5, 7.5, 5.5
-"""By how much another position must be more like a radiograph than the one the image has, and the likeness it must have
-then: real images that lie on their side are at 7.7 and 8.4 and above, sound ones at 4.7 at most."""
+"""By how much another position must be more like a radiograph than the given one, and the likeness it must then have:
+real images on their side score 7.7 and 8.4 and above, correct ones at most 4.7."""
 
 SURE_MIRROR = 5.5
-"""By how much the network must prefer the mirror image, as log odds."""
+"""The log odds from which the network reports a mirrored image."""
 
 LIKELY_MIRROR = 1.0
 """The same for an image that is only counted."""
@@ -54,11 +54,11 @@ Pixels = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What an image looks like.
+    """The orientation of an image.
 
-    ``position`` and ``inverted`` are the best of all; ``turn`` is by how much it is better than upright and not
-    inverted, 0 where that is the best. ``likeness`` is how much the best is like a frontal radiograph; ``mirror`` the
-    log odds that the image is mirrored, which mean something only for an upright one.
+    ``position`` and ``inverted`` describe the best match; ``turn`` is by how much it is better than upright and not
+    inverted, 0 if that is the best. ``likeness`` is the likeness of the best match to a frontal radiograph; ``mirror``
+    the log odds that the image is mirrored, meaningful only if it is upright.
     """
 
     position: str
@@ -76,7 +76,7 @@ class Look:
 
     @property
     def is_turned(self) -> bool:
-        """Whether it is surely not upright, or inverted."""
+        """Whether it is certainly not upright, or inverted."""
         if self.position == "upright":
             likely = self.likeness >= SURE_INVERSION and self.resemblance >= LEAST_RESEMBLANCE
             return self.turn >= SURE_TURN and likely
@@ -89,14 +89,14 @@ class Look:
 
 
 def look(image: Image) -> Look | None:
-    """Say which way round an image is, or None where it is too small to say."""
+    """Return the orientation of an image, or None if it is too small or empty."""
     if min(image.shape) < SMALLEST:
         return None
     small = shrunk(image, SIDE)
     if float(small.std()) < 1e-4:
         return None
     weights = _weights()
-    pattern = coarse_pattern(small)
+    pixels, pattern = standardised(small), coarse_pattern(small)
     likenesses = _likenesses(pattern, weights["template"])
     best = max(likenesses, key=lambda key: likenesses[key])
     upright = likenesses["upright", False]
@@ -105,16 +105,16 @@ def look(image: Image) -> Look | None:
         inverted=best[1],
         turn=likenesses[best] - upright,
         likeness=likenesses[best],
-        mirror=-_heart_side(standardised(small), weights),
+        mirror=_half(pixels[:, ::-1], weights) - _half(pixels, weights),
         resemblance=_likenesses(pattern, weights["mean"])[best] / COARSE,
     )
 
 
 def shrunk(image: NDArray[Any], side: int) -> Pixels:
-    """Return the mean of each cell of a ``side x side`` grid laid over the image, whatever its size.
+    """Return the average of each cell of a ``side x side`` grid over an image of any size.
 
-    Exact up to four times ``side``; of larger images whole blocks are averaged first, and what is left over at the
-    edge, less than a hundredth, is passed over.
+    Exact up to four times ``side``; for larger images whole blocks are averaged first, ignoring a remainder of less
+    than a hundredth at the edge.
     """
     down, across = (max(1, count // (2 * side)) if count > 4 * side else 1 for count in image.shape)
     rows, columns = image.shape[0] // down, image.shape[1] // across
@@ -132,14 +132,14 @@ def shrunk(image: NDArray[Any], side: int) -> Pixels:
 
 
 def standardised(pixels: Pixels) -> Pixels:
-    """Return pixels of mean 0 and deviation 1."""
+    """Return pixels with mean 0 and standard deviation 1."""
     centred = pixels - pixels.mean()
     scaled: Pixels = centred / max(float(centred.std()), 1e-3)
     return scaled
 
 
 def coarse_pattern(small: Pixels) -> Pixels:
-    """Return 32 x 32 pixels without slow changes of brightness, which exposure and position decide."""
+    """Return 32 x 32 pixels without slow changes of brightness, which depend on exposure and position."""
     from scipy.ndimage import gaussian_filter
 
     coarse = small.reshape(COARSE, SIDE // COARSE, COARSE, SIDE // COARSE).mean(axis=(1, 3))
@@ -147,7 +147,7 @@ def coarse_pattern(small: Pixels) -> Pixels:
 
 
 def turned(pixels: Pixels) -> dict[str, list[Pixels]]:
-    """Return the eight ways to lay an image down, by what is wrong with it if that way looks right."""
+    """Return the eight orientations of an image, by what is wrong with it if that one looks right."""
     sideways = pixels.T
     return {
         "upright": [pixels, pixels[:, ::-1]],
@@ -164,10 +164,6 @@ def _likenesses(pattern: Pixels, template: Pixels) -> dict[tuple[str, bool], flo
     return likenesses
 
 
-def _heart_side(pixels: Pixels, weights: Mapping[str, Pixels]) -> float:
-    return _half(pixels, weights) - _half(pixels[:, ::-1], weights)
-
-
 def _half(pixels: Pixels, weights: Mapping[str, Pixels]) -> float:
     maps = pixels[np.newaxis]
     for name in ("a", "b", "c"):
@@ -178,7 +174,7 @@ def _half(pixels: Pixels, weights: Mapping[str, Pixels]) -> float:
 
 
 def _convolve(maps: Pixels, kernel: Pixels, bias: Pixels) -> Pixels:
-    """Convolve with stride 2 and zeros around: (channels, rows, columns) to (new channels, rows / 2, columns / 2)."""
+    """Convolve with stride 2 and zero padding: (channels, rows, columns) to (new channels, rows / 2, columns / 2)."""
     size = kernel.shape[-1]
     edge = size // 2
     padded = np.pad(maps, ((0, 0), (edge, edge), (edge, edge)))

@@ -1,4 +1,4 @@
-"""Reports that say nothing, as a whole or in a section."""
+"""Check reports: without words, completely or in a section, and phrases that are not in them."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
-from rightlung.lexicon.headings import TELLING, section_name
+from rightlung.lexicon.headings import DESCRIPTIVE_SECTIONS, section_name
 from rightlung.studies.checks.issue import HINT, MOST_KEPT, Ledger, Origin, Severity
 from rightlung.studies.checks.targets import Item
 from rightlung.studies.files import shown
 
 _NOTHING = re.compile(r"\W*(?:nan|null|na|nat|undefined|none|n/a|tbd|[\Wx_]*)\W*", re.IGNORECASE)
-"""Nothing but a placeholder, marks of de-identification or punctuation: no findings."""
+"""Only a placeholder, de-identification marks or punctuation."""
 _BLANK = re.compile(r"\s*(?:nan|null|<na>|undefined)?\s*", re.IGNORECASE)
 """The same for sections in which "None." is an answer."""
-# A heading with nothing before the next one or the end; in capitals with a colon, so that prose is never taken for one.
+# A heading directly before the next one or the end; in upper case with a colon, to exclude running text.
 _HEADING = re.compile(r"(?m)(?:^|(?<=\s))(FINDINGS?|IMPRESSIONS?|CONCLUSIONS?)[ \t]*:")
 _NEXT_HEADING = re.compile(r"\s*(?:(?:FINDINGS?|IMPRESSIONS?|CONCLUSIONS?)[ \t]*:|\Z)")
 _BROKEN = "\ufffd"
 _ENOUGH, _FEW = 10, 0.1
-"""Phrases are quotations where so many are in their reports, and so few for each of those are not."""
+"""Phrases are quotations if at least this many are in their reports, and at most this share of them is not."""
 
 
-class Reports:
+class ReportChecks:
     """The reports of a source."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -35,7 +35,7 @@ class Reports:
         self._unquoted: list[tuple[Origin, str, str]] = []
 
     def check(self, item: Item) -> None:
-        """Check one study's report; with its raw row, also what the reader takes as absent."""
+        """Check one study's report; with its raw row, also what the reader treats as absent."""
         report = item.study.report
         text, sections = (report.text, dict(report.sections)) if report is not None else (None, {})
         if item.raw is not None:
@@ -46,11 +46,11 @@ class Reports:
             return
         self.reports += 1
         empty, silent, filled = self._read_sections(item.place, sections)
-        if not filled and (text is None or _NOTHING.fullmatch(text)):  # one finding, and not one for each section
+        if not filled and (text is None or _NOTHING.fullmatch(text)):  # one finding, not one per section
             if text is not None:
                 self.ledger.add("empty-report", item.place, "text", _nothing("the report", text))
             else:
-                self.ledger.add("empty-report", item.place, "sections", "no section of the report has a word in it")
+                self.ledger.add("empty-report", item.place, "sections", "no section of the report has any words")
             return
         for name in silent:
             self._empty[name] += 1
@@ -67,13 +67,13 @@ class Reports:
     def _read_sections(
         self, place: Origin, sections: Mapping[str, object]
     ) -> tuple[list[tuple[str, str, Severity | None]], list[str], bool]:
-        """Return what is to be said of sections without words, which others are empty, and whether any has words."""
+        """Return issues of sections without words, other empty sections, and whether any section has words."""
         empty: list[tuple[str, str, Severity | None]] = []
         silent: list[str] = []
         filled = False
         for name, value in sections.items():
-            telling = (section_name(name) or name.strip().casefold()) in TELLING
-            if value is None:  # there is no such section, and that is an answer
+            telling = (section_name(name) or name.strip().casefold()) in DESCRIPTIVE_SECTIONS
+            if value is None:  # an explicit null is an answer
                 if telling:
                     empty.append((name, "there is no such section", HINT))
                 continue
@@ -107,26 +107,26 @@ class Reports:
 
     def _check_characters(self, place: Origin, where: str, text: str) -> None:
         if _BROKEN in text:
-            message = "characters were lost (U+FFFD): the text was read in a wrong encoding"
+            message = "the text contains replacement characters (U+FFFD): it was decoded with the wrong encoding"
             self.ledger.add("placeholder", place, where, message)
 
     def finish(self) -> None:
-        """Say how often other sections are empty, once for each, and which phrases are not in their reports."""
+        """Report other empty sections, once each, and phrases that are not in their reports."""
         if self._quoted >= _ENOUGH and len(self._unquoted) <= _FEW * self._quoted:
             for place, field, text in self._unquoted:
-                message = f"{shown(text, 72)} is not in the report, as {self._quoted:,} other phrases are in theirs"
+                message = f"{shown(text, 72)} is not in the report, unlike {self._quoted:,} other phrases"
                 self.ledger.add("phrase-text", place, field, message)
         for name, count in self._empty.items():
-            message = f"section {name!r} is empty in {count:,} of {self.reports:,} reports, here first"
+            message = f"section {name!r} is empty in {count:,} of {self.reports:,} reports, this is the first"
             self.ledger.add("empty-section", self._first[name], f"sections.{name}", message, HINT)
 
 
 def _nothing(what: str, value: object) -> str:
     shown = value.strip() if isinstance(value, str) else value
-    return f"{what} is empty" if not shown else f"{what} says nothing but {shown!r}"
+    return f"{what} is empty" if not shown else f"{what} contains only {shown!r}"
 
 
 def _plain(text: str) -> str:
-    """Return a text's words alone, so that a full stop, a line's end or capitals make no difference."""
+    """Return only the words of a text, so that punctuation, line ends and case do not matter."""
     words = re.findall(r"[^\W_]+", text.casefold())
     return f" {' '.join(words)} "

@@ -1,8 +1,8 @@
-"""Whether boxes lie where their words and regions say, one by one and all together.
+"""Check whether boxes are where their words and regions say, one by one and all together.
 
-The patient's left is on the image's right. One box on the other side may be a slip of the pen; when most boxes are, the
-images or the coordinates are mirrored, and when heights fit better as widths, x and y are exchanged. That is decided
-by counts: of the boxes for which the two readings differ, how many speak for each (a sign test).
+The patient's left is on the image's right. One box on the other side may be a slip; if most are, the images or
+coordinates are mirrored, and if heights fit better as widths, x and y are swapped. A sign test decides: among the boxes
+for which two interpretations differ, how many support each.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from rightlung.studies.checks.targets import Item, LintTarget, region_name
 from rightlung.studies.files import shown
 
 _BEYOND = 0.08
-"""How far beyond the middle a box must lie to be on a side: patients are rotated, and stand beside the middle."""
+"""How far from the midline a box must be to be on a side: patients are rotated and off-centre."""
 _UNDECIDED = 0.05
-# What has a side in its name and lies in the middle or crosses it; and directions, which are no places.
+# Structures that have a side in their name but are near the midline or cross it; and directions.
 _NO_PLACE = re.compile(
     r"\b(?:shift\w*|deviat\w*|rotat\w*|toward\w*|scolio\w*|convex\w*|curv\w*|tips?|terminat\w*|picc|catheters?|lines?|"
     r"tubes?|tubing|ports?|port-a-cath|leads?|pacemakers?|pacer|icd|wires?|defibrillator|electrodes?|stents?|grafts?|"
@@ -45,16 +45,16 @@ _LOW_FINDINGS = {"pleural effusion", "cardiomegaly"}
 _SIDES = {1: "left", -1: "right"}
 _ENOUGH = 6
 _RARE = 0.02
-"""Against even odds, far more than sound data give another reading: there, nearly all votes are for the one given."""
+"""Against even odds; correct data is far from this, because nearly all votes support the given interpretation."""
 _ENOUGH_IN_ONE = 8
-"""Votes in one study from which on its regions are judged as a whole."""
+"""Votes in one study from which its regions are judged as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """Where a box should lie: ``side`` 1 for the image's right (the patient's left), ``level`` 1 for below the middle.
+    """Where a box should be: ``side`` 1 for the image's right (the patient's left), ``level`` 1 for below the middle.
 
-    ``shape`` is 1 for wider than tall, -1 for taller than wide; 0 is unknown throughout.
+    ``shape`` is 1 for wider than tall, -1 for taller than wide. 0 always means unknown.
     """
 
     side: int = 0
@@ -63,14 +63,14 @@ class Expectation:
 
 
 def expectation(target: LintTarget) -> Expectation:
-    """Return what a target's region names, words and findings say of its place."""
+    """Return what a target's region names, words and findings say about its place."""
     names = [name for given in target.regions if (name := region_name(given)) is not None]
     if target.kind == "region":
         return _region_expectation(names[0]) if names else Expectation(side=_side_in_words(target.text))
     side = _side_in_words(target.text)
     sides = {_side_of_region(name) for name in names}
     if side and -side in sides:
-        side = 0  # words and regions disagree, or speak of both sides
+        side = 0  # words and regions disagree, or describe both sides
     elif not side and len(sides) == 1 and not _NO_PLACE.search(target.text):
         side = sides.pop()
     level = (1 if _LOWER.search(target.text) else 0) - (1 if _UPPER.search(target.text) else 0)
@@ -119,7 +119,7 @@ def _sign(value: float, dead: float) -> int:
 
 
 def votes(expected: Expectation, box: Numbers) -> tuple[int, int, int]:
-    """Return for side, level and shape whether a box is as expected (1), not (-1), or neither is clear (0)."""
+    """Return for side, level and shape whether a box is as expected (1), not (-1), or unclear (0)."""
     x0, y0, x1, y1 = box
     wide = math.log(max(x1 - x0, 1e-9) / max(y1 - y0, 1e-9))
     return (
@@ -130,12 +130,12 @@ def votes(expected: Expectation, box: Numbers) -> tuple[int, int, int]:
 
 
 def _compared(expected: Expectation, box: Numbers) -> Iterator[tuple[str, int]]:
-    """Yield for each other reading 1 if it fits where the given one does not, -1 for the contrary."""
+    """Yield for each alternative interpretation 1 if it fits better than the given one, -1 if worse."""
     given = votes(expected, box)
     for name, reading in _READINGS.items():
         other = reading(box)
         if other is None:
-            # Not even possible: a box that leaves the image speaks against the reading.
+            # Impossible: a box outside the image contradicts the interpretation.
             yield name, -1
             continue
         for before, after in zip(given, votes(expected, other), strict=True):
@@ -144,14 +144,14 @@ def _compared(expected: Expectation, box: Numbers) -> Iterator[tuple[str, int]]:
 
 
 def binomial_tail(count: int, total: int, share: float) -> float:
-    """Return the probability of at least ``count`` of ``total`` when each happens with probability ``share``."""
+    """Return the probability of at least ``count`` of ``total`` events that have probability ``share`` each."""
     from scipy.stats import binom
 
     return float(binom.sf(count - 1, total, share))
 
 
-class Sides:
-    """The boxes of a source against their words."""
+class SideChecks:
+    """The boxes of a source compared with their words."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -171,13 +171,13 @@ class Sides:
                     (wins if vote > 0 else losses)[name] += 1
             self._check_side(item.place, target, expected, item.void)
         for name in _READINGS:
-            # Regions of one study go together, so a study has one voice.
+            # Regions of one study are not independent, so a study has one vote.
             balance = wins[name] - losses[name]
             self.wins[name] += balance > 0
             self.losses[name] += balance < 0
         found = _best(wins, losses, _ENOUGH_IN_ONE, 0.004)
         if found is not None and losses[found] == 0:
-            message = f"{wins[found]} boxes of this study fit their names better when read as {found}, none worse"
+            message = f"{wins[found]} boxes of this study fit their names better if read as {found}, none worse"
             self.ledger.add("box-layout", item.place, "regions" if item.study.regions else "boxes", message)
 
     def _check_words(self, place: Origin, target: LintTarget) -> None:
@@ -186,62 +186,62 @@ class Sides:
         said = _side_in_words(target.text)
         names = [name for given in target.regions if (name := region_name(given)) is not None]
         if said and names and all(_side_of_region(name) == -said for name in names):
-            told = f"the words say {_SIDES[said]} and the regions {_SIDES[-said]}"
+            told = f"the words say {_SIDES[said]}, but the regions are {_SIDES[-said]}"
             message = f"{told}: {shown(target.text, 72)}, {', '.join(names)}"
             self.ledger.add("box-side", place, f"{target.field}.regions", message)
 
     def _check_side(self, place: Origin, target: LintTarget, expected: Expectation, void: frozenset[str]) -> None:
         boxes = [(name, box) for name, box in target.boxes if name not in void]
-        # A mask's box only where there are no boxes, which say the same: decoding is dear.
+        # A mask's box is used only without boxes, because decoding is expensive.
         if expected.side:
             wrong = [(name, box) for name, box in boxes if _is_beyond(box, -expected.side)]
             self.sided += bool(boxes)
             self.wrong += bool(wrong)
             partly = len(wrong) < len(boxes)
             for name, box in wrong if not partly or _is_plain(target.text) else ():
-                self._tell_side(place, name, target, expected.side, box, partly)
+                self._report_side(place, name, target, expected.side, box, partly)
         if target.kind == "region" and expected.level:
             for name, box in boxes:
                 if box.y1 < 0.35 if expected.level > 0 else box.y0 > 0.65:
                     where = "top" if expected.level > 0 else "bottom"
-                    self.ledger.add("box-level", place, name, f"{target.text!r} lies at the {where} of the image")
+                    self.ledger.add("box-level", place, name, f"{target.text!r} is at the {where} of the image")
 
     def check_mask(self, item: Item, target: LintTarget, box: Box) -> bool:
-        """Check the side of a mask whose target has no boxes; ``box`` is around the mask. Whether it is wrong."""
+        """Check the side of a mask without boxes; ``box`` is its bounding box. Return whether it is wrong."""
         expected = expectation(target)
         if expected.side and target.mask is not None and not target.boxes and _is_beyond(box, -expected.side):
-            self._tell_side(item.place, target.mask[0], target, expected.side, box, False)
+            self._report_side(item.place, target.mask[0], target, expected.side, box, False)
             return True
         return False
 
-    def _tell_side(self, place: Origin, name: str, target: LintTarget, side: int, box: Box, partly: bool) -> None:
+    def _report_side(self, place: Origin, name: str, target: LintTarget, side: int, box: Box, partly: bool) -> None:
         word = _SIDES[side]
         message = (
-            f"{shown(target.text, 72)} is on the patient's {word}, and the box on the image's {word} "
+            f"{shown(target.text, 72)} is on the patient's {word}, but the box is on the image's {word} "
             f"(x from {box.x0:.2f} to {box.x1:.2f}), which is the patient's {_SIDES[-side]}"
         )
         self.ledger.add("box-side", place, name, message, HINT if partly else None)
 
     def finish(self, place: Origin) -> None:
-        """Say whether all boxes together fit better when read in another way."""
+        """Report whether all boxes together fit better with another interpretation."""
         found = _best(self.wins, self.losses, _ENOUGH, _RARE)
         if found is not None:
             wins, losses = self.wins[found], self.losses[found]
             message = (
-                f"the boxes look {'' if found[0] in 'mu' else 'like '}{found}: of {wins + losses:,} studies in which "
-                "it makes a difference to the sides, heights and shapes that words, labels and regions lead to expect, "
-                f"{wins:,} fit better so and {losses:,} worse"
+                f"the boxes look {'' if found[0] in 'mu' else 'like '}{found}: by the sides, heights and shapes that "
+                f"words, labels and regions predict, {wins:,} of {wins + losses:,} studies fit better so and "
+                f"{losses:,} worse"
             )
             self.ledger.add("box-layout", place, None, message)
 
 
 def _is_plain(text: str) -> bool:
-    """Whether a text speaks of one thing only."""
+    """Whether a text describes only one thing."""
     return len(text.split()) <= 8 and not re.search(r"[,;]|\b(?:and|with|or)\b", text)
 
 
 def _is_beyond(box: Box, side: int) -> bool:
-    """Whether a box lies on the image's right (1) or left (-1), with hardly anything of it on the other side."""
+    """Whether a box is on the image's right (1) or left (-1), with hardly any of it on the other side."""
     centre = box.centre[0]
     if side > 0:
         return centre > 0.5 + _BEYOND and box.x0 > 0.5 - 0.2 * box.width
@@ -249,7 +249,7 @@ def _is_beyond(box: Box, side: int) -> bool:
 
 
 def _best(wins: Counter[str], losses: Counter[str], enough: int, rare: float) -> str | None:
-    """Return the reading for which the counts speak clearly, the clearest if there are several."""
+    """Return the interpretation that the counts clearly support, the clearest if there are several."""
     clear = [
         name
         for name in _READINGS

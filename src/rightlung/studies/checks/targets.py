@@ -1,25 +1,25 @@
-"""What a study points to, with the field each box and mask stands in, whatever kind of source it comes from."""
+"""The targets of a study for the checks, with the field of each box and mask, for any kind of source."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as made
+from functools import partial
 
 from rightlung.core import Box, FrozenMapping, InputError, Mask, Polarity, Study
 from rightlung.lexicon import region
 from rightlung.studies.checks.issue import Origin
-from rightlung.studies.manifest import StoredMask
+from rightlung.studies.manifest import load_masks
 from rightlung.studies.rows import ManifestRow
 from rightlung.studies.storage import StoredFile
 
 
 @dataclass(frozen=True, slots=True)
 class LintTarget:
-    """A phrase, a label or a region with its boxes and mask.
+    """A phrase, a label or a region (``kind``) with its boxes and mask.
 
-    ``text`` are words in which a side may be named; ``kind`` is phrase, label or region. The fields of the boxes and of
-    the mask are named as the source's file has them.
+    ``text`` may name a side. The fields of boxes and mask are named as in the source's file.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class LintTarget:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A study with where it comes from and what it points to. ``raw`` is its row as it stands in the file, if known."""
+    """A study with its origin and targets; ``raw`` is its row in the file, ``void`` the fields that are faulty."""
 
     place: Origin
     study: Study
@@ -43,13 +43,13 @@ class Item:
     void: frozenset[str] = frozenset()
 
     def boxes(self) -> Iterator[tuple[LintTarget, str, Box]]:
-        """Yield the boxes that can be read, with what they belong to and their fields."""
+        """Yield the valid boxes with their targets and fields."""
         for target in self.targets:
             yield from ((target, name, box) for name, box in target.boxes if name not in self.void)
 
 
 def region_name(given: str) -> str | None:
-    """Return the lexicon's name of a region, None for one that it does not know."""
+    """Return the lexicon's name of a region, None if it is unknown."""
     try:
         return region(given).name
     except InputError:
@@ -57,7 +57,7 @@ def region_name(given: str) -> str | None:
 
 
 def study_targets(study: Study) -> Iterator[LintTarget]:
-    """Yield what the phrases and regions of a study point to."""
+    """Yield the targets of a study's phrases and regions."""
     for index, phrase in enumerate(study.phrases):
         place = f"phrases[{index}]"
         yield LintTarget(
@@ -74,12 +74,12 @@ def study_targets(study: Study) -> Iterator[LintTarget]:
 
 
 def row_targets(row: ManifestRow, study: Study, files: Mapping[str, StoredFile]) -> Iterator[LintTarget]:
-    """Yield what a manifest's row points to, labelled boxes and masks included; ``files`` are by field."""
+    """Yield the targets of a manifest row, including labelled boxes and masks; ``files`` are by field."""
     yield from study_targets(study)
     for index, (label, box) in enumerate(row.boxes):
         place = f"boxes[{index}]"
         yield LintTarget("label", place, label, ((f"{place}.box", box),), findings={label: Polarity.POSITIVE})
     for index, (label, _) in enumerate(row.masks):
         name = f"masks[{index}].file"
-        mask = name, Mask.deferred(StoredMask(row.id, (files[name],)))
+        mask = name, Mask.deferred(partial(load_masks, row.id, (files[name],)))
         yield LintTarget("label", f"masks[{index}]", label, mask=mask, findings={label: Polarity.POSITIVE})

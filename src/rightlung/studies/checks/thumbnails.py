@@ -1,13 +1,12 @@
-"""The same picture in other bytes: an image that was encoded anew, or at another size, under another id.
+"""Find the same image in other bytes: re-encoded or resized, under another id.
 
-Of each image 16 x 16 means are kept, 256 bytes. Encoding an image anew changes a mean of so many pixels by less than
-two grey values of 255; two exposures of one patient differ by tens. The means of the four quarters find the few that
-are worth comparing, so that hundreds of thousands of images take no longer than one by one.
+A thumbnail of 16 x 16 averages (256 bytes) is kept of each image. Re-encoding changes such an average by less than two
+grey values of 255; two exposures of one patient differ by tens. The averages of the four quarters select the few
+candidates to compare, so that the time per image does not grow with their number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Generic, TypeVar
 
@@ -19,31 +18,32 @@ from rightlung.studies.checks.orientation import shrunk
 
 _SIDE = 16
 _CELL = 4.0
-"""Grey values of 255 by which the means of quarters are put together."""
+"""Grey values of 255 by which the averages of quarters are grouped."""
 _QUARTER_OFF = 0.75
 _MOST_OFF, _MEAN_OFF = 4, 1.25
-"""How far thumbnails of the same picture may be apart, at one place and on average, in grey values of 255."""
+"""How far thumbnails of the same image may differ, at one place and on average, in grey values of 255."""
 _LEAST_CONTRAST = 10.0
-"""What is nearly of one grey looks like anything else that is."""
+"""Below this, all images look alike."""
 
 Known = TypeVar("Known")
 
 
 class Thumbnails(Generic[Known]):
-    """Pictures seen so far, each with what is known of it."""
+    """The images seen so far, each with what is known of it."""
 
     def __init__(self) -> None:
         self._cells: dict[tuple[int, ...], list[tuple[NDArray[np.uint8], Known]]] = {}
 
     def same(self, image: Image, known: Known) -> Known | None:
-        """Return what is known of an earlier image that shows the same; if there is none, keep this one."""
+        """Return what is known of an earlier image that looks the same; if there is none, keep this one."""
         if min(image.shape) < _SIDE:
             return None
         means = 255.0 * shrunk(image, _SIDE)
         if float(means.std()) < _LEAST_CONTRAST:
             return None
         quarters = means.reshape(2, _SIDE // 2, 2, _SIDE // 2).mean(axis=(1, 3)).ravel()
-        for cell in _near(quarters):
+        offsets = (-_QUARTER_OFF, _QUARTER_OFF)
+        for cell in product(*(sorted({int((quarter + off) // _CELL) for off in offsets}) for quarter in quarters)):
             for other, first in self._cells.get(cell, ()):
                 off = np.abs(means - other)
                 if float(off.max()) <= _MOST_OFF and float(off.mean()) <= _MEAN_OFF:
@@ -51,9 +51,3 @@ class Thumbnails(Generic[Known]):
         cell = tuple(int(quarter // _CELL) for quarter in quarters)
         self._cells.setdefault(cell, []).append((np.rint(means).astype(np.uint8), known))
         return None
-
-
-def _near(quarters: NDArray[np.float64]) -> Iterator[tuple[int, ...]]:
-    """Yield the cells in which an image with nearly these means may have been put."""
-    choices = [sorted({int((quarter + off) // _CELL) for off in (-_QUARTER_OFF, _QUARTER_OFF)}) for quarter in quarters]
-    yield from product(*choices)

@@ -1,7 +1,7 @@
-"""DICOM radiographs: `read_dicom` gives the picture and what the header says about view, side and body part.
+"""DICOM radiographs: `read_dicom` returns the image and the view, side and body part from the header.
 
-Needs the extra ``dicom`` (pydicom), which is imported when the first file is read. Only elements on a short list
-(`rightlung.studies.dicom.header`) are ever looked at; names, numbers and dates of patients are not among them.
+Needs the extra ``dicom`` (pydicom), imported when the first file is read. Only elements on a short list
+(`rightlung.studies.dicom.header`) are ever read; it contains no names, numbers or dates of patients.
 """
 
 from rightlung.studies.dicom.header import is_dicom

@@ -1,4 +1,4 @@
-"""Stored values of the one frame of a DICOM image, sizes checked first (PS3.3 C.7.6.3, PS3.5 section 8 and annexes)."""
+"""Stored pixel values of a DICOM image with one frame; sizes are checked first (PS3.3 C.7.6.3, PS3.5 section 8)."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Layout:
 
     @property
     def lowest(self) -> int:
-        """The lowest value that the bits can hold."""
+        """The lowest possible value."""
         return -(1 << (self.bits - 1)) if self.signed else 0
 
     @property
     def levels(self) -> int:
-        """How many values the bits can hold."""
+        """The number of possible values."""
         return 1 << self.bits
 
 
 def read_layout(header: DicomHeader, what: str, max_pixels: int) -> Layout:
-    """Read and check the layout; nothing is decoded before this."""
+    """Read and check the layout, before anything is decoded."""
     if header.has("FloatPixelData") or header.has("DoubleFloatPixelData"):
-        raise InputError(f"{what} holds floating-point pixels, which no radiograph has")
+        raise InputError(f"{what} has floating-point pixels, which no radiograph has")
     rows, columns = header.word("Rows"), header.word("Columns")
     if not rows or not columns:
         raise InputError(f"{what} is a DICOM file without an image: its header gives no Rows and Columns")
@@ -60,17 +60,17 @@ def read_layout(header: DicomHeader, what: str, max_pixels: int) -> Layout:
     if samples not in (None, 1) or photometric not in ("MONOCHROME1", "MONOCHROME2"):
         raise InputError(
             f"{what} is not a grey image: its Photometric Interpretation must be MONOCHROME1 or MONOCHROME2; "
-            "export pictures in colour as PNG"
+            "export colour images as PNG"
         )
     allocated, bits = header.word("BitsAllocated"), header.word("BitsStored")
     if allocated not in _UNSIGNED:
-        raise InputError(f"{what} has Bits Allocated {allocated}; 8, 16 and 32 are read")
+        raise InputError(f"{what} has Bits Allocated {allocated}; only 8, 16 and 32 are supported")
     bits = allocated if bits is None else bits
     high_bit = header.word("HighBit")
     high_bit = bits - 1 if high_bit is None else high_bit
     if not 1 <= bits <= 16 or not bits - 1 <= high_bit < allocated:
         raise InputError(
-            f"{what} has Bits Stored {bits} with High Bit {high_bit} in {allocated} bits; up to 16 that fit are read"
+            f"{what} has Bits Stored {bits} with High Bit {high_bit} in {allocated} bits; at most 16 that fit are read"
         )
     return Layout(
         rows, columns, allocated, bits, high_bit, header.word("PixelRepresentation") == 1, photometric == "MONOCHROME1"
@@ -78,17 +78,17 @@ def read_layout(header: DicomHeader, what: str, max_pixels: int) -> Layout:
 
 
 def read_levels(header: DicomHeader, layout: Layout, what: str) -> NDArray[np.uint16]:
-    """Return stored values ``(rows, columns)``, counted from the lowest possible one (so that they index a table)."""
+    """Return stored values ``(rows, columns)``, counted from the lowest possible one, as table indices."""
     syntax = SYNTAXES.get(header.syntax)
     if syntax is None:
         known = header.syntax.startswith("1.2.840.10008.1.2.") and set(header.syntax) <= set("0123456789.")
         name = f" {header.syntax}" if known else ""
-        raise InputError(f"{what} has a transfer syntax{name} that is not read")
+        raise InputError(f"{what} has an unsupported transfer syntax{name}")
     data = header.values.get("PixelData", b"")
     if not data:
-        raise InputError(f"{what} has no pixel data, or is truncated before them")
+        raise InputError(f"{what} has no pixel data, or is truncated before it")
     if header.encapsulated != (syntax.packing != "native"):
-        really = "are compressed" if header.encapsulated else "are not compressed"
+        really = "is compressed" if header.encapsulated else "is not compressed"
         raise InputError(f"{what} is damaged: its transfer syntax is {syntax.name}, but its pixel data {really}")
     if syntax.packing == "native":
         return _counted(_native(data, header, layout, what), layout)
@@ -113,41 +113,41 @@ def _native(data: bytes, header: DicomHeader, layout: Layout, what: str) -> NDAr
 
 
 def _counted(stored: NDArray[np.unsignedinteger], layout: Layout) -> NDArray[np.uint16]:
-    """Cut the stored bits out of those allocated (others may hold overlays) and count from the lowest value."""
+    """Extract the stored bits from the allocated ones (others may hold overlays) and count from the lowest value."""
     values = (stored >> (layout.high_bit + 1 - layout.bits)).astype(np.uint16)
     if layout.bits < 16:
         values &= np.uint16(layout.levels - 1)
-    if layout.signed:  # two's complement: turning the sign bit over counts from the lowest value
+    if layout.signed:  # two's complement: inverting the sign bit counts from the lowest value
         values ^= np.uint16(1 << (layout.bits - 1))
     return values.reshape(layout.rows, layout.columns)
 
 
 def _fragments(data: bytes, what: str) -> list[bytes]:
-    """Return the pieces of compressed pixel data, without the table of offsets that comes first (PS3.5 A.4)."""
+    """Return the fragments of compressed pixel data without the offset table (PS3.5 A.4)."""
     fragments, position = [], 0
     while position + 8 <= len(data) and data[position : position + 4] == _ITEM:
         (length,) = struct.unpack_from("<I", data, position + 4)
         if position + 8 + length > len(data):
-            raise InputError(f"{what} is truncated: its compressed pixel data end too soon")
+            raise InputError(f"{what} is truncated: its compressed pixel data ends too soon")
         fragments.append(data[position + 8 : position + 8 + length])
         position += 8 + length
     if len(fragments) < 2:
-        raise InputError(f"{what} is damaged: its compressed pixel data hold no image")
+        raise InputError(f"{what} is damaged: its compressed pixel data contains no image")
     return fragments[1:]
 
 
 def _run_lengths(frame: bytes, layout: Layout, what: str) -> NDArray[np.unsignedinteger]:
-    """Decode RLE Lossless (PS3.5 annex G): a segment for each byte of a pixel, the highest first."""
+    """Decode RLE Lossless (PS3.5 annex G): one segment per byte of a pixel, the highest first."""
     count, width = layout.rows * layout.columns, layout.allocated // 8
     starts = struct.unpack("<16I", frame[:64]) if len(frame) >= 64 else (0,)
     if starts[0] != width:
-        raise InputError(f"{what} is damaged: its run lengths should have {width} parts, one for each byte of a pixel")
+        raise InputError(f"{what} is damaged: its RLE data should have {width} segments, one for each byte of a pixel")
     values = np.zeros((count, width), dtype=np.uint8)
     for index in range(width):
         start = starts[1 + index]
         end = starts[2 + index] if index + 1 < width else len(frame)
         if not 64 <= start <= end <= len(frame):
-            raise InputError(f"{what} is damaged: a part of its run lengths lies outside the pixel data")
+            raise InputError(f"{what} is damaged: an RLE segment lies outside the pixel data")
         values[:, width - 1 - index] = _unpacked_bits(frame[start:end], count, what)
     return values.reshape(-1).view(f"<{_UNSIGNED[layout.allocated]}")
 
@@ -158,7 +158,7 @@ def _unpacked_bits(segment: bytes, count: int, what: str) -> NDArray[np.uint8]:
     position = found = 0
     while found < count:
         if position + 1 >= len(segment):
-            raise InputError(f"{what} is truncated: its run lengths give {found:,} of {count:,} bytes")
+            raise InputError(f"{what} is truncated: its RLE data gives {found:,} of {count:,} bytes")
         head = segment[position]
         if head == 128:
             position += 1
@@ -175,14 +175,14 @@ def _unpacked_bits(segment: bytes, count: int, what: str) -> NDArray[np.uint8]:
 
 
 def _decoded(frame: bytes, header: DicomHeader, layout: Layout, syntax: Syntax, what: str) -> NDArray[np.uint16]:
-    """Decode JPEG, JPEG-LS or JPEG 2000 once the stream itself has said that it has the header's size."""
+    """Decode JPEG, JPEG-LS or JPEG 2000 after checking that the stream's own size matches the header."""
     size = codestream_size(frame)
     if size is None or size.packing != syntax.packing:
-        raise InputError(f"{what} is damaged: its pixel data are not {syntax.name}, as its header says")
+        raise InputError(f"{what} is damaged: its pixel data is not {syntax.name}, as its header says")
     if (size.width, size.height, size.components) != (layout.columns, layout.rows, 1):
         raise InputError(
-            f"{what} is damaged: its header says {layout.columns:,} x {layout.rows:,} pixels in one channel, the "
-            f"{syntax.name} picture inside {size.width:,} x {size.height:,} in {size.components}"
+            f"{what} is damaged: its header says {layout.columns:,} x {layout.rows:,} pixels in one channel, but the "
+            f"{syntax.name} image has {size.width:,} x {size.height:,} in {size.components}"
         )
     trouble: str
     values: NDArray[Any] | None
@@ -210,19 +210,19 @@ def _pillow_jpeg(frame: bytes) -> NDArray[Any]:
     from PIL.JpegImagePlugin import JpegImageFile
 
     image = JpegImageFile(io.BytesIO(frame))
-    if image.mode != "L" or ImageFile.LOAD_TRUNCATED_IMAGES:  # the switch hides missing pixels
+    if image.mode != "L" or ImageFile.LOAD_TRUNCATED_IMAGES:  # the option hides missing pixels
         raise ValueError
     image.load()
     return np.asarray(image)
 
 
 def _plugin(frame: bytes, header: DicomHeader, layout: Layout, bits: int) -> NDArray[Any] | None:
-    """Decode with what pydicom finds installed; None if that is nothing."""
+    """Decode with an installed pydicom plugin; return None if there is none."""
     from pydicom.encaps import encapsulate
     from pydicom.pixels.decoders.base import get_decoder
 
     decoder = get_decoder(header.syntax)
-    # Pillow brings JPEG 2000 of more than eight bits through scaling, and does not read JPEG of more than eight.
+    # Pillow rescales JPEG 2000 of more than eight bits, and does not read JPEG of more than eight.
     plugins = [name for name in decoder.available_plugins if name != "pillow" or bits <= 8]
     if not plugins:
         return None

@@ -1,7 +1,6 @@
 """From stored values to grey, 0 black to 1 white: padding, modality LUT, VOI LUT or window, inversion (PS3.3 C.11).
 
-All steps act on single values, so they are done once for each of the at most 65,536 values that can be stored, and the
-picture is looked up in the table that results.
+All steps act on single values, so they are applied to a table of the at most 65,536 possible values.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from rightlung.studies.dicom.header import DicomHeader
 
 GreyRule = Literal["voi-lut", "window", "bits", "percentiles"]
 PERCENTILES = (0.5, 99.5)
-"""Where no table and no window is given: up to the first share of pixels is black, from the second on white."""
+"""Without a table or window, pixels below the first percentile are black and above the second white."""
 
 Table = NDArray[np.float64]
 
@@ -25,9 +24,9 @@ Table = NDArray[np.float64]
 def grey(
     levels: NDArray[np.uint16], header: DicomHeader, layout: Layout, what: str
 ) -> tuple[Image, GreyRule, str | None]:
-    """Show stored values, counted from the lowest possible one, as a radiologist's screen would.
+    """Convert stored values, counted from the lowest possible one, to the greys of a radiologist's screen.
 
-    Returns the picture, the rule that made it, and a note on what a reader might not expect.
+    Return the image, the rule that made it, and a note on anything unexpected.
     """
     values = layout.lowest + np.arange(layout.levels, dtype=np.float64)
     padded = _padded(values, header, layout)
@@ -38,7 +37,7 @@ def grey(
     note = None
     seen = counts > 0
     if shades is not None and _is_flat(shades[seen]) and not _is_flat(values[seen]):
-        note = "the header's window or table makes all of it one shade of grey, so its own values were spread instead"
+        note = "the header's window or table makes the whole image one grey, so its own range of values was used"
         shades = None
     if shades is None:
         rule, shades = _spread(values, counts, layout)
@@ -53,7 +52,7 @@ def _is_flat(values: Table) -> bool:
 
 
 def _padded(values: Table, header: DicomHeader, layout: Layout) -> NDArray[np.bool_]:
-    """Tell which stored values stand for no picture at all; compared before anything else is done to them."""
+    """Return which stored values are padding; compared before any other step."""
     first = header.word("PixelPaddingValue")
     if first is None:
         return np.zeros(values.shape, dtype=np.bool_)
@@ -77,13 +76,13 @@ def _after_modality(values: Table, header: DicomHeader, layout: Layout, what: st
             continue
         numbers = header.numbers(name)
         if not numbers or (name == "RescaleSlope" and numbers[0] == 0):
-            raise InputError(f"{what} has a {name} that is not a number, or zero")
+            raise InputError(f"{what} has a {name} that is zero or not a number")
         slope, intercept = (numbers[0], intercept) if name == "RescaleSlope" else (slope, numbers[0])
     return slope * values + intercept
 
 
 def _shown(values: Table, header: DicomHeader, layout: Layout, what: str) -> tuple[GreyRule, Table | None]:
-    """Apply the file's own VOI LUT, else its first window; None where it has neither."""
+    """Apply the file's VOI LUT, or else its first window; None if it has neither."""
     for item in header.items.get("VOILUTSequence", ())[:1]:
         table, first, highest = _lookup_table(item, bool(values.min() < 0), f"{what}: VOI LUT Sequence")
         return "voi-lut", _looked_up(values, table, first) / highest
@@ -94,7 +93,7 @@ def _shown(values: Table, header: DicomHeader, layout: Layout, what: str) -> tup
 
 
 def window(values: Table, centre: float, width: float, function: str) -> Table | None:
-    """Apply a window (PS3.3 C.11.2.1.2 and C.11.2.1.3); None for a width that the function does not allow.
+    """Apply a window (PS3.3 C.11.2.1.2 and C.11.2.1.3); None if the function does not allow the width.
 
     >>> window(np.array([0.0, 2047.5, 4095.0]), 2048, 4096, "LINEAR").tolist()
     [0.0, 0.5, 1.0]
@@ -111,10 +110,10 @@ def window(values: Table, centre: float, width: float, function: str) -> Table |
 
 
 def _spread(values: Table, counts: NDArray[np.intp], layout: Layout) -> tuple[GreyRule, Table]:
-    """Spread values over black to white where the file does not say how.
+    """Stretch values over black to white if the file does not say how.
 
-    Up to eight bits are a picture already and keep their range. Deeper ones are spread between two percentiles of
-    the pixels that are there, so that a marker or a hot pixel does not decide how dark the lungs are.
+    Up to eight bits keep their range. Deeper pixels are stretched between two percentiles of the pixels that are not
+    padding, so that a marker or a hot pixel does not determine how dark the lungs are.
     """
     if layout.bits <= 8:
         low, high = float(values.min()), float(values.max())
@@ -135,7 +134,7 @@ def _spread(values: Table, counts: NDArray[np.intp], layout: Layout) -> tuple[Gr
 
 
 def _lookup_table(item: DicomHeader, signed: bool, what: str) -> tuple[Table, int, float]:
-    """Return a LUT's entries, the value that the first stands for, and what is white (PS3.3 C.11.1.1.1)."""
+    """Return a LUT's entries, the value of the first one, and the value of white (PS3.3 C.11.1.1.1)."""
     descriptor = item.words("LUTDescriptor")
     if len(descriptor) != 3:
         raise InputError(f"{what}: its LUT Descriptor must have three values")
@@ -143,12 +142,12 @@ def _lookup_table(item: DicomHeader, signed: bool, what: str) -> tuple[Table, in
     data = item.values.get("LUTData", b"")
     if len(data) >= 2 * entries:
         table = np.frombuffer(data, "<u2" if item.little_endian else ">u2", entries)
-    elif len(data) >= entries:  # eight bits an entry, packed
+    elif len(data) >= entries:  # eight bits per entry, packed
         table = np.frombuffer(data, "u1", entries)
     else:
-        raise InputError(f"{what}: its LUT Data hold {len(data):,} bytes for {entries:,} entries")
+        raise InputError(f"{what}: its LUT Data has {len(data):,} bytes for {entries:,} entries")
     bits = descriptor[2]
-    # Some writers give fewer bits than their entries have.
+    # Some files state fewer bits than their entries have.
     highest = max((1 << bits) - 1 if 1 <= bits <= 16 else 0, int(table.max()), 1)
     return table.astype(np.float64), _signed(descriptor[1], signed), float(highest)
 

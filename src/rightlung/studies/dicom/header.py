@@ -1,8 +1,7 @@
-"""The few elements of a DICOM file that are needed to show it, as plain values (PS3.5, PS3.6, PS3.10).
+"""The elements of a DICOM file that are needed to show it (PS3.5, PS3.6, PS3.10).
 
-pydicom finds the elements and converts nothing: what is wanted is read here from the raw bytes. Elements that are
-not in `WANTED` are skipped. So no patient's name, number, date or free text ever becomes a value of this
-program, and none can end up in a message, a log or an output.
+pydicom finds the elements but converts nothing: values are read here from the raw bytes. Elements that are not in
+`WANTED` are skipped, so no patient's name, number, date or free text can end up in a message, a log or an output.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ WANTED = (
     "WindowCenter", "WindowWidth", "RescaleIntercept", "RescaleSlope", "VOILUTFunction", "ModalityLUTSequence",
     "VOILUTSequence", "ViewCodeSequence", "FloatPixelData", "DoubleFloatPixelData", "PixelData",
 )  # fmt: skip
-"""The elements that are read at the top of the data set, by DICOM's keywords."""
+"""The elements that are read at the top level of the data set, by DICOM keyword."""
 
 _IN_ITEMS = ("CodeValue", "CodingSchemeDesignator", "LUTDescriptor", "LUTData")
 _UNDEFINED = 0xFFFFFFFF
@@ -36,7 +35,7 @@ _FIRST_ELEMENTS = (0x0000, 0x0001, 0x0005, 0x0008, 0x0016, 0x0018)
 
 @dataclass(frozen=True)
 class DicomHeader:
-    """Wanted elements of a data set or of a sequence's item: raw bytes by name, and sequences by name."""
+    """Wanted elements of a data set or of a sequence item: raw bytes by name, and sequences by name."""
 
     values: Mapping[str, bytes]
     items: Mapping[str, tuple[DicomHeader, ...]] = field(default_factory=dict)
@@ -46,11 +45,11 @@ class DicomHeader:
     pixels_are_words: bool = True
 
     def has(self, name: str) -> bool:
-        """Tell whether the element is there and not empty."""
+        """Whether the element exists and is not empty."""
         return bool(self.values.get(name))
 
     def words(self, name: str) -> list[int]:
-        """Return the 16-bit words of an element, unsigned; none if it is absent or of another length."""
+        """Return the unsigned 16-bit words of an element; none if it is missing or has another length."""
         raw = self.values.get(name, b"")
         if len(raw) % 2:
             return []
@@ -62,16 +61,16 @@ class DicomHeader:
         return words[0] if len(words) == 1 else None
 
     def texts(self, name: str) -> list[str]:
-        """Return the values of an element of text, without the blanks around them."""
+        """Return the values of a text element, stripped."""
         raw = self.values.get(name, b"")[:1024]
         return [text.strip(" \0") for text in raw.decode("ascii", "replace").split("\\")] if raw else []
 
     def text(self, name: str) -> str:
-        """Return the first value of an element of text, in capitals; empty where there is none."""
+        """Return the first value of a text element in upper case; empty if there is none."""
         return (self.texts(name) or [""])[0].upper()
 
     def numbers(self, name: str) -> list[float]:
-        """Return the values of an element of decimal text; none if any of them is no finite number."""
+        """Return the values of a decimal text element; none if any of them is not a finite number."""
         try:
             numbers = [float(text) for text in self.texts(name)]
         except ValueError:
@@ -80,7 +79,7 @@ class DicomHeader:
 
 
 def is_dicom(data: bytes) -> bool:
-    """Tell whether bytes begin as a DICOM file does, with its preamble or (as old files do) without."""
+    """Whether bytes begin like a DICOM file, with its preamble or (like old files) without."""
     if data[128:132] == b"DICM" or data[:8] == b"\x02\0\0\0UL\x04\0":
         return True
     if len(data) < 8 or data[:2] != b"\x08\0":
@@ -92,7 +91,7 @@ def is_dicom(data: bytes) -> bool:
 
 
 def read_header(data: bytes, what: str, max_inflated: int) -> DicomHeader:
-    """Find the wanted elements. ``max_inflated`` limits what a deflated file may grow to."""
+    """Return the wanted elements; ``max_inflated`` limits the size of an inflated deflated file."""
     try:
         with quiet():
             import pydicom.filereader  # noqa: F401
@@ -110,7 +109,7 @@ def read_header(data: bytes, what: str, max_inflated: int) -> DicomHeader:
         trouble = f"inflates to more than {max_inflated:,} bytes"
     except Exception:  # on hostile bytes the parser raises errors of every kind, and some quote the bytes
         trouble = "is not a readable DICOM file: its header is damaged"
-    # Raised here and not above, so that the parser's own error is not attached to it.
+    # Raised here and not above, so that the parser's own error is not attached.
     raise InputError(f"{what} {trouble}")
 
 
@@ -173,7 +172,7 @@ def _raw(dataset: Any, names: Iterable[str]) -> dict[str, bytes]:
         element: Any = dataset.get_item(_tag(name))
         value = b"" if element.value is None else element.value
         if not isinstance(value, bytes):
-            raise TypeError("an element is a sequence where none belongs")
+            raise TypeError("an element is unexpectedly a sequence")
         if element.length != _UNDEFINED and len(value) < element.length:
             raise _TruncatedError
         values[name] = value

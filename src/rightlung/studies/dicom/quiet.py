@@ -1,4 +1,4 @@
-"""pydicom without its warnings and log lines, which may quote values of the file."""
+"""Silence pydicom's warnings and log lines, which may quote values of the file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _LOGGERS = ("pydicom", "pylibjpeg", "openjpeg", "PIL")
-# Python's warning filters are one list for all threads, so one thread at a time may change them.
+# Python's warning filters are global, so only one thread at a time may change them.
 _lock = threading.RLock()
 
 
@@ -19,7 +19,7 @@ def _renew_lock() -> None:
     _lock = threading.RLock()
 
 
-# A process forked while another thread reads would wait for that thread, which it does not have.
+# A process forked while another thread holds the lock would wait forever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_lock)
 
@@ -30,14 +30,14 @@ def _drop(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Let nothing that pydicom and its decoders say reach the user's logs, screen or warning handlers."""
+    """Keep messages of pydicom and its decoders out of the user's logs, screen and warning handlers."""
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     with _lock, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         propagated = [logger.propagate for logger in loggers]
         for logger in loggers:
             logger.addFilter(_drop)
-            logger.propagate = False  # a filter does not see what the loggers below it say
+            logger.propagate = False  # a filter does not see the messages of child loggers
         try:
             yield
         finally:

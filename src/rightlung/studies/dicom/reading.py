@@ -1,4 +1,4 @@
-"""`read_dicom`: header, refusal, pixels, grey, square pixels, upright, in this order."""
+"""`read_dicom`: header, suitability, pixels, greys, square pixels, orientation, in this order."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LONGEST = 8.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DicomImage:
-    """A radiograph and what its header says about it, nothing of which tells who the patient is.
+    """A radiograph and facts from its header, none of which identifies the patient.
 
-    ``view`` is PA, AP, frontal (neither is said), or one that is only read when forced; ``laterality`` L, R, B(oth) or
-    U(npaired); ``stored_shape`` the header's ``(rows, columns)``, which differs from the image's where pixels are not
-    square; ``notes`` what was done to it that a reader might not expect.
+    ``view`` is PA, AP, frontal (unspecified), or another one if forced; ``laterality`` L, R, B(oth) or U(npaired);
+    ``stored_shape`` the header's ``(rows, columns)``, which differs from the image's if pixels are not square;
+    ``notes`` describes unexpected processing.
     """
 
     image: Image
@@ -49,9 +49,9 @@ def read_dicom(
 ) -> DicomImage:
     """Read a DICOM file (a path, or its bytes) as a frontal chest radiograph.
 
-    What its header says is something else (a lateral view, a CT slice, another body part, a mirrored or turned
-    picture) is refused with the reason; with ``force`` it is read, turned upright where the header says how, and the
-    reasons go to ``notes``. ``name`` is what sentences about the file call it; a path is called by itself.
+    If the header states anything else (a lateral view, a CT slice, another body part, a mirrored or rotated image), the
+    file is refused with the reason. With ``force`` it is read, turned upright if the header says how, and the reasons
+    go to ``notes``. ``name`` names the file in messages; the default is its path.
     """
     data, what = bytes_of(source, max_bytes, name, "the image")
     if not is_dicom(data):
@@ -60,7 +60,7 @@ def read_dicom(
     description, turns = describe(header), _turns(header)
     refusals = [*description.refusals, *([_wrongly_turned(header)] if turns else [])]
     if refusals and not force:
-        raise InputError(f"{what} is not read: {'; '.join(refusals)} (force=True or --force reads it all the same)")
+        raise InputError(f"{what} is not read: {'; '.join(refusals)} (force=True or --force reads it anyway)")
     layout = read_layout(header, what, max_pixels)
     shown, rule, note = grey(read_levels(header, layout, what), header, layout, what)
     image, stretched = _with_square_pixels(shown, header, what, max_pixels)
@@ -68,7 +68,7 @@ def read_dicom(
         image = image.T if turn == "transpose" else image[:, ::-1] if turn == "across" else image[::-1]
     notes = [*(f"read although {reason}" for reason in description.refusals), note, stretched]
     if turns:
-        notes.append("turned as its Patient Orientation says, so that the patient's left is on the image's right")
+        notes.append("turned according to its Patient Orientation, so that the patient's left is on the image's right")
     return DicomImage(
         np.ascontiguousarray(image),
         description.modality,
@@ -82,7 +82,7 @@ def read_dicom(
 
 
 def _turns(header: DicomHeader) -> list[str]:
-    """What brings the patient's left to the image's right and the head to the top, as the header says."""
+    """Return the flips that move the patient's left to the image's right and the head to the top."""
     directions = orientation(header)
     if directions is None or set(directions) & {"A", "P"}:
         return []
@@ -92,7 +92,7 @@ def _turns(header: DicomHeader) -> list[str]:
         turns.append("transpose")
         along_rows, along_columns = along_columns, along_rows
     if along_rows not in "LR" or along_columns not in "HF":
-        return []  # such as L\R: says nothing
+        return []  # such as L\R: meaningless
     return turns + ["across"] * (along_rows == "R") + ["down"] * (along_columns == "H")
 
 
@@ -100,13 +100,13 @@ def _wrongly_turned(header: DicomHeader) -> str:
     directions = orientation(header) or ("", "")
     how = "mirrored" if directions == ("R", "F") else "turned"
     return (
-        f"it is {how}: its Patient Orientation is {directions[0]}\\{directions[1]} and not L\\F, "
-        "and the patient's left must be on the image's right"
+        f"it is {how}: its Patient Orientation is {directions[0]}\\{directions[1]} instead of L\\F, "
+        "but the patient's left must be on the image's right"
     )
 
 
 def _with_square_pixels(image: Image, header: DicomHeader, what: str, max_pixels: int) -> tuple[Image, str | None]:
-    """Stretch the image where its pixels are not square; the finer spacing is kept, so that nothing gets lost."""
+    """Stretch an image with non-square pixels, keeping the finer spacing so that nothing is lost."""
     for name in ("PixelSpacing", "ImagerPixelSpacing", "PixelAspectRatio"):
         spacing = header.numbers(name)
         if len(spacing) == 2 and min(spacing) > 0:
@@ -117,7 +117,7 @@ def _with_square_pixels(image: Image, header: DicomHeader, what: str, max_pixels
     if abs(ratio - 1) <= _SQUARE:
         return image, None
     if not 1 / _LONGEST <= ratio <= _LONGEST:
-        raise InputError(f"{what} has pixels {ratio:g} times as high as wide, which cannot be true")
+        raise InputError(f"{what} has pixels {ratio:g} times as high as wide, which is implausible")
     rows, columns = image.shape
     height, width = (round(rows * ratio), columns) if ratio > 1 else (rows, round(columns / ratio))
     if height * width > max_pixels:
@@ -126,5 +126,5 @@ def _with_square_pixels(image: Image, header: DicomHeader, what: str, max_pixels
     from PIL import Image as PillowImage
 
     stretched = PillowImage.fromarray(image).resize((width, height), PillowImage.Resampling.BILINEAR)
-    note = f"its pixels are {ratio:.3g} times as high as wide: brought from {columns} x {rows} to {width} x {height}"
+    note = f"its pixels are {ratio:.3g} times as high as wide: resized from {columns} x {rows} to {width} x {height}"
     return np.clip(np.asarray(stretched, dtype=np.float32), 0.0, 1.0), note

@@ -1,36 +1,19 @@
-"""Whether a DICOM image is a frontal chest radiograph, by what its header says. What it leaves open is let pass."""
+"""Whether a DICOM image is a frontal chest radiograph according to its header. Missing information passes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rightlung.studies.dicom import terms
 from rightlung.studies.dicom.header import DicomHeader
-from rightlung.studies.dicom.terms import (
-    CHEST_CODES,
-    FRONTAL,
-    MODALITIES,
-    RADIOGRAPHS,
-    VIEW_CODES,
-    View,
-    is_chest,
-    modality_of_storage_class,
-    repeatable_part,
-    says_nothing,
-    view_of,
-)
+from rightlung.studies.dicom.terms import View
 
 _SCHEMES = {"SCT", "SRT", "SNM3", "99SDM"}
-_A_VIEW = {
-    "lateral": "a lateral view",
-    "oblique": "an oblique view",
-    "decubitus": "a decubitus view",
-    "axial": "an axial view",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a header says about an image, and why it should not be read as a frontal chest radiograph, if so."""
+    """What a header says about an image, and the reasons not to read it as a frontal chest radiograph."""
 
     modality: str | None
     view: View | None
@@ -40,13 +23,13 @@ class Description:
 
 
 def describe(header: DicomHeader) -> Description:
-    """Read view, side and body part, and say what speaks against the image."""
+    """Read view, side and body part, and collect reasons against the image."""
     view, body_part = _view(header), _body_part(header)
     refusals = [*_wrong_kind(header), *_wrong_part(header), *_wrong_view(header, view)]
     laterality = header.text("ImageLaterality") or header.text("Laterality")
     modality = header.text("Modality")
     return Description(
-        modality if modality in RADIOGRAPHS or modality in MODALITIES else None,
+        modality if modality in terms.RADIOGRAPHS or modality in terms.MODALITIES else None,
         view,
         laterality if laterality in ("L", "R", "B", "U") else None,
         body_part,
@@ -55,7 +38,7 @@ def describe(header: DicomHeader) -> Description:
 
 
 def orientation(header: DicomHeader) -> tuple[str, str] | None:
-    """Where rows and columns go on to, a letter each of L, R, H, F, A, P, if the header says so (PS3.3 C.7.6.1.1.1)."""
+    """Return the directions of rows and columns, a letter each of L, R, H, F, A, P, if stated (PS3.3 C.7.6.1.1.1)."""
     texts = [text.upper() for text in header.texts("PatientOrientation")]
     if len(texts) != 2 or not all(text and text[0] in "LRHFAP" for text in texts):
         return None
@@ -69,52 +52,57 @@ def _codes(header: DicomHeader, name: str) -> list[str]:
 
 
 def _view(header: DicomHeader) -> View | None:
-    views = [view_of(" ".join(header.texts("ViewPosition")))]
-    views += [VIEW_CODES.get(code) for code in _codes(header, "ViewCodeSequence")]
+    views = [terms.view_of(" ".join(header.texts("ViewPosition")))]
+    views += [terms.VIEW_CODES.get(code) for code in _codes(header, "ViewCodeSequence")]
     said = [view for view in views if view is not None]
-    # One of them may be left at the machine's default, and that is a frontal view more often than not.
-    return next((view for view in said if view not in FRONTAL), None) or next(iter(said), None)
+    # One of them may be the machine's default, which is usually a frontal view.
+    return next((view for view in said if view not in terms.FRONTAL), None) or next(iter(said), None)
 
 
 def _body_part(header: DicomHeader) -> str | None:
-    part = repeatable_part(header.text("BodyPartExamined"))
+    part = terms.repeatable_part(header.text("BodyPartExamined"))
     if part is not None:
         return part
-    return next((CHEST_CODES[code] for code in _codes(header, "AnatomicRegionSequence") if code in CHEST_CODES), None)
+    return next(
+        (terms.CHEST_CODES[code] for code in _codes(header, "AnatomicRegionSequence") if code in terms.CHEST_CODES),
+        None,
+    )
 
 
 def _wrong_kind(header: DicomHeader) -> list[str]:
     modality = header.text("Modality")
     if not modality:
-        modality = modality_of_storage_class(header.text("SOPClassUID")) or ""
-    if modality in MODALITIES:
-        return [f"it is {MODALITIES[modality]}, not a radiograph (Modality {modality})"]
-    if modality and modality not in RADIOGRAPHS:
-        return ["its Modality is none of CR, DX and RG"]
+        modality = terms.modality_of_storage_class(header.text("SOPClassUID")) or ""
+    if modality in terms.MODALITIES:
+        return [f"it is {terms.MODALITIES[modality]}, not a radiograph (Modality {modality})"]
+    if modality and modality not in terms.RADIOGRAPHS:
+        return ["its Modality is not CR, DX or RG"]
     if header.text("PresentationIntentType") == "FOR PROCESSING":
-        return ["it holds the detector's raw values (Presentation Intent Type FOR PROCESSING), not a picture"]
+        return ["it contains raw detector values (Presentation Intent Type FOR PROCESSING), not an image"]
     return []
 
 
 def _wrong_part(header: DicomHeader) -> list[str]:
     text = header.text("BodyPartExamined")
-    if is_chest(text):
+    if terms.is_chest(text):
         return []
-    if not says_nothing(text):
-        part = repeatable_part(text)
+    if not terms.says_nothing(text):
+        part = terms.repeatable_part(text)
         if part is not None:
-            return [f"it shows another body part than the chest (Body Part Examined {part})"]
-        return ["its Body Part Examined is not the chest (it is not repeated here, being none of DICOM's own terms)"]
+            return [f"it does not show the chest (Body Part Examined {part})"]
+        return ["its Body Part Examined is not the chest (not repeated here, because it is not one of DICOM's terms)"]
     codes = _codes(header, "AnatomicRegionSequence")
-    if codes and not any(code in CHEST_CODES for code in codes):
-        return ["it shows another body part than the chest (the code in its Anatomic Region Sequence)"]
+    if codes and not any(code in terms.CHEST_CODES for code in codes):
+        return ["it does not show the chest (code in its Anatomic Region Sequence)"]
     return []
 
 
 def _wrong_view(header: DicomHeader, view: View | None) -> list[str]:
-    if view is not None and view not in FRONTAL:
-        said = "View Position" if view_of(" ".join(header.texts("ViewPosition"))) == view else "View Code Sequence"
-        return [f"it is {_A_VIEW[view]}, not a frontal one (by its {said})"]
+    if view is not None and view not in terms.FRONTAL:
+        article = "an" if view in ("oblique", "axial") else "a"
+        by_position = terms.view_of(" ".join(header.texts("ViewPosition"))) == view
+        said = "View Position" if by_position else "View Code Sequence"
+        return [f"it is {article} {view} view, not a frontal one (according to its {said})"]
     directions = orientation(header)
     if view is None and directions is not None and set(directions) & {"A", "P"}:
         return ["it is a lateral view, not a frontal one (Patient Orientation " + "\\".join(directions) + ")"]

@@ -1,7 +1,7 @@
-"""Transfer syntaxes: how the pixels of a DICOM file are packed, and what is needed to unpack them (PS3.5).
+"""Transfer syntaxes: how pixels are stored in a DICOM file, and which packages decode them (PS3.5).
 
-What a compressed picture says about its own size is read here from its first markers, before a decoder sees it: a DICOM
-header may say 10 by 10 and the JPEG inside it 60,000 by 60,000.
+The size of a compressed image is read from its own first markers before decoding, because a DICOM header may say 10 by
+10 and the JPEG inside it 60,000 by 60,000.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Packing = Literal["native", "rle", "jpeg", "jpeg-ls", "jpeg-2000"]
 
 @dataclass(frozen=True, slots=True)
 class Syntax:
-    """A transfer syntax: its name for people, how pixels are packed, and which package unpacks what we do not."""
+    """A transfer syntax: its name, how pixels are stored, and the package that decodes what we do not."""
 
     name: str
     packing: Packing
@@ -27,7 +27,7 @@ class Syntax:
 
 
 _OPENJPEG = "pylibjpeg and pylibjpeg-openjpeg: pip install 'rightlung[dicom]'"
-# pylibjpeg-libjpeg reads these, too, but is under the GPL, so it is named and not required.
+# pylibjpeg-libjpeg reads these, too, but is under the GPL, so it is mentioned and not required.
 _LOSSLESS = "python-gdcm (or pylibjpeg-libjpeg, which is under the GPL)"
 
 SYNTAXES = {
@@ -58,7 +58,7 @@ _JP2 = b"\0\0\0\x0cjP  \r\n\x87\n"
 
 @dataclass(frozen=True, slots=True)
 class CodestreamSize:
-    """The size of a compressed picture, its components, the bits of each, and how it is packed."""
+    """The size of a compressed image, its components, the bits of each, and the compression."""
 
     width: int
     height: int
@@ -68,7 +68,7 @@ class CodestreamSize:
 
 
 def codestream_size(frame: bytes) -> CodestreamSize | None:
-    """Return what a JPEG, JPEG-LS or JPEG 2000 stream says about its size; None if it says nothing that can be read.
+    """Return the size in the header of a JPEG, JPEG-LS or JPEG 2000 stream; None if it cannot be read.
 
     >>> jpeg = bytes.fromhex("ffd8 ffc0 000b 08 0010 0020 01 01 11 00")
     >>> codestream_size(jpeg)

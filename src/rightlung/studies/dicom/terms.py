@@ -1,6 +1,6 @@
-"""What headers call views, body parts and kinds of images (PS3.16: annex L, CID 4009, CID 4010; PS3.3 C.7.3.1.1.1).
+"""Terms in headers for views, body parts and modalities (PS3.16: annex L, CID 4009, CID 4010; PS3.3 C.7.3.1.1.1).
 
-Only words and codes that stand here are ever repeated to the user: a header's free words may be anybody's name.
+Messages repeat only words and codes listed here: a header's free text may contain a name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODALITIES = {
 }  # fmt: skip
 
 RADIOGRAPHS = {"CR", "DX", "RG"}
-"""Modalities that are read: computed and digital radiography, and what film scanners write."""
+"""Modalities that are read: computed and digital radiography, and scanned film."""
 
 _STORAGE = "1.2.840.10008.5.1.4.1.1."
 STORAGE_CLASSES = {
@@ -32,9 +32,9 @@ STORAGE_CLASSES = {
     "1.3.1": "IO", "13.1.3": "MG", "66.4": "SEG", "88.11": "SR", "88.22": "SR", "88.33": "SR", "104.1": "DOC",
     "481.1": "RTIMAGE", "481.2": "RTDOSE", "481.3": "RTSTRUCT", "481.5": "RTPLAN", "11.1": "PR", "88.59": "KO",
 }  # fmt: skip
-"""Ends of SOP class UIDs, for files that do not say their modality."""
+"""Ends of SOP class UIDs, for files without a modality."""
 
-# SNOMED CT, and before it the codes of SNOMED RT that older files have.
+# SNOMED CT, and the SNOMED RT codes of older files.
 _CODES: dict[View, str] = {
     "PA": "272479007 R-40888 R-10214",
     "AP": "399348003 R-10206",
@@ -58,7 +58,7 @@ _WORDS: dict[View, str] = {
     "axial": "AXIAL AX",
 }
 _VIEW_WORDS = {word: view for view, words in _WORDS.items() for word in words.split()}
-# Where several words are there ("AP LLD", "LATERAL DECUBITUS"), the one that says most about the picture counts.
+# If there are several words ("AP LLD", "LATERAL DECUBITUS"), the most specific one counts.
 _STRONGEST: tuple[View, ...] = ("decubitus", "oblique", "lateral", "axial", "PA", "AP", "frontal")
 FRONTAL: tuple[View, ...] = ("PA", "AP", "frontal")
 
@@ -88,7 +88,7 @@ _OTHER_PARTS = """
 
 
 def view_of(text: str) -> View | None:
-    """Return the view that a header's words mean, if they are known.
+    """Return the view that a header's words mean, None if they are unknown.
 
     >>> view_of("AP"), view_of("AP LLD"), view_of("POSTERO_ANTERIOR"), view_of("SWIMMERS")
     ('AP', 'decubitus', 'PA', None)
@@ -99,7 +99,7 @@ def view_of(text: str) -> View | None:
 
 
 def is_chest(text: str) -> bool:
-    """Tell whether a header's body part is the chest, or holds it.
+    """Whether a header's body part is, or includes, the chest.
 
     >>> is_chest("CHEST"), is_chest("Thorax a.p."), is_chest("TSPINE")
     (True, True, False)
@@ -108,7 +108,7 @@ def is_chest(text: str) -> bool:
 
 
 def says_nothing(text: str) -> bool:
-    """Tell whether a header leaves its body part open."""
+    """Whether a header does not specify its body part."""
     return _letters(text) in _UNSAID
 
 
@@ -117,7 +117,7 @@ def _letters(text: str) -> str:
 
 
 def repeatable_part(text: str) -> str | None:
-    """Return a body part as it may be shown: one of the terms above, or None, since other words may be a name.
+    """Return a body part that may be shown: one of the terms above, or None, because other words may be a name.
 
     >>> repeatable_part("t-spine"), repeatable_part("DOE JANE")
     ('TSPINE', None)
@@ -132,5 +132,5 @@ def repeatable_part(text: str) -> str | None:
 
 
 def modality_of_storage_class(uid: str) -> str | None:
-    """Return the modality that a SOP class stands for, of those that are not radiographs."""
+    """Return the modality of a SOP class that is not a radiograph."""
     return STORAGE_CLASSES.get(uid.removeprefix(_STORAGE)) if uid.startswith(_STORAGE) else None

@@ -1,1 +1,1 @@
-"""One reader a data set, each opened by address: see `rightlung.studies.sources` and ``docs/sources.md``."""
+"""One reader per data set, each opened by address: see `rightlung.studies.sources` and ``docs/sources.md``."""

@@ -1,12 +1,8 @@
 """The `chestx-det` reader: ChestX-Det, 3,578 radiographs of NIH ChestX-ray14 with 13 findings outlined by radiologists.
 
-From https://github.com/Deepwise-AILab/ChestX-Det-Dataset (Lian et al., arXiv:2104.10326), which names the addresses of
-the images. Its predecessor ChestX-Det10 (``train.json``, no polygons) is not read.
-
-- One phrase for each finding of an image, with all its boxes and the union of its outlines as mask. Both are in pixels
-  of 1024 x 1024; the outline itself belongs to the mask.
-- Three radiologists looked for all 13 findings: what an image's entry does not name is negative.
-- Patients are not published: the images have new numbers.
+Lian et al., arXiv:2104.10326. Boxes and outlines are in pixels of 1024 x 1024; the outline itself belongs to the mask.
+Patients are not published, because the images have new numbers. The predecessor ChestX-Det10 (``train.json``, no
+polygons) is not read.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ import numpy as np
 from rightlung.core import Box, InputError, Mask, Study
 from rightlung.core.checks import check_number
 from rightlung.core.problem import Problem
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, present
 from rightlung.studies.readers.labelled import (
     as_findings,
@@ -38,14 +34,14 @@ from rightlung.studies.tables import box_kind, pixel_box
 from rightlung.studies.trees import find_optional
 
 SIZE = (1024, 1024)
-"""Height and width of NIH's images, in whose pixels boxes and outlines are."""
+"""Height and width of NIH's images, to whose pixels boxes and outlines refer."""
 LABEL_SET = "chestx-det-13"
 _FILES = {"train": "ChestX_Det_train.json", "test": "ChestX_Det_test.json"}
 Outline = list[list[float]]
 
 
 def _draw(outlines: Sequence[Outline]) -> Mask:
-    """Return the mask of one or more outlines: what they enclose, and the outlines."""
+    """Return the mask of one or more outlines, including the outlines themselves."""
     from PIL import Image, ImageDraw
 
     canvas = Image.new("L", (SIZE[1], SIZE[0]))
@@ -61,8 +57,7 @@ class ChestXDetSource(DatasetSource):
     reader: ClassVar[str] = "chestx-det"
     columns: ClassVar[Mapping[str, Any]] = columns("marks")
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the files with annotations and the folders with images."""
+    def _inputs(self) -> Sequence[Path]:
         paths = present(*(find_optional(self.root, name) for name in _FILES.values()))
         if not paths:
             raise InputError(f"{self.root} has neither {' nor '.join(_FILES.values())}")
@@ -71,8 +66,7 @@ class ChestXDetSource(DatasetSource):
     def _folders(self, split: str) -> list[str]:
         return first_folders(self.root, f"{split}_data/{split}", f"{split}_data", split)
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each entry whose image is there."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         for split, file in _FILES.items():
             path = self.root / file
             if not path.exists():
@@ -89,12 +83,11 @@ class ChestXDetSource(DatasetSource):
                         raise FieldError("file_name", message, "missing-image")
                 except FieldError as error:
                     message = f"entry {number}: {error}"
-                    building.problems.append(Problem(file, message, None, error.field, error.kind))
+                    log.problems.append(Problem(file, message, None, error.field, error.kind))
                     continue
                 yield {"id": stem, "split": split, "file": file, "image": images[stem], "marks": json.dumps(marks)}
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         marks = grouped((label, mark) for label, *mark in json.loads(record["marks"]))
         phrases = []
         for label, drawn in marks.items():
@@ -110,7 +103,7 @@ class ChestXDetSource(DatasetSource):
 
 
 def _marks(entry: object) -> tuple[str, list[tuple[str, tuple[float, ...], Outline]]]:
-    """Return an entry's image and what is marked on it: label, box in fractions, outline in pixels (or none)."""
+    """Return an entry's image and its marks: label, box in fractions, outline in pixels (or none)."""
     if not isinstance(entry, dict):
         raise FieldError(None, "must be an object")
     name = entry.get("file_name")
@@ -123,7 +116,7 @@ def _marks(entry: object) -> tuple[str, list[tuple[str, tuple[float, ...], Outli
     syms, boxes, polygons = lists["syms"], lists["boxes"], lists["polygons"]
     if len(syms) != len(boxes) or (polygons and len(polygons) != len(syms)):
         counts = f"{len(syms)} syms, {len(boxes)} boxes and {len(polygons)} polygons"
-        raise FieldError("syms", f"must have as many boxes and polygons; got {counts}")
+        raise FieldError("syms", f"must have equally many boxes and polygons; got {counts}")
     marks = []
     for place, label in enumerate(syms):
         if label not in meanings(LABEL_SET):

@@ -1,15 +1,6 @@
 """The `chexlocalize` reader: CheXpert's valid and test images with radiologists' masks of ten findings.
 
-From https://stanfordaimi.azurewebsites.net/datasets/23c56a0d-15de-405b-87c8-99c30138950c (Saporta et al., Nature
-Machine Intelligence 2022; Stanford University data set research use agreement); the format is documented at
-https://github.com/rajpurkarlab/cheXlocalize.
-
-- One phrase for each finding that has a mask with anything in it. Masks are COCO run lengths in the size of the
-  original image, decoded when looked at.
-- Findings from the labels where they are there (0 negative, 1 positive); else those with a mask are positive and the
-  rest unknown. ``Airspace Opacity`` of the first release is ``Lung Opacity``.
-- Frontal images only; all that the labels or the masks name, also those without a mask. Splits ``val`` and ``test``.
-- The benchmark radiologists' annotations and the heat maps are not read.
+Saporta et al., Nature Machine Intelligence 2022; format at https://github.com/rajpurkarlab/cheXlocalize.
 """
 
 from __future__ import annotations
@@ -17,13 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import InputError, Mask, Polarity, Study
 from rightlung.core.checks import check_size
 from rightlung.core.problem import Problem
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, origin, present
 from rightlung.studies.readers.labelled import (
     CHEXPERT,
@@ -34,7 +26,7 @@ from rightlung.studies.readers.labelled import (
     presence,
     read_json,
 )
-from rightlung.studies.rle import CocoRle, is_empty_rle
+from rightlung.studies.rle import decode_coco, is_empty_rle
 from rightlung.studies.rows import FieldError
 from rightlung.studies.tables import TableRow
 from rightlung.studies.trees import find_optional
@@ -57,17 +49,13 @@ _PATH = re.compile(r"(?:.*/)?(patient[0-9]+)/(study[0-9]+)/(view[0-9]+_(?:fronta
 
 
 class CheXlocalizeSource(DatasetSource):
-    """CheXlocalize's frontal images, valid before test: those with labels in their order, then the others.
-
-    Parameters ``split`` and ``limit``.
-    """
+    """CheXlocalize's frontal images, valid before test: those with labels in their order, then the others."""
 
     reader: ClassVar[str] = "chexlocalize"
     split_aliases: ClassVar[Mapping[str, str]] = {"valid": "val", "validate": "val"}
     columns: ClassVar[Mapping[str, Any]] = columns("labels", "masks")
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the files with masks and the tables of labels."""
+    def _inputs(self) -> Sequence[Path]:
         names = {split: f"gt_segmentations_{split}.json" for split in _TABLES}
         found = {split: find_optional(self.root, f"CheXlocalize/{name}", name) for split, name in names.items()}
         self._masks = {split: path for split, path in found.items() if path is not None}
@@ -77,18 +65,17 @@ class CheXlocalizeSource(DatasetSource):
         self._labels = {split: find_optional(self.root, *tables) for split, tables in _TABLES.items()}
         return present(*self._masks.values(), *self._labels.values())
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each frontal image of the splits that have masks."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         for split, path in self._masks.items():
             folder = image_folders(self.root, *_FOLDERS[split])[0]
             name = path.relative_to(self.root).as_posix()
-            masks = _read_masks(path, name, building)
-            labels = self._read_labels(split, building)
+            masks = _read_masks(path, name, log)
+            labels = self._read_labels(split, log)
             for key in dict.fromkeys([*labels, *masks]):
                 parts = _KEY.fullmatch(key)
-                assert parts is not None  # both readers have seen to it
+                assert parts is not None  # both readers check this
                 if parts["kind"] == "lateral":
-                    building.left_out("lateral view")
+                    log.left_out("lateral view")
                     continue
                 yield {
                     "file": name,
@@ -101,7 +88,7 @@ class CheXlocalizeSource(DatasetSource):
                     "masks": json.dumps(masks.get(key, {})),
                 }
 
-    def _read_labels(self, split: str, building: Building) -> dict[str, dict[str, Any]]:
+    def _read_labels(self, split: str, log: BuildLog) -> dict[str, dict[str, Any]]:
         def parse(row: TableRow) -> tuple[str, dict[str, Any]]:
             place = _PATH.fullmatch(row.required("Path").replace("\\", "/"))
             if place is None:
@@ -117,34 +104,33 @@ class CheXlocalizeSource(DatasetSource):
                 "labels": json.dumps({label: value for label, value in values.items() if value is not None}),
             }
 
-        return dict(self.read(building, self._labels[split], ("Path", *FINDINGS), parse))
+        return dict(self.read(log, self._labels[split], ("Path", *FINDINGS), parse))
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         masks, labels = json.loads(record["masks"]), json.loads(record["labels"] or "{}")
-        # Who has outlined it has seen it.
+        # An outlined finding is present.
         known = {label: presence(value) for label, value in labels.items()} | dict.fromkeys(masks, Polarity.POSITIVE)
         phrases = []
         for label, (counts, size) in masks.items():
-            mask = Mask.deferred(CocoRle(f"study {record['id']!r}: mask of {label}", counts, (size[0], size[1])))
+            mask = Mask.deferred(partial(decode_coco, f"study {record['id']!r}: mask of {label}", counts, tuple(size)))
             phrases.append(finding_phrase(meanings(CHEXPERT)[label], mask=mask))
         findings = as_findings(known, CHEXPERT)
         return self.as_study(record, phrases=tuple(phrases), findings=findings, extra={"labels": labels})
 
 
-def _read_masks(path: Path, name: str, building: Building) -> dict[str, dict[str, Any]]:
-    """Return the masks with anything in them, by image and finding."""
+def _read_masks(path: Path, name: str, log: BuildLog) -> dict[str, dict[str, Any]]:
+    """Return the non-empty masks by image and finding."""
     found: dict[str, dict[str, Any]] = {}
     for key, entry in read_json(path, dict, "an object with images as names").items():
         try:
             found[key] = _checked(key, entry)
         except InputError as error:
-            building.problems.append(Problem(name, str(error), None, key[:80], getattr(error, "kind", None)))
+            log.problems.append(Problem(name, str(error), None, key[:80], getattr(error, "kind", None)))
     return found
 
 
 def _checked(key: str, entry: object) -> dict[str, Any]:
-    """Return an image's masks that are not empty: counts and size by finding."""
+    """Return an image's non-empty masks: counts and size by finding."""
     if _KEY.fullmatch(key) is None:
         raise InputError("an image's name must be like patient64541_study1_view1_frontal")
     if not isinstance(entry, dict):
@@ -155,7 +141,7 @@ def _checked(key: str, entry: object) -> dict[str, Any]:
         if label not in FINDINGS:
             raise FieldError(name, f"{name!r} is not one of the ten findings", "label-value")
         if not isinstance(rle, dict) or not isinstance(rle.get("counts"), str):
-            raise InputError(f"the mask of {name} must have 'size' and 'counts', a text")
+            raise InputError(f"the mask of {name} must have 'size' and 'counts', a string")
         size = check_size(rle.get("size") or (), f"the size of the mask of {name}")
         if not is_empty_rle(rle):
             masks[label] = (rle["counts"], size)

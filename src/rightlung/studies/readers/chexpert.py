@@ -1,18 +1,7 @@
-"""The `chexpert` reader: CheXpert, 224,316 radiographs with 14 observations mined from reports, and its 5×200 subset.
+"""The `chexpert` reader: CheXpert, 224,316 radiographs with 14 labels mined from reports, and its 5×200 subset.
 
-From https://stanfordmlgroup.github.io/competitions/chexpert/ and https://stanfordaimi.azurewebsites.net (Irvin et al.,
-AAAI 2019; Stanford University data set research use agreement); test labels from
-https://github.com/rajpurkarlab/cheXpert-test-set-labels. The download in parts is read as it comes, too: folders
-"CheXpert-v1.0 batch 1 (validate & csv)", "CheXpert-v1.0 batch 2 (train 1)" and so on, side by side.
-
-- 1 is positive, 0 negative, -1 **uncertain**, nothing **unknown**. ``extra["labels"]`` has the values. The valid and
-  test labels are radiologists'; they are only 0 and 1.
-- A column of the 14 that a table lacks is listed in ``problems``; its label is unknown in all studies of the table.
-- Lateral views are left out, and so are the 17 rows called frontal whose projection is ``LL`` or ``RL``.
-- Age 0 (3 rows) is unknown. There are no boxes; for masks of valid and test images see `chexlocalize`.
-- ``subset=5x200``: the table as GLoRIA makes it (200 images of ``train`` for each of five findings that have no
-  other). It was written with blanks filled by 0, so that 0 is **unknown** there; ``extra["class"]`` is the one
-  finding, the split ``5x200``. A column ``Report Impression``, where there is one, is the report.
+Irvin et al., AAAI 2019 (Stanford University data set research use agreement); test labels from
+https://github.com/rajpurkarlab/cheXpert-test-set-labels.
 """
 
 from __future__ import annotations
@@ -27,7 +16,7 @@ import pyarrow as pa
 from rightlung.core import InputError, Report, Study
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.lexicon.labels import label_set
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, origin
 from rightlung.studies.readers.labelled import (
     CHEXPERT,
@@ -66,8 +55,7 @@ class CheXpertSource(DatasetSource):
     split_aliases: ClassVar[Mapping[str, str]] = {"val": "valid", "validate": "valid"}
     columns: ClassVar[Mapping[str, Any]] = columns("report", labels=pa.binary(14))
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the tables, in whichever folder they lie."""
+    def _inputs(self) -> Sequence[Path]:
         tables = {SUBSET: ("chexpert_5x200.csv",)} if self.option("subset", [SUBSET]) else TABLES
         self._tables: dict[str, Path] = {}
         for split, files in tables.items():
@@ -79,29 +67,28 @@ class CheXpertSource(DatasetSource):
             raise InputError(f"{self.root} has no table of CheXpert ({looked})")
         return [*self._tables.values()]
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each frontal image that a table names."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         batches = self._batches()
         for split, path in self._tables.items():
             folders = self._folders(path.parent)
             by_exam = path.name.startswith("groundtruth")
             place = "Study" if by_exam else "Path"
-            table = CsvTable(path, (place, *COMPETITION), problems=building.problems, root=self.root)
+            table = CsvTable(path, (place, *COMPETITION), problems=log.problems, root=self.root)
             for label in label_set(CHEXPERT).labels:
                 if not table.has(label):
-                    message = "the table has no such column, so this label is unknown in all of its rows"
-                    building.problems.append(Problem(table.name, message, field=label, kind="label-name"))
+                    message = "the table has no such column, so this label is unknown in all its rows"
+                    log.problems.append(Problem(table.name, message, field=label, kind="label-name"))
             for row in table:
                 try:
                     if by_exam:
-                        yield from self._exam_records(row, folders["test"], building)
+                        yield from self._exam_records(row, folders["test"], log)
                     else:
-                        yield from self._image_records(row, split, folders, batches, building)
+                        yield from self._image_records(row, split, folders, batches, log)
                 except InputError as error:
                     table.skip((error if isinstance(error, ProblemError) else row.error(place, str(error))).problem)
 
     def _image_records(
-        self, row: TableRow, split: str, folders: Mapping[str, str], batches: Mapping[str, str], building: Building
+        self, row: TableRow, split: str, folders: Mapping[str, str], batches: Mapping[str, str], log: BuildLog
     ) -> Iterator[dict[str, Any]]:
         text = row.required("Path").replace("\\", "/")
         place, file = _PATH.match(text), _FILE.search(text)
@@ -109,7 +96,7 @@ class CheXpertSource(DatasetSource):
             raise row.error("Path", f"must be like train/patient00001/study1/view1_frontal.jpg; got {text[:80]!r}")
         projection = row.text("AP/PA").upper()
         if file["kind"] == "lateral" or row.text("Frontal/Lateral") == "Lateral" or projection in ("LL", "RL"):
-            building.left_out("lateral view")
+            log.left_out("lateral view")
             return
         own = "valid" if place["split"] == "val" else place["split"]
         home = batches.get(place["patient"]) if own == "train" else None
@@ -126,8 +113,8 @@ class CheXpertSource(DatasetSource):
             "report": row.text("Report Impression") or None,
         }
 
-    def _exam_records(self, row: TableRow, home: str, building: Building) -> Iterator[dict[str, Any]]:
-        """Yield the frontal images of an examination, which are found in its folder."""
+    def _exam_records(self, row: TableRow, home: str, log: BuildLog) -> Iterator[dict[str, Any]]:
+        """Yield the frontal images of an examination, found in its folder."""
         place = _PATH.fullmatch(row.required("Study"))
         if place is None:
             raise row.error("Study", f"must be like test/patient64741/study1; got {row.text('Study')[:80]!r}")
@@ -138,17 +125,17 @@ class CheXpertSource(DatasetSource):
         for name in names:
             file = _FILE.fullmatch(f"/{name}")
             if file is None or file["kind"] == "lateral":
-                building.left_out("lateral view")
+                log.left_out("lateral view")
             else:
                 yield {**_record(row, place, file, f"{folder}/{name}"), "split": "test"}
 
     def _folders(self, home: Path) -> dict[str, str]:
-        """Return the folder of each split's images, relative to the root; they lie beside the table."""
+        """Return the image folder of each split, relative to the root; they are next to the table."""
         base = "" if home == self.root else f"{home.relative_to(self.root).as_posix()}/"
         return {split: base + [*first_folders(home, *names), names[0]][0] for split, names in _FOLDERS.items()}
 
     def _batches(self) -> dict[str, str]:
-        """Return where each patient's folder lies, where the training images are still in the parts they come in."""
+        """Return each patient's folder, if the training images are still in the downloaded parts."""
         return {
             patient: f"{name}/{patient}"
             for name in file_names(self.root)
@@ -157,8 +144,7 @@ class CheXpertSource(DatasetSource):
             if patient.startswith("patient")
         }
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         labels = chexpert_values(record["labels"])
         extra: dict[str, Any] = {"labels": labels}
         if record["split"] == SUBSET:

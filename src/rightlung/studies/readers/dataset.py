@@ -1,6 +1,6 @@
-"""What the readers of published data sets share: options, tables read into records, records made studies.
+"""Shared by the readers of published data sets: options, tables to records, records to studies.
 
-The files that each reader expects, its parameters and what becomes of the annotations stand in ``docs/sources.md``.
+``docs/sources.md`` describes the files and parameters of each reader and how it converts annotations.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rightlung.core import Box, InputError, Study
 from rightlung.core.checks import Size
 from rightlung.core.errors import unknown_name
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.headers import ImageHeader, image_kind, read_header
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
@@ -24,19 +24,19 @@ Value = TypeVar("Value")
 
 
 def columns(*texts: str, **others: Any) -> Mapping[str, Any]:
-    """Return the columns of an index: a study's fields, further texts, and further columns with their types."""
+    """Return the columns of an index: a study's fields, additional texts, and additional columns with types."""
     fields: dict[str, Any] = dict.fromkeys(("image", "patient", "exam", "view", "sex", *texts), "string")
     return {**fields, "age": "float64", **others}
 
 
 class DatasetSource(IndexedSource):
-    """A published data set. Its records name a study's fields as `Study` does, and its image's file ``image``."""
+    """A published data set. Its records name a study's fields as `Study` does, and the image file ``image``."""
 
     images: Path
-    """The folder that images are relative to, if it is not the data set's own."""
+    """The folder of the images, if it is not the data set's own."""
 
     def option(self, name: str, known: Iterable[str], default: str = "") -> str:
-        """Return a parameter of the address that must be one of ``known``, or the default."""
+        """Return a parameter of the address, which must be one of ``known``, or the default."""
         value = self.options.get(name)
         if value is not None and value not in known:
             raise unknown_name(name, value, known)
@@ -44,15 +44,15 @@ class DatasetSource(IndexedSource):
 
     def read(
         self,
-        building: Building,
+        log: BuildLog,
         path: Path | None,
         required: Iterable[str],
         parse: Callable[[TableRow], Value | None],
         **how: Any,
     ) -> Iterator[Value]:
-        """Yield what ``parse`` makes of each row of a table; nothing where ``path`` is ``None``."""
+        """Yield what ``parse`` returns for each row of a table; nothing if ``path`` is None."""
         if path is not None:
-            yield from CsvTable(path, required, problems=building.problems, **{"root": self.root, **how}).read(parse)
+            yield from CsvTable(path, required, problems=log.problems, **{"root": self.root, **how}).read(parse)
 
     def header(self, record: Mapping[str, Any], field: str) -> ImageHeader:
         """Read the header of a record's image; ``field`` names the image in the table."""
@@ -63,7 +63,7 @@ class DatasetSource(IndexedSource):
             raise self.problem(record, field, str(error), image_kind(error)) from error
 
     def as_study(self, record: Mapping[str, Any], **known: Any) -> Study:
-        """Make a study of a record's fields and of what else is known."""
+        """Return a study with a record's fields and other known values."""
         if "load" not in known:
             root = getattr(self, "images", self.root)
             known["load"] = FileImage(record["id"], str(root), record["image"])
@@ -72,7 +72,7 @@ class DatasetSource(IndexedSource):
 
 
 def origin(row: TableRow) -> dict[str, Any]:
-    """Return where a record comes from."""
+    """Return the file and line of a row, for its record."""
     return {"file": row.file, "line": row.line}
 
 
@@ -85,12 +85,12 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
 
 
 def present(*paths: Path | None) -> list[Path]:
-    """Return the paths that were found."""
+    """Return the paths that exist."""
     return [path for path in paths if path is not None]
 
 
 def corner_box(row: TableRow, names: Sequence[str], size: Size, field: str) -> Box:
-    """Return the box whose left, top, width and height in pixels stand in four columns; a bad one names ``field``."""
+    """Return the box from columns with left, top, width and height in pixels; errors name ``field``."""
     x, y, width, height = (row.required_number(name) for name in names)
     try:
         return pixel_box((x, y, x + width, y + height), size)

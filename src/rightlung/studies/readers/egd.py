@@ -1,14 +1,7 @@
 """The `egd` reader: EGD-CXR, "Eye Gaze Data for Chest X-rays" of one radiologist who read 1,083 images of MIMIC-CXR.
 
-From PhysioNet (credentialed access, https://physionet.org/content/egd-cxr/1.0.0/; Karargyris et al., Scientific Data
-2021; columns in its ``table_descriptions.pdf``). Images are MIMIC-CXR's, below ``images=``. Pixels are those of the
-original images: their sizes come from ``mimic-cxr-2.0.0-metadata.csv(.gz)`` beside the images if it is there, else from
-the images' headers.
-
-Read: what was dictated (report and phrases), where was looked meanwhile (`Study.gaze`; ``extra["fixations"]`` with x, y
-in fractions and seconds, ``extra["fixation_starts"]``, ``extra["timed_phrases"]``), regions, CheXpert's labels as
-findings, the other labels in ``extra["labels"]``, masks in ``extra["masks"]``. Not read: audio, pupils, the diagnoses'
-codes.
+Karargyris et al., Scientific Data 2021; columns in its ``table_descriptions.pdf``. CheXpert's labels become findings,
+other labels go to ``extra["labels"]``. Audio, pupils and the diagnoses' codes are not read.
 """
 
 from __future__ import annotations
@@ -26,19 +19,18 @@ import pyarrow as pa
 from rightlung.core import Box, InputError, Mask, Phrase, Report, Study
 from rightlung.core.gaze import gaze_map
 from rightlung.core.problem import Problem
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.images import read_mask
-from rightlung.studies.narrative import telling_sentences
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
 from rightlung.studies.readers.labelled import CHEXPERT, chexpert_findings, meanings
 from rightlung.studies.readers.mimic_files import (
     MimicImage,
     find_metadata,
-    image_stem,
     needed_files_folder,
     read_sizes,
 )
+from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import find_file, find_optional
 
@@ -47,8 +39,9 @@ MASKS = {
     "left lung": "left_lung.png", "right lung": "right_lung.png", "mediastinum": "mediastanum.png",
     "aortic arch": "aortic_knob.png",
 }  # fmt: skip
-SPREAD_DOWN = 0.034
-"""One degree, 1.13 cm seen from 65 cm, in heights of a picture that fills the 33.6 cm of the 27-inch screen used."""
+STD_DOWN = 0.034
+"""One degree, 1.13 cm at a distance of 65 cm, relative to the height of an image that fills the 33.6 cm of the screen.
+"""
 MAX_TRANSCRIPT_BYTES = 2**20
 _LABELS = (
     "normal_reports", "Normal", "CHF", "pneumonia", "consolidation", "enlarged_cardiac_silhouette",
@@ -62,7 +55,7 @@ _SAMPLE_SECONDS = 1 / 60
 
 
 class EgdSource(DatasetSource):
-    """Images with a radiologist's dictation and gaze; ``gaze=samples`` takes every sample instead of fixations."""
+    """Images with a radiologist's dictation and gaze; ``gaze=samples`` uses every sample instead of fixations."""
 
     reader: ClassVar[str] = "egd"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "gaze")
@@ -72,8 +65,7 @@ class EgdSource(DatasetSource):
         height="int32", width="int32", looked=pa.list_(pa.float32()),
     )  # fmt: skip
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the tables and what tells the images' sizes."""
+    def _inputs(self) -> Sequence[Path]:
         gaze = _GAZE[self.option("gaze", _GAZE, "fixations")]
         self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
         self._sheet, self._gaze = find_file(self.root, "master_sheet.csv"), find_file(self.root, gaze)
@@ -81,18 +73,17 @@ class EgdSource(DatasetSource):
         self._sizes = find_metadata(self.images)
         return present(self._sheet, self._gaze, self._boxes, self._sizes, self.images)
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each row of the master sheet whose image is there."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         chexpert = {f"{label.lower().replace(' ', '_')}__chx": label for label in meanings(CHEXPERT)}
         wanted = {row.text("dicom_id") for row in CsvTable(self._sheet, ("dicom_id",), problems=[])}
-        sizes = read_sizes(self._sizes, building.problems, wanted)
-        looked = self._read_gaze(building)
-        boxes = grouped(self._read_boxes(building))
+        sizes = read_sizes(self._sizes, log.problems, wanted)
+        looked = self._read_gaze(log)
+        boxes = grouped(self._read_boxes(log))
 
         def parse(row: TableRow) -> Mapping[str, Any]:
             dicom, exam, patient = row.identifier("dicom_id"), row.identifier("study_id"), row.identifier("patient_id")
             try:
-                size = sizes.get(dicom) or MimicImage(dicom, str(self.images), image_stem(patient, exam, dicom)).size()
+                size = sizes.get(dicom) or MimicImage.of(self.images, patient, exam, dicom).size()
             except InputError as error:
                 raise row.error("dicom_id", str(error)) from None
             regions = {}
@@ -101,9 +92,9 @@ class EgdSource(DatasetSource):
                     regions[name] = pixel_box(edges, size).as_tuple()
                 except InputError as error:
                     fault = Problem("bounding_boxes.csv", str(error), line, "x1, x2, y1, y2", box_kind(error))
-                    building.problems.append(fault)
+                    log.problems.append(fault)
             if dicom not in looked:
-                building.problems.append(row.error("dicom_id", f"{self._gaze.name} has no gaze on it").problem)
+                log.problems.append(row.error("dicom_id", f"{self._gaze.name} has no gaze for this image").problem)
             said = {label: row.whole(column, -1, 1) for column, label in chexpert.items()}
             return {
                 "id": dicom,
@@ -121,13 +112,13 @@ class EgdSource(DatasetSource):
                 "looked": looked.pop(dicom, array("f")).tolist(),
             }
 
-        yield from self.read(building, self._sheet, ("dicom_id", "study_id", "patient_id"), parse)
-        # The tables also hold what the sheet leaves out.
+        yield from self.read(log, self._sheet, ("dicom_id", "study_id", "patient_id"), parse)
+        # The tables also contain images that the sheet omits.
         if looked:
-            building.left_out("gaze without a row in the master sheet", len(looked))
+            log.left_out("gaze without a row in the master sheet", len(looked))
 
-    def _read_gaze(self, building: Building) -> dict[str, array[float]]:
-        """Return x, y (pixels), seconds and start, one after the other, by image."""
+    def _read_gaze(self, log: BuildLog) -> dict[str, array[float]]:
+        """Return x, y (pixels), seconds and start of all fixations in one array, by image."""
         samples = self._gaze.name.startswith("eye_gaze")
         looked: dict[str, array[float]] = {}
 
@@ -139,22 +130,21 @@ class EgdSource(DatasetSource):
             place = row.required_number("X_ORIGINAL"), row.required_number("Y_ORIGINAL")
             return row.required("DICOM_ID"), (*place, seconds, start or 0.0)
 
-        rows = self.read(building, self._gaze, ("DICOM_ID", "FPOGD", "X_ORIGINAL", "Y_ORIGINAL"), parse)
+        rows = self.read(log, self._gaze, ("DICOM_ID", "FPOGD", "X_ORIGINAL", "Y_ORIGINAL"), parse)
         for number, (dicom, fixation) in enumerate(rows):
             looked.setdefault(dicom, array("f")).extend(fixation)
             if number % 10_000 == 9_999:
-                building.step(0)
+                log.step(0)
         return looked
 
-    def _read_boxes(self, building: Building) -> Iterator[tuple[str, tuple[str, int, list[float]]]]:
+    def _read_boxes(self, log: BuildLog) -> Iterator[tuple[str, tuple[str, int, list[float]]]]:
         def parse(row: TableRow) -> tuple[str, tuple[str, int, list[float]]]:
             edges = [row.required_number(column) for column in ("x1", "y1", "x2", "y2")]
             return row.required("dicom_id"), (row.required("bbox_name"), row.line, edges)
 
-        return self.read(building, self._boxes, ("dicom_id", "bbox_name", "x1", "x2", "y1", "y2"), parse)
+        return self.read(log, self._boxes, ("dicom_id", "bbox_name", "x1", "x2", "y1", "y2"), parse)
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         dicom = record["id"]
         text, timed = self._transcript(record)
         sections = {name: said for name, said in (("indication", record["indication"]), ("findings", text)) if said}
@@ -164,8 +154,8 @@ class EgdSource(DatasetSource):
         path = np.column_stack([looked[:, :2] / size, looked[:, 2]])
         gaze = None
         if len(path):
-            spread = (SPREAD_DOWN * record["height"] / record["width"], SPREAD_DOWN)
-            gaze = gaze_map(path, std=np.tile(spread, (len(path), 1)))
+            std = (STD_DOWN * record["height"] / record["width"], STD_DOWN)
+            gaze = gaze_map(path, std=np.tile(std, (len(path), 1)))
         folder = self.root / FOLDER / dicom
         masks = {
             name: Mask.deferred(partial(read_mask, folder / file, name=f"study {dicom!r}: mask {folder / file}"))
@@ -174,9 +164,9 @@ class EgdSource(DatasetSource):
         }
         return self.as_study(
             record,
-            load=MimicImage(dicom, str(self.images), image_stem(record["patient"], record["exam"], dicom)),
+            load=MimicImage.of(self.images, record["patient"], record["exam"], dicom),
             report=Report(text, sections) if sections else None,
-            phrases=tuple(Phrase(sentence) for sentence in telling_sentences(text or None, {})),
+            phrases=tuple(Phrase(sentence) for sentence in descriptive_sentences(text or None, {})),
             regions={name: Box(*edges) for name, edges in json.loads(record["regions"]).items()},
             findings=chexpert_findings(chexpert),
             gaze=gaze if gaze is not None and gaze.mass > 0 else None,
@@ -192,7 +182,7 @@ class EgdSource(DatasetSource):
         )
 
     def _transcript(self, record: dict[str, Any]) -> tuple[str, list[tuple[str, float, float]]]:
-        """Return what was dictated, and its pieces with the seconds from and to which they were."""
+        """Return the dictation, and its phrases with start and end in seconds."""
         path = self.root / FOLDER / record["id"] / "transcript.json"
         name = path.relative_to(self.root).as_posix()
         if not path.exists():

@@ -1,15 +1,7 @@
-"""Chest ImaGenome: scene graphs of MIMIC-CXR's frontal images, 29 regions with boxes, sentences and their attributes.
+"""The `imagenome` reader: Chest ImaGenome, scene graphs of MIMIC-CXR's frontal images with 29 regions.
 
-From PhysioNet (credentialed access, PhysioNet Credentialed Health Data License 1.5.0),
-https://physionet.org/content/chest-imagenome/1.0.0/.
-
-``part=silver`` (made by rules from the reports; the default) or ``part=gold`` (checked by hand; 1,000 images of 500
-patients, split ``gold``; the second study of each patient has boxes and no sentences). Comparisons between studies are
-not read. What becomes of a graph stands in `rightlung.studies.readers.scene_graph`.
-
-Images, and reports where they are there, come from MIMIC-CXR (``images=``, ``reports=``, see the reader ``mimic``).
-Boxes are in pixels of the original image; its size comes from MIMIC's metadata table beside the images, else from each
-image's header.
+The silver part was made by rules from the reports. The gold part was checked by hand: 1,000 images of 500 patients; the
+second study of each patient has boxes and no sentences. `rightlung.studies.readers.scene_graph` converts the graphs.
 """
 
 from __future__ import annotations
@@ -22,13 +14,12 @@ import pyarrow as pa
 
 from rightlung.core import InputError, Study
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
 from rightlung.studies.readers.mimic_files import (
     MimicImage,
     MimicReports,
     find_metadata,
-    image_stem,
     member_columns,
     member_of,
     member_record,
@@ -75,20 +66,19 @@ class ImagenomeSource(DatasetSource):
         **member_columns("report"),
     )  # fmt: skip
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the tables and the scene graphs."""
+    def _inputs(self) -> Sequence[Path]:
         self._gold = self.option("part", ("silver", "gold")) == "gold"
         self._noted: set[str] = set()
         files = needed_files_folder(self.address, self.root, self.options.get("images"))
-        self._images = str(files)
+        self.images = files
         self._reports = MimicReports.find(self.address, self.options.get("reports"), (files, files.parent))
         self._metadata = find_metadata(files)
         self._avoid = find_optional(self.root, _AVOID)
         shared = present(self._metadata, self._avoid, self._reports.archive)
         if self._gold:
             self._gold_tables = find_file(self.root, _GOLD_BOXES), find_file(self.root, _GOLD_ATTRIBUTES)
-            self._records = find_optional(self.root, _RECORDS)
-            return [*self._gold_tables, *present(self._records), *shared]
+            self._record_list = find_optional(self.root, _RECORDS)
+            return [*self._gold_tables, *present(self._record_list), *shared]
         archive = find_optional(self.root, _ZIP)
         self._graphs = self.root / _FOLDER
         if archive is None and not self._graphs.is_dir():
@@ -99,17 +89,16 @@ class ImagenomeSource(DatasetSource):
             raise InputError(f"{self.root} has no {_SPLITS}/train.csv, valid.csv or test.csv")
         return [archive or self._graphs, *self._splits, *shared]
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield one record for each image that has a graph."""
-        sizes = read_sizes(self._metadata, building.problems)
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
+        sizes = read_sizes(self._metadata, log.problems)
         reports = self._reports.by_exam()
-        for record in self._gold_records(building) if self._gold else self._silver_records(building):
+        for record in self._gold_records(log) if self._gold else self._silver_records(log):
             rows, columns = sizes.get(record["id"], (None, None))
             exam = int(record["exam"]) if record["exam"].isdecimal() else -1
             yield {**record, "rows": rows, "columns": columns, **member_record("report", reports.get(exam))}
 
-    def _image_records(self, path: Path | None, building: Building) -> Iterator[dict[str, Any]]:
-        """Yield what a table of images says: patient, exam, view."""
+    def _image_records(self, path: Path | None, log: BuildLog) -> Iterator[dict[str, Any]]:
+        """Yield patient, exam and view of each image in a table."""
 
         def parse(row: TableRow) -> dict[str, Any]:
             return {
@@ -120,66 +109,66 @@ class ImagenomeSource(DatasetSource):
                 "view": row.text("ViewPosition") or None,
             }
 
-        return self.read(building, path, ("subject_id", "study_id", "dicom_id"), parse)
+        return self.read(log, path, ("subject_id", "study_id", "dicom_id"), parse)
 
-    def _silver_records(self, building: Building) -> Iterator[dict[str, Any]]:
-        graphs = dict(self._find_graphs(building))
-        avoid = {record["id"] for record in self._image_records(self._avoid, building)}
+    def _silver_records(self, log: BuildLog) -> Iterator[dict[str, Any]]:
+        graphs = dict(self._find_graphs(log))
+        avoid = {record["id"] for record in self._image_records(self._avoid, log)}
         for path in self._splits:
-            for record in self._image_records(path, building):
+            for record in self._image_records(path, log):
                 graph = graphs.get(record["id"])
                 if record["id"] in avoid:
-                    building.left_out("patient of the gold set")
+                    log.left_out("patient of the gold set")
                 elif graph is None:
-                    building.left_out("no scene graph")
+                    log.left_out("no scene graph")
                 else:
                     yield {**record, **graph, "split": path.name.partition(".")[0]}
 
-    def _find_graphs(self, building: Building) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _find_graphs(self, log: BuildLog) -> Iterator[tuple[str, dict[str, Any]]]:
         if self._archive is not None:
             for member in members(Path(self._archive.path)):
                 name = member.name.rpartition("/")[2]
                 if name.endswith(_SUFFIX):
                     yield name.removesuffix(_SUFFIX), {"graph_name": member.name, **member_record("graph", member)}
             return
-        for path in walk_files(self._graphs, (_SUFFIX,), building.problems):
+        for path in walk_files(self._graphs, (_SUFFIX,), log.problems):
             yield path.name.removesuffix(_SUFFIX), {"graph_name": path.relative_to(self._graphs).as_posix()}
 
-    def _gold_records(self, building: Building) -> Iterator[dict[str, Any]]:
-        told = grouped(self._read_gold_attributes(building))
+    def _gold_records(self, log: BuildLog) -> Iterator[dict[str, Any]]:
+        told = grouped(self._read_gold_attributes(log))
         known = {image: rows[0][0] for image, rows in told.items()}
-        boxes = grouped(self._read_gold_boxes(building))
-        for path in (self._avoid, self._records):  # the latter has all images, and its word counts
-            for record in self._image_records(path, building):
+        boxes = grouped(self._read_gold_boxes(log))
+        for path in (self._avoid, self._record_list):  # the latter has all images and takes precedence
+            for record in self._image_records(path, log):
                 if record["id"] in boxes:
                     known[record["id"]] = {name: record[name] for name in ("patient", "exam", "view")}
         for image, rows in boxes.items():
             place = {"id": image, "split": "gold", "file": _GOLD_BOXES, "line": rows[0][0]}
             if image not in known or not known[image]["patient"] or not known[image]["exam"]:
                 message = f"patient and study of {image!r} are not in {_RECORDS}"
-                building.problems.append(Problem(_GOLD_BOXES, message, rows[0][0], "image_id"))
+                log.problems.append(Problem(_GOLD_BOXES, message, rows[0][0], "image_id"))
                 continue
             relations = [relation for _, relation in told.get(image, []) if relation is not None]
             yield {**place, **known[image], "objects": [entry for _, entry in rows], "relations": relations}
 
-    def _read_gold_boxes(self, building: Building) -> Iterator[tuple[str, tuple[int, dict[str, Any]]]]:
+    def _read_gold_boxes(self, log: BuildLog) -> Iterator[tuple[str, tuple[int, dict[str, Any]]]]:
         def parse(row: TableRow) -> tuple[str, tuple[int, dict[str, Any]]]:
             edges = [row.required_number(column) for column in _EDGES]
             entry = {"name": row.required("bbox_name").lower(), "edges": edges}
             return row.identifier("image_id").removesuffix(".dcm"), (row.line, entry)
 
-        return self.read(building, self._gold_tables[0], ("image_id", "bbox_name", *_EDGES), parse)
+        return self.read(log, self._gold_tables[0], ("image_id", "bbox_name", *_EDGES), parse)
 
     def _read_gold_attributes(
-        self, building: Building
+        self, log: BuildLog
     ) -> Iterator[tuple[str, tuple[dict[str, Any], dict[str, Any] | None]]]:
-        """Yield for each attribute its image, the image's patient and exam, and the relation, if it holds."""
+        """Yield each attribute's image, the image's patient and exam, and the relation, if it holds."""
 
         def parse(row: TableRow) -> tuple[str, tuple[dict[str, Any], dict[str, Any] | None]]:
             image = row.identifier("image_id").removesuffix(".dcm")
             about = {"patient": row.text("patient_id"), "exam": row.text("study_id")}
             if row.whole("relation") == 0:
-                return image, (about, None)  # proposed by the rules and struck out by hand
+                return image, (about, None)  # proposed by the rules and rejected by hand
             sentence = " ".join(row.required("sentence").split())
             relation = {
                 "sentence_id": row.text("row_id") or sentence,
@@ -192,12 +181,10 @@ class ImagenomeSource(DatasetSource):
             return image, (about, relation)
 
         required = ("image_id", "bbox", "sentence", "label_name", "categoryID", "context")
-        return self.read(building, self._gold_tables[1], required, parse, delimiter="\t")
+        return self.read(log, self._gold_tables[1], required, parse, delimiter="\t")
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record: the graph is read now, the image later."""
-        stem = image_stem(record["patient"], record["exam"], record["id"])
-        image = MimicImage(record["id"], self._images, stem)
+    def _build_study(self, record: dict[str, Any]) -> Study:
+        image = MimicImage.of(self.images, record["patient"], record["exam"], record["id"])
         size = (record["rows"], record["columns"]) if record["rows"] and record["columns"] else image.size()
         place, graph = self._graph(record)
         parts = graph_parts(graph, size)
@@ -243,7 +230,7 @@ class ImagenomeSource(DatasetSource):
             raise ProblemError(Problem(place, str(error))) from None
 
     def _note_faults(self, place: str, graph: Graph) -> None:
-        """Put down what is odd in a graph, once for each oddity and never without end: the study itself is good."""
+        """List the faults of a graph, each kind once and up to a limit; the study itself is usable."""
         for fault in graph.faults:
             oddity = str(fault) if fault.field == "bbox_name" else f"{place} {fault.field}"
             if oddity not in self._noted and len(self._noted) < MAX_LISTED:

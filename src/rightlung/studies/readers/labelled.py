@@ -1,4 +1,4 @@
-"""Labels as findings, labelled boxes and masks as phrases, folders of images, and JSON files."""
+"""Labels as findings, labelled boxes and masks as phrases, image folders, and JSON files."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from rightlung.studies.tables import TableRow
 
 CHEXPERT = "chexpert-14"
 IMAGE_SUFFIXES = (".dicom", ".dcm", ".png", ".jpg", ".jpeg")
-"""Names of images end so; the first of these wins where a folder has one image in two formats."""
+"""Suffixes of images; the first of these wins if a folder has one image in two formats."""
 MAX_JSON_BYTES = 2**30
 _STRENGTH = (Polarity.NEGATIVE, Polarity.UNCERTAIN, Polarity.POSITIVE)
-# The 14 labels of an exam are 14 bytes in the index, 227,000 times.
+# The 14 labels of an exam are stored as 14 bytes, because there are 227,000 exams.
 _VALUES = (None, 0, 1, -1)
 _CODES = {"": 0, "0.0": 1, "0": 1, "1.0": 2, "1": 2, "-1.0": 3, "-1": 3}
 _POLARITIES = {1: Polarity.POSITIVE, 0: Polarity.NEGATIVE, -1: Polarity.UNCERTAIN}
@@ -28,12 +28,12 @@ _POLARITIES = {1: Polarity.POSITIVE, 0: Polarity.NEGATIVE, -1: Polarity.UNCERTAI
 
 @cache
 def meanings(*sets: str) -> Mapping[str, str]:
-    """Return the canonical finding that each label of one or more label sets means."""
+    """Return the canonical finding of each label of one or more label sets."""
     return {label: meaning for name in sets for label, meaning in label_set(name).findings.items()}
 
 
 def as_findings(labels: Mapping[str, Polarity], *sets: str) -> dict[str, Polarity]:
-    """Return labels as canonical findings; where two labels mean one finding, the stronger claim holds."""
+    """Return labels as canonical findings; if two labels mean one finding, the stronger one counts."""
     known = meanings(*sets)
     findings: dict[str, Polarity] = {}
     for label, polarity in labels.items():
@@ -43,7 +43,7 @@ def as_findings(labels: Mapping[str, Polarity], *sets: str) -> dict[str, Polarit
 
 
 def chexpert_codes(row: TableRow) -> bytes:
-    """Return a row's 14 labels of CheXpert (1, 0, -1 or nothing), a byte each, for `chexpert_values`."""
+    """Return a row's 14 CheXpert labels (1, 0, -1 or empty) as one byte each, for `chexpert_values`."""
     labels = label_set(CHEXPERT).labels
     cells = zip(labels, row.texts(labels), strict=True)
     return bytes([_CODES[text] if text in _CODES else _unusual_code(row, label) for label, text in cells])
@@ -57,13 +57,13 @@ def _unusual_code(row: TableRow, label: str) -> int:
 
 
 def chexpert_values(codes: bytes) -> dict[str, int]:
-    """Return the labels of which something is said, with their values."""
+    """Return the labels that are not empty, with their values."""
     known = zip(label_set(CHEXPERT).labels, codes, strict=True)
     return {label: value for label, code in known if (value := _VALUES[code]) is not None}
 
 
 def chexpert_findings(values: Mapping[str, int]) -> dict[str, Polarity]:
-    """Return what CheXpert's labels (1, 0, -1) say in canonical findings.
+    """Return CheXpert's labels (1, 0, -1) as canonical findings.
 
     >>> chexpert_findings({"Edema": 1, "Lung Opacity": -1})
     {'edema': <Polarity.POSITIVE: 'positive'>, 'lung opacity': <Polarity.UNCERTAIN: 'uncertain'>}
@@ -72,7 +72,7 @@ def chexpert_findings(values: Mapping[str, int]) -> dict[str, Polarity]:
 
 
 def presence(is_there: object) -> Polarity:
-    """Return the polarity of what was looked for."""
+    """Return the polarity of a finding that was looked for."""
     return Polarity.POSITIVE if is_there else Polarity.NEGATIVE
 
 
@@ -82,12 +82,12 @@ def finding_phrase(
     mask: Mask | None = None,
     polarity: Polarity = Polarity.POSITIVE,
 ) -> Phrase:
-    """Return the phrase for a finding that a data set has marked: the lexicon's words for it, and where it is."""
+    """Return the phrase for a finding with a location, in the lexicon's words."""
     return Phrase(prompt(finding), tuple(boxes), mask, findings={finding: polarity})
 
 
 def folder_images(root: Path, folders: Iterable[str]) -> dict[str, str]:
-    """Return the images that lie in folders below ``root``: relative name by name without ending."""
+    """Return the images in folders below ``root``: relative name by name without suffix."""
     found: dict[str, tuple[int, str]] = {}
     for folder in folders:
         for name in file_names(root / folder):
@@ -100,7 +100,7 @@ def folder_images(root: Path, folders: Iterable[str]) -> dict[str, str]:
 
 
 def file_names(folder: Path) -> list[str]:
-    """Return the names in a folder, in order."""
+    """Return the sorted names in a folder."""
     try:
         return sorted(os.listdir(folder))  # noqa: PTH208  (names, not Path objects)
     except OSError as error:
@@ -113,7 +113,7 @@ def first_folders(root: Path, *names: str) -> list[str]:
 
 
 def image_folders(root: Path, *names: str) -> list[str]:
-    """Return those of the relative names that are folders, refusing a data set that has none of them."""
+    """Return those of the relative names that are folders; raise an error if there is none."""
     folders = first_folders(root, *names)
     if not folders:
         raise InputError(f"{root} has no folder with images ({' or '.join(names)})")
@@ -127,7 +127,7 @@ def read_json(path: Path, kind: type, what: str) -> Any:
     except (ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path} is not JSON that can be read: {error}") from None
+        raise InputError(f"{path} is not readable JSON: {error}") from None
     if not isinstance(content, kind):
-        raise InputError(f"{path} must hold {what}; got {type(content).__name__}")
+        raise InputError(f"{path} must contain {what}; got {type(content).__name__}")
     return content

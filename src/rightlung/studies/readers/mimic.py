@@ -1,14 +1,4 @@
-"""MIMIC-CXR and MIMIC-CXR-JPG: frontal images with reports, the official split, and labels mined from the reports.
-
-From PhysioNet (credentialed access, PhysioNet Credentialed Health Data License 1.5.0):
-https://physionet.org/content/mimic-cxr-jpg/2.1.0/ and https://physionet.org/content/mimic-cxr/2.1.0/. Only the metadata
-is needed, or MIMIC-CXR's ``cxr-record-list.csv(.gz)`` in its place, which does not say which views are lateral: then
-that is found out when a DICOM image is read.
-
-A study is an image; its exam is MIMIC's study. Findings come from CheXpert's labels, with ``labels=negbio`` from
-NegBio's, with ``labels=radiologist`` from the test set's; all stand in ``extra``. Views other than AP and PA
-are left out and counted; ``views=AP,PA,unknown`` also takes those of which nothing is known.
-"""
+"""The `mimic` reader: MIMIC-CXR and MIMIC-CXR-JPG, frontal images with reports, official split and mined labels."""
 
 from __future__ import annotations
 
@@ -22,7 +12,7 @@ import pyarrow as pa
 from rightlung.core import InputError, Study
 from rightlung.core.errors import unknown_name
 from rightlung.lexicon.labels import label_set
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, Value, columns, origin, present
 from rightlung.studies.readers.labelled import CHEXPERT, chexpert_codes, chexpert_findings, chexpert_values
 from rightlung.studies.readers.mimic_files import (
@@ -31,7 +21,6 @@ from rightlung.studies.readers.mimic_files import (
     MimicReports,
     files_folder,
     given_path,
-    image_stem,
     member_columns,
     member_record,
     sentence_phrases,
@@ -66,8 +55,7 @@ class MimicSource(DatasetSource):
     def _place(self, name: str) -> Path:
         return given_path(self.address, name, self.options[name]) if name in self.options else self.root
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the tables that are there, and the archive of reports."""
+    def _inputs(self) -> Sequence[Path]:
         self._labels = self.option("labels", _LABELS, "chexpert")
         tables, images = self._place("tables"), self._place("images")
         main = find_optional(tables, METADATA, _RECORDS)
@@ -76,26 +64,25 @@ class MimicSource(DatasetSource):
         folder = files_folder(images)
         if folder is None:
             raise InputError(f"{self.address}: {images} has no images: neither files/p10 nor p10")
-        self._main, self._tables, self._images = main, tables, str(folder)
+        self._main, self._tables, self.images = main, tables, folder
         places = dict.fromkeys([self.root, tables, images])
         self._reports = MimicReports.find(self.address, self.options.get("reports"), places)
         others = [find_optional(tables, name) for name in (_SPLIT, *_LABELS.values(), _PATIENTS)]
         return present(main, *others, self._reports.archive)
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Join the tables, one record for each frontal image."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         views = _wanted_views(self.options.get("views", "AP,PA"))
         known = self._main.name.startswith(METADATA)
-        splits = dict(self._lookup(building, _SPLIT, ("dicom_id", "split"), _split))
-        labels = {name: dict(self._read_labels(name, building)) for name in _LABELS}
-        patients = dict(self._lookup(building, _PATIENTS, _PATIENT_COLUMNS, _patient))
+        splits = dict(self._lookup(log, _SPLIT, ("dicom_id", "split"), _split))
+        labels = {name: dict(self._read_labels(name, log)) for name in _LABELS}
+        patients = dict(self._lookup(log, _PATIENTS, _PATIENT_COLUMNS, _patient))
         reports = self._reports.by_exam()
 
         def parse(row: TableRow) -> dict[str, Any] | None:
             dicom, patient, exam = row.identifier("dicom_id"), _number(row, "subject_id"), _number(row, "study_id")
             view = _view(row) if known else None
             if known and (view or "UNKNOWN") not in views:
-                building.left_out(_reason(view))
+                log.left_out(_reason(view))
                 return None
             date = row.text("StudyDate")
             sex, born = patients.get(patient, (None, None))
@@ -116,30 +103,28 @@ class MimicSource(DatasetSource):
             }
 
         required = ("dicom_id", "subject_id", "study_id", *(["ViewPosition"] if known else []))
-        yield from self.read(building, self._main, required, parse, root=self._tables)
+        yield from self.read(log, self._main, required, parse, root=self._tables)
 
     def _lookup(
-        self, building: Building, name: str, required: Sequence[str], parse: Callable[[TableRow], Value], **how: Any
+        self, log: BuildLog, name: str, required: Sequence[str], parse: Callable[[TableRow], Value], **how: Any
     ) -> Iterator[Value]:
         path = find_optional(self._tables, name)
-        return self.read(building, path, required, parse, root=self._tables, **how)
+        return self.read(log, path, required, parse, root=self._tables, **how)
 
-    def _read_labels(self, name: str, building: Building) -> Iterator[tuple[int, bytes]]:
-        # The radiologist's table has a name of its own for one of the labels, and not all of them.
+    def _read_labels(self, name: str, log: BuildLog) -> Iterator[tuple[int, bytes]]:
+        # The radiologist's table names one label differently and does not have all of them.
         radiologist = name == "radiologist"
         aliases = {"Airspace Opacity": "Lung Opacity"} if radiologist else {}
         required = ("study_id",) if radiologist else ("study_id", *label_set(CHEXPERT).labels)
-        return self._lookup(building, _LABELS[name], required, _exam_labels, aliases=aliases)
+        return self._lookup(log, _LABELS[name], required, _exam_labels, aliases=aliases)
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record; the report is read now, the image later."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         report = self._reports.read(record)
         labels = {name: chexpert_values(record[name]) for name in _LABELS if record[name] is not None}
         extra = {**labels, "study_date": record["date"], "rows": record["rows"], "columns": record["columns"]}
-        stem = image_stem(record["patient"], record["exam"], record["id"])
         return self.as_study(
             record,
-            load=MimicImage(record["id"], self._images, stem),
+            load=MimicImage.of(self.images, record["patient"], record["exam"], record["id"]),
             report=report,
             phrases=sentence_phrases(report),
             findings=chexpert_findings(labels.get(self._labels, {})),
@@ -163,7 +148,7 @@ def _exam_labels(row: TableRow) -> tuple[int, bytes]:
 
 
 def _patient(row: TableRow) -> tuple[int, tuple[str | None, int | None]]:
-    """Return a patient with sex and year of birth, from MIMIC-IV's table; both in MIMIC's shifted time."""
+    """Return a patient with sex and year of birth from MIMIC-IV's table, in MIMIC's shifted time."""
     age, year = row.whole("anchor_age", 0, 130), row.whole("anchor_year")
     born = None if age is None or year is None else year - age
     return _number(row, "subject_id"), (row.text("gender") or None, born)

@@ -1,7 +1,7 @@
-"""What all data sets on MIMIC-CXR's images share: where an image and a report of it lie.
+"""Locations of images and reports, shared by all data sets on MIMIC-CXR's images.
 
 Images are ``files/p10/p10000032/s50414267/DICOM_ID.jpg`` (MIMIC-CXR-JPG) or ``.dcm`` (MIMIC-CXR); reports are
-``files/p10/p10000032/s50414267.txt``, in a folder or in ``mimic-cxr-reports.zip``. Below, ``files`` may be left out.
+``files/p10/p10000032/s50414267.txt``, in a folder or in ``mimic-cxr-reports.zip``. ``files`` may be missing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 from rightlung.core import Image, InputError, Phrase, Report
 from rightlung.core.problem import Problem
 from rightlung.studies.headers import read_header
-from rightlung.studies.narrative import telling_sentences
+from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.storage import RandomAccessFile
 from rightlung.studies.tables import CsvTable, TableRow
-from rightlung.studies.trees import FileImage, check_folder, find_optional, read_tree_file
+from rightlung.studies.trees import FileImage, check_folder, existing_path, find_optional, read_tree_file
 from rightlung.studies.zips import Member, StoredMember, members
 
 METADATA = "mimic-cxr-2.0.0-metadata.csv"
@@ -34,35 +34,28 @@ _MEMBER = {"offset": "int64", "stored": "int64", "size": "int64", "method": "int
 
 
 def member_columns(prefix: str) -> dict[str, str]:
-    """Return the columns that say where a file lies in an archive."""
+    """Return the columns for the position of a file in an archive."""
     return {f"{prefix}_{name}": kind for name, kind in _MEMBER.items()}
 
 
 def member_record(prefix: str, member: Member | None) -> dict[str, int]:
-    """Return an archive's member as the columns of a record."""
+    """Return an archive member as columns of a record."""
     return {f"{prefix}_{name}": getattr(member, name) for name in _MEMBER} if member is not None else {}
 
 
 def member_of(prefix: str, record: Mapping[str, Any], archive: RandomAccessFile, name: str) -> StoredMember | None:
-    """Return the member that a record names; ``None`` where it names none."""
+    """Return the archive member of a record, None if it has none."""
     numbers = [record[column] for column in member_columns(prefix)]
-    return StoredMember(archive, name, *numbers) if numbers[0] is not None else None
+    return StoredMember(archive, Member(name, *numbers)) if numbers[0] is not None else None
 
 
 def given_path(address: str, name: str, text: str) -> Path:
-    """Return the path in a parameter of an address, which must be there."""
-    try:
-        path = Path(text).expanduser().absolute()
-        there = path.exists()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise InputError(f"{address}: {name}={text} cannot be read: {error}") from None
-    if not there:
-        raise InputError(f"{address}: {name}={text} does not exist")
-    return path
+    """Return the existing path in a parameter of an address."""
+    return existing_path(text, f"{address}: {name}={text}")
 
 
 def files_folder(root: Path) -> Path | None:
-    """Return the folder that holds ``p10`` to ``p19``, ``root/files`` or ``root``; ``None`` where neither does."""
+    """Return the folder with ``p10`` to ``p19``, ``root/files`` or ``root``; None if neither has them."""
     for folder in (root / "files", root):
         try:
             if any(_PATIENT_FOLDER.fullmatch(name) for name in os.listdir(folder)):  # noqa: PTH208
@@ -73,7 +66,7 @@ def files_folder(root: Path) -> Path | None:
 
 
 def needed_files_folder(address: str, root: Path, given: str | None) -> Path:
-    """Return the folder of the images of a data set that comes without any."""
+    """Return the image folder of a data set that comes without images."""
     place = given_path(address, "images", given) if given is not None else root
     folder = files_folder(place)
     if folder is None:
@@ -86,14 +79,14 @@ def needed_files_folder(address: str, root: Path, given: str | None) -> Path:
 
 
 def find_metadata(files: Path) -> Path | None:
-    """Return MIMIC's table with the sizes of the original images, beside or in the folder of images."""
+    """Return MIMIC's table with the sizes of the original images, next to or in the image folder."""
     return find_optional(files.parent, METADATA) or find_optional(files, METADATA)
 
 
 def read_sizes(
     path: Path | None, problems: list[Problem], wanted: Container[str] | None = None
 ) -> dict[str, tuple[int, int]]:
-    """Return height and width of the original images, by id, from MIMIC's metadata."""
+    """Return height and width of the original images by id, from MIMIC's metadata."""
 
     def parse(row: TableRow) -> tuple[str, tuple[int, int]] | None:
         dicom = row.required("dicom_id")
@@ -105,25 +98,21 @@ def read_sizes(
     return {} if path is None else dict(CsvTable(path, columns, problems=problems).read(parse))
 
 
-def image_stem(patient: str, exam: str, dicom: str) -> str:
-    """Return where an image lies below the files folder, without its suffix.
-
-    >>> image_stem("10000032", "50414267", "02aa804e")
-    'p10/p10000032/s50414267/02aa804e'
-    """
-    return f"p{patient[:2]}/p{patient}/s{exam}/{dicom}"
-
-
 @dataclass(frozen=True)
 class MimicImage:
-    """Loads an image of MIMIC-CXR, whether it is there as JPEG, DICOM or PNG."""
+    """Loads an image of MIMIC-CXR that exists as JPEG, DICOM or PNG."""
 
     study_id: str
     root: str
     stem: str
 
+    @classmethod
+    def of(cls, root: Path, patient: str, exam: str, dicom: str, study_id: str | None = None) -> MimicImage:
+        """Return the image with this id in ``root/p10/p10000032/s50414267``; a study's id is by default the image's."""
+        return cls(study_id or dicom, str(root), f"p{patient[:2]}/p{patient}/s{exam}/{dicom}")
+
     def file(self) -> FileImage:
-        """Return the file as it is there; as JPEG where none is, which is then what is missing."""
+        """Return the existing file, or the missing JPEG."""
         for suffix in _SUFFIXES:
             file = FileImage(self.study_id, self.root, self.stem + suffix)
             if os.path.exists(file.path):  # noqa: PTH110
@@ -143,7 +132,7 @@ class MimicImage:
 
 
 class MimicReports:
-    """The free-text reports, in a folder of text files, in the archive, or nowhere."""
+    """The free-text reports, in a folder of text files, in the archive, or missing."""
 
     def __init__(self, folder: Path | None, archive: Path | None) -> None:
         self.folder = folder
@@ -152,7 +141,7 @@ class MimicReports:
 
     @classmethod
     def find(cls, address: str, given: str | None, places: Iterable[Path]) -> MimicReports:
-        """Find the reports where the address says, else in these places: the archive first, then text files."""
+        """Find the reports at the given path, else in these folders: the archive first, then text files."""
         if given is not None:
             place = given_path(address, "reports", given)
             if place.is_file():
@@ -171,7 +160,7 @@ class MimicReports:
         return cls(None, None)
 
     def by_exam(self) -> dict[int, Member]:
-        """Return the archive's members by study number."""
+        """Return the archive members by study number."""
         return {
             int(name[1]): member
             for member in (members(self.archive) if self.archive is not None else ())
@@ -179,38 +168,30 @@ class MimicReports:
         }
 
     def read(self, record: Mapping[str, Any]) -> Report | None:
-        """Return the report of a record's examination with its sections; ``None`` where there is none."""
+        """Return the report of a record's examination with its sections; None if there is none."""
         from rightlung.lexicon.sections import report_sections
 
-        text = self._text(record, record["patient"], record["exam"])
-        if text is None or not text.strip():
-            return None
-        return Report(text, report_sections(text))
-
-    def _text(self, record: Mapping[str, Any], patient: str, exam: str) -> str | None:
+        data, patient, file = b"", record["patient"], f"s{record['exam']}.txt"
         if self._file is not None:
-            member = member_of("report", record, self._file, f"s{exam}.txt")
-            data = None if member is None else member.read(f"report s{exam}.txt", MAX_REPORT_BYTES)
+            member = member_of("report", record, self._file, file)
+            data = b"" if member is None else member.read(f"report {file}", MAX_REPORT_BYTES)
         elif self.folder is not None:
-            name = f"p{patient[:2]}/p{patient}/s{exam}.txt"
-            path = self.folder / name
-            if not path.exists() and self.folder.is_dir():
-                return None
-            data = read_tree_file(str(self.folder), name, f"report {path}", MAX_REPORT_BYTES)
-        else:
-            return None
-        return None if data is None else data.decode("utf-8", errors="replace")
+            name = f"p{patient[:2]}/p{patient}/{file}"
+            if (self.folder / name).exists() or not self.folder.is_dir():
+                data = read_tree_file(str(self.folder), name, f"report {self.folder / name}", MAX_REPORT_BYTES)
+        text = data.decode("utf-8", errors="replace")
+        return Report(text, report_sections(text)) if text.strip() else None
 
 
 def sentence_phrases(report: Report | None) -> tuple[Phrase, ...]:
-    """Return a phrase for each sentence of findings and impression."""
+    """Return a phrase per sentence of findings and impression."""
     if report is None:
         return ()
-    return tuple(Phrase(sentence) for sentence in telling_sentences(report.text, report.sections))
+    return tuple(Phrase(sentence) for sentence in descriptive_sentences(report.text, report.sections))
 
 
 def _has_texts(folder: Path) -> bool:
-    """Whether text files lie among the patients' folders: the first few are looked at."""
+    """Whether the patients' folders contain text files, judging by the first few."""
     try:
         for group in sorted(folder.glob("p1?"))[:3]:
             with os.scandir(group) as patients:

@@ -1,13 +1,7 @@
-"""MS-CXR: phrases with boxes by radiologists, for eight findings on images of MIMIC-CXR.
+"""The `mscxr` reader: MS-CXR, phrases with radiologists' boxes for eight findings on images of MIMIC-CXR.
 
-From PhysioNet (credentialed access, PhysioNet Credentialed Health Data License 1.5.0),
-https://physionet.org/content/ms-cxr/1.1.0/: a CSV and the same in COCO's form. The path may also name one of the files.
-In a folder, the newest version is read, the CSV if both are there. Version 1.0.0 has no ``split``. Boxes are left, top,
-width and height in pixels of the original image.
-
-A study is an image; a phrase is a text with all boxes that the table gives for it and its category. The finding that
-the category means stands in the phrase, the data set's word in ``extra``. Several test sets of MS-CXR are in use: name
-the split with any number. Images come from MIMIC-CXR (``images=``), reports, where they are there, too (``reports=``).
+If a folder has both formats of a version, the CSV is read. A phrase is a text with all boxes of its category; the
+finding that the category means goes to the phrase, the data set's word to ``extra``.
 """
 
 from __future__ import annotations
@@ -25,14 +19,13 @@ from rightlung.core import Box, InputError, Phrase, Polarity, Study
 from rightlung.core.checks import Size, check_number
 from rightlung.core.errors import unknown_name
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.readers.dataset import DatasetSource, columns, present
 from rightlung.studies.readers.labelled import meanings
 from rightlung.studies.readers.mimic_files import (
     MimicImage,
     MimicReports,
-    image_stem,
     member_columns,
     member_record,
     needed_files_folder,
@@ -49,7 +42,7 @@ _COLUMNS = ("category_name", "label_text", "path", "x", "y", "w", "h", "image_wi
 class Annotation:
     """A text with its category and one box, in pixels, on one image: a line of the CSV or an entry of the JSON.
 
-    ``fault`` takes a column, a message and a kind, and makes the error that names the annotation's place.
+    ``fault`` takes a column, a message and a kind, and returns the error that names the annotation's place.
     """
 
     fault: Callable[[str, str, str | None], ProblemError]
@@ -80,25 +73,23 @@ class MscxrSource(DatasetSource):
         **member_columns("report"),
     )  # fmt: skip
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the table."""
+    def _inputs(self) -> Sequence[Path]:
         folder = self.root if self.root.is_dir() else self.root.parent
         files = needed_files_folder(self.address, folder, self.options.get("images"))
-        self._images = str(files)
+        self.images = files
         self._reports = MimicReports.find(self.address, self.options.get("reports"), (files, files.parent))
         self._table = self.root if self.root.is_file() else _newest(self.root)
         return present(self._table, self._reports.archive)
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Gather the boxes of each image."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         reports = self._reports.by_exam()
         images: dict[str, dict[str, Any]] = {}
         is_json = self._table.name.endswith(".json")
-        for annotation in self._read_json(building) if is_json else self._read_csv(building):
+        for annotation in self._read_json(log) if is_json else self._read_csv(log):
             try:
                 self._add(images, annotation)
             except ProblemError as error:
-                building.problems.append(error.problem)
+                log.problems.append(error.problem)
         for record in images.values():
             phrases = [
                 {"category": category, "text": text, "boxes": boxes}
@@ -106,7 +97,7 @@ class MscxrSource(DatasetSource):
             ]
             yield {**record, "phrases": phrases, **member_record("report", reports.get(int(record["exam"])))}
 
-    def _read_csv(self, building: Building) -> Iterator[Annotation]:
+    def _read_csv(self, log: BuildLog) -> Iterator[Annotation]:
         def parse(row: TableRow) -> Annotation:
             height, width = (int(row.required_number(name, low=1)) for name in ("image_height", "image_width"))
             box = [row.required_number(column) for column in ("x", "y", "w", "h")]
@@ -114,9 +105,9 @@ class MscxrSource(DatasetSource):
             split = row.text("split") or None
             return Annotation(row.error, row.line, path, category, text, box, (height, width), split)
 
-        return self.read(building, self._table, _COLUMNS, parse, root=self._table.parent)
+        return self.read(log, self._table, _COLUMNS, parse, root=self._table.parent)
 
-    def _read_json(self, building: Building) -> Iterator[Annotation]:
+    def _read_json(self, log: BuildLog) -> Iterator[Annotation]:
         try:
             tree = json.loads(read_regular(self._table, str(self._table)))
             images = {entry["id"]: entry for entry in tree["images"]}
@@ -126,7 +117,7 @@ class MscxrSource(DatasetSource):
             if isinstance(error, InputError):
                 raise
             raise InputError(
-                f"{self._table} is not in COCO's form: images, categories and annotations are needed ({error!r})"
+                f"{self._table} is not in COCO format: images, categories and annotations are needed ({error!r})"
             ) from None
         for number, entry in enumerate(entries):
             place = f"annotations[{number}]"
@@ -134,10 +125,10 @@ class MscxrSource(DatasetSource):
                 yield _coco_annotation(self._table.name, place, entry, images, categories)
             except (KeyError, TypeError, InputError) as error:
                 message = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
-                building.problems.append(Problem(self._table.name, message, None, place))
+                log.problems.append(Problem(self._table.name, message, None, place))
 
     def _add(self, images: dict[str, dict[str, Any]], one: Annotation) -> None:
-        """Check an annotation and take it in."""
+        """Check an annotation and add it to its image."""
         if one.category not in meanings(LABEL_SET):
             message = str(unknown_name("category", str(one.category), meanings(LABEL_SET)))
             raise one.fault("category_name", message, "label-value")
@@ -159,8 +150,7 @@ class MscxrSource(DatasetSource):
             raise one.fault("split", f"image {dicom} is in {image['split']!r} and in {one.split!r}", None)
         image["phrases"].setdefault((one.category, one.text), []).append(box.as_tuple())
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record; the report is read now, the image later."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         phrases = [
             Phrase(
                 entry["text"],
@@ -169,10 +159,9 @@ class MscxrSource(DatasetSource):
             )
             for entry in record["phrases"]
         ]
-        stem = image_stem(record["patient"], record["exam"], record["id"])
         return self.as_study(
             record,
-            load=MimicImage(record["id"], self._images, stem),
+            load=MimicImage.of(self.images, record["patient"], record["exam"], record["id"]),
             report=self._reports.read(record),
             phrases=tuple(phrases),
             findings={name: Polarity.POSITIVE for phrase in phrases for name in phrase.findings},
@@ -185,7 +174,7 @@ class MscxrSource(DatasetSource):
 
 
 def _newest(folder: Path) -> Path:
-    """Return the newest version of the table, the CSV where there are both."""
+    """Return the newest version of the table, preferring CSV."""
     found = []
     for path in folder.iterdir():
         name = _NAME.fullmatch(path.name)
@@ -213,6 +202,6 @@ def _coco_annotation(
     size = int(check_number(image["height"], "height")), int(check_number(image["width"], "width"))
     text = entry["label_text"]
     if not isinstance(text, str) or not text.strip():
-        raise InputError("label_text must be a text")
+        raise InputError("label_text must be a string")
     split = entry.get("split") or image.get("split")
     return Annotation(fault, None, str(image["path"]), category, text.strip(), box, size, str(split) if split else None)

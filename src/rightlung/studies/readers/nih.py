@@ -1,13 +1,8 @@
-"""The `nih` reader: NIH ChestX-ray14, 112,120 frontal radiographs of 30,805 patients, 984 of their findings boxed.
+"""The `nih` reader: NIH ChestX-ray14, 112,120 frontal radiographs of 30,805 patients, with 984 boxes.
 
-From https://nihcc.app.box.com/v/ChestXray-NIHCC (also https://www.kaggle.com/datasets/nih-chest-xrays/data): no
-restriction on use, with attribution (Wang et al., ChestX-ray8, CVPR 2017; NIH Clinical Center).
-
-- Labels are mined from reports. Those named are positive, the others **unknown**; where it says "No Finding", all 14
-  are negative. ``extra["labels"]`` has them as written.
-- One phrase for each boxed finding of an image, with its boxes.
-- Splits ``train`` (``train_val_list.txt``) and ``test``. All boxed images are test images.
-- Ages above 130 (the first release has some) are unknown.
+No restriction on use, with attribution (Wang et al., ChestX-ray8, CVPR 2017; NIH Clinical Center); also at
+https://www.kaggle.com/datasets/nih-chest-xrays/data. ``extra["labels"]`` has the labels as written. All images with
+boxes are test images. Ages above 130 (in the first release) are unknown.
 """
 
 from __future__ import annotations
@@ -19,7 +14,7 @@ from typing import Any, ClassVar
 
 from rightlung.core import Box, Polarity, Study
 from rightlung.core.problem import Problem
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.headers import years
 from rightlung.studies.readers.dataset import DatasetSource, columns, corner_box, grouped, origin, present
@@ -28,11 +23,11 @@ from rightlung.studies.tables import TableRow
 from rightlung.studies.trees import find_file, find_optional
 
 SIZE = (1024, 1024)
-"""Height and width of the released images, in whose pixels the boxes are."""
+"""Height and width of the published images, to whose pixels the boxes refer."""
 NO_FINDING = "No Finding"
 _TABLES = ("Data_Entry_2017_v2020.csv", "Data_Entry_2017.csv")
 _BOXES = "BBox_List_2017.csv"
-_BOX_COLUMNS = ("Bbox [x", "y", "w", "h]")  # one pair of brackets over four columns
+_BOX_COLUMNS = ("Bbox [x", "y", "w", "h]")  # the table's own names: one pair of brackets over four columns
 _SPLIT_FILES = {"train_val_list.txt": "train", "test_list.txt": "test"}
 _FOLDERS = (*(f"images_{number:03d}/images" for number in range(1, 13)), "images")
 
@@ -44,17 +39,15 @@ class NihSource(DatasetSource):
     split_aliases: ClassVar[Mapping[str, str]] = {"train_val": "train"}
     columns: ClassVar[Mapping[str, Any]] = columns("labels", "boxes", follow_up="int32")
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the tables and the folders with images."""
+    def _inputs(self) -> Sequence[Path]:
         self._table = find_file(self.root, *_TABLES, what="table of images")
         self._boxes = find_optional(self.root, _BOXES)
         self._splits = {path: split for file, split in _SPLIT_FILES.items() if (path := find_optional(self.root, file))}
         self._folders = image_folders(self.root, *_FOLDERS)
         return [*present(self._table, self._boxes), *self._splits, *(self.root / name for name in self._folders)]
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each row of the table whose image is there."""
-        boxes = self._read_boxes(building)
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
+        boxes = self._read_boxes(log)
         splits = {
             name: split
             for path, split in self._splits.items()
@@ -88,13 +81,13 @@ class NihSource(DatasetSource):
             }
 
         required = ("Image Index", "Finding Labels", "Patient ID", "View Position")
-        yield from self.read(building, self._table, required, parse)
+        yield from self.read(log, self._table, required, parse)
         for name, rows in boxes.items():
             if name not in named:
                 message = f"{name} is not in {self._table.name}"
-                building.problems.append(Problem(_BOXES, message, rows[0][0], "Image Index"))
+                log.problems.append(Problem(_BOXES, message, rows[0][0], "Image Index"))
 
-    def _read_boxes(self, building: Building) -> dict[str, list[tuple[int, str, tuple[float, ...]]]]:
+    def _read_boxes(self, log: BuildLog) -> dict[str, list[tuple[int, str, tuple[float, ...]]]]:
         def parse(row: TableRow) -> tuple[str, tuple[int, str, tuple[float, ...]]]:
             label = row.required("Finding Label")
             if label not in meanings("nih-8-boxed"):
@@ -102,10 +95,9 @@ class NihSource(DatasetSource):
             box = corner_box(row, _BOX_COLUMNS, SIZE, _BOX_COLUMNS[0])
             return row.identifier("Image Index"), (row.line, label, box.as_tuple())
 
-        return grouped(self.read(building, self._boxes, ("Image Index", "Finding Label", *_BOX_COLUMNS), parse))
+        return grouped(self.read(log, self._boxes, ("Image Index", "Finding Label", *_BOX_COLUMNS), parse))
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         labels = record["labels"].split("|")
         drawn = json.loads(record["boxes"] or "[]")
         boxes = grouped((meanings("nih-8-boxed")[label], Box(*edges)) for label, edges in drawn)
@@ -115,7 +107,7 @@ class NihSource(DatasetSource):
         return self.as_study(
             record,
             phrases=tuple(finding_phrase(finding, some) for finding, some in boxes.items()),
-            # A radiologist's box is stronger than a label mined from the report.
+            # A radiologist's box overrides a label mined from the report.
             findings=findings | dict.fromkeys(boxes, Polarity.POSITIVE),
             extra={"labels": labels, "follow_up": record["follow_up"]},
         )

@@ -1,15 +1,7 @@
-"""The `openi` reader: the chest X-ray collection of Indiana University (Open-I, "IU X-Ray"), in its three forms.
+"""The `openi` reader: the chest X-ray collection of Indiana University (Open-I, "IU X-Ray"), in three layouts.
 
-- The National Library of Medicine's XML (https://openi.nlm.nih.gov/faq, NLMCXR_reports.tgz and NLMCXR_png.tgz or
-  NLMCXR_dcm.tgz; CC BY-NC-ND 4.0). Its reports do not say which images are frontal; ``indiana_projections.csv`` does,
-  or the DICOM headers' ``nlmcxr_dicom_metadata.csv`` with ``imageid`` and ``View Position``.
-- Kaggle's tables (https://www.kaggle.com/datasets/raddar/chest-xrays-indiana-university).
-- R2Gen's ``annotation.json`` (https://github.com/cuhksz-nlp/R2Gen, Chen et al., EMNLP 2020), whose split and report are
-  joined to the other forms where it is there.
-
-Read: sections, MeSH codes (``extra["mesh"]``; findings are those the lexicon knows), captions. Not read: the automatic
-terms as findings (they are text-mined; ``extra["automatic"]``), the image features. R2Gen's file does not say which
-image is frontal; its first one is taken, as the single-image papers do.
+The automatic terms are text-mined, so they are not findings but go to ``extra["automatic"]``. The image features are
+not read. Of R2Gen's image pairs (Chen et al., EMNLP 2020) the first is used, as in the single-image papers.
 """
 
 from __future__ import annotations
@@ -25,12 +17,12 @@ import pyarrow as pa
 from rightlung.core import InputError, Phrase, Polarity, Report, Study
 from rightlung.core.problem import Problem
 from rightlung.lexicon.findings import find
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import relative_name
-from rightlung.studies.narrative import telling_sections, telling_sentences
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
 from rightlung.studies.readers.labelled import read_json
 from rightlung.studies.readers.openi_xml import read_report
+from rightlung.studies.report_text import descriptive_sections, descriptive_sentences
 from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import find_file, find_optional, walk_files
 
@@ -48,7 +40,7 @@ Exam = tuple[dict[str, Any], list[tuple[str, str | None]]]
 
 
 def image_key(name: str) -> str | None:
-    """Return what names an image in all forms, from its id or its file's name; ``None`` where it is not one.
+    """Return the key of an image in all layouts from its id or file name; None if it has none.
 
     >>> image_key("CXR1_1_IM-0001-4001"), image_key("1_IM-0001-4001.dcm.png")
     ('1_IM-0001-4001', '1_IM-0001-4001')
@@ -68,8 +60,7 @@ class OpenISource(DatasetSource):
         "sections", "caption", "r2gen_report", mesh=pa.list_(pa.string()), automatic=pa.list_(pa.string())
     )
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the reports, the table of views, the annotation and the folder of images."""
+    def _inputs(self) -> Sequence[Path]:
         self.annotation = self._given("annotation", Path.is_file, "a file") or find_optional(
             self.root, "annotation.json"
         )
@@ -117,36 +108,35 @@ class OpenISource(DatasetSource):
             raise InputError(f"{self.address}: {option}={given} is not {what}")
         return path
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each frontal image."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         if self.form == "r2gen":
-            yield from self._r2gen_records(building)
+            yield from self._r2gen_records(log)
             return
-        splits = self._splits(building)
-        files = self._image_files(building)
-        views = self._read_views(building)
-        exams = self._xml_exams(building) if self.form == "xml" else self._kaggle_exams(building)
+        splits = self._splits(log)
+        files = self._image_files(log)
+        views = self._read_views(log)
+        exams = self._xml_exams(log) if self.form == "xml" else self._kaggle_exams(log)
         for exam, names in exams:
             if not names:
-                building.left_out("report without images")
+                log.left_out("report without images")
             for name, caption in names:
                 key = image_key(name) or ""
                 view = views.get(key) if views is not None else ""
                 if view is None or view.strip().casefold() in _LATERAL:
-                    building.left_out("view not known" if view is None else "lateral view")
+                    log.left_out("view unknown" if view is None else "lateral view")
                     continue
                 if key not in files:
                     message = f"image {name!r} is not below {self.images}"
-                    building.problems.append(Problem(exam["file"], message, exam.get("line"), "image", "missing-image"))
+                    log.problems.append(Problem(exam["file"], message, exam.get("line"), "image", "missing-image"))
                     continue
                 series = _SERIES.match(key)
                 split, told = splits.get(series[0] if series is not None else "", (None, None))
                 about = {"id": f"CXR{key}", "image": files[key], "view": view or None, "caption": caption}
                 yield {**exam, **about, "split": split, "r2gen_report": told}
 
-    def _image_files(self, building: Building) -> dict[str, str]:
+    def _image_files(self, log: BuildLog) -> dict[str, str]:
         files: dict[str, str] = {}
-        for path in walk_files(self.images, (".png", ".jpg", ".jpeg", ".dcm"), building.problems):
+        for path in walk_files(self.images, (".png", ".jpg", ".jpeg", ".dcm"), log.problems):
             key = image_key(path.name)
             if key is not None:
                 files.setdefault(key, path.relative_to(self.images).as_posix())
@@ -154,10 +144,10 @@ class OpenISource(DatasetSource):
             raise InputError(f"{self.images} has no images of Open-I (such as CXR1_1_IM-0001-4001.png)")
         return files
 
-    def _read_views(self, building: Building) -> dict[str, str] | None:
+    def _read_views(self, log: BuildLog) -> dict[str, str] | None:
         if self.views is None:
             return None
-        table = CsvTable(self.views, problems=building.problems, root=self.root)
+        table = CsvTable(self.views, problems=log.problems, root=self.root)
         known = [("filename", "projection"), ("imageid", "View Position")]
         for name, view in known:
             if table.has(name) and table.has(view):
@@ -165,15 +155,15 @@ class OpenISource(DatasetSource):
                 return {key: said for key, said in pairs if key is not None and said}
         raise InputError(f"{self.views} has neither the columns filename, projection nor imageid, View Position")
 
-    def _xml_exams(self, building: Building) -> Iterator[Exam]:
-        paths = walk_files(self._reports, (".xml",), building.problems)
+    def _xml_exams(self, log: BuildLog) -> Iterator[Exam]:
+        paths = walk_files(self._reports, (".xml",), log.problems)
         own = [path for path in paths if path.parent == self._reports]
         for path in sorted(own, key=lambda path: (len(path.name), path.name)):
             name = path.relative_to(self.root).as_posix()
             try:
                 report = read_report(path)
             except InputError as error:
-                building.problems.append(Problem(name, str(error)))
+                log.problems.append(Problem(name, str(error)))
                 continue
             exam = {
                 "file": name,
@@ -184,12 +174,12 @@ class OpenISource(DatasetSource):
             }
             yield exam, [(image, caption or None) for image, caption in report.images.items()]
 
-    def _kaggle_exams(self, building: Building) -> Iterator[Exam]:
+    def _kaggle_exams(self, log: BuildLog) -> Iterator[Exam]:
         def name(row: TableRow) -> tuple[str, str]:
             return row.text("uid"), row.text("filename")
 
         projections = find_file(self.root, "indiana_projections.csv")
-        images = grouped(self.read(building, projections, ("uid", "filename", "projection"), name))
+        images = grouped(self.read(log, projections, ("uid", "filename", "projection"), name))
 
         def parse(row: TableRow) -> Exam:
             uid = row.identifier("uid")
@@ -202,16 +192,16 @@ class OpenISource(DatasetSource):
             caption = row.text("image") or None
             return exam, [(name, caption) for name in images.get(uid, [])]
 
-        return self.read(building, self._reports, ("uid", "MeSH", "findings", "impression"), parse)
+        return self.read(log, self._reports, ("uid", "MeSH", "findings", "impression"), parse)
 
-    def _annotated(self, building: Building) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Yield split, place and entry of R2Gen's file."""
+    def _annotated(self, log: BuildLog) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        """Yield split, position and entry of R2Gen's file."""
         if self.annotation is None:
             return
         what = "an object with a list for each split (train, val, test)"
         content = read_json(self.annotation, dict, what)
         if not all(isinstance(entries, list) for entries in content.values()):
-            raise InputError(f"{self.annotation} must hold {what}")
+            raise InputError(f"{self.annotation} must contain {what}")
         for split, entries in content.items():
             for number, entry in enumerate(entries):
                 place = f"{split}[{number}]"
@@ -219,31 +209,31 @@ class OpenISource(DatasetSource):
                     yield split, place, entry
                 else:
                     message = "must be an object with id, report and image_path"
-                    building.problems.append(Problem(self.annotation.name, message, field=place))
+                    log.problems.append(Problem(self.annotation.name, message, field=place))
 
-    def _splits(self, building: Building) -> dict[str, tuple[str, str | None]]:
+    def _splits(self, log: BuildLog) -> dict[str, tuple[str, str | None]]:
         found = {}
-        for split, _, entry in self._annotated(building):
+        for split, _, entry in self._annotated(log):
             series = _SERIES.search(entry["id"])
             if series is not None:
                 told = entry.get("report")
                 found[series[0]] = (split, told if isinstance(told, str) else None)
         return found
 
-    def _r2gen_records(self, building: Building) -> Iterator[Mapping[str, Any]]:
+    def _r2gen_records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         assert self.annotation is not None
         every = self.options.get("views") == "any"
-        for split, place, entry in self._annotated(building):
+        for split, place, entry in self._annotated(log):
             told, names = entry.get("report"), entry.get("image_path")
             try:
                 if not isinstance(told, str) or not isinstance(names, list) or not names:
-                    raise InputError("must have a report, a text, and image_path, a list of files")
+                    raise InputError("must have a report, a string, and image_path, a list of files")
                 files = [relative_name(name) for name in names]
             except InputError as error:
-                building.problems.append(Problem(self.annotation.name, str(error), field=place))
+                log.problems.append(Problem(self.annotation.name, str(error), field=place))
                 continue
             if len(files) > 1 and not every:
-                building.left_out("second image of R2Gen's pair", len(files) - 1)
+                log.left_out("second image of R2Gen's pair", len(files) - 1)
             for at, file in enumerate(files if every else files[:1]):
                 yield {
                     "id": f"{entry['id']}_{at}",
@@ -255,18 +245,17 @@ class OpenISource(DatasetSource):
                     "r2gen_report": told,
                 }
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         sections: dict[str, str] = json.loads(record["sections"])
         kept = ("mesh", "automatic", "caption", "r2gen_report")
         extra = {name: record[name] for name in kept if record[name] not in (None, [])}
         codes = [find(code.partition("/")[0]) for code in record["mesh"] or []]  # such as Opacity/lung/base/left
         return self.as_study(
             record,
-            # Open-I has one examination a patient and no other word for the patient.
+            # Open-I has one examination per patient and no other patient identifier.
             patient=record["exam"],
-            report=Report("\n\n".join(telling_sections(sections)), sections) if sections else None,
-            phrases=tuple(Phrase(sentence) for sentence in telling_sentences(None, sections)),
+            report=Report("\n\n".join(descriptive_sections(sections)), sections) if sections else None,
+            phrases=tuple(Phrase(sentence) for sentence in descriptive_sentences(None, sections)),
             findings={found.name: Polarity.POSITIVE for found in codes if found is not None},
             extra=extra,
         )

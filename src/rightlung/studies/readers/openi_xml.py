@@ -1,7 +1,7 @@
-"""Open-I's report files: one XML document an examination, read without building a tree and without any entities.
+"""Open-I's report files: one XML document per examination, parsed without a tree and without entities.
 
-A document that declares a type or an entity is refused: none of Open-I's does, and entities can be made to grow a small
-file into gigabytes or to fetch others.
+A document that declares a type or an entity is refused: Open-I has none, and entities can expand a small file to
+gigabytes or fetch other files.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from rightlung.core import InputError
 from rightlung.studies.files import read_regular
 
 MAX_REPORT_BYTES = 4 * 2**20
-"""The most bytes of one report; Open-I's have fewer than 20,000."""
+"""The most bytes of a report; Open-I's have fewer than 20,000."""
 
 
 @dataclass(frozen=True, slots=True)
 class OpenIReport:
-    """What a report file tells. ``images`` maps each image's id to its caption, in the file's order."""
+    """The contents of a report file; ``images`` maps each image's id to its caption, in order."""
 
     uid: str
     sections: Mapping[str, str]
@@ -31,7 +31,7 @@ class OpenIReport:
 
 @dataclass(slots=True)
 class _Reading:
-    """Collects a report's parts from the events of the parser."""
+    """Collects a report's parts from the parser's events."""
 
     uid: str = ""
     sections: dict[str, str] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class _Reading:
     text: list[str] | None = None
 
     def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """Take the start of an element."""
+        """Handle the start of an element."""
         self.root = self.root or tag
         if tag == "uId":
             self.uid = attributes.get("id", "").strip()
@@ -57,12 +57,12 @@ class _Reading:
             self.text = []
 
     def data(self, text: str) -> None:
-        """Take text, where it is wanted."""
+        """Handle text."""
         if self.text is not None:
             self.text.append(text)
 
     def end(self, tag: str) -> None:
-        """Take the end of an element."""
+        """Handle the end of an element."""
         if self.text is None or tag not in ("AbstractText", "major", "automatic", "caption"):
             return
         text = " ".join("".join(self.text).split())
@@ -77,11 +77,11 @@ class _Reading:
 
 
 def _refuse(*_: object) -> None:
-    raise InputError("declares a document type or entities, which no report of Open-I does; it is refused")
+    raise InputError("declares a document type or entities, which no report of Open-I does")
 
 
 def parse_report(data: bytes) -> OpenIReport:
-    """Read a report from its bytes, saying what is wrong with it."""
+    """Parse a report from its bytes; errors say what is wrong."""
     reading = _Reading()
     parser = expat.ParserCreate()
     parser.buffer_text = True
@@ -97,11 +97,11 @@ def parse_report(data: bytes) -> OpenIReport:
     except (UnicodeError, LookupError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"is not XML that can be read: {error}") from None
+        raise InputError(f"is not readable XML: {error}") from None
     if reading.root != "eCitation":
         raise InputError(f"is not a report of Open-I: its root is <{reading.root}>, not <eCitation>")
     if not reading.uid:
-        raise InputError("has no <uId id=…>, which names the examination")
+        raise InputError("has no <uId id=…>, which identifies the examination")
     return OpenIReport(
         reading.uid, reading.sections, tuple(reading.coded["major"]), tuple(reading.coded["automatic"]), reading.images
     )

@@ -1,12 +1,8 @@
-"""The `padchest-gr` reader: PadChest-GR, reports in sentences of one finding each, with radiologists' boxes.
+"""The `padchest-gr` reader: PadChest-GR, reports with one finding per sentence, with radiologists' boxes.
 
-From BIMCV on request, https://bimcv.cipf.es/bimcv-projects/padchest-gr/ (Castro et al., "PadChest-GR: A Bilingual
-Chest X-ray Dataset for Grounded Radiology Report Generation", NEJM AI 2025, arXiv:2411.05085).
-
-Boxes are fractions already: ``[x0, y0, x1, y1]``. A sentence has several boxes, one, or none (absent findings; findings
-nobody could point at). ``extra_boxes`` are a second reader's and stand in ``extra["second_reader"]``, a list for each
-sentence. ``images=`` names a folder of images elsewhere; ``language=es`` takes the Spanish sentences. The images of
-earlier studies are not read; what the file says of them stays in ``extra``.
+Castro et al., "PadChest-GR: A Bilingual Chest X-ray Dataset for Grounded Radiology Report Generation", NEJM AI 2025,
+arXiv:2411.05085. Boxes are ``[x0, y0, x1, y1]`` in fractions. A sentence has no boxes if the finding is absent or
+nobody could point at it. Images of earlier studies are not read; what the file says about them goes to ``extra``.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from rightlung.core.errors import BoxFormError
 from rightlung.core.problem import Problem
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.regions import region
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns
 from rightlung.studies.readers.labelled import folder_images, read_json
 from rightlung.studies.readers.mimic_files import given_path
@@ -47,8 +43,7 @@ class PadChestGrSource(DatasetSource):
     split_aliases: ClassVar[Mapping[str, str]] = {"val": "validation", "validate": "validation"}
     columns: ClassVar[Mapping[str, Any]] = columns("findings", "other")
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the reports, the table and the folder of images."""
+    def _inputs(self) -> Sequence[Path]:
         self._sentence = LANGUAGES[self.option("language", LANGUAGES, "en")]
         found = sorted(self.root.glob("grounded_reports*.json"))
         if not found:
@@ -65,9 +60,8 @@ class PadChestGrSource(DatasetSource):
         self.images = place
         return [self._reports, self._table, place]
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each report whose image is there."""
-        people = self._read_table(building)
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
+        people = self._read_table(log)
         images = folder_images(self.images, [""])
         for number, entry in enumerate(read_json(self._reports, list, "a list of reports")):
             try:
@@ -81,7 +75,7 @@ class PadChestGrSource(DatasetSource):
                 findings = [_finding(place, found) for place, found in _each(entry, "findings")]
             except FieldError as error:
                 field = f"[{number}].{error.field}"
-                building.problems.append(Problem(self._reports.name, str(error), None, field, error.kind))
+                log.problems.append(Problem(self._reports.name, str(error), None, field, error.kind))
                 continue
             other = {name: value for name, value in entry.items() if name not in _OWN}
             yield {
@@ -94,8 +88,8 @@ class PadChestGrSource(DatasetSource):
                 **person,
             }
 
-    def _read_table(self, building: Building) -> dict[str, dict[str, Any]]:
-        """Read what the table says of each image; it has a row for each of its labels."""
+    def _read_table(self, log: BuildLog) -> dict[str, dict[str, Any]]:
+        """Return the table's facts about each image; it has one row per label."""
         people: dict[str, dict[str, Any]] = {}
 
         def parse(row: TableRow) -> tuple[str, dict[str, Any]]:
@@ -108,19 +102,18 @@ class PadChestGrSource(DatasetSource):
                 "view": row.text("Projection") or row.text("ViewPosition_DICOM") or None,
             }
 
-        for image_id, person in self.read(building, self._table, ("ImageID", "split"), parse):
+        for image_id, person in self.read(log, self._table, ("ImageID", "split"), parse):
             people.setdefault(image_id, person)
         return people
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         findings = json.loads(record["findings"])
         told = [found for found in findings if found[self._sentence]]
         text = " ".join(found[self._sentence] for found in told)
         known: dict[str, Polarity] = {}
         for found in findings:
             for name, polarity in _polarities(found).items():
-                # A finding seen in one place and absent in another is there.
+                # A finding that is present in one place and absent in another is present.
                 if known.get(name) is not Polarity.POSITIVE:
                     known[name] = polarity
         return self.as_study(
@@ -147,7 +140,7 @@ class PadChestGrSource(DatasetSource):
 def _text(entry: object, name: str) -> str:
     value = entry.get(name) if isinstance(entry, dict) else None
     if not isinstance(value, str) or not value.strip():
-        raise FieldError(name, "must be a text; every report must have it")
+        raise FieldError(name, "must be a string; every report must have it")
     return value
 
 
@@ -162,13 +155,13 @@ def _each(entry: Mapping[str, Any], name: str, place: str = "") -> Iterator[tupl
 
 
 def _finding(place: str, found: object) -> dict[str, Any]:
-    """Return one sentence's annotations, checked; absent findings often leave most of them out."""
+    """Return one sentence's checked annotations; absent findings often omit most of them."""
     if not isinstance(found, dict):
         raise FieldError(place, f"must be an object; got {type(found).__name__}")
     sentences = {key: found.get(key) for key in LANGUAGES.values()}
     for key, sentence in sentences.items():
         if not isinstance(sentence, str | None):
-            raise FieldError(f"{place}.{key}", f"must be a text; got {sentence!r}")
+            raise FieldError(f"{place}.{key}", f"must be a string; got {sentence!r}")
     if not any(sentence and sentence.strip() for sentence in sentences.values()):
         raise FieldError(place, "has neither sentence_en nor sentence_es")
     abnormal = found.get("abnormal", False)
@@ -196,7 +189,7 @@ def _edges(place: str, box: object) -> list[float]:
 
 
 def _polarities(found: Mapping[str, Any]) -> dict[str, Polarity]:
-    """Return the findings that a sentence's labels mean, as far as the lexicon knows them; "Normal" excludes others."""
+    """Return the findings of a sentence's labels that the lexicon knows; "Normal" excludes others."""
     names = {meant.name for label in found["labels"] if label.strip() and (meant := find(label)) is not None}
     if "no finding" in names:
         return {"no finding": Polarity.POSITIVE} if not found["abnormal"] else {}
@@ -204,7 +197,7 @@ def _polarities(found: Mapping[str, Any]) -> dict[str, Polarity]:
 
 
 def _regions(locations: Sequence[str]) -> tuple[str, ...]:
-    """Return the regions that a sentence's locations name, those the lexicon knows."""
+    """Return the regions of a sentence's locations that the lexicon knows."""
     names = []
     for location in locations:
         try:

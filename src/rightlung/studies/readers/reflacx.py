@@ -1,17 +1,6 @@
 """The `reflacx` reader: REFLACX, readings of MIMIC-CXR's images by five radiologists with an eye tracker.
 
-From PhysioNet (restricted access, https://physionet.org/content/reflacx-xray-localization/1.0.0/; Bigolin Lanfredi et
-al., Scientific Data 2022; columns in its README).
-
-A study is a reading; images that several radiologists read come several times, with one exam. ``phase=3`` keeps one
-phase. Images are MIMIC-CXR's, below ``images=``.
-
-Findings: a certainty of 4 or 5 (probably, consistent with) is positive, 1 to 3 (unlikely to possibly) uncertain, 0
-(offered and not selected) negative; all certainties stand in ``extra["certainty"]``. Each label that was drawn is a
-phrase with the ellipses as mask and their bounding boxes; then follows one for each dictated sentence. `Study.gaze` has
-each fixation as a Gaussian of one degree by its own angular resolution, not cut off at the part of the image that was
-shown. The 20 readings whose eye tracking was discarded have neither gaze nor report. ``gaze_data/`` (every sample) is
-not read.
+Bigolin Lanfredi et al., Scientific Data 2022; columns in its README.
 """
 
 from __future__ import annotations
@@ -31,12 +20,12 @@ from rightlung.core.gaze import gaze_map
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.prompts import prompt
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import read_regular
-from rightlung.studies.narrative import telling_sentences
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin
 from rightlung.studies.readers.labelled import presence
-from rightlung.studies.readers.mimic_files import MimicImage, image_stem, needed_files_folder
+from rightlung.studies.readers.mimic_files import MimicImage, needed_files_folder
+from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import find_optional
 
@@ -47,21 +36,21 @@ LABELS = (
     "Nodule", "Pleural abnormality", "Pleural effusion", "Pleural thickening", "Pneumothorax", "Pulmonary edema",
     "Wide mediastinum",
 )  # fmt: skip
-"""The labels with a certainty; phase 1 has other ones than phases 2 and 3."""
+"""The labels with a certainty; phase 1 has other labels than phases 2 and 3."""
 
 MASK_SIDE = 768
-"""Pixels of the longer side on which ellipses are painted."""
+"""Pixels of the longer side of the ellipses' masks."""
 MAX_TRANSCRIPT_BYTES = 2**20
 
-# What the lexicon would take for something else, or not at all.
+# Labels that the lexicon would misunderstand or does not know.
 _MEANS: Mapping[str, str | None] = {
     "Wide mediastinum": "mediastinal widening",
-    "Pleural abnormality": None,  # effusion and thickening alike; the lexicon's is all the rest
+    "Pleural abnormality": None,  # both effusion and thickening; the lexicon's excludes them
     "High lung volume / emphysema": None,
     "Abnormal mediastinal contour": None,
     "Airway wall thickening": None,
 }
-# Findings that hold whenever the label does, and not the other way round.
+# Findings that hold whenever the label does, but not vice versa.
 _BROADER = {"Groundglass opacity": "lung opacity", "Acute fracture": "fracture"}
 _IMAGE = re.compile(r"p(\d{2})/p(\d+)/s(\d+)/([0-9a-f-]+)(?:\.\w+)?$")
 _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
@@ -69,7 +58,7 @@ _EDGES = ("xmin", "ymin", "xmax", "ymax")
 
 
 class ReflacxSource(DatasetSource):
-    """Readings of images with dictation, gaze and ellipses; ``phase=3`` keeps one phase."""
+    """Readings of images with dictation, gaze and ellipses; ``phase=3`` selects one phase."""
 
     reader: ClassVar[str] = "reflacx"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "phase")
@@ -81,8 +70,7 @@ class ReflacxSource(DatasetSource):
         chest=pa.list_(pa.float64()), looked=pa.list_(pa.float32()),
     )  # fmt: skip
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the metadata of the phases, and the folder of readings."""
+    def _inputs(self) -> Sequence[Path]:
         self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
         self._main = find_optional(self.root, "main_data") or self.root
         phase = self.option("phase", ("1", "2", "3"))
@@ -92,25 +80,24 @@ class ReflacxSource(DatasetSource):
             raise InputError(f"{self._main} has no metadata_phase_{phase or '1'}.csv")
         return [*self._phases.values(), self._main]
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each reading."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         required = ("id", "split", "image", "dicom_id", "subject_id", "image_size_x", "image_size_y")
         for phase, path in self._phases.items():
-            yield from self.read(building, path, required, lambda row: self._record(row, phase, building))  # noqa: B023
+            yield from self.read(log, path, required, lambda row: self._record(row, phase, log))  # noqa: B023
 
-    def _record(self, row: TableRow, phase: int, building: Building) -> Mapping[str, Any]:
+    def _record(self, row: TableRow, phase: int, log: BuildLog) -> Mapping[str, Any]:
         reading, dicom = row.identifier("id"), row.identifier("dicom_id")
         place = _IMAGE.search(row.required("image"))
         if place is None:
-            raise row.error("image", f"must end as p10/p10000032/s50414267/….dcm does; got {row.text('image')[:80]!r}")
+            raise row.error("image", f"must end like p10/p10000032/s50414267/….dcm; got {row.text('image')[:80]!r}")
         size = int(row.required_number("image_size_y", 1)), int(row.required_number("image_size_x", 1))
         certainty = {label: row.whole(label, 0, 5) for label in LABELS}
         folder = self._main / reading
         looked, text, words = None, None, None
         if not _true(row, "eye_tracking_data_discarded"):
-            looked = self._fixations(folder / "fixations.csv", size, building)
-            text, words = self._transcription(folder, building)
-        chest = self._read_rows(folder / "chest_bounding_box.csv", _EDGES, building)
+            looked = self._fixations(folder / "fixations.csv", size, log)
+            text, words = self._transcription(folder, log)
+        chest = self._read_rows(folder / "chest_bounding_box.csv", _EDGES, log)
         return {
             "id": reading,
             "split": row.text("split") or None,
@@ -124,28 +111,28 @@ class ReflacxSource(DatasetSource):
             "certainty": json.dumps({label: value for label, value in certainty.items() if value is not None}),
             "other": row.text("Other") or None,
             "devices": _true(row, "Support devices"),
-            "ellipses": json.dumps(self._ellipses(folder / "anomaly_location_ellipses.csv", size, building)),
+            "ellipses": json.dumps(self._ellipses(folder / "anomaly_location_ellipses.csv", size, log)),
             "chest": _box(chest[0], size) if chest else None,
             "looked": looked,
             "text": text,
             "words": json.dumps(words) if words is not None else None,
         }
 
-    def _read_rows(self, path: Path, required: Sequence[str], building: Building) -> list[TableRow]:
-        """Return the rows of a reading's table; one that is missing is the reading's fault."""
+    def _read_rows(self, path: Path, required: Sequence[str], log: BuildLog) -> list[TableRow]:
+        """Return the rows of a reading's table; a missing table is a problem of the reading."""
         try:
-            return list(CsvTable(path, required, problems=building.problems, root=self.root))
+            return list(CsvTable(path, required, problems=log.problems, root=self.root))
         except InputError as error:
             name = path.relative_to(self.root).as_posix()
             raise ProblemError(Problem(name, str(error))) from None
 
-    def _fixations(self, path: Path, size: Size, building: Building) -> list[float]:
-        """Return x, y, seconds, spread across and down, and start of each fixation, one after the other."""
+    def _fixations(self, path: Path, size: Size, log: BuildLog) -> list[float]:
+        """Return x, y, seconds, horizontal and vertical standard deviation, and start of all fixations in one list."""
         degree = ("angular_resolution_x_pixels_per_degree", "angular_resolution_y_pixels_per_degree")
         times = ("timestamp_start_fixation", "timestamp_end_fixation")
         height, width = size
         looked: list[float] = []
-        for row in self._read_rows(path, (*times, "x_position", "y_position", *degree), building):
+        for row in self._read_rows(path, (*times, "x_position", "y_position", *degree), log):
             start, end = (row.required_number(name) for name in times)
             if end < start:
                 raise row.error(times[1], f"must not be before the start; got {start:g} to {end:g}")
@@ -154,7 +141,7 @@ class ReflacxSource(DatasetSource):
             looked += [x / width, y / height, end - start, across / width, down / height, start]
         return looked
 
-    def _transcription(self, folder: Path, building: Building) -> tuple[str, list[tuple[str, float, float]]]:
+    def _transcription(self, folder: Path, log: BuildLog) -> tuple[str, list[tuple[str, float, float]]]:
         path = folder / "transcription.txt"
         name = path.relative_to(self.root).as_posix()
         try:
@@ -164,23 +151,21 @@ class ReflacxSource(DatasetSource):
         columns = ("word", "timestamp_start_word", "timestamp_end_word")
         words = [
             (row.text("word"), row.required_number(columns[1]), row.required_number(columns[2]))
-            for row in self._read_rows(folder / "timestamps_transcription.csv", columns, building)
+            for row in self._read_rows(folder / "timestamps_transcription.csv", columns, log)
         ]
         return text, words
 
-    def _ellipses(self, path: Path, size: Size, building: Building) -> list[dict[str, Any]]:
+    def _ellipses(self, path: Path, size: Size, log: BuildLog) -> list[dict[str, Any]]:
         return [
             {
                 "box": _box(row, size),
                 "certainty": row.whole("certainty", 0, 5),
                 "labels": [label for label in LABELS if _true(row, label)],
             }
-            for row in self._read_rows(path, (*_EDGES, "certainty"), building)
+            for row in self._read_rows(path, (*_EDGES, "certainty"), log)
         ]
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record."""
-        stem = image_stem(record["patient"], record["exam"], record["dicom"])
+    def _build_study(self, record: dict[str, Any]) -> Study:
         certainty: dict[str, int] = json.loads(record["certainty"])
         ellipses = json.loads(record["ellipses"])
         text = record["text"]
@@ -189,10 +174,10 @@ class ReflacxSource(DatasetSource):
         findings = {name: value for label, score in certainty.items() for name, value in _meaning(label, score)}
         if record["devices"] is not None:
             findings["support devices"] = presence(record["devices"])
-        sentences = [Phrase(sentence) for sentence in telling_sentences(text or None, {})]
+        sentences = [Phrase(sentence) for sentence in descriptive_sentences(text or None, {})]
         return self.as_study(
             record,
-            load=MimicImage(record["id"], str(self.images), stem),
+            load=MimicImage.of(self.images, record["patient"], record["exam"], record["dicom"], record["id"]),
             report=Report(text, {"findings": text}) if text else None,
             phrases=(*_drawn(ellipses, (record["height"], record["width"])), *sentences),
             findings=findings,
@@ -221,7 +206,7 @@ def _true(row: TableRow, column: str) -> bool | None:
 
 
 def _box(row: TableRow, size: Size) -> tuple[float, float, float, float]:
-    """Return the part inside the image of what was drawn by hand, and may reach beyond."""
+    """Return the part inside the image of a box drawn by hand, which may extend beyond it."""
     height, width = size
     x0, y0, x1, y1 = (row.required_number(name) for name in _EDGES)
     box = Box.clipped(x0 / width, y0 / height, x1 / width, y1 / height)
@@ -233,7 +218,7 @@ def _box(row: TableRow, size: Size) -> tuple[float, float, float, float]:
 
 
 def _meaning(label: str, score: int) -> Iterator[tuple[str, Polarity]]:
-    """Yield the finding that a label with its certainty speaks of; of one only broader, absence says nothing."""
+    """Yield the finding of a label with its polarity; absence of a narrower label says nothing about the finding."""
     name = _name(label)
     polarity = Polarity.POSITIVE if score >= 4 else Polarity.UNCERTAIN if score else Polarity.NEGATIVE
     if name is not None and not (label in _BROADER and polarity is Polarity.NEGATIVE):
@@ -248,7 +233,7 @@ def _name(label: str) -> str | None:
 
 
 def _drawn(ellipses: Sequence[Mapping[str, Any]], size: Size) -> Iterator[Phrase]:
-    """Yield a phrase for each label that was drawn, with all its ellipses."""
+    """Yield a phrase per drawn label, with all its ellipses."""
     for label, of_label in grouped((label, ellipse) for ellipse in ellipses for label in ellipse["labels"]).items():
         boxes = tuple(Box(*ellipse["box"]) for ellipse in of_label)
         surest = max(ellipse["certainty"] or 0 for ellipse in of_label)
@@ -262,7 +247,7 @@ def _drawn(ellipses: Sequence[Mapping[str, Any]], size: Size) -> Iterator[Phrase
 
 
 def _paint(boxes: tuple[Box, ...], size: Size) -> Mask:
-    """Paint ellipses, each given by its bounding box: a pixel is set where its middle lies in any of them."""
+    """Return the mask of ellipses, each given by its bounding box: pixels whose centre is in any of them."""
     scale = min(1.0, MASK_SIDE / max(size))
     height, width = (max(1, round(side * scale)) for side in size)
     across, down = (np.arange(width) + 0.5) / width, (np.arange(height) + 0.5) / height

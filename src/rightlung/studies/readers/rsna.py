@@ -1,17 +1,6 @@
 """The `rsna` reader: the RSNA Pneumonia Detection Challenge, 26,684 labelled frontal radiographs from NIH ChestX-ray14.
 
-From https://www.kaggle.com/c/rsna-pneumonia-detection-challenge/data, the mapping to NIH's images from
-https://www.rsna.org/rsnai/ai-image-challenge/rsna-pneumonia-detection-challenge-2018 (Shih et al., Radiology:
-Artificial Intelligence 2019). The competition's rules allow non-commercial and academic use.
-
-- One phrase, "opacity suspicious for pneumonia", with all boxes of an image. Boxes are in pixels of 1024 x 1024.
-- Class "Lung Opacity" is a finding narrower than any lung opacity; the other two classes deny it, and are themselves
-  ``other abnormality`` and ``no finding``. ``extra["class"]`` has the class as written.
-- **``patientId`` names an image, not a patient.** With the mapping, ``Study.patient`` is the NIH patient
-  (``extra["nih"]`` the NIH image), so that one patient's images stay together and can be kept apart from `nih`'s;
-  without it, unknown.
-- Age, sex and view are in the DICOM header, which is read when a study is built.
-- Only the labelled images, split ``train``; the competition's test labels were never published in this form.
+Shih et al., Radiology: Artificial Intelligence 2019; non-commercial and academic use.
 """
 
 from __future__ import annotations
@@ -23,7 +12,7 @@ from typing import Any, ClassVar
 
 from rightlung.core import Box, Polarity, Study
 from rightlung.core.problem import Problem
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, corner_box, grouped, present
 from rightlung.studies.readers.labelled import (
     finding_phrase,
@@ -37,7 +26,7 @@ from rightlung.studies.tables import TableRow
 from rightlung.studies.trees import find_file, find_optional
 
 SIZE = (1024, 1024)
-"""Height and width of all images of the challenge, in whose pixels the boxes are."""
+"""Height and width of all images of the challenge, to whose pixels the boxes refer."""
 LABELS, CLASSES = "stage_2_train_labels.csv", "stage_2_detailed_class_info.csv"
 MAPPING = "pneumonia-challenge-dataset-mappings_2018.json"
 OPACITY = "pneumonia-like opacity"
@@ -45,22 +34,20 @@ _BOX_COLUMNS = ("x", "y", "width", "height")
 
 
 class RsnaSource(DatasetSource):
-    """The labelled images, in the order in which the labels name them first; parameters ``split`` and ``limit``."""
+    """The labelled images, in the order of the labels; parameters ``split`` and ``limit``."""
 
     reader: ClassVar[str] = "rsna"
     columns: ClassVar[Mapping[str, Any]] = columns("boxes", "class", "nih")
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the tables, the mapping and the folder with images."""
+    def _inputs(self) -> Sequence[Path]:
         self._labels = find_file(self.root, LABELS, f"{LABELS}.zip", what="table of boxes")
         self._classes, self._mapping = (find_optional(self.root, name) for name in (CLASSES, MAPPING))
         self._folder = image_folders(self.root, "stage_2_train_images", "train_images", "images")[0]
         return present(self._labels, self._classes, self._mapping, self.root / self._folder)
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each image that the labels name."""
-        classes = self._read_classes(building)
-        nih = self._read_mapping(building)
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
+        classes = self._read_classes(log)
+        nih = self._read_mapping(log)
         images = folder_images(self.root, [self._folder])
 
         def parse(row: TableRow) -> tuple[str, tuple[int, Box | None]]:
@@ -71,7 +58,7 @@ class RsnaSource(DatasetSource):
                 raise row.error("Target", f"must be 0 or 1; got {row.text('Target')!r}", "label-value")
             return name, (row.line, corner_box(row, _BOX_COLUMNS, SIZE, "x") if row.whole("Target") else None)
 
-        found = grouped(self.read(building, self._labels, ("patientId", *_BOX_COLUMNS, "Target"), parse))
+        found = grouped(self.read(log, self._labels, ("patientId", *_BOX_COLUMNS, "Target"), parse))
         for name, rows in found.items():
             yield {
                 "id": name,
@@ -84,14 +71,14 @@ class RsnaSource(DatasetSource):
                 "nih": nih.get(name),
             }
 
-    def _read_classes(self, building: Building) -> dict[str, str]:
+    def _read_classes(self, log: BuildLog) -> dict[str, str]:
         def parse(row: TableRow) -> tuple[str, str] | None:
             known = row.choice("class", meanings("rsna"))
             return (row.identifier("patientId"), known) if known is not None else None
 
-        return dict(self.read(building, self._classes, ("patientId", "class"), parse))
+        return dict(self.read(log, self._classes, ("patientId", "class"), parse))
 
-    def _read_mapping(self, building: Building) -> dict[str, str]:
+    def _read_mapping(self, log: BuildLog) -> dict[str, str]:
         images: dict[str, str] = {}
         entries = read_json(self._mapping, list, "a list of images") if self._mapping is not None else []
         for number, entry in enumerate(entries, start=1):
@@ -99,12 +86,11 @@ class RsnaSource(DatasetSource):
             if isinstance(name, str) and isinstance(nih, str) and nih.partition("_")[0].isdecimal():
                 images[name] = nih
             else:
-                message = f"entry {number} must have subset_img_id and img_id, texts such as 00000001_000.png"
-                building.problems.append(Problem(MAPPING, message))
+                message = f"entry {number} must have subset_img_id and img_id, strings such as 00000001_000.png"
+                log.problems.append(Problem(MAPPING, message))
         return images
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record and of its image's header."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         header = self.header(record, "patientId")
         boxes = [Box(*edges) for edges in json.loads(record["boxes"])]
         findings = {OPACITY: presence(boxes)}

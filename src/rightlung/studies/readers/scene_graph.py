@@ -1,20 +1,15 @@
-"""Chest ImaGenome's scene graphs as phrases, regions and findings.
+"""Convert Chest ImaGenome's scene graphs to phrases, regions and findings.
 
 A graph has objects (a region's name and its box in pixels of the original image) and, for each region, the sentences
-that speak of it with their attributes, ``category|yes|name`` or ``category|no|name``: the silver graphs as JSON, the
-gold ones as tables. What becomes of them:
+that mention it with their attributes, ``category|yes|name`` or ``category|no|name``: silver graphs as JSON, gold ones
+as tables. ``docs/sources.md`` describes the conversion. In addition:
 
-- ``Study.regions``: the boxes of the 29 regions. Boxes of other objects (the graphs have up to 36) go to ``extra``.
-- ``Phrase``: one for each sentence, with every region that it speaks of and their boxes, its findings, and the regions
-  of each finding (``locations``). A sentence that affirms a finding in one region and denies it in another counts as
-  affirming it, where it is affirmed; ``Study.region_findings`` keeps both.
-- ``Study.findings``: positive where any region has it, else negative where any has not. There is no uncertain.
-- ``Study.region_findings``: the same for each of the 29 regions.
-- ``nlp|yes|normal`` and ``nlp|yes|abnormal``, which the graphs' rules say of a region in a sentence, are read as
-  findings ``normal`` and ``abnormal`` of phrases and regions. They are said of a place, so a study does not have them.
-  Denied ones (``nlp|no|…``) stay in ``extra["scene_graph"]`` only.
-- ``extra["scene_graph"]``: for each region its box and attributes as published, ``yes`` and ``no`` for findings and
-  diseases, ``other`` for the rest (devices, tubes, texture, technique), written ``category|yes|name``.
+- Boxes of objects other than the 29 regions (graphs have up to 36) go to ``extra``.
+- A finding of the study is positive if any region has it, else negative if any denies it, never uncertain.
+- ``nlp|yes|normal`` and ``nlp|yes|abnormal`` describe a region, so a study does not have them. Denied ones
+  (``nlp|no|…``) are only in ``extra["scene_graph"]``.
+- ``extra["scene_graph"]`` has each region's box and attributes: ``yes`` and ``no`` for findings and diseases, ``other``
+  for the rest (devices, tubes, texture, technique), written ``category|yes|name``.
 """
 
 from __future__ import annotations
@@ -28,12 +23,13 @@ from rightlung.core import Box, InputError, Phrase, Polarity
 from rightlung.core.checks import Size
 from rightlung.lexicon.labels import label_map, label_set
 from rightlung.lexicon.regions import IMAGENOME_REGIONS
+from rightlung.studies.readers.dataset import grouped
 from rightlung.studies.rows import FieldError
 from rightlung.studies.tables import box_kind, pixel_box
 
 FINDING_CATEGORIES = ("anatomicalfinding", "disease")
 STATES = ("normal", "abnormal")
-"""What the category ``nlp`` says of a region as a whole."""
+"""What the category ``nlp`` says about a region as a whole."""
 OTHER_OBJECTS = frozenset({
     "left cardiophrenic angle", "right cardiophrenic angle", "left cardiac silhouette", "right cardiac silhouette",
     "descending aorta", "left upper abdomen", "right upper abdomen", "left chest wall", "right chest wall",
@@ -56,18 +52,18 @@ class Relation:
 
 @dataclass(slots=True)
 class Graph:
-    """A scene graph before its boxes are fractions: edges ``(x0, y0, x1, y1)`` in pixels of the original image."""
+    """A scene graph with boxes ``(x0, y0, x1, y1)`` in pixels of the original image."""
 
     objects: dict[str, tuple[float, ...]] = field(default_factory=dict)
     relations: list[Relation] = field(default_factory=list)
     sentences: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
-    """Text and regions by the sentence's id, also of sentences that give a region no attribute."""
+    """Text and regions by sentence id, including sentences that give a region no attribute."""
     faults: list[FieldError] = field(default_factory=list)
-    """What could not be read: the field and what is wrong."""
+    """What could not be read."""
     about: dict[str, Any] = field(default_factory=dict)
 
     def add_sentence(self, sentence_id: str, text: str, region: str) -> None:
-        """Put down that a sentence speaks of a region."""
+        """Record that a sentence mentions a region."""
         regions = self.sentences.setdefault(sentence_id, (text, []))[1]
         if region not in regions:
             regions.append(region)
@@ -86,7 +82,7 @@ class GraphParts:
 
 
 def parse_graph(data: bytes) -> Graph:
-    """Read a silver scene graph, ``IMAGE_SceneGraph.json``. What is odd inside it is put down; the rest goes on."""
+    """Parse a silver scene graph, ``IMAGE_SceneGraph.json``; faults inside it are collected."""
     try:
         tree = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -134,9 +130,9 @@ def _add_attributes(graph: Graph, region: str, entry: Mapping[str, Any], place: 
     texts, ids, attributes = (_listed(entry, name) for name in ("phrases", "phrase_IDs", "attributes"))
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip():
-            graph.faults.append(FieldError(f"{place}.phrases[{number}]", "is not a text"))
+            graph.faults.append(FieldError(f"{place}.phrases[{number}]", "is not a string"))
             continue
-        sentence = " ".join(text.split())  # the reports' hard line ends are still in it
+        sentence = " ".join(text.split())  # it still has the report's hard line ends
         sentence_id = str(ids[number]) if number < len(ids) else sentence
         graph.add_sentence(sentence_id, sentence, region)
         for attribute in attributes[number] if number < len(attributes) else ():
@@ -151,12 +147,12 @@ def _add_attributes(graph: Graph, region: str, entry: Mapping[str, Any], place: 
 
 
 def graph_parts(graph: Graph, size: Size) -> GraphParts:
-    """Bring a graph into the nouns; ``size`` is the original image's. Faults are added to ``graph.faults``."""
+    """Convert a graph; ``size`` is the original image's. Faults are added to ``graph.faults``."""
     regions: dict[str, Box] = {}
     others: dict[str, tuple[float, ...]] = {}
     for name, edges in graph.objects.items():
         if name not in IMAGENOME_REGIONS and name not in OTHER_OBJECTS:
-            message = f"{name!r} is no region of Chest ImaGenome; its box is kept in extra only"
+            message = f"{name!r} is not a region of Chest ImaGenome; its box is kept in extra only"
             graph.faults.append(FieldError("bbox_name", message))
         try:
             box = _inside(edges, size)
@@ -178,9 +174,9 @@ def graph_parts(graph: Graph, size: Size) -> GraphParts:
 
 
 def _inside(edges: Sequence[float], size: Size) -> Box:
-    """Return a region's box, cut off at the image's edge: the pipeline that made them lets lungs and abdomen run out.
+    """Return a region's box, clipped to the image: the original pipeline lets lungs and abdomen extend beyond it.
 
-    Where more than half of it lies outside, it belongs to an image of another size, and that is a fault.
+    If more than half of it is outside, it belongs to an image of another size, which is a fault.
     """
     try:
         return pixel_box(edges, size)
@@ -193,9 +189,7 @@ def _inside(edges: Sequence[float], size: Size) -> Box:
 
 
 def _phrases(graph: Graph, regions: Mapping[str, Box]) -> Iterable[Phrase]:
-    by_sentence: dict[str, list[Relation]] = {}
-    for relation in graph.relations:
-        by_sentence.setdefault(relation.sentence_id, []).append(relation)
+    by_sentence = grouped((relation.sentence_id, relation) for relation in graph.relations)
     for sentence_id, (text, named) in sorted(graph.sentences.items(), key=lambda item: _sentence_order(item[0])):
         within = [name for name in named if name in IMAGENOME_REGIONS]
         told = _region_findings(by_sentence.get(sentence_id, ()))
@@ -214,7 +208,7 @@ def _phrases(graph: Graph, regions: Mapping[str, Box]) -> Iterable[Phrase]:
 
 
 def _sentence_order(sentence_id: str) -> tuple[float, str]:
-    """Order sentence ids, ``50414267|10``, as they stand in the report."""
+    """Return a sort key that orders sentence ids, ``50414267|10``, as in the report."""
     number = sentence_id.rpartition("|")[2]
     try:
         return float(number), sentence_id
@@ -241,10 +235,7 @@ def _findings(relations: Iterable[Relation]) -> dict[str, Polarity]:
 
 
 def _region_findings(relations: Iterable[Relation]) -> dict[str, dict[str, Polarity]]:
-    by_region: dict[str, list[Relation]] = {}
-    for relation in relations:
-        if relation.region in IMAGENOME_REGIONS:
-            by_region.setdefault(relation.region, []).append(relation)
+    by_region = grouped((one.region, one) for one in relations if one.region in IMAGENOME_REGIONS)
     return {region: found for region, some in by_region.items() if (found := _findings(some))}
 
 

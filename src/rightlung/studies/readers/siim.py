@@ -1,27 +1,21 @@
 """The `siim` reader: SIIM-ACR Pneumothorax Segmentation, frontal radiographs with masks of the pneumothorax.
 
-From https://www.kaggle.com/c/siim-acr-pneumothorax-segmentation/data (also
-https://www.kaggle.com/datasets/jesperdramsch/siim-acr-pneumothorax-segmentation-data). The images are NIH
-ChestX-ray14's, annotated by members of the Society for Imaging Informatics in Medicine and the Society of Thoracic
-Radiology; the competition's rules allow non-commercial and academic use.
-
-- Masks are *relative* run lengths (`rightlung.studies.rle`); an image's masks are united. ``-1`` is a negative.
-- Rows whose image is not below the folder are problems; images without a row are not read.
-- Age, sex and view are in the DICOM header, read when a study is built. Which images are of one patient is unknown, and
-  no split is published. Where both tables are there, the second stage's is read, which includes the first's.
+The images are NIH ChestX-ray14's, annotated by members of the Society for Imaging Informatics in Medicine and the
+Society of Thoracic Radiology; non-commercial and academic use.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import InputError, Mask, Study
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped
 from rightlung.studies.readers.labelled import IMAGE_SUFFIXES, finding_phrase, image_folders, presence
-from rightlung.studies.rle import NO_MASK, RelativeRle, relative_runs
+from rightlung.studies.rle import NO_MASK, decode_relative, relative_runs
 from rightlung.studies.tables import TableRow
 from rightlung.studies.trees import find_file, walk_files
 
@@ -32,24 +26,22 @@ _FOLDERS = ("dicom-images-train", "dicom-images-test", "stage_2_images", "train"
 
 
 class SiimSource(DatasetSource):
-    """The annotated images, in the order in which the table names them first; parameter ``limit``."""
+    """The annotated images, in the table's order; parameter ``limit``."""
 
     reader: ClassVar[str] = "siim"
     columns: ClassVar[Mapping[str, Any]] = columns("masks")
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the table and the folders with images."""
+    def _inputs(self) -> Sequence[Path]:
         self._table = find_file(self.root, *TABLES, what="table of masks")
         self._folders = image_folders(self.root, *_FOLDERS)
         return [self._table, *(self.root / name for name in self._folders)]
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each image that the table names."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         images: dict[str, str] = {}
         for folder in self._folders:
-            for path in walk_files(self.root / folder, IMAGE_SUFFIXES, building.problems):
+            for path in walk_files(self.root / folder, IMAGE_SUFFIXES, log.problems):
                 images.setdefault(path.stem, path.relative_to(self.root).as_posix())
-                building.step()
+                log.step()
 
         def parse(row: TableRow) -> tuple[str, tuple[int, str]]:
             name = row.identifier("ImageId")
@@ -64,17 +56,16 @@ class SiimSource(DatasetSource):
                     raise row.error("EncodedPixels", str(error), "unreadable-mask") from None
             return name, (row.line, text)
 
-        # The first release writes a blank before the second column's name, which the table takes off.
-        found = grouped(self.read(building, self._table, ("ImageId", "EncodedPixels"), parse))
+        # The first release has a blank before the second column's name, which the table strips.
+        found = grouped(self.read(log, self._table, ("ImageId", "EncodedPixels"), parse))
         for name, rows in found.items():
             masks = "\n".join(text for _, text in rows if text != NO_MASK)
             yield {"id": name, "file": self._table.name, "line": rows[0][0], "image": images[name], "masks": masks}
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record and of its image's header."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         header = self.header(record, "ImageId")
         texts = tuple(record["masks"].splitlines())
-        mask = Mask.deferred(RelativeRle(f"study {record['id']!r}: mask", texts, SIZE))
+        mask = Mask.deferred(partial(decode_relative, f"study {record['id']!r}: mask", texts, SIZE))
         return self.as_study(
             record,
             view=header.view,

@@ -1,19 +1,6 @@
 """The `vindr` reader: VinDr-CXR, 18,000 frontal (PA) radiographs with boxes of 22 findings, drawn by radiologists.
 
-From https://physionet.org/content/vindr-cxr/1.0.0/ (credentialed access, PhysioNet licence 1.5.0) and, training images
-with 14 of the 22 findings, https://www.kaggle.com/c/vinbigdata-chest-xray-abnormalities-detection (Nguyen et al.,
-Scientific Data 2022).
-
-- **Training images** were read by three radiologists each. Their boxes are fused, label by label, by weighted box
-  fusion at IoU 0.1 (`rightlung.studies.fusion`; as in ChEX). A finding is positive where most readers name it,
-  uncertain where fewer do, negative where none does. ``agreement=2`` keeps only boxes that at least two readers had a
-  part in.
-- **Test images** carry the consensus of five, and are taken as they are.
-- ``extra["readers"]`` has each reader's own boxes and labels, from which a human ceiling can be computed;
-  ``extra["boxes"]`` the fused boxes with their scores and readers; ``extra["labels"]`` how many readers name each
-  label.
-- Boxes are in pixels of the original image, whose size is in its header, read when a study is built (with age and sex),
-  or in ``train_meta.csv``.
+Nguyen et al., Scientific Data 2022; PhysioNet licence 1.5.0. `rightlung.studies.fusion` fuses the boxes as in ChEX.
 """
 
 from __future__ import annotations
@@ -24,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import InputError, Phrase, Polarity, ScoredBox, Study
-from rightlung.studies.building import Building
+from rightlung.studies.build_log import BuildLog
 from rightlung.studies.fusion import READERS_IOU, FusedBox, fuse
 from rightlung.studies.headers import read_header
 from rightlung.studies.readers.dataset import DatasetSource, columns, origin, present
@@ -37,7 +24,7 @@ LOCAL, GLOBAL = "vindr-22", "vindr-6"
 CONSENSUS = "consensus"
 NO_FINDING = "No finding"
 ALIASES = {"Other disease": "Other diseases"}
-"""The test labels write the singular."""
+"""The test labels use the singular."""
 _EDGES = ("x_min", "y_min", "x_max", "y_max")
 _SIZES = "train_meta.csv"
 KAGGLE = (
@@ -45,7 +32,7 @@ KAGGLE = (
     "Lung Opacity", "Nodule/Mass", "Other lesion", "Pleural effusion", "Pleural thickening", "Pneumothorax",
     "Pulmonary fibrosis", NO_FINDING,
 )  # fmt: skip
-"""The competition's classes; its "Other lesion" takes in the eight that it left out."""
+"""The competition's classes; its "Other lesion" includes the eight that it omits."""
 
 
 class VinDrSource(DatasetSource):
@@ -60,8 +47,7 @@ class VinDrSource(DatasetSource):
         self.agreement = address.whole_number("agreement", minimum=1) or 1
         super().__init__(address)
 
-    def inputs(self) -> Sequence[Path]:
-        """Return the tables and the folders with images."""
+    def _inputs(self) -> Sequence[Path]:
         self._boxes = {split: self._table(f"annotations_{split}.csv") for split in ("train", "test")}
         self._boxes["train"] = self._boxes["train"] or find_optional(self.root, "train.csv")
         self._labels = {split: self._table(f"image_labels_{split}.csv") for split in self._boxes}
@@ -76,31 +62,30 @@ class VinDrSource(DatasetSource):
     def _table(self, name: str) -> Path | None:
         return find_optional(self.root, f"annotations/{name}", name)
 
-    def records(self, building: Building) -> Iterator[Mapping[str, Any]]:
-        """Yield a record for each annotated image that is there."""
+    def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         for split, path in self._boxes.items():
             if path is not None:
                 if not first_folders(self.root, split):
                     raise InputError(f"{self.root} has {path.name}, but no folder {split} with its images")
-                yield from self._split_records(split, path, building)
+                yield from self._split_records(split, path, log)
 
-    def _split_records(self, split: str, path: Path, building: Building) -> Iterator[Mapping[str, Any]]:
+    def _split_records(self, split: str, path: Path, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         reader = () if split == "test" else ("rad_id",)
         labels_path = self._labels[split]
         images = folder_images(self.root, [split])
         found = _Annotations(split, images)
         if labels_path is not None:
-            labels = CsvTable(labels_path, ("image_id", *reader), problems=building.problems, root=self.root)
+            labels = CsvTable(labels_path, ("image_id", *reader), problems=log.problems, root=self.root)
             known = {**meanings(LOCAL, GLOBAL), **ALIASES}
             named = [column for column in labels.columns if column in known]
             if not named:
                 raise InputError(f"{labels_path} has none of the columns of VinDr-CXR's 28 labels")
             for _ in labels.read(lambda row: found.add_labels(row, named)):
-                building.step()
-        for _ in self.read(building, path, ("image_id", *reader, "class_name", *_EDGES), found.add_box):
-            building.step()
+                log.step()
+        for _ in self.read(log, path, ("image_id", *reader, "class_name", *_EDGES), found.add_box):
+            log.step()
         kind = "image labels" if labels_path is not None else "kaggle" if path.name.startswith("train.") else "boxes"
-        sizes = self._read_sizes(building) if split == "train" else {}
+        sizes = self._read_sizes(log) if split == "train" else {}
         for name, record in found.by_image.items():
             height, width = sizes.get(name, (None, None))
             if height is None and record["drawn"]:
@@ -110,39 +95,38 @@ class VinDrSource(DatasetSource):
             yield {**record, **place, "known": kind, "height": height, "width": width}
 
     def _check_original(self, image: str, drawn: Sequence[Sequence[Any]], split: str) -> None:
-        """Refuse images that were made smaller: a box that leaves one says so, and those that fit are wrong, too."""
+        """Reject resized images: a box outside one shows it, and boxes that fit are wrong, too."""
         if image.lower().endswith((".dicom", ".dcm")):
             return
         try:
             size = read_header(self.root / image, image).size
         except InputError:
-            return  # told when the study is built
+            return  # reported when the study is built
         for _, label, *edges in drawn:
             try:
                 pixel_box(edges, size)
             except InputError as error:
                 if box_kind(error) == "box-range":
                     needed = (
-                        f"{_SIZES} (image_id, dim0, dim1), which has the originals' sizes, is needed"
+                        f"{_SIZES} (image_id, dim0, dim1) with the original sizes is needed"
                         if split == "train"
-                        else f"the original DICOM files are needed ({_SIZES} is of training images only)"
+                        else f"the original DICOM files are needed ({_SIZES} covers training images only)"
                     )
                     raise InputError(
-                        f"{self.root / image}: {label}: {error}; the images seem to have been made smaller, and boxes "
-                        f"that happen to fit would be wrong, too: {needed}"
+                        f"{self.root / image}: {label}: {error}; the images seem to have been resized, so boxes that "
+                        f"happen to fit would be wrong, too: {needed}"
                     ) from None
 
-    def _read_sizes(self, building: Building) -> dict[str, tuple[int, int]]:
-        """Read the original images' heights and widths, where the images at hand were made smaller."""
+    def _read_sizes(self, log: BuildLog) -> dict[str, tuple[int, int]]:
+        """Return the original images' heights and widths, for images that were resized."""
 
         def parse(row: TableRow) -> tuple[str, tuple[int, int]]:
             height, width = (int(row.required_number(column, low=1)) for column in ("dim0", "dim1"))
             return row.identifier("image_id"), (height, width)
 
-        return dict(self.read(building, find_optional(self.root, _SIZES), ("image_id", "dim0", "dim1"), parse))
+        return dict(self.read(log, find_optional(self.root, _SIZES), ("image_id", "dim0", "dim1"), parse))
 
-    def build_study(self, record: dict[str, Any]) -> Study:
-        """Make a study of its record and of its image's header."""
+    def _build_study(self, record: dict[str, Any]) -> Study:
         header = self.header(record, "image_id")
         size = header.size if record["height"] is None else (record["height"], record["width"])
         named: dict[str, list[str]] = json.loads(record["named"])
@@ -182,7 +166,7 @@ class VinDrSource(DatasetSource):
 
 
 class _Annotations:
-    """What the readers of one split say of each image, gathered row by row."""
+    """The readers' annotations of one split, collected row by row by image."""
 
     def __init__(self, split: str, images: Mapping[str, str]) -> None:
         self.by_image: dict[str, dict[str, Any]] = {}
@@ -190,7 +174,7 @@ class _Annotations:
         self._images = images
 
     def _of(self, row: TableRow) -> tuple[dict[str, Any], str]:
-        """Return what is known of a row's image, and the row's reader."""
+        """Return the record of a row's image, and the row's reader."""
         name = row.identifier("image_id")
         if name not in self._images:
             raise row.error("image_id", f"there is no image {name}.dicom in {self._split}", "missing-image")
@@ -200,14 +184,14 @@ class _Annotations:
         return record, reader
 
     def add_labels(self, row: TableRow, columns: Sequence[str]) -> bool:
-        """Take in which labels a reader gives an image."""
+        """Add a reader's labels of an image."""
         named = [ALIASES.get(label, label) for label in columns if _is_set(row, label)]
         record, reader = self._of(row)
         record["named"][reader] = named
         return True
 
     def add_box(self, row: TableRow) -> bool:
-        """Take in a box, or that a reader has found nothing; who draws a finding has named it, too."""
+        """Add a box, or that a reader has found nothing; a drawn finding is also named."""
         label = row.required("class_name")
         if label != NO_FINDING and label not in meanings(LOCAL):
             raise row.error("class_name", f"{label!r} is not one of the 22 findings", "label-value")
@@ -230,13 +214,13 @@ def _is_set(row: TableRow, column: str) -> bool:
 
 
 def _counts(named: Mapping[str, Sequence[str]], kind: str) -> dict[str, int]:
-    """Return how many readers name each label that they were asked for."""
+    """Return how many readers name each label of the table."""
     by_kind = {"image labels": [*meanings(LOCAL, GLOBAL)], "kaggle": KAGGLE, "boxes": [*meanings(LOCAL), NO_FINDING]}
     return {label: sum(label in labels for labels in named.values()) for label in by_kind[kind]}
 
 
 def polarity_of(count: int, readers: int) -> Polarity:
-    """Return what is to be said of a finding that so many of the readers name."""
+    """Return the polarity of a finding that ``count`` of the readers name."""
     if not count:
         return Polarity.NEGATIVE
     return Polarity.POSITIVE if 2 * count > readers else Polarity.UNCERTAIN

@@ -1,12 +1,13 @@
-"""What a sentence says of which finding: mentions, and the scope of negation, doubt and what does not count.
+"""Findings that a sentence asserts, with the scope of negation, uncertainty and statements about something else.
 
-The scope rules follow NegEx's idea (Chapman et al., J Biomed Inform 2001) with the list grammar of radiology reports: a
-negation reaches over "or", "and" and commas to the end of its list, and a list ends where a verb, a new clause, or a
-word that begins a new statement ("no effusion, small nodule") stands.
+The scope rules follow NegEx (Chapman et al., J Biomed Inform 2001) with the list grammar of radiology reports: a
+negation covers "or", "and" and commas to the end of its list, and a list ends at a verb, a new clause, or a word that
+begins a new statement ("no effusion, small nodule").
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Literal
 
 from rightlung.lexicon.rules import (
@@ -33,7 +34,7 @@ from rightlung.lexicon.rules import (
 )  # fmt: skip
 
 Event = tuple[int, int, Meaning]
-Judgement = Literal["positive", "negative", "uncertain"]
+PolarityName = Literal["positive", "negative", "uncertain"]
 
 _NEW_STATEMENT = frozenset({
     "a", "an", "the", "there", "this", "these", "it", "possible", "probable", "likely", "possibly", "probably",
@@ -41,50 +42,46 @@ _NEW_STATEMENT = frozenset({
 })  # fmt: skip
 _ENDS_LIST = (BOUNDARY, EXCEPTION, VERB, NEGATION, DOUBT, PASSING)
 _NORMAL = frozenset({"normal", "clear", "sharp", "intact", "midline"})
-# Words of an exception that is of the finding before it: "no pneumothorax other than the tiny left one".
+# Words of an exception that refers to the finding before it: "no pneumothorax other than the tiny left one".
 _REMNANT = frozenset({
     "one", "that", "those", "trace", "tiny", "small", "minimal", "mild", "slight", "subtle", "moderate", "large",
     "known", "residual", "persistent", "loculated", "left", "right", "bilateral", "apical", "basilar", "apex", "base",
 })  # fmt: skip
 
 
-class Said:
-    """One finding, or one state of a structure, as it is said: where its words are, denied or doubted or neither."""
+@dataclass(slots=True, eq=False)
+class Assertion:
+    """One finding, or one state of a structure, as the sentence asserts it; ``start`` and ``end`` are word indices."""
 
-    __slots__ = ("contrary", "doubted", "end", "meaning", "negated", "passing", "start", "states")
-
-    def __init__(
-        self, start: int, end: int, meaning: str | Structure, negated: bool, doubted: bool, passing: bool
-    ) -> None:
-        self.start = start
-        self.end = end
-        self.meaning = meaning  # a finding, a state, or the structure that states are said of
-        self.negated = negated
-        self.doubted = doubted
-        self.passing = passing
-        self.contrary = False  # a normal state that is itself denied: "not clear"
-        self.states: list[Said] = []
+    start: int
+    end: int
+    meaning: str | Structure  # a finding, a state, or the structure that has states
+    negated: bool
+    doubted: bool
+    passing: bool
+    contrary: bool = False  # a normal state that is negated: "not clear"
+    states: list[Assertion] = field(default_factory=list)
 
 
 class _Scope:
-    """Goes through the events of a sentence from left to right."""
+    """Processes the events of a sentence from left to right."""
 
     def __init__(self, words: list[str], events: list[Event], rules: Rules) -> None:
         self.words = words
         self.events = events
         self.describing = rules.describing
         self.negated = self.doubted = self.passing = False
-        self.listing = False  # whether doubt goes on over commas
-        self.hit = False  # whether anything stood in the scope that is open
-        self.said: list[Said] = []
-        self.trail: list[Said | int] = []  # of this clause: what was said, and what joins it
-        self.group: list[Said] = []  # the structures that a state would be said of
+        self.listing = False  # whether uncertainty continues over commas
+        self.hit = False  # whether the open scope contains anything
+        self.said: list[Assertion] = []
+        self.trail: list[Assertion | int] = []  # assertions of this clause and what joins them
+        self.group: list[Assertion] = []  # the structures that a state would refer to
         self.predicated = self.divided = False
-        self.adjective: Said | None = None
-        self.alternative: Said | None = None  # what stands before an "or"
-        self.not_end = -1  # where a "not" ended of which only adverbs have followed
+        self.adjective: Assertion | None = None
+        self.alternative: Assertion | None = None  # the assertion before an "or"
+        self.not_end = -1  # end of a "not" that only adverbs have followed
 
-    def read(self) -> list[Said]:
+    def read(self) -> list[Assertion]:
         for number, (start, end, (kind, data)) in enumerate(self.events):
             if kind == MENTION:
                 self._mention(start, end, data)
@@ -145,8 +142,8 @@ class _Scope:
         self.predicated = self.divided = False
         self.adjective = None
 
-    def _say(self, start: int, end: int, meaning: str | Structure) -> Said:
-        item = Said(start, end, meaning, self.negated, self.doubted, self.passing)
+    def _say(self, start: int, end: int, meaning: str | Structure) -> Assertion:
+        item = Assertion(start, end, meaning, self.negated, self.doubted, self.passing)
         self.trail.append(item)
         return item
 
@@ -162,7 +159,7 @@ class _Scope:
     def _structure(self, start: int, end: int, structure: Structure) -> None:
         if self.predicated:
             self.group, self.predicated, self.divided = [], False, False
-        item = Said(start, end, structure, False, False, self.passing)
+        item = Assertion(start, end, structure, False, False, self.passing)
         self.hit = True
         self.said.append(item)
         self.group.append(item)
@@ -171,10 +168,10 @@ class _Scope:
             item.states.append(self.adjective)
 
     def _state(self, number: int, start: int, end: int, state: str) -> None:
-        item = Said(start, end, state, self.negated, self.doubted, self.passing)
+        item = Assertion(start, end, state, self.negated, self.doubted, self.passing)
         item.contrary = self.negated and state in _NORMAL and self.not_end >= 0 and start - self.not_end <= 2
         before_structure = self._stands_before_structure(number, end)
-        # After a comma or "and", a state belongs to what follows, or to nothing that the structures before it share.
+        # After a comma or "and", a state belongs to what follows, or to nothing that the previous structures share.
         elsewhere = self.divided and (before_structure or self.adjective is not None)
         if self.group and not (self.predicated or elsewhere):
             self._predicate(item)
@@ -189,7 +186,7 @@ class _Scope:
         elif state == "borderline":
             self._doubt(listing=False)
 
-    def _predicate(self, item: Said) -> None:
+    def _predicate(self, item: Assertion) -> None:
         for structure in self.group:
             structure.states.append(item)
         self.trail.append(item)
@@ -199,15 +196,15 @@ class _Scope:
             self._deny_joined()
 
     def _deny_joined(self) -> None:
-        """Deny a finding named in one list with structures that are normal: "heart and congestion are normal"."""
+        """Negate a finding in one list with normal structures: "heart and congestion are normal"."""
         *before, _ = self.trail  # the last is the state itself
         if len(before) > 2 and before[-1] == VERB and before[-3] == AND:
             item = before[-2]
-            if isinstance(item, Said) and item.start > self.group[-1].start:
+            if isinstance(item, Assertion) and item.start > self.group[-1].start:
                 item.negated = True
 
     def _stands_before_structure(self, number: int, end: int) -> bool:
-        """Whether a state is an adjective of what follows: "an ectatic, tortuous aorta"."""
+        """Whether a state is an adjective of the next structure: "an ectatic, tortuous aorta"."""
         for start, following_end, (kind, _) in self.events[number + 1 : number + 4]:
             if start - end > 3:
                 return False
@@ -224,7 +221,7 @@ class _Scope:
         self.not_end = -1
         if kind == OR:
             last = self.trail[-2] if len(self.trail) > 1 else None
-            if isinstance(last, Said) and not self.negated and any(last is item for item in self.said[-1:]):
+            if isinstance(last, Assertion) and not self.negated and any(last is item for item in self.said[-1:]):
                 self.alternative = last
             return
         if not (self.negated or self.doubted or self.passing) or not self.hit:
@@ -244,7 +241,7 @@ class _Scope:
             self._close()
 
     def _list_goes_on(self, number: int) -> bool:
-        """Whether an "or" comes before this list ends."""
+        """Whether an "or" follows before this list ends."""
         for _, _, (kind, _) in self.events[number + 1 :]:
             if kind in (OR, EITHER):
                 return True
@@ -253,8 +250,8 @@ class _Scope:
         return False
 
     def _except(self, number: int, end: int) -> None:
-        """Say that the finding denied last is there, where the exception from it names no other finding."""
-        denied = next((item for item in reversed(self.trail) if isinstance(item, Said)), None)
+        """Make the last negated finding present if the exception from it names no other finding."""
+        denied = next((item for item in reversed(self.trail) if isinstance(item, Assertion)), None)
         if denied is None or not denied.negated or all(denied is not item for item in self.said):
             return
         doubted, last = False, len(self.words)
@@ -276,19 +273,19 @@ class _Scope:
         self.alternative = None
 
     def _either(self) -> None:
-        if self.trail and isinstance(self.trail[-1], Said):
+        if self.trail and isinstance(self.trail[-1], Assertion):
             self.trail[-1].doubted = True
         self._open(negated=False)
         self.doubted = True
 
     def _look_back(self, kind: int, number: int) -> None:
-        """Deny or doubt what comes before, to the beginning of its list; what follows where nothing does."""
+        """Negate or doubt what comes before, back to the start of its list; if there is nothing, what follows."""
         joined: int | None = None
         listed = found = False
         following = self.events[number + 1][2][0] if number + 1 < len(self.events) else -1
         forward = kind == DOUBTED and following == MENTION and self.trail[-1:] == [COMMA]  # ", less likely edema"
         for entry in () if forward else reversed(self.trail):
-            if isinstance(entry, Said):
+            if isinstance(entry, Assertion):
                 if joined is not None and joined == COMMA and not listed and found:
                     break
                 if kind == NEGATED:
@@ -312,20 +309,20 @@ class _Scope:
             self._close()
 
 
-def statements(words: list[str], rules: Rules) -> tuple[list[Said], list[Event]]:
-    """Return what the words say, in their order, and the events that divide them."""
+def assertions(words: list[str], rules: Rules) -> tuple[list[Assertion], list[Event]]:
+    """Return the assertions of the words, in order, and the events that separate them."""
     events = rules.phrases.find_all(words)
     return _Scope(words, events, rules).read(), events
 
 
-def _polarity(negated: bool, doubted: bool) -> Judgement:
+def _polarity(negated: bool, doubted: bool) -> PolarityName:
     return "negative" if negated else "uncertain" if doubted else "positive"
 
 
-def judge(item: Said) -> list[tuple[str, Judgement]]:
-    """Return the findings that one statement is about with their polarity; none where it does not count.
+def polarities_of(item: Assertion) -> list[tuple[str, PolarityName]]:
+    """Return the findings of one assertion with their polarity; empty if it does not count.
 
-    What is denied and doubted at once ("no definite", "nothing to suggest") is denied.
+    A finding that is both negated and doubted ("no definite", "nothing to suggest") is negative.
     """
     meaning = item.meaning
     if item.passing:
@@ -333,7 +330,7 @@ def judge(item: Said) -> list[tuple[str, Judgement]]:
     if isinstance(meaning, str):
         polarity = _polarity(item.negated, item.doubted or meaning[0] == "?")
         return [(finding, polarity) for finding in meaning.removeprefix("?").split(", ")]
-    judged: list[tuple[str, Judgement]] = []
+    judged: list[tuple[str, PolarityName]] = []
     for state in item.states:
         name = state.meaning
         assert isinstance(name, str)
@@ -346,6 +343,6 @@ def judge(item: Said) -> list[tuple[str, Judgement]]:
             judged.extend(
                 (finding, "uncertain" if state.doubted else "negative") for finding in meaning.denies.get(name, ())
             )
-        elif state.contrary:  # lungs that are not clear may hold an opacity, or something else
+        elif state.contrary:  # lungs that are not clear may have an opacity, or something else
             judged.extend((finding, "uncertain") for finding in meaning.denies.get(name, ()))
     return judged

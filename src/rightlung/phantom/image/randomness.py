@@ -1,7 +1,7 @@
-"""Chance that depends on nothing but a seed and a position.
+"""Random numbers as hashes of (seed, index).
 
-A generator that is drawn from in turn would make a picture depend on what was drawn before it. Here every number is a
-hash of (seed, index), so that a study is the same alone, in a batch, in any order, and on any device.
+A sequential generator would make an image depend on what was drawn before. With hashes a study is the same alone, in a
+batch, in any order, and on any device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MASK = (1 << 64) - 1
 
 
 def seeds_of(values: Iterable[int], stream: int) -> NDArray[np.uint64]:
-    """Fold whole numbers of any size into 64-bit seeds, one sequence for each ``stream`` of the same seed."""
+    """Return 64-bit seeds from integers of any size; each ``stream`` gives another sequence for the same seed."""
     return _mix(np.array([(value ^ (stream * 0x9E3779B97F4A7C15)) & _MASK for value in values], dtype=np.uint64))
 
 
@@ -34,7 +34,7 @@ def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def uniforms(seeds: NDArray[np.uint64], *shape: int) -> Floats:
-    """Return numbers in 0 to 1, ``(n, *shape)``."""
+    """Return uniform random numbers in 0 to 1, ``(n, *shape)``."""
     count = int(np.prod(shape))
     steps = (np.arange(1, count + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15))[None]
     drawn = _mix(seeds[:, None] + steps) >> np.uint64(11)
@@ -52,7 +52,7 @@ def _steps(count: int, device: torch.device) -> Tensor:
 
 
 def _scramble(bits: Tensor) -> Tensor:
-    """Scramble 32 bits in place. Multiplication wraps around, in the same way on every device."""
+    """Scramble 32 bits in place. Multiplication overflows in the same way on every device."""
     bits ^= (bits >> 16) & 0xFFFF
     bits *= 2146121005
     bits ^= (bits >> 15) & 0x1FFFF
@@ -61,7 +61,7 @@ def _scramble(bits: Tensor) -> Tensor:
 
 
 def _nearly_normal(bits: Tensor) -> Tensor:
-    """Turn bits into nearly normal numbers: sums of four bytes, which is cheap and ends at 3.4 deviations."""
+    """Convert bits to nearly normal numbers: sums of four bytes, cheap and limited to 3.4 standard deviations."""
     total = bits & 0xFF
     for shift in (8, 16, 24):
         total += (bits >> shift) & 0xFF
@@ -69,15 +69,15 @@ def _nearly_normal(bits: Tensor) -> Tensor:
 
 
 def normals(seeds: Tensor, count: int) -> Tensor:
-    """Return nearly normal numbers, ``(n, count)``, from seeds ``(n,)`` of `low_bits`."""
+    """Return nearly normal random numbers ``(n, count)`` from seeds ``(n,)`` of `low_bits`."""
     return _nearly_normal(_scramble(_steps(count, seeds.device)[None] + seeds[:, None]))
 
 
 @dataclass(frozen=True, slots=True)
-class Cloud:
-    """Noise that is wanted: for which seeds ``(k,)``, how many bumps across a picture of ``size``, on how many scales.
+class SmoothNoise:
+    """A request for smooth fractal noise: seeds ``(k,)``, cells across an image of ``size`` pixels, number of octaves.
 
-    Each scale is half as coarse and half as strong as the one before it.
+    Each octave is half as coarse and half as strong as the previous one.
     """
 
     seeds: Tensor
@@ -86,14 +86,14 @@ class Cloud:
     size: int
 
     def lattices(self) -> list[int]:
-        """Return how many bumps across there are on each scale."""
+        """Return the number of cells across for each octave."""
         return [self.cells, *(min(self.cells << octave, self.size) for octave in range(1, self.octaves))]
 
 
-def draw_clouds(wanted: Sequence[Cloud]) -> list[Tensor]:
-    """Return smooth noise of about unit deviation for each that is wanted, ``(k, size, size)``.
+def draw_noise(wanted: Sequence[SmoothNoise]) -> list[Tensor]:
+    """Return smooth noise of about unit standard deviation for each request, ``(k, size, size)``.
 
-    The numbers at the corners of all lattices are drawn at once: they are few, and there are many lattices.
+    The values at the corners of all lattices are drawn at once: they are few, and there are many lattices.
     """
     device = wanted[0].seeds.device
     parts = [(cloud, octave, cells) for cloud in wanted for octave, cells in enumerate(cloud.lattices())]
@@ -109,7 +109,7 @@ def draw_clouds(wanted: Sequence[Cloud]) -> list[Tensor]:
     return [_draw_cloud(cloud, corners) for cloud in wanted]
 
 
-def _draw_cloud(cloud: Cloud, corners: Iterator[Tensor]) -> Tensor:
+def _draw_cloud(cloud: SmoothNoise, corners: Iterator[Tensor]) -> Tensor:
     total: Tensor | None = None
     for octave, cells in enumerate(cloud.lattices()):
         lattice = next(corners).view(-1, 1, cells + 1, cells + 1)

@@ -1,17 +1,17 @@
 import pytest
 
-from rightlung.studies.narrative import telling_sections, telling_sentences
+from rightlung.studies.report_text import descriptive_sections, descriptive_sentences
 
 
 def test_findings_come_before_impression_however_they_are_written() -> None:
     sections = {"IMPRESSION": "Two.", " Findings": "One.", "history": "No."}
-    assert telling_sections(sections) == ["One.", "Two."]
+    assert descriptive_sections(sections) == ["One.", "Two."]
 
 
 def test_sections_win_over_the_text() -> None:
-    assert telling_sentences("Something else.", {"findings": "A mass."}) == ["A mass."]
-    assert telling_sentences("Something else.", {"history": "Cough."}) == ["Something else."]
-    assert telling_sentences(None, {"history": "Cough."}) == []
+    assert descriptive_sentences("Something else.", {"findings": "A mass."}) == ["A mass."]
+    assert descriptive_sentences("Something else.", {"history": "Cough."}) == ["Something else."]
+    assert descriptive_sentences(None, {"history": "Cough."}) == []
 
 
 @pytest.mark.parametrize(
@@ -28,4 +28,4 @@ def test_sections_win_over_the_text() -> None:
     ],
 )
 def test_a_text_is_cut_at_its_headings(text: str, expected: list[str]) -> None:
-    assert telling_sentences(text, {}) == expected
+    assert descriptive_sentences(text, {}) == expected

@@ -1,4 +1,4 @@
-"""What happens while an index is built: problems put down, laterals counted, and progress shown if it takes long."""
+"""Problems, counts of skipped images and progress while an index is built."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rightlung.core.progress import ProgressBars
 from rightlung.studies.cache import note
 
 PATIENCE_SECONDS = 2.0
-"""How long an index may take before anything is shown."""
+"""How long an index may take before progress is shown."""
 _STEPS_BETWEEN_LOOKS = 500
 
 
-class Building:
-    """Collects what is to be said of an index. A bar on standard error; without a terminal, a line at times."""
+class BuildLog:
+    """Collects problems and skipped images of an index, and shows progress on standard error."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -26,19 +26,19 @@ class Building:
         self._bars = ProgressBars(note)
 
     def left_out(self, reason: str, count: int = 1) -> None:
-        """Count what is left out on purpose, such as lateral views."""
+        """Count images that are skipped on purpose, such as lateral views."""
         self.left_out_by_reason[reason] += count
         self.step(count)
 
     def step(self, count: int = 1) -> None:
-        """Say that so many more rows or files have been gone through."""
+        """Count rows or files that have been processed."""
         before = self._done // _STEPS_BETWEEN_LOOKS
         self._done += count
         is_time = self._done // _STEPS_BETWEEN_LOOKS != before
         if is_time and monotonic() - self._began > PATIENCE_SECONDS:
-            self._bars(f"indexing {self.what}, once", self._done, None)
+            self._bars(f"indexing {self.what} (first time only)", self._done, None)
 
-    def __enter__(self) -> Building:
+    def __enter__(self) -> BuildLog:
         return self
 
     def __exit__(self, *_: object) -> None:

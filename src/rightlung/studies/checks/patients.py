@@ -1,6 +1,6 @@
-"""Ids, patients, examinations and splits over a whole file, whichever split of it is asked for.
+"""Check ids, patients, examinations and splits over a whole data set, whichever split is requested.
 
-What stays in memory is one entry a patient and one an examination, not one a row.
+Memory holds one entry per patient and examination, not per row.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class _Seen:
     place: Origin
     split: str | None
     patient: str | None = None
-    told: bool = False
+    reported: bool = False
 
 
-class People:
-    """Who is in which split."""
+class PatientChecks:
+    """Patients, examinations and their splits."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -40,7 +40,7 @@ class People:
         self._first_in_split: dict[str, Origin] = {}
 
     def note(self, place: Origin, patient: str | None, exam: str | None, split: str | None) -> None:
-        """Take in one row."""
+        """Add one row."""
         self.rows += 1
         if split is not None:
             self._splits[split] += 1
@@ -57,14 +57,14 @@ class People:
             self._note_exam(place, patient, exam, split)
 
     def _note_patient(self, place: Origin, patient: str, split: str | None) -> None:
-        # "P17" and "p17 " are one person to whoever made the table, and two to a program that makes splits.
+        # "P17" and "p17 " are one person to the author of the table, but two to a program that makes splits.
         seen = self._patients.setdefault(patient.strip().casefold(), _Seen(patient, place, split))
         if seen.split is None:
             seen.split, seen.place, seen.name = split, place, patient
-        # A row without split is told as such, once for all.
-        if seen.told or split is None or _meaning(seen.split) == _meaning(split):
+        # Rows without a split are reported once for all.
+        if seen.reported or split is None or _meaning(seen.split) == _meaning(split):
             return
-        seen.told = True
+        seen.reported = True
         spelt = "" if seen.name == patient else f", there written {seen.name!r}"
         message = f"patient {patient!r} is in split {split!r} here and in {seen.split!r} ({seen.place}{spelt})"
         self.ledger.add("patient-splits", place, "patient", message)
@@ -73,7 +73,7 @@ class People:
         seen = self._exams.setdefault(exam, _Seen(exam, place, split, patient))
         if seen.split is None:
             seen.split = split
-        if seen.told:
+        if seen.reported:
             return
         if seen.patient != patient:
             told = f"of patient {patient!r} here and of {seen.patient!r}"
@@ -81,23 +81,23 @@ class People:
             told = f"in split {split!r} here and in {seen.split!r}"
         else:
             return
-        seen.told = True
+        seen.reported = True
         self.ledger.add("exam-patients", place, "study", f"examination {exam!r} is {told} ({seen.place})")
 
     def finish(self, place: Origin) -> None:
-        """Say what only all rows together tell."""
+        """Report what only all rows together show."""
         if self._first_without is not None and self._patients:
             message = (
-                f"{self.without_patient:,} of {self.rows:,} rows have no patient, this one first; intervals and splits "
-                "take each as a patient of its own"
+                f"{self.without_patient:,} of {self.rows:,} rows have no patient, this is the first; confidence "
+                "intervals and splits treat each as a separate patient"
             )
             self.ledger.add("patient-missing", self._first_without, "patient", message)
         if len(self._patients) == 1 and self.rows >= 10 and not self.without_patient:
             (only,) = self._patients.values()
-            self.ledger.add("patient-missing", place, "patient", f"all {self.rows:,} rows are of patient {only.name!r}")
+            self.ledger.add("patient-missing", place, "patient", f"all {self.rows:,} rows have patient {only.name!r}")
         if self._first_without_split is not None and self._splits:
             share = f"{self._without_split:,} of {self.rows:,} rows have no split"
-            message = f"{share}, this one first; no split= selects them"
+            message = f"{share}, this is the first; no split= selects them"
             self.ledger.add("split-missing", self._first_without_split, "split", message)
         self._finish_splits()
 
@@ -110,21 +110,21 @@ class People:
             for name in names:
                 if name != usual:
                     elsewhere = f"is written {usual!r} elsewhere ({self._splits[usual]:,} rows)"
-                    self._tell_split(name, elsewhere)
+                    self._report_split(name, elsewhere)
         for name, count in self._splits.items():
             frequent = [other for other, uses in self._splits.items() if count * 10 <= uses]
             near = difflib.get_close_matches(name.casefold(), [other.casefold() for other in frequent], 1, 0.75)
             meant = next((other for other in frequent if other.casefold() in near), None)
             if meant is not None and _meaning(name) != _meaning(meant):
-                self._tell_split(name, f"looks like {meant!r} misspelt")
+                self._report_split(name, f"looks like a misspelt {meant!r}")
 
-    def _tell_split(self, name: str, told: str) -> None:
+    def _report_split(self, name: str, told: str) -> None:
         message = f"split {name!r} ({self._splits[name]:,} rows) {told}"
         self.ledger.add("split-name", self._first_in_split[name], "split", message)
 
 
 def _meaning(split: str | None) -> str | None:
-    """Return one name for the spellings of a split, so that 'Train' and 'training' do not part a patient."""
+    """Return one name for all spellings of a split, so that 'Train' and 'training' count as the same."""
     if split is None:
         return None
     plain = split.strip().casefold()

@@ -1,4 +1,4 @@
-"""What is put on a picture after it was taken: side marker, burnt-in words, collimator borders."""
+"""Marks on the finished image: side marker, burned-in text, collimator borders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.phantom.image.chance import seeds_of, uniforms
+from rightlung.phantom.image.randomness import seeds_of, uniforms
 from rightlung.phantom.scene import Scene
 
 MARKER_STREAM = 61
@@ -33,7 +33,7 @@ _GLYPHS = {
 
 @lru_cache(maxsize=256)
 def lettering(text: str, height: int) -> NDArray[np.float32]:
-    """Return words as a map of the given height, 1 where ink is."""
+    """Return text as a map of the given height, 1 on the letters."""
     rows = [[[float(dot) for dot in row] + [0.0] for row in _GLYPHS[letter].split()] for letter in text]
     small = np.concatenate([np.array(letter, dtype=np.float32) for letter in rows], axis=1)[:, :-1]
     width = max(1, round(height * small.shape[1] / 7))
@@ -43,7 +43,7 @@ def lettering(text: str, height: int) -> NDArray[np.float32]:
 
 
 def marker_place(scene: Scene, size: int) -> tuple[int, int, int]:
-    """Return the marker's left column, top row and height in pixels, on the side that its letter names."""
+    """Return the marker's left column, top row and height in pixels, on the side of its letter."""
     chance = uniforms(seeds_of([scene.exposure.seed], MARKER_STREAM), 6)[0]
     height = max(7, round(size * (0.03 + 0.02 * chance[0])))
     inset = 0.03 + 0.07 * chance[1]
@@ -55,7 +55,7 @@ def marker_place(scene: Scene, size: int) -> tuple[int, int, int]:
 
 
 def exposed_field(scenes: Sequence[Scene], size: int) -> NDArray[np.int64]:
-    """Return what the collimator leaves of each picture, ``(n, 4)``: first column and row, last ones and one more."""
+    """Return the exposed field of each image, ``(n, 4)``: first column and row, and the ends (exclusive)."""
     borders = [[round(border * size) for border in scene.exposure.collimated] for scene in scenes]
     found = np.array(borders, dtype=np.int64).reshape(-1, 4)
     found[:, 2:] = size - found[:, 2:]
@@ -63,7 +63,7 @@ def exposed_field(scenes: Sequence[Scene], size: int) -> NDArray[np.int64]:
 
 
 def ink(scenes: Sequence[Scene], size: int) -> NDArray[np.int32]:
-    """Return the pixels under markers and words, counted through all pictures ``(n, size, size)``."""
+    """Return the pixels of markers and text, as flat indices into all images ``(n, size, size)``."""
     found: list[NDArray[np.int64]] = [np.zeros(0, dtype=np.int64)]
     for index, scene in enumerate(scenes):
         exposure = scene.exposure
@@ -80,14 +80,14 @@ def ink(scenes: Sequence[Scene], size: int) -> NDArray[np.int32]:
 
 
 def _stamped(letters: NDArray[np.float32], x: int, y: int, size: int) -> NDArray[np.int64]:
-    """Return the pixels of one picture that letters cover, where they fit."""
+    """Return the pixels of one image that letters cover, as far as they fit."""
     x, y = min(max(x, 0), size - 1), min(max(y, 0), size - 1)
     rows, columns = np.nonzero(letters[: size - y, : size - x])
     return (rows + y) * size + columns + x
 
 
 def add_overlays(images: Tensor, inked: Tensor, exposed: Tensor) -> Tensor:
-    """Put white letters at pixels ``inked`` and black borders outside ``exposed`` on pictures, in place."""
+    """Draw white letters at the pixels ``inked`` and black borders outside ``exposed``, in place."""
     flat = images.view(-1)
     inked = inked.long()
     flat[inked] = flat[inked].clamp_min_(0.97)

@@ -1,4 +1,4 @@
-"""Studies kept in memory, for sources whose studies are costly to make and are gone through more than once."""
+"""Studies kept in memory, for sources that are expensive to generate and read more than once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from rightlung.core.progress import Progress, no_progress
 from rightlung.studies.sources import Source
 
 
-class HeldSource(Source):
-    """All studies of a source, made once and kept, under the source's own address."""
+class InMemorySource(Source):
+    """All studies of a source in memory, under the source's own address."""
 
     def __init__(self, source: Source, progress: Progress = no_progress) -> None:
         super().__init__(source.address)

@@ -19,7 +19,7 @@ from rightlung.core.errors import InputError
      lexicon.split_sentences],
 )  # fmt: skip
 def test_what_is_no_text_is_an_error_that_names_it(ask: Callable[[Any], object], value: Any) -> None:
-    with pytest.raises(InputError, match=f"must be a text; got {re.escape(repr(value))}"):
+    with pytest.raises(InputError, match=f"must be a string; got {re.escape(repr(value))}"):
         ask(value)
 
 

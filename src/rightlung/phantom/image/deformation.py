@@ -1,8 +1,7 @@
-"""What findings do to the anatomy around them, before anything is drawn.
+"""How findings deform the anatomy around them, before anything is drawn.
 
-A tension pneumothorax pushes the mediastinum away, a lobar collapse pulls it near, emphysema flattens the diaphragms.
-The sums of such effects are kept here, so that the outlines of lungs and heart, and with them every mask and region
-box, are those of the patient with the disease.
+A tension pneumothorax pushes the mediastinum away, a lobar collapse pulls it closer, emphysema flattens the diaphragms.
+The outlines of lungs and heart, and with them every mask and region box, include the sum of these effects.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from rightlung.phantom.config import FINDING_ORDER
 from rightlung.phantom.scene import Scene
 
 SIGN = {"right": -1.0, "left": 1.0, "both": 0.0, "none": 0.0}
-"""Where a side lies in the picture: the patient's right on the left of it."""
+"""Direction of a side in the image: the patient's right is on the image's left."""
 
 
 @dataclass(slots=True)
-class BodyChanges:
-    """The shape of one patient's chest with all findings at work. Lengths are centimetres."""
+class Deformation:
+    """The deformed shape of one patient's chest; lengths in centimetres."""
 
     heart: float  # cardiothoracic ratio
     widened: float = 0.0  # of the upper mediastinum, on each side
@@ -29,22 +28,22 @@ class BodyChanges:
     flat: float = 0.0  # share by which the domes are flattened
     vessels: float = 1.0  # calibre of the vessels
     cephalised: float = 0.0  # how much upper vessels outweigh lower ones
-    lucent: float = 0.0  # share of its substance that the lung has lost
-    curve: float = 0.0  # sideways excursion of the spine
-    right_behind: float = 1.0  # share of the air behind heart and dome that fluid has left
+    lucent: float = 0.0  # share of lung tissue that is lost
+    curve: float = 0.0  # lateral excursion of the spine
+    right_behind: float = 1.0  # share of the air behind heart and dome that fluid has not displaced
     left_behind: float = 1.0
 
     def move_dome(self, side: str, distance: float) -> None:
-        """Lower the diaphragm of a side, or both."""
+        """Lower the diaphragm of one side, or both."""
         self.right_dome += distance if side != "left" else 0.0
         self.left_dome += distance if side != "right" else 0.0
 
 
-def changes(scene: Scene) -> BodyChanges:
-    """Add up what the findings of a scene do to its anatomy; an unknown finding is refused by name."""
-    found = BodyChanges(heart=scene.body.heart)
+def deformation_of(scene: Scene) -> Deformation:
+    """Return the sum of the effects of a scene's findings; an unknown finding is an error."""
+    found = Deformation(heart=scene.body.heart)
     if scene.exposure.view == "AP":
-        # The heart is farther from the detector and so thrown larger, but what is normal is still read as normal.
+        # The heart is farther from the detector and appears larger, but a normal heart is still read as normal.
         found.heart = max(found.heart, min(found.heart * 1.08, 0.51))
     for lesion in scene.lesions:
         severity, toward = lesion.severity, SIGN[lesion.side]
@@ -59,7 +58,7 @@ def changes(scene: Scene) -> BodyChanges:
             case "pleural effusion":
                 found.shift -= toward * 6.0 * max(0.0, severity - 0.6)
                 if lesion.form != "loculated":
-                    # Fluid gathers behind the dome before it shows beside it.
+                    # Fluid collects behind the dome before it becomes visible.
                     dry = max(0.0, 1.0 - 2.5 * severity)
                     found.right_behind *= dry if lesion.side != "left" else 1.0
                     found.left_behind *= dry if lesion.side != "right" else 1.0
@@ -76,7 +75,7 @@ def changes(scene: Scene) -> BodyChanges:
                 found.vessels *= 1.0 + 0.35 * severity
                 found.cephalised += 0.3 + 0.5 * severity
             case "low lung volumes":
-                found.move_dome("both", -0.8 - 1.8 * severity)  # besides the shallow breath that comes with it
+                found.move_dome("both", -0.8 - 1.8 * severity)  # in addition to the shallow breath
             case "scoliosis":
                 found.curve += (0.7 + 2.2 * severity) * (-1.0 if lesion.form == "dextro" else 1.0)
             case name if name not in FINDING_ORDER:

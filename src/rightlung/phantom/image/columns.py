@@ -1,7 +1,7 @@
-"""Named columns of numbers, one a row: what geometry hands over to drawing, whole batches at a time.
+"""Named columns of numbers, one row per study or finding, passed from geometry to drawing for a whole batch.
 
-Geometry is worked out in NumPy, where a worker process can do it; drawing is done in PyTorch, on a device to which many
-small copies would take longer than the drawing.
+Geometry is computed in NumPy, in worker processes. Drawing uses PyTorch on a device, to which many small copies would
+take longer than the drawing.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.phantom.image.chance import Floats
+from rightlung.phantom.image.randomness import Floats
 
 Columns = Mapping[str, Floats | Sequence[float]]
 
 
 def table(columns: Columns, rows: int) -> NDArray[np.float32]:
-    """Put columns side by side, ``(rows, columns)``."""
+    """Return columns side by side, ``(rows, columns)``."""
     made = np.empty((rows, len(columns)), dtype=np.float32)
     for place, values in enumerate(columns.values()):
         made[:, place] = values
@@ -28,13 +28,13 @@ def table(columns: Columns, rows: int) -> NDArray[np.float32]:
 
 
 def carry(values: NDArray[Any], device: torch.device) -> Tensor:
-    """Bring an array to the device without waiting for what the device is still doing."""
+    """Copy an array to the device without waiting for the device's pending work."""
     tensor = torch.from_numpy(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-class Numbers:
-    """Columns by name on a device, each ``(rows, 1, 1)`` and so ready to be combined with maps ``(rows, h, w)``."""
+class ColumnTensors:
+    """Columns by name on a device, each ``(rows, 1, 1)`` for broadcasting with maps ``(rows, h, w)``."""
 
     def __init__(self, names: Sequence[str], values: Tensor) -> None:
         self.names = tuple(names)
@@ -47,6 +47,6 @@ class Numbers:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, index: Tensor) -> Numbers:
-        """Return some of the rows, perhaps repeated."""
-        return Numbers(self.names, self.values[index])
+    def take(self, index: Tensor) -> ColumnTensors:
+        """Return some rows, possibly repeated."""
+        return ColumnTensors(self.names, self.values[index])

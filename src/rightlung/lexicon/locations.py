@@ -1,12 +1,12 @@
-"""Where a sentence places what it speaks of: the sides and regions that belong to each of its statements."""
+"""Assign sides and regions to the findings of a sentence."""
 
 from __future__ import annotations
 
 from typing import Literal, cast
 
+from rightlung.lexicon.assertions import Assertion, Event
 from rightlung.lexicon.regions import REGIONS
 from rightlung.lexicon.rules import AND, BOUNDARY, COMMA, EXCEPTION, OR, VERB, NamedPlace, Rules
-from rightlung.lexicon.statements import Event, Said
 
 FindingSide = Literal["left", "right", "both"]
 Placed = tuple[FindingSide | None, tuple[str, ...]]
@@ -22,12 +22,14 @@ _PAIRED_ZONES = {
 _DIVIDING = (COMMA, AND, OR, BOUNDARY, EXCEPTION, VERB)
 
 
-def places_of(words: list[str], said: list[Said], events: list[Event], rules: Rules) -> tuple[list[Placed], list[str]]:
-    """Return side and regions for each statement, in their order, and all regions that the sentence names."""
+def places_of(
+    words: list[str], said: list[Assertion], events: list[Event], rules: Rules
+) -> tuple[list[Placed], list[str]]:
+    """Return side and regions of each assertion, in order, and all regions that the sentence names."""
     found = rules.places.find_all(words)
     if not found:
         return [(None, ())] * len(said), []
-    told = [item for item in said if isinstance(item.meaning, str) or item.states]  # "in the left lung" tells nothing
+    told = [item for item in said if isinstance(item.meaning, str) or item.states]  # not "in the left lung" by itself
     divisions = [(start, kind) for start, _, (kind, _) in events if kind in _DIVIDING]
     own: list[list[tuple[int, NamedPlace]]] = [[] for _ in told]
     for start, end, place in found:
@@ -50,7 +52,9 @@ def places_of(words: list[str], said: list[Said], events: list[Event], rules: Ru
     return [placed.get(id(item), (None, ())) for item in said], named
 
 
-def _owner(words: list[str], said: list[Said], divisions: list[tuple[int, int]], start: int, end: int) -> int | None:
+def _owner(
+    words: list[str], said: list[Assertion], divisions: list[tuple[int, int]], start: int, end: int
+) -> int | None:
     before = after = None
     for index, item in enumerate(said):
         if item.start <= start < item.end or start <= item.start < end:
@@ -83,7 +87,7 @@ def _side(places: list[NamedPlace]) -> FindingSide | None:
 
 
 def _regions(places: list[NamedPlace]) -> list[str]:
-    """Return the regions; a zone takes the side that stands with it, and none or both make it the pair."""
+    """Return the regions; a zone takes the side next to it, and becomes the paired region without one or with both."""
     found: dict[str, None] = {}
     for index, place in enumerate(places):
         found.update(dict.fromkeys(place.regions))

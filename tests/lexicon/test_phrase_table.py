@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rightlung.lexicon.wording import normal_form, word_places, words_of
+from rightlung.lexicon.phrase_table import normal_form, word_places, words_of
 
 SENTENCES = [
     line.partition("|")[0].strip()

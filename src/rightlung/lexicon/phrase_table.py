@@ -1,13 +1,14 @@
-"""Words of a sentence in the form in which rules compare them, and the table that finds phrases among them.
+"""Words of a sentence in normal form, and the table that finds phrases among them.
 
-A report is read word by word: each word is looked up once, so that the time does not grow with the number of rules, as
-it would with one large regular expression.
+Each word is looked up once, so the time does not grow with the number of rules, as it would with one large regular
+expression.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import product
 from typing import Generic, TypeVar
 
@@ -15,8 +16,8 @@ from rightlung.core.errors import InputError
 
 Payload = TypeVar("Payload")
 
-# Short forms with a stroke are words; a hyphen divides words ("right-sided"), any other mark is a word of its own, also
-# a full stop with no space after it ("no effusion.pneumothorax"), which the splitter leaves within its sentence.
+# Short forms with a slash are words; a hyphen separates words ("right-sided"). Any other mark is a word of its own,
+# also a full stop without a space after it ("no effusion.pneumothorax"), which the splitter leaves within its sentence.
 _WORD = re.compile(r"(?:s/p|h/o|w/o|r/o|c/w)\b|[^\W_]+|[,;:()\[\]/?]|(?<=[^\W\d_]{3})\.(?=[^\W\d_]{3})")
 _WORD_ANY_CASE = re.compile(_WORD.pattern, re.IGNORECASE)
 _PART = re.compile(r"\(([^()]*)\)|([^()]+)")
@@ -35,8 +36,9 @@ _BRITISH = (("oedema", "edema"), ("haem", "hem"), ("tumour", "tumor"), ("goitre"
 _KEPT = ("ss", "us", "is", "as", "os")
 
 
+@lru_cache(maxsize=50_000)
 def normal_form(word: str) -> str:
-    """Return the form under which a lower-case word is compared: singular, American spelling.
+    """Return the form in which a lower-case word is compared: singular, American spelling.
 
     >>> normal_form("opacities"), normal_form("oedema"), normal_form("pneumothoraces"), normal_form("is")
     ('opacity', 'edema', 'pneumothorax', 'is')
@@ -53,40 +55,26 @@ def normal_form(word: str) -> str:
     return word
 
 
-class _Forms(dict[str, str]):
-    """Normal forms by word, kept as they are asked for; bounded, because typing errors have no end."""
-
-    def __missing__(self, word: str) -> str:
-        form = normal_form(word)
-        if len(self) < 50_000:
-            self[word] = form
-        return form
-
-
-_FORMS = _Forms()
-
-
 def words_of(text: str) -> list[str]:
-    """Return the words and marks of a text in normal form.
+    """Return the words and punctuation marks of a text in normal form.
 
     >>> words_of("Right-sided opacities; no oedema.")
     ['right', 'sided', 'opacity', ';', 'no', 'edema']
     """
-    forms = _FORMS
-    return [forms[word] for word in _WORD.findall(text.lower().replace("’", "'").replace("n't", " not"))]
+    return [normal_form(word) for word in _WORD.findall(text.lower().replace("’", "'").replace("n't", " not"))]
 
 
 def word_places(text: str) -> list[tuple[str, int, int]]:
-    """Return the words and marks of a text in normal form, each with the places where it begins and ends.
+    """Return the words and punctuation marks of a text in normal form, each with its character span.
 
     >>> word_places("No oedema.")
     [('no', 0, 2), ('edema', 3, 9)]
     """
-    return [(_FORMS[match[0].lower()], match.start(), match.end()) for match in _WORD_ANY_CASE.finditer(text)]
+    return [(normal_form(match[0].lower()), match.start(), match.end()) for match in _WORD_ANY_CASE.finditer(text)]
 
 
 def expand_phrase(template: str) -> Iterator[str]:
-    """Yield every phrase of a template in which ``(one|another|)`` gives a choice; brackets are not nested.
+    """Yield every phrase of a template in which ``(one|another|)`` is a choice; brackets are not nested.
 
     >>> list(expand_phrase("no (evidence|sign|) of"))
     ['no evidence of', 'no sign of', 'no  of']
@@ -99,23 +87,23 @@ def expand_phrase(template: str) -> Iterator[str]:
         choices.append(part[1].split("|") if part[2] is None else [part[2]])
         covered = part.end()
     if covered != len(template):
-        raise InputError(f"the phrase {template!r} has a bracket too many or within another")
+        raise InputError(f"the phrase {template!r} has unbalanced or nested brackets")
     for chosen in product(*choices):
         yield "".join(chosen)
 
 
 Node = dict[str, object]
-_HERE = ""  # no word is empty: under this key a node holds what a phrase that ends here means
+_HERE = ""  # no word is empty: a node holds the meaning of a phrase that ends there under this key
 
 
 class PhraseTable(Generic[Payload]):
-    """Phrases with what they mean; the longest that starts at a word is found by walking from word to word."""
+    """Phrases with their meanings, as a tree of words in which the longest match is found."""
 
     def __init__(self) -> None:
         self.first: Node = {}
 
     def add(self, template: str, payload: Payload) -> None:
-        """Enter every phrase of a template; a phrase entered before gets the new meaning."""
+        """Add every phrase of a template; a phrase added before gets the new meaning."""
         for phrase in expand_phrase(template):
             node = self.first
             words = words_of(phrase)
@@ -128,7 +116,7 @@ class PhraseTable(Generic[Payload]):
             node[_HERE] = payload
 
     def find_all(self, words: list[str]) -> list[tuple[int, int, Payload]]:
-        """Return (start, end, meaning) of the longest phrases from left to right, none overlapping another."""
+        """Return (start, end, meaning) of the longest non-overlapping phrases from left to right."""
         found: list[tuple[int, int, Payload]] = []
         first = self.first
         position, count = 0, len(words)

@@ -1,4 +1,4 @@
-"""Images: blank, the same twice, the wrong way round, no radiographs among radiographs."""
+"""Check images: blank, duplicate, wrong orientation, not a radiograph among radiographs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from rightlung.core import Image, InputError, Polarity
-from rightlung.core.errors import MissingFileError
 from rightlung.core.study import check_image
 from rightlung.lexicon import find
 from rightlung.studies.checks.issue import ERROR, MOST_KEPT, WARNING, Ledger, Origin
@@ -17,25 +16,26 @@ from rightlung.studies.checks.orientation import LIKELY_MIRROR, SURE_MIRROR, Loo
 from rightlung.studies.checks.sides import binomial_tail
 from rightlung.studies.checks.targets import Item
 from rightlung.studies.checks.thumbnails import Thumbnails
+from rightlung.studies.headers import image_kind
 
 _LEAST_RANGE = 4 / 255
-"""Grey values of an image that shows something differ by more than this, the darkest and brightest hundredth aside."""
+"""The least range of grey values, without the darkest and brightest hundredth, of an image that shows something."""
 _GREY_STRIP = 0.15
 _ENOUGH = 20
 _ODD_LIKENESS, _ODD_RESEMBLANCE = 3.5, 0.12
-"""Below both, an image is none of a frontal chest. Noise is below always, of real radiographs fewer than 1 in 1,000."""
+"""Below both, an image is not a frontal chest radiograph: noise always, real radiographs in less than 1 of 1,000."""
 _HALF, _LONG = 0.4, 1.8
 _SAME_GREY = 6 / 255
 _NEARLY_ALL, _FEWEST, _ODD_SHARE = 0.85, 12, 0.1
-"""From so many radiographs on, and for so few exceptions, an image that is none is told."""
+"""An odd image is reported if this share of the images, at least this many, are radiographs, and so few are odd."""
 _USUAL_MIRRORED = 0.04
-"""The share of real images that looks mirrored at `LIKELY_MIRROR` and is not; more than that is counted as a fault."""
+"""The share of correct images that look mirrored at `LIKELY_MIRROR`; a higher share is a fault."""
 _RARE = 1e-6
 _SHIFTING = {
     "atelectasis", "pleural effusion", "pneumothorax", "mass", "consolidation", "lung opacity", "pneumonia",
     "pleural thickening", "fibrosis", "pulmonary fibrosis", "lobectomy", "dextrocardia", "scoliosis",
 }  # fmt: skip
-"""What can push or pull the heart over, or hide it."""
+"""Findings that can displace or hide the heart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class _First:
 
 
 class ImageChecks:
-    """The images of a source. Of each its hash and a thumbnail of 256 bytes are kept."""
+    """The images of a source; a hash and a thumbnail of 256 bytes are kept of each."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
@@ -60,13 +60,13 @@ class ImageChecks:
         self._odd: list[tuple[Origin, str | None, str]] = []
 
     def check(self, item: Item) -> Image | None:
-        """Load a study's image and look at it; returns it for whoever needs its size."""
+        """Load and check a study's image, and return it for checks that need its size."""
         try:
-            # Not study.image, which keeps it: the study may be held by its source.
+            # Not study.image, which would keep it: the source may hold the study.
             image = check_image(item.study.load(), f"study {item.study.id!r}")
         except InputError as error:
-            check = "missing-image" if isinstance(error, MissingFileError) else "unreadable-image"
-            self.ledger.add(check, item.place, item.image_field, str(error).removeprefix(f"study {item.study.id!r}: "))
+            message = str(error).removeprefix(f"study {item.study.id!r}: ")
+            self.ledger.add(image_kind(error), item.place, item.image_field, message)
             return None
         self.decoded += 1
         if not self._is_blank(item, image):
@@ -80,15 +80,15 @@ class ImageChecks:
     def _is_blank(self, item: Item, image: Image) -> bool:
         low, high = np.quantile(image[:: max(1, image.shape[0] // 512), :: max(1, image.shape[1] // 512)], [0.01, 0.99])
         if high - low < _LEAST_RANGE and float(image.max() - image.min()) < 0.5:
-            message = f"the image shows nothing: its values lie between {low:.3f} and {high:.3f}"
+            message = f"the image is blank: its values are between {low:.3f} and {high:.3f}"
             self.ledger.add("blank-image", item.place, item.image_field, message)
             return True
-        # What a decoder leaves where data were missing: grey from some row to the end. Black is only a border.
+        # Decoders leave grey rows at the bottom where data is missing. Black is just a border.
         constant = (image == image[:, :1]).all(axis=1) & (image[:, 0] == image[-1, 0])
         varied = np.flatnonzero(~constant)
         strip = image.shape[0] - (int(varied[-1]) + 1 if len(varied) else 0)
         if strip >= _GREY_STRIP * image.shape[0] and strip >= 4 and 0.1 < float(image[-1, 0]) < 0.9:
-            message = f"the lowest {strip:,} of {image.shape[0]:,} rows are one grey: the file was cut off once"
+            message = f"the lowest {strip:,} of {image.shape[0]:,} rows are one grey: the file may have been truncated"
             self.ledger.add("blank-image", item.place, item.image_field, message, WARNING)
         return False
 
@@ -104,29 +104,29 @@ class ImageChecks:
         where = f"{alike.place.study!r}" + (f" (line {alike.place.row})" if alike.place.row is not None else "")
         message, severity = f"the same image as {where}", WARNING
         if first is this:
-            message = f"looks the same as {where} and is stored otherwise: encoded anew, perhaps"
+            message = f"looks the same as {where} but is stored differently: it may have been re-encoded"
         elif first.split != study.split:
-            message, severity = f"{message}, which is in split {first.split!r}, this one in {study.split!r}", ERROR
+            message, severity = f"{message}, which is in split {first.split!r}; this one is in {study.split!r}", ERROR
         elif first.patient != study.patient:
-            message, severity = f"{message}, of patient {first.patient!r}, this one of {study.patient!r}", ERROR
+            message, severity = f"{message}, of patient {first.patient!r}; this one is of {study.patient!r}", ERROR
         self.ledger.add("duplicate-image", item.place, item.image_field, message, severity)
 
     def _suspect(self, check: str, item: Item, message: str) -> None:
-        """Keep a hint until it is known whether the source holds radiographs at all."""
+        """Keep a hint until it is known whether the source contains radiographs."""
         if len(self._hints) < MOST_KEPT:
             self._hints.append((check, item.place, item.image_field, message))
 
     def _check_odd(self, item: Item, image: Image, seen: Look) -> None:
-        """Keep what is no whole frontal radiograph until it is known whether nearly all others are."""
+        """Keep what is not a whole frontal radiograph until it is known whether nearly all others are."""
         share, edge = _one_grey(image)
         height, width = image.shape
         message = None
         if seen.likeness < _ODD_LIKENESS and seen.resemblance < _ODD_RESEMBLANCE:
-            message = "the image does not look like a frontal chest radiograph, as nearly all others here do"
+            message = "the image does not look like a frontal chest radiograph, unlike nearly all others here"
         elif share >= _HALF:
-            message = f"{share:.0%} of the image, from its {edge} on, are one grey: half of it is missing, perhaps"
+            message = f"{share:.0%} of the image, from the {edge}, is one grey: half of it may be missing"
         elif max(height, width) >= _LONG * min(height, width):
-            message = f"the image has {width} x {height} pixels: a part of one, perhaps"
+            message = f"the image has {width} x {height} pixels: it may be part of an image"
         if message is not None and not seen.is_turned and len(self._odd) < MOST_KEPT:
             self._odd.append((item.place, item.image_field, message))
 
@@ -140,7 +140,7 @@ class ImageChecks:
                 self._suspect("inverted-image", item, message)
             if seen.position != "upright":
                 self._looks["turned"] += 1
-                self._suspect("turned-image", item, f"the image looks as though it were {seen.position}")
+                self._suspect("turned-image", item, f"the image seems to be {seen.position}")
         if seen.has_side:
             self._looks["sided"] += 1
             self._looks["mirrored"] += seen.mirror >= LIKELY_MIRROR
@@ -150,10 +150,10 @@ class ImageChecks:
             )
             if seen.mirror >= (2.0 if shifting else 1.0) * SURE_MIRROR:
                 cause = "the image is mirrored, or it is a dextrocardia or a shifted mediastinum"
-                self._suspect("mirrored-image", item, f"the heart looks to be on the image's left: {cause}")
+                self._suspect("mirrored-image", item, f"the heart seems to be on the image's left: {cause}")
 
     def finish(self, place: Origin) -> None:
-        """Say what only all images together tell."""
+        """Report what only all images together show."""
         if self._looks["radiographs"] < 0.5 * self._looks["all"]:
             return
         for check, where, field, message in self._hints:
@@ -171,18 +171,19 @@ class ImageChecks:
                 self.ledger.add(f"{kind}-image", place, None, message, severity)
 
     def _finish_mirrored(self, place: Origin) -> None:
-        """Test the count of images that look mirrored against the share that does in archives that are sound."""
+        """Test the number of images that look mirrored against the share in correct data."""
         count, total = self._looks["mirrored"], self._looks["sided"]
         if total < 5 or count < 5 or binomial_tail(count, total, _USUAL_MIRRORED) > _RARE:
             return
         severity = ERROR if count > 0.5 * total else WARNING
-        chance = f"where {_USUAL_MIRRORED:.0%} may by chance: {'all' if count > 0.9 * total else 'some'} seem to be"
+        extent = "all" if count > 0.9 * total else "some"
+        chance = f"where chance explains {_USUAL_MIRRORED:.0%}: {extent} seem to be"
         message = f"{count:,} of {total:,} images look mirrored, {chance} mirrored"
         self.ledger.add("mirrored-image", place, None, message, severity)
 
 
 def _one_grey(image: Image) -> tuple[float, str]:
-    """Return the largest share of an image that is of one grey from an edge on, and that edge."""
+    """Return the largest share of an image that is uniform from an edge on, and that edge."""
     small = image[:: max(1, image.shape[0] // 256), :: max(1, image.shape[1] // 256)]
     found = []
     for edge, lines in (("bottom", small[::-1]), ("top", small), ("left", small.T), ("right", small.T[::-1])):

@@ -1,4 +1,4 @@
-"""Studies kept on disk for many models: images a byte a pixel in one file, with words and regions, without targets."""
+"""Studies cached on disk for many models: 8-bit images in one file, with phrases and regions, without targets."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from rightlung.core.study import check_image
 from rightlung.studies.sources import Source
 
 LONGEST_SIDE = 1024
-"""Larger images are reduced to so many pixels: no model here sees more."""
+"""Larger images are reduced to this many pixels: no model here uses more."""
 
 IMAGES, STUDIES = "images.bin", "studies.json"
 
 
-class KeptSource(Source):
-    """The studies of a folder that `StudyWriter` wrote, under the address of the source they come from."""
+class CachedSource(Source):
+    """The studies of a folder written by `StudyWriter`, under the address of their source."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -51,7 +51,7 @@ def _load(path: Path, offset: int, size: tuple[int, int]) -> Image:
 
 
 class StudyWriter:
-    """Writes the files of a `KeptSource`, study by study: a context, of which `finish` is the last step."""
+    """Writes the files of a `CachedSource` study by study: a context manager; call `finish` last."""
 
     def __init__(self, source: str, folder: Path) -> None:
         self._source, self._folder = source, folder
@@ -59,7 +59,7 @@ class StudyWriter:
         self._rows: list[dict[str, Any]] = []
 
     def add(self, study: Study) -> None:
-        """Take in a study; one whose image or words cannot be read raises and leaves nothing behind."""
+        """Add a study; if its image or words cannot be read, raise and write nothing."""
         for text in (study.id, study.patient or "", *(phrase.text for phrase in study.phrases)):
             text.encode()  # no table can hold a lone surrogate
         image = reduced(check_image(study.load(), f"study {study.id!r}"))
@@ -87,12 +87,12 @@ class StudyWriter:
         self._images.close()
 
     def finish(self) -> None:
-        """Write what is known of the studies beside their images."""
+        """Write the description of the studies next to their images."""
         write_whole(self._folder / STUDIES, json.dumps({"source": self._source, "studies": self._rows}))
 
 
 def reduced(image: Image) -> Image:
-    """Return an image of at most `LONGEST_SIDE` pixels a side."""
+    """Return an image of at most `LONGEST_SIDE` pixels per side."""
     height, width = image.shape
     longest = max(height, width)
     if longest <= LONGEST_SIDE:

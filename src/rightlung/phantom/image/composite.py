@@ -1,7 +1,7 @@
-"""All findings of a batch: drawn kind by kind, then laid over one another in each study.
+"""Composite all findings of a batch: draw them kind by kind, then combine those of each study.
 
-Findings are rows sorted by kind, so that those of one kind are a slice. What every kind needs (the fields of a
-finding's study, noise, enlarging, laying over) is done for all kinds at once: a device is fast at one large task and
+Findings are rows sorted by kind, so that those of one kind are a slice. Steps that every kind needs (maps of a
+finding's study, noise, enlarging, combining) are done for all kinds at once: a device is fast at one large task and
 slow at many small ones.
 """
 
@@ -17,24 +17,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.phantom.image.chance import Cloud
-from rightlung.phantom.image.fields import Fields, enlarge
+from rightlung.phantom.image.columns import ColumnTensors, carry
 from rightlung.phantom.image.finding import COLUMNS, Drawn, Group, around
 from rightlung.phantom.image.frame import grid
 from rightlung.phantom.image.lesions import COARSE, FINE, POINTS, TURN, own_names
-from rightlung.phantom.image.numbers import Numbers, carry
+from rightlung.phantom.image.maps import AnatomyMaps, enlarge
+from rightlung.phantom.image.randomness import SmoothNoise
 
 
 class Run(NamedTuple):
-    """The rows of one kind of finding."""
+    """The rows ``first`` to ``last - 1`` of one kind of finding."""
 
     kind: str
     first: int
-    last: int  # and one more
+    last: int
 
     @property
     def rows(self) -> slice:
-        """Where they stand among all findings."""
+        """The rows as a slice."""
         return slice(self.first, self.last)
 
 
@@ -43,39 +43,39 @@ class Placed:
     """The findings of a batch on the device, ``k`` rows sorted by kind."""
 
     runs: list[Run]
-    host_study: NDArray[np.int32]  # (k,) the study of each, beside the device, to plan with
-    study: Tensor  # (k,) the same on it
+    host_study: NDArray[np.int32]  # (k,) the study of each, in host memory for planning
+    study: Tensor  # (k,) the same on the device
     row_of: Tensor  # (k,) the row of each finding, study by study
-    study_of: Tensor  # (k,) and then its study
+    study_of: Tensor  # (k,) the study of each finding, study by study
     seeds: Tensor  # (k,) of their noise
     common: Tensor  # (k, columns)
     own: Tensor  # (k, 6)
 
-    def clouds(self, coarse: int, size: int) -> list[Cloud]:
-        """Return the noise that the findings want, kind by kind."""
+    def clouds(self, coarse: int, size: int) -> list[SmoothNoise]:
+        """Return the noise requests of the findings, kind by kind."""
         return [
-            Cloud(self.seeds[run.rows], cells, octaves, coarse if run.kind in COARSE else size)
+            SmoothNoise(self.seeds[run.rows], cells, octaves, coarse if run.kind in COARSE else size)
             for run in self.runs
             if run.kind not in POINTS
             for cells, octaves in (COARSE | FINE)[run.kind].clouds
         ]
 
-    def own_of(self, run: Run) -> Numbers:
-        """Return the columns that a kind has to itself."""
+    def own_of(self, run: Run) -> ColumnTensors:
+        """Return the additional columns of a kind."""
         names = own_names(run.kind)
-        return Numbers(names, self.own[run.rows, : len(names)])
+        return ColumnTensors(names, self.own[run.rows, : len(names)])
 
-    def common_of(self, run: Run) -> Numbers:
-        """Return the columns that every kind has."""
-        return Numbers(COLUMNS, self.common[run.rows])
+    def common_of(self, run: Run) -> ColumnTensors:
+        """Return the columns of every kind."""
+        return ColumnTensors(COLUMNS, self.common[run.rows])
 
 
 @dataclass(slots=True)
 class Overlay:
-    """What the findings of a batch do together, at the picture's resolution ``(n, size, size)``, and their masks."""
+    """The combined effect of a batch's findings at full resolution ``(n, size, size)``, and their masks."""
 
     masks: Tensor  # (k, size, size) bool, study by study
-    keep: Tensor | None = None  # share of the lung's air that stays
+    keep: Tensor | None = None  # share of the lung's air that remains
     water: Tensor | None = None  # centimetres of water added
     bone: Tensor | None = None  # centimetres of bone added
     markings: Tensor | None = None  # factor of the vessels
@@ -83,7 +83,7 @@ class Overlay:
 
 @dataclass(slots=True)
 class _Effect:
-    """One effect of all findings that have it: maps ``(rows, size, size)``, and whose they are."""
+    """One effect of all findings that have it: maps ``(rows, size, size)`` and their kinds."""
 
     maps: list[Tensor] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
@@ -94,9 +94,9 @@ class _Effect:
             self.runs.append(run)
 
     def rounds(self, study: NDArray[np.int32]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Return studies and rows of the maps, in rounds in which every study occurs at most once.
+        """Return studies and rows of the maps in rounds that contain each study at most once.
 
-        A round can be applied at once. In each study, findings have their turn in the order of their names.
+        A round can be applied at once. The findings of a study are applied in alphabetical order.
         """
         whose = np.concatenate([study[run.rows] for run in self.runs]).astype(np.int64)
         turn = np.repeat([TURN[run.kind] for run in self.runs], [run.last - run.first for run in self.runs])
@@ -106,31 +106,33 @@ class _Effect:
         return [(whose[order[place == step]], order[place == step]) for step in range(int(place.max()) + 1)]
 
 
-def draw_lesions(placed: Placed, studies: Numbers, fields: Fields, lungs: Tensor, clouds: Sequence[Tensor]) -> Overlay:
-    """Draw the findings of a batch. ``lungs (n, size, size)`` is how far inside either, ``clouds`` what they want."""
+def draw_lesions(
+    placed: Placed, studies: ColumnTensors, anatomy: AnatomyMaps, lungs: Tensor, clouds: Sequence[Tensor]
+) -> Overlay:
+    """Draw the findings of a batch; ``lungs (n, size, size)`` is the distance inside either lung."""
     size = lungs.shape[-1]
     if not placed.runs:
         return Overlay(torch.zeros((0, size, size), dtype=torch.bool, device=lungs.device))
     outline = lungs[placed.study]
     effects = {name: _Effect() for name in ("fill", "water", "fade", "bone")}
     small = [run for run in placed.runs if run.kind not in COARSE]
-    drawn = _draw_coarse(placed, fields, iter(clouds), size)
+    drawn = _draw_coarse(placed, anatomy, iter(clouds), size)
     masks = [_merge(effects, run, found, outline[run.rows]) for run, found in drawn]
     if small:
-        masks += _draw_small(effects, placed, small, studies, fields, clouds, outline)
+        masks += _draw_small(effects, placed, small, studies, anatomy, clouds, outline)
     overlay = Overlay(torch.cat(masks)[placed.row_of])
     _lay_over(overlay, effects, placed, (len(studies), size, size))
     return overlay
 
 
-def _draw_coarse(placed: Placed, fields: Fields, clouds: Iterator[Tensor], size: int) -> list[tuple[Run, Drawn]]:
-    """Draw what the coarse grid can hold, and enlarge it."""
+def _draw_coarse(placed: Placed, anatomy: AnatomyMaps, clouds: Iterator[Tensor], size: int) -> list[tuple[Run, Drawn]]:
+    """Draw the findings that fit on the coarse grid, and enlarge them."""
     runs = [run for run in placed.runs if run.kind in COARSE]
     if not runs:
         return []
     last = runs[-1].last
-    chosen = fields.take(placed.study[:last])
-    dx, dy, inside = around(Numbers(COLUMNS, placed.common[:last]), chosen)
+    chosen = anatomy.take(placed.study[:last])
+    dx, dy, inside = around(ColumnTensors(COLUMNS, placed.common[:last]), chosen)
     drawn: list[Drawn] = []
     for run in runs:
         kind, rows = COARSE[run.kind], run.rows
@@ -144,7 +146,7 @@ _MAPS = ("extent", "fill", "water", "fade", "gap")
 
 
 def _enlarged(drawn: Sequence[Drawn], size: int) -> list[Drawn]:
-    """Bring all maps of all findings to the picture's size at once."""
+    """Enlarge all maps of all findings at once."""
     named = [(place, name, maps) for place, found in enumerate(drawn) for name in _MAPS
              if (maps := getattr(found, name)) is not None]  # fmt: skip
     large = enlarge(torch.cat([maps for _, _, maps in named]), size)
@@ -158,16 +160,16 @@ def _draw_small(
     effects: dict[str, _Effect],
     placed: Placed,
     runs: Sequence[Run],
-    studies: Numbers,
-    fields: Fields,
+    studies: ColumnTensors,
+    anatomy: AnatomyMaps,
     clouds: Sequence[Tensor],
     outline: Tensor,
 ) -> list[Tensor]:
-    """Draw what needs the picture's own resolution: nodules, calcified granulomas, broken ribs. Return the masks."""
+    """Draw findings that need full resolution (nodules, calcified granulomas, rib fractures) and return their masks."""
     size = outline.shape[-1]
     first = runs[0].first
     frames = studies.take(placed.study[first:])
-    common = Numbers(COLUMNS, placed.common[first:])
+    common = ColumnTensors(COLUMNS, placed.common[first:])
     x, y = grid(frames, size)
     dx, dy = x.sub_(common["own_x"]), y.sub_(common["own_y"])
     masks = []
@@ -175,11 +177,11 @@ def _draw_small(
         rows = slice(run.first - first, run.last - first)
         if run.kind in FINE:
             kind = FINE[run.kind]
-            _, _, inside = around(placed.common_of(run), fields.take(placed.study[run.rows]))
+            _, _, inside = around(placed.common_of(run), anatomy.take(placed.study[run.rows]))
             sides = dx[rows] * placed.common_of(run)["outward"]
             noise = clouds[len(clouds) - len(kind.clouds) :]
             group = Group(
-                placed.common_of(run), placed.own_of(run), fields, sides, dy[rows], enlarge(inside, size), noise
+                placed.common_of(run), placed.own_of(run), anatomy, sides, dy[rows], enlarge(inside, size), noise
             )
             masks.append(_merge(effects, run, kind.draw(group), outline[run.rows]))
         else:
@@ -189,11 +191,11 @@ def _draw_small(
 
 
 def _merge(effects: dict[str, _Effect], run: Run, drawn: Drawn, outline: Tensor) -> Tensor:
-    """Note what findings of one kind do, at the picture's size, and return their masks ``(k, size, size)``."""
+    """Record the effects of one kind of finding at full resolution and return their masks ``(k, size, size)``."""
     mask = drawn.extent > 0
     water = drawn.water
     if drawn.gap is not None:
-        # The visceral pleura is a fraction of a millimetre thick, but met edge-on over centimetres.
+        # The visceral pleura is a fraction of a millimetre thick, but tangential to the beam over centimetres.
         line = torch.exp(-(drawn.gap / 0.085).square()) * 1.7
         water = line if water is None else water + line
     if drawn.where == "between":
@@ -209,10 +211,10 @@ def _merge(effects: dict[str, _Effect], run: Run, drawn: Drawn, outline: Tensor)
 
 
 def _draw_points(effects: dict[str, _Effect], run: Run, placed: Placed, distance: Tensor, pixel: Tensor) -> Tensor:
-    """Draw what is a few pixels large: calcified granulomas, and the masks of broken ribs."""
+    """Draw findings of a few pixels: calcified granulomas, and the masks of rib fractures."""
     severity, reach = placed.common_of(run)["severity"], placed.own_of(run)["reach"]
     if run.kind != "calcified granuloma":
-        # Blood lies around a fresh break, callus around an old one; both grow with the displacement.
+        # Blood surrounds a fresh fracture, callus an old one; both increase with the displacement.
         effects["water"].add(run, 1.5 * severity * torch.exp(-(distance / 1.0).square()))
         callus = (severity - 0.45).clamp_min(0) * torch.exp(-((distance - 0.55) / 0.28).square())
         effects["bone"].add(run, callus)

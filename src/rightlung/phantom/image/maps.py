@@ -1,7 +1,7 @@
-"""Smooth quantities over the picture: how far inside a lung, how deep the lung, how thick the body.
+"""Smooth maps of the anatomy: distance inside a lung, depth of the lung, thickness of the body.
 
-They vary slowly, so they are worked out on a grid of half the picture's resolution and enlarged where a border has to
-be sharp: a signed distance survives that, a mask does not.
+They vary slowly, so they are computed at half the image's resolution and enlarged where a border must be sharp: unlike
+a mask, a signed distance survives that.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from rightlung.phantom.image.anatomy import Thorax
-from rightlung.phantom.image.chance import Floats
+from rightlung.phantom.image.columns import ColumnTensors
 from rightlung.phantom.image.frame import Frame, grid, look_up
-from rightlung.phantom.image.numbers import Numbers
+from rightlung.phantom.image.randomness import Floats
 
 LUNG_DENSITY = 0.3  # of water, blood included
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
-    """Coarse maps ``(n, h, w)``, centimetres unless said otherwise; ``lungs`` are ``(n, 2, h, w)``, right then left."""
+class AnatomyMaps:
+    """Coarse maps ``(n, h, w)``, in centimetres unless noted; ``lungs`` is ``(n, 2, h, w)``, right then left."""
 
     x: Tensor
     y: Tensor
@@ -41,9 +41,9 @@ class Fields:
     middle: Tensor  # signed distance from the middle of the mediastinum
     skin: Tensor  # distance inside the skin
 
-    def take(self, index: Tensor | slice) -> Fields:
-        """Return the fields of some of the studies, perhaps repeated; those of a slice without copying."""
-        return Fields(**{name: getattr(self, name)[index] for name in self.__slots__})
+    def take(self, index: Tensor | slice) -> AnatomyMaps:
+        """Return the maps of some studies, possibly repeated; a slice does not copy."""
+        return AnatomyMaps(**{name: getattr(self, name)[index] for name in self.__slots__})
 
 
 def smooth_step(values: Tensor, low: float, high: float) -> Tensor:
@@ -53,12 +53,12 @@ def smooth_step(values: Tensor, low: float, high: float) -> Tensor:
 
 
 def enlarge(maps: Tensor, size: int) -> Tensor:
-    """Enlarge maps ``(n, h, w)`` to ``size`` pixels a side."""
+    """Enlarge maps ``(n, h, w)`` to ``size`` pixels across."""
     return functional.interpolate(maps[:, None], (size, size), mode="bilinear", align_corners=False)[:, 0]
 
 
 def distance(values: Tensor, spacing: Tensor) -> Tensor:
-    """Turn a function that is zero on a border into the distance from it, by its own slope."""
+    """Convert a function that is zero on a border into the distance from it, using its slope."""
     slope_x = torch.zeros_like(values)
     slope_y = torch.zeros_like(values)
     slope_x[:, :, 1:-1] = values[:, :, 2:] - values[:, :, :-2]
@@ -68,19 +68,18 @@ def distance(values: Tensor, spacing: Tensor) -> Tensor:
 
 
 def columns(thorax: Thorax, frame: Frame, size: int) -> dict[str, Floats]:
-    """Return what the fields of a picture of ``size`` pixels a side are made from, besides the outlines."""
+    """Return the inputs of the maps of an image ``size`` pixels across, besides the outlines."""
     return {
         **frame.columns(size),
         "cell": 1.0 / (frame.scale * (size // 2)),
-        "shoulder_slope": 0.24 * (thorax.chance[:, 26] - 0.5),  # one is higher than the other
+        "shoulder_slope": 0.24 * (thorax.chance[:, 26] - 0.5),  # one shoulder is higher than the other
         "apex": thorax.apex,
         "width": thorax.width,
         "height": thorax.height,
         "heart_middle": thorax.heart_middle,
-        # A turned chest is more lucent on the side to which the front turns.
-        # Besides, no two lungs are aerated alike.
+        # A rotated chest is more lucent on the side to which the front turns, and no two lungs are equally aerated.
         "uneven": 0.5 * thorax.turn + 0.2 * (thorax.chance[:, 27] - 0.5),
-        "density": np.array([LUNG_DENSITY * (1 - change.lucent) for change in thorax.changes]),
+        "density": np.array([LUNG_DENSITY * (1 - change.lucent) for change in thorax.deformations]),
     }
 
 
@@ -93,8 +92,8 @@ def outlines(thorax: Thorax) -> NDArray[np.float32]:
     return np.stack(tables, axis=1).astype(np.float32)
 
 
-def build(studies: Numbers, tables: Tensor, coarse: int) -> Fields:
-    """Work out the fields of a batch on a grid of ``coarse`` cells a side."""
+def build(studies: ColumnTensors, tables: Tensor, coarse: int) -> AnatomyMaps:
+    """Compute the maps of a batch on a grid of ``coarse`` cells across."""
     x, y = grid(studies, coarse)
     outer_right, outer_left, inner_right, inner_left, middle, spine = look_up(tables[:, :6], y)
     (diaphragm,) = look_up(tables[:, 6:7], x)
@@ -117,24 +116,24 @@ def build(studies: Numbers, tables: Tensor, coarse: int) -> Fields:
     top = heart_y + 4.3 + 0.16 * (x - middle)
     heart = torch.minimum(torch.minimum(x - inner_right, inner_left - x), top)
     heart = torch.minimum(torch.minimum(heart, above + 1.6), (4.9 - heart_y) * studies["height"])
-    return Fields(
+    return AnatomyMaps(
         x=x, y=y, lungs=lungs, heart=distance(heart, spacing), across=across, down=down, diaphragm=above, inner=inner,
         wall=outer, depth=depth, is_left=is_left, spine=x - spine, middle=x - middle, skin=skin - x.abs(),
     )  # fmt: skip
 
 
 def lung_depth(across: Tensor, down: Tensor, outer: Tensor, width: Tensor) -> Tensor:
-    """Return how much lung the beam crosses: a barrel, shallow at the apex and curving away at the chest wall."""
+    """Return how much lung the beam crosses: a barrel, shallow at the apex and curved at the chest wall."""
     sideways = (outer.clamp(0.0, 7.0) / 7.0).mul(2.0).sub(outer.clamp(0.0, 7.0).div(7.0).square()).clamp_min(0).sqrt()
     lengthwise = 0.3 + 0.7 * smooth_step(down, -0.08, 0.5)
     return 16.5 * width.pow(0.35) * sideways * lengthwise * (0.86 + 0.14 * smooth_step(across, 0.0, 0.4))
 
 
-def border_softness(fields: Fields) -> Tensor:
+def border_softness(anatomy: AnatomyMaps) -> Tensor:
     """Return over how many centimetres the lung's border fades.
 
-    The heart and the domes are met edge-on and are sharp; the apex and the vessels of the thoracic inlet slope away.
+    Heart and domes are tangential to the beam and sharp; the apex and the vessels of the thoracic inlet slope away.
     """
-    inlet = 1 - smooth_step(fields.down, 0.06, 0.36)
-    medial = 1 - smooth_step(fields.across, 0.05, 0.3)
+    inlet = 1 - smooth_step(anatomy.down, 0.06, 0.36)
+    medial = 1 - smooth_step(anatomy.across, 0.05, 0.3)
     return 0.05 + 0.75 * inlet * (0.35 + 0.65 * medial)

@@ -1,7 +1,7 @@
-"""Reading the lexicon's data files, with errors that name the file, the table and the key.
+"""Read the lexicon's data files, with errors that name the file, the table and the key.
 
-The facts of the lexicon are TOML in ``lexicon/data``, so that a radiologist can read and correct them without
-reading code. They are read on first use: importing the lexicon must cost next to nothing.
+The facts are TOML in ``lexicon/data``, so that a radiologist can read and correct them without reading code. They are
+read on first use, which keeps importing the lexicon cheap.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Value = TypeVar("Value")
 
 
 class LazyMapping(Mapping[Key, Value], Generic[Key, Value]):
-    """A read-only mapping that is built when it is first looked at.
+    """A read-only mapping that is built on first use.
 
-    ``home`` and ``name`` say which module holds it under which name: it is pickled and copied as that reference.
+    It is pickled and copied as a reference to the name ``name`` in the module ``home``.
     """
 
     def __init__(self, home: str, name: str, build: Callable[[], Mapping[Key, Value]]) -> None:
@@ -50,7 +50,7 @@ def _referred(home: str, name: str) -> object:
 
 
 def closure(first: Iterable[str], step: Callable[[str], Iterable[str]]) -> tuple[str, ...]:
-    """Return every name reached from the first ones by steps from name to name, nearest first."""
+    """Return every name that can be reached from the first ones by following ``step``, nearest first."""
     found: dict[str, None] = {}
     waiting = list(first)
     while waiting:
@@ -67,20 +67,20 @@ def bad_data(file: str, table: str, key: str, problem: str) -> NoReturn:
 
 
 def check_text(value: object, what: str) -> str:
-    """Return ``value`` if it is a text, be it empty."""
+    """Return ``value`` if it is a string, possibly empty."""
     if not isinstance(value, str):
-        raise InputError(f"{what} must be a text; got {value!r}")
+        raise InputError(f"{what} must be a string; got {value!r}")
     return value
 
 
 @cache
 def read_data(file: str) -> dict[str, Any]:
-    """Return the tables of one of the lexicon's data files. The caller must not change them."""
+    """Return the tables of one of the lexicon's data files; do not modify them."""
     return tomllib.loads((files("rightlung.lexicon") / "data" / file).read_text(encoding="utf-8"))
 
 
 class DataTable:
-    """One table of a data file: takes its keys one by one, checks their types, and refuses keys nobody asked for."""
+    """One table of a data file: returns its keys one by one, checks their types and rejects unknown keys."""
 
     def __init__(self, file: str, name: str, entries: object) -> None:
         if not isinstance(entries, dict):
@@ -106,38 +106,38 @@ class DataTable:
         return value
 
     def text(self, key: str, default: str | None = None) -> str:
-        """Return a text."""
-        return str(self._take(key, default, str, "a text"))
+        """Return a string."""
+        return str(self._take(key, default, str, "a string"))
 
     def flag(self, key: str, default: bool) -> bool:
         """Return true or false."""
         return bool(self._take(key, default, bool, "true or false"))
 
     def choice(self, key: str, default: str, choices: tuple[str, ...]) -> str:
-        """Return one of the texts allowed."""
+        """Return one of the allowed strings."""
         value = self.text(key, default)
         if value not in choices:
             self.fail(key, f"must be one of {', '.join(choices)}; got {value!r}")
         return value
 
     def texts(self, key: str, known: Iterable[str] | None = None) -> tuple[str, ...]:
-        """Return a list of texts without repetition, each among ``known`` where that is given; empty when left out."""
-        value = tuple(self._take(key, [], list, "a list of texts"))
+        """Return a list of distinct strings, each among ``known`` if that is given; empty if the key is missing."""
+        value = tuple(self._take(key, [], list, "a list of strings"))
         for entry in value:
             if not isinstance(entry, str):
-                self.fail(key, f"must be a list of texts; got {entry!r} in it")
+                self.fail(key, f"must be a list of strings; got {entry!r} in it")
             if known is not None and entry not in known:
-                self.fail(key, f"names {entry!r}, which is not there")
+                self.fail(key, f"names {entry!r}, which does not exist")
         if len(set(value)) != len(value):
             self.fail(key, f"repeats an entry: {', '.join(value)}")
         return value
 
     def table(self, key: str) -> DataTable:
-        """Return a table inside this one; empty when left out."""
+        """Return a table inside this one; empty if the key is missing."""
         return DataTable(self.file, f"{self.name}.{key}", self._take(key, {}, dict, "a table"))
 
     def done(self) -> None:
-        """Refuse keys that were not asked for: most are misspelt."""
+        """Reject keys that were not read: most are misspelt."""
         for key in self.entries:
             if key not in self._taken:
                 self.fail(key, f"is not a key of this table; it has {', '.join(sorted(self._taken))}")
