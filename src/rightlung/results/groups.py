@@ -166,7 +166,7 @@ class Breakdown(_JsonFields):
             for name, change in found.change.items():
                 yield "condition", condition, name, "change", change
                 yield from _quantities("condition", condition, name, found.values[name])
-            for name, compared in found.beside_prior.items():
+            for name, compared in found.compared_with_prior.items():
                 yield from _quantities("condition", condition, name, compared)
             for name, moved in found.moved.items():
                 yield "condition", condition, name, "model", moved
@@ -177,7 +177,7 @@ class Breakdown(_JsonFields):
 
 
 def _quantities(
-    part: str, group: str, measure: str, found: Compared | Values | None
+    part: str, group: str, measure: str, found: PriorComparison | BeforeAfter | None
 ) -> Iterator[tuple[str, str, str, str, Estimate | None]]:
     for name, one in vars(found).items() if found else ():
         yield part, group, measure, name, one

@@ -320,7 +320,7 @@ def test_embeddings_are_of_unit_length_and_their_cosine_is_the_global_similarity
     assert of_images.shape == (3, 16)
     assert of_images.dtype == of_texts.dtype == np.float32
     assert np.linalg.norm(of_images, axis=1) == pytest.approx(1, abs=1e-6)
-    assert np.abs(of_images @ of_texts.T - model.similarity(images, TEXTS).whole).max() < 1e-6
+    assert np.abs(of_images @ of_texts.T - model.similarity(images, TEXTS).global_similarity).max() < 1e-6
 
 
 def test_embeddings_do_not_depend_on_what_is_encoded_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
