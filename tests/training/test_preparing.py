@@ -59,8 +59,8 @@ def test_examples_are_the_first_studies_with_a_target() -> None:
               if any(phrase.mask is not None for phrase in study.phrases)]  # fmt: skip
     assert [studies.facts(number).id for number in range(len(studies))] == placed[:3]
     batch = Batches([(entry, studies)], 3, 1, CPU).one(0)
-    assert batch.asked_of.tolist() == [0, 1, 2]
-    assert batch.located.all()
+    assert batch.targets["phrases"]["images"] == [0, 1, 2]
+    assert batch.targets["phrases"]["located"].all()
 
 
 @pytest.mark.parametrize(

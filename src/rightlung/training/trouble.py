@@ -10,20 +10,28 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from rightlung.core import InputError
 from rightlung.core.errors import is_out_of_memory
 from rightlung.core.files import read_json, write_json
-from rightlung.models.base import BATCH_LISTS, BATCH_TENSORS, TrainingBatch
+from rightlung.models.base import TrainingBatch
+
+BATCH_LISTS = ("texts", "ids", "text_images")
 
 
 def save_batch(batch: TrainingBatch, folder: Path, about: Mapping[str, object]) -> None:
     """Keep a batch with what is to be said about it, for `load_batch`."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = {name: getattr(batch, name).detach().cpu().contiguous() for name in BATCH_TENSORS}
+    tensors, lists = {"images": batch.images.detach().cpu().contiguous()}, dict[str, dict[str, list[Any]]]()
+    for name, target in batch.targets.items():
+        lists[name] = {key: list(value) for key, value in target.items() if not isinstance(value, Tensor)}
+        for key, value in target.items():
+            if isinstance(value, Tensor):
+                tensors[f"{name}/{key}"] = value.detach().cpu().contiguous()
     save_file(tensors, folder / "batch.safetensors")
-    lists = {name: list(getattr(batch, name)) for name in BATCH_LISTS}
-    write_json(folder / "batch.json", {**about, **lists}, durable=True)
+    own = {name: list(getattr(batch, name)) for name in BATCH_LISTS}
+    write_json(folder / "batch.json", {**about, **own, "targets": lists}, durable=True)
 
 
 def load_batch(folder: str | Path) -> TrainingBatch:
@@ -32,10 +40,12 @@ def load_batch(folder: str | Path) -> TrainingBatch:
     try:
         tensors = load_file(place / "batch.safetensors")
         lists = read_json(place / "batch.json")
-        parts: dict[str, Any] = {name: tensors[name] for name in BATCH_TENSORS} | {
-            name: lists[name] for name in BATCH_LISTS
-        }
-        return TrainingBatch(**parts)
+        targets: dict[str, dict[str, Any]] = lists["targets"]
+        for name, value in tensors.items():
+            if name != "images":
+                kind, _, key = name.partition("/")
+                targets[kind][key] = value
+        return TrainingBatch(tensors["images"], targets=targets, **{name: lists[name] for name in BATCH_LISTS})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{place} does not hold a batch: {error}") from None
 

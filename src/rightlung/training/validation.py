@@ -46,11 +46,12 @@ def _pointing(model: Grounder, batches: Sequence[TrainingBatch], grounded: int) 
     texts: list[str] = []
     masks: list[NDArray[np.bool_]] = []
     for batch in batches:
-        for phrase in torch.nonzero(batch.located).flatten().tolist():
-            mask = (batch.masks[phrase] > 0.5).cpu().numpy()
+        phrases = batch.target("phrases")
+        for phrase in torch.nonzero(phrases["located"]).flatten().tolist():
+            mask = (phrases["masks"][phrase] > 0.5).cpu().numpy()
             if len(texts) < grounded and mask.any():
-                images.append(batch.images[int(batch.asked_of[phrase]), 0].float().cpu().numpy())
-                texts.append(batch.phrases[phrase])
+                images.append(batch.images[phrases["images"][phrase], 0].float().cpu().numpy())
+                texts.append(phrases["texts"][phrase])
                 masks.append(mask)
     maps = []
     for begin in range(0, len(texts), AT_ONCE):

@@ -144,7 +144,7 @@ SENTENCE: dict[str, Any] = {
 
 def batch(texts: Sequence[str] = TEXTS, of: Sequence[int] = OF) -> TrainingBatch:
     images = torch.rand(4, 1, 64, 64, generator=torch.Generator().manual_seed(1))
-    return TrainingBatch(images, list(texts), ids=list("abcd"), text_of=list(of))
+    return TrainingBatch(images, list(texts), ids=list("abcd"), text_images=list(of))
 
 
 @torch.no_grad()
@@ -280,7 +280,9 @@ def test_the_loss_of_sides_of_two_processes_has_the_mean_of_the_whole() -> None:
     with torch.no_grad():
         whole = model(batch(texts))["sides"]
         parts = [
-            model(TrainingBatch(images[2 * rank : 2 * rank + 2], texts[4 * rank : 4 * rank + 4], text_of=[0, 0, 1, 1]))
+            model(
+                TrainingBatch(images[2 * rank : 2 * rank + 2], texts[4 * rank : 4 * rank + 4], text_images=[0, 0, 1, 1])
+            )
             for rank in (0, 1)
         ]
     assert float(parts[1]["sides"]) == 0 < float(parts[0]["sides"])

@@ -275,10 +275,11 @@ def test_supervision_moves_the_map_into_the_mask() -> None:
     ).train()  # fmt: skip
     masks = torch.zeros(2, 8, 8)
     masks[0, 5:7, 5:7] = 1
-    asked = batch(
-        phrases=TEXTS[:2], asked_of=torch.tensor([0, 1]), present=torch.tensor([1.0, 0.0]),
-        located=torch.tensor([True, False]), masks=masks,
-    )  # fmt: skip
+    phrases = {
+        "texts": TEXTS[:2], "images": [0, 1], "present": torch.tensor([1.0, 0.0]),
+        "located": torch.tensor([True, False]), "masks": masks,
+    }  # fmt: skip
+    asked = batch(targets={"phrases": phrases})
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(60):
         optimiser.zero_grad()

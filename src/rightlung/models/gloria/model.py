@@ -7,6 +7,7 @@ the same in training and in use; and no answer depends on the other images of a 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import ClassVar, NamedTuple
@@ -23,7 +24,7 @@ from rightlung.core.keyed import key_number
 from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.lexicon.side_changes import with_sides_exchanged
-from rightlung.models.base import Gather, Similarities, TrainingBatch
+from rightlung.models.base import Gather, Similarities, Target, TrainingBatch
 from rightlung.models.encoders import ImageEncoder, TextEncoder, WordTokenizer
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.stored import StoredModel
@@ -124,11 +125,13 @@ class Gloria(StoredModel):
                 f"{self.config.image.size}: data.size must be that of model.config.image.size"
             )
         names, count = self.config.losses, len(batch.texts)
+        paired = torch.tensor(batch.image_of_text, device=self.device)
         images: ImageEmbeddings = self.image_encoder(batch.images)
         regions = self.region_vectors(images.regions)
         exchanges = self.config.contrary or {"sides", "apart", "abstain"} & set(names)
         contrary = _contrary(batch) if exchanges else _Contrary([], [])
-        asked = [*batch.texts, *contrary.texts, *batch.phrases]
+        phrases: Target = batch.target("phrases") if "supervised" in names else {"texts": ()}
+        asked = [*batch.texts, *contrary.texts, *phrases["texts"]]
         everything = self.encode_texts(asked)
         texts = everything[_numbers(0, count, self.device)] if len(asked) > count else everything
         others = everything[_numbers(count, len(contrary.texts), self.device)]
@@ -136,9 +139,9 @@ class Gloria(StoredModel):
         losses: dict[str, Tensor] = {}
         for name in names:
             if name == "supervised":
-                losses[name] = self._supervised(regions, everything, len(asked) - len(batch.phrases), batch)
+                losses[name] = self._supervised(regions, everything, len(asked) - len(phrases["texts"]), phrases)
             elif name in ("sides", "apart", "abstain"):
-                losses[name] = self._beside_contrary(name, regions, texts, batch.paired, contrary, others)
+                losses[name] = self._beside_contrary(name, regions, texts, paired, contrary, others)
             else:
                 own_images, own_texts = self._logits(name, images, regions, texts, gather)
                 wrong = None
@@ -147,7 +150,7 @@ class Gloria(StoredModel):
                     if contrary.of:
                         to = torch.tensor(contrary.of, device=self.device)
                         found = self._logits(name, images, regions, others, None)[1]
-                        wrong = wrong.index_put((to,), found.gather(1, batch.paired[to][:, None])[:, 0])
+                        wrong = wrong.index_put((to,), found.gather(1, paired[to][:, None])[:, 0])
                 losses[name] = contrastive_loss(own_images, own_texts, pairs, wrong)
         return losses
 
@@ -202,14 +205,14 @@ class Gloria(StoredModel):
                 found = apart_loss(attention[:, first:], exchanged[:, first:])
         return found.sum() / len(of)
 
-    def _supervised(self, regions: Tensor, everything: TextEmbeddings, before: int, batch: TrainingBatch) -> Tensor:
-        phrases = len(batch.phrases)
-        if not phrases:
+    def _supervised(self, regions: Tensor, everything: TextEmbeddings, before: int, phrases: Target) -> Tensor:
+        if not phrases["texts"]:
             return regions.sum() * 0.0
-        asked = everything[_numbers(before, phrases, self.device)]
-        attention = self.log_attention(asked, regions, batch.asked_of, batch.most_asked).float()
-        masks = adaptive_avg_pool2d(batch.masks[:, None], self.image_encoder.grid).flatten(1)
-        known = batch.located, batch.present, len(batch)
+        asked = everything[_numbers(before, len(phrases["texts"]), self.device)]
+        image, most = torch.tensor(phrases["images"], device=self.device), max(Counter(phrases["images"]).values())
+        attention = self.log_attention(asked, regions, image, most).float()
+        masks = adaptive_avg_pool2d(phrases["masks"][:, None], self.image_encoder.grid).flatten(1)
+        known = phrases["located"], phrases["present"], len(regions)
         return supervised_loss(attention, masks, *known, self.config.supervision, self.nothing is not None)
 
     # ------------------------------------------------------------------ asking
@@ -335,10 +338,10 @@ class _Contrary(NamedTuple):
 
 def _contrary(batch: TrainingBatch) -> _Contrary:
     """Exchange the sides of every text that names one, unless its image has the exchanged text as well."""
-    said = set(zip(batch.images_of_texts, batch.texts, strict=True))
+    said = set(zip(batch.image_of_text, batch.texts, strict=True))
     found = [
         (number, changed)
-        for number, (image, text) in enumerate(zip(batch.images_of_texts, batch.texts, strict=True))
+        for number, (image, text) in enumerate(zip(batch.image_of_text, batch.texts, strict=True))
         if (changed := with_sides_exchanged(text)) is not None and (image, changed) not in said
     ]
     return _Contrary([changed for _, changed in found], [number for number, _ in found])
@@ -350,7 +353,8 @@ def _numbers(first: int, count: int, device: torch.device) -> Tensor:
 
 def _pairs(batch: TrainingBatch, gather: Gather | None, ignores_same: bool) -> Pairs:
     """Return which texts of the joint batch belong to which images."""
-    of, device = batch.paired, batch.images.device
+    device = batch.images.device
+    of = torch.tensor(batch.image_of_text, device=device)
     # Numbers that stand for the texts in every process (``hash`` differs between them).
     marks = torch.tensor([key_number(text) >> 1 for text in batch.texts], device=device)
     first = first_image = 0

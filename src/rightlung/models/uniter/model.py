@@ -77,7 +77,8 @@ class Uniter(StoredModel):
         self._check(batch)
         chance = None if self.training else torch.Generator().manual_seed(0)
         tokens = self.tokenizer.encode(batch.texts)  # on the CPU, where chance is drawn
-        regions = self.features(batch.images, batch.boxes), locations(batch.boxes), batch.boxed
+        target = batch.target("regions")
+        regions = self.features(batch.images, target["boxes"]), locations(target["boxes"]), target["present"]
         compute = {"language": self._language, "regions": self._regions, "matching": self._matching}
         return {
             name: loss(batch, tokens, regions, chance) for name, loss in compute.items() if name in self.config.losses
@@ -89,7 +90,8 @@ class Uniter(StoredModel):
                 f"a UNITER takes one text an image, and the batch has {len(batch.texts)} texts for {len(batch)} "
                 "images; the recipe needs data.train[...].texts: 1"
             )
-        if len(batch.boxes) != len(batch) or not bool(batch.boxed.any()):
+        target = batch.targets.get("regions")
+        if target is None or not bool(target["present"].any()):
             raise InputError(
                 "a UNITER learns from the boxes of regions, and the batch has none; the recipe needs data.boxes: true, "
                 "and sources whose studies have regions"
@@ -129,7 +131,7 @@ class Uniter(StoredModel):
         whose, right = exchange(batch.texts, chance)
         ids, attended = (part[whose].to(self.device) for part in (tokens.ids, tokens.attended))
         logits = self._logits(self.stream(ids, attended, *regions))
-        counted = batch.boxed.any(dim=1).float()
+        counted = regions[2].any(dim=1).float()
         losses = binary_cross_entropy_with_logits(logits, right.to(self.device), reduction="none")
         return (losses * counted).sum() / counted.sum().clamp_min(1)
 
