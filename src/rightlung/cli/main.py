@@ -294,7 +294,7 @@ def reproduce(
     change: Annotated[
         Texts,
         _option(
-            "Change a field of every recipe, or of one: sided:optimiser.rate=1e-3. What is for all leaves the "
+            "Change a field of every recipe, or of one: sided:optimizer.learning_rate=1e-3. What is for all leaves the "
             "few-shot variants their steps, batches and numbers of examples (schedule, batch, data…examples). "
             "Repeatable.",
             "[VARIANT:]FIELD=VALUE",
@@ -329,7 +329,7 @@ def train(
     out: Annotated[Path, _option("Folder for checkpoints, log and model.", "DIR")],
     resume: Annotated[bool, _option("Go on with the run in DIR.", name="--resume")] = False,
     change: Annotated[
-        Texts, _option("Change a field: optimiser.rate=1e-3 (repeatable).", "FIELD=VALUE", name="--set")
+        Texts, _option("Change a field: optimizer.learning_rate=1e-3 (repeatable).", "FIELD=VALUE", name="--set")
     ] = None,
     steps: Annotated[int | None, _option("Steps, instead of the recipe's.", "N")] = None,
     precision: Annotated[str | None, _option("32-true, bf16-mixed or 16-mixed.")] = None,

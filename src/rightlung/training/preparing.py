@@ -21,13 +21,13 @@ from rightlung.phantom.source import PhantomSource
 from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.batches import Batches
 from rightlung.training.checkpoint import Checkpoint
+from rightlung.training.failures import enough_memory
 from rightlung.training.folder import RunFolder
 from rightlung.training.keeping import KeptPool
+from rightlung.training.log import TrainingProgress
 from rightlung.training.pools import Advance, PhantomFlow, Pool, Studies
 from rightlung.training.reading import ReadFlow
 from rightlung.training.recipe import Data, DataEntry, Recipe, shipped_recipes
-from rightlung.training.trouble import enough_memory
-from rightlung.training.watching import TrainingProgress
 
 Entries = list[tuple[DataEntry, Studies]]
 
@@ -171,7 +171,7 @@ def validation_batches(
         return [], ()
     entry = settings.entry()
     studies = _open(entry, recipe, device, shown, "data.validation")
-    size = min(recipe.batch.size, len(studies))
+    size = min(recipe.batch_size, len(studies))
     batches = Batches([(entry, studies)], size, recipe.seed, device, name="validation", boxes=recipe.data.boxes)
     what = f"to hold the {len(studies):,} studies of data.validation as batches"
     advice = f"try a smaller pool, such as --set data.validation.pool={max(1, len(studies) // 2)}"

@@ -13,7 +13,7 @@ from torch import nn
 from rightlung.core import Image
 from rightlung.models.base import Grounder, TrainingBatch
 from rightlung.scoring.localisation import score
-from rightlung.training.watching import Row
+from rightlung.training.log import Row
 
 AT_ONCE = 16
 

@@ -59,8 +59,8 @@ CHANGED: dict[str, dict[str, Any]] = {
     | losses(**{"local": 1.0, "global": 1.0}),
 }
 FEW_SHOT = {
-    "model.kind", "model.config", "model.start", "losses", "optimiser.rate", "schedule.steps",
-    "schedule.warm_up", "schedule.last", "schedule.patience", "batch.size", "averaging",
+    "model.kind", "model.config", "model.start", "losses", "optimizer.learning_rate", "schedule.steps",
+    "schedule.warmup_steps", "schedule.final_factor", "schedule.patience", "batch_size", "ema",
     f"{ENTRY}.source", f"{ENTRY}.pool", f"{ENTRY}.texts", f"{ENTRY}.phrases", f"{ENTRY}.examples", f"{ENTRY}.positive",
 }  # fmt: skip
 
@@ -118,8 +118,16 @@ def test_few_shots_differ_from_each_other_in_the_targets_alone_and_from_the_base
 
 def test_uniter_sees_the_same_studies_as_often_with_one_text_an_image() -> None:
     base, uniter = read_recipe(BASE), read_recipe("wrong-lung-uniter")
-    alike = {"data.size", "data.grid", "schedule.steps", "batch.size", "batch.accumulate", "seed", f"{ENTRY}.source"}
-    alike |= {f"{ENTRY}.pool", "data.validation.source", "data.validation.every", "optimiser.name"}
+    alike = {
+        "data.size",
+        "data.grid",
+        "schedule.steps",
+        "batch_size",
+        "gradient_accumulation",
+        "seed",
+        f"{ENTRY}.source",
+    }
+    alike |= {f"{ENTRY}.pool", "data.validation.source", "data.validation.every", "optimizer.name"}
     assert not alike & set(differing_fields(base, uniter))
     assert uniter.data.train[0].texts == 1
     assert uniter.data.boxes
@@ -176,4 +184,4 @@ def test_uniter_at_the_papers_scale_is_a_bert_base_over_regions_of_45_by_45_pixe
     assert (bert.num_hidden_layers, bert.num_attention_heads) == (12, 12)
     assert _size(model.stream.backbone) + _size(model.stream.words) == 108_310_272 - 590_592
     assert (model.config.side, model.config.feature) == (45, 2048)
-    assert (recipe.schedule.steps, recipe.batch.accumulate) == (200_000, 5)
+    assert (recipe.schedule.steps, recipe.gradient_accumulation) == (200_000, 5)

@@ -12,8 +12,8 @@ import torch
 from rightlung.core import InputError
 from rightlung.models.base import TrainingBatch
 from rightlung.training.checkpoint import Checkpoint, last_checkpoint, save_checkpoint
+from rightlung.training.failures import load_batch, save_batch
 from rightlung.training.pools import Pool
-from rightlung.training.trouble import load_batch, save_batch
 from tests.training.recipes import run
 from tests.training.tiny import Tiny
 
@@ -40,7 +40,7 @@ def test_a_gradient_that_is_no_number_is_noticed_without_clipping(
 
     monkeypatch.setattr(Tiny, "forward", forward)
     with pytest.raises(InputError, match=r"at step 2, at a learning rate of 0.01: the gradient; studies"):
-        run(tmp_path, "optimiser.clip=0", f"schedule.steps={steps}", "log_every=20", "checkpoint_every=20")
+        run(tmp_path, "optimizer.clip_norm=0", f"schedule.steps={steps}", "log_every=20", "checkpoint_every=20")
     assert len(load_batch(tmp_path / "run" / "failed-step-2")) == 4
     assert nothing_kept(tmp_path / "run")
 
@@ -48,7 +48,7 @@ def test_a_gradient_that_is_no_number_is_noticed_without_clipping(
 @pytest.mark.parametrize("further", [[], [VALIDATION]])
 @pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_weights_that_blow_up_in_the_last_step_are_never_kept(tmp_path: Path, name: str, further: list[str]) -> None:
-    changes = [f"optimiser={{name: {name}, rate: 1e30, clip: 0}}", "schedule={steps: 1}", *further]
+    changes = [f"optimizer={{name: {name}, rate: 1e30, clip: 0}}", "schedule={steps: 1}", *further]
     said = r"the loss stopped being a number at step 1, at a learning rate of 1e\+30: .*studies phantom-11-"
     with pytest.raises(InputError, match=said):
         run(tmp_path, *changes)
@@ -72,7 +72,7 @@ def test_a_validation_loss_that_is_no_number_ends_the_run(tmp_path: Path, monkey
 
 def test_a_rate_beyond_single_precision_is_answered_with_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"at step 1, at a learning rate of 1e\+38: more than single precision"):
-        run(tmp_path, "optimiser.rate=1e38", "schedule={steps: 1}")
+        run(tmp_path, "optimizer.learning_rate=1e38", "schedule={steps: 1}")
     assert nothing_kept(tmp_path / "run")
 
 
@@ -117,7 +117,7 @@ def test_too_little_memory_for_a_pool_is_answered_with_a_smaller_one(
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ("torch.optim.AdamW.step", "too little memory to move the weights at step 1; a smaller batch.size"),
+        ("torch.optim.AdamW.step", "too little memory to move the weights at step 1; a smaller batch_size"),
         ("rightlung.training.loop.validate", "too little memory to validate with 4 images at a time; a smaller"),
         ("rightlung.training.loop._seen_again", "too little memory to look at a batch of 4 again; a smaller"),
     ],
@@ -154,7 +154,7 @@ def test_a_batch_that_failed_is_kept_with_all_that_it_has(tmp_path: Path) -> Non
 
 
 def test_sizes_that_no_batch_can_have_are_passed_over_when_one_that_fits_is_looked_for(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"batch.size 12; 6 would fit"):
-        run(tmp_path, "model.config.breaks_above=7", "batch.size=12", "data.train[0].mirrored=true")
+    with pytest.raises(InputError, match=r"batch_size 12; 6 would fit"):
+        run(tmp_path, "model.config.breaks_above=7", "batch_size=12", "data.train[0].mirrored=true")
     with pytest.raises(InputError, match=r"too little memory for a batch of 12, and even for a batch of 6$"):
-        run(tmp_path, "model.config.breaks_above=3", "batch.size=12", "data.train[0].mirrored=true", name="less")
+        run(tmp_path, "model.config.breaks_above=3", "batch_size=12", "data.train[0].mirrored=true", name="less")

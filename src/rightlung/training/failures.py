@@ -1,4 +1,4 @@
-"""What stops a run, said so that it can be mended: a loss that is no number, and a memory that is too small."""
+"""NaN losses and out-of-memory errors: the failing batch is saved, and the error says what to change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BATCH_LISTS = ("texts", "ids", "text_images")
 
 
 def save_batch(batch: TrainingBatch, folder: Path, about: Mapping[str, object]) -> None:
-    """Keep a batch with what is to be said about it, for `load_batch`."""
+    """Save a batch and notes about it, for `load_batch`."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors, lists = {"images": batch.images.detach().cpu().contiguous()}, dict[str, dict[str, list[Any]]]()
     for name, target in batch.targets.items():
@@ -35,7 +35,7 @@ def save_batch(batch: TrainingBatch, folder: Path, about: Mapping[str, object]) 
 
 
 def load_batch(folder: str | Path) -> TrainingBatch:
-    """Read a batch that a run kept when it failed."""
+    """Read a batch that a failed run saved."""
     place = Path(folder)
     try:
         tensors = load_file(place / "batch.safetensors")
@@ -50,9 +50,21 @@ def load_batch(folder: str | Path) -> TrainingBatch:
         raise InputError(f"{place} does not hold a batch: {error}") from None
 
 
+def step_failure(error: Exception, step: int, learning_rate: float) -> InputError | None:
+    """Return the error that explains a failed step, or None if it ran out of memory; raise any other error again."""
+    if is_out_of_memory(error):
+        return None
+    if "without overflow" not in str(error):  # PyTorch has no exception type for this
+        raise error
+    return InputError(
+        f"the weights overflow single precision at step {step + 1}, learning rate {learning_rate:.3g}; "
+        "try a lower optimizer.learning_rate"
+    )
+
+
 @contextlib.contextmanager
 def enough_memory(where: str, what: str, advice: str) -> Iterator[None]:
-    """Say in a sentence what there was too little memory for, if there is, and what may help."""
+    """Turn an out-of-memory error into an `InputError` that says what needed the memory and what to try."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -62,20 +74,20 @@ def enough_memory(where: str, what: str, advice: str) -> Iterator[None]:
 
 
 def out_of_memory(size: int, accumulate: int, where: str, attempt: Callable[[int], None] | None) -> InputError:
-    """Find by trying which batch size would fit, and return the sentence that says so.
+    """Find the largest batch size (halving) that fits by trying, and return an error that names it.
 
-    Where nothing can be tried (several processes wait for one another), half is advised.
+    Without ``attempt`` (several processes cannot try), half the size is suggested.
     """
     fits = size // 2
     if attempt is None:
-        return InputError(f"{where} has too little memory for batch.size {size}; try --set batch.size={max(1, fits)}")
+        return InputError(f"{where} has too little memory for batch_size {size}; try --set batch_size={max(1, fits)}")
     smallest = size
     while fits >= 1:
         release()
         try:
             attempt(fits)
             break
-        except InputError:  # no batch of that size: an odd number of images has no mirror images
+        except InputError:  # not every size is possible: mirrored images need an even one
             pass
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -86,14 +98,14 @@ def out_of_memory(size: int, accumulate: int, where: str, attempt: Callable[[int
     if not fits:
         even = "" if smallest == size else f", and even for a batch of {smallest}"
         return InputError(f"{where} has too little memory for a batch of {size}{even}")
-    advice = f"--set batch.size={fits}"
+    advice = f"--set batch_size={fits}"
     if size % fits == 0:
-        advice += f" --set batch.accumulate={accumulate * size // fits} (as many images a step)"
-    return InputError(f"{where} has too little memory for batch.size {size}; {fits} would fit: {advice}")
+        advice += f" --set gradient_accumulation={accumulate * size // fits} (the same images per step)"
+    return InputError(f"{where} has too little memory for batch_size {size}; {fits} would fit: {advice}")
 
 
 def release() -> None:
-    """Let go of what nobody holds any more."""
+    """Free unused memory."""
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
