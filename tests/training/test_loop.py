@@ -169,7 +169,7 @@ def test_a_loss_that_is_no_number_stops_with_its_batch_kept(tmp_path: Path) -> N
     with pytest.raises(InputError) as caught:
         run(tmp_path, f"model.config.poison={name}", "schedule.steps=40", "log_every=20", "checkpoint_every=20")
     sentence = str(caught.value)
-    assert "at step 2, at a learning rate of 0.01: supervised nan" in sentence
+    assert "at step 2, learning rate 0.01: supervised nan" in sentence
     kept = load_batch(tmp_path / "run" / "failed-step-2")
     assert name in kept.ids
     assert torch.equal(kept.images, poisoned.images)  # type: ignore[attr-defined]

@@ -77,9 +77,14 @@ def open_all(recipe: Recipe, device: torch.device, shown: TrainingProgress) -> E
 
     All are looked at before the first pool is filled: that one is not there should not take minutes to learn.
     """
-    judged = recipe.data.validation
-    for source in (*(entry.source for entry in recipe.data.train), *([] if judged is None else [judged.source])):
-        open_source(source)
+    named = {f"data.train[{number}].source": entry.source for number, entry in enumerate(recipe.data.train)}
+    if recipe.data.validation is not None:
+        named["data.validation.source"] = recipe.data.validation.source
+    for field, address in named.items():
+        try:
+            open_source(address)
+        except InputError as error:
+            raise InputError(f"{field}: {error}") from None
     return [
         (entry, _open(entry, recipe, device, shown, f"data.train[{number}]"))
         for number, entry in enumerate(recipe.data.train)
