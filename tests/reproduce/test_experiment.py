@@ -94,7 +94,7 @@ def test_answers_that_are_kept_are_only_measured_again_and_held_to_their_recipe(
     before = (place / "instances.parquet").read_bytes()
     shutil.rmtree(place)
     monkeypatch.setattr("rightlung.models.gloria.Gloria.ground", never)
-    with pytest.raises(InputError, match=r"holds a run of another recipe, which differs in optimizer\.rate"):
+    with pytest.raises(InputError, match=r"contains a run of another recipe, which differs in optimizer\.learning_rate"):
         reproduce(replace(copy, changes=("retrained:optimizer.learning_rate=1e-4",)))
     assert left_out(copy) == ()
     assert (place / "instances.parquet").read_bytes() == before

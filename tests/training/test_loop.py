@@ -194,7 +194,7 @@ def test_an_unknown_term_of_the_loss_is_answered_with_the_nearest_and_can_be_men
 
 def test_a_folder_is_used_for_one_run_only(tmp_path: Path, finished: Path) -> None:
     recipe = read_recipe(finished / "recipe.yaml")
-    with pytest.raises(InputError, match="holds this run, finished"):
+    with pytest.raises(InputError, match="contains this run, finished"):
         train(recipe, finished, machine=CPU, progress=quiet())
     assert train(recipe, finished, resume=True, machine=CPU, progress=quiet()).steps == 12
     other = read_recipe(finished / "recipe.yaml", ["seed=9", "schedule.steps=13"])
@@ -205,7 +205,7 @@ def test_a_folder_is_used_for_one_run_only(tmp_path: Path, finished: Path) -> No
         run(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("x")
-    with pytest.raises(OutputError, match=r"holds 'thesis.tex', but no run"):
+    with pytest.raises(OutputError, match=r"contains .thesis.tex. but no run"):
         run(tmp_path, name="full")
     (tmp_path / "file").write_text("x")
     with pytest.raises(OutputError, match="is a file"):
