@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # pip, not uv or poetry: see CONTRIBUTING.md.
-PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .NOTPARALLEL:
 .PHONY: demo test lint format bench clean help
@@ -16,13 +16,13 @@ $(VENV)/.created:
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 
-$(VENV)/.core: $(VENV)/.created pyproject.toml hatch_build.py src/rightlung/scoring/localisation/_radix.c
+$(VENV)/.core: $(VENV)/.created pyproject.toml constraints.txt hatch_build.py src/rightlung/scoring/localisation/_radix.c
 	@echo 'installing into $(VENV) (a minute or two the first time)'
 	$(PIP) --editable .
 	@$(BIN)/python -c 'from rightlung.scoring.localisation.ranking import compiled; print("" if compiled() else "no C compiler was found: scoring works, but slower", end="")'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.created pyproject.toml hatch_build.py src/rightlung/scoring/localisation/_radix.c
+$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt hatch_build.py src/rightlung/scoring/localisation/_radix.c
 	@echo 'installing into $(VENV) with what the tests need (a minute or two the first time)'
 	$(PIP) --editable '.[dev]'
 	touch $@ $(VENV)/.core

@@ -78,7 +78,7 @@ def asked_otherwise(folder: Path, audit: dict[str, Any]) -> Iterable[str]:
     ]
     if not sided:
         return
-    yield "\n| phrases that name their side | phrases | abstention | above one half | peak on the side now named |"
+    yield "\n| condition, phrases naming a side | phrases | abstention | share above 0.5 | peak on the side now named |"
     yield "| --- | ---: | ---: | ---: | ---: |"
     for condition in ("none", *audit["conditions"]):
         rows = [number for number in sided if table["condition"][number] == condition]
@@ -86,8 +86,7 @@ def asked_otherwise(folder: Path, audit: dict[str, Any]) -> Iterable[str]:
         values = np.array([table["abstention"][number] for number in rows])
         mean, above = (_plain(bootstrap(of, clusters=patients)) for of in (values, (values > 0.5).astype(float)))
         follows = audit["conditions"].get(condition, {}).get("follows_words")
-        named = "as they are" if condition == "none" else condition
-        yield f"| {named} | {len(rows)} | {cell(mean)} | {cell(above)} | {cell(follows)} |"
+        yield f"| {condition} | {len(rows)} | {cell(mean)} | {cell(above)} | {cell(follows)} |"
 
 
 def _known(value: float | None) -> bool:
@@ -131,13 +130,16 @@ def lines(folder: Path) -> Iterable[str]:
         beside = condition.get("beside_prior", {})
         yield row(name, beside, max((part["model"]["phrases"] for part in beside.values()), default=0))
     yield "\n| the peak is on the finding's side | phrases | model | prior |\n| --- | ---: | ---: | ---: |"
-    for name, label in (("named", "the words name it"), ("from_image", "no word does: only the image can tell")):
+    for name, label in (
+        ("named", "side named in the phrase"),
+        ("from_image", "side not named, only in the image"),
+    ):
         side = audit["sides"].get(name)
         if side:
             yield f"| {label} | {side['model']['phrases']} | {cell(side['model'])} | {cell(side['prior'])} |"
     if untold["phrases"]:
         side = untold["peak_on_side"]
-        yield f"| … of focal findings | {untold['phrases']} | {cell(side['model'])} | {cell(side['prior'])} |"
+        yield f"| … focal findings only | {untold['phrases']} | {cell(side['model'])} | {cell(side['prior'])} |"
     yield from asked_otherwise(folder, audit)
     for group, label in (("finding", "finding"), ("size", "size of the target")):
         yield "\n" + header(label)

@@ -1,19 +1,26 @@
-"""What the documentation says is run, and what it points to is there."""
+"""The documentation's examples run, its commands exist, and its links resolve."""
 
 from __future__ import annotations
 
 import doctest
 import re
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
+from typer.testing import CliRunner
 
 import rightlung
+from rightlung.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))
+CARDS = sorted((ROOT / "src" / "rightlung").rglob("*.md"))
 MODULES = sorted(path for path in (ROOT / "src" / "rightlung").rglob("*.py") if path.name != "__main__.py")
 
 
@@ -22,9 +29,19 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def commands_in(page: Path) -> Iterator[list[str]]:
+    """Yield the arguments of every `rightlung` command in the page's shell examples."""
+    for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words[:1] == ["rightlung"]:
+                yield words[1:]
+
+
+@pytest.mark.parametrize("page", PAGES + CARDS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_inside_the_repository_leads_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+    for in_brackets, in_quotes in re.findall(r'\]\(([^)]+)\)|src="([^"]+)"', page.read_text(encoding="utf-8")):
+        target = in_brackets or in_quotes
         if "://" in target:
             continue
         name, _, anchor = target.partition("#")
@@ -46,14 +63,38 @@ def test_examples_in_docstrings_give_what_they_show(path: Path) -> None:
     assert doctest.testmod(module).failed == 0
 
 
-def test_the_readmes_python_runs_as_it_stands(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_in_a_page_has_valid_arguments(page: Path) -> None:
+    for words in commands_in(page):
+        command: Any = typer.main.get_command(app)
+        left = list(words)
+        while hasattr(command, "commands"):  # a group: `rightlung`, `rightlung data`
+            assert left[:1], f"{page.name}: rightlung {shlex.join(words)}"
+            assert left[0] in command.commands, f"{page.name}: rightlung {shlex.join(words)}"
+            command = command.commands[left.pop(0)]
+        command.make_context("rightlung", left)  # raises on an unknown option or a missing argument
+
+
+def test_the_index_lists_every_page() -> None:
+    linked = set(re.findall(r"\]\(([^)#]+)\)", (ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"README.md"}
+    assert pages <= linked
+
+
+def test_the_readmes_examples_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    commands = [words for words in commands_in(ROOT / "README.md") if words[0] in ("phantom", "ground")]
+    assert len(commands) == 3
+    for words in commands:
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) >= 2
-    result = subprocess.run(
-        [sys.executable, "-c", "\n".join(blocks)], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, result.stderr
-    assert "95 % interval" in result.stdout
+    assert len(blocks) == 4
+    python = subprocess.run([sys.executable, "-c", "\n".join(blocks)], capture_output=True, text=True, check=False)
+    assert python.returncode == 0, python.stderr
+    assert "(256, 256)" in python.stdout
+    assert "Box(" in python.stdout
+    assert "95 % interval" in python.stdout
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "README.md", ROOT / "docs" / "cli.md"])
@@ -62,7 +103,7 @@ def test_pages_for_users_say_that_this_is_no_medical_device(page: Path) -> None:
 
 
 def test_every_command_and_no_other_is_documented() -> None:
-    from rightlung.cli.main import app, data_app, judgements_app
+    from rightlung.cli.main import data_app, judgements_app
 
     commands = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}
     commands |= {f"data {command.name}" for command in data_app.registered_commands}

@@ -11,7 +11,8 @@ import pytest
 from rightlung.audit import Audit, audit
 from rightlung.audit.gallery import answers_of, at_shares, case_tiles, choose, remarks
 from rightlung.core import Box, Grounding, Heatmap, InputError, Phrase, Query, ScoredBox, Study
-from rightlung.pages.overlays import PREDICTED, draw
+from rightlung.core.plotting import PREDICTED
+from rightlung.pages.overlays import draw
 from rightlung.predictions import Prediction, PredictionWriter, open_predictions, phrase_query
 from tests.audit.cards import QUICK, Cards, audited, diagonal_map, true_map
 

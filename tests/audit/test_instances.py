@@ -39,6 +39,13 @@ def test_the_table_has_the_documented_columns_and_says_what_it_is(done: Audit) -
     assert table.schema.metadata[b"rightlung.model"] == b"known"
 
 
+def test_an_audit_gives_its_numbers_as_a_data_frame(done: Audit) -> None:
+    frame = done.to_pandas().set_index(["part", "group", "measure", "quantity"])
+    written = done.result["overall"]["auroc"]["model"]
+    assert frame.value["overall", "", "auroc", "model"] == written["estimate"]
+    assert frame.n["overall", "", "auroc", "model"] == written["phrases"]
+
+
 def test_the_prior_is_scored_on_the_words_asked_and_fitted_on_other_patients(done: Audit) -> None:
     source = Cards(12)
     prior = fitted_prior(source)

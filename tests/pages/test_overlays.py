@@ -8,7 +8,8 @@ import PIL.Image
 import pytest
 
 from rightlung.core import Box, Heatmap, Mask, OutputError
-from rightlung.pages.overlays import CAPTION, PREDICTED, TARGET, Tile, _font, _wrapped, draw, save_sheet
+from rightlung.core.plotting import PREDICTED, TARGET, font
+from rightlung.pages.overlays import CAPTION, Tile, _wrapped, draw, save_sheet
 
 GREY = np.full((40, 20), 0.5, dtype=np.float32)
 
@@ -71,11 +72,11 @@ def test_a_sheet_holds_all_tiles_in_rows_and_the_whole_notice(tmp_path: Path) ->
 
 
 def test_a_long_caption_takes_two_lines_and_ends_with_an_ellipsis() -> None:
-    font = _font()
+    face = font()
     lines = _wrapped("AP 0.99 and " * 20, 120, most=2)
     assert len(lines) == 2
     assert lines[1].endswith(" …")
-    assert all(font.getlength(line) <= 120 for line in lines)
+    assert all(face.getlength(line) <= 120 for line in lines)
     assert " ".join(_wrapped("AP 0.99 and more", 60)) == "AP 0.99 and more"
 
 

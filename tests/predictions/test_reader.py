@@ -368,3 +368,16 @@ def test_large_maps_come_in_batches_of_bounded_size_even_from_one_row_group(tmp_
 def test_none_of_a_batch_can_be_chosen() -> None:
     batch = Batch.of([Prediction("a", "phrase:0", "none", Query("opacity"), Grounding(GOOD_HEATMAP))])
     assert [len(batch.chosen(indices)) for indices in ([], [0])] == [0, 1]
+
+
+def test_all_parts_are_one_data_frame_and_are_checked(write_table: WriteTable) -> None:
+    folder = write_table("p/one.parquet").parent
+    write_table("p/two.parquet", study=["c", "d"], similarity_global=[0.5, None])
+    frame = open_predictions(folder).to_pandas()
+    assert list(frame.columns) == SCHEMA.names
+    assert frame.study.tolist() == ["a", "b", "c", "d"]
+    assert frame.similarity_global.isna().tolist() == [True, True, False, True]
+    assert frame["map"][0].reshape(2, 2).tolist() == [[0.0, 0.25], [0.5, 1.0]]
+    write_table("p/two.parquet", study=["c", "d"], map=[GOOD_MAP, [1.0, -1.0, 0.0, 0.0]])
+    with pytest.raises(InputError, match=r"two\.parquet, row 1"):
+        open_predictions(folder).to_pandas()

@@ -160,3 +160,28 @@ def test_phrases_without_any_target_leave_only_abstention() -> None:
     assert found.sides.as_json() == {"named": None, "from_image": None, "left_out": {"device": 0, "words": 0}}
     with pytest.raises(InputError, match="nothing to aggregate"):
         break_down(Measured.of({"model": table([])}), SETTINGS)
+
+
+def estimates_in(found: Any) -> list[tuple[float, int]]:
+    """Return value and number of instances of every estimate in what `as_json` gives."""
+    if isinstance(found, dict) and "estimate" in found:
+        return [(found["estimate"], found["phrases"])]
+    parts = found.values() if isinstance(found, dict) else found if isinstance(found, list) else ()
+    return [one for part in parts for one in estimates_in(part)]
+
+
+def test_every_number_is_a_row_of_the_data_frame(found: Breakdown) -> None:
+    frame = found.to_pandas()
+    expected = estimates_in(found.as_json())
+    assert len(frame) == len(expected) > 50
+    rows = frame[["value", "n"]].astype(float).fillna(-1).to_numpy().tolist()
+    assert sorted(rows) == sorted([-1.0 if value is None or np.isnan(value) else value, n] for value, n in expected)
+    keys = ["part", "group", "measure", "quantity"]
+    assert not frame.duplicated(keys).any()
+    row = frame.set_index(keys).loc[("overall", "", "auroc", "difference")]
+    difference = found.overall["auroc"].difference
+    assert difference is not None
+    assert (row.value, row.low, row.p, row.verdict) == (
+        difference.value, difference.low, difference.p, difference.verdict
+    )  # fmt: skip
+    assert set(frame.part) >= {"overall", "sides", "finding", "polarity", "condition", "abstention"}

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
 from rightlung.core.errors import InputError
+from rightlung.results.estimate import Comparison, Estimate
 from rightlung.results.measured import Measured
 from rightlung.results.perturbation import Perturbation
 from tests.results.tables import row, table
@@ -189,3 +191,19 @@ def test_a_file_that_is_missing_or_not_parquet_is_refused(tmp_path: Path) -> Non
     (tmp_path / "text.parquet").write_text("no table")
     with pytest.raises(InputError, match="cannot be read as Parquet"):
         Measured.of({"one": tmp_path / "text.parquet"})
+
+
+def test_the_instances_of_all_models_are_one_data_frame() -> None:
+    frame = Measured.of({"one": table(rows()), "two": table(rows(0.05))}).to_pandas()
+    assert list(frame.columns)[:2] == ["model", "study"]
+    assert len(frame) == 2 * len(rows())
+    plain = frame[(frame.study == "a") & (frame.condition == "none") & (frame.target == "exact")]
+    assert dict(zip(plain.model, plain.auroc, strict=True)) == pytest.approx({"one": 0.7, "two": 0.75})
+    assert Measured.of({}).to_pandas().empty
+
+
+def test_estimates_join_to_one_data_frame() -> None:
+    estimates = [Estimate(0.5, 0.4, 0.6, 10, 5), Comparison(0.1, 0.05, 0.2, 10, 8, p=0.01, shown=True)]
+    frame = pd.concat([one.to_pandas() for one in estimates], ignore_index=True)
+    assert frame.value.tolist() == [0.5, 0.1]
+    assert (frame.patients[0], frame.p[1], frame.verdict[1]) == (5, 0.01, "difference shown")

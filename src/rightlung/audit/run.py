@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,9 @@ from rightlung.results.measured import Measured
 from rightlung.scoring.localisation import METRICS
 from rightlung.studies import Source, open_source
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 _LOOK = "import pyarrow.parquet as pq; print(*pq.read_table({path!r}).slice(0, 3).to_pylist(), sep='\\n')"
 _OF_PRIOR = (*METRICS, "peak_on_side")
 """The prior's columns that stand beside the model's, as ``prior_…``."""
@@ -68,6 +71,10 @@ class Audit:
     def instances(self) -> Path:
         """The per-instance table."""
         return self.folder / "instances.parquet"
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return every number with its interval (`Breakdown.to_pandas`); ``table.to_pandas()`` has the instances."""
+        return self.found.to_pandas()
 
     @property
     def problems(self) -> list[str]:

@@ -8,6 +8,7 @@ and nothing is resampled until somebody asks for pixels.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,9 @@ from rightlung.core.box import Box
 from rightlung.core.checks import Size, as_array, check_number, check_size
 from rightlung.core.errors import InputError
 from rightlung.core.resampling import Mode, resampling_matrix
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +201,12 @@ class Heatmap:
     def mirrored(self) -> Heatmap:
         """Return the map of the image flipped left to right. The words that go with it must be mirrored, too."""
         return replace(self, values=self.values[:, ::-1], extent=self.extent.mirrored())
+
+    def plot(self, image: NDArray[np.float32] | None = None, ax: Axes | None = None) -> Axes:
+        """Draw the map over ``image``, or on black, on matplotlib axes (new ones by default), and return the axes."""
+        from rightlung.core.plotting import plot
+
+        return plot(image, self, ax=ax)
 
     def _matrices(self, size: Size, mode: Mode) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         rows, columns = self.grid

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,10 @@ from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.frozen import FrozenMapping
 from rightlung.core.heatmap import Heatmap
 from rightlung.core.mask import Mask
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from PIL.Image import Image as Picture
 
 
 class Polarity(StrEnum):
@@ -205,6 +209,32 @@ class Grounding:
             return self.heatmap.abstention
         return 0.0 if self.boxes else 1.0
 
+    def plot(self, image: Image | None = None, ax: Axes | None = None, *, target: Phrase | None = None) -> Axes:
+        """Draw the map and the boxes over ``image`` on matplotlib axes (new ones by default), and return the axes.
+
+        A grounding does not hold its image: without ``image`` the map is drawn on black. The mask of ``target``, or
+        its boxes, are drawn in green.
+        """
+        from rightlung.core.plotting import plot
+
+        targets = () if target is None else (target,)
+        return plot(image, self.heatmap, targets=targets, predicted=self.boxes, ax=ax)
+
+    def overlay(self, image: Image | None = None, *, target: Phrase | None = None, side: int = 320) -> Picture:
+        """Return the same as a PIL image whose longer side has ``side`` pixels."""
+        from rightlung.core.plotting import overlay
+
+        masks, boxes = _drawn(() if target is None else (target,))
+        predicted = [scored.box for scored in self.boxes]
+        return overlay(image, self.heatmap, targets=boxes, masks=masks, predicted=predicted, side=side)
+
+    def _repr_html_(self) -> str:
+        from rightlung.core.plotting import as_html
+
+        boxes = f"{len(self.boxes)} box{'' if len(self.boxes) == 1 else 'es'}"
+        parts = [*([] if self.heatmap is None else ["map {} × {}".format(*self.heatmap.grid)]), boxes]
+        return as_html(self.overlay(), ", ".join([*parts, f"abstention {self.abstention:.2f}"]))
+
 
 Image = NDArray[np.float32]
 """A radiograph: float32 ``(height, width)``, 0 (black) to 1 (white)."""
@@ -279,8 +309,33 @@ class Study:
             self.__dict__["_image"] = image
         return image
 
+    def show(self, ax: Axes | None = None) -> Axes:
+        """Draw the image with the mask or boxes of each phrase on matplotlib axes, and return the axes."""
+        from rightlung.core.plotting import plot
+
+        targets = [phrase for phrase in self.phrases if phrase.mask or phrase.boxes]
+        return plot(self.image, targets=targets, legend=True, ax=ax)
+
+    def _repr_html_(self) -> str:
+        from rightlung.core.plotting import as_html, overlay
+
+        known = {"patient": self.patient, "view": self.view, "sex": self.sex}
+        caption = ", ".join([f"study {self.id}", *(f"{name} {value}" for name, value in known.items() if value)])
+        try:
+            masks, boxes = _drawn(self.phrases)
+            picture = overlay(self.image, targets=boxes, masks=masks)
+        except InputError as error:
+            return as_html(None, f"{caption}: {error}")
+        return as_html(picture, caption, [phrase.text for phrase in self.phrases])
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_image"}
+
+
+def _drawn(phrases: Iterable[Phrase]) -> tuple[list[Mask], list[Box]]:
+    """Return what is drawn of phrases' targets: the mask, or the boxes where there is none."""
+    masks = [phrase.mask for phrase in phrases if phrase.mask]
+    return masks, [box for phrase in phrases if not phrase.mask for box in phrase.boxes]
 
 
 def check_image(image: object, what: str) -> Image:

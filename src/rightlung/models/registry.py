@@ -30,7 +30,7 @@ from rightlung.models.base import (
     Reporter,
 )
 from rightlung.models.folder import PICKLES, load_folder, read_card, read_config
-from rightlung.models.hub import HUB_ID, fetch
+from rightlung.models.hub import HUB_ID, Pretrained, fetch
 from rightlung.models.kinds import BUILT_IN, TARGET, class_of, import_target, kinds, register
 from rightlung.studies.sources import parse_address
 
@@ -93,6 +93,8 @@ def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
         model = _load_published(name)
     elif folder := find_folder(name_or_folder):
         model = load_folder(folder.path, links_within=folder.links_within)
+        if isinstance(model, Pretrained):
+            model.card = read_card(folder.path, links_within=folder.links_within)
     elif TARGET.fullmatch(name):
         model = _made(import_target(name), name)
     else:

@@ -7,8 +7,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from rightlung.core import InputError
 from rightlung.core.problem import Problem, ProblemError
@@ -16,7 +18,10 @@ from rightlung.predictions.batch import Batch
 from rightlung.predictions.checks import Flaw, find_flaws, find_key_flaws
 from rightlung.predictions.parts import Part, inspect_part, part_paths, read_rows
 from rightlung.predictions.prediction import Key, Prediction, digest
-from rightlung.predictions.schema import KEY_COLUMNS
+from rightlung.predictions.schema import KEY_COLUMNS, SCHEMA
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOST_ROWS = 1 << 40  # of a part
 
@@ -118,6 +123,13 @@ class Predictions:
                 batch = Batch(part.name, rows, columns)
                 _refuse_first(_problem(batch, flaw) for flaw in find_flaws(columns))
                 yield batch
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return all rows as one data frame with the columns of the file, checked; maps and boxes stay lists.
+
+        It holds everything in memory: go through `batches` where that is too much.
+        """
+        return pa.Table.from_batches([batch.columns for batch in self.batches()], SCHEMA).to_pandas()
 
 
 def read_keys(part: Part, problems: list[Problem] | None = None) -> Iterator[tuple[int, Key]]:

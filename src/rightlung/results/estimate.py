@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 from rightlung.scoring.statistics import Difference, Interval
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Verdict = Literal["difference shown", "no difference shown", "too few patients to tell"]
 
@@ -57,6 +60,16 @@ class Estimate:
         found = {"estimate": self.value, "low": self.low, "high": self.high, "phrases": self.n}
         return found | {"patients": self.patients} | ({"reason": self.reason} if self.reason else {})
 
+    def as_row(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return asdict(self)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return a data frame with one row, to be joined with others by ``pandas.concat``."""
+        import pandas as pd
+
+        return pd.DataFrame([self.as_row()])
+
     @classmethod
     def of(cls, interval: Interval) -> Estimate:
         """Return an interval of `rightlung.scoring.statistics` as an estimate."""
@@ -88,6 +101,10 @@ class Comparison(Estimate):
         """Return plain values."""
         adjusted = {} if self.p_adjusted is None else {"p_adjusted": self.p_adjusted}
         return Estimate.as_json(self) | {"p": self.p, "shown": self.shown} | adjusted
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the fields by name, and the verdict."""
+        return asdict(self) | {"verdict": self.verdict}
 
     @classmethod
     def tested(cls, interval: Interval, p: float) -> Comparison:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from rightlung.results.estimator import Deferred, Estimator, Flags, Floats
 from rightlung.results.measured import Measured
 from rightlung.scoring.localisation import METRICS
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 HEADLINE = ("average_precision", "pointing", "auroc")
 """The measures shown for every group. AUROC comes last because it flatters."""
 
@@ -32,6 +35,7 @@ GROUPINGS = ("finding", "size", "side", "side_named", "region", "polarity", "kin
 MOVED = ("moved_mass", "moved_peak")
 """How far an answer moves when the question is changed."""
 
+_COLUMNS = ("part", "group", "measure", "quantity")
 _ANSWERS = ("abstention", "similarity_global", "similarity_local")
 Made = TypeVar("Made")
 _NO_CHANGE = (*METRICS, "peak_x", "peak_y", "target_area", "grid_entropy", "kl_random", *MOVED)
@@ -135,6 +139,48 @@ class Breakdown(_Plain):
     groups: Mapping[str, list[GroupResult]]
     conditions: Mapping[str, ConditionChanges]
     abstention: Abstention
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return every number as a row of one data frame.
+
+        ``part`` and ``group`` say which answers a number is about (``finding``, ``pleural effusion``), ``measure`` and
+        ``quantity`` what it is (``auroc`` of the ``model``, of the ``prior``, their ``difference``; ``before`` and
+        ``after`` a condition, the ``change``). The other columns are the fields of `Estimate` and `Comparison`.
+        """
+        import pandas as pd
+
+        rows = [dict(zip(_COLUMNS, key, strict=True)) | one.as_row() for *key, one in self._numbers() if one]
+        return pd.DataFrame(rows)
+
+    def _numbers(self) -> Iterator[tuple[str, str, str, str, Estimate | None]]:
+        for name, compared in self.overall.items():
+            yield from _quantities("overall", "", name, compared)
+        yield from _quantities("sides", "named", "peak_on_side", self.sides.named)
+        yield from _quantities("sides", "from_image", "peak_on_side", self.sides.from_image)
+        for grouping, groups in self.groups.items():
+            for group in groups:
+                yield grouping, group.name, "abstention", "model", group.abstention
+                for name, compared in group.metrics.items():
+                    yield from _quantities(grouping, group.name, name, compared)
+        for condition, found in self.conditions.items():
+            for name, change in found.change.items():
+                yield "condition", condition, name, "change", change
+                yield from _quantities("condition", condition, name, found.values[name])
+            for name, compared in found.beside_prior.items():
+                yield from _quantities("condition", condition, name, compared)
+            for name, moved in found.moved.items():
+                yield "condition", condition, name, "model", moved
+            yield "condition", condition, "follows_words", "model", found.follows_words
+        yield "abstention", "negated", "abstention", "model", self.abstention.negated
+        yield "abstention", "asserted", "abstention", "model", self.abstention.asserted
+        yield "abstention", "", "abstention_auroc", "model", self.abstention.auroc
+
+
+def _quantities(
+    part: str, group: str, measure: str, found: Compared | Values | None
+) -> Iterator[tuple[str, str, str, str, Estimate | None]]:
+    for name, one in vars(found).items() if found else ():
+        yield part, group, measure, name, one
 
 
 def break_down(measured: Measured, settings: BootstrapSettings | None = None) -> Breakdown:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,9 @@ from rightlung.results.model import (
 )
 from rightlung.results.perturbation import Perturbation
 from rightlung.scoring.localisation import METRICS
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +107,15 @@ class Measured:
 
     def __len__(self) -> int:
         return len(self.keys)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Return the instances of all models as one data frame; the column ``model`` holds the slug."""
+        import pandas as pd
+
+        frames = [model.table.to_pandas() for model in self.models]
+        for model, frame in zip(self.models, frames, strict=True):
+            frame.insert(0, "model", model.slug)
+        return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
     # --- phrases --------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,9 @@ import torch
 
 from rightlung.core import InputError, Phrase
 from rightlung.lexicon import negative_prompts, positive_prompts
-from rightlung.models.base import FindingClassifier, Grounder, Matcher, Trainable, TrainingBatch
+from rightlung.models.base import Embedder, FindingClassifier, Grounder, Matcher, Trainable, TrainingBatch
 from rightlung.models.gloria import Gloria
+from rightlung.models.gloria import model as gloria_model
 from rightlung.models.gloria.losses import supervised_loss
 from rightlung.models.preprocessing import letterbox_all
 from tests.models.gloria.plain import looped_similarity
@@ -311,3 +312,29 @@ def test_findings_are_scored_by_their_prompts_one_by_one(no_attention: bool) -> 
                 expected = np.exp(logits[0]) / np.exp(logits).sum()
             assert found[row, column] == pytest.approx(expected, abs=1e-5)
     assert model.classify([], findings).shape == (0, 3)
+
+
+def test_embeddings_are_of_unit_length_and_their_cosine_is_the_global_similarity() -> None:
+    model, images = create(), [picture(seed) for seed in range(3)]
+    assert isinstance(model, Embedder)
+    of_images, of_texts = model.encode_image(images), model.encode_text(TEXTS)
+    assert of_images.shape == (3, 16)
+    assert of_images.dtype == of_texts.dtype == np.float32
+    assert np.linalg.norm(of_images, axis=1) == pytest.approx(1, abs=1e-6)
+    assert np.abs(of_images @ of_texts.T - model.similarity(images, TEXTS).whole).max() < 1e-6
+
+
+def test_embeddings_do_not_depend_on_what_is_encoded_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, images = create().train(), [picture(seed, (40 + seed, 60)) for seed in range(5)]
+    texts = [*TEXTS, TEXTS[0]]
+    alone = np.concatenate([model.encode_image([image]) for image in images])
+    alone_texts = np.concatenate([model.encode_text([text]) for text in texts])
+    for at_once in (2, 16):
+        monkeypatch.setattr(gloria_model, "IMAGES_AT_ONCE", at_once)
+        monkeypatch.setattr(gloria_model, "PAIRS_AT_ONCE", at_once)
+        assert np.abs(model.encode_image(images) - alone).max() < 1e-5
+        assert np.abs(model.encode_text(texts) - alone_texts).max() < 1e-5
+    assert model.training  # left as it was
+    assert model.encode_image([]).shape == model.encode_text([]).shape == (0, 16)
+    with pytest.raises(InputError, match="a text"):
+        model.encode_text([""])

@@ -22,13 +22,14 @@ from rightlung.lexicon import find
 from rightlung.lexicon.findings import broader_findings
 from rightlung.models.classifier.network import NetworkConfig, ResidualNetwork
 from rightlung.models.folder import CONFIG_FILE, WEIGHTS_FILE
+from rightlung.models.hub import Pretrained
 from rightlung.models.preprocessing import letterbox_all, standardise
 
 _WORD = re.compile(r"[^\W_]+(?:[-/'][^\W_]+)*")
 _LONGEST_NAME = 6  # words
 
 
-class Classifier:
+class Classifier(Pretrained):
     """A network with the names of its outputs, canonical findings or a data set's labels, and its image size."""
 
     kind: ClassVar[str] = "classifier"

@@ -16,11 +16,12 @@ from rightlung.core.settings import plain_settings, read_settings
 from rightlung.models.base import Reading
 from rightlung.models.encoders.pretrained import load_tokenizer_file
 from rightlung.models.encoders.tokenizer import WordTokenizer, train_tokenizer
+from rightlung.models.hub import Pretrained
 
 TOKENIZER_FILE = "tokenizer.json"
 
 
-class StoredModel(nn.Module):
+class StoredModel(nn.Module, Pretrained):
     """A model built from a configuration of ``config_type`` and the definition of a tokenizer.
 
     The configuration has ``storage``; it, or its part ``text``, has ``vocabulary`` and ``pretrained``.

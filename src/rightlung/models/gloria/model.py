@@ -256,6 +256,24 @@ class Gloria(StoredModel):
                 local[rows] = torch.cat([self._local(part, regions).T for part in parts], 1).cpu()
         return Similarities(whole, local)
 
+    def encode_image(self, images: Sequence[Image]) -> NDArray[np.float32]:
+        """Return the global embedding of each image, (images, dimension), of unit length."""
+        found = [torch.zeros(0, self.config.dimension)]
+        with self.asking():
+            for begin in range(0, len(images), IMAGES_AT_ONCE):
+                squares, _ = self.prepare(images[begin : begin + IMAGES_AT_ONCE])
+                found.append(self.image_encoder(squares[:, None].to(self.device)).whole.float().cpu())
+        return normalize(torch.cat(found), dim=-1).numpy()
+
+    def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the global embedding of each text, (texts, dimension), of unit length."""
+        words = [check_text(text, "a text") for text in texts]
+        found = [torch.zeros(0, self.config.dimension)]
+        with self.asking():
+            for begin in range(0, len(words), PAIRS_AT_ONCE):
+                found.append(self.encode_texts(words[begin : begin + PAIRS_AT_ONCE]).whole.float().cpu())
+        return normalize(torch.cat(found), dim=-1).numpy()
+
     def classify(self, images: Sequence[Image], findings: Sequence[str]) -> NDArray[np.float32]:
         """Return how likely findings are, (images, findings), from their prompts.
 
