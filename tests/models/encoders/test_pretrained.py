@@ -37,7 +37,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 def config(resnet: Path, bert: Path) -> dict[str, Any]:
     return {
         "image": {"kind": "resnet", "size": 64, "levels": [1], "pretrained": str(resnet)},
-        "text": {"most_pieces": 32, "pretrained": str(bert)},
+        "text": {"max_length": 32, "pretrained": str(bert)},
         "dimension": 16,
     }
 
@@ -85,9 +85,9 @@ def test_a_vocabulary_padded_beyond_its_tokenizer_can_be_saved_and_loaded(folder
 
 def test_more_pieces_than_the_encoder_has_positions_are_refused(folders: tuple[Path, Path]) -> None:
     asked = config(*folders)
-    asked["text"]["most_pieces"] = 65
+    asked["text"]["max_length"] = 65
     with pytest.raises(
-        InputError, match="max_position_embeddings of at least 65; got 64: most_pieces must not be more"
+        InputError, match="max_position_embeddings of at least 65; got 64: max_length must not be more"
     ):
         Gloria.create(asked, [], seed=0)
 

@@ -20,10 +20,10 @@ def looped_similarity(
             if softmaxes == 2:
                 scores = torch.softmax(scores, dim=0)
             attention = torch.softmax(scores * temperature, dim=1)
-            attended = attention @ context
+            attention_mask = attention @ context
             total = torch.zeros((), dtype=words.dtype)
             for word in range(len(query)):
-                cosine = (query[word] @ attended[word]) / (query[word].norm() * attended[word].norm())
+                cosine = (query[word] @ attention_mask[word]) / (query[word].norm() * attention_mask[word].norm())
                 total = total + torch.exp(word_temperature * cosine)
             row.append(torch.log(total))
         rows.append(torch.stack(row))

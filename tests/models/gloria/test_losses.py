@@ -151,12 +151,12 @@ def batch(texts: Sequence[str] = TEXTS, of: Sequence[int] = OF) -> TrainingBatch
 def tables(model: Gloria, given: TrainingBatch, texts: Sequence[str]) -> dict[str, Tensor]:
     """Logits (images, texts) of every loss by plain loops, one pair at a time."""
     images, read = model.image_encoder(given.images), model.encode_texts(texts)
-    assert model.nothing is not None
-    cells = torch.cat([model.nothing.expand(4, 1, -1), images.regions.flatten(2).transpose(1, 2)], dim=1)
+    assert model.no_attention_token is not None
+    cells = torch.cat([model.no_attention_token.expand(4, 1, -1), images.patch_embeddings.flatten(2).transpose(1, 2)], dim=1)
     regions = torch.nn.functional.normalize(cells, dim=-1)
     words = torch.nn.functional.normalize(read.words, dim=-1)
     sentences = torch.nn.functional.normalize(read.whole, dim=-1)
-    whole = torch.stack([torch.cosine_similarity(image[None], read.whole) for image in images.whole])
+    whole = torch.stack([torch.cosine_similarity(image[None], read.whole) for image in images.global_embedding])
     soft = torch.tensor([  # a sentence fits places; that it fits nothing is no likeness
         [float((8.0 * regions[image, 1:] @ sentence).exp().mean().log()) / 8.0 for sentence in sentences]
         for image in range(4)
@@ -295,7 +295,7 @@ def test_a_contrary_text_is_to_attend_less_than_evenly_where_its_text_does() -> 
     found = apart_loss(own, other, margin=0.5)
     expected = []
     for one, two in zip(own.exp().tolist(), other.exp().tolist(), strict=True):
-        excess = sum(share * math.log(4 * attended) for share, attended in zip(one, two, strict=True))
+        excess = sum(share * math.log(4 * attention_mask) for share, attended in zip(one, two, strict=True))
         expected.append(math.log(1 + math.exp(excess + 0.5)))
     assert found.tolist() == pytest.approx(expected, abs=1e-5)
     found.sum().backward()  # type: ignore[no-untyped-call]
@@ -312,7 +312,7 @@ def test_the_loss_of_attending_apart_is_that_of_the_maps_and_learns_to_move_them
         regions = model.region_vectors(model.image_encoder(given.images).regions)
         of = torch.tensor([OF[number] for number in SIDED])
         asked, exchanged = (
-            model.log_attention(model.encode_texts(texts), regions, of)[:, 0 if model.nothing is None else 1 :]
+            model.log_attention(model.encode_texts(texts), regions, of)[:, 0 if model.no_attention_token is None else 1 :]
             for texts in ([TEXTS[number] for number in SIDED], [str(EXCHANGED[number]) for number in SIDED])
         )
         expected = float(apart_loss(asked, exchanged).sum()) / len(OF)

@@ -28,7 +28,7 @@ def config(**changed: Any) -> dict[str, Any]:
     bert = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     plain: dict[str, Any] = {
         "image": {"kind": "resnet", "size": 64, "levels": [1], "options": RESNET},
-        "text": {"vocabulary": 120, "most_pieces": 24, "options": bert},
+        "text": {"vocabulary": 120, "max_length": 24, "options": bert},
         "dimension": 16,
     }
     return plain | changed
@@ -86,11 +86,11 @@ def test_the_losses_equal_the_papers_written_out(softmaxes: int) -> None:
     losses = {name: loss.detach() for name, loss in model(batch()).items()}
     images = model.image_encoder(batch().images)
     texts = model.encode_texts(TEXTS)
-    logits = 10 * looped_similarity(texts.words, texts.real, model.region_vectors(images.regions), softmaxes, 4.0, 5.0)
+    logits = 10 * looped_similarity(texts.word_embeddings, texts.attention_mask, model.region_vectors(images.patch_embeddings), softmaxes, 4.0, 5.0)
     cosines = torch.tensor(
         [
-            [float(torch.cosine_similarity(text, image, dim=0)) for image in images.whole.detach()]
-            for text in texts.whole.detach()
+            [float(torch.cosine_similarity(text, image, dim=0)) for image in images.global_embedding.detach()]
+            for text in texts.global_embedding.detach()
         ]
     )
     for name, table in (("local", logits), ("global", 10 * cosines)):
@@ -110,7 +110,7 @@ def test_images_and_texts_are_compared_as_in_training(softmaxes: int) -> None:
     with torch.no_grad():
         regions = model.region_vectors(model.image_encoder(squares[:, None]).regions)
         texts = model.encode_texts(TEXTS)
-        summed = looped_similarity(texts.words, texts.real, regions, softmaxes, 4.0, 5.0)
+        summed = looped_similarity(texts.word_embeddings, texts.attention_mask, regions, softmaxes, 4.0, 5.0)
     np.testing.assert_allclose(found, summed.T.numpy() / 5, rtol=1e-4)  # (texts, images), of log-sum-exp over words
 
 
@@ -135,7 +135,7 @@ def test_no_answer_depends_on_the_other_images_or_phrases(changed: dict[str, Any
         np.testing.assert_allclose(alone.heatmap.values, other.values, rtol=1e-4, atol=1e-7)
         assert alone.abstention == pytest.approx(together[number].abstention, abs=1e-6)
         one = model.similarity([images[number]], [phrases[number]])
-        assert one.whole[0, 0] == pytest.approx(similar.whole[number, number], abs=1e-5)
+        assert one.global_embedding[0, 0] == pytest.approx(similar.whole[number, number], abs=1e-5)
         assert one.local is not None
         assert similar.local is not None
         assert one.local[0, 0] == pytest.approx(similar.local[number, number], abs=1e-5)
@@ -149,7 +149,7 @@ def test_the_map_of_a_phrase_is_the_mean_of_its_words() -> None:
     with torch.no_grad():
         regions = model.region_vectors(model.image_encoder(torch.from_numpy(image)[None, None]).regions)[0]
         texts = model.encode_texts(["right lower lobe opacity"])
-        words = torch.nn.functional.normalize(texts.words[0][texts.real[0]], dim=-1)
+        words = torch.nn.functional.normalize(texts.word_embeddings[0][texts.attention_mask[0]], dim=-1)
         mean = torch.softmax(4.0 * words @ regions.T, dim=1).mean(0)
     assert answer.heatmap is not None
     np.testing.assert_allclose(answer.heatmap.values.ravel(), mean[1:].numpy(), rtol=1e-4, atol=1e-7)
@@ -201,8 +201,8 @@ def test_a_model_stored_in_half_precision_is_saved_again_bit_for_bit() -> None:
     model = create(storage="float16")
     once = Gloria.from_parts(model.to_config(), model.tensors(), model.extra_files())
     first, second = model.tensors(), once.tensors()
-    assert first["image_encoder.whole_projection.weight"].dtype == torch.float16
-    assert first["image_encoder.whole_projection.bias"].dtype == torch.float32
+    assert first["image_encoder.global_projection.weight"].dtype == torch.float16
+    assert first["image_encoder.global_projection.bias"].dtype == torch.float32
     assert all(torch.equal(first[name], second[name]) and first[name].dtype == second[name].dtype for name in first)
 
 

@@ -55,12 +55,12 @@ class Gloria(StoredModel):
 
     def __init__(self, config: GloriaConfig, tokenizer: str) -> None:
         super().__init__()
-        self.tokenizer = WordTokenizer(tokenizer, config.text.most_pieces)
+        self.tokenizer = WordTokenizer(tokenizer, config.text.max_length)
         self.image_encoder = ImageEncoder(config.image, config.dimension)
         self.text_encoder = TextEncoder(config.text, config.dimension, len(self.tokenizer))
         self.config = replace(config, image=self.image_encoder.config, text=self.text_encoder.config)
         attention = config.attention
-        self.nothing = nn.Parameter(0.02 * torch.randn(config.dimension)) if attention.no_attention else None
+        self.no_attention_token = nn.Parameter(0.02 * torch.randn(config.dimension)) if attention.no_attention else None
         self.log_temperature = (
             nn.Parameter(torch.tensor(math.log(attention.temperature))) if attention.learn_temperature else None
         )
@@ -91,13 +91,13 @@ class Gloria(StoredModel):
     def region_vectors(self, regions: Tensor) -> Tensor:
         """Return regions (n, d, rows, cols) as (n, [1 +] rows cols, d), the No-Attn vector first where there is one."""
         flat = regions.flatten(2).transpose(1, 2)
-        if self.nothing is not None:
-            flat = torch.cat([self.nothing.to(flat.dtype).expand(len(flat), 1, -1), flat], dim=1)
+        if self.no_attention_token is not None:
+            flat = torch.cat([self.no_attention_token.to(flat.dtype).expand(len(flat), 1, -1), flat], dim=1)
         return normalize(flat, dim=-1) if self.config.attention.scores == "cosine" else flat
 
     def _cells(self, regions: Tensor) -> Tensor:
         """Return regions (n, [1 +] r, d) without the No-Attn vector: what a sentence can fit."""
-        return regions if self.nothing is None else regions[:, 1:]
+        return regions if self.no_attention_token is None else regions[:, 1:]
 
     def word_vectors(self, words: Tensor) -> Tensor:
         """Return words (n, w, d) as attention compares them."""
@@ -108,11 +108,11 @@ class Gloria(StoredModel):
     ) -> Tensor:
         """Logarithm of a phrase's attention (p, [1 +] r) on ``regions`` (n, [1 +] r, d) of the image it is asked of."""
         if self.config.map_of == "sentence":
-            scores = _paired_scores(self.word_vectors(texts.whole[:, None]), regions, asked_of, most_asked)[:, 0]
+            scores = _paired_scores(self.word_vectors(texts.global_embedding[:, None]), regions, asked_of, most_asked)[:, 0]
             return (scores * self.rule.temperature).log_softmax(dim=-1)
-        scores = _paired_scores(self.word_vectors(texts.words), regions, asked_of, most_asked)
-        attention = attend(scores, texts.real, self.rule) * texts.real[..., None]
-        mean = attention.sum(1) / texts.real.sum(1, keepdim=True)
+        scores = _paired_scores(self.word_vectors(texts.word_embeddings), regions, asked_of, most_asked)
+        attention = attend(scores, texts.attention_mask, self.rule) * texts.attention_mask[..., None]
+        mean = attention.sum(1) / texts.attention_mask.sum(1, keepdim=True)
         return mean.clamp_min(1e-20).log()
 
     # ---------------------------------------------------------------- learning
@@ -127,7 +127,7 @@ class Gloria(StoredModel):
         names, count = self.config.losses, len(batch.texts)
         paired = torch.tensor(batch.image_of_text, device=self.device)
         images: ImageEmbeddings = self.image_encoder(batch.images)
-        regions = self.region_vectors(images.regions)
+        regions = self.region_vectors(images.patch_embeddings)
         exchanges = self.config.contrary or {"sides", "apart", "abstain"} & set(names)
         contrary = _contrary(batch) if exchanges else _Contrary([], [])
         phrases: Target = batch.target("phrases") if "supervised" in names else {"texts": ()}
@@ -159,12 +159,12 @@ class Gloria(StoredModel):
     ) -> tuple[Tensor, Tensor]:
         """Return the logits of own images with all texts, and of own texts with all images."""
         if name == "global":
-            whole = (images.whole, texts.whole) if gather is None else (gather(images.whole), gather(texts.whole))
+            whole = (images.global_embedding, texts.global_embedding) if gather is None else (gather(images.global_embedding), gather(texts.global_embedding))
             temperature = self.config.global_temperature
-            return global_logits(images.whole, whole[1], temperature), global_logits(texts.whole, whole[0], temperature)
-        said: tuple[Tensor, ...] = self.word_vectors(texts.words), texts.real
+            return global_logits(images.global_embedding, whole[1], temperature), global_logits(texts.global_embedding, whole[0], temperature)
+        said: tuple[Tensor, ...] = self.word_vectors(texts.word_embeddings), texts.attention_mask
         if name == "sentence":
-            said, regions = (self.word_vectors(texts.whole),), self._cells(regions)
+            said, regions = (self.word_vectors(texts.global_embedding),), self._cells(regions)
 
         def compare(regions: Tensor, *said: Tensor) -> Tensor:
             if name == "sentence":
@@ -192,7 +192,7 @@ class Gloria(StoredModel):
         if name == "sides":
             cells = self._cells(regions)[of[own]]
             fits, exchanged = (
-                sentence_similarity(self.word_vectors(part.whole), cells, self.rule.temperature, paired=True)
+                sentence_similarity(self.word_vectors(part.global_embedding), cells, self.rule.temperature, paired=True)
                 for part in both
             )
             found = softplus(self.config.local_temperature * (exchanged - fits))
@@ -201,7 +201,7 @@ class Gloria(StoredModel):
             if name == "abstain":
                 found = abstain_loss(attention, exchanged)
             else:
-                first = 0 if self.nothing is None else 1  # attending to nothing is no place
+                first = 0 if self.no_attention_token is None else 1  # attending to nothing is no place
                 found = apart_loss(attention[:, first:], exchanged[:, first:])
         return found.sum() / len(of)
 
@@ -213,7 +213,7 @@ class Gloria(StoredModel):
         attention = self.log_attention(asked, regions, image, most).float()
         masks = adaptive_avg_pool2d(phrases["masks"][:, None], self.image_encoder.grid).flatten(1)
         known = phrases["located"], phrases["present"], len(regions)
-        return supervised_loss(attention, masks, *known, self.config.supervision, self.nothing is not None)
+        return supervised_loss(attention, masks, *known, self.config.supervision, self.no_attention_token is not None)
 
     # ------------------------------------------------------------------ asking
 
@@ -250,9 +250,9 @@ class Gloria(StoredModel):
             for begin in range(0, len(images), IMAGES_AT_ONCE):
                 squares, _ = self.prepare(images[begin : begin + IMAGES_AT_ONCE])
                 found = self.image_encoder(squares[:, None].to(self.device))
-                regions = self.region_vectors(found.regions)
+                regions = self.region_vectors(found.patch_embeddings)
                 rows = slice(begin, begin + len(squares))
-                whole[rows] = torch.cat([global_logits(found.whole, part.whole, 1.0) for part in parts], 1).cpu()
+                whole[rows] = torch.cat([global_logits(found.global_embedding, part.global_embedding, 1.0) for part in parts], 1).cpu()
                 local[rows] = torch.cat([self._local(part, regions).T for part in parts], 1).cpu()
         return Similarities(whole, local)
 
@@ -266,9 +266,9 @@ class Gloria(StoredModel):
         if not len(images):
             return scores
         said = [positive_prompts(name) for name in findings]
-        denied = [] if self.nothing is not None else [negative_prompts(name) for name in findings]
+        denied = [] if self.no_attention_token is not None else [negative_prompts(name) for name in findings]
         prompts = [prompt for group in (*said, *denied) for prompt in group]  # all at once: an image is encoded once
-        if self.nothing is not None:
+        if self.no_attention_token is not None:
             answers = self.ground([image for image in images for _ in prompts], prompts * len(images))
             found = np.array([1.0 - answer.abstention for answer in answers], dtype=np.float32)
         else:
@@ -292,7 +292,7 @@ class Gloria(StoredModel):
         for begin in range(0, len(groups), IMAGES_AT_ONCE):
             some = groups[begin : begin + IMAGES_AT_ONCE]
             squares, extents = self.prepare([images[group[0]] for group in some])
-            regions = self.region_vectors(self.image_encoder(squares[:, None].to(self.device)).regions)
+            regions = self.region_vectors(self.image_encoder(squares[:, None].to(self.device)).patch_embeddings)
             pairs = [(pair, place) for place, group in enumerate(some) for pair in group]
             for first in range(0, len(pairs), PAIRS_AT_ONCE):
                 now = pairs[first : first + PAIRS_AT_ONCE]
@@ -306,10 +306,10 @@ class Gloria(StoredModel):
 
     def _local(self, texts: TextEmbeddings, regions: Tensor) -> Tensor:
         if self.config.map_of == "sentence":
-            return sentence_similarity(self.word_vectors(texts.whole), self._cells(regions), self.rule.temperature)
+            return sentence_similarity(self.word_vectors(texts.global_embedding), self._cells(regions), self.rule.temperature)
         temperature = self.config.word_temperature
         return (
-            local_similarity(self.word_vectors(texts.words), texts.real, regions, self.rule, temperature) / temperature
+            local_similarity(self.word_vectors(texts.word_embeddings), texts.attention_mask, regions, self.rule, temperature) / temperature
         )
 
 
