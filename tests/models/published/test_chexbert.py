@@ -57,8 +57,8 @@ def plain_logits(tensors: dict[str, Tensor], ids: list[int]) -> list[Tensor]:
             chosen = slice(64 * head, 64 * head + 64)
             weights = torch.softmax(query[:, chosen] @ key[:, chosen].T / 8, dim=-1)
             parts.append(weights @ content[:, chosen])
-        attention_mask = linear(f"{start}attention.output.dense", torch.cat(parts, dim=1))
-        value = normed(f"{start}attention.output.LayerNorm", value + attention_mask)
+        attended = linear(f"{start}attention.output.dense", torch.cat(parts, dim=1))
+        value = normed(f"{start}attention.output.LayerNorm", value + attended)
         inner = linear(f"{start}intermediate.dense", value)
         inner = inner * (1 + torch.erf(inner / math.sqrt(2))) / 2
         value = normed(f"{start}output.LayerNorm", value + linear(f"{start}output.dense", inner))

@@ -70,7 +70,9 @@ class TextEncoder(nn.Module):
 
     def forward(self, tokens: Tokens) -> TextEmbeddings:
         """Encode texts: words are sums of their pieces, the whole is the mean of the words, padding left out."""
-        answer = self.backbone(input_ids=tokens.ids, attention_mask=tokens.attention_mask.long(), output_hidden_states=True)
+        answer = self.backbone(
+            input_ids=tokens.ids, attention_mask=tokens.attention_mask.long(), output_hidden_states=True
+        )
         # hidden_states[0] is the embedding layer, which is no layer of attention.
         pieces = torch.stack(answer.hidden_states[1:][-self.config.layers :]).sum(0)
         count, _, width = pieces.shape

@@ -171,7 +171,9 @@ class _TextEncoder(nn.Module):
         lengths = tokens.attention_mask.sum(1, keepdim=True)
         ids = torch.cat([tokens.ids, tokens.ids.new_zeros(count, 1)], dim=1).scatter(1, lengths, self.end)
         attention_mask = torch.arange(length + 1, device=ids.device) <= lengths
-        layers = self.model(input_ids=ids, attention_mask=attention_mask.long(), output_hidden_states=True).hidden_states
+        layers = self.model(
+            input_ids=ids, attention_mask=attention_mask.long(), output_hidden_states=True
+        ).hidden_states
         pieces = torch.stack(layers[-LAYERS:]).sum(0) * attention_mask[..., None]
         # [CLS] is word 0, [SEP] the one after the last; padding is zero and may be added to any.
         most = int(tokens.words.max()) + 1

@@ -205,7 +205,9 @@ class Uniter(StoredModel):
             boxes, there = boxes.to(self.device), real.to(self.device)[chosen]
             features = self.features(squares[:, None].to(self.device), boxes)[chosen]
             tokens = self.tokenizer.encode([texts[pair] for pair in pairs]).to(self.device)
-            found = self.stream(tokens.ids, tokens.attention_mask, features, locations(boxes)[chosen], there, attentions)
+            found = self.stream(
+                tokens.ids, tokens.attention_mask, features, locations(boxes)[chosen], there, attentions
+            )
             yield pairs, tokens, found, there
 
 

@@ -45,10 +45,18 @@ class JointEncoder(nn.Module):
         )
         self.dropout = nn.Dropout(bert.hidden_dropout_prob)
         initialize_weights(self.initializer_range, self.pixels, self.location)
-        nn.init.normal_(self.pixels.bias, std=self.initializer_range)  # a hidden region is zeros, of which a norm has no slope
+        nn.init.normal_(
+            self.pixels.bias, std=self.initializer_range
+        )  # a hidden region is zeros, of which a norm has no slope
 
     def forward(
-        self, ids: Tensor, attention_mask: Tensor, features: Tensor, places: Tensor, there: Tensor, attentions: bool = False
+        self,
+        ids: Tensor,
+        attention_mask: Tensor,
+        features: Tensor,
+        places: Tensor,
+        there: Tensor,
+        attentions: bool = False,
     ) -> Streamed:
         """Read pieces (n, w) with the regions' features (n, k, feature) and places (n, k, 7), padding left out."""
         kinds = self.words.token_type_embeddings.weight
