@@ -248,7 +248,7 @@ def test_a_model_that_never_answers_is_given_up_and_leaves_no_rows(
 def test_a_matcher_alone_gives_similarities_and_a_grounders_own_boxes_are_kept(tmp_path: Path) -> None:
     class Comparer:
         def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
-            return Similarities(Painter().similarity(images, texts).whole)
+            return Similarities(Painter().similarity(images, texts).global_similarity)
 
     class Boxer:
         def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:

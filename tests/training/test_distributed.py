@@ -53,16 +53,16 @@ GLORIA = {
         "vocabulary": 200,
         "layers": 1,
     },
-    "attention": {"softmaxes": 1, "no_attention": True},
+    "attention": {"softmaxes": 1, "no_attention_token": True},
     "dimension": 8,
     "losses": ["local", "global", "supervised"],
 }
 SIDED = GLORIA | {
-    "attention": {"softmaxes": 1, "scores": "cosine", "learn_temperature": True, "no_attention": True},
-    "losses": ["local", "global", "sentence", "sides", "supervised"],
-    "map_of": "sentence",
-    "contrary": True,
-    "duplicates": "ignore",
+    "attention": {"softmaxes": 1, "scores": "cosine", "learn_temperature": True, "no_attention_token": True},
+    "losses": ["local", "global", "sentence", "side_ranking", "supervised"],
+    "heatmap_from": "sentence",
+    "hard_negatives": True,
+    "duplicate_texts": "ignore",
 }
 SEVERAL = ("data.train[0].texts=3", "data.train[0].mirrored=true", "data.train[0].text=abnormal")
 """Texts an image, mirror images: for a GLoRIA, which can learn from them."""
@@ -172,7 +172,7 @@ def test_two_processes_have_the_loss_and_the_gradients_of_one_with_the_joint_bat
 
 
 def test_a_batch_of_several_texts_has_texts_of_one_side_in_both_processes(together: Path) -> None:
-    """Else the losses above would agree without contrary texts."""
+    """Else the losses above would agree without hard negatives."""
     for rank in (0, 1):
         batch = _batches(together, 4, rank, 2, *SEVERAL)
         assert len(batch.texts) == 3 * len(batch)

@@ -88,9 +88,9 @@ def _compare(model: base.Matcher, some: Sequence[Shown]) -> list[Answer]:
     for places in by_image.values():  # every image with its own texts only: an answer must not depend on the batch
         compared = model.similarity([some[places[0]].image], [some[place].text for place in places])
         for column, place in enumerate(places):
-            found[place]["similarity_global"] = float(compared.whole[0, column])
-            if compared.local is not None:
-                found[place]["similarity_local"] = float(compared.local[0, column])
+            found[place]["similarity_global"] = float(compared.global_similarity[0, column])
+            if compared.local_similarity is not None:
+                found[place]["similarity_local"] = float(compared.local_similarity[0, column])
     return found
 
 

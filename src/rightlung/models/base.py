@@ -21,10 +21,10 @@ from rightlung.core import Box, Grounding, Image, InputError, Phrase, Query, Rep
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Similarities:
-    """How well texts go with images: cosines or the like, greater is better, ``(images, texts)`` each."""
+    """Image-text similarities, ``(images, texts)`` each; higher is more similar."""
 
-    whole: NDArray[np.float32]  # of the image's one vector and the text's ("global" in GLoRIA)
-    local: NDArray[np.float32] | None = None  # gathered over words and regions, for models that have them
+    global_similarity: NDArray[np.float32]  # of the global embeddings
+    local_similarity: NDArray[np.float32] | None = None  # of words and patches, for models that have them
 
 
 @runtime_checkable

@@ -208,7 +208,7 @@ def test_a_map_is_the_attention_between_words_and_regions_painted_on_the_boxes()
     there = torch.ones(1, 3, dtype=torch.bool)
     with torch.no_grad():
         features = model.features(square[None, None], boxes)
-        joint = model.stream(tokens.ids, tokens.attended, features, locations(boxes), there, attentions=True)
+        joint = model.stream(tokens.ids, tokens.attention_mask, features, locations(boxes), there, attentions=True)
     assert len(joint.attentions) == 2
     assert joint.attentions[0].shape == (1, 4, tokens.ids.shape[1] + 3, tokens.ids.shape[1] + 3)
     scores = region_saliency(joint.attentions, tokens.word > 0, there)
