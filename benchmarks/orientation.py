@@ -89,16 +89,16 @@ def fit_side(images: Pixels, epochs: int, seed: int) -> Half:
     torch.manual_seed(seed)
     network, pixels = Half(), torch.tensor(images, dtype=torch.float32)[:, None]
     steps = epochs * (len(pixels) // 64)
-    optimiser = torch.optim.AdamW(network.parameters(), 1e-2, weight_decay=1e-2)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 1e-2, total_steps=steps + 1)
+    optimizer = torch.optim.AdamW(network.parameters(), 1e-2, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-2, total_steps=steps + 1)
     for _ in range(epochs):
         order = torch.randperm(len(pixels))
         for batch in order[: len(order) // 64 * 64].reshape(-1, 64):
             # Clipped: an image that really is mirrored must not pull with all its weight.
             loss = functional.softplus(-network(varied(pixels[batch].clone())).clamp_min(-4)).mean()
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            optimiser.step()
+            optimizer.step()
             schedule.step()
     return network.eval()
 

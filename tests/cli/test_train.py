@@ -80,7 +80,7 @@ def test_ctrl_c_exits_with_130_and_keeps_the_step(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=120)
     assert process.returncode == 130, said
-    assert "--resume goes on from there" in said
+    assert "continue with --resume" in said
     assert "the same command" not in said
     checkpoint = last_checkpoint(tmp_path / "run" / "checkpoints")
     assert checkpoint is not None

@@ -24,8 +24,8 @@ from rightlung.reproduce.sanity import ImageBlind
 from rightlung.reproduce.variants import Job, with_starts
 from rightlung.reproduce.wrong_lung import PAPER
 from rightlung.reproduce.wrong_lung.variants import VARIANTS
+from rightlung.training.log import TrainingProgress
 from rightlung.training.loop import train
-from rightlung.training.watching import TrainingProgress
 from tests.reproduce.conftest import TRAINED, Done
 
 
@@ -94,8 +94,8 @@ def test_answers_that_are_kept_are_only_measured_again_and_held_to_their_recipe(
     before = (place / "instances.parquet").read_bytes()
     shutil.rmtree(place)
     monkeypatch.setattr("rightlung.models.gloria.Gloria.ground", never)
-    with pytest.raises(InputError, match=r"holds a run of another recipe, which differs in optimiser\.rate"):
-        reproduce(replace(copy, changes=("retrained:optimiser.rate=1e-4",)))
+    with pytest.raises(InputError, match=r"contains a run of another recipe, which differs in optimizer\.learning_rate"):
+        reproduce(replace(copy, changes=("retrained:optimizer.learning_rate=1e-4",)))
     assert left_out(copy) == ()
     assert (place / "instances.parquet").read_bytes() == before
 
@@ -104,7 +104,7 @@ def test_answers_that_are_kept_are_only_measured_again_and_held_to_their_recipe(
     ("changed", "said"),
     [
         ({"changes": ("schedule.steps=9",)}, "retrained was trained with another recipe, which differs in schedule"),
-        ({"changes": ("uniter:optimiser.rate=1e-4",)}, "uniter was trained with .*differs in optimiser.rate"),
+        ({"changes": ("uniter:optimizer.learning_rate=1e-4",)}, "uniter was trained with .*differs in optimizer.learni"),
         ({"changes": ("nonsense.x=9",)}, "unknown field of Recipe 'nonsense'"),
         ({"train": "phantom?count=30&seed=5"}, r"differs in data.train\[0\].source"),
         ({"train": "phantom?count=0&seed=5"}, "count"),

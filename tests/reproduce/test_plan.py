@@ -83,18 +83,23 @@ def test_few_shots_start_from_the_run_of_their_own_seed_and_keep_their_thirty(tm
     recipe = recipe_of(plan(tmp_path), job("thirty-shot", 2))
     assert recipe.model.start == str(tmp_path / "runs" / "retrained-seed2" / "model")
     assert (recipe.schedule.steps, recipe.schedule.patience) == (500, 25)
-    assert (recipe.data.train[0].examples, recipe.batch.size) == (30, 30)
+    assert (recipe.data.train[0].examples, recipe.batch_size) == (30, 30)
     assert recipe_of(plan(tmp_path, quick=True), job("thirty-shot")).schedule.patience == 3
 
 
 def test_a_change_is_for_all_or_for_one_and_leaves_thirty_shots_thirty() -> None:
     changes = (
-        "schedule.steps=3000", "batch.size=256", "data.train[0].examples=5", "optimiser.rate=1", "data.size=96",
-        "sided:optimiser.rate=2", "thirty-shot:schedule.steps=400", "sided-seed2:seed=9",
+        "schedule.steps=3000", "batch_size=256", "data.train[0].examples=5", "optimizer.learning_rate=1",
+        "data.size=96",
+        "sided:optimizer.learning_rate=2", "thirty-shot:schedule.steps=400", "sided-seed2:seed=9",
     )  # fmt: skip
-    assert changes_of(changes, job("thirty-shot")) == ["optimiser.rate=1", "data.size=96", "schedule.steps=400"]
-    assert changes_of(changes, job("sided")) == [*changes[:5], "optimiser.rate=2"]
-    assert changes_of(changes, job("sided", 2)) == [*changes[:5], "optimiser.rate=2", "seed=9"]
+    assert changes_of(changes, job("thirty-shot")) == [
+        "optimizer.learning_rate=1",
+        "data.size=96",
+        "schedule.steps=400",
+    ]
+    assert changes_of(changes, job("sided")) == [*changes[:5], "optimizer.learning_rate=2"]
+    assert changes_of(changes, job("sided", 2)) == [*changes[:5], "optimizer.learning_rate=2", "seed=9"]
     assert ignored_by_few_shots(changes, [job("thirty-shot")]) == [*changes[:3]]
     assert ignored_by_few_shots(changes, [job("sided")]) == []
 

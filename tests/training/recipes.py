@@ -11,9 +11,9 @@ from torch import Tensor
 
 from rightlung.models.folder import load_folder
 from rightlung.training.checkpoint import last_checkpoint
+from rightlung.training.log import TrainingProgress
 from rightlung.training.loop import Machine, TrainingOutcome, train
 from rightlung.training.recipe import Recipe, read_recipe
-from rightlung.training.watching import TrainingProgress
 
 CPU = Machine(accelerator="cpu")
 SMALL: dict[str, Any] = {
@@ -28,10 +28,10 @@ SMALL: dict[str, Any] = {
         ],
     },
     "losses": {"global": 1.0, "supervised": 0.5},
-    "optimiser": {"rate": 0.01},
-    "schedule": {"steps": 8, "warm_up": 2},
-    "batch": {"size": 4},
-    "averaging": 0.8,
+    "optimizer": {"learning_rate": 0.01},
+    "schedule": {"steps": 8, "warmup_steps": 2},
+    "batch_size": 4,
+    "ema": 0.8,
     "seed": 3,
     "checkpoint_every": 3,
     "log_every": 2,
@@ -59,7 +59,7 @@ def run(folder: Path, *changes: str, resume: bool = False, name: str = "run") ->
 
 
 def final_weights(run: Path) -> dict[str, Tensor]:
-    """All that a finished run ends with: the model, and the last checkpoint with optimiser and average."""
+    """All that a finished run ends with: the model, and the last checkpoint with optimizer and average."""
     checkpoint = last_checkpoint(run / "checkpoints")
     assert checkpoint is not None
     model = {f"model/{name}": value for name, value in load_folder(run / "model").state_dict().items()}

@@ -49,12 +49,13 @@ def manifest(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def same(one: TrainingBatch, other: TrainingBatch) -> bool:
-    tensors = ("images", "asked_of", "located", "masks")
+    phrases, others = one.targets["phrases"], other.targets["phrases"]
     return (
-        all(torch.equal(getattr(one, name), getattr(other, name)) for name in tensors)
-        and torch.equal(one.present.nan_to_num(9), other.present.nan_to_num(9))
-        and (list(one.texts), list(one.phrases), list(one.ids))
-        == (list(other.texts), list(other.phrases), list(other.ids))
+        torch.equal(one.images, other.images)
+        and all(torch.equal(phrases[name], others[name]) for name in ("located", "masks"))
+        and torch.equal(phrases["present"].nan_to_num(9), others["present"].nan_to_num(9))
+        and (list(one.texts), list(one.ids)) == (list(other.texts), list(other.ids))
+        and all(phrases[name] == others[name] for name in ("texts", "images"))
     )
 
 
@@ -78,10 +79,13 @@ def test_processes_share_out_the_batch_that_one_would_have(pool: tuple[DataEntry
     assert torch.equal(alone.images, images[order])
     assert [text for part in parts for text in part.texts] == [alone.texts[order.index(n)] for n in range(12)]
     asked = [
-        (part.ids[int(of)], phrase) for part in parts for of, phrase in zip(part.asked_of, part.phrases, strict=True)
+        (part.ids[int(of)], phrase)
+        for part in parts
+        for of, phrase in zip(part.targets["phrases"]["images"], part.targets["phrases"]["texts"], strict=True)
     ]
     assert sorted(asked) == sorted(
-        (alone.ids[int(of)], phrase) for of, phrase in zip(alone.asked_of, alone.phrases, strict=True)
+        (alone.ids[int(of)], phrase)
+        for of, phrase in zip(alone.targets["phrases"]["images"], alone.targets["phrases"]["texts"], strict=True)
     )
 
 
@@ -95,12 +99,12 @@ def test_masks_are_the_lesions_of_their_phrases(pool: tuple[DataEntry, Studies])
     batch = Batches([pool], 24, 7, CPU).one(0)
     studies = {study.id: study for study in make_studies(default_config(), 11, range(24), 64)}
     checked = 0
-    for number, phrase in enumerate(batch.phrases):
-        study = studies[batch.ids[int(batch.asked_of[number])]]
+    for number, phrase in enumerate(batch.targets["phrases"]["texts"]):
+        study = studies[batch.ids[int(batch.targets["phrases"]["images"][number])]]
         for known in study.phrases:
-            if known.text == phrase and known.mask is not None and bool(batch.located[number]):
+            if known.text == phrase and known.mask is not None and bool(batch.targets["phrases"]["located"][number]):
                 cells = known.mask.pixels.reshape(16, 4, 16, 4).mean((1, 3))
-                found = batch.masks[number].numpy()
+                found = batch.targets["phrases"]["masks"][number].numpy()
                 assert np.abs(found - cells).max() < 0.5  # lesions that overlap, and specks, count a little differently
                 assert np.abs(found - cells).mean() < 0.01
                 checked += 1
@@ -127,15 +131,26 @@ def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
             torch.testing.assert_close(flipped.images[image], plain.images[image].flip(-1), atol=1e-4, rtol=0)
             assert sides_in(flipped.texts[image]) == {other[side] for side in sides_in(plain.texts[image])}
     by_side = 0
-    for number, (before, after) in enumerate(zip(plain.phrases, flipped.phrases, strict=True)):
-        if not turned[int(plain.asked_of[number])]:
+    for number, (before, after) in enumerate(
+        zip(plain.targets["phrases"]["texts"], flipped.targets["phrases"]["texts"], strict=True)
+    ):
+        if not turned[int(plain.targets["phrases"]["images"][number])]:
             assert before == after
             continue
         assert sides_in(after) == {other[side] for side in sides_in(before)}
-        torch.testing.assert_close(flipped.masks[number], plain.masks[number].flip(-1), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            flipped.targets["phrases"]["masks"][number],
+            plain.targets["phrases"]["masks"][number].flip(-1),
+            atol=1e-4,
+            rtol=0,
+        )
         # In a picture the patient's right is on the left: where words name one side, that is where the mask lies.
-        if flipped.located[number] and len(sides_in(after)) == 1 and re.search("pleural|lung|lobe", after):
-            mass = flipped.masks[number].sum(0)
+        if (
+            flipped.targets["phrases"]["located"][number]
+            and len(sides_in(after)) == 1
+            and re.search("pleural|lung|lobe", after)
+        ):
+            mass = flipped.targets["phrases"]["masks"][number].sum(0)
             on_the_left = bool(mass[:8].sum() > mass[8:].sum())
             assert on_the_left == (sides_in(after) == {"right"}), after
             by_side += 1
@@ -145,10 +160,10 @@ def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
 def test_what_moves_out_of_the_picture_is_neither_there_nor_not(pool: tuple[DataEntry, Studies]) -> None:
     far = replace(Augmentation().times(0), shift=0.9)
     batch = Batches([pool], 24, 7, CPU, far).one(0)
-    gone = batch.present.isnan()
+    gone = batch.targets["phrases"]["present"].isnan()
     assert gone.any()
-    assert not batch.located[gone].any()
-    assert (batch.masks[gone].amax((1, 2)) <= 0.02).all()
+    assert not batch.targets["phrases"]["located"][gone].any()
+    assert (batch.targets["phrases"]["masks"][gone].amax((1, 2)) <= 0.02).all()
 
 
 def test_each_study_comes_once_before_any_comes_again() -> None:
@@ -172,10 +187,10 @@ def test_other_sources_are_letterboxed_with_their_boxes_and_may_hide_them(manife
     entry = DataEntry(source=manifest, phrases=3)
     batch = Batches([opened(entry)], 6, 1, CPU).one(0)
     assert batch.images.shape == (6, 1, 64, 64)
-    assert batch.located.any()
+    assert batch.targets["phrases"]["located"].any()
     hidden = Batches([opened(replace(entry, targets="none"))], 6, 1, CPU).one(0)
-    assert not hidden.located.any()
-    assert float(hidden.masks.sum()) == 0.0
+    assert not hidden.targets["phrases"]["located"].any()
+    assert float(hidden.targets["phrases"]["masks"].sum()) == 0.0
 
 
 def test_a_source_read_by_workers_gives_what_a_pool_gives(manifest: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,13 +23,13 @@ from rightlung.models.folder import load_folder
 from rightlung.models.gloria import Gloria
 from rightlung.training.augmentation import Augmentation
 from rightlung.training.batches import Batches
-from rightlung.training.gathering import gather
-from rightlung.training.loop import Machine, _Held, _Losses, train
+from rightlung.training.distributed import gather
+from rightlung.training.fsdp import named_parameters
+from rightlung.training.log import read_log
+from rightlung.training.loop import Machine, _Inputs, _LossModule, train
 from rightlung.training.preparing import open_all
-from rightlung.training.recipe import Optimiser
-from rightlung.training.sharding import named_parameters
-from rightlung.training.watching import read_log
-from rightlung.training.weights import Weights, build_optimiser, copied, set_rate
+from rightlung.training.recipe import Optimizer
+from rightlung.training.weights import Weights, build_optimizer, frozen_copy, set_learning_rate
 from tests.training.recipes import quiet, same, small, written
 from tests.training.tiny import Tiny
 
@@ -53,16 +53,16 @@ GLORIA = {
         "vocabulary": 200,
         "layers": 1,
     },
-    "attention": {"softmaxes": 1, "no_attention": True},
+    "attention": {"softmaxes": 1, "no_attention_token": True},
     "dimension": 8,
     "losses": ["local", "global", "supervised"],
 }
 SIDED = GLORIA | {
-    "attention": {"softmaxes": 1, "scores": "cosine", "learn_temperature": True, "no_attention": True},
-    "losses": ["local", "global", "sentence", "sides", "supervised"],
-    "map_of": "sentence",
-    "contrary": True,
-    "duplicates": "ignore",
+    "attention": {"softmaxes": 1, "scores": "cosine", "learn_temperature": True, "no_attention_token": True},
+    "losses": ["local", "global", "sentence", "side_ranking", "supervised"],
+    "heatmap_from": "sentence",
+    "hard_negatives": True,
+    "duplicate_texts": "ignore",
 }
 SEVERAL = ("data.train[0].texts=3", "data.train[0].mirrored=true", "data.train[0].text=abnormal")
 """Texts an image, mirror images: for a GLoRIA, which can learn from them."""
@@ -119,19 +119,19 @@ def _sharded(rank: int, folder: Path, batch: TrainingBatch) -> None:
 
     def build() -> tuple[nn.Module, torch.optim.Optimizer, Weights]:
         model = Tiny.create({}, [], 1)
-        averaged = copied(model)
-        wrapped = FullyShardedDataParallel(_Losses(model), device_id=CPU, use_orig_params=True)
-        optimiser = build_optimiser(dict(named_parameters(wrapped)), Optimiser(rate=0.01))
-        return wrapped, optimiser, Weights(model, averaged, wrapped, optimiser, 0.5, sharded=True)
+        averaged = frozen_copy(model)
+        wrapped = FullyShardedDataParallel(_LossModule(model), device_id=CPU, use_orig_params=True)
+        optimizer = build_optimizer(dict(named_parameters(wrapped)), Optimizer(learning_rate=0.01))
+        return wrapped, optimizer, Weights(model, averaged, wrapped, optimizer, 0.5, sharded=True)
 
-    def learn(wrapped: nn.Module, optimiser: torch.optim.Optimizer, weights: Weights, steps: range) -> None:
+    def learn(wrapped: nn.Module, optimizer: torch.optim.Optimizer, weights: Weights, steps: range) -> None:
         for step in steps:
-            set_rate(optimiser, 0.01)
-            terms = wrapped(_Held(batch, None))
+            set_learning_rate(optimizer, 0.01)
+            terms = wrapped(_Inputs(batch, None))
             (terms["global"] + terms["supervised"]).backward()
-            optimiser.step()
-            optimiser.zero_grad()
-            weights.follow(step + 1)
+            optimizer.step()
+            optimizer.zero_grad()
+            weights.update_ema(step + 1)
 
     first, second = build(), build()
     learn(*first, range(2))
@@ -141,7 +141,7 @@ def _sharded(rank: int, folder: Path, batch: TrainingBatch) -> None:
     learn(*second, range(2, 4))
     save_file(first[2].tensors(), folder / f"sharded-{rank}.safetensors")
     save_file(second[2].tensors(), folder / f"sharded-again-{rank}.safetensors")
-    average = first[2].averaged_model().state_dict()
+    average = first[2].ema_model().state_dict()
     save_file(dict(average), folder / f"sharded-average-{rank}.safetensors")
 
 
@@ -172,7 +172,7 @@ def test_two_processes_have_the_loss_and_the_gradients_of_one_with_the_joint_bat
 
 
 def test_a_batch_of_several_texts_has_texts_of_one_side_in_both_processes(together: Path) -> None:
-    """Else the losses above would agree without contrary texts."""
+    """Else the losses above would agree without hard negatives."""
     for rank in (0, 1):
         batch = _batches(together, 4, rank, 2, *SEVERAL)
         assert len(batch.texts) == 3 * len(batch)
@@ -202,7 +202,7 @@ def test_spread_weights_are_gathered_and_spread_again_bit_for_bit(together: Path
         shapes = {name: value.shape for name, value in Tiny().state_dict().items()}
         assert {name: value.shape for name, value in average.items()} == shapes
         for name in shapes:
-            assert found[f"optimiser/{name}/exp_avg"].shape == shapes[name]
+            assert found[f"optimizer/{name}/exp_avg"].shape == shapes[name]
             assert torch.equal(found[f"average/{name}"], average[name])
             assert not torch.equal(found[f"average/{name}"], found[f"weights/{name}"])
 
@@ -214,13 +214,13 @@ def test_alone_gathering_changes_nothing() -> None:
 
 def test_a_recipe_runs_in_two_processes_by_a_flag_alone(tmp_path: Path) -> None:
     changes = [
-        "optimiser={name: sgd, rate: 0.05, weight_decay: 0, betas: [0.9, 0]}",
+        "optimizer={name: sgd, learning_rate: 0.05, weight_decay: 0, betas: [0.9, 0]}",
         "schedule={steps: 9, patience: 2}",
     ]
     changes += ["model.config.dropout=0", "data.train[0].phrases=2", "log_every=1"]
     changes += ["data.validation={source: 'phantom?count=8&seed=12', every: 1, pool: 8, phrases: 2, grounded: 0}"]
-    train(small(tmp_path, *changes, "batch.size=8"), tmp_path / "one", machine=Machine("cpu"), progress=quiet())
-    options = [part for change in [*changes, "batch.size=4"] for part in ("--set", change)]
+    train(small(tmp_path, *changes, "batch_size=8"), tmp_path / "one", machine=Machine("cpu"), progress=quiet())
+    options = [part for change in [*changes, "batch_size=4"] for part in ("--set", change)]
     command = [sys.executable, "-m", "rightlung", "train", str(written(tmp_path)), "--out", str(tmp_path / "two")]
     ended = subprocess.run(
         [*command, "--devices", "2", "--accelerator", "cpu", *options],

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from rightlung.core import files
-from rightlung.training.watching import read_log
+from rightlung.training.log import read_log
 from tests.training.recipes import final_weights, run, same
 
 CHANGES = ("schedule.steps=12", "checkpoint_every=3", "log_every=2")

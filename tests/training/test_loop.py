@@ -16,11 +16,11 @@ import torch
 from rightlung.core import InputError, OutputError
 from rightlung.models.folder import load_folder
 from rightlung.training.checkpoint import Checkpoint, last_checkpoint, save_checkpoint
+from rightlung.training.failures import load_batch
+from rightlung.training.log import Log, read_log
 from rightlung.training.loop import train
-from rightlung.training.recipe import Recipe, Schedule, read_recipe
-from rightlung.training.trouble import load_batch
-from rightlung.training.watching import Log, read_log
-from rightlung.training.weights import rate_at
+from rightlung.training.recipe import Recipe, read_recipe
+from rightlung.training.weights import learning_rate_at
 from tests.training.recipes import CPU, final_weights, quiet, run, same, small
 from tests.training.tiny import Tiny
 
@@ -58,10 +58,10 @@ def test_the_last_two_checkpoints_are_kept(finished: Path) -> None:
 
 def test_the_model_is_the_average_of_the_weights(tmp_path: Path) -> None:
     """Followed by hand from the weights after each step."""
-    run(tmp_path, "schedule.steps=4", "checkpoint_every=1", "averaging=0.6", name="followed")
+    run(tmp_path, "schedule.steps=4", "checkpoint_every=1", "ema=0.6", name="followed")
     after: list[dict[str, torch.Tensor]] = []
     for steps in range(1, 5):  # the rate of each step depends on the number of steps, so stop instead
-        stopped_after(tmp_path, steps, f"part-{steps}", "schedule.steps=4", "averaging=0.6")
+        stopped_after(tmp_path, steps, f"part-{steps}", "schedule.steps=4", "ema=0.6")
         checkpoint = last_checkpoint(tmp_path / f"part-{steps}" / "checkpoints")
         assert checkpoint is not None
         assert checkpoint.step == steps
@@ -106,18 +106,19 @@ def test_ctrl_c_keeps_the_step_and_resuming_ends_with_the_same_weights(tmp_path:
     assert steps == sorted(set(steps))
 
 
-def test_the_schedule_rises_and_falls_along_a_cosine() -> None:
-    schedule = Schedule(steps=110, warm_up=10, last=0.1)
-    assert [rate_at(step, 2.0, schedule) for step in (0, 4, 9)] == pytest.approx([0.2, 1.0, 2.0])
+def test_the_schedule_rises_and_falls_along_a_cosine(tmp_path: Path) -> None:
+    schedule = "schedule={steps: 110, warmup_steps: 10, final_factor: 0.1}"
+    recipe = small(tmp_path, schedule, "optimizer.learning_rate=2.0")
+    assert [learning_rate_at(step, recipe) for step in (0, 4, 9)] == pytest.approx([0.2, 1.0, 2.0])
     for step in (10, 35, 60, 109):
         share = 0.1 + 0.9 * (1 + math.cos(math.pi * (step - 10) / 100)) / 2
-        assert rate_at(step, 2.0, schedule) == pytest.approx(2.0 * share)
+        assert learning_rate_at(step, recipe) == pytest.approx(2.0 * share)
 
 
 def test_accumulating_two_batches_is_the_mean_of_their_gradients(tmp_path: Path) -> None:
     """One step of plain descent: by hand from the two batches of the first step."""
-    changes = ["optimiser={name: sgd, rate: 0.1, weight_decay: 0, betas: [0, 0], clip: 0}", "averaging=0"]
-    changes += ["schedule={steps: 1}", "batch={size: 4, accumulate: 2}", "model.config.dropout=0"]
+    changes = ["optimizer={name: sgd, learning_rate: 0.1, weight_decay: 0, betas: [0, 0], clip_norm: 0}", "ema=0"]
+    changes += ["schedule={steps: 1}", "batch_size=4", "gradient_accumulation=2", "model.config.dropout=0"]
     run(tmp_path, *changes)
     recipe = small(tmp_path, *changes)
     model = load_folder(tmp_path / "run" / "start").train()
@@ -135,21 +136,24 @@ def batches_of(recipe: Recipe, count: int) -> Sequence[object]:
     from rightlung.training.preparing import open_all
 
     entries = open_all(recipe, torch.device("cpu"), quiet())
-    batches = Batches(entries, recipe.batch.size, recipe.seed, torch.device("cpu"), recipe.augmentation)
+    batches = Batches(entries, recipe.batch_size, recipe.seed, torch.device("cpu"), recipe.augmentation)
     return list(batches.from_number(0, count))
 
 
 def test_gradients_are_clipped_and_some_parameters_may_have_a_rate_of_their_own(tmp_path: Path) -> None:
-    changes = ["optimiser={name: sgd, rate: 1.0, weight_decay: 0, betas: [0, 0], clip: 0.01, rates: {words: 0}}"]
-    changes += ["schedule={steps: 1}", "averaging=0"]
+    changes = [
+        "optimizer={name: sgd, learning_rate: 1.0, weight_decay: 0, betas: [0, 0], clip_norm: 0.01}",
+        "optimizer.learning_rate_factors={words: 0}",
+    ]
+    changes += ["schedule={steps: 1}", "ema=0"]
     run(tmp_path, *changes)
     start = load_folder(tmp_path / "run" / "start").state_dict()
     moved = load_folder(tmp_path / "run" / "model").state_dict()
     assert torch.equal(start["words.weight"], moved["words.weight"])
     length = math.sqrt(sum(float((moved[name] - start[name]).square().sum()) for name in start))
     assert 0.0 < length <= 0.01 + 1e-6
-    with pytest.raises(InputError, match=r"optimiser.rates.wrods: no parameter's name begins"):
-        run(tmp_path, "optimiser.rates={wrods: 2}", name="other")
+    with pytest.raises(InputError, match=r"optimizer.learning_rate_factors.wrods: no parameter's name begins"):
+        run(tmp_path, "optimizer.learning_rate_factors={wrods: 2}", name="other")
 
 
 def test_a_model_can_be_trained_further(tmp_path: Path, finished: Path) -> None:
@@ -165,19 +169,19 @@ def test_a_loss_that_is_no_number_stops_with_its_batch_kept(tmp_path: Path) -> N
     with pytest.raises(InputError) as caught:
         run(tmp_path, f"model.config.poison={name}", "schedule.steps=40", "log_every=20", "checkpoint_every=20")
     sentence = str(caught.value)
-    assert "at step 2, at a learning rate of 0.01: supervised nan" in sentence
+    assert "at step 2, learning rate 0.01: supervised nan" in sentence
     kept = load_batch(tmp_path / "run" / "failed-step-2")
     assert name in kept.ids
     assert torch.equal(kept.images, poisoned.images)  # type: ignore[attr-defined]
-    assert list(kept.phrases) == list(poisoned.phrases)  # type: ignore[attr-defined]
+    assert kept.targets["phrases"]["texts"] == poisoned.targets["phrases"]["texts"]  # type: ignore[attr-defined]
     assert last_checkpoint(tmp_path / "run" / "checkpoints") is None  # spoilt weights are never kept
     with pytest.raises(InputError, match="does not hold a batch"):
         load_batch(tmp_path)
 
 
 def test_too_little_memory_is_answered_with_a_batch_size_that_fits(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"batch.size 12; 3 would fit: --set batch.size=3 --set batch.accumulate=4"):
-        run(tmp_path, "model.config.breaks_above=5", "batch.size=12")
+    with pytest.raises(InputError, match=r"batch_size 12; 3 would fit: --set batch_size=3 --set gradient_acc.*=4"):
+        run(tmp_path, "model.config.breaks_above=5", "batch_size=12")
     with pytest.raises(InputError, match="even for a batch of 1"):
         run(tmp_path, "model.config.breaks_above=0", name="none")
 
@@ -190,7 +194,7 @@ def test_an_unknown_term_of_the_loss_is_answered_with_the_nearest_and_can_be_men
 
 def test_a_folder_is_used_for_one_run_only(tmp_path: Path, finished: Path) -> None:
     recipe = read_recipe(finished / "recipe.yaml")
-    with pytest.raises(InputError, match="holds this run, finished"):
+    with pytest.raises(InputError, match="contains this run, finished"):
         train(recipe, finished, machine=CPU, progress=quiet())
     assert train(recipe, finished, resume=True, machine=CPU, progress=quiet()).steps == 12
     other = read_recipe(finished / "recipe.yaml", ["seed=9", "schedule.steps=13"])
@@ -201,7 +205,7 @@ def test_a_folder_is_used_for_one_run_only(tmp_path: Path, finished: Path) -> No
         run(tmp_path)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("x")
-    with pytest.raises(OutputError, match=r"holds 'thesis.tex', but no run"):
+    with pytest.raises(OutputError, match=r"contains .thesis.tex. but no run"):
         run(tmp_path, name="full")
     (tmp_path / "file").write_text("x")
     with pytest.raises(OutputError, match="is a file"):

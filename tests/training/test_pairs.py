@@ -96,7 +96,7 @@ def test_the_second_half_of_a_mirrored_batch_are_mirror_images_with_mirrored_wor
     texts, turned, sided = texts_by_image(batch), 0, 0
     for image in range(8):
         picture, other = batch.images[image], batch.images[image + 8]
-        phrases = [[batch.phrases[p] for p in range(len(batch.phrases)) if batch.asked_of[p] == n]
+        phrases = [[batch.targets["phrases"]["texts"][p] for p in range(len(batch.targets["phrases"]["texts"])) if batch.targets["phrases"]["images"][p] == n]
                    for n in (image, image + 8)]  # fmt: skip
         if torch.allclose(picture, other, atol=1e-4):  # no words can say what the mirror image shows
             assert texts[image] == texts[image + 8]
@@ -110,9 +110,9 @@ def test_the_second_half_of_a_mirrored_batch_are_mirror_images_with_mirrored_wor
         sided += any(sides_in(text) for text in texts[image])
     assert turned > 3
     assert sided > 1
-    for number, phrase in enumerate(batch.phrases):  # masks lie on the side that the words name
-        mass = batch.masks[number].sum(0)
-        if batch.located[number] and len(sides_in(phrase)) == 1 and "lung" in phrase:
+    for number, phrase in enumerate(batch.targets["phrases"]["texts"]):  # masks lie on the side that the words name
+        mass = batch.targets["phrases"]["masks"][number].sum(0)
+        if batch.targets["phrases"]["located"][number] and len(sides_in(phrase)) == 1 and "lung" in phrase:
             assert bool(mass[:8].sum() > mass[8:].sum()) == (sides_in(phrase) == {"right"}), phrase
 
 
@@ -150,10 +150,10 @@ def test_processes_share_out_a_mirrored_batch_too(studies: Studies, masked: floa
     texts = texts_by_image(alone)
     assert [text for part in parts for text in part.texts] == [text for number in order for text in texts[number]]
     asked = [(rank * 4 + int(of), phrase, mask) for rank, part in enumerate(parts)
-             for of, phrase, mask in zip(part.asked_of, part.phrases, part.masks, strict=True)]  # fmt: skip
+             for of, phrase, mask in zip(part.targets["phrases"]["images"], part.targets["phrases"]["texts"], part.targets["phrases"]["masks"], strict=True)]  # fmt: skip
     wanted = {(order.index(int(of)), phrase): mask
-              for of, phrase, mask in zip(alone.asked_of, alone.phrases, alone.masks, strict=True)}  # fmt: skip
-    assert len(asked) == len(alone.phrases)
+              for of, phrase, mask in zip(alone.targets["phrases"]["images"], alone.targets["phrases"]["texts"], alone.targets["phrases"]["masks"], strict=True)}  # fmt: skip
+    assert len(asked) == len(alone.targets["phrases"]["texts"])
     for image, phrase, mask in asked:
         torch.testing.assert_close(mask, wanted[image, phrase], atol=1e-6, rtol=0)
 
@@ -170,7 +170,9 @@ def test_a_text_of_another_study_is_never_the_images_own(studies: Studies) -> No
             seen.add((batch.ids[image][-1], *of))
     assert seen == {(one, other) for one in "012" for other in "012" if one != other}
     phrases = drawn(studies, replace(ENTRY, text_of="another"))
-    for of, phrase in zip(phrases.asked_of.tolist(), phrases.phrases, strict=True):  # what is asked stays one's own
+    for of, phrase in zip(
+        phrases.targets["phrases"]["images"], phrases.targets["phrases"]["texts"], strict=True
+    ):  # what is asked stays one's own
         facts = next(studies.facts(n) for n in range(16) if studies.facts(n).id == phrases.ids[of])
         assert phrase in {told.text for told in facts.told}
     with pytest.raises(InputError, match=r"data\.train\[0\]\.text_of 'another' needs at least two studies"):
@@ -185,14 +187,19 @@ def test_examples_are_asked_the_same_phrase_every_time_and_others_are_not() -> N
     asked = defaultdict(set)
     for number in range(12):
         batch = drawn(studies, entry, size=3, number=number)
-        for of, phrase, located in zip(batch.asked_of.tolist(), batch.phrases, batch.located, strict=True):
+        for of, phrase, located in zip(
+            batch.targets["phrases"]["images"],
+            batch.targets["phrases"]["texts"],
+            batch.targets["phrases"]["located"],
+            strict=True,
+        ):
             asked[batch.ids[of]].add((phrase, bool(located)))
     assert len(asked) == 4
     assert all(len(phrases) == 1 for phrases in asked.values())
     changing = defaultdict(set)
     for number in range(12):
         batch = drawn(studies, plain, size=3, number=number)
-        for of, phrase in zip(batch.asked_of.tolist(), batch.phrases, strict=True):
+        for of, phrase in zip(batch.targets["phrases"]["images"], batch.targets["phrases"]["texts"], strict=True):
             changing[batch.ids[of]].add(phrase)
     assert max(map(len, changing.values())) > 1
 
@@ -200,8 +207,10 @@ def test_examples_are_asked_the_same_phrase_every_time_and_others_are_not() -> N
 def test_boxes_are_those_of_the_studies_regions_in_their_order(studies: Studies) -> None:
     batch = drawn(studies, boxes=True)
     known = {study.id: study for study in make_studies(default_config(), 11, range(16), 64)}
-    assert batch.boxes.shape == (8, len(IMAGENOME_REGIONS), 4)
-    for name, boxes, boxed in zip(batch.ids, batch.boxes, batch.boxed, strict=True):
+    assert batch.targets["regions"]["boxes"].shape == (8, len(IMAGENOME_REGIONS), 4)
+    for name, boxes, boxed in zip(
+        batch.ids, batch.targets["regions"]["boxes"], batch.targets["regions"]["present"], strict=True
+    ):
         regions = known[name].regions
         assert [region for region, there in zip(IMAGENOME_REGIONS, boxed.tolist(), strict=True) if there] == [
             region for region in IMAGENOME_REGIONS if region in regions
@@ -223,9 +232,9 @@ def test_boxes_are_mirrored_with_the_picture(augmentation: Augmentation | None) 
     for image, name in enumerate(batch.ids):
         turned = image >= 2 and name == "study-0"
         lung = right if turned else left  # its box and its name change sides
-        assert batch.boxed[image].nonzero().flatten().tolist() == sorted([lung, heart])
+        assert batch.targets["regions"]["present"][image].nonzero().flatten().tolist() == sorted([lung, heart])
         wanted = [[0.7, 0.2, 0.9, 0.9], [0.2, 0.1, 0.5, 0.4]] if turned else boxes[0, [left, heart]].tolist()
-        np.testing.assert_allclose(batch.boxes[image, [lung, heart]].numpy(), wanted, atol=1e-6)
+        np.testing.assert_allclose(batch.targets["regions"]["boxes"][image, [lung, heart]].numpy(), wanted, atol=1e-6)
 
 
 def test_boxes_that_are_unknown_or_too_narrow_are_not_there_and_others_end_at_the_border() -> None:
@@ -234,9 +243,9 @@ def test_boxes_that_are_unknown_or_too_narrow_are_not_there_and_others_end_at_th
     boxes[0, 1:7] = torch.tensor([[0.2, 0.2, 0.205, 0.9], [0.2, 0.5, 0.9, 0.505], [-0.3, 0.1, 0.005, 0.9],
                                   [1.1, 0.1, 1.4, 0.9], [-0.2, 0.3, 0.5, 1.2], [0.2, 0.2, 0.22, 0.22]])  # fmt: skip
     batch = drawn(pool_of([["a"]], boxes), DataEntry(source="x"), size=1, boxes=True)
-    assert batch.boxed[0].nonzero().flatten().tolist() == [5, 6]
-    np.testing.assert_allclose(batch.boxes[0, 5].numpy(), [0.0, 0.3, 0.5, 1.0], atol=1e-6)
-    assert not batch.boxes[0, :5].any()
+    assert batch.targets["regions"]["present"][0].nonzero().flatten().tolist() == [5, 6]
+    np.testing.assert_allclose(batch.targets["regions"]["boxes"][0, 5].numpy(), [0.0, 0.3, 0.5, 1.0], atol=1e-6)
+    assert not batch.targets["regions"]["boxes"][0, :5].any()
 
 
 def test_words_are_hidden_anew_every_time_and_only_in_texts(studies: Studies) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from rightlung.training import loop
 from rightlung.training.checkpoint import last_checkpoint, save_checkpoint
-from rightlung.training.watching import Row, out_of_patience, read_log
+from rightlung.training.log import Row, out_of_patience, read_log
 from tests.training.recipes import final_weights, run, same
 from tests.training.tiny import Tiny
 

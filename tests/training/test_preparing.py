@@ -18,9 +18,9 @@ from rightlung.phantom.study import make_studies
 from rightlung.training import preparing
 from rightlung.training.batches import Batches
 from rightlung.training.folder import RunFolder
+from rightlung.training.log import TrainingProgress
 from rightlung.training.preparing import keep_start
 from rightlung.training.recipe import DataEntry
-from rightlung.training.watching import TrainingProgress
 from tests.models.gloria.test_model import create
 from tests.training.recipes import small
 from tests.training.test_batches import opened
@@ -59,8 +59,8 @@ def test_examples_are_the_first_studies_with_a_target() -> None:
               if any(phrase.mask is not None for phrase in study.phrases)]  # fmt: skip
     assert [studies.facts(number).id for number in range(len(studies))] == placed[:3]
     batch = Batches([(entry, studies)], 3, 1, CPU).one(0)
-    assert batch.asked_of.tolist() == [0, 1, 2]
-    assert batch.located.all()
+    assert batch.targets["phrases"]["images"] == [0, 1, 2]
+    assert batch.targets["phrases"]["located"].all()
 
 
 @pytest.mark.parametrize(
@@ -103,10 +103,10 @@ def kept(folder: Path, start: Path | str, config: str) -> Any:
 
 def test_a_model_goes_on_with_another_configuration_and_the_weights_it_had(tmp_path: Path, start: Path) -> None:
     before = load_folder(start)
-    after = kept(tmp_path, start, "{losses: [supervised], supervision: inside, attention: {temperature: 7.0}}")
+    after = kept(tmp_path, start, "{losses: [supervised], mask_loss: attention_inside, attention: {temperature: 7.0}}")
     assert isinstance(after, Gloria)
     wanted = before.to_config()
-    wanted |= {"losses": ["supervised"], "supervision": "inside"}
+    wanted |= {"losses": ["supervised"], "mask_loss": "attention_inside"}
     wanted["attention"] = wanted["attention"] | {"temperature": 7.0}  # what is beside it stays
     assert after.to_config() == wanted
     one, other = before.state_dict(), after.state_dict()
@@ -135,9 +135,9 @@ def test_a_model_to_start_from_that_is_not_there_is_said_with_what_to_do(tmp_pat
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        ("{supervison: inside}", r"model\.config: unknown field of .* 'supervison'; did you mean 'supervision'"),
+        ("{mask_lss: attention_inside}", r"model\.config: unknown field of .* 'mask_lss'; did you mean 'mask_loss'"),
         ("{attention: {softmaxes: 3}}", r"model\.config: attention\.softmaxes must be one of 1, 2; got 3"),
-        ("{attention: {no_attention: true}}", r"model\.config: the weights do not fit the configuration: .*nothing"),
+        ("{attention: {no_attention_token: true}}", r"model\.config: the weights do not fit the configuration: .*no_attention_token"),
     ],
 )  # fmt: skip
 def test_a_configuration_that_does_not_go_with_the_weights_is_refused(

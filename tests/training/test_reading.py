@@ -144,9 +144,9 @@ def test_phantoms_with_region_targets_have_the_pictures_of_those_with_exact_ones
     batch = Batches([(replace(entry, targets="regions"), regions)], 6, 1, CPU).one(0)
     studies = {study.id: study for study in make_studies(default_config(), 11, range(6), 64)}
     checked = 0
-    for number, text in enumerate(batch.phrases):
-        if batch.located[number]:
-            study = studies[batch.ids[int(batch.asked_of[number])]]
+    for number, text in enumerate(batch.targets["phrases"]["texts"]):
+        if batch.targets["phrases"]["located"][number]:
+            study = studies[batch.ids[int(batch.targets["phrases"]["images"][number])]]
             phrase = next(one for one in study.phrases if one.text == text)
             pixels = np.zeros((64, 64), dtype=np.bool_)
             for name in {*phrase.regions, *(f"{side} lung" for side in ("left", "right") for region in phrase.regions
@@ -155,7 +155,7 @@ def test_phantoms_with_region_targets_have_the_pictures_of_those_with_exact_ones
                     x0, y0, x1, y1 = (round(64 * corner) for corner in study.regions[name].as_tuple())
                     pixels[y0:y1, x0:x1] = True
             cells = pixels.reshape(16, 4, 16, 4).mean((1, 3))
-            assert np.abs(batch.masks[number].numpy() - cells).mean() < 0.05, text
+            assert np.abs(batch.targets["phrases"]["masks"][number].numpy() - cells).mean() < 0.05, text
             checked += 1
     assert checked > 3
 
@@ -163,8 +163,8 @@ def test_phantoms_with_region_targets_have_the_pictures_of_those_with_exact_ones
 def test_phantoms_may_hide_where_things_are() -> None:
     entry = DataEntry(source="phantom?count=6&seed=11", pool=6, phrases=3, targets="none")
     batch = Batches([opened(entry)], 6, 1, CPU).one(0)
-    assert not batch.located.any()
-    assert not batch.masks.any()
+    assert not batch.targets["phrases"]["located"].any()
+    assert not batch.targets["phrases"]["masks"].any()
     flow = Batches([opened(replace(entry, pool=None))], 6, 1, CPU).one(0)
-    assert list(flow.phrases) == list(batch.phrases)
-    assert not flow.located.any()
+    assert list(flow.targets["phrases"]["texts"]) == list(batch.targets["phrases"]["texts"])
+    assert not flow.targets["phrases"]["located"].any()

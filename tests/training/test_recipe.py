@@ -12,7 +12,9 @@ from tests.training.recipes import small, written
 
 
 def test_a_recipe_written_out_reads_as_the_same(tmp_path: Path) -> None:
-    recipe = small(tmp_path, "data.validation={source: 'phantom?count=4&seed=1'}", "optimiser.rates={words: 0.5}")
+    recipe = small(
+        tmp_path, "data.validation={source: 'phantom?count=4&seed=1'}", "optimizer.learning_rate_factors={words: 0.5}"
+    )
     again = tmp_path / "again.yaml"
     again.write_text(recipe_text(recipe), encoding="utf-8")
     assert read_recipe(again) == recipe
@@ -26,9 +28,9 @@ def test_every_shipped_recipe_can_be_read() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("optimiser.rat=1", "field of optimiser 'rat'; did you mean 'rate'"),
-        ("optimiser.rate=fast", "optimiser.rate must be a number; got 'fast'"),
-        ("optimiser.rate=-1", r"optimiser\.rate must be at least 0; got -1"),
+        ("optimizer.learning_rat=1", "field of optimizer 'learning_rat'; did you mean 'learning_rate'"),
+        ("optimizer.learning_rate=fast", "optimizer.learning_rate must be a number; got 'fast'"),
+        ("optimizer.learning_rate=-1", r"optimizer.learning_rate must be at least 0; got -1"),
         ("data.train[0].shares=1", r"field of data\.train\[0\] 'shares'; did you mean 'share'"),
         ("data.train[0].share=0", r"data\.train\[0\]\.share must be above 0"),
         ("data.train.0.foreign=1.5", r"data\.train\[0\]\.foreign must be from 0 to 1; got 1.5"),
@@ -66,8 +68,8 @@ def test_what_is_wrong_is_named_by_its_path(tmp_path: Path, change: str, said: s
 def test_numbers_may_be_written_as_people_do(tmp_path: Path) -> None:
     path = tmp_path / "recipe.yaml"
     path.write_text(written(tmp_path).read_text().replace("rate: 0.01", "rate: 1e-2"), encoding="utf-8")
-    assert read_recipe(path).optimiser.rate == 0.01
-    assert small(tmp_path, "optimiser.rate=2E-3").optimiser.rate == 0.002
+    assert read_recipe(path).optimizer.learning_rate == 0.01
+    assert small(tmp_path, "optimizer.learning_rate=2E-3").optimizer.learning_rate == 0.002
 
 
 @pytest.mark.parametrize(

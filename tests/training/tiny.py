@@ -85,8 +85,8 @@ class Tiny(nn.Module):
         one, other = 5 * images @ all_texts.T, 5 * texts @ all_images.T
         losses = {"global": (cross_entropy(one, own) + cross_entropy(other, own)) / 2}
         losses["supervised"] = features.sum() * 0
-        if len(batch.phrases):
-            maps = self.maps(features[batch.asked_of], batch.phrases)
+        if len(batch.targets["phrases"]["texts"]):
+            maps = self.maps(features[batch.targets["phrases"]["images"]], batch.targets["phrases"]["texts"])
             losses["supervised"] = self.supervised(maps, batch)
         if self.settings["poison"] in batch.ids:
             losses["supervised"] = losses["supervised"] * float("nan")
@@ -97,11 +97,15 @@ class Tiny(nn.Module):
         return (features * self.texts(phrases)[:, :, None, None]).sum(1)
 
     def supervised(self, maps: Tensor, batch: TrainingBatch) -> Tensor:
-        known = ~batch.present.isnan()
-        seen = binary_cross_entropy_with_logits(maps.amax((1, 2))[known], batch.present[known], reduction="sum")
-        masks = adaptive_avg_pool2d(batch.masks[:, None], (maps.shape[1], maps.shape[2]))[:, 0]
+        known = ~batch.targets["phrases"]["present"].isnan()
+        seen = binary_cross_entropy_with_logits(
+            maps.amax((1, 2))[known], batch.targets["phrases"]["present"][known], reduction="sum"
+        )
+        masks = adaptive_avg_pool2d(batch.targets["phrases"]["masks"][:, None], (maps.shape[1], maps.shape[2]))[:, 0]
         placed = binary_cross_entropy_with_logits(maps, masks, reduction="none").mean((1, 2))
-        return (seen + (placed * batch.located).sum()) / len(batch)  # of which every process has as many
+        return (seen + (placed * batch.targets["phrases"]["located"]).sum()) / len(
+            batch
+        )  # of which every process has as many
 
     def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
         texts = [phrase if isinstance(phrase, str) else phrase.text for phrase in phrases]

@@ -89,8 +89,8 @@ def _compare(model: base.Matcher, some: Sequence[ImageQuestion]) -> list[Answer]
         compared = model.similarity([some[places[0]].image], [some[place].text for place in places])
         for column, place in enumerate(places):
             found[place]["similarity_global"] = float(compared.global_similarity[0, column])
-            if compared.local is not None:
-                found[place]["similarity_local"] = float(compared.local[0, column])
+            if compared.local_similarity is not None:
+                found[place]["similarity_local"] = float(compared.local_similarity[0, column])
     return found
 
 

@@ -32,25 +32,32 @@ def run(
     for name, known in (("accelerator", ACCELERATORS), ("strategy", STRATEGIES)):
         if machine[name] not in known:
             raise unknown_name(name, machine[name], known)
-    from rightlung.training.recipe import read_recipe
+    from rightlung.training.recipe import read_stages
 
     changed = list(changes)
     if steps is not None:
         changed.append(f"schedule.steps={steps}")
     if precision is not None:
         changed.append(f"precision={precision}")
-    recipe = read_recipe(recipe_name, changed)  # before the slow imports, so that a typo is reported at once
+    recipes = read_stages(recipe_name, changed, out)  # before the slow imports: a mistake is reported at once
 
+    from rightlung.training.log import TrainingProgress
     from rightlung.training.loop import Machine, train
-    from rightlung.training.watching import TrainingProgress
 
+    outcomes: dict[str, TrainingOutcome] = {}
     try:
-        outcome = train(recipe, out, resume=resume, machine=Machine(**machine), progress=TrainingProgress(say=say))
+        for stage, recipe in recipes.items():
+            progress = TrainingProgress(say=say, prefix=f"{stage}: " if stage else "")
+            again = resume and (out / stage / "recipe.yaml").is_file()
+            outcomes[stage] = train(recipe, out / stage, resume=again, machine=Machine(**machine), progress=progress)
     except KeyboardInterrupt as error:
         say(str(error) or "interrupted; --resume continues from the last checkpoint, if there is one")
         raise
+    last, outcome = list(outcomes.items())[-1]
     result = {**asdict(outcome), "note": NOT_A_MEDICAL_DEVICE}
-    finish(json, result, lambda: _describe(outcome, out), outcome.left_out)
+    if last:
+        result["stages"] = {stage: asdict(one) for stage, one in outcomes.items()}
+    finish(json, result, lambda: _describe(outcome, out / last), outcome.left_out)
 
 
 def _describe(outcome: TrainingOutcome, out: Path) -> None:

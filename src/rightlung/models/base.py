@@ -9,22 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rightlung.core import Box, Grounding, Image, Phrase, Query, Report
+from rightlung.core import Box, Grounding, Image, InputError, Phrase, Query, Report
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Similarities:
-    """How well texts go with images: cosines or the like, greater is better, ``(images, texts)`` each."""
+    """Image-text similarities, ``(images, texts)`` each; higher is more similar."""
 
-    global_similarity: NDArray[np.float32]  # of the image's and the text's global embeddings
-    local: NDArray[np.float32] | None = None  # gathered over words and regions, for models that have them
+    global_similarity: NDArray[np.float32]  # of the global embeddings
+    local_similarity: NDArray[np.float32] | None = None  # of words and patches, for models that have them
 
 
 @runtime_checkable
@@ -129,51 +129,54 @@ class Reader(Protocol):
         """Return what is read of a text."""
 
 
+Target = Mapping[str, Any]
+"""What a batch holds of one kind of target: tensors and lists by name. A list ``images`` holds indices of images."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingBatch:
-    """``n`` images with ``m`` texts about them, and ``p`` phrases asked of them, all on the training device.
+    """``n`` images, ``m`` texts about them, and targets by the name of the builder that made them.
 
-    ``texts`` make the pairs that contrastive losses learn from: ``text_of`` is the image of each, in their order where
-    it is not given. ``phrases`` are what supervised losses learn from, and may be none: each is asked of one image
-    (``asked_of``), is to be seen there or not (``present``: 1, 0, or NaN where unknown), and may have a place:
-    ``masks`` holds the share of each cell that is the target, and ``located`` says for which phrases that is known.
-    ``boxes`` are those of the regions of each image, in fractions of the square picture, for models that are shown
-    them.
+    Contrastive losses learn from the pairs of images and texts. Other losses learn from ``targets``, see
+    `rightlung.training.targets`:
+
+    - ``phrases``: ``p`` phrases, each asked of one image. ``texts`` and ``images`` are lists of length p; ``present``
+      (p,) is 1 (seen in the image), 0 (not seen) or NaN (unknown); ``masks`` (p, rows, cols) is the share of each grid
+      cell that the phrase covers; ``located`` (p,) says for which phrases that is known.
+    - ``regions``: ``boxes`` (n, k, 4) of the anatomical regions, as fractions of the square image, and which of them
+      are ``present`` (n, k).
     """
 
     images: Tensor  # (n, 1, size, size) float32 in 0 to 1
     texts: Sequence[str]  # m
-    ids: Sequence[str] = ()  # n, to name what went wrong
-    text_of: Sequence[int] = ()  # m, or none: as they come
-    phrases: Sequence[str] = ()  # p
-    asked_of: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.long))  # (p,)
-    present: Tensor = field(default_factory=lambda: torch.zeros(0))  # (p,)
-    located: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.bool))  # (p,)
-    masks: Tensor = field(default_factory=lambda: torch.zeros(0, 1, 1))  # (p, rows, cols) float in 0 to 1
-    most_asked: int | None = None  # at most so many phrases of one image; knowing it saves waiting for the device
-    boxes: Tensor = field(default_factory=lambda: torch.zeros(0, 0, 4))  # (n, k, 4) of regions, or (0, 0, 4)
-    boxed: Tensor = field(default_factory=lambda: torch.zeros(0, 0, dtype=torch.bool))  # (n, k) which of them are there
+    ids: Sequence[str] = ()  # n study ids, for error messages
+    text_images: Sequence[int] = ()  # m: the image of each text; empty: one text for each image, in their order
+    targets: Mapping[str, Target] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.images)
 
     @property
-    def images_of_texts(self) -> Sequence[int]:
-        """The image of each text."""
-        return self.text_of or range(len(self.texts))
+    def image_of_text(self) -> Sequence[int]:
+        """The index of each text's image."""
+        return self.text_images or range(len(self.texts))
 
-    @property
-    def paired(self) -> Tensor:
-        """The image of each text, (m,), on the device."""
-        return torch.tensor(self.images_of_texts, device=self.images.device)
+    def target(self, name: str) -> Target:
+        """Return one of the targets; the error for a missing one says how to get it."""
+        if name not in self.targets:
+            raise InputError(f"the model learns from {name}, which the batch lacks; add {name} to the recipe's data")
+        return self.targets[name]
 
     def to(self, device: torch.device | str) -> TrainingBatch:
         """Return the batch on another device."""
-        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in BATCH_TENSORS})
+        targets = {
+            name: {key: _moved(value, device) for key, value in target.items()} for name, target in self.targets.items()
+        }
+        return replace(self, images=self.images.to(device, non_blocking=True), targets=targets)
 
 
-BATCH_TENSORS = ("images", "asked_of", "present", "located", "masks", "boxes", "boxed")
-BATCH_LISTS = ("texts", "text_of", "ids", "phrases")
+def _moved(value: Any, device: torch.device | str) -> Any:
+    return value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
 
 
 Gather = Callable[[Tensor], Tensor]

@@ -51,12 +51,12 @@ from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Tas
 from rightlung.reproduce.sanity import check_sanity, known_models
 from rightlung.reproduce.variants import Job, Variant, with_starts
 from rightlung.scoring.threads import usable_cores
+from rightlung.training.failures import release
+from rightlung.training.log import Row, TrainingProgress, read_log
 from rightlung.training.loop import train
 from rightlung.training.pools import Advance
 from rightlung.training.preparing import open_studies
 from rightlung.training.recipe import Data, DataEntry, Recipe
-from rightlung.training.trouble import release
-from rightlung.training.watching import Row, TrainingProgress, read_log
 
 MOST_WORKERS = 16
 """Maximum number of processes that fill a pool."""
@@ -304,7 +304,7 @@ def _in_processes(
 
 def _training(outcome: Mapping[str, Any], rows: Sequence[Row], recipe: Recipe) -> dict[str, Any]:
     judged = [row for row in rows if "validation loss" in row]
-    images = int(outcome["steps"]) * recipe.batch.size * recipe.batch.accumulate
+    images = int(outcome["steps"]) * recipe.batch_size * recipe.gradient_accumulation
     return {
         "steps": outcome["steps"],
         "stopped_early": outcome["stopped_early"],

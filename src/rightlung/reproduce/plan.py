@@ -206,7 +206,8 @@ def _split(change: str) -> tuple[str | None, str]:
 def _defines_few_shots(change: str) -> bool:
     steps = [part for part in re.split(r"[.\[\]]+", change.partition("=")[0].strip()) if part]
     whole = (["data"], ["data", "train"], ["data", "train", "0"], ["data", "validation"])
-    return steps[:1] in (["schedule"], ["batch"]) or steps in whole or (steps[:1] == ["data"] and "examples" in steps)
+    schedule = steps[:1] in (["schedule"], ["batch_size"], ["gradient_accumulation"])
+    return schedule or steps in whole or (steps[:1] == ["data"] and "examples" in steps)
 
 
 @lru_cache(maxsize=8)

@@ -21,7 +21,7 @@ from rightlung.core import InputError
 from rightlung.core.keyed import Stream, key_number
 from rightlung.lexicon import IMAGENOME_REGIONS, mirror_region
 from rightlung.lexicon.side_changes import mirrored
-from rightlung.models.base import BATCH_LISTS, BATCH_TENSORS, TrainingBatch
+from rightlung.models.base import Target, TrainingBatch
 from rightlung.training.augmentation import Augmentation, apply_changes, draw_changes, move_masks, on_device
 from rightlung.training.facts import Facts
 from rightlung.training.phrases import DrawnPhrase, draw_phrases, draw_texts, hide_entities, hide_words
@@ -159,24 +159,28 @@ class Batches:
         elif any(words.flipped):
             images = torch.where(flipped[:, None, None, None], images.flip(-1), images)
             masks = torch.where(flipped[of][:, None, None], masks.flip(-1), masks)
-        boxes = _boxes(pictures.boxes, flipped) if self.boxes else {}
         facts = self.entries[place][1].facts
         present = on_device(torch.tensor([float(one.present) for one in asked]), self.device)
         placed = on_device(torch.tensor([bool(one.targets) for one in asked], dtype=torch.bool), self.device)
         # What the picture's border has cut off is not to be seen, and nobody can say whether it is there.
         located = placed & (masks.flatten(1).amax(1) > 0.02) if len(asked) else placed
+        targets: dict[str, Target] = {
+            "phrases": {
+                "texts": [one.text for one in asked],
+                "images": [image for image, _ in words.asked],
+                "present": torch.where(placed & ~located, torch.nan, present),
+                "located": located,
+                "masks": masks,
+            }
+        }
+        if self.boxes:
+            targets["regions"] = _boxes(pictures.boxes, flipped)
         return TrainingBatch(
             images=images,
             texts=words.texts,
-            text_of=[image for image in range(self.counts[place]) for _ in range(self.entries[place][0].texts)],
             ids=[facts(study).id for study in self._own(place, number)],
-            phrases=[one.text for one in asked],
-            asked_of=of,
-            present=torch.where(placed & ~located, torch.nan, present),
-            located=located,
-            masks=masks,
-            most_asked=max(self.entries[place][0].phrases, 1),
-            **boxes,
+            text_images=[image for image in range(self.counts[place]) for _ in range(self.entries[place][0].texts)],
+            targets=targets,
         )
 
     def _rows(self, place: int) -> Tensor:
@@ -249,17 +253,29 @@ def _boxes(boxes: Tensor, flipped: Tensor) -> dict[str, Tensor]:
     within = boxes.clamp(0.0, 1.0)
     extent = within[..., 2:] - within[..., :2]
     there = (extent > LEAST_EXTENT).all(-1)  # what is not known is NaN, and no greater than anything
-    return {"boxes": torch.where(there[..., None], within, 0.0), "boxed": there}
+    return {"boxes": torch.where(there[..., None], within, 0.0), "present": there}
 
 
 def _together(parts: Sequence[TrainingBatch]) -> TrainingBatch:
     if len(parts) == 1:
         return parts[0]
-    before = list(accumulate(map(len, parts), initial=0))[:-1]  # images of the parts before each
-    parts = [
-        replace(part, asked_of=part.asked_of + first, text_of=[first + image for image in part.images_of_texts])
-        for first, part in zip(before, parts, strict=True)
-    ]
-    tensors: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in BATCH_TENSORS}
-    lists: dict[str, Any] = {name: [value for part in parts for value in getattr(part, name)] for name in BATCH_LISTS}
-    return TrainingBatch(**tensors, **lists, most_asked=max(part.most_asked or 1 for part in parts))
+    first = list(accumulate(map(len, parts), initial=0))[:-1]  # images of the parts before each
+    return TrainingBatch(
+        images=torch.cat([part.images for part in parts]),
+        texts=[text for part in parts for text in part.texts],
+        ids=[name for part in parts for name in part.ids],
+        text_images=[before + image for before, part in zip(first, parts, strict=True) for image in part.image_of_text],
+        targets={name: _joined([part.targets[name] for part in parts], first) for name in parts[0].targets},
+    )
+
+
+def _joined(parts: Sequence[Target], first: Sequence[int]) -> dict[str, Any]:
+    joined: dict[str, Any] = {}
+    for key, value in parts[0].items():
+        if isinstance(value, Tensor):
+            joined[key] = torch.cat([part[key] for part in parts])
+        elif key == "images":
+            joined[key] = [before + int(one) for before, part in zip(first, parts, strict=True) for one in part[key]]
+        else:
+            joined[key] = [one for part in parts for one in part[key]]
+    return joined

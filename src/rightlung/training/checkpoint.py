@@ -1,7 +1,7 @@
-"""Checkpoints: all that a run needs to go on, in one safetensors file that is either whole or not there.
+"""Checkpoints: one safetensors file each, with everything that a resumed run needs.
 
-A file is written under a temporary name, brought to the disk, and then given its name in one step; a process killed at
-any moment leaves at most a temporary file, which nothing reads. The last two are kept. Nothing is ever unpickled.
+A file is written under a temporary name, synced to disk and renamed, so that a process killed at any moment leaves at
+most a temporary file, which is never read. The last two are kept. No pickles.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NAME = re.compile(r"step-\d{8,}\.safetensors")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """The state after ``step`` steps: tensors by name, and what is no tensor."""
+    """The state after ``step`` steps: tensors by name, and plain values in ``facts``."""
 
     step: int
     tensors: Mapping[str, Tensor]
@@ -34,7 +34,7 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint, whole or not at all, and remove those before the last two."""
+    """Write a checkpoint atomically and delete all but the last two."""
     path = folder / f"step-{checkpoint.step:08d}.safetensors"
     # Copies: safetensors refuses tensors that share memory, as tied weights do.
     tensors = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in checkpoint.tensors.items()}
@@ -43,7 +43,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     def write(unfinished: Path) -> None:
         try:
             save_file(tensors, unfinished, about)
-        except SafetensorError as error:  # a full disk, in its words
+        except SafetensorError as error:  # how it reports a full disk
             raise OSError(str(error)) from None
 
     write_whole(path, write, durable=True)
@@ -56,7 +56,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def last_checkpoint(folder: Path) -> Checkpoint | None:
-    """Read the latest checkpoint that is whole; None where there is none."""
+    """Read the latest complete checkpoint, or return None."""
     for path in reversed(_files(folder)):
         with contextlib.suppress(SafetensorError, OSError, KeyError, ValueError, TypeError):
             with safe_open(path, framework="pt") as file:

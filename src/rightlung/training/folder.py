@@ -2,12 +2,12 @@
 
 ::
 
-    recipe.yaml      as run, every field written out
+    recipe.yaml      the recipe with every field
     start/           the model before the first step
-    checkpoints/     the last two
-    log.csv          figures; curve.png draws them
+    checkpoints/     the last two checkpoints
+    log.csv          losses and metrics; curve.png plots them
     model/           the trained model, once the run is finished
-    finished.json    what came out
+    finished.json    the outcome
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from rightlung.core.files import FolderLock, folder_lock, read_json, write_json,
 from rightlung.training.recipe import Recipe, differing_fields, read_recipe, recipe_text
 
 FREE = ("checkpoint_every", "log_every", "card", "data.workers", "data.keep")
-"""Fields that may differ when a run goes on, as the weights do not depend on them."""
+"""Fields that may change when a run is resumed, since the weights do not depend on them."""
 
 
 class RunFolder:
-    """Where a run keeps what it makes."""
+    """The files and folders of a run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -40,49 +40,49 @@ class RunFolder:
         self.finished = path / "finished.json"
 
     def check(self, recipe: Recipe, resume: bool) -> dict[str, Any] | None:
-        """Refuse a folder that this run may not use; return what came out where the run is finished already."""
+        """Refuse a folder that holds something else; return the outcome if this run is already finished."""
         if self.path.exists() and not self.path.is_dir():
-            raise OutputError(f"{self.path} is a file; a run needs a folder")
+            raise OutputError(f"{self.path} is a file; --out must be a folder")
         if not self.recipe.is_file():
             found = self.path.iterdir() if self.path.is_dir() else ()
             if others := sorted(path.name for path in found if not path.name.startswith(".")):
-                raise OutputError(f"{self.path} holds {others[0]!r}, but no run; give --out another folder")
+                raise OutputError(f"{self.path} contains {others[0]!r} but no run; choose another folder for --out")
             return None
         if self.finished.is_file() or self.has_checkpoint():
             differing = differing_fields(read_recipe(self.recipe), recipe)
             if different := [name for name in differing if name not in FREE]:
                 raise InputError(
-                    f"{self.path} holds a run of another recipe, which differs in {', '.join(different[:5])}; "
-                    "give --out another folder"
+                    f"{self.path} contains a run of another recipe, which differs in {', '.join(different[:5])}; "
+                    "choose another folder for --out"
                 )
         if self.finished.is_file():
             if not resume:
                 raise InputError(
-                    f"{self.path} holds this run, finished: its model is {self.model}; "
-                    "give --out another folder to train again"
+                    f"{self.path} contains this run, finished: its model is {self.model}; "
+                    "choose another folder for --out to train again"
                 )
-            return read_json(self.finished) | {"model": str(self.model)}  # the folder may have been moved
+            return read_json(self.finished) | {"model": str(self.model)}  # the folder may have moved
         if self.has_checkpoint() and not resume:
             raise InputError(
-                f"{self.path} holds this run, not finished; add --resume to go on with it, or give --out another folder"
+                f"{self.path} contains this run, not finished; add --resume to continue it, or choose another --out"
             )
         return None
 
     def has_checkpoint(self) -> bool:
-        """Whether the run here has come as far as a checkpoint; before that nothing is worth keeping."""
+        """Whether there is a checkpoint; without one there is nothing to resume."""
         return self.checkpoints.is_dir() and any(path.suffix == ".safetensors" for path in self.checkpoints.iterdir())
 
     def locked(self) -> FolderLock:
-        """Keep other processes from training here; the lock goes with the process, however that ends."""
+        """Lock the folder against other processes; the lock ends with this process."""
         return folder_lock(self.path, InputError(f"another process is training in {self.path}"))
 
     def begin(self, recipe: Recipe) -> None:
-        """Write the recipe; what an attempt left that came to no checkpoint is removed."""
+        """Write the recipe and remove what an attempt without a checkpoint left."""
         if not self.has_checkpoint():
             shutil.rmtree(self.start, ignore_errors=True)
             self.log.unlink(missing_ok=True)
         write_whole(self.recipe, recipe_text(recipe), durable=True)
 
     def finish(self, outcome: Mapping[str, Any]) -> None:
-        """Say that the run is finished."""
+        """Mark the run as finished."""
         write_json(self.finished, outcome, durable=True)

@@ -1,7 +1,7 @@
-"""The training loop, from a recipe to a model folder, to be read from top to bottom.
+"""The training loop, from a recipe to a model folder. Read it from top to bottom.
 
-Everything random follows from the recipe's seed, the step and the process. So a checkpoint is weights, optimiser and a
-number, and a run that is killed goes on to the same weights as one that was not.
+All randomness follows from the recipe's seed, the step and the process. A checkpoint therefore holds weights, optimizer
+state and the step, and a run that is killed and resumed ends with the same weights as one that was not.
 """
 
 from __future__ import annotations
@@ -19,13 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from rightlung.core import InputError
-from rightlung.core.errors import is_out_of_memory, unknown_name
+from rightlung.core.errors import unknown_name
 from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.training.batches import Batches, step_seed
 from rightlung.training.checkpoint import Checkpoint, last_checkpoint, save_checkpoint
+from rightlung.training.distributed import anywhere, gather
+from rightlung.training.failures import enough_memory, out_of_memory, step_failure
 from rightlung.training.folder import RunFolder
-from rightlung.training.gathering import anywhere, gather
+from rightlung.training.fsdp import named_parameters
+from rightlung.training.log import Board, Log, Row, TrainingProgress, draw_curve, out_of_patience
+from rightlung.training.metrics import Interruption, Metrics
 from rightlung.training.preparing import (
     Machine,
     check_same_data,
@@ -37,17 +41,13 @@ from rightlung.training.preparing import (
     validation_batches,
 )
 from rightlung.training.recipe import Recipe
-from rightlung.training.record import Interruption, Record
-from rightlung.training.sharding import named_parameters
-from rightlung.training.trouble import enough_memory, out_of_memory
 from rightlung.training.validation import validate
-from rightlung.training.watching import Board, Log, Row, TrainingProgress, draw_curve, out_of_patience
-from rightlung.training.weights import Weights, build_optimiser, copied, move, rate_at, set_rate
+from rightlung.training.weights import Weights, build_optimizer, frozen_copy, learning_rate_at, set_learning_rate
 
 __all__ = ["Machine", "TrainingOutcome", "train"]
 
-SHOWN = "validation "
-SMALLER = "a smaller batch.size or a smaller model may fit"
+VALIDATION = "validation "
+SMALLER = "try a smaller batch_size or a smaller model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,13 @@ class TrainingOutcome:
     steps: int
     resumed_from: int
     loss: float
-    validation: Mapping[str, float]  # of the last step
-    best: Mapping[str, float]  # the step of the lowest validation loss, and that loss
+    validation: Mapping[str, float]  # at the last step
+    best: Mapping[str, float]  # step and value of the lowest validation loss
     seconds: float
     images_per_second: float
     device: str
-    left_out: Sequence[str] = ()  # what is wrong with the studies that could not be used
-    stopped_early: bool = False  # because the validation loss fell no further
+    left_out: Sequence[str] = ()  # why studies were left out
+    stopped_early: bool = False  # out of patience
 
 
 def train(
@@ -75,48 +75,53 @@ def train(
     machine: Machine | None = None,
     progress: TrainingProgress | None = None,
 ) -> TrainingOutcome:
-    """Train by a recipe into a folder; ``resume`` goes on from the last checkpoint there.
+    """Train by a recipe into a folder; ``resume`` continues from the last checkpoint there.
 
     Ctrl-C writes a checkpoint after the current step and raises `KeyboardInterrupt`.
     """
     fabric = launched(recipe, machine or Machine())
     folder, rank = RunFolder(Path(out)), fabric.global_rank
-    shown = progress if progress is not None and rank == 0 else TrainingProgress(shown=rank == 0)
+    progress = progress if progress is not None and rank == 0 else TrainingProgress(shown=rank == 0)
     if (done := folder.check(recipe, resume)) is not None:
         return TrainingOutcome(**done)
-    fabric.barrier()  # all have looked before one changes anything
+    fabric.barrier()  # every process has checked the folder before one of them changes it
     with folder.locked() if rank == 0 else contextlib.nullcontext():
         if rank == 0:
             folder.begin(recipe)
         sharded = machine is not None and machine.strategy == "fsdp"
-        return _Training(recipe, folder, fabric, sharded, shown).run()
+        return _Training(recipe, folder, fabric, sharded, progress).run()
 
 
 class _Training:
-    """One run. What it needs is made in the order below; `run` is the loop."""
+    """One run."""
 
-    def __init__(self, recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, shown: TrainingProgress) -> None:
-        self.recipe, self.folder, self.fabric, self.shown = recipe, folder, fabric, shown
-        self.rank, self.world, self.where = fabric.global_rank, fabric.world_size, str(fabric.device)
-        self.joint: Gather | None = gather if self.world > 1 else None
+    def __init__(
+        self, recipe: Recipe, folder: RunFolder, fabric: Any, sharded: bool, progress: TrainingProgress
+    ) -> None:
+        self.recipe, self.folder, self.fabric, self.progress = recipe, folder, fabric, progress
+        self.rank, self.world, self.device = fabric.global_rank, fabric.world_size, str(fabric.device)
+        self.gather: Gather | None = gather if self.world > 1 else None
         self.batch: TrainingBatch | None = None
-        self.entries = open_all(recipe, fabric.device, shown)
-        self.validation, self.unjudged = validation_batches(recipe, fabric.device, shown) if not self.rank else ([], ())
-        self.model = self._start()
-        self._optimise(sharded)
+        self.entries = open_all(recipe, fabric.device, progress)
+        self.validation, self.unread = (
+            validation_batches(recipe, fabric.device, progress) if self.rank == 0 else ([], ())
+        )
+        self.model = self._initial_model()
+        self._set_up_optimizer(sharded)
         self.start = self._resume()
-        self.batches = self._batches(recipe.batch.size, self.rank, self.world)
-        self.record = Record(recipe, fabric, folder, self.batches)
+        self.batches = self._batches(recipe.batch_size, self.rank, self.world)
+        self.metrics = Metrics(recipe, fabric, folder, self.batches)
         self.log = Log(folder.log, self.start) if self.rank == 0 else None
         self.board = Board(folder.board, self.start) if self.rank == 0 else None
+        self.last: Row = {name: value for row in (self.log.rows if self.log else []) for name, value in row.items()}
 
     def _batches(self, size: int, rank: int = 0, world: int = 1) -> Batches:
         recipe = self.recipe
         given = self.entries, size, recipe.seed, self.fabric.device, recipe.augmentation
         return Batches(*given, rank=rank, world=world, boxes=recipe.data.boxes)
 
-    def _start(self) -> nn.Module:
-        """Return the model before the first step: kept in the folder, so that all processes and resumptions agree."""
+    def _initial_model(self) -> nn.Module:
+        """Load the model before the first step, saved once so that all processes and resumed runs start from it."""
         kind = self.recipe.model.kind
         maker = None if kind is None else model_class(kind)
         if self.rank == 0 and not self.folder.start.is_dir():
@@ -124,26 +129,25 @@ class _Training:
         self.fabric.barrier()
         model: object = load_folder(self.folder.start)
         if not isinstance(model, nn.Module):
-            raise InputError(f"a {type(model).__name__} is no torch.nn.Module and cannot be trained")
+            raise InputError(f"{type(model).__name__} cannot be trained: it is not a torch.nn.Module")
         model.train()
         if self.fabric.device.type == "cuda":
-            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # the stubs lack it
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing from the stubs
             torch.backends.cudnn.benchmark = True
         return model
 
-    def _optimise(self, sharded: bool) -> None:
-        """Make the optimiser, and the average of the weights."""
-        averaged = copied(self.model).to(self.fabric.device)
-        self.wrapped = self.fabric.setup_module(_Losses(self.model))
+    def _set_up_optimizer(self, sharded: bool) -> None:
+        ema_model = frozen_copy(self.model).to(self.fabric.device)
+        self.wrapped = self.fabric.setup_module(_LossModule(self.model))
         parameters = dict(named_parameters(self.wrapped) if sharded else self.model.named_parameters())
-        self.plain_optimiser = build_optimiser(parameters, self.recipe.optimiser)
-        self.optimiser = self.fabric.setup_optimizers(self.plain_optimiser)
-        # Without Fabric's own layer, which sharding does not know.
+        self.plain_optimizer = build_optimizer(parameters, self.recipe.optimizer)
+        self.optimizer = self.fabric.setup_optimizers(self.plain_optimizer)
+        # Without Fabric's own wrapper, which FSDP does not know.
         inner = getattr(self.wrapped, "_forward_module", self.wrapped)
-        self.weights = Weights(self.model, averaged, inner, self.plain_optimiser, self.recipe.averaging, sharded)
+        self.weights = Weights(self.model, ema_model, inner, self.plain_optimizer, self.recipe.ema, sharded)
 
     def _resume(self) -> int:
-        """Take up where the last checkpoint left off, and return its step."""
+        """Load the last checkpoint, if any, and return its step."""
         checkpoint = last_checkpoint(self.folder.checkpoints)
         if checkpoint is None:
             return 0
@@ -153,118 +157,120 @@ class _Training:
         return checkpoint.step
 
     def run(self) -> TrainingOutcome:
-        """Train, and save the model."""
-        recipe, log = self.recipe, self.log
-        steps, parts = recipe.schedule.steps, recipe.batch.accumulate
-        drawn = self.batches.from_number(self.start * parts, steps * parts)
+        """Train and save the model."""
+        steps, parts = self.recipe.schedule.steps, self.recipe.gradient_accumulation
+        step, done = self.start, self._out_of_patience()
+        batches = self.batches.from_number(step * parts, steps * parts)
+        images_per_step = self.recipe.batch_size * parts * self.world
         began = time.monotonic()
-        last: Row = {name: value for row in (log.rows if log else []) for name, value in row.items()}
-        step, ended = self.start, self._out_of_patience()
-        images_a_step = recipe.batch.size * parts * self.world
         with (
-            contextlib.closing(drawn),
-            self.shown.begin(step, steps, images_a_step),
-            Interruption() as interrupted,
+            contextlib.closing(batches),
+            self.progress.begin(step, steps, images_per_step),
+            Interruption() as interruption,
         ):
-            while step < steps and not ended:
-                self._step(step, drawn)
+            while step < steps and not done:
+                self._guarded_step(step, batches)
                 step += 1
-                self.weights.follow(step)
+                done = self._after_step(step, interruption)
+        return self._finish(step, time.monotonic() - began)
 
-                stop = interrupted.now if self.world == 1 else False
-                at_checkpoint = step % recipe.checkpoint_every == 0 or step == steps or stop
-                at_validation = recipe.data.validation is not None and (
-                    step % recipe.data.validation.every == 0 or step == steps
-                )
-                if not (at_checkpoint or at_validation or step % recipe.log_every == 0):
-                    continue
-                row = self.record.row(step)  # waits for the device; a loss that is no number ends the run here
-                if self.world > 1:  # all of them stop at the same step
-                    stop = anywhere(self.fabric, interrupted.now)
-                    at_checkpoint = at_checkpoint or stop
-                if at_checkpoint or at_validation:
-                    self._check_weights(step)
-                if at_validation:
-                    row |= self._validate(step)
-                self._show(step, row)
-                last |= row
-                if at_validation and recipe.schedule.patience is not None:
-                    ended = self._out_of_patience()
-                if at_checkpoint or ended:
-                    self._save(step)
-                if stop and step < steps and not ended:
-                    if self.rank == 0:
-                        draw_curve(self.folder.log, self.folder.curve)
-                    raise KeyboardInterrupt(f"stopped after step {step} of {steps}; --resume goes on from there")
-        return self._finish(step, last, time.monotonic() - began)
-
-    def _step(self, step: int, drawn: Iterator[TrainingBatch]) -> None:
-        """Draw the batches of a step and move the weights."""
-        recipe, parts = self.recipe, self.recipe.batch.accumulate
-        rate = rate_at(step, recipe.optimiser.rate, recipe.schedule)
-        set_rate(self.plain_optimiser, rate)
+    def _train_step(self, step: int, batches: Iterator[TrainingBatch]) -> None:
+        """One optimizer step: forward and backward over its batches, clip, update the weights and their average."""
+        recipe, parts = self.recipe, self.recipe.gradient_accumulation
+        loss_weights = recipe.loss_weights(step)
+        set_learning_rate(self.plain_optimizer, learning_rate_at(step, recipe))
         torch.manual_seed(step_seed(recipe.seed, step, self.rank, "dropout"))
-        failed = False
-        try:
-            for part in range(parts):
-                self.batch = None  # the one before: its memory is wanted
-                self.batch = next(drawn)
-                with self.fabric.no_backward_sync(self.wrapped, enabled=part < parts - 1):
-                    terms = self.wrapped(_Held(self.batch, self.joint))
-                    loss = _weighted(terms, recipe.losses)
-                    self.fabric.backward(loss / parts)
-                self.record.add(step, part, loss, terms)
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-            failed = True
-        if failed:  # outside the handler, whose traceback would keep the memory
-            self.optimiser.zero_grad(set_to_none=True)
-            self.batch = None
-            attempt = partial(self._attempt, step) if self.world == 1 else None
-            raise out_of_memory(recipe.batch.size, parts, self.where, attempt)
-        with enough_memory(self.where, f"to move the weights at step {step + 1}", SMALLER):
-            most = recipe.optimiser.clip or math.inf  # of which the norm is wanted all the same
-            norm = self.fabric.clip_gradients(self.wrapped, self.optimiser, max_norm=most, error_if_nonfinite=False)
-            self.record.norm(step, norm)
-            move(self.optimiser, step, rate)
-        self.optimiser.zero_grad(set_to_none=True)
+        for part in range(parts):
+            self.batch = None  # free the last batch before the next is drawn
+            self.batch = next(batches)
+            with self.fabric.no_backward_sync(self.wrapped, enabled=part < parts - 1):
+                terms = self.wrapped(_Inputs(self.batch, self.gather))
+                loss = _weighted_sum(terms, loss_weights)
+                self.fabric.backward(loss / parts)
+            self.metrics.add(step, part, loss, terms)
+        clip_norm = recipe.optimizer.clip_norm or math.inf  # without clipping, the norm is still logged
+        norm = self.fabric.clip_gradients(self.wrapped, self.optimizer, max_norm=clip_norm, error_if_nonfinite=False)
+        self.metrics.add_norm(step, norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.weights.update_ema(step + 1)
 
-    def _attempt(self, step: int, size: int) -> None:
-        """Run forward and backward once with a batch of another size."""
+    def _guarded_step(self, step: int, batches: Iterator[TrainingBatch]) -> None:
+        """Train one step; explain out-of-memory errors and overflowing updates."""
+        try:
+            return self._train_step(step, batches)
+        except (RuntimeError, MemoryError) as error:
+            failure = step_failure(error, step, learning_rate_at(step, self.recipe))
+        # Outside the handler, whose traceback would keep the step's tensors in memory.
+        self.optimizer.zero_grad(set_to_none=True)
+        self.batch = None
+        if failure is not None:
+            raise failure
+        attempt = partial(self._try_batch_size, step) if self.world == 1 else None
+        raise out_of_memory(self.recipe.batch_size, self.recipe.gradient_accumulation, self.device, attempt)
+
+    def _try_batch_size(self, step: int, size: int) -> None:
+        """Run forward and backward once with another batch size."""
         batch = self._batches(size).one(step)
         try:
             with self.fabric.autocast():
-                loss = _weighted(self.model(batch, None), self.recipe.losses)
+                loss = _weighted_sum(self.model(batch, None), self.recipe.loss_weights(step))
             loss.backward()  # type: ignore[no-untyped-call]
         finally:
             self.model.zero_grad(set_to_none=True)
 
+    def _after_step(self, step: int, interruption: Interruption) -> bool:
+        """Log, validate and save a checkpoint where these are due; return whether training is over early."""
+        recipe, last = self.recipe, step == self.recipe.schedule.steps
+        stop = interruption.requested if self.world == 1 else False
+        at_checkpoint = step % recipe.checkpoint_every == 0 or last or stop
+        at_validation = recipe.data.validation is not None and (step % recipe.data.validation.every == 0 or last)
+        if not (at_checkpoint or at_validation or step % recipe.log_every == 0):
+            return False
+        row = self.metrics.row(step)  # waits for the device; a NaN loss ends the run here
+        if self.world > 1:  # all processes stop at the same step
+            stop = anywhere(self.fabric, interruption.requested)
+            at_checkpoint = at_checkpoint or stop
+        if at_checkpoint or at_validation:
+            self._check_weights(step)
+        if at_validation:
+            row |= self._validate(step)
+        self._show(step, row)
+        self.last |= row
+        done = at_validation and recipe.schedule.patience is not None and self._out_of_patience()
+        if at_checkpoint or done:
+            self._save(step)
+        if stop and not last and not done:
+            if self.rank == 0:
+                draw_curve(self.folder.log, self.folder.curve)
+            raise KeyboardInterrupt(f"stopped after step {step} of {recipe.schedule.steps}; continue with --resume")
+        return done
+
     def _check_weights(self, step: int) -> None:
-        """See what this step has made of the weights: what is spoilt is neither judged nor kept."""
+        """End the run if this step made the weights, or the loss they give, NaN: such weights are not saved."""
         if self.batch is None:
             return
-        self.record.check_weights(step, self.batch, {}, self.weights.finite())
-        with enough_memory(self.where, f"to look at a batch of {self.recipe.batch.size} again", SMALLER):
-            self.record.check_weights(step, self.batch, _seen_again(self.wrapped, self.batch, self.joint), True)
+        self.metrics.check_weights(step, self.batch, {}, self.weights.finite())
+        with enough_memory(self.device, f"to check the loss of a batch of {self.recipe.batch_size}", SMALLER):
+            self.metrics.check_weights(step, self.batch, _evaluate(self.wrapped, self.batch, self.gather), True)
 
     def _validate(self, step: int) -> Row:
-        judged, settings = self.weights.averaged_model(), self.recipe.data.validation
+        model, settings = self.weights.ema_model(), self.recipe.data.validation
         found: Row = {}
         if self.rank == 0 and self.validation and settings is not None:
             size = len(self.validation[0])
-            with enough_memory(self.where, f"to validate with {size} images at a time", SMALLER):
-                found = validate(judged, self.validation, self.recipe.losses, settings.grounded)
-            self.record.check_validation(step, self.validation[0], found)
+            with enough_memory(self.device, f"to validate with {size} images at a time", SMALLER):
+                found = validate(model, self.validation, self.recipe.loss_weights(step - 1), settings.grounded)
+            self.metrics.check_validation(step, self.validation[0], found)
         self.fabric.barrier()
         return found
 
     def _show(self, step: int, row: Row) -> None:
-        row["images per second"] = self.shown.images_per_second(step)
+        row["images per second"] = self.progress.images_per_second(step)
         if self.log is not None and self.board is not None:
             self.log.add(row)
             self.board.add(row)
-            self.shown.show(step, row["loss"])
+            self.progress.show(step, row["loss"])
 
     def _save(self, step: int) -> None:
         tensors = self.weights.tensors()
@@ -281,27 +287,29 @@ class _Training:
         here = self.log is not None and out_of_patience(self.log.rows, self.recipe.schedule.patience)
         return anywhere(self.fabric, here)
 
-    def _finish(self, step: int, last: Row, seconds: float) -> TrainingOutcome:
-        if not self.weights.finite():  # in a checkpoint of the last step, which was all that there was to do
-            raise InputError(f"{self.folder.checkpoints}: the weights after step {step} are no numbers")
-        trained = self.weights.averaged_model()
+    def _finish(self, step: int, seconds: float) -> TrainingOutcome:
+        if not self.weights.finite():  # resumed from a checkpoint of the last step
+            raise InputError(f"{self.folder.checkpoints}: the weights after step {step} contain NaN or infinity")
+        trained, last = self.weights.ema_model(), self.last
         outcome = TrainingOutcome(
             model=str(self.folder.model),
             steps=step,
             resumed_from=self.start,
             loss=last.get("loss", math.nan),
-            validation={name.removeprefix(SHOWN): value for name, value in last.items() if name.startswith(SHOWN)},
+            validation={
+                name.removeprefix(VALIDATION): value for name, value in last.items() if name.startswith(VALIDATION)
+            },
             best=_best(self.log.rows if self.log is not None else []),
             seconds=seconds,
             images_per_second=last.get("images per second", math.nan),
-            device=self.where,
-            left_out=[problem for _, studies in self.entries for problem in studies.problems] + list(self.unjudged),
+            device=self.device,
+            left_out=[problem for _, studies in self.entries for problem in studies.problems] + list(self.unread),
             stopped_early=step < self.recipe.schedule.steps,
         )
         if self.rank == 0:
             if self.board is not None:
                 self.board.close()
-            save_model(trained, self.folder.model, self.recipe.card)  # type: ignore[arg-type]  # checked with the start
+            save_model(trained, self.folder.model, self.recipe.card)  # type: ignore[arg-type]  # checked at the start
             draw_curve(self.folder.log, self.folder.curve)
             self.folder.finish(asdict(outcome))
         self.fabric.barrier()
@@ -309,31 +317,31 @@ class _Training:
 
 
 def _best(rows: Sequence[Row]) -> dict[str, float]:
-    judged = [{"step": row["step"], "loss": row["validation loss"]} for row in rows if "validation loss" in row]
-    return min(judged, key=lambda row: row["loss"], default={})
+    validated = [{"step": row["step"], "loss": row["validation loss"]} for row in rows if "validation loss" in row]
+    return min(validated, key=lambda row: row["loss"], default={})
 
 
-class _Held:
-    """A batch as one thing: Fabric would otherwise take it apart to change the precision of its tensors."""
+class _Inputs:
+    """A batch as one opaque argument: Fabric would otherwise convert the precision of each of its tensors."""
 
-    def __init__(self, batch: TrainingBatch, joint: Gather | None) -> None:
-        self.batch, self.joint = batch, joint
+    def __init__(self, batch: TrainingBatch, gather: Gather | None) -> None:
+        self.batch, self.gather = batch, gather
 
 
-class _Losses(nn.Module):
-    """The model as the one call that is wrapped for several devices and for mixed precision."""
+class _LossModule(nn.Module):
+    """The model behind one ``forward``, which Fabric wraps for several devices and mixed precision."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, held: _Held) -> dict[str, Tensor]:
+    def forward(self, inputs: _Inputs) -> dict[str, Tensor]:
         """Return the terms of the loss."""
-        terms: dict[str, Tensor] = self.model(held.batch, held.joint)
+        terms: dict[str, Tensor] = self.model(inputs.batch, inputs.gather)
         return terms
 
 
-def _weighted(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+def _weighted_sum(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
     for name in weights:
         if name not in terms:
             raise unknown_name("term of the model's loss in losses:", name, terms)
@@ -341,11 +349,11 @@ def _weighted(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tens
 
 
 @torch.no_grad()
-def _seen_again(wrapped: Any, batch: TrainingBatch, joint: Gather | None) -> dict[str, Tensor]:
-    """Return the terms of a batch's loss with the weights as they are now. All processes must call it."""
-    wrapped.eval()  # nothing is drawn by chance, and no running statistic moves
+def _evaluate(wrapped: Any, batch: TrainingBatch, gather: Gather | None) -> dict[str, Tensor]:
+    """Return the terms of a batch's loss with the current weights, in evaluation mode. All processes must call it."""
+    wrapped.eval()
     try:
-        terms: dict[str, Tensor] = wrapped(_Held(batch, joint))
+        terms: dict[str, Tensor] = wrapped(_Inputs(batch, gather))
     finally:
         wrapped.train()
     return terms

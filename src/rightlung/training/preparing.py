@@ -21,13 +21,13 @@ from rightlung.phantom.source import PhantomSource
 from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.batches import Batches
 from rightlung.training.checkpoint import Checkpoint
+from rightlung.training.failures import enough_memory
 from rightlung.training.folder import RunFolder
 from rightlung.training.keeping import KeptPool
+from rightlung.training.log import TrainingProgress
 from rightlung.training.pools import Advance, PhantomFlow, Pool, Studies
 from rightlung.training.reading import ReadFlow
 from rightlung.training.recipe import Data, DataEntry, Recipe, shipped_recipes
-from rightlung.training.trouble import enough_memory
-from rightlung.training.watching import TrainingProgress
 
 Entries = list[tuple[DataEntry, Studies]]
 
@@ -77,9 +77,14 @@ def open_all(recipe: Recipe, device: torch.device, shown: TrainingProgress) -> E
 
     All are looked at before the first pool is filled: that one is not there should not take minutes to learn.
     """
-    judged = recipe.data.validation
-    for source in (*(entry.source for entry in recipe.data.train), *([] if judged is None else [judged.source])):
-        open_source(source)
+    named = {f"data.train[{number}].source": entry.source for number, entry in enumerate(recipe.data.train)}
+    if recipe.data.validation is not None:
+        named["data.validation.source"] = recipe.data.validation.source
+    for field, address in named.items():
+        try:
+            open_source(address)
+        except InputError as error:
+            raise InputError(f"{field}: {error}") from None
     return [
         (entry, _open(entry, recipe, device, shown, f"data.train[{number}]"))
         for number, entry in enumerate(recipe.data.train)
@@ -171,7 +176,7 @@ def validation_batches(
         return [], ()
     entry = settings.entry()
     studies = _open(entry, recipe, device, shown, "data.validation")
-    size = min(recipe.batch.size, len(studies))
+    size = min(recipe.batch_size, len(studies))
     batches = Batches([(entry, studies)], size, recipe.seed, device, name="validation", boxes=recipe.data.boxes)
     what = f"to hold the {len(studies):,} studies of data.validation as batches"
     advice = f"try a smaller pool, such as --set data.validation.pool={max(1, len(studies) // 2)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -13,6 +14,7 @@ import yaml
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.settings import plain_settings, read_settings
 from rightlung.training.augmentation import MOVING, Augmentation
+from rightlung.training.curves import check_curve, value_at
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -94,36 +96,28 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True)
-class Optimiser:
-    """How weights follow gradients."""
+class Optimizer:
+    """The optimizer and its settings."""
 
     name: Literal["adamw", "sgd"] = "adamw"
-    rate: float = 5e-4
+    learning_rate: float = 5e-4
     weight_decay: float = 0.05
     betas: tuple[float, float] = (0.9, 0.98)
-    clip: float = 1.0  # largest norm of the gradient; 0 for any
-    rates: Mapping[str, float] = field(default_factory=dict)  # factors for parameters whose name begins so
+    clip_norm: float = 1.0  # largest norm of the gradient; 0: no clipping
+    learning_rate_factors: Mapping[str, float] = field(default_factory=dict)  # by prefix of a parameter's name
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """The learning rate rises for ``warm_up`` steps, then falls along a cosine to ``last`` of its height.
+    """Linear warm-up over ``warmup_steps``, then cosine decay to ``final_factor`` times the learning rate.
 
-    With ``patience`` the run ends earlier: after so many validations in a row without a lower loss.
+    With ``patience``, training stops after so many validations in a row without a lower validation loss.
     """
 
     steps: int
-    warm_up: int = 0
-    last: float = 0.0
+    warmup_steps: int = 0
+    final_factor: float = 0.0
     patience: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BatchSettings:
-    """Images a process sees at a time, and how many such batches make a step."""
-
-    size: int = 64
-    accumulate: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,27 +126,34 @@ class Recipe:
 
     model: ModelChoice
     data: Data
-    losses: Mapping[str, float]
+    losses: Mapping[str, Any]  # weight of each term of the model's loss: a number or a curve, see `curves`
     schedule: Schedule
-    optimiser: Optimiser = field(default_factory=Optimiser)
-    batch: BatchSettings = field(default_factory=BatchSettings)
-    averaging: float = 0.999  # of the weights that are saved as the model; 0 for none
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    batch_size: int = 64  # images per process and forward pass
+    gradient_accumulation: int = 1  # batches per optimizer step
+    ema: float = 0.999  # decay of the exponential moving average of the weights, which is what is saved; 0: none
     augmentation: Augmentation = field(default_factory=Augmentation)
     precision: Precision = "32-true"
     seed: int = 0
     checkpoint_every: int = 500
     log_every: int = 20
-    card: str | None = None  # the README.md that goes with the model
+    card: str | None = None  # README.md of the trained model
+
+    def loss_weights(self, step: int) -> dict[str, float]:
+        """Return the weights of the loss terms at a step, counted from 0."""
+        return {name: value_at(weight, step / self.schedule.steps) for name, weight in self.losses.items()}
 
     def __post_init__(self) -> None:
         if (self.model.kind is None) == (self.model.start is None):
             raise InputError("model needs either kind (a new one) or start (one that is there), and not both")
         if not self.data.train:
             raise InputError("data.train must name at least one source")
-        if not self.losses or not any(weight > 0 for weight in self.losses.values()):
+        for name, weight in self.losses.items():
+            check_curve(weight, f"losses.{name}")
+        if not any(value_at(weight, place / 100) > 0 for weight in self.losses.values() for place in range(101)):
             raise InputError("losses must give at least one term of the model's loss a weight above 0")
         if self.schedule.patience is not None and self.data.validation is None:
-            raise InputError("schedule.patience needs data.validation: without it nobody knows when to stop")
+            raise InputError("schedule.patience needs data.validation, whose loss it watches")
         moved = [name for name in MOVING if getattr(self.augmentation, name) > 0] if self.data.boxes else []
         if moved:
             raise InputError(
@@ -180,8 +181,8 @@ _LIMITS: dict[tuple[float, float], str] = {
         0,
         1,
     ): "data.train.*.positive data.train.*.foreign data.train.*.swapped data.train.*.stripped data.train.*.prompts "
-    "data.train.*.masked_words data.train.*.masked_entities data.validation.prompts optimiser.betas.* schedule.last "
-    "averaging augmentation.shift augmentation.blur augmentation.cut_out augmentation.mirror",
+    "data.train.*.masked_words data.train.*.masked_entities data.validation.prompts optimizer.betas.* "
+    "schedule.final_factor ema augmentation.shift augmentation.blur augmentation.cut_out augmentation.mirror",
     (0, 10): "augmentation.scale augmentation.shear augmentation.brightness augmentation.contrast augmentation.gamma "
     "augmentation.noise",
     (0, 180): "augmentation.rotation",
@@ -191,10 +192,11 @@ _LIMITS: dict[tuple[float, float], str] = {
     (16, 4096): "data.size",
     (1, 4096): "data.grid",
     (0, 2**53): "seed",
-    (0, _MOST): "data.validation.grounded losses.* optimiser.rate optimiser.weight_decay optimiser.clip "
-    "optimiser.rates.* schedule.warm_up",
+    (0, _MOST): "data.validation.grounded optimizer.learning_rate optimizer.weight_decay optimizer.clip_norm "
+    "optimizer.learning_rate_factors.* schedule.warmup_steps",
     (1, _MOST): "data.train.*.examples data.train.*.pool data.validation.examples data.validation.pool "
-    "data.validation.every schedule.steps schedule.patience batch.size batch.accumulate checkpoint_every log_every",
+    "data.validation.every schedule.steps schedule.patience batch_size gradient_accumulation "
+    "checkpoint_every log_every",
 }
 
 
@@ -224,15 +226,63 @@ def shipped_recipes() -> dict[str, Path]:
 
 def read_recipe(name_or_path: str | Path, changes: Sequence[str] = ()) -> Recipe:
     """Read a recipe from a YAML file, or by the name of a shipped one, with fields changed by ``field=value``."""
+    stages = read_stages(name_or_path, changes)
+    if list(stages) != [""]:
+        raise InputError(f"{name_or_path} has the stages {', '.join(stages)}; it is trained by rightlung train")
+    return stages[""]
+
+
+def read_stages(name_or_path: str | Path, changes: Sequence[str] = (), out: Path = Path()) -> dict[str, Recipe]:
+    """Read the stages of a recipe by name, in order; a recipe without ``stages`` has one, named "".
+
+    A stage is the recipe with the stage's ``changes``. Each but the first starts from the model that the one before
+    leaves in ``out / stage / "model"``. A change ``stage:field=value`` is for one stage only.
+    """
     path, given = _read_table(str(name_or_path))
     if "base" in given:
         given = _derived(path, given)
-    for change in changes:
-        _set(given, change)
+    stages = _stage_changes(path, given.pop("stages", None))
+    recipes: dict[str, Recipe] = {}
     try:
-        return read_settings(Recipe, given)
+        for change in changes:
+            if (name := _stage_of(change)) is not None and name not in stages:
+                raise unknown_name("stage in --set", name, stages)
+        for stage, own in stages.items():
+            table = copy.deepcopy(given)
+            if recipes:
+                before = list(recipes)[-1]
+                table["model"] = {"start": str(out / before / "model")}
+            for change in (change for change in changes if _stage_of(change) is None):
+                _set(table, change)
+            for change in own:
+                _set(table, change, f"stages, {stage}:")
+            for change in (change for change in changes if stage and _stage_of(change) == stage):
+                _set(table, change.partition(":")[2])
+            recipes[stage] = read_settings(Recipe, table)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    return recipes
+
+
+def _stage_of(change: str) -> str | None:
+    name, colon, _ = change.partition("=")[0].partition(":")
+    return name.strip() if colon else None
+
+
+def _stage_changes(path: Path, stages: Any) -> dict[str, list[str]]:
+    if stages is None:
+        return {"": []}
+    found: dict[str, list[str]] = {}
+    for number, stage in enumerate(stages if isinstance(stages, list) else [None]):
+        name, changes = (stage.get("name"), stage.get("changes", [])) if isinstance(stage, dict) else (None, None)
+        if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z0-9_-]+", name) or name in found:
+            raise InputError(f"{path}: stages[{number}] needs a name of its own, of letters, digits, - and _")
+        if not isinstance(changes, list) or not all(isinstance(one, str) for one in changes):
+            raise InputError(f"{path}: stages[{number}].changes must be a list of field=value")
+        found[name] = changes
+    if not found:
+        raise InputError(f"{path}: stages must name at least one stage")
+    return found
 
 
 def _derived(path: Path, given: Mapping[str, Any], above: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -313,11 +363,11 @@ def _is_file(path: Path) -> bool:
 
 
 def _set(given: dict[str, Any], change: str, by: str = "--set") -> None:
-    """Change one field of a recipe: ``optimiser.rate=1e-3``, ``data.train[0].share=0.5``."""
+    """Change one field of a recipe: ``optimizer.learning_rate=1e-3``, ``data.train[0].share=0.5``."""
     path, equals, text = change.partition("=")
     steps = [part for part in re.split(r"[.\[\]]+", path.strip()) if part]
     if not equals or not steps:
-        raise InputError(f"{by} takes field=value, such as optimiser.rate=1e-3; got {change!r}")
+        raise InputError(f"{by} takes field=value, such as optimizer.learning_rate=1e-3; got {change!r}")
     try:
         value = yaml.load(text, Loader=_Loader)
     except yaml.YAMLError:

@@ -1,4 +1,4 @@
-"""How good the averaged model is on studies that it does not learn from, at any time of a run."""
+"""Validation of the EMA model during a run: losses, and localisation for models that ground phrases."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from torch import nn
 from rightlung.core import Image
 from rightlung.models.base import Grounder, TrainingBatch
 from rightlung.scoring.localisation import score
-from rightlung.training.watching import Row
+from rightlung.training.log import Row
 
 AT_ONCE = 16
 
 
 @torch.no_grad()
 def validate(model: nn.Module, batches: Sequence[TrainingBatch], weights: Mapping[str, float], grounded: int) -> Row:
-    """Return the loss and its terms over fixed batches and, for a model that points, how well it points.
+    """Return the loss and its terms on fixed batches and, for a `Grounder`, AUROC and pointing accuracy.
 
-    The terms of a contrastive loss depend on the size of the batches, which is that of the run.
+    Contrastive terms depend on the batch size, which is that of training.
     """
     model.eval()
     totals: dict[str, float] = {}
@@ -34,23 +34,24 @@ def validate(model: nn.Module, batches: Sequence[TrainingBatch], weights: Mappin
     row["validation loss"] = sum(
         weight * row[f"validation {name}"] for name, weight in weights.items() if f"validation {name}" in row
     )
-    # Weights that have blown up give maps that are no numbers either; the loss says it.
+    # NaN weights give NaN maps, too; the loss reports them.
     if isinstance(model, Grounder) and grounded and math.isfinite(row["validation loss"]):
         row |= _pointing(model, batches, grounded)
     return row
 
 
 def _pointing(model: Grounder, batches: Sequence[TrainingBatch], grounded: int) -> Row:
-    """Ground the first phrases with a place and score them on the grid of the masks."""
+    """Score the maps of the first ``grounded`` located phrases on the grid of their masks."""
     images: list[Image] = []
     texts: list[str] = []
     masks: list[NDArray[np.bool_]] = []
     for batch in batches:
-        for phrase in torch.nonzero(batch.located).flatten().tolist():
-            mask = (batch.masks[phrase] > 0.5).cpu().numpy()
+        phrases = batch.target("phrases")
+        for phrase in torch.nonzero(phrases["located"]).flatten().tolist():
+            mask = (phrases["masks"][phrase] > 0.5).cpu().numpy()
             if len(texts) < grounded and mask.any():
-                images.append(batch.images[int(batch.asked_of[phrase]), 0].float().cpu().numpy())
-                texts.append(batch.phrases[phrase])
+                images.append(batch.images[phrases["images"][phrase], 0].float().cpu().numpy())
+                texts.append(phrases["texts"][phrase])
                 masks.append(mask)
     maps = []
     for begin in range(0, len(texts), AT_ONCE):

@@ -34,10 +34,10 @@ def test_positions_are_added_to_the_regions_and_are_learned() -> None:
     torch.manual_seed(0)
     encoder = ImageEncoder(config, 12).train(False)
     images = torch.rand(2, 1, 64, 64)
-    with_positions = encoder(images).regions
+    with_positions = encoder(images).patch_embeddings
     with_positions.sum().backward()
     assert encoder.position is not None
     assert encoder.position.grad is not None
     assert encoder.position.grad.abs().min() > 0
     kept, encoder.position = encoder.position, None
-    torch.testing.assert_close(encoder(images).regions + kept, with_positions)
+    torch.testing.assert_close(encoder(images).patch_embeddings + kept, with_positions)

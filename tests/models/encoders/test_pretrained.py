@@ -37,7 +37,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
 def config(resnet: Path, bert: Path) -> dict[str, Any]:
     return {
         "image": {"kind": "resnet", "size": 64, "levels": [1], "pretrained": str(resnet)},
-        "text": {"most_pieces": 32, "pretrained": str(bert)},
+        "text": {"max_length": 32, "pretrained": str(bert)},
         "dimension": 16,
     }
 
@@ -63,13 +63,13 @@ def test_a_saved_model_no_longer_needs_the_folders(folders: tuple[Path, Path]) -
     assert again.config.image.pretrained is None
     picture = torch.rand(1, 1, 64, 64, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        assert torch.equal(model.image_encoder(picture).whole, again.image_encoder(picture).whole)
+        assert torch.equal(model.image_encoder(picture).global_embedding, again.image_encoder(picture).global_embedding)
 
 
 def test_a_grey_picture_goes_through_an_encoder_for_colour_ones(folders: tuple[Path, Path]) -> None:
     encoder = ImageEncoder(ImageEncoderConfig(size=64, levels=(0,), pretrained=str(folders[0])), 8)
     assert encoder.channels == 3
-    assert encoder(torch.rand(2, 1, 64, 64)).regions.shape == (2, 8, 16, 16)
+    assert encoder(torch.rand(2, 1, 64, 64)).patch_embeddings.shape == (2, 8, 16, 16)
 
 
 def test_a_vocabulary_padded_beyond_its_tokenizer_can_be_saved_and_loaded(folders: tuple[Path, Path]) -> None:
@@ -80,15 +80,13 @@ def test_a_vocabulary_padded_beyond_its_tokenizer_can_be_saved_and_loaded(folder
     again = Gloria.from_parts(model.to_config(), model.tensors(), model.extra_files())
     assert {weight.dtype for weight in model.parameters()} == {torch.float32}
     with torch.no_grad():
-        assert torch.equal(model.encode_texts(TEXTS).whole, again.encode_texts(TEXTS).whole)
+        assert torch.equal(model.encode_texts(TEXTS).global_embedding, again.encode_texts(TEXTS).global_embedding)
 
 
 def test_more_pieces_than_the_encoder_has_positions_are_refused(folders: tuple[Path, Path]) -> None:
     asked = config(*folders)
-    asked["text"]["most_pieces"] = 65
-    with pytest.raises(
-        InputError, match="max_position_embeddings of at least 65; got 64: most_pieces must not be more"
-    ):
+    asked["text"]["max_length"] = 65
+    with pytest.raises(InputError, match="max_position_embeddings of at least 65; got 64: max_length must not be more"):
         Gloria.create(asked, [], seed=0)
 
 

@@ -68,7 +68,7 @@ def test_a_text_begins_with_cls_and_has_no_sep() -> None:
     assert tokens.ids[:, 0].tolist() == [2, 2]
     assert tokens.word.tolist() == [[0, 1, 2, 3], [0, 1, 0, 0]]
     assert tokens.words.tolist() == [3, 1]
-    assert torch.equal(tokens.attended, torch.tensor([[True] * 4, [True, True, False, False]]))
+    assert torch.equal(tokens.attention_mask, torch.tensor([[True] * 4, [True, True, False, False]]))
 
 
 def test_the_pieces_of_a_word_carry_its_number() -> None:
@@ -82,7 +82,7 @@ def test_the_pieces_of_a_word_carry_its_number() -> None:
 
 
 def test_a_long_text_is_cut_off() -> None:
-    tokenizer = WordTokenizer(train_tokenizer(TEXTS), most_pieces=10)
+    tokenizer = WordTokenizer(train_tokenizer(TEXTS), max_length=10)
     tokens = tokenizer.encode(["left " * 2000])
     assert tokens.ids.shape == (1, 10)
     assert tokens.words.tolist() == [9]
@@ -100,7 +100,7 @@ def test_a_file_that_is_no_tokenizer_is_refused() -> None:
 
 
 def test_a_reading_says_how_far_and_how_much_is_known() -> None:
-    tokenizer = WordTokenizer(train_tokenizer(TEXTS), most_pieces=10)
+    tokenizer = WordTokenizer(train_tokenizer(TEXTS), max_length=10)
     reading = tokenizer.reading("left pleural effusion.")
     assert (reading.text, reading.complete, reading.known) == ("left pleural effusion.", True, 1.0)
     long = tokenizer.reading("left " * 50 + "right")

@@ -7,23 +7,28 @@ from torch import Tensor
 
 
 def looped_similarity(
-    words: Tensor, real: Tensor, regions: Tensor, softmaxes: int, temperature: Tensor | float, word_temperature: float
+    words: Tensor,
+    attention_mask: Tensor,
+    patches: Tensor,
+    softmaxes: int,
+    temperature: Tensor | float,
+    word_temperature: float,
 ) -> Tensor:
     """Similarity (texts, images), one pair at a time, with context vectors formed."""
     rows = []
     for text in range(len(words)):
-        query = words[text][real[text]]  # (w, d)
+        query = words[text][attention_mask[text]]  # (w, d)
         row = []
-        for image in range(len(regions)):
-            context = regions[image]  # (r, d)
-            scores = query @ context.T
+        for image in range(len(patches)):
+            image_patches = patches[image]  # (p, d)
+            scores = query @ image_patches.T
             if softmaxes == 2:
                 scores = torch.softmax(scores, dim=0)
             attention = torch.softmax(scores * temperature, dim=1)
-            attended = attention @ context
+            context = attention @ image_patches
             total = torch.zeros((), dtype=words.dtype)
             for word in range(len(query)):
-                cosine = (query[word] @ attended[word]) / (query[word].norm() * attended[word].norm())
+                cosine = (query[word] @ context[word]) / (query[word].norm() * context[word].norm())
                 total = total + torch.exp(word_temperature * cosine)
             row.append(torch.log(total))
         rows.append(torch.stack(row))

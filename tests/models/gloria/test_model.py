@@ -11,7 +11,7 @@ from rightlung.lexicon import negative_prompts, positive_prompts
 from rightlung.models.base import Embedder, FindingClassifier, Grounder, Matcher, Trainable, TrainingBatch
 from rightlung.models.gloria import Gloria
 from rightlung.models.gloria import model as gloria_model
-from rightlung.models.gloria.losses import supervised_loss
+from rightlung.models.gloria.losses.supervised import supervised_loss
 from rightlung.models.preprocessing import letterbox_all
 from tests.models.gloria.plain import looped_similarity
 
@@ -29,7 +29,7 @@ def config(**changed: Any) -> dict[str, Any]:
     bert = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     plain: dict[str, Any] = {
         "image": {"kind": "resnet", "size": 64, "levels": [1], "options": RESNET},
-        "text": {"vocabulary": 120, "most_pieces": 24, "options": bert},
+        "text": {"vocabulary": 120, "max_length": 24, "options": bert},
         "dimension": 16,
     }
     return plain | changed
@@ -83,15 +83,17 @@ def test_it_can_do_what_it_says() -> None:
 
 @pytest.mark.parametrize("softmaxes", [1, 2])
 def test_the_losses_equal_the_papers_written_out(softmaxes: int) -> None:
-    model = create(attention={"softmaxes": softmaxes, "no_attention": True})
+    model = create(attention={"softmaxes": softmaxes, "no_attention_token": True})
     losses = {name: loss.detach() for name, loss in model(batch()).items()}
     images = model.image_encoder(batch().images)
     texts = model.encode_texts(TEXTS)
-    logits = 10 * looped_similarity(texts.words, texts.real, model.region_vectors(images.regions), softmaxes, 4.0, 5.0)
+    logits = 10 * looped_similarity(
+        texts.word_embeddings, texts.attention_mask, model.attention_keys(images.patch_embeddings), softmaxes, 4.0, 5.0
+    )
     cosines = torch.tensor(
         [
-            [float(torch.cosine_similarity(text, image, dim=0)) for image in images.whole.detach()]
-            for text in texts.whole.detach()
+            [float(torch.cosine_similarity(text, image, dim=0)) for image in images.global_embedding.detach()]
+            for text in texts.global_embedding.detach()
         ]
     )
     for name, table in (("local", logits), ("global", 10 * cosines)):
@@ -105,17 +107,19 @@ def test_the_losses_equal_the_papers_written_out(softmaxes: int) -> None:
 def test_images_and_texts_are_compared_as_in_training(softmaxes: int) -> None:
     model = create(attention={"softmaxes": softmaxes})
     images = [picture(seed) for seed in range(len(TEXTS))]
-    found = model.similarity(images, TEXTS).local
+    found = model.similarity(images, TEXTS).local_similarity
     assert found is not None
     squares, _ = letterbox_all(images, model.config.image.size)
     with torch.no_grad():
-        regions = model.region_vectors(model.image_encoder(squares[:, None]).regions)
+        keys = model.attention_keys(model.image_encoder(squares[:, None]).patch_embeddings)
         texts = model.encode_texts(TEXTS)
-        summed = looped_similarity(texts.words, texts.real, regions, softmaxes, 4.0, 5.0)
+        summed = looped_similarity(texts.word_embeddings, texts.attention_mask, keys, softmaxes, 4.0, 5.0)
     np.testing.assert_allclose(found, summed.T.numpy() / 5, rtol=1e-4)  # (texts, images), of log-sum-exp over words
 
 
-@pytest.mark.parametrize("changed", [{}, {"attention": {"softmaxes": 1, "no_attention": True}, "map_of": "sentence"}])
+@pytest.mark.parametrize(
+    "changed", [{}, {"attention": {"softmaxes": 1, "no_attention_token": True}, "heatmap_from": "sentence"}]
+)
 def test_no_answer_depends_on_the_other_images_or_phrases(changed: dict[str, Any]) -> None:
     model = create(**changed).train()  # batch norms would use the batch if asking did not see to it
     images = [picture(seed) for seed in range(5)]
@@ -137,21 +141,21 @@ def test_no_answer_depends_on_the_other_images_or_phrases(changed: dict[str, Any
         assert alone.abstention == pytest.approx(together[number].abstention, abs=1e-6)
         one = model.similarity([images[number]], [phrases[number]])
         assert one.global_similarity[0, 0] == pytest.approx(similar.global_similarity[number, number], abs=1e-5)
-        assert one.local is not None
-        assert similar.local is not None
-        assert one.local[0, 0] == pytest.approx(similar.local[number, number], abs=1e-5)
+        assert one.local_similarity is not None
+        assert similar.local_similarity is not None
+        assert one.local_similarity[0, 0] == pytest.approx(similar.local_similarity[number, number], abs=1e-5)
     assert model.training
 
 
 def test_the_map_of_a_phrase_is_the_mean_of_its_words() -> None:
-    model = create(attention={"softmaxes": 1, "scores": "cosine", "no_attention": True})
+    model = create(attention={"softmaxes": 1, "scores": "cosine", "no_attention_token": True})
     image = picture(3, (64, 64))
     answer = model.ground([image], ["right lower lobe opacity"])[0]
     with torch.no_grad():
-        regions = model.region_vectors(model.image_encoder(torch.from_numpy(image)[None, None]).regions)[0]
+        keys = model.attention_keys(model.image_encoder(torch.from_numpy(image)[None, None]).patch_embeddings)[0]
         texts = model.encode_texts(["right lower lobe opacity"])
-        words = torch.nn.functional.normalize(texts.words[0][texts.real[0]], dim=-1)
-        mean = torch.softmax(4.0 * words @ regions.T, dim=1).mean(0)
+        words = torch.nn.functional.normalize(texts.word_embeddings[0][texts.attention_mask[0]], dim=-1)
+        mean = torch.softmax(4.0 * words @ keys.T, dim=1).mean(0)
     assert answer.heatmap is not None
     np.testing.assert_allclose(answer.heatmap.values.ravel(), mean[1:].numpy(), rtol=1e-4, atol=1e-7)
     assert answer.abstention == pytest.approx(float(mean[0]), abs=1e-6)
@@ -164,10 +168,10 @@ def test_pieces_are_summed_into_words_and_padding_is_left_out_of_the_mean() -> N
         beside = model.encode_texts(
             ["the heart is enlarged.", "right lower lobe opacity with an unheard-of qualification"]
         )
-    torch.testing.assert_close(alone.whole[0], beside.whole[0], atol=1e-5, rtol=1e-5)
-    count = int(alone.real[0].sum())
+    torch.testing.assert_close(alone.global_embedding[0], beside.global_embedding[0], atol=1e-5, rtol=1e-5)
+    count = int(alone.attention_mask[0].sum())
     assert count == int(model.tokenizer.encode(["the heart is enlarged."]).words[0]) == 5
-    torch.testing.assert_close(alone.whole[0], alone.words[0, :count].mean(0))
+    torch.testing.assert_close(alone.global_embedding[0], alone.word_embeddings[0, :count].mean(0))
 
 
 @pytest.mark.parametrize(
@@ -186,12 +190,14 @@ def test_an_empty_phrase_is_refused(text: str) -> None:
 
 
 def test_lists_of_different_lengths_are_refused() -> None:
-    with pytest.raises(InputError, match="2 images do not go with 1 phrases"):
+    with pytest.raises(InputError, match="expected as many images as phrases; got 2 images and 1 phrases"):
         create().ground([picture(0), picture(1)], [Phrase("left pleural effusion")])
 
 
 def test_it_is_the_same_after_saving_and_loading() -> None:
-    model = create(attention={"softmaxes": 1, "no_attention": True, "learn_temperature": True}, map_of="sentence")
+    model = create(
+        attention={"softmaxes": 1, "no_attention_token": True, "learn_temperature": True}, heatmap_from="sentence"
+    )
     again = Gloria.from_parts(model.to_config(), model.tensors(), model.extra_files())
     assert again.to_config() == model.to_config()
     first, second = (one.ground([picture(0)], ["right lower lobe opacity"])[0] for one in (model, again))
@@ -202,8 +208,8 @@ def test_a_model_stored_in_half_precision_is_saved_again_bit_for_bit() -> None:
     model = create(storage="float16")
     once = Gloria.from_parts(model.to_config(), model.tensors(), model.extra_files())
     first, second = model.tensors(), once.tensors()
-    assert first["image_encoder.whole_projection.weight"].dtype == torch.float16
-    assert first["image_encoder.whole_projection.bias"].dtype == torch.float32
+    assert first["image_encoder.global_projection.weight"].dtype == torch.float16
+    assert first["image_encoder.global_projection.bias"].dtype == torch.float32
     assert all(torch.equal(first[name], second[name]) and first[name].dtype == second[name].dtype for name in first)
 
 
@@ -222,7 +228,7 @@ def test_the_same_seed_gives_the_same_model_and_leaves_the_global_generator_alon
     [
         ({"dimensions": 3}, "unknown field of GloriaConfig 'dimensions'; did you mean 'dimension'"),
         ({"attention": {"softmaxes": 3}}, "attention.softmaxes must be one of 1, 2; got 3"),
-        ({"map_of": "sentence", "attention": {"softmaxes": 2}}, "needs attention.softmaxes 1"),
+        ({"heatmap_from": "sentence", "attention": {"softmaxes": 2}}, "needs attention.softmaxes 1"),
         ({"image": {"kind": "resnext"}}, "unknown image.kind 'resnext'; did you mean 'resnet'"),
         ({"image": {"options": {"hidden_size": 3}}}, "did you mean 'hidden_sizes'"),
         ({"image": {"size": 64, "options": RESNET, "levels": [7]}}, "levels must lie between -4 and 3; got 7"),
@@ -237,7 +243,9 @@ def test_a_wrong_configuration_is_named(changed: dict[str, Any], message: str, m
 
 def test_pictures_of_another_size_than_the_models_are_refused_in_training() -> None:
     given = batch()
-    with pytest.raises(InputError, match=r"48 pixels a side, and the model sees 64: data\.size must be"):
+    with pytest.raises(
+        InputError, match=r"data\.size must equal model\.config\.image\.size, 64 pixels; got images of 48"
+    ):
         create()(TrainingBatch(given.images[..., :48, :48], given.texts))
 
 
@@ -245,8 +253,11 @@ def test_pictures_of_another_size_than_the_models_are_refused_in_training() -> N
 def test_duplicate_texts_are_no_negatives_where_they_are_to_be_ignored() -> None:
     same = batch()
     object.__setattr__(same, "texts", [TEXTS[0], TEXTS[0], TEXTS[2], TEXTS[3]])
-    counted, ignored = (create(duplicates=way)(same)["global"] for way in ("negative", "ignore"))
-    images, texts = create().image_encoder(same.images).whole, create().encode_texts(same.texts).whole
+    counted, ignored = (create(duplicate_texts=way)(same)["global"] for way in ("negative", "ignore"))
+    images, texts = (
+        create().image_encoder(same.images).global_embedding,
+        create().encode_texts(same.texts).global_embedding,
+    )
     logits = 10 * torch.cosine_similarity(images[:, None], texts[None], dim=2)
     plain = sum(-torch.log_softmax(way, dim=1).diagonal().mean() for way in (logits, logits.T))
     assert float(counted) == pytest.approx(float(plain), abs=1e-4)
@@ -255,14 +266,14 @@ def test_duplicate_texts_are_no_negatives_where_they_are_to_be_ignored() -> None
     assert float(ignored) == pytest.approx(float(left_out), abs=1e-4)
 
 
-@pytest.mark.parametrize("supervision", ["spread", "inside"])
-def test_the_supervised_loss_is_what_it_says(supervision: Any) -> None:
+@pytest.mark.parametrize("mask_loss", ["cross_entropy", "attention_inside"])
+def test_the_supervised_loss_is_what_it_says(mask_loss: Any) -> None:
     attention = torch.tensor([[0.1, 0.6, 0.2, 0.1], [0.7, 0.1, 0.1, 0.1], [0.4, 0.3, 0.2, 0.1], [0.25] * 4])
     masks = torch.tensor([[1.0, 0.5, 0.0], [0, 0, 0], [0, 0, 0], [1, 1, 1]])
     located = torch.tensor([True, False, False, False])
     present = torch.tensor([1.0, 0.0, 1.0, float("nan")])
-    loss = supervised_loss(attention.log(), masks, located, present, images=2, supervision=supervision)
-    if supervision == "spread":
+    loss = supervised_loss(attention.log(), masks, located, present, images=2, mask_loss=mask_loss)
+    if mask_loss == "cross_entropy":
         placed = -(np.log(0.6) * 1.0 + np.log(0.2) * 0.5) / 1.5
     else:
         placed = -np.log(0.6 * 1.0 + 0.2 * 0.5)
@@ -271,15 +282,16 @@ def test_the_supervised_loss_is_what_it_says(supervision: Any) -> None:
 
 def test_supervision_moves_the_map_into_the_mask() -> None:
     model = create(
-        attention={"softmaxes": 1, "scores": "cosine", "no_attention": True, "temperature": 10.0},
-        map_of="sentence", losses=["supervised"],
+        attention={"softmaxes": 1, "scores": "cosine", "no_attention_token": True, "temperature": 10.0},
+        heatmap_from="sentence", losses=["supervised"],
     ).train()  # fmt: skip
     masks = torch.zeros(2, 8, 8)
     masks[0, 5:7, 5:7] = 1
-    asked = batch(
-        phrases=TEXTS[:2], asked_of=torch.tensor([0, 1]), present=torch.tensor([1.0, 0.0]),
-        located=torch.tensor([True, False]), masks=masks,
-    )  # fmt: skip
+    phrases = {
+        "texts": TEXTS[:2], "images": [0, 1], "present": torch.tensor([1.0, 0.0]),
+        "located": torch.tensor([True, False]), "masks": masks,
+    }  # fmt: skip
+    asked = batch(targets={"phrases": phrases})
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(60):
         optimiser.zero_grad()
@@ -292,16 +304,16 @@ def test_supervision_moves_the_map_into_the_mask() -> None:
     assert seen.abstention < 0.3 < 0.7 < unseen.abstention
 
 
-@pytest.mark.parametrize("no_attention", [True, False])
-def test_findings_are_scored_by_their_prompts_one_by_one(no_attention: bool) -> None:
-    model = create(attention={"no_attention": no_attention})
+@pytest.mark.parametrize("token", [True, False])
+def test_findings_are_scored_by_their_prompts_one_by_one(token: bool) -> None:
+    model = create(attention={"no_attention_token": token})
     images, findings = [picture(0), picture(1, (64, 64))], ["edema", "fracture", "pleural effusion"]
     found = model.classify(images, findings)
     assert found.shape == (2, 3)
     for row, image in enumerate(images):
         for column, name in enumerate(findings):
             said, denied = positive_prompts(name), negative_prompts(name)
-            if no_attention:
+            if token:
                 expected = np.mean([1 - model.ground([image], [prompt])[0].abstention for prompt in said])
             else:
                 logits = [

@@ -95,10 +95,10 @@ def image() -> Image:
 def test_maps_and_similarities_are_those_of_the_released_classes(model: ReleasedGloria, image: Image) -> None:
     similarity = model.similarity([image], list(EXPECTED))
     answers = model.ground([image, image], list(EXPECTED))
-    assert similarity.local is not None
+    assert similarity.local_similarity is not None
     for number, (whole, local, shares) in enumerate(EXPECTED.values()):
         assert similarity.global_similarity[0, number] == pytest.approx(whole, abs=2e-5)
-        assert similarity.local[0, number] == pytest.approx(local, abs=2e-5)
+        assert similarity.local_similarity[0, number] == pytest.approx(local, abs=2e-5)
         heatmap = answers[number].heatmap
         assert heatmap is not None
         assert heatmap.values.shape == (19, 19)

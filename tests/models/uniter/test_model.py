@@ -16,7 +16,7 @@ from rightlung.models.preprocessing import letterbox, standardise
 from rightlung.models.registry import abilities
 from rightlung.models.uniter import Uniter, UniterConfig
 from rightlung.models.uniter.regions import locations, paint, region_saliency
-from tests.models.uniter.tiny import BERT, REGIONS, TEXTS, batch, create, picture, some_boxes
+from tests.models.uniter.tiny import BERT, REGIONS, TEXTS, batch, create, picture, some_boxes, with_regions
 
 SURE = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 PHRASES = ["left pleural effusion", "opacity", "no pneumothorax is seen", "the heart is enlarged", "right effusion"]
@@ -81,7 +81,7 @@ def test_the_losses_of_regions_and_of_matching_equal_their_definitions() -> None
     with torch.no_grad():
         losses = {name: float(loss) for name, loss in model(given).items()}
     tokens = model.tokenizer.encode(given.texts)
-    features = model.features(given.images, given.boxes)
+    features = model.features(given.images, given.targets["regions"]["boxes"])
     (masked, *_), (whole, _, hidden, _, there), (exchanged, *_) = shown
     assert torch.equal(whole, tokens.ids)
     assert torch.equal(shown[0][2], features)
@@ -140,7 +140,7 @@ def test_hidden_words_are_given_their_own_piece_as_the_answer(monkeypatch: pytes
 
 def test_words_hidden_by_the_recipe_are_no_answers() -> None:
     model = create(losses=["language"])
-    given = batch(2, 3, boxes=some_boxes(2, 3), boxed=torch.ones(2, 3, dtype=torch.bool))
+    given = batch(2, 3, boxes=some_boxes(2, 3), present=torch.ones(2, 3, dtype=torch.bool))
     loss = model(replace(given, texts=["[MASK]", "[MASK] [MASK]"]))["language"]
     assert loss.item() == 0.0
 
@@ -160,12 +160,17 @@ def test_chance_follows_the_seed_in_training_and_stands_still_otherwise() -> Non
 
 
 def test_padded_regions_and_images_without_regions_change_nothing() -> None:
-    model, given = create(losses=["matching"]), batch(4, 5, boxed=torch.tensor([[True] * 3 + [False] * 2] * 4))
-    other = given.boxes.clone()
+    model, given = create(losses=["matching"]), batch(4, 5, present=torch.tensor([[True] * 3 + [False] * 2] * 4))
+    other = given.targets["regions"]["boxes"].clone()
     other[:, 3:] = torch.tensor([0.2, 0.2, 0.8, 0.8])
-    first, second = (model(replace(given, boxes=boxes))["matching"].item() for boxes in (given.boxes, other))
+    first, second = (
+        model(with_regions(given, boxes=boxes))["matching"].item()
+        for boxes in (given.targets["regions"]["boxes"], other)
+    )
     assert first == pytest.approx(second, abs=1e-6)
-    without = replace(given, boxed=given.boxed & torch.tensor([[True], [True], [True], [False]]))
+    without = with_regions(
+        given, present=given.targets["regions"]["present"] & torch.tensor([[True], [True], [True], [False]])
+    )
     darker = without.images.clone()
     darker[3] *= torch.linspace(0, 1, 48)
     alike = [model(replace(without, images=images))["matching"].item() for images in (without.images, darker)]
@@ -175,9 +180,9 @@ def test_padded_regions_and_images_without_regions_change_nothing() -> None:
 @pytest.mark.parametrize(
     "missing",
     [
-        {"boxes": torch.zeros(0, 0, 4), "boxed": torch.zeros(0, 0, dtype=torch.bool)},
-        {"boxes": torch.zeros(8, 0, 4), "boxed": torch.zeros(8, 0, dtype=torch.bool)},
-        {"boxed": torch.zeros(8, 5, dtype=torch.bool)},
+        {"boxes": torch.zeros(0, 0, 4), "present": torch.zeros(0, 0, dtype=torch.bool)},
+        {"boxes": torch.zeros(8, 0, 4), "present": torch.zeros(8, 0, dtype=torch.bool)},
+        {"present": torch.zeros(8, 5, dtype=torch.bool)},
     ],
 )
 def test_a_batch_without_boxes_names_the_field_that_gives_them(missing: dict[str, Any]) -> None:
@@ -188,7 +193,7 @@ def test_a_batch_without_boxes_names_the_field_that_gives_them(missing: dict[str
 def test_pictures_of_another_size_are_refused() -> None:
     given = batch()
     with pytest.raises(InputError, match=r"48 pixels a side .* data\.size is 40"):
-        create()(TrainingBatch(given.images[..., :40, :40], given.texts, boxes=given.boxes, boxed=given.boxed))
+        create()(TrainingBatch(given.images[..., :40, :40], given.texts, targets=given.targets))
 
 
 def test_a_map_is_the_attention_between_words_and_regions_painted_on_the_boxes() -> None:
@@ -203,7 +208,7 @@ def test_a_map_is_the_attention_between_words_and_regions_painted_on_the_boxes()
     there = torch.ones(1, 3, dtype=torch.bool)
     with torch.no_grad():
         features = model.features(square[None, None], boxes)
-        joint = model.stream(tokens.ids, tokens.attended, features, locations(boxes), there, attentions=True)
+        joint = model.stream(tokens.ids, tokens.attention_mask, features, locations(boxes), there, attentions=True)
     assert len(joint.attentions) == 2
     assert joint.attentions[0].shape == (1, 4, tokens.ids.shape[1] + 3, tokens.ids.shape[1] + 3)
     scores = region_saliency(joint.attentions, tokens.word > 0, there)
@@ -381,7 +386,7 @@ def test_hidden_regions_do_not_blow_up_the_gradient() -> None:
 def test_several_texts_an_image_are_refused() -> None:
     given = batch(8)
     several = replace(given, texts=[text for text in given.texts for _ in range(2)],
-                      text_of=[number // 2 for number in range(16)])  # fmt: skip
+                      text_images=[number // 2 for number in range(16)])  # fmt: skip
     with pytest.raises(
         InputError, match=r"takes one text an image, and the batch has 16 texts for 8 images; .*texts: 1"
     ):

@@ -9,10 +9,10 @@ import pytest
 
 import rightlung
 from rightlung.core import InputError
+from rightlung.training.log import read_log
 from rightlung.training.loop import train
 from rightlung.training.preparing import Machine
 from rightlung.training.recipe import read_recipe
-from rightlung.training.watching import read_log
 from tests.models.uniter.tiny import BERT
 from tests.training.recipes import final_weights, quiet, same
 
@@ -20,7 +20,7 @@ SMALLER = [
     "data.size=64", "data.workers=0", "data.train=[{source: 'phantom?count=8&seed=11', pool: 8}]",
     "data.validation={source: 'phantom?count=4&seed=12', pool: 4, every: 2, phrases: 0, grounded: 0}",
     f"model.config={{size: 64, side: 8, feature: 64, options: {BERT}, vocabulary: 300, map_size: 16}}",
-    "schedule={steps: 4}", "batch.size=4", "checkpoint_every=2", "log_every=1",
+    "schedule={steps: 4}", "batch_size=4", "checkpoint_every=2", "log_every=1",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ REGIONS = {
 
 def create(seed: int = 0, **changed: Any) -> Uniter:
     config: dict[str, Any] = {
-        "size": 48, "side": 6, "feature": 40, "options": BERT, "vocabulary": 150, "most_pieces": 24, "map_size": 20,
+        "size": 48, "side": 6, "feature": 40, "options": BERT, "vocabulary": 150, "max_length": 24, "map_size": 20,
     }  # fmt: skip
     return Uniter.create(config | changed, TEXTS * 3, seed).eval()
 
@@ -50,5 +51,10 @@ def batch(count: int = 8, most: int = 5, **changed: Any) -> TrainingBatch:
     images = torch.stack([torch.exp(-10 * ((rows - y) ** 2 + (columns - x) ** 2))[None] for y, x in spots])
     boxed = torch.ones(count, most, dtype=torch.bool)
     boxed[count - 2, most - 2 :] = False
-    plain: dict[str, Any] = {"boxes": some_boxes(count, most) * boxed[..., None], "boxed": boxed}
-    return TrainingBatch(images, TEXTS[:count], [str(number) for number in range(count)], **plain | changed)
+    regions = {"boxes": some_boxes(count, most) * boxed[..., None], "present": boxed} | changed
+    return TrainingBatch(images, TEXTS[:count], [str(number) for number in range(count)], targets={"regions": regions})
+
+
+def with_regions(given: TrainingBatch, **changed: Any) -> TrainingBatch:
+    """Return the batch with some of its regions' tensors replaced."""
+    return replace(given, targets={"regions": {**given.targets["regions"], **changed}})

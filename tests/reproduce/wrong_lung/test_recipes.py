@@ -31,9 +31,9 @@ SIDED = {
     "model.config.attention.temperature": 10.0,
     "model.config.attention.learn_temperature": True,
     "model.config.image.positions": True,
-    "model.config.map_of": "sentence",
+    "model.config.heatmap_from": "sentence",
     "model.config.image.options.depths": [1, 1, 2, 2],
-    **losses(**{"sentence": 1.0, "global": 1.0, "sides": 8.0, "apart": 4.0}),
+    **losses(**{"sentence": 1.0, "global": 1.0, "side_ranking": 8.0, "side_separation": 4.0}),
     f"{ENTRY}.mirrored": True,
     f"{ENTRY}.text": "abnormal-first",
 }
@@ -41,26 +41,26 @@ CHANGED: dict[str, dict[str, Any]] = {
     "abnormal": {f"{ENTRY}.text": "abnormal"},
     "clinical-masking": {f"{ENTRY}.masked_entities": 0.5},
     "word-masking": {f"{ENTRY}.masked_words": 0.3},
-    "no-attn": {"model.config.attention.no_attention": True},
+    "no-attn": {"model.config.attention.no_attention_token": True},
     "rand-sents": {f"{ENTRY}.text_of": "another"},
     "one-softmax": {"model.config.attention.softmaxes": 1},
     "sided": SIDED,
     "sided-without-mirror": SIDED | {f"{ENTRY}.mirrored": False},
     "sided-abstaining": SIDED
-    | {"model.config.attention.no_attention": True}
-    | losses(**{"sentence": 1.0, "global": 1.0, "sides": 8.0, "apart": 4.0, "abstain": 1.0}),
+    | {"model.config.attention.no_attention_token": True}
+    | losses(**{"sentence": 1.0, "global": 1.0, "side_ranking": 8.0, "side_separation": 4.0, "side_abstention": 1.0}),
     "sided-without-positions": SIDED | {"model.config.image.positions": False},
     "sided-without-small-regions": SIDED | {"model.config.image.options.depths": [2, 2, 2, 2]},
     "sided-without-abnormal-first": SIDED | {f"{ENTRY}.text": "sentence"},
-    "sided-without-sides": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "apart": 4.0}),
-    "sided-without-apart": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "sides": 8.0}),
+    "sided-without-sides": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "side_separation": 4.0}),
+    "sided-without-apart": SIDED | losses(**{"sentence": 1.0, "global": 1.0, "side_ranking": 8.0}),
     "sided-without-sentence": SIDED
-    | {"model.config.contrary": True, "model.config.map_of": "words"}
+    | {"model.config.hard_negatives": True, "model.config.heatmap_from": "words"}
     | losses(**{"local": 1.0, "global": 1.0}),
 }
 FEW_SHOT = {
-    "model.kind", "model.config", "model.start", "losses", "optimiser.rate", "schedule.steps",
-    "schedule.warm_up", "schedule.last", "schedule.patience", "batch.size", "averaging",
+    "model.kind", "model.config", "model.start", "losses", "optimizer.learning_rate", "schedule.steps",
+    "schedule.warmup_steps", "schedule.final_factor", "schedule.patience", "batch_size", "ema",
     f"{ENTRY}.source", f"{ENTRY}.pool", f"{ENTRY}.texts", f"{ENTRY}.phrases", f"{ENTRY}.examples", f"{ENTRY}.positive",
 }  # fmt: skip
 
@@ -118,8 +118,16 @@ def test_few_shots_differ_from_each_other_in_the_targets_alone_and_from_the_base
 
 def test_uniter_sees_the_same_studies_as_often_with_one_text_an_image() -> None:
     base, uniter = read_recipe(BASE), read_recipe("wrong-lung-uniter")
-    alike = {"data.size", "data.grid", "schedule.steps", "batch.size", "batch.accumulate", "seed", f"{ENTRY}.source"}
-    alike |= {f"{ENTRY}.pool", "data.validation.source", "data.validation.every", "optimiser.name"}
+    alike = {
+        "data.size",
+        "data.grid",
+        "schedule.steps",
+        "batch_size",
+        "gradient_accumulation",
+        "seed",
+        f"{ENTRY}.source",
+    }
+    alike |= {f"{ENTRY}.pool", "data.validation.source", "data.validation.every", "optimizer.name"}
     assert not alike & set(differing_fields(base, uniter))
     assert uniter.data.train[0].texts == 1
     assert uniter.data.boxes
@@ -175,5 +183,5 @@ def test_uniter_at_the_papers_scale_is_a_bert_base_over_regions_of_45_by_45_pixe
     bert = model.stream.backbone.config
     assert (bert.num_hidden_layers, bert.num_attention_heads) == (12, 12)
     assert _size(model.stream.backbone) + _size(model.stream.words) == 108_310_272 - 590_592
-    assert (model.config.side, model.config.feature) == (45, 2048)
-    assert (recipe.schedule.steps, recipe.batch.accumulate) == (200_000, 5)
+    assert (model.config.region_size, model.config.feature_size) == (45, 2048)
+    assert (recipe.schedule.steps, recipe.gradient_accumulation) == (200_000, 5)

@@ -53,10 +53,10 @@ class ImageEncoderConfig:
 
 @dataclass(frozen=True, slots=True)
 class ImageEmbeddings:
-    """What an encoder makes of ``n`` images: ``regions`` (n, d, rows, cols) and the ``whole`` (n, d)."""
+    """``n`` encoded images: patch embeddings (n, d, rows, cols) and global embedding (n, d)."""
 
-    regions: Tensor
-    whole: Tensor
+    patch_embeddings: Tensor
+    global_embedding: Tensor
 
 
 class ImageEncoder(nn.Module):
@@ -85,15 +85,15 @@ class ImageEncoder(nn.Module):
                 raise InputError(f"levels must lie between {-len(shapes)} and {len(shapes) - 1}; got {level}")
         chosen = [shapes[level] for level in config.levels]
         self.grid = (int(chosen[0][2]), int(chosen[0][3]))
-        self.region_projections = nn.ModuleList(nn.Conv2d(int(shape[1]), dimension, 1) for shape in chosen)
-        self.whole_projection = nn.Linear(int(pooled.shape[1]), dimension)
+        self.patch_projections = nn.ModuleList(nn.Conv2d(int(shape[1]), dimension, 1) for shape in chosen)
+        self.global_projection = nn.Linear(int(pooled.shape[1]), dimension)
         self.position = nn.Parameter(_smooth_positions(dimension, self.grid)) if config.positions else None
 
     def forward(self, images: Tensor) -> ImageEmbeddings:
         """Encode images (n, 1, size, size) in 0 to 1."""
         levels, pooled = self._encode(standardise(images))
         regions: Tensor | None = None
-        for level, project in reversed(list(zip(self.config.levels, self.region_projections, strict=True))):
+        for level, project in reversed(list(zip(self.config.levels, self.patch_projections, strict=True))):
             projected = project(levels[level])
             if regions is not None:
                 grid = (projected.shape[2], projected.shape[3])
@@ -102,7 +102,7 @@ class ImageEncoder(nn.Module):
         assert regions is not None
         if self.position is not None:
             regions = regions + self.position
-        return ImageEmbeddings(regions, self.whole_projection(pooled))
+        return ImageEmbeddings(regions, self.global_projection(pooled))
 
     def _encode(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
         """Feature maps (n, c, h, w), the last of each resolution, the finest first; and the pooled last one (n, c)."""

@@ -72,7 +72,7 @@ def build_bert(
     found = {name: int(getattr(built.config, name)) for name in least}
     for name, number in least.items():
         if found[name] < number:
-            more = ": most_pieces must not be more" if name == "max_position_embeddings" else ""
+            more = ": max_length must not be more" if name == "max_position_embeddings" else ""
             raise InputError(f"the {what} needs a {name} of at least {number}; got {found[name]}{more}")
     # Sizes are said in any case: they must fit tokenizer and weights, whatever defaults a version of the library has.
     return built, {

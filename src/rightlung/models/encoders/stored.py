@@ -50,7 +50,7 @@ class StoredModel(nn.Module, Pretrained):
         return next(self.parameters()).device
 
     def reads(self, text: str) -> Reading:
-        """Return what is read of a text: at most ``most_pieces`` pieces of it."""
+        """Return what is read of a text: at most ``max_length`` pieces of it."""
         return self.tokenizer.reading(check_text(text, "a text"))
 
     @contextmanager

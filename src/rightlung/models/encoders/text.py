@@ -27,7 +27,7 @@ class TextEncoderConfig:
     kind: Literal["bert"] = "bert"
     options: Mapping[str, Any] = field(default_factory=FrozenMapping)
     vocabulary: int = 4000
-    most_pieces: int = 96
+    max_length: int = 96
     layers: int = 4
     pretrained: str | None = None
 
@@ -35,22 +35,22 @@ class TextEncoderConfig:
         object.__setattr__(self, "options", FrozenMapping(self.options))
         if not 50 <= self.vocabulary <= 200_000:
             raise InputError(f"vocabulary must be 50 to 200000 pieces; got {self.vocabulary}")
-        if not 2 <= self.most_pieces <= 4096:
-            raise InputError(f"most_pieces must be 2 to 4096; got {self.most_pieces}")
+        if not 2 <= self.max_length <= 4096:
+            raise InputError(f"max_length must be 2 to 4096; got {self.max_length}")
         if self.layers < 1:
             raise InputError(f"layers must be at least 1; got {self.layers}")
 
 
 @dataclass(frozen=True, slots=True)
 class TextEmbeddings:
-    """What an encoder makes of ``n`` texts: ``words`` (n, w, d), which are ``real`` (n, w), the ``whole`` (n, d)."""
+    """``n`` encoded texts: word embeddings (n, w, d), which of them are no padding (n, w), global embedding (n, d)."""
 
-    words: Tensor
-    real: Tensor
-    whole: Tensor
+    word_embeddings: Tensor
+    attention_mask: Tensor
+    global_embedding: Tensor
 
     def __getitem__(self, chosen: Tensor) -> TextEmbeddings:
-        return TextEmbeddings(self.words[chosen], self.real[chosen], self.whole[chosen])
+        return TextEmbeddings(self.word_embeddings[chosen], self.attention_mask[chosen], self.global_embedding[chosen])
 
 
 class TextEncoder(nn.Module):
@@ -63,21 +63,23 @@ class TextEncoder(nn.Module):
             config.pretrained,
             "text encoder",
             vocab_size=vocabulary,
-            max_position_embeddings=config.most_pieces,
+            max_position_embeddings=config.max_length,
         )
         self.config = replace(config, options=options, pretrained=None)
         self.projection = nn.Linear(int(self.backbone.config.hidden_size), dimension)
 
     def forward(self, tokens: Tokens) -> TextEmbeddings:
         """Encode texts: words are sums of their pieces, the whole is the mean of the words, padding left out."""
-        answer = self.backbone(input_ids=tokens.ids, attention_mask=tokens.attended.long(), output_hidden_states=True)
+        answer = self.backbone(
+            input_ids=tokens.ids, attention_mask=tokens.attention_mask.long(), output_hidden_states=True
+        )
         # hidden_states[0] is the embedding layer, which is no layer of attention.
         pieces = torch.stack(answer.hidden_states[1:][-self.config.layers :]).sum(0)
         count, _, width = pieces.shape
         most = int(tokens.word.shape[1])
         place = tokens.word[..., None].expand(-1, -1, width)
         words = pieces.new_zeros(count, most, width).scatter_add(1, place, pieces)[:, 1:]
-        real = torch.arange(1, most, device=pieces.device)[None] <= tokens.words[:, None]
+        mask = torch.arange(1, most, device=pieces.device)[None] <= tokens.words[:, None]
         projected = self.projection(words)
-        kept = projected * real[..., None]
-        return TextEmbeddings(kept, real, kept.sum(1) / tokens.words[:, None].to(kept.dtype))
+        kept = projected * mask[..., None]
+        return TextEmbeddings(kept, mask, kept.sum(1) / tokens.words[:, None].to(kept.dtype))

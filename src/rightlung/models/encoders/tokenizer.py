@@ -28,20 +28,20 @@ _REMEMBERED = 1_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokens:
-    """``n`` texts as pieces, padded: ``ids`` (n, length), ``attended`` (n, length) bool, and which word each is of.
+    """``n`` texts as pieces, padded: ``ids`` (n, length), ``attention_mask`` (n, length) bool, and which word each is of.
 
     ``word`` (n, length) numbers the words of a text from 1; 0 is what belongs to no word (``[CLS]``, padding).
     ``words`` (n,) is how many there are, at least 1.
     """
 
     ids: Tensor
-    attended: Tensor
+    attention_mask: Tensor
     word: Tensor
     words: Tensor
 
     def to(self, device: torch.device) -> Tokens:
         """Return the tokens on another device."""
-        parts = (self.ids, self.attended, self.word, self.words)
+        parts = (self.ids, self.attention_mask, self.word, self.words)
         return Tokens(*(part.to(device, non_blocking=True) for part in parts))
 
 
@@ -73,7 +73,7 @@ def word_pieces(pieces: Sequence[str], decoder: Any = None, **options: Any) -> s
 class WordTokenizer:
     """Texts to `Tokens`; what was seen before is remembered, which training with recurring sentences thrives on."""
 
-    def __init__(self, definition: str, most_pieces: int = 96) -> None:
+    def __init__(self, definition: str, max_length: int = 96) -> None:
         try:
             self._tokenizer = Tokenizer.from_str(definition)
         except Exception as error:  # the library raises a bare Exception
@@ -83,7 +83,7 @@ class WordTokenizer:
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.definition = definition
-        self.most_pieces = most_pieces
+        self.max_length = max_length
         found = (self.number_of(piece) for piece in (START, UNKNOWN, PADDING))
         special = [number for number in found if number is not None]
         if len(special) < 3:
@@ -100,7 +100,7 @@ class WordTokenizer:
         return number
 
     def encode(self, texts: Sequence[str]) -> Tokens:
-        """Take texts apart. A long one is cut off after ``most_pieces``; one without any word is one unknown word."""
+        """Take texts apart. A long one is cut off after ``max_length``; one without any word is one unknown word."""
         self._learn(texts)
         parts = [self._seen[text] for text in texts]
         length = max((len(ids) for ids, _ in parts), default=1)
@@ -124,7 +124,7 @@ class WordTokenizer:
         has to be spelt out, or has letters never seen, says nothing to the encoder.
         """
         encoding = self._tokenizer.encode(_readable(text), add_special_tokens=False)
-        kept = self.most_pieces - 1
+        kept = self.max_length - 1
         whole = len(encoding.ids) <= kept and len(text) <= MOST_CHARACTERS
         end = len(text) if whole else encoding.offsets[kept - 1][1] if len(encoding.ids) >= kept else MOST_CHARACTERS
         pieces: dict[int | None, list[str]] = {}
@@ -146,7 +146,7 @@ class WordTokenizer:
             new = list(dict.fromkeys(texts))
         encodings = self._tokenizer.encode_batch([_readable(text) for text in new], add_special_tokens=False)
         for text, encoding in zip(new, encodings, strict=True):
-            ids, of_word = encoding.ids[: self.most_pieces - 1], encoding.word_ids[: self.most_pieces - 1]
+            ids, of_word = encoding.ids[: self.max_length - 1], encoding.word_ids[: self.max_length - 1]
             order = {word: number for number, word in enumerate(dict.fromkeys(of_word), start=1)}
             words = [order[word] for word in of_word]
             pieces = [self._start, *(ids or [self._unknown])], [0, *(words or [1])]

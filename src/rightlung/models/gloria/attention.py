@@ -1,249 +1,158 @@
-"""Attention of words on regions (GLoRIA, Eq. 1), and what it makes similar.
+"""Word-to-patch attention (GLoRIA, Eq. 1) and the local similarity of texts and images that is computed from it.
 
-Shapes: ``t`` texts of ``w`` words, ``i`` images of ``r`` regions, vectors of ``d``; ``q = t w`` is all words in a row.
+Shapes: ``t`` texts of ``w`` words, ``i`` images of ``p`` patches, embeddings of ``d`` numbers.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
 
-CELLS_AT_ONCE = {"cuda": 1 << 27, "cpu": 1 << 20}
-"""How many scores (words x regions of all pairs) are held at a time: half a gigabyte, or what a cache holds."""
+SCORES_PER_BLOCK = {"cuda": 1 << 27, "cpu": 1 << 20}
+"""Scores (words x patches, over all pairs) in memory at a time: half a gigabyte, or what a CPU cache holds."""
 ALIGNMENT = {"cuda": 16}
-"""Empty regions are added up to a multiple of this: matrix units want their rows aligned (19 x 19 are not)."""
+"""The number of patches is padded to a multiple of this: tensor cores need aligned rows (19 x 19 is not)."""
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionRule:
-    """The part of the settings that the arithmetic needs; ``temperature`` may be a learned scalar."""
+class AttentionParameters:
+    """The attention settings that the computation needs; ``temperature`` may be a learned scalar."""
 
     softmaxes: Literal[1, 2]
     temperature: Tensor | float
 
 
-def attend(scores: Tensor, real: Tensor, rule: AttentionRule) -> Tensor:
-    """Turn scores (t, w, ..., r) into attention over regions, (t, w, ..., r).
+def attend(scores: Tensor, attention_mask: Tensor, parameters: AttentionParameters) -> Tensor:
+    """Return the attention over patches, (t, w, ..., p), of scores (t, w, ..., p).
 
-    With two softmaxes the first is over the real words (t, w) of a text; what padding attends to means nothing.
+    With two softmaxes, the first one runs over the words of a text, padding excluded (``attention_mask``, (t, w)). The
+    attention of padding is meaningless.
     """
-    if rule.softmaxes == 2:
-        hidden = ~real.reshape(*real.shape, *(1,) * (scores.ndim - 2))
-        scores = scores.masked_fill(hidden, -math.inf).softmax(dim=1)
-    return (scores * rule.temperature).softmax(dim=-1)
+    if parameters.softmaxes == 2:
+        padding = ~attention_mask.reshape(*attention_mask.shape, *(1,) * (scores.ndim - 2))
+        scores = scores.masked_fill(padding, -math.inf).softmax(dim=1)
+    return (scores * parameters.temperature).softmax(dim=-1)
 
 
 def local_similarity(
-    words: Tensor,
-    real: Tensor,
-    regions: Tensor,
-    rule: AttentionRule,
+    word_embeddings: Tensor,
+    attention_mask: Tensor,
+    patch_embeddings: Tensor,
+    parameters: AttentionParameters,
     word_temperature: float = 5.0,
-    compiled: bool = False,
+    compile: bool = False,
 ) -> Tensor:
-    """Similarity of every text with every image through their words and regions, (t, i).
+    """Return the local similarity of every text with every image, (t, i).
 
-    ``words`` (t, w, d), ``real`` (t, w) bool, ``regions`` (i, r, d). For each word: its attention over the regions, the
-    cosine of the word with the region vector so attended (its context), and then log-sum-exp over the words of
-    ``word_temperature`` times that.
+    ``word_embeddings`` (t, w, d), ``attention_mask`` (t, w) bool, ``patch_embeddings`` (i, p, d). Each word attends to
+    the patches; their weighted mean is its context. The similarity is the log-sum-exp over the words of
+    ``word_temperature`` times the cosine of word and context.
 
-    The context is never formed. Its product with the word is the attention-weighted sum of the scores, and its length
-    follows from the Gram matrix of the regions: r² numbers an image instead of w·d a pair. Pairs are worked off in
-    blocks of a fixed size and, where there is more than one, computed again for the gradient, which is written out
-    below: memory grows with the batch and not with its square. Blocks hold texts of about the same length, so that
-    little is computed for padding. ``compiled`` fuses what lies between the products.
+    The context is never formed: its dot product with the word is the weighted sum of the scores, and its norm follows
+    from the Gram matrix of the patches (p² numbers per image instead of w·d per pair). Pairs are computed in blocks of
+    limited size. If there are several, each is recomputed in the backward pass (gradient checkpointing), so memory
+    grows linearly with the batch size. Blocks hold texts of similar length to save work on padding. ``compile`` fuses
+    the element-wise operations.
     """
-    if torch.is_autocast_enabled(words.device.type):
-        precision = torch.get_autocast_dtype(words.device.type)
-        words, regions = words.to(precision), regions.to(precision)
-    temperature = torch.as_tensor(rule.temperature, dtype=torch.float32, device=words.device)
-    if outside := -regions.shape[1] % ALIGNMENT.get(words.device.type, 1):
-        regions = torch.nn.functional.pad(regions, (0, 0, 0, outside))
-    lengths, order = [words.shape[1]] * len(words), None
-    if _cells_at_once(regions) < words.shape[0] * words.shape[1] * regions.shape[0] * regions.shape[1]:
-        last = (torch.arange(1, real.shape[1] + 1, device=real.device) * real).amax(dim=1)  # real word of each text
-        sorted_lengths, order = last.sort(stable=True)
-        lengths, words, real = sorted_lengths.tolist(), words[order], real[order]
-    with torch.autocast(words.device.type, enabled=False):
-        norms = words.float().norm(dim=-1).clamp_min(1e-8)
-        gram = regions @ regions.transpose(1, 2)
-        how = _How(outside, rule.softmaxes, word_temperature, compiled)
-        similarity: Tensor = _LocalSimilarity.apply(  # type: ignore[no-untyped-call]
-            words, norms, regions, gram, temperature, real, lengths, how
-        )
-    return similarity if order is None else similarity[order.argsort()]
+    device = word_embeddings.device.type
+    if torch.is_autocast_enabled(device):
+        dtype = torch.get_autocast_dtype(device)
+        word_embeddings, patch_embeddings = word_embeddings.to(dtype), patch_embeddings.to(dtype)
+    temperature = torch.as_tensor(parameters.temperature, dtype=torch.float32, device=word_embeddings.device)
+    patches = patch_embeddings.shape[1]
+    patch_embeddings = pad(patch_embeddings, (0, 0, 0, -patches % ALIGNMENT.get(device, 1)))
+    images, padded, _ = patch_embeddings.shape
+    texts, words = attention_mask.shape
+    limit = SCORES_PER_BLOCK.get(device, SCORES_PER_BLOCK["cpu"]) // padded  # words x images
+    block_similarity = _compiled_block_similarity() if compile else _block_similarity
+    settings = patches, parameters.softmaxes, word_temperature
+    with torch.autocast(device, enabled=False):
+        norms = word_embeddings.float().norm(dim=-1).clamp_min(1e-8)
+        gram = patch_embeddings @ patch_embeddings.transpose(1, 2)
+        if texts * words * images <= limit:
+            return block_similarity(
+                word_embeddings, norms, attention_mask, patch_embeddings, gram, temperature, *settings
+            )
+        lengths, order = _lengths(attention_mask).sort(stable=True)
+        text_side = [part[order] for part in (word_embeddings, norms, attention_mask)]
+        step, blocks = _blocks(lengths.tolist(), images, limit)
+        image_side = list(zip(patch_embeddings.split(step), gram.split(step), strict=True))
+        rows = []
+        for block in blocks:
+            some_texts = [part[block] for part in text_side]
+            columns = [
+                checkpoint(
+                    block_similarity, *some_texts, *some_images, temperature, *settings,
+                    use_reentrant=False, preserve_rng_state=False,
+                )
+                for some_images in image_side
+            ]  # fmt: skip
+            rows.append(torch.cat(columns, dim=1))
+        return torch.cat(rows)[order.argsort()]
 
 
-def _cells_at_once(regions: Tensor) -> int:
-    return CELLS_AT_ONCE.get(regions.device.type, CELLS_AT_ONCE["cpu"])
+def _lengths(attention_mask: Tensor) -> Tensor:
+    """Return the position after the last word of each text, (t,)."""
+    positions = torch.arange(1, attention_mask.shape[1] + 1, device=attention_mask.device)
+    return (positions * attention_mask).amax(dim=1)
 
 
-class _How(NamedTuple):
-    """What is the same for all blocks."""
+def _blocks(lengths: Sequence[int], images: int, limit: int) -> tuple[int, list[tuple[slice, slice]]]:
+    """Return the images per block, and each block's texts and words, for sorted ``lengths``.
 
-    outside: int  # empty regions at the end
-    softmaxes: int
-    word_temperature: float
-    compiled: bool
-
-
-class _LocalSimilarity(torch.autograd.Function):
-    """Blocks forward, blocks backward. The gradient is exact; of the gradient there is none."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        words: Tensor,
-        norms: Tensor,
-        regions: Tensor,
-        gram: Tensor,
-        temperature: Tensor,
-        real: Tensor,
-        lengths: list[int],
-        how: _How,
-    ) -> Tensor:
-        forward_block, _ = _blocks(how.compiled)
-        walk = list(_walk(lengths, regions))
-        kept: tuple[Tensor, ...] = ()
-        similarity = norms.new_empty(len(words), len(regions))
-        for texts, images in walk:
-            block = words[texts], norms[texts], regions[images], gram[images], temperature, real[texts]
-            similarity[texts[0], images], *parts = forward_block(*block, how)
-            if len(walk) == 1 and any(ctx.needs_input_grad):
-                kept = tuple(parts)
-        ctx.save_for_backward(words, norms, regions, gram, temperature, real, *kept)
-        ctx.settings = walk, how
-        return similarity
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        words, norms, regions, gram, temperature, real, *kept = ctx.saved_tensors
-        walk, how = ctx.settings
-        _, backward_block = _blocks(how.compiled)
-        given = words, norms, regions, gram, temperature
-        totals = [torch.zeros_like(one, dtype=torch.float32) for one in given]
-        for texts, images in walk:
-            block = words[texts], norms[texts], regions[images], gram[images], temperature, real[texts]
-            parts = backward_block(gradient[texts[0], images], *block, how, *kept)
-            for total, place, part in zip(totals, (texts, texts, images, images, ...), parts, strict=True):
-                total[place] += part
-        return *(total.to(one.dtype) for total, one in zip(totals, given, strict=True)), None, None, None
-
-
-def _walk(lengths: Sequence[int], regions: Tensor) -> Iterator[tuple[tuple[slice, slice], slice]]:
-    """Yield blocks, texts and their words by images, whose scores number about `CELLS_AT_ONCE`; lengths are sorted."""
-    images, end = len(regions), len(lengths)
+    The words of a block times its images are at most ``limit``, unless one text and image exceed it.
+    """
+    side = math.isqrt(max(1, limit // max(1, lengths[-1])))  # about as many texts as images
+    step = math.ceil(images / math.ceil(images / max(1, side)))
+    blocks, end = [], len(lengths)
     while end:
-        most = max(1, lengths[end - 1])
-        budget = max(1, _cells_at_once(regions) // (most * regions.shape[1]))
-        parts = max(1, math.ceil(images / math.isqrt(budget)))  # about square, and alike
-        step_images = max(1, math.ceil(images / parts))
-        begin = max(0, end - budget // step_images)
-        for first in range(0, images, step_images):
-            yield (slice(begin, end), slice(most)), slice(first, first + step_images)
+        longest = max(1, lengths[end - 1])
+        begin = max(0, end - max(1, limit // (longest * step)))
+        blocks.append((slice(begin, end), slice(longest)))
         end = begin
+    return step, blocks[::-1]
 
 
-def _attend_block(
-    words: Tensor, regions: Tensor, gram: Tensor, temperature: Tensor, real: Tensor, how: _How
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Scores, what the softmax over regions is taken of, attention, and attention times Gram: (q, i, r) each."""
-    count, most, width = words.shape
-    images, cells, _ = regions.shape
-    scores = (words.reshape(count * most, width) @ regions.reshape(images * cells, width).T).float()
-    scores = scores.reshape(count * most, images, cells)
-    shares = scores
-    if how.softmaxes == 2:
-        hidden = ~real[:, :, None, None]
-        spread = scores.reshape(count, most, images, cells).masked_fill(hidden, -math.inf).softmax(dim=1)
-        shares = spread.reshape(count * most, images, cells)
-    logits = shares * temperature
-    if how.outside:
-        beyond = torch.arange(cells, device=logits.device) >= cells - how.outside
-        logits = logits.masked_fill(beyond, -math.inf)
-    attention = logits.softmax(dim=-1)
-    lengthened = torch.bmm(attention.to(gram.dtype).transpose(0, 1), gram).transpose(0, 1)
-    return scores, shares, attention, lengthened
-
-
-def _cosines(
-    scores: Tensor, attention: Tensor, lengthened: Tensor, norms: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Cosine of word and context (q, i), and what it is made of: their product, the context's length, the word's.
-
-    Where regions cancel, rounding can leave less of the length than the product shows it to have: then it is that, and
-    the cosine 1 or -1.
-    """
-    along = (attention * scores).sum(-1)
-    own = norms.reshape(-1, 1)
-    length = (attention * lengthened.float()).sum(-1).clamp_min(1e-16).sqrt()
-    return (along / (length * own)).clamp(-1.0, 1.0), along, length, own
-
-
-def _forward_block(
-    words: Tensor, norms: Tensor, regions: Tensor, gram: Tensor, temperature: Tensor, real: Tensor, how: _How
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Similarity (t, i), and what it was made of, which the gradient wants again."""
-    parts = _attend_block(words, regions, gram, temperature, real, how)
-    scores, _, attention, lengthened = parts
-    cosine, _, _, _ = _cosines(scores, attention, lengthened, norms)
-    logits = (how.word_temperature * cosine).reshape(*real.shape, len(regions))
-    return logits.masked_fill(~real[..., None], -math.inf).logsumexp(dim=1), *parts
-
-
-def _backward_block(
-    gradient: Tensor,
-    words: Tensor,
+def _block_similarity(
+    word_embeddings: Tensor,
     norms: Tensor,
-    regions: Tensor,
+    attention_mask: Tensor,
+    patch_embeddings: Tensor,
     gram: Tensor,
     temperature: Tensor,
-    real: Tensor,
-    how: _How,
-    *kept: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of words, norms, regions, Gram matrices and the temperature, given that of the similarity (t, i).
-
-    ``kept`` is what `_attend_block` gave, where it was kept.
-    """
-    count, most, width = words.shape
-    images, cells, _ = regions.shape
-    scores, shares, attention, lengthened = kept or _attend_block(words, regions, gram, temperature, real, how)
-    cosine, along, length, own = _cosines(scores, attention, lengthened, norms)
-
-    logits = (how.word_temperature * cosine).reshape(count, most, images).masked_fill(~real[..., None], -math.inf)
-    of_cosine = (gradient[:, None] * how.word_temperature * logits.softmax(dim=1)).reshape(count * most, images)
-    of_cosine = of_cosine * (cosine.abs() < 1)  # where it was held back it does not move
-    of_along = of_cosine / (length * own)
-    of_square = -0.5 * of_cosine * along / (length**3 * own)  # of the squared length
-    of_norms = (-of_cosine * cosine / own).sum(1).reshape(count, most)
-
-    # of_attention less its mean under attention, which is known already: the sums are along and length squared.
-    mean = of_along * along + 2 * of_square * length**2
-    of_attention = of_along[..., None] * scores + 2 * of_square[..., None] * lengthened.float()
-    of_shares = attention * (of_attention - mean[..., None])
-    of_temperature = (of_shares * shares).sum()
-    of_shares = temperature * of_shares
-    if how.softmaxes == 2:
-        spread, change = (part.reshape(count, most, images, cells) for part in (shares, of_shares))
-        of_shares = (spread * (change - (spread * change).sum(1, keepdim=True))).reshape(count * most, images, cells)
-    of_scores = (of_along[..., None] * attention + of_shares).to(words.dtype).reshape(count * most, images * cells)
-
-    weighted = (of_square[..., None] * attention).to(gram.dtype)
-    of_gram = torch.bmm(weighted.permute(1, 2, 0), attention.to(gram.dtype).transpose(0, 1))
-    of_words = (of_scores @ regions.reshape(images * cells, width)).reshape(count, most, width)
-    of_regions = (of_scores.T @ words.reshape(count * most, width)).reshape(images, cells, width)
-    return of_words, of_norms, of_regions, of_gram, of_temperature
+    patches: int,
+    softmaxes: int,
+    word_temperature: float,
+) -> Tensor:
+    """Return the similarity (t, i) of a block; only the first ``patches`` of an image are no padding."""
+    texts, words, _ = word_embeddings.shape
+    images, padded, _ = patch_embeddings.shape
+    scores = (word_embeddings.flatten(0, 1) @ patch_embeddings.flatten(0, 1).T).float()
+    scores = scores.reshape(texts, words, images, padded)
+    logits = scores
+    if softmaxes == 2:
+        logits = scores.masked_fill(~attention_mask[:, :, None, None], -math.inf).softmax(dim=1)
+    logits = logits * temperature
+    if padded > patches:
+        logits = logits.masked_fill(torch.arange(padded, device=logits.device) >= patches, -math.inf)
+    attention = logits.softmax(dim=-1).reshape(texts * words, images, padded)
+    product = (attention * scores.reshape_as(attention)).sum(-1)  # of word and context
+    mixed = torch.bmm(attention.to(gram.dtype).transpose(0, 1), gram).transpose(0, 1)
+    length = (attention * mixed.float()).sum(-1).clamp_min(1e-16).sqrt()  # of the context
+    # Where patches cancel out, rounding may leave too short a length: the cosine is then 1 or -1.
+    cosine = (product / (length * norms.reshape(-1, 1))).clamp(-1.0, 1.0)
+    logits = (word_temperature * cosine).reshape(texts, words, images)
+    return logits.masked_fill(~attention_mask[..., None], -math.inf).logsumexp(dim=1)
 
 
 @functools.cache
-def _blocks(compiled: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    blocks = _forward_block, _backward_block
-    return (torch.compile(blocks[0]), torch.compile(blocks[1])) if compiled else blocks
+def _compiled_block_similarity() -> Callable[..., Tensor]:
+    return torch.compile(_block_similarity)

@@ -1,44 +1,36 @@
-"""GLoRIA (Huang et al., ICCV 2021): images and reports in one space, as a whole and word by region.
+"""GLoRIA (Huang et al., ICCV 2021): one embedding space for images and reports, global and word by patch.
 
-Departures from the released code, each where it happens: the sentence mean leaves padding out; the local similarity is
-the same in training and in use; and no answer depends on the other images of a batch.
+Departures from the released code: the mean over a sentence excludes padding; the local similarity is the same in
+training and inference; and no answer depends on the other images of a batch.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import adaptive_avg_pool2d, normalize, softplus
+from torch.nn.functional import normalize
 
 from rightlung.core import Extent, Grounding, Image, InputError, Phrase
 from rightlung.core.checks import check_text
-from rightlung.core.keyed import key_number
 from rightlung.explain import as_heatmaps, attention_maps
 from rightlung.lexicon import negative_prompts, positive_prompts
-from rightlung.lexicon.side_changes import with_sides_exchanged
 from rightlung.models.base import Gather, Similarities, TrainingBatch
 from rightlung.models.encoders import ImageEncoder, TextEncoder, WordTokenizer
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.stored import StoredModel
 from rightlung.models.encoders.text import TextEmbeddings
-from rightlung.models.gloria.attention import AttentionRule, attend, local_similarity
+from rightlung.models.gloria.attention import AttentionParameters, attend, local_similarity
 from rightlung.models.gloria.config import GloriaConfig
-from rightlung.models.gloria.losses import (
-    Pairs,
-    abstain_loss,
-    apart_loss,
-    contrastive_loss,
-    global_logits,
-    sentence_similarity,
-    supervised_loss,
-)
+from rightlung.models.gloria.losses import LOSSES, TrainingStep
+from rightlung.models.gloria.losses.contrastive import cosine_similarity, sentence_similarity
 from rightlung.models.preprocessing import letterbox_all
 
 IMAGES_AT_ONCE = 16
@@ -46,7 +38,7 @@ PAIRS_AT_ONCE = 256
 
 
 class Gloria(StoredModel):
-    """Image and text encoders, the attention between them, and what can be asked of it."""
+    """Image and text encoders with word-to-patch attention between them."""
 
     kind: ClassVar[str] = "gloria"
     config_type = GloriaConfig
@@ -54,203 +46,121 @@ class Gloria(StoredModel):
 
     def __init__(self, config: GloriaConfig, tokenizer: str) -> None:
         super().__init__()
-        self.tokenizer = WordTokenizer(tokenizer, config.text.most_pieces)
+        self.tokenizer = WordTokenizer(tokenizer, config.text.max_length)
         self.image_encoder = ImageEncoder(config.image, config.dimension)
         self.text_encoder = TextEncoder(config.text, config.dimension, len(self.tokenizer))
         self.config = replace(config, image=self.image_encoder.config, text=self.text_encoder.config)
         attention = config.attention
-        self.nothing = nn.Parameter(0.02 * torch.randn(config.dimension)) if attention.no_attention else None
+        self.no_attention_token = (
+            nn.Parameter(0.02 * torch.randn(config.dimension)) if attention.no_attention_token else None
+        )
         self.log_temperature = (
             nn.Parameter(torch.tensor(math.log(attention.temperature))) if attention.learn_temperature else None
         )
+        self.losses = nn.ModuleDict({name: LOSSES[name](self.config) for name in config.losses})
 
     # ---------------------------------------------------------------- encoding
 
     @property
-    def rule(self) -> AttentionRule:
-        """How this model attends."""
+    def attention_parameters(self) -> AttentionParameters:
+        """The number of softmaxes and the temperature, learned or not."""
         settings = self.config.attention
         temperature = settings.temperature if self.log_temperature is None else self.log_temperature.exp()
-        return AttentionRule(settings.softmaxes, temperature)
+        return AttentionParameters(settings.softmaxes, temperature)
 
     def prepare(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
-        """Bring images to the squares that the image encoder sees, (n, size, size), and say where these lie in them."""
+        """Return the squares that the image encoder sees, (n, size, size), and their extents in the images."""
         return letterbox_all(images, self.config.image.size)
 
     def encode_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-        """Encode texts, each distinct one once."""
-        distinct = list(dict.fromkeys(texts))
-        found = self.text_encoder(self.tokenizer.encode(distinct).to(self.device))
-        if len(distinct) == len(texts):
-            return found  # type: ignore[no-any-return]
-        place = {text: number for number, text in enumerate(distinct)}
-        chosen = torch.tensor([place[text] for text in texts], device=self.device)
-        return found[chosen]  # type: ignore[no-any-return]
+        """Return the embeddings of texts; each distinct text is encoded once."""
+        rows = {text: row for row, text in enumerate(dict.fromkeys(texts))}
+        embeddings: TextEmbeddings = self.text_encoder(self.tokenizer.encode(list(rows)).to(self.device))
+        if len(rows) == len(texts):
+            return embeddings
+        return embeddings[torch.tensor([rows[text] for text in texts], device=self.device)]
 
-    def region_vectors(self, regions: Tensor) -> Tensor:
-        """Return regions (n, d, rows, cols) as (n, [1 +] rows cols, d), the No-Attn vector first where there is one."""
-        flat = regions.flatten(2).transpose(1, 2)
-        if self.nothing is not None:
-            flat = torch.cat([self.nothing.to(flat.dtype).expand(len(flat), 1, -1), flat], dim=1)
-        return normalize(flat, dim=-1) if self.config.attention.scores == "cosine" else flat
+    def attention_keys(self, patch_embeddings: Tensor) -> Tensor:
+        """Return patch embeddings (n, d, rows, cols) as keys (n, [1 +] p, d), the no-attention token first, if any."""
+        keys = patch_embeddings.flatten(2).transpose(1, 2)
+        if self.no_attention_token is not None:
+            keys = torch.cat([self.no_attention_token.to(keys.dtype).expand(len(keys), 1, -1), keys], dim=1)
+        return self.attention_queries(keys)
 
-    def _cells(self, regions: Tensor) -> Tensor:
-        """Return regions (n, [1 +] r, d) without the No-Attn vector: what a sentence can fit."""
-        return regions if self.nothing is None else regions[:, 1:]
+    def attention_queries(self, embeddings: Tensor) -> Tensor:
+        """Return word or sentence embeddings (..., d) as queries: normalised if scores are cosines."""
+        return normalize(embeddings, dim=-1) if self.config.attention.scores == "cosine" else embeddings
 
-    def word_vectors(self, words: Tensor) -> Tensor:
-        """Return words (n, w, d) as attention compares them."""
-        return normalize(words, dim=-1) if self.config.attention.scores == "cosine" else words
+    def without_token(self, keys: Tensor) -> Tensor:
+        """Return the keys (n, [1 +] p, d) of the patches alone, (n, p, d)."""
+        return keys if self.no_attention_token is None else keys[:, 1:]
 
-    def log_attention(
-        self, texts: TextEmbeddings, regions: Tensor, asked_of: Tensor, most_asked: int | None = None
-    ) -> Tensor:
-        """Logarithm of a phrase's attention (p, [1 +] r) on ``regions`` (n, [1 +] r, d) of the image it is asked of."""
-        if self.config.map_of == "sentence":
-            scores = _paired_scores(self.word_vectors(texts.whole[:, None]), regions, asked_of, most_asked)[:, 0]
-            return (scores * self.rule.temperature).log_softmax(dim=-1)
-        scores = _paired_scores(self.word_vectors(texts.words), regions, asked_of, most_asked)
-        attention = attend(scores, texts.real, self.rule) * texts.real[..., None]
-        mean = attention.sum(1) / texts.real.sum(1, keepdim=True)
+    def log_attention(self, texts: TextEmbeddings, keys: Tensor, images: Sequence[int]) -> Tensor:
+        """Return the log attention (t, [1 +] p) of each text on its image; ``images`` are t rows of ``keys``."""
+        parameters = self.attention_parameters
+        if self.config.heatmap_from == "sentence":
+            queries = self.attention_queries(texts.global_embedding[:, None])
+            return (_paired_scores(queries, keys, images)[:, 0] * parameters.temperature).log_softmax(dim=-1)
+        scores = _paired_scores(self.attention_queries(texts.word_embeddings), keys, images)
+        attention = attend(scores, texts.attention_mask, parameters) * texts.attention_mask[..., None]
+        mean = attention.sum(1) / texts.attention_mask.sum(1, keepdim=True)
         return mean.clamp_min(1e-20).log()
 
-    # ---------------------------------------------------------------- learning
+    # ---------------------------------------------------------------- training
 
     def forward(self, batch: TrainingBatch, gather: Gather | None = None) -> dict[str, Tensor]:
-        """Return the losses of the configuration by name."""
+        """Return the configured losses by name. Images and texts are encoded once for all of them."""
         if batch.images.shape[-1] != self.config.image.size:
             raise InputError(
-                f"the pictures have {batch.images.shape[-1]} pixels a side, and the model sees "
-                f"{self.config.image.size}: data.size must be that of model.config.image.size"
+                f"data.size must equal model.config.image.size, {self.config.image.size} pixels; got images of "
+                f"{batch.images.shape[-1]} pixels"
             )
-        names, count = self.config.losses, len(batch.texts)
         images: ImageEmbeddings = self.image_encoder(batch.images)
-        regions = self.region_vectors(images.regions)
-        exchanges = self.config.contrary or {"sides", "apart", "abstain"} & set(names)
-        contrary = _contrary(batch) if exchanges else _Contrary([], [])
-        asked = [*batch.texts, *contrary.texts, *batch.phrases]
-        everything = self.encode_texts(asked)
-        texts = everything[_numbers(0, count, self.device)] if len(asked) > count else everything
-        others = everything[_numbers(count, len(contrary.texts), self.device)]
-        pairs = _pairs(batch, gather, self.config.duplicates == "ignore")
-        losses: dict[str, Tensor] = {}
-        for name in names:
-            if name == "supervised":
-                losses[name] = self._supervised(regions, everything, len(asked) - len(batch.phrases), batch)
-            elif name in ("sides", "apart", "abstain"):
-                losses[name] = self._beside_contrary(name, regions, texts, batch.paired, contrary, others)
-            else:
-                own_images, own_texts = self._logits(name, images, regions, texts, gather)
-                wrong = None
-                if self.config.contrary:
-                    wrong = own_images.new_full((count,), -torch.inf)
-                    if contrary.of:
-                        to = torch.tensor(contrary.of, device=self.device)
-                        found = self._logits(name, images, regions, others, None)[1]
-                        wrong = wrong.index_put((to,), found.gather(1, batch.paired[to][:, None])[:, 0])
-                losses[name] = contrastive_loss(own_images, own_texts, pairs, wrong)
-        return losses
+        extra = (text for loss in self.losses.values() for text in loss.extra_texts(batch))
+        texts = list(dict.fromkeys([*batch.texts, *extra]))
+        keys = self.attention_keys(images.patch_embeddings)
+        step = TrainingStep(self, batch, gather, images, keys, texts, self.encode_texts(texts))
+        return {name: loss(step) for name, loss in self.losses.items()}
 
-    def _logits(
-        self, name: str, images: ImageEmbeddings, regions: Tensor, texts: TextEmbeddings, gather: Gather | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the logits of own images with all texts, and of own texts with all images."""
-        if name == "global":
-            whole = (images.whole, texts.whole) if gather is None else (gather(images.whole), gather(texts.whole))
-            temperature = self.config.global_temperature
-            return global_logits(images.whole, whole[1], temperature), global_logits(texts.whole, whole[0], temperature)
-        said: tuple[Tensor, ...] = self.word_vectors(texts.words), texts.real
-        if name == "sentence":
-            said, regions = (self.word_vectors(texts.whole),), self._cells(regions)
-
-        def compare(regions: Tensor, *said: Tensor) -> Tensor:
-            if name == "sentence":
-                return self.config.local_temperature * sentence_similarity(said[0], regions, self.rule.temperature)
-            how = self.rule, self.config.word_temperature, self.config.compiled
-            return self.config.local_temperature * local_similarity(said[0], said[1], regions, *how)
-
-        if gather is None:
-            logits = compare(regions, *said)
-            return logits.T, logits
-        return compare(regions, *map(gather, said)).T, compare(gather(regions), *said)
-
-    def _beside_contrary(
-        self, name: str, regions: Tensor, texts: TextEmbeddings, of: Tensor, contrary: _Contrary, others: TextEmbeddings
-    ) -> Tensor:
-        """Compare texts that name a side with the same, side exchanged, in their own images; summed, over all texts.
-
-        ``sides``: how much better the exchanged one fits; ``apart``: how much it attends to the same cells;
-        ``abstain``: how much it attends to something, and the text itself to nothing.
-        """
-        if not contrary.of:
-            return regions.sum() * 0.0
-        own = torch.tensor(contrary.of, device=self.device)
-        both = texts[own], others
-        if name == "sides":
-            cells = self._cells(regions)[of[own]]
-            fits, exchanged = (
-                sentence_similarity(self.word_vectors(part.whole), cells, self.rule.temperature, paired=True)
-                for part in both
-            )
-            found = softplus(self.config.local_temperature * (exchanged - fits))
-        else:
-            attention, exchanged = (self.log_attention(part, regions, of[own]) for part in both)
-            if name == "abstain":
-                found = abstain_loss(attention, exchanged)
-            else:
-                first = 0 if self.nothing is None else 1  # attending to nothing is no place
-                found = apart_loss(attention[:, first:], exchanged[:, first:])
-        return found.sum() / len(of)
-
-    def _supervised(self, regions: Tensor, everything: TextEmbeddings, before: int, batch: TrainingBatch) -> Tensor:
-        phrases = len(batch.phrases)
-        if not phrases:
-            return regions.sum() * 0.0
-        asked = everything[_numbers(before, phrases, self.device)]
-        attention = self.log_attention(asked, regions, batch.asked_of, batch.most_asked).float()
-        masks = adaptive_avg_pool2d(batch.masks[:, None], self.image_encoder.grid).flatten(1)
-        known = batch.located, batch.present, len(batch)
-        return supervised_loss(attention, masks, *known, self.config.supervision, self.nothing is not None)
-
-    # ------------------------------------------------------------------ asking
+    # --------------------------------------------------------------- inference
 
     def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
-        """Return each phrase's attention on its image; the abstention is the attention on nothing."""
+        """Return the heatmap of each phrase in its image; the abstention is the attention on the no-attention token."""
         if len(images) != len(phrases):
-            raise InputError(f"{len(images)} images do not go with {len(phrases)} phrases")
+            raise InputError(f"expected as many images as phrases; got {len(images)} images and {len(phrases)} phrases")
         texts = [check_text(phrase.text if isinstance(phrase, Phrase) else phrase, "a phrase") for phrase in phrases]
         answers: list[Grounding | None] = [None] * len(texts)
         with self.asking():
-            for pairs, regions, extents, asked_of in self._by_image(images):
-                attention = self.log_attention(self.encode_texts([texts[pair] for pair in pairs]), regions, asked_of)
+            for pairs, keys, extents, rows in self._by_image(images):
+                attention = self.log_attention(self.encode_texts([texts[pair] for pair in pairs]), keys, rows)
                 maps, abstentions = attention_maps(attention.float().exp()[:, None], self.image_encoder.grid)
                 for pair, heatmap in zip(pairs, as_heatmaps(maps, extents, abstentions.tolist()), strict=True):
                     answers[pair] = Grounding(heatmap)
         return [answer for answer in answers if answer is not None]
 
     def similarity(self, images: Sequence[Image], texts: Sequence[str]) -> Similarities:
-        """Compare every image with every text: the cosine of the wholes, and the local similarity.
+        """Return the global and local similarity of every image with every text.
 
-        The local one is what the ``local`` loss compares, but for its scale: the logarithm of the sum over words of
-        exp(5 cosine), divided by 5; where the map is the sentence's, the soft maximum over regions of the ``sentence``
-        loss. More words sum to more, and training has learned with that: with their mean long sentences always lose.
+        The global one is the cosine of the global embeddings. The local one is that of the ``local`` loss divided by
+        ``word_temperature`` or, if heatmaps come from the sentence, that of the ``sentence`` loss.
         """
-        words = [check_text(text, "a text") for text in texts]
-        whole = np.zeros((len(images), len(words)), dtype=np.float32)
+        texts = [check_text(text, "a text") for text in texts]
+        whole = np.zeros((len(images), len(texts)), dtype=np.float32)
         local = np.zeros_like(whole)
-        if not len(images) or not words:
+        if not len(images) or not texts:
             return Similarities(whole, local)
         with self.asking():
             parts = [
-                self.encode_texts(words[begin : begin + PAIRS_AT_ONCE]) for begin in range(0, len(words), PAIRS_AT_ONCE)
+                self.encode_texts(texts[begin : begin + PAIRS_AT_ONCE]) for begin in range(0, len(texts), PAIRS_AT_ONCE)
             ]
             for begin in range(0, len(images), IMAGES_AT_ONCE):
                 squares, _ = self.prepare(images[begin : begin + IMAGES_AT_ONCE])
                 found = self.image_encoder(squares[:, None].to(self.device))
-                regions = self.region_vectors(found.regions)
+                keys = self.attention_keys(found.patch_embeddings)
                 rows = slice(begin, begin + len(squares))
-                whole[rows] = torch.cat([global_logits(found.whole, part.whole, 1.0) for part in parts], 1).cpu()
-                local[rows] = torch.cat([self._local(part, regions).T for part in parts], 1).cpu()
+                cosines = [cosine_similarity(found.global_embedding, part.global_embedding) for part in parts]
+                whole[rows] = torch.cat(cosines, dim=1).cpu()
+                local[rows] = torch.cat([self._local_similarity(part, keys).T for part in parts], dim=1).cpu()
         return Similarities(whole, local)
 
     def encode_image(self, images: Sequence[Image]) -> NDArray[np.float32]:
@@ -272,115 +182,71 @@ class Gloria(StoredModel):
         return normalize(torch.cat(found), dim=-1).numpy()
 
     def classify(self, images: Sequence[Image], findings: Sequence[str]) -> NDArray[np.float32]:
-        """Return how likely findings are, (images, findings), from their prompts.
+        """Return a score for each image and finding, (images, findings), from the findings' prompts.
 
-        With a No-Attn vector: one less the abstention, the mean over positive prompts. Without: the share that the
-        positive prompts have against the negative ones in a softmax of their cosines.
+        With a no-attention token: one minus the abstention, averaged over the positive prompts. Without: the softmax
+        over the mean cosines of the positive and the negative prompts.
         """
-        scores = np.zeros((len(images), len(findings)), dtype=np.float32)
-        if not len(images):
-            return scores
-        said = [positive_prompts(name) for name in findings]
-        denied = [] if self.nothing is not None else [negative_prompts(name) for name in findings]
-        prompts = [prompt for group in (*said, *denied) for prompt in group]  # all at once: an image is encoded once
-        if self.nothing is not None:
+        if not len(images) or not len(findings):
+            return np.zeros((len(images), len(findings)), dtype=np.float32)
+        has_token = self.no_attention_token is not None
+        positive = [positive_prompts(name) for name in findings]
+        negative = [] if has_token else [negative_prompts(name) for name in findings]
+        prompts = [prompt for group in (*positive, *negative) for prompt in group]
+        if has_token:
             answers = self.ground([image for image in images for _ in prompts], prompts * len(images))
-            found = np.array([1.0 - answer.abstention for answer in answers], dtype=np.float32)
+            scores = np.array([1.0 - answer.abstention for answer in answers], dtype=np.float32)
         else:
-            found = self.similarity(images, prompts).global_similarity
-        ends = np.cumsum([len(group) for group in (*said, *denied)])[:-1]
-        means = [part.mean(axis=1) for part in np.split(found.reshape(len(images), len(prompts)), ends, axis=1)]
-        for column, mean in enumerate(means[: len(findings)]):
-            against = self.config.global_temperature * (means[len(findings) + column] - mean) if denied else None
-            scores[:, column] = mean if against is None else 1.0 / (1.0 + np.exp(against))
-        return scores
+            scores = self.similarity(images, prompts).global_similarity
+        ends = np.cumsum([len(group) for group in (*positive, *negative)])[:-1]
+        groups = np.split(scores.reshape(len(images), len(prompts)), ends, axis=1)
+        means = np.stack([group.mean(axis=1) for group in groups], axis=1)
+        if has_token:
+            return means
+        against = means[:, len(findings) :] - means[:, : len(findings)]
+        shares: NDArray[np.float32] = 1.0 / (1.0 + np.exp(self.config.global_temperature * against))
+        return shares
 
-    def _by_image(self, images: Sequence[Image]) -> Iterator[tuple[list[int], Tensor, list[Extent], Tensor]]:
-        """Yield some pairs at a time: their numbers, their images' regions, extents, and whose regions are each one's.
+    def _by_image(self, images: Sequence[Image]) -> Iterator[tuple[list[int], Tensor, list[Extent], list[int]]]:
+        """Yield batches of pairs: their indices, the keys of their images, and each pair's extent and row of the keys.
 
-        An image that comes several times (the same array) is encoded once.
+        An image that occurs several times (the same array) is encoded once.
         """
-        numbers: dict[int, list[int]] = {}
+        indices: dict[int, list[int]] = {}
         for pair, image in enumerate(images):
-            numbers.setdefault(id(image), []).append(pair)
-        groups = list(numbers.values())
+            indices.setdefault(id(image), []).append(pair)
+        groups = list(indices.values())
         for begin in range(0, len(groups), IMAGES_AT_ONCE):
             some = groups[begin : begin + IMAGES_AT_ONCE]
             squares, extents = self.prepare([images[group[0]] for group in some])
-            regions = self.region_vectors(self.image_encoder(squares[:, None].to(self.device)).regions)
-            pairs = [(pair, place) for place, group in enumerate(some) for pair in group]
+            keys = self.attention_keys(self.image_encoder(squares[:, None].to(self.device)).patch_embeddings)
+            pairs = [(pair, row) for row, group in enumerate(some) for pair in group]
             for first in range(0, len(pairs), PAIRS_AT_ONCE):
                 now = pairs[first : first + PAIRS_AT_ONCE]
-                places = [place for _, place in now]
-                yield (
-                    [pair for pair, _ in now],
-                    regions,
-                    [extents[place] for place in places],
-                    torch.tensor(places, device=self.device),
-                )
+                yield [pair for pair, _ in now], keys, [extents[row] for _, row in now], [row for _, row in now]
 
-    def _local(self, texts: TextEmbeddings, regions: Tensor) -> Tensor:
-        if self.config.map_of == "sentence":
-            return sentence_similarity(self.word_vectors(texts.whole), self._cells(regions), self.rule.temperature)
-        temperature = self.config.word_temperature
-        return (
-            local_similarity(self.word_vectors(texts.words), texts.real, regions, self.rule, temperature) / temperature
-        )
+    def _local_similarity(self, texts: TextEmbeddings, keys: Tensor) -> Tensor:
+        parameters = self.attention_parameters
+        if self.config.heatmap_from == "sentence":
+            sentences = self.attention_queries(texts.global_embedding)
+            return sentence_similarity(sentences, self.without_token(keys), parameters.temperature)
+        words, temperature = self.attention_queries(texts.word_embeddings), self.config.word_temperature
+        return local_similarity(words, texts.attention_mask, keys, parameters, temperature) / temperature
 
 
-def _paired_scores(queries: Tensor, regions: Tensor, asked_of: Tensor, most_asked: int | None) -> Tensor:
-    """Scores (p, w, r) of queries (p, w, d) with the regions (n, r, d) of the image each is asked of.
+def _paired_scores(queries: Tensor, keys: Tensor, images: Sequence[int]) -> Tensor:
+    """Return the scores (t, w, p) of queries (t, w, d) with the keys (n, p, d) of each text's image, a row of ``keys``.
 
-    Queries are laid out by image, at most ``most_asked`` for each: regions are many and are not copied.
+    Queries are grouped by image, so that keys, which are large, are not copied.
     """
-    pairs, words, width = queries.shape
-    order = asked_of.argsort(stable=True)
-    sorted_images = asked_of[order]
-    turn = torch.empty_like(asked_of)
-    turn[order] = torch.arange(pairs, device=asked_of.device) - torch.searchsorted(sorted_images, sorted_images)
-    most = most_asked if most_asked is not None else int(turn.max()) + 1 if pairs else 1
-    laid_out = queries.new_zeros(len(regions), most, words, width).index_put((asked_of, turn), queries)
-    products = torch.bmm(laid_out.flatten(1, 2), regions.transpose(1, 2).to(queries.dtype))
-    return products.reshape(len(regions), most, words, -1)[asked_of, turn].float()
-
-
-class _Contrary(NamedTuple):
-    """Texts with their sides exchanged, and the number of the text that each was."""
-
-    texts: list[str]
-    of: list[int]
-
-
-def _contrary(batch: TrainingBatch) -> _Contrary:
-    """Exchange the sides of every text that names one, unless its image has the exchanged text as well."""
-    said = set(zip(batch.images_of_texts, batch.texts, strict=True))
-    found = [
-        (number, changed)
-        for number, (image, text) in enumerate(zip(batch.images_of_texts, batch.texts, strict=True))
-        if (changed := with_sides_exchanged(text)) is not None and (image, changed) not in said
-    ]
-    return _Contrary([changed for _, changed in found], [number for number, _ in found])
-
-
-def _numbers(first: int, count: int, device: torch.device) -> Tensor:
-    return torch.arange(first, first + count, device=device)
-
-
-def _pairs(batch: TrainingBatch, gather: Gather | None, ignores_same: bool) -> Pairs:
-    """Return which texts of the joint batch belong to which images."""
-    of, device = batch.paired, batch.images.device
-    # Numbers that stand for the texts in every process (``hash`` differs between them).
-    marks = torch.tensor([key_number(text) >> 1 for text in batch.texts], device=device)
-    first = first_image = 0
-    all_of, all_marks = of, marks
-    if gather is not None:
-        rank = torch.distributed.get_rank()
-        first, first_image = rank * len(of), rank * len(batch)
-        of = of + first_image
-        all_of, all_marks = gather(of), gather(marks)
-    same = None
-    if ignores_same:
-        same = marks[:, None] == all_marks[None]
-        rows = torch.arange(len(of), device=device)
-        same[rows, first + rows] = False
-    return Pairs(of, all_of, first, first_image, same)
+    _, words, width = queries.shape
+    count: Counter[int] = Counter()
+    turns = []
+    for image in images:
+        turns.append(count[image])
+        count[image] += 1
+    most = max(count.values(), default=1)
+    place = torch.tensor(images, device=queries.device), torch.tensor(turns, device=queries.device)
+    grouped = queries.new_zeros(len(keys), most, words, width).index_put(place, queries)
+    products = torch.bmm(grouped.flatten(1, 2), keys.transpose(1, 2).to(queries.dtype))
+    return products.reshape(len(keys), most, words, -1)[place].float()

@@ -90,9 +90,9 @@ class CheXbert(nn.Module):
         device = next(self.parameters()).device
         encoded = [torch.tensor(self.encode(text)) for text in texts]
         ids = pad_sequence(encoded, batch_first=True, padding_value=self._special[2]).to(device)
-        attended = pad_sequence([torch.ones_like(pieces) for pieces in encoded], batch_first=True).to(device)
+        attention_mask = pad_sequence([torch.ones_like(pieces) for pieces in encoded], batch_first=True).to(device)
         with torch.inference_mode():
-            hidden = self.bert(ids, attention_mask=attended).last_hidden_state[:, 0]
+            hidden = self.bert(ids, attention_mask=attention_mask).last_hidden_state[:, 0]
             return [head(hidden).cpu() for head in self.linear_heads]
 
     def label(self, texts: Iterable[str], batch: int = 16) -> Iterator[dict[str, Judgement | None]]:

@@ -65,7 +65,7 @@ class ReleasedGloria(Gloria):
         self.config = GloriaConfig(attention=AttentionConfig(softmaxes=2), dimension=sizes["hidden_size"])
         self.image_encoder = _ImageEncoder(sizes["hidden_size"])  # type: ignore[assignment]
         self.text_encoder = _TextEncoder(sizes, end)  # type: ignore[assignment]
-        self.nothing, self.log_temperature = None, None
+        self.no_attention_token, self.log_temperature = None, None
         load_strictly(self.image_encoder, tensors, source, _IMAGES)
         load_strictly(self.text_encoder, tensors, source, _TEXTS, unused=("model.pooler.",))
         self.eval()
@@ -168,11 +168,13 @@ class _TextEncoder(nn.Module):
         The whole is the mean over 97 places, of which the empty ones are zero.
         """
         count, length = tokens.ids.shape
-        lengths = tokens.attended.sum(1, keepdim=True)
+        lengths = tokens.attention_mask.sum(1, keepdim=True)
         ids = torch.cat([tokens.ids, tokens.ids.new_zeros(count, 1)], dim=1).scatter(1, lengths, self.end)
-        attended = torch.arange(length + 1, device=ids.device) <= lengths
-        layers = self.model(input_ids=ids, attention_mask=attended.long(), output_hidden_states=True).hidden_states
-        pieces = torch.stack(layers[-LAYERS:]).sum(0) * attended[..., None]
+        attention_mask = torch.arange(length + 1, device=ids.device) <= lengths
+        layers = self.model(
+            input_ids=ids, attention_mask=attention_mask.long(), output_hidden_states=True
+        ).hidden_states
+        pieces = torch.stack(layers[-LAYERS:]).sum(0) * attention_mask[..., None]
         # [CLS] is word 0, [SEP] the one after the last; padding is zero and may be added to any.
         most = int(tokens.words.max()) + 1
         word = torch.cat([tokens.word, tokens.word.new_zeros(count, 1)], dim=1)

@@ -30,7 +30,7 @@ class UniterConfig:
     feature: int = 2048
     options: Mapping[str, Any] = field(default_factory=FrozenMapping)
     vocabulary: int = 4000
-    most_pieces: int = 96
+    max_length: int = 96
     pretrained: str | None = None
     losses: tuple[LossName, ...] = ("language", "regions", "matching")
     masked: float = 0.15
@@ -41,7 +41,7 @@ class UniterConfig:
         object.__setattr__(self, "options", FrozenMapping(self.options))
         for name, low, high in (
             ("size", 16, 4096), ("side", 1, 512), ("feature", 1, 1 << 18), ("vocabulary", 50, 200_000),
-            ("most_pieces", 2, 4096), ("map_size", 1, 1024),
+            ("max_length", 2, 4096), ("map_size", 1, 1024),
         ):  # fmt: skip
             if not low <= getattr(self, name) <= high:
                 raise InputError(f"{name} must be {low} to {high}; got {getattr(self, name)}")

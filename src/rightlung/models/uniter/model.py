@@ -29,7 +29,7 @@ from rightlung.models.preprocessing import letterbox_all, standardise
 from rightlung.models.uniter.config import UniterConfig
 from rightlung.models.uniter.hiding import choose, exchange, hide_pieces
 from rightlung.models.uniter.regions import crop_regions, locations, paint, region_saliency
-from rightlung.models.uniter.stream import Head, JointEncoder, Streamed, spread_weights
+from rightlung.models.uniter.stream import Head, JointEncoder, Streamed, initialize_weights
 
 PAIRS_AT_ONCE = 32
 
@@ -46,20 +46,20 @@ class Uniter(StoredModel):
 
     def __init__(self, config: UniterConfig, tokenizer: str) -> None:
         super().__init__()
-        self.tokenizer = WordTokenizer(tokenizer, config.most_pieces)
+        self.tokenizer = WordTokenizer(tokenizer, config.max_length)
         mask = self.tokenizer.number_of(MASK)
         if mask is None:
             raise InputError(f"a UNITER's tokenizer must have {MASK}")
         self._mask = mask
         self.stream = JointEncoder(config, len(self.tokenizer))
         self.config = self.stream.config
-        width, spread = self.stream.width, self.stream.spread
+        width, spread = self.stream.width, self.stream.initializer_range
         self.language_head, self.region_head = Head(width, spread), Head(width, spread)
         # Both read their answers off the matrices that embed, as in UNITER.
         self.language_bias = nn.Parameter(torch.zeros(self.stream.words.word_embeddings.num_embeddings))
         self.region_bias = nn.Parameter(torch.zeros(config.feature))
         self.pooler, self.matching_head = nn.Linear(width, width), nn.Linear(width, 1)
-        spread_weights(spread, self.pooler, self.matching_head)
+        initialize_weights(spread, self.pooler, self.matching_head)
 
     # ---------------------------------------------------------------- learning
 
@@ -77,7 +77,8 @@ class Uniter(StoredModel):
         self._check(batch)
         chance = None if self.training else torch.Generator().manual_seed(0)
         tokens = self.tokenizer.encode(batch.texts)  # on the CPU, where chance is drawn
-        regions = self.features(batch.images, batch.boxes), locations(batch.boxes), batch.boxed
+        target = batch.target("regions")
+        regions = self.features(batch.images, target["boxes"]), locations(target["boxes"]), target["present"]
         compute = {"language": self._language, "regions": self._regions, "matching": self._matching}
         return {
             name: loss(batch, tokens, regions, chance) for name, loss in compute.items() if name in self.config.losses
@@ -89,7 +90,8 @@ class Uniter(StoredModel):
                 f"a UNITER takes one text an image, and the batch has {len(batch.texts)} texts for {len(batch)} "
                 "images; the recipe needs data.train[...].texts: 1"
             )
-        if len(batch.boxes) != len(batch) or not bool(batch.boxed.any()):
+        target = batch.targets.get("regions")
+        if target is None or not bool(target["present"].any()):
             raise InputError(
                 "a UNITER learns from the boxes of regions, and the batch has none; the recipe needs data.boxes: true, "
                 "and sources whose studies have regions"
@@ -105,7 +107,7 @@ class Uniter(StoredModel):
         chosen = choose((tokens.word > 0) & (tokens.ids != self._mask), self.config.masked, chance)
         hidden = hide_pieces(tokens.ids, chosen, self._mask, len(self.tokenizer), chance)
         rows, columns = (part.to(self.device) for part in chosen.nonzero(as_tuple=True))
-        found: Streamed = self.stream(hidden.to(self.device), tokens.attended.to(self.device), *regions)
+        found: Streamed = self.stream(hidden.to(self.device), tokens.attention_mask.to(self.device), *regions)
         table = self.stream.words.word_embeddings.weight
         logits = linear(self.language_head(found.pieces[rows, columns]), table, self.language_bias)
         right = tokens.ids[chosen].to(self.device)
@@ -118,8 +120,8 @@ class Uniter(StoredModel):
         """
         features, places, there = regions
         chosen = choose(there, self.config.masked, chance)
-        ids, attended = tokens.ids.to(self.device), tokens.attended.to(self.device)
-        found: Streamed = self.stream(ids, attended, features * ~chosen[..., None], places, there)
+        ids, attention_mask = tokens.ids.to(self.device), tokens.attention_mask.to(self.device)
+        found: Streamed = self.stream(ids, attention_mask, features * ~chosen[..., None], places, there)
         predicted = linear(self.region_head(found.regions), self.stream.pixels.weight.T, self.region_bias)
         difference = (predicted.float() - features).square().mean(dim=-1)
         return (difference * chosen).sum() / chosen.sum().clamp_min(1)
@@ -127,9 +129,9 @@ class Uniter(StoredModel):
     def _matching(self, batch: TrainingBatch, tokens: Tokens, regions: _Regions, chance: _Chance) -> Tensor:
         """Binary cross-entropy of whether a text is the image's own; images without regions do not count."""
         whose, right = exchange(batch.texts, chance)
-        ids, attended = (part[whose].to(self.device) for part in (tokens.ids, tokens.attended))
-        logits = self._logits(self.stream(ids, attended, *regions))
-        counted = batch.boxed.any(dim=1).float()
+        ids, attention_mask = (part[whose].to(self.device) for part in (tokens.ids, tokens.attention_mask))
+        logits = self._logits(self.stream(ids, attention_mask, *regions))
+        counted = regions[2].any(dim=1).float()
         losses = binary_cross_entropy_with_logits(logits, right.to(self.device), reduction="none")
         return (losses * counted).sum() / counted.sum().clamp_min(1)
 
@@ -203,7 +205,9 @@ class Uniter(StoredModel):
             boxes, there = boxes.to(self.device), real.to(self.device)[chosen]
             features = self.features(squares[:, None].to(self.device), boxes)[chosen]
             tokens = self.tokenizer.encode([texts[pair] for pair in pairs]).to(self.device)
-            found = self.stream(tokens.ids, tokens.attended, features, locations(boxes)[chosen], there, attentions)
+            found = self.stream(
+                tokens.ids, tokens.attention_mask, features, locations(boxes)[chosen], there, attentions
+            )
             yield pairs, tokens, found, there
 
 

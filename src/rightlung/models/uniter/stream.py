@@ -28,7 +28,7 @@ class JointEncoder(nn.Module):
         super().__init__()
         backbone, options = build_bert(
             config.options, config.pretrained, "stream",
-            vocab_size=vocabulary, max_position_embeddings=config.most_pieces, type_vocab_size=2,
+            vocab_size=vocabulary, max_position_embeddings=config.max_length, type_vocab_size=2,
         )  # fmt: skip
         self.config = replace(config, options=options, pretrained=None)
         backbone.set_attn_implementation("eager")  # the others do not give their attention
@@ -37,18 +37,26 @@ class JointEncoder(nn.Module):
         self.backbone = backbone
         bert = backbone.config
         self.width = int(bert.hidden_size)
-        self.spread = float(bert.initializer_range)
+        self.initializer_range = float(bert.initializer_range)
         self.pixels = nn.Linear(config.feature, self.width)
         self.location = nn.Linear(7, self.width)
         self.pixels_norm, self.location_norm, self.region_norm = (
             nn.LayerNorm(self.width, eps=bert.layer_norm_eps) for _ in range(3)
         )
         self.dropout = nn.Dropout(bert.hidden_dropout_prob)
-        spread_weights(self.spread, self.pixels, self.location)
-        nn.init.normal_(self.pixels.bias, std=self.spread)  # a hidden region is zeros, of which a norm has no slope
+        initialize_weights(self.initializer_range, self.pixels, self.location)
+        nn.init.normal_(
+            self.pixels.bias, std=self.initializer_range
+        )  # a hidden region is zeros, of which a norm has no slope
 
     def forward(
-        self, ids: Tensor, attended: Tensor, features: Tensor, places: Tensor, there: Tensor, attentions: bool = False
+        self,
+        ids: Tensor,
+        attention_mask: Tensor,
+        features: Tensor,
+        places: Tensor,
+        there: Tensor,
+        attentions: bool = False,
     ) -> Streamed:
         """Read pieces (n, w) with the regions' features (n, k, feature) and places (n, k, 7), padding left out."""
         kinds = self.words.token_type_embeddings.weight
@@ -56,7 +64,7 @@ class JointEncoder(nn.Module):
         joint = torch.cat([self.words(ids), self.dropout(self.region_norm(regions))], dim=1)
         answer = self.backbone(
             inputs_embeds=joint,
-            attention_mask=torch.cat([attended, there], dim=1).long(),
+            attention_mask=torch.cat([attention_mask, there], dim=1).long(),
             output_attentions=attentions,
         )
         found, count = answer.last_hidden_state, ids.shape[1]
@@ -69,7 +77,7 @@ class Head(nn.Module):
     def __init__(self, width: int, spread: float) -> None:
         super().__init__()
         self.dense, self.norm = nn.Linear(width, width), nn.LayerNorm(width, eps=1e-12)
-        spread_weights(spread, self.dense)
+        initialize_weights(spread, self.dense)
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Transform (..., d)."""
@@ -77,7 +85,7 @@ class Head(nn.Module):
         return transformed
 
 
-def spread_weights(spread: float, *layers: nn.Linear) -> None:
+def initialize_weights(spread: float, *layers: nn.Linear) -> None:
     """Begin as BERT does: a normal distribution, no bias."""
     for layer in layers:
         nn.init.normal_(layer.weight, std=spread)

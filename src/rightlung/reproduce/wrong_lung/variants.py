@@ -72,17 +72,17 @@ def quick_changes(job: Job) -> list[str]:
                 f"{place}.examples=8",
             )
         ]  # fmt: skip
-        return [*shared, "schedule={steps: 4, patience: 3}", "batch.size=8", *pools]
+        return [*shared, "schedule={steps: 4, patience: 3}", "batch_size=8", *pools]
     tiny = "{hidden_size: 32, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32}"
     model = [
-        "model.config.size=64", f"model.config.options={tiny}", "model.config.vocabulary=300",
+        "model.config.image_size=64", f"model.config.options={tiny}", "model.config.vocabulary=300",
     ] if job.variant.slug == "uniter" else [
         "model.config.image.size=64", f"model.config.text.options={tiny}", "model.config.text.vocabulary=300",
         "model.config.image.options={embedding_size: 8, hidden_sizes: [8, 8, 16, 16], depths: [1, 1, 1, 1], "
         "layer_type: basic}", "model.config.dimension=16",
     ]  # fmt: skip
     return [
-        *model, *shared, "schedule.steps=4", "schedule.warm_up=1", "batch.size=16",
+        *model, *shared, "schedule.steps=4", "schedule.warmup_steps=1", "batch_size=16",
         f"data.train[0].source=phantom?count={_POOLS['train']}&seed=11", f"data.train[0].pool={_POOLS['train']}",
         f"data.validation.source=phantom?count={_POOLS['validation']}&seed=12",
         f"data.validation.pool={_POOLS['validation']}", "data.validation.every=2", "data.validation.grounded=8",

@@ -1,4 +1,4 @@
-"""The same tensor of all processes put together, with gradients, so that negatives are those of the joint batch."""
+"""Gather a tensor from all processes, with gradients, so that contrastive losses see the joint batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class _Gathered(torch.autograd.Function):
-    """All processes' tensors of one shape, joined along the first axis; gradients are summed over the processes.
+    """Concatenates tensors of one shape from all processes along the first axis; sums gradients over processes.
 
     Every process's loss depends on everybody's tensors. Data-parallel training then takes the mean over processes of
     the weights' gradients, which makes the whole the gradient of the mean of the processes' losses.
@@ -18,7 +18,7 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def forward(context: Any, own: Tensor) -> Tensor:
-        """Join."""
+        """Concatenate."""
         context.rows = len(own)
         parts = [torch.empty_like(own) for _ in range(dist.get_world_size())]
         dist.all_gather(parts, own.contiguous())
@@ -26,7 +26,7 @@ class _Gathered(torch.autograd.Function):
 
     @staticmethod
     def backward(context: Any, *gradients: Tensor) -> Tensor:
-        """Sum over the processes and keep one's own rows."""
+        """Sum the gradient over processes and keep this process's rows."""
         gradient = gradients[0].contiguous().clone()
         dist.all_reduce(gradient)
         begin = dist.get_rank() * context.rows
@@ -34,10 +34,10 @@ class _Gathered(torch.autograd.Function):
 
 
 def gather(own: Tensor) -> Tensor:
-    """Join the tensors of all processes along the first axis, in the order of the processes.
+    """Concatenate the tensors of all processes along the first axis, in the order of ranks.
 
-    Shapes may differ: along the first axis tensors are joined as they are, along the others the shorter are padded with
-    zeros (texts of fewer words). Alone, the tensor itself is returned.
+    Shapes may differ: other axes are padded with zeros to the longest (texts of fewer words). With one process the
+    tensor itself is returned.
     """
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return own
@@ -60,7 +60,7 @@ def _padded(own: Tensor, shape: tuple[int, ...]) -> Tensor:
 
 
 def anywhere(fabric: Any, here: bool) -> bool:
-    """Whether something is so in any of the processes. All of them must call it."""
+    """Whether a condition holds in any process. All processes must call it."""
     if fabric.world_size == 1:
         return here
     flag = torch.tensor(float(here), device=fabric.device)

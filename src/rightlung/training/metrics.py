@@ -1,4 +1,4 @@
-"""The figures of a run between two rows of its log, and the wish to stop it."""
+"""Losses and gradient norms between two rows of the log, checks for NaN, and interruption by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,103 +15,103 @@ from torch import Tensor
 from rightlung.core import InputError
 from rightlung.models.base import TrainingBatch
 from rightlung.training.batches import Batches
+from rightlung.training.distributed import anywhere
+from rightlung.training.failures import save_batch
 from rightlung.training.folder import RunFolder
-from rightlung.training.gathering import anywhere
+from rightlung.training.log import Row
 from rightlung.training.recipe import Recipe
-from rightlung.training.trouble import save_batch
-from rightlung.training.watching import Row
-from rightlung.training.weights import rate_at
+from rightlung.training.weights import learning_rate_at
 
 
-class Record:
-    """The figures since the last row, left on the device until somebody looks at them."""
+class Metrics:
+    """Losses and norms since the last row of the log, kept on the device until they are read."""
 
     def __init__(self, recipe: Recipe, fabric: Any, folder: RunFolder, batches: Batches) -> None:
         self.recipe, self.fabric, self.folder, self.batches = recipe, fabric, folder, batches
         self.names: list[str] = []
-        self.places: list[tuple[int, int]] = []
-        self.figures: list[Tensor] = []
+        self.steps: list[tuple[int, int]] = []
+        self.values: list[Tensor] = []
         self.norms: dict[int, Tensor] = {}
 
     def add(self, step: int, part: int, loss: Tensor, terms: Mapping[str, Tensor]) -> None:
-        """Note the loss of one batch."""
+        """Add the loss of one batch."""
         self.names = list(terms)
-        self.places.append((step, part))
-        self.figures.append(torch.stack([loss.detach().float(), *(term.detach().float() for term in terms.values())]))
+        self.steps.append((step, part))
+        self.values.append(torch.stack([loss.detach().float(), *(term.detach().float() for term in terms.values())]))
 
-    def norm(self, step: int, norm: Tensor) -> None:
-        """Note the gradient's norm of one step."""
+    def add_norm(self, step: int, norm: Tensor) -> None:
+        """Add the gradient norm of one step."""
         self.norms[step] = norm.detach().float()
 
     def row(self, step: int) -> Row:
-        """Return the means since the last row, over all processes; a figure that is no number ends the run."""
-        figures = torch.stack(self.figures)
+        """Return the means since the last row over all processes; a NaN or infinite value ends the run."""
+        values = torch.stack(self.values)
         norms = (
             dict(zip(self.norms, torch.stack(list(self.norms.values())).tolist(), strict=True)) if self.norms else {}
         )
-        self._check(figures.tolist(), norms)
-        means = figures.mean(0)
+        self._check(values.tolist(), norms)
+        means = values.mean(0)
         if self.fabric.world_size > 1:
             means = self.fabric.all_reduce(means, reduce_op="mean")
-        row: Row = {"step": step, "rate": rate_at(step - 1, self.recipe.optimiser.rate, self.recipe.schedule)}
+        row: Row = {"step": step, "learning rate": learning_rate_at(step - 1, self.recipe)}
         row |= dict(zip(("loss", *self.names), means.tolist(), strict=True))
         if norms:
             row["gradient norm"] = sum(norms.values()) / len(norms)
-        self.places, self.figures, self.norms = [], [], {}
+        self.steps, self.values, self.norms = [], [], {}
         return row
 
-    def _check(self, figures: list[list[float]], norms: Mapping[int, float]) -> None:
+    def _check(self, rows: list[list[float]], norms: Mapping[int, float]) -> None:
         bad = {}
-        for (step, part), values in zip(self.places, figures, strict=True):
-            # The scaler of 16-mixed passes over steps with infinite gradients; elsewhere they ruin the weights.
+        for (step, part), values in zip(self.steps, rows, strict=True):
+            # The scaler of 16-mixed skips steps with infinite gradients; otherwise they make the weights NaN.
             norm = norms.get(step, 0.0) if self.recipe.precision != "16-mixed" else 0.0
-            last = part == self.recipe.batch.accumulate - 1
+            last = part == self.recipe.gradient_accumulation - 1
             if not _finite(values) or (last and not math.isfinite(norm)):
                 bad[step, part] = values
-        if not self._ends(bool(bad)):
+        if not self._any(bool(bad)):
             return
         (step, part), values = min(bad.items())
-        batch = self.batches.one(step * self.recipe.batch.accumulate + part)  # the same as it was
-        raise self._ended(step, part, batch, dict(zip(self.names, values[1:], strict=True)), "the gradient")
+        batch = self.batches.one(step * self.recipe.gradient_accumulation + part)  # drawn again
+        raise self._failure(step, part, batch, dict(zip(self.names, values[1:], strict=True)), "the gradient")
 
     def check_weights(self, step: int, batch: TrainingBatch, terms: Mapping[str, Tensor], finite: bool) -> None:
-        """End the run where the weights after ``step`` steps are no numbers, or give none for the batch just seen."""
+        """End the run if the weights after ``step`` steps, or the loss they give for the last batch, are not finite."""
         values = {name: float(term) for name, term in terms.items()}
         bad = not finite or not _finite(values.values())
-        if self._ends(bad):
-            raise self._ended(step - 1, self.recipe.batch.accumulate - 1, batch, values, "the weights")
+        if self._any(bad):
+            raise self._failure(step - 1, self.recipe.gradient_accumulation - 1, batch, values, "the weights")
 
     def check_validation(self, step: int, batch: TrainingBatch, row: Row) -> None:
-        """End the run where a validation loss is no number; ``batch`` is the first that was looked at."""
+        """End the run if the validation loss is not finite; ``batch`` is the first validation batch."""
         if not math.isfinite(row["validation loss"]):
             terms = {name: value for name, value in row.items() if name.startswith("validation ")}
-            raise self._ended(step - 1, self.recipe.batch.accumulate - 1, batch, terms, "the validation loss")
+            raise self._failure(step - 1, self.recipe.gradient_accumulation - 1, batch, terms, "the validation loss")
 
-    def _ends(self, bad: bool) -> bool:
-        """Whether something is bad here. All processes must call it: where it is bad in another one, this ends, too."""
+    def _any(self, bad: bool) -> bool:
+        """Return ``bad``; if it is true in another process only, end this one, too. All processes must call it."""
         if anywhere(self.fabric, bad) and not bad:
-            raise InputError("the loss of another process stopped being a number; its batch is kept beside the log")
+            raise InputError("the loss of another process became NaN or infinite; its batch is kept in the run folder")
         return bad
 
-    def _ended(
+    def _failure(
         self, step: int, part: int, batch: TrainingBatch, terms: Mapping[str, float], otherwise: str
     ) -> InputError:
-        """Keep the batch at which a loss stopped being a number, and return the sentence that says so.
+        """Save the batch at which the loss became NaN or infinite, and return the error.
 
-        ``otherwise`` is what is no number where all terms are. Steps are counted from 1, as in the log.
+        ``otherwise`` names what is not finite if all terms are. Steps are counted from 1, as in the log.
         """
-        rate = rate_at(step, self.recipe.optimiser.rate, self.recipe.schedule)
+        learning_rate = learning_rate_at(step, self.recipe)
         suffix = f"-process-{self.fabric.global_rank}" if self.fabric.world_size > 1 else ""
         folder = self.folder.path / f"failed-step-{step + 1}{suffix}"
         shown = {name: str(value) for name, value in terms.items()}
-        save_batch(batch, folder, {"step": step + 1, "part": part, "rate": rate, "terms": shown})
+        save_batch(batch, folder, {"step": step + 1, "part": part, "learning_rate": learning_rate, "terms": shown})
         named = ", ".join(f"{name} {value}" for name, value in terms.items() if not math.isfinite(value)) or otherwise
         more = f" and {len(batch.ids) - 3} more" if len(batch.ids) > 3 else ""
         return InputError(
-            f"the loss stopped being a number at step {step + 1}, at a learning rate of {rate:.3g}: {named}; "
-            f"studies {', '.join(batch.ids[:3])}{more}; the batch is kept in {folder} "
-            "(rightlung.training.trouble.load_batch). "
-            "A lower optimiser.rate, a longer schedule.warm_up or precision 32-true may help"
+            f"the loss became NaN or infinite at step {step + 1}, learning rate {learning_rate:.3g}: {named}; "
+            f"studies {', '.join(batch.ids[:3])}{more}; the batch is saved in {folder} "
+            "(read it with rightlung.training.failures.load_batch). "
+            "Try a lower optimizer.learning_rate, more schedule.warmup_steps or precision 32-true"
         )
 
 
@@ -120,10 +120,10 @@ def _finite(values: Iterable[float]) -> bool:
 
 
 class Interruption:
-    """Ctrl-C (and a cluster's SIGTERM) as something to look at after a step; the second time it interrupts at once."""
+    """Turns Ctrl-C and SIGTERM into a flag that is checked after each step; the second one interrupts at once."""
 
     def __init__(self) -> None:
-        self.now = False
+        self.requested = False
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Interruption:
@@ -137,6 +137,6 @@ class Interruption:
             signal.signal(kind, before)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.now:
+        if self.requested:
             raise KeyboardInterrupt
-        self.now = True
+        self.requested = True

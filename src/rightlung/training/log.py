@@ -1,4 +1,4 @@
-"""What a run shows: a table of figures (CSV), its curve, TensorBoard where it is installed, and a progress bar."""
+"""The log of a run (CSV), its curve, TensorBoard where it is installed, and the progress bar."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from rightlung.core.progress import ProgressBars
 Row = dict[str, float]
 
 _COLOURS = ("#1f5c99", "#cc5522", "#2e7d46", "#804696", "#787878", "#aa8214")
-_OTHER = ("step", "rate", "gradient norm", "images per second")
+_OTHER = ("step", "learning rate", "gradient norm", "images per second")
 _SHARES = ("validation auroc", "validation pointing")
 
 
 class Log:
-    """``log.csv``: a row for every so many steps. Columns are those of the first row that has them, in their order."""
+    """``log.csv``: one row every ``log_every`` steps. Columns appear in the order they were first logged."""
 
     def __init__(self, path: Path, last_step: int) -> None:
-        """Go on with a log, of which rows after ``last_step`` are dropped: they will come again."""
+        """Continue a log; rows after ``last_step`` are dropped, since those steps are trained again."""
         self.path = path
         self.rows = [row for row in read_log(path) if row["step"] <= last_step] if path.exists() else []
         self.columns = list(dict.fromkeys(name for row in self.rows for name in row))
         self._rewrite()
 
     def add(self, row: Mapping[str, float]) -> None:
-        """Append a row; a column that is new makes the table be written anew."""
+        """Append a row; a new column rewrites the file."""
         self.rows.append(dict(row))
         if new := [name for name in row if name not in self.columns]:
             self.columns.extend(new)
@@ -58,7 +58,7 @@ class Log:
 
 
 def read_log(path: Path) -> list[Row]:
-    """Read a log: rows of the figures that are there. A last line that was cut off is left out."""
+    """Read a log, one mapping per row without empty cells. An incomplete last line is skipped."""
     rows: list[Row] = []
     try:
         content = path.read_text(encoding="utf-8")
@@ -76,9 +76,9 @@ def read_log(path: Path) -> list[Row]:
 
 
 def out_of_patience(rows: Sequence[Row], patience: int | None) -> bool:
-    """Whether the last ``patience`` validations were none lower than the lowest before them.
+    """Whether none of the last ``patience`` validation losses is below the lowest one before them.
 
-    Losses are compared as the log has them, so that a run that goes on decides as one that was never interrupted.
+    Losses are compared as rounded in the log, so that a resumed run decides like one that was never interrupted.
     """
     losses = [float(_figure(row["validation loss"])) for row in rows if "validation loss" in row]
     if patience is None or len(losses) <= patience:
@@ -93,7 +93,7 @@ def _figure(value: float | None) -> str:
 
 
 def draw_curve(log: Path, path: Path) -> Path | None:
-    """Draw the losses of a log as PNG and, where they were measured, how well the model points; None if it is empty."""
+    """Plot the losses of a log and, if measured, AUROC and pointing accuracy as PNG; None if the log is empty."""
     from matplotlib.figure import Figure
 
     rows = read_log(log) if log.exists() else []
@@ -120,7 +120,7 @@ def draw_curve(log: Path, path: Path) -> Path | None:
 
 
 class Board:
-    """TensorBoard, where it is installed; else nothing."""
+    """TensorBoard, if it is installed; otherwise does nothing."""
 
     def __init__(self, folder: Path, last_step: int) -> None:
         try:
@@ -131,32 +131,32 @@ class Board:
             self.writer = SummaryWriter(str(folder), purge_step=last_step + 1)
 
     def add(self, row: Mapping[str, float]) -> None:
-        """Write the figures of a row."""
+        """Write the values of a row."""
         if self.writer is not None:
             for name, value in row.items():
                 if name != "step":
                     self.writer.add_scalar(name, value, int(row["step"]))
 
     def close(self) -> None:
-        """Finish."""
+        """Close the writer."""
         if self.writer is not None:
             self.writer.close()
 
 
 class TrainingProgress:
-    """How far a run is, with throughput and time left. ``prefix`` says which of several runs it is."""
+    """Progress with throughput and time left. ``prefix`` names the run where there are several."""
 
     def __init__(self, shown: bool = True, say: Callable[[str], None] | None = None, prefix: str = "") -> None:
         self.bars = ProgressBars(say, shown)
         self.prefix = prefix
 
     def tell(self, text: str) -> None:
-        """Say something that somebody should know before the first step."""
+        """Print a message before the first step."""
         self.bars.say(self.prefix + text)
 
     @contextmanager
     def filling(self, what: str, count: int) -> Iterator[Callable[[int], None]]:
-        """Show how something is gathered before the first step; yields what is called with how many more there are."""
+        """Show progress of work before the first step; yields a function to call with the number of new items."""
         done = 0
 
         def advance(more: int) -> None:
@@ -169,19 +169,19 @@ class TrainingProgress:
         with self.bars:
             yield advance
 
-    def begin(self, step: int, steps: int, images_a_step: int) -> ProgressBars:
-        """Begin to count steps; returns a context that ends with them."""
-        self.steps, self.images_a_step = steps, images_a_step
+    def begin(self, step: int, steps: int, images_per_step: int) -> ProgressBars:
+        """Start the step counter and return its progress bar, a context manager."""
+        self.steps, self.images_per_step = steps, images_per_step
         self.first, self.started = step, monotonic()
         return self.bars
 
     def images_per_second(self, step: int) -> float:
-        """Return the throughput of all processes since the beginning."""
-        return (step - self.first) * self.images_a_step / max(monotonic() - self.started, 1e-9)
+        """Return the throughput of all processes since this run started."""
+        return (step - self.first) * self.images_per_step / max(monotonic() - self.started, 1e-9)
 
     def show(self, step: int, loss: float) -> None:
-        """Show how far the run is."""
-        rate = self.images_per_second(step)
-        left = str(timedelta(seconds=round((self.steps - step) * self.images_a_step / rate))) if rate > 0 else "?"
-        figures = f"loss {loss:.4g}  {rate:,.0f} images/s  {left} left"
+        """Show the step, the loss and the time left."""
+        speed = self.images_per_second(step)
+        left = str(timedelta(seconds=round((self.steps - step) * self.images_per_step / speed))) if speed > 0 else "?"
+        figures = f"loss {loss:.4g}  {speed:,.0f} images/s  {left} left"
         self.bars(f"{self.prefix}training", step, self.steps, figures)

@@ -9,13 +9,13 @@ from pathlib import Path
 import PIL.Image
 import pytest
 
-from rightlung.training.watching import Board, Log, TrainingProgress, draw_curve
+from rightlung.training.log import Board, Log, TrainingProgress, draw_curve
 
 
 def test_without_a_terminal_a_line_tells_throughput_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     clock = iter([0.0, 100.0, *([110.0] * 9)])
-    monkeypatch.setattr("rightlung.training.watching.monotonic", lambda: next(clock))
+    monkeypatch.setattr("rightlung.training.log.monotonic", lambda: next(clock))
     monkeypatch.setattr("rightlung.core.progress.monotonic", lambda: next(clock))
     progress = TrainingProgress(say=said.append)
     with progress.begin(0, 100, 8):

@@ -1,0 +1,111 @@
+"""What all of GLoRIA's losses have in common: their interface and the encodings of a training step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from rightlung.core.keyed import key_number
+from rightlung.models.base import Gather, TrainingBatch
+from rightlung.models.encoders.image import ImageEmbeddings
+from rightlung.models.encoders.text import TextEmbeddings
+from rightlung.models.gloria.config import GloriaConfig
+
+if TYPE_CHECKING:
+    from rightlung.models.gloria.model import Gloria
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Which texts of the joint batch belong to which images, seen from one process.
+
+    ``images`` (m,) are the images of the process's own texts, as indices of the joint batch; ``all_images`` (M,) those
+    of all texts. ``first_text`` and ``first_image`` are the indices of its own first text and image.
+    ``duplicates`` (m, M) bool marks other texts with the same words, which are neither positives nor negatives; None
+    if they are negatives.
+    """
+
+    images: Tensor
+    all_images: Tensor
+    first_text: int
+    first_image: int
+    duplicates: Tensor | None
+
+
+def find_pairs(batch: TrainingBatch, gather: Gather | None, ignore_duplicates: bool) -> Pairs:
+    """Return which texts of the joint batch belong to which images."""
+    device = batch.images.device
+    images = torch.tensor(batch.image_of_text, device=device)
+    # Python's hash differs between processes.
+    hashes = torch.tensor([key_number(text) >> 1 for text in batch.texts], device=device)
+    first_text = first_image = 0
+    all_images, all_hashes = images, hashes
+    if gather is not None:
+        rank = torch.distributed.get_rank()
+        first_text, first_image = rank * len(images), rank * len(batch)
+        images = images + first_image
+        all_images, all_hashes = gather(images), gather(hashes)
+    duplicates = None
+    if ignore_duplicates:
+        duplicates = hashes[:, None] == all_hashes[None]
+        rows = torch.arange(len(images), device=device)
+        duplicates[rows, first_text + rows] = False
+    return Pairs(images, all_images, first_text, first_image, duplicates)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingStep:
+    """A batch and its encodings, computed once and shared by all losses.
+
+    ``image_keys`` (n, [1 +] p, d) are the patch embeddings as attention compares them (`Gloria.attention_keys`).
+    ``distinct_texts`` are the texts that were encoded: those of the batch and every loss's `Loss.extra_texts`.
+    ``gather`` collects tensors from all processes; None with a single process.
+    """
+
+    model: Gloria
+    batch: TrainingBatch
+    gather: Gather | None
+    images: ImageEmbeddings
+    image_keys: Tensor
+    distinct_texts: Sequence[str]
+    distinct_embeddings: TextEmbeddings
+
+    def embed(self, texts: Sequence[str]) -> TextEmbeddings:
+        """Return the embeddings of some of the encoded texts."""
+        rows = torch.tensor([self._rows[text] for text in texts], device=self.model.device)
+        return self.distinct_embeddings[rows]
+
+    @cached_property
+    def _rows(self) -> dict[str, int]:
+        return {text: row for row, text in enumerate(self.distinct_texts)}
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The texts of each image in the joint batch."""
+        return find_pairs(self.batch, self.gather, self.model.config.duplicate_texts == "ignore")
+
+    @property
+    def zero(self) -> Tensor:
+        """A loss of 0 with a gradient of 0, for a batch that a loss cannot learn from."""
+        return self.image_keys.sum() * 0.0
+
+
+class Loss(nn.Module):
+    """One term of the training loss. It returns the loss of this process's own rows (see `Trainable`)."""
+
+    def __init__(self, config: GloriaConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def extra_texts(self, batch: TrainingBatch) -> Sequence[str]:
+        """Return the texts that this loss needs encoded besides those of the batch."""
+        return ()
+
+    def forward(self, step: TrainingStep) -> Tensor:
+        """Return the loss, a scalar."""
+        raise NotImplementedError
