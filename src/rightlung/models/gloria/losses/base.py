@@ -1,4 +1,4 @@
-"""What all of GLoRIA's losses have in common: their interface and the encodings of a training step."""
+"""The interface of GLoRIA's losses, and the encodings of a training step that they share."""
 
 from __future__ import annotations
 
@@ -81,6 +81,11 @@ class TrainingStep:
         return self.encoded_texts[torch.tensor([self.text_rows[text] for text in texts], device=self.model.device)]
 
     @cached_property
+    def texts(self) -> TextEmbeddings:
+        """The embeddings of the batch's texts."""
+        return self.embed(self.batch.texts)
+
+    @cached_property
     def pairs(self) -> Pairs:
         """The texts of each image in the joint batch."""
         return find_pairs(self.batch, self.gather, self.model.config.duplicate_texts == "ignore")
@@ -92,9 +97,9 @@ class TrainingStep:
 
 
 def hard_negatives(batch: TrainingBatch) -> dict[int, str]:
-    """Return the text with its side exchanged for the index of each text that names exactly one side.
+    """Return the hard negative of each text that names exactly one side, by the text's index: left and right exchanged.
 
-    Left out are texts whose image also has the exchanged text (effusions on both sides): there it is not wrong.
+    Texts whose image also has the exchanged text (effusions on both sides) have none: it would be right.
     """
     pairs = list(zip(batch.image_of_text, batch.texts, strict=True))
     existing = set(pairs)

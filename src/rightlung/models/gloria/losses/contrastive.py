@@ -1,4 +1,4 @@
-"""Contrastive losses: the texts of an image against all other texts, and its images against all other images.
+"""Contrastive losses: each image's text against all texts, and each text's image against all images.
 
 Each process has its own images and texts and sees the others' through ``gather``. It returns the loss of its own rows,
 so the mean over processes is the loss of the joint batch.
@@ -83,7 +83,7 @@ class _Contrastive(Loss):
 
     def forward(self, step: TrainingStep) -> Tensor:
         """Return the contrastive loss of the batch."""
-        images, *texts = self._inputs(step, step.embed(step.batch.texts))
+        images, *texts = self._inputs(step, step.texts)
         if step.gather is None:
             text_logits = self._compare(step, images, *texts)
             image_logits = text_logits.T
