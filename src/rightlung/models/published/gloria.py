@@ -71,7 +71,7 @@ class ReleasedGloria(Gloria):
         self.eval()
 
     def prepare(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
-        """Return images at 224 x 224 pixels, prepared as in the released code (`released_square`), and their extents."""
+        """Return images at 224 x 224 pixels as in the released code (`released_square`), and their extents."""
         squares = [released_square(image) for image in images]
         return torch.stack([square for square, _ in squares]), [extent for _, extent in squares]
 
@@ -94,7 +94,7 @@ def load_gloria(path: str | Path, text: str | Path) -> ReleasedGloria:
 def released_square(image: Image) -> tuple[Tensor, Extent]:
     """Return the 224 x 224 pixels that the model sees, in 0–1, and their extent in the image.
 
-    The longest side is resized to 256 pixels by area averaging (OpenCV's INTER_AREA) in 8 bits, the other side is padded
+    The longest side is resized to 256 pixels by area averaging (OpenCV's INTER_AREA) in 8 bits, the other is padded
     with black, and the centre is cropped: a square image loses a sixteenth of its width on each side.
     """
     height, width = image.shape
@@ -135,7 +135,7 @@ def released_words(text: str) -> str:
 
 
 class _ImageEncoder(nn.Module):
-    """``gloria.img_encoder``: patches from the third stage of a ResNet-50, global embedding from its pooled last stage."""
+    """``gloria.img_encoder``: patches from a ResNet-50's third stage, global embedding from its pooled last stage."""
 
     grid = (19, 19)
 
