@@ -93,15 +93,14 @@ def test_a_pair_is_as_similar_alone_as_among_others() -> None:
 
 
 @pytest.mark.parametrize("softmaxes", [1, 2])
-def test_regions_added_for_alignment_change_nothing(softmaxes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_padding_the_patches_changes_nothing(softmaxes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     words, attention_mask, patches = given()
     results = []
     for multiple in (1, 16):
         monkeypatch.setitem(attention.ALIGNMENT, "cpu", multiple)
         mine = [part.clone().requires_grad_() for part in (words, patches)]
-        similarity = local_similarity(
-            mine[0], attention_mask, mine[1], AttentionParameters(softmaxes, torch.tensor(4.0))
-        )  # type: ignore[arg-type]
+        parameters = AttentionParameters(softmaxes, torch.tensor(4.0))  # type: ignore[arg-type]
+        similarity = local_similarity(mine[0], attention_mask, mine[1], parameters)
         similarity.square().sum().backward()  # type: ignore[no-untyped-call]
         results.append([similarity.detach(), mine[0].grad, mine[1].grad])
     for plain, more in zip(*results, strict=True):

@@ -15,7 +15,7 @@ from rightlung.models.folder import load_folder, save_model
 from rightlung.models.preprocessing import letterbox, standardise
 from rightlung.models.registry import abilities
 from rightlung.models.uniter import Uniter, UniterConfig
-from rightlung.models.uniter.regions import locations, paint, region_saliency
+from rightlung.models.uniter.regions import paint, region_saliency
 from tests.models.uniter.tiny import BERT, REGIONS, TEXTS, batch, create, picture, some_boxes, with_regions
 
 SURE = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -39,12 +39,12 @@ def test_it_can_do_what_it_says_and_does_not_pose_as_one_that_needs_no_boxes() -
 def test_every_parameter_learns() -> None:
     model = create().train()
     losses = model(batch())
-    assert set(losses) == {"language", "regions", "matching"}
+    assert set(losses) == {"mlm", "mrm", "itm"}
     sum(losses.values()).backward()
     assert [name for name, weight in model.named_parameters() if weight.grad is None] == []
 
 
-@pytest.mark.parametrize("name", ["language", "regions", "matching"])
+@pytest.mark.parametrize("name", ["mlm", "mrm", "itm"])
 def test_only_the_losses_asked_for_are_computed(name: str) -> None:
     assert set(create(losses=[name])(batch())) == {name}
 
@@ -62,7 +62,7 @@ def test_eight_pairs_can_be_learned_by_heart() -> None:
         sum(losses.values()).backward()
         optimiser.step()
         history.append({name: float(loss.detach()) for name, loss in losses.items()})
-    for name, least in (("language", 0.5), ("regions", 0.8), ("matching", 0.7)):
+    for name, least in (("mlm", 0.5), ("mrm", 0.8), ("itm", 0.7)):
         before, after = (np.mean([row[name] for row in part]) for part in (history[:5], history[-5:]))
         assert after < least * before, (name, before, after)
 
@@ -71,21 +71,25 @@ def test_the_losses_of_regions_and_of_matching_equal_their_definitions() -> None
     """What the stream is shown is caught, and each loss is worked out from it one by one."""
     model, given = create(), batch()
     shown: list[tuple[Any, ...]] = []
-    streamed: list[Any] = []
+    encoded: list[Any] = []
 
     def caught(module: Any, inputs: tuple[Any, ...], output: Any) -> None:
         shown.append(inputs)
-        streamed.append(output)
+        encoded.append(output)
 
-    model.stream.register_forward_hook(caught)
+    model.encoder.register_forward_hook(caught)
     with torch.no_grad():
         losses = {name: float(loss) for name, loss in model(given).items()}
     tokens = model.tokenizer.encode(given.texts)
-    features = model.features(given.images, given.targets["regions"]["boxes"])
-    (masked, *_), (whole, _, hidden, _, there), (exchanged, *_) = shown
-    assert torch.equal(whole, tokens.ids)
-    assert torch.equal(shown[0][2], features)
-    assert torch.equal(shown[2][2], features)
+    target = given.targets["regions"]
+    mrm: Any = model.losses["mrm"]
+    itm: Any = model.losses["itm"]
+    features = model.encode_regions(given.images, target["boxes"], target["present"]).features
+    (masked, *_), (unchanged, _, regions), (exchanged, *_) = shown
+    hidden, there = regions.features, regions.present
+    assert torch.equal(unchanged, tokens.ids)
+    assert torch.equal(shown[0][2].features, features)
+    assert torch.equal(shown[2][2].features, features)
 
     changed = masked != tokens.ids
     assert bool(changed.any())
@@ -96,41 +100,40 @@ def test_the_losses_of_regions_and_of_matching_equal_their_definitions() -> None
             zeroed = [k for k in range(5) if there[n, k] and not hidden[n, k].any()]
             assert zeroed
             for k in zeroed:
-                predicted = model.stream.pixels.weight.T @ model.region_head(streamed[1].regions[n, k])
-                squares.append(float((predicted + model.region_bias - features[n, k]).square().mean()))
-        assert losses["regions"] == pytest.approx(np.mean(squares), rel=1e-4)
+                predicted = model.encoder.feature_projection.weight.T @ mrm._transform(
+                    encoded[1].region_embeddings[n, k]
+                )
+                squares.append(float((predicted + mrm.bias - features[n, k]).square().mean()))
+        assert losses["mrm"] == pytest.approx(np.mean(squares), rel=1e-4)
 
         entropies = []
         for n in range(8):
-            logit = model.matching_head(torch.tanh(model.pooler(streamed[2].pieces[n, 0])))[0]
+            logit = itm.classifier(torch.tanh(itm.pooler(encoded[2].token_embeddings[n, 0])))[0]
             probability = float(torch.sigmoid(logit))
             own = torch.equal(exchanged[n], tokens.ids[n])
             entropies.append(-np.log(probability if own else 1 - probability))
         assert sum(not torch.equal(exchanged[n], tokens.ids[n]) for n in range(8)) == 4
-        assert losses["matching"] == pytest.approx(np.mean(entropies), rel=1e-4)
+        assert losses["itm"] == pytest.approx(np.mean(entropies), rel=1e-4)
 
 
 def test_hidden_words_are_given_their_own_piece_as_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """With every chosen piece masked, the loss is the mean over all masked places."""
-    from rightlung.models.uniter import hiding
+    from rightlung.models.uniter import masking
 
-    monkeypatch.setattr(hiding, "REPLACED", 0.0)
-    monkeypatch.setattr(hiding, "KEPT", 0.0)
-    model, given = create(losses=["language"]), batch()
+    monkeypatch.setattr(masking, "REPLACED", 0.0)
+    monkeypatch.setattr(masking, "KEPT", 0.0)
+    model, given = create(losses=["mlm"]), batch()
+    mlm: Any = model.losses["mlm"]
     seen: list[Any] = []
-    model.stream.register_forward_hook(lambda module, inputs, output: seen.append((inputs[0], output)))
+    model.encoder.register_forward_hook(lambda module, inputs, output: seen.append((inputs[0], output)))
     with torch.no_grad():
-        loss = float(model(given)["language"])
+        loss = float(model(given)["mlm"])
         ((ids, output),) = seen
         tokens = model.tokenizer.encode(given.texts)
         places = (ids == model.tokenizer.number_of("[MASK]")).nonzero().tolist()
-        table = model.stream.words.word_embeddings.weight
+        table = model.encoder.token_embedder.word_embeddings.weight
         terms = [
-            -float(
-                (table @ model.language_head(output.pieces[n, w]) + model.language_bias).log_softmax(0)[
-                    tokens.ids[n, w]
-                ]
-            )
+            -float((table @ mlm._transform(output.token_embeddings[n, w]) + mlm.bias).log_softmax(0)[tokens.ids[n, w]])
             for n, w in places
         ]
     assert {n for n, _ in places} == set(range(8))
@@ -139,9 +142,9 @@ def test_hidden_words_are_given_their_own_piece_as_the_answer(monkeypatch: pytes
 
 
 def test_words_hidden_by_the_recipe_are_no_answers() -> None:
-    model = create(losses=["language"])
+    model = create(losses=["mlm"])
     given = batch(2, 3, boxes=some_boxes(2, 3), present=torch.ones(2, 3, dtype=torch.bool))
-    loss = model(replace(given, texts=["[MASK]", "[MASK] [MASK]"]))["language"]
+    loss = model(replace(given, texts=["[MASK]", "[MASK] [MASK]"]))["mlm"]
     assert loss.item() == 0.0
 
 
@@ -160,12 +163,11 @@ def test_chance_follows_the_seed_in_training_and_stands_still_otherwise() -> Non
 
 
 def test_padded_regions_and_images_without_regions_change_nothing() -> None:
-    model, given = create(losses=["matching"]), batch(4, 5, present=torch.tensor([[True] * 3 + [False] * 2] * 4))
+    model, given = create(losses=["itm"]), batch(4, 5, present=torch.tensor([[True] * 3 + [False] * 2] * 4))
     other = given.targets["regions"]["boxes"].clone()
     other[:, 3:] = torch.tensor([0.2, 0.2, 0.8, 0.8])
     first, second = (
-        model(with_regions(given, boxes=boxes))["matching"].item()
-        for boxes in (given.targets["regions"]["boxes"], other)
+        model(with_regions(given, boxes=boxes))["itm"].item() for boxes in (given.targets["regions"]["boxes"], other)
     )
     assert first == pytest.approx(second, abs=1e-6)
     without = with_regions(
@@ -173,7 +175,7 @@ def test_padded_regions_and_images_without_regions_change_nothing() -> None:
     )
     darker = without.images.clone()
     darker[3] *= torch.linspace(0, 1, 48)
-    alike = [model(replace(without, images=images))["matching"].item() for images in (without.images, darker)]
+    alike = [model(replace(without, images=images))["itm"].item() for images in (without.images, darker)]
     assert alike[0] == pytest.approx(alike[1], abs=1e-6)
 
 
@@ -192,7 +194,7 @@ def test_a_batch_without_boxes_names_the_field_that_gives_them(missing: dict[str
 
 def test_pictures_of_another_size_are_refused() -> None:
     given = batch()
-    with pytest.raises(InputError, match=r"48 pixels a side .* data\.size is 40"):
+    with pytest.raises(InputError, match=r"data\.size must equal model\.config\.image_size, 48 .* got images of 40"):
         create()(TrainingBatch(given.images[..., :40, :40], given.texts, targets=given.targets))
 
 
@@ -207,8 +209,8 @@ def test_a_map_is_the_attention_between_words_and_regions_painted_on_the_boxes()
     tokens = model.tokenizer.encode(["left pleural effusion"])
     there = torch.ones(1, 3, dtype=torch.bool)
     with torch.no_grad():
-        features = model.features(square[None, None], boxes)
-        joint = model.stream(tokens.ids, tokens.attention_mask, features, locations(boxes), there, attentions=True)
+        regions = model.encode_regions(square[None, None], boxes, there)
+        joint = model.encoder(tokens.ids, tokens.attention_mask, regions, output_attentions=True)
     assert len(joint.attentions) == 2
     assert joint.attentions[0].shape == (1, 4, tokens.ids.shape[1] + 3, tokens.ids.shape[1] + 3)
     scores = region_saliency(joint.attentions, tokens.word > 0, there)
@@ -226,7 +228,8 @@ def test_a_map_is_the_attention_between_words_and_regions_painted_on_the_boxes()
 def test_a_regions_vector_is_its_standardised_pixels_and_then_zeros() -> None:
     model = create()
     images = torch.rand(1, 1, 48, 48, generator=torch.Generator().manual_seed(4))
-    found = model.features(images, torch.tensor([[[0.5, 0.25, 0.625, 0.375]]]))[0, 0]  # exactly 6 x 6 pixels
+    box = torch.tensor([[[0.5, 0.25, 0.625, 0.375]]])  # exactly 6 x 6 pixels
+    found = model.encode_regions(images, box, torch.ones(1, 1, dtype=torch.bool)).features[0, 0]
     plain = standardise(images)[0, 0, 12:18, 24:30]
     torch.testing.assert_close(found[:36].reshape(6, 6), plain, atol=1e-5, rtol=1e-5)
     assert found[36:].tolist() == [0.0] * 4
@@ -288,7 +291,7 @@ def test_an_image_without_regions_is_abstained_from() -> None:
 @pytest.mark.parametrize(
     ("images", "phrases", "regions", "sentence"),
     [
-        (1, ["a", "b"], [REGIONS], "1 images, 2 texts and the regions of 1 images do not go together"),
+        (1, ["a", "b"], [REGIONS], "got 1 images, 2 texts and the regions of 1 images"),
         (1, [" "], [REGIONS], "a phrase"),
         (1, ["a"], [{"lung": (0, 0, 1, 1)}], "regions must map names to Box values"),
     ],
@@ -329,8 +332,8 @@ def test_a_pretrained_bert_brings_weights_and_words(tmp_path: Path) -> None:
     theirs.save_pretrained(tmp_path / "bert")
     tokenizer.save_pretrained(tmp_path / "bert")
     model = create(pretrained=str(tmp_path / "bert"), options={})
-    assert torch.equal(model.stream.words.word_embeddings.weight, theirs.embeddings.word_embeddings.weight)
-    ours = model.stream.backbone.state_dict()
+    assert torch.equal(model.encoder.token_embedder.word_embeddings.weight, theirs.embeddings.word_embeddings.weight)
+    ours = model.encoder.backbone.state_dict()
     assert all(torch.equal(ours[f"encoder.{name}"], weight) for name, weight in theirs.encoder.state_dict().items())
     save_model(model, tmp_path / "saved")
     (tmp_path / "bert" / "model.safetensors").unlink()
@@ -340,12 +343,12 @@ def test_a_pretrained_bert_brings_weights_and_words(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"side": 46}, "feature 2048 has no room for the 2116 pixels of side 46"),
+        ({"region_size": 46}, "feature_size must be at least region_size squared, 2116; got 2048"),
         ({"losses": []}, "losses must name at least one loss"),
         ({"losses": ["alignment"]}, "losses"),
-        ({"masked": 1.0}, "masked must be a share"),
+        ({"mask_probability": 1.0}, "mask_probability must be above 0 and below 1; got 1.0"),
         ({"map_size": 0}, "map_size must be 1 to 1024; got 0"),
-        ({"sides": 45}, "unknown field of UniterConfig 'sides'; did you mean 'side'"),
+        ({"region_sizes": 45}, "unknown field of UniterConfig 'region_sizes'; did you mean 'region_size'"),
     ],
 )
 def test_a_wrong_configuration_is_named(changed: dict[str, Any], sentence: str) -> None:
@@ -358,27 +361,27 @@ def test_a_wrong_configuration_is_named(changed: dict[str, Any], sentence: str) 
     [
         ({**BERT, "type_vocab_size": 1}, "type_vocab_size of at least 2; got 1"),
         ({**BERT, "max_position_embeddings": 8}, "max_position_embeddings of at least 24; got 8"),
-        ({**BERT, "hidden_sise": 8}, "option of stream 'bert': 'hidden_sise'; did you mean 'hidden_size'"),
+        ({**BERT, "hidden_sise": 8}, "option of joint encoder 'bert': 'hidden_sise'; did you mean 'hidden_size'"),
         ({**BERT, "num_attention_heads": 5}, "do not go together"),
     ],
 )
-def test_options_that_make_no_stream_are_named(options: dict[str, Any], sentence: str) -> None:
+def test_options_that_do_not_fit_are_named(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         create(options=options)
 
 
 def test_the_defaults_are_the_papers() -> None:
     config = UniterConfig()
-    assert (config.side, config.feature, config.masked) == (45, 2048, 0.15)
+    assert (config.region_size, config.feature_size, config.mask_probability) == (45, 2048, 0.15)
     from rightlung.models.encoders.pretrained import build_config
 
-    bert = build_config("bert", config.options, "stream")
+    bert = build_config("bert", config.options, "joint encoder")
     assert bert.num_hidden_layers * bert.num_attention_heads == 144
 
 
 def test_hidden_regions_do_not_blow_up_the_gradient() -> None:
-    model = create(losses=["regions"]).train()
-    model(batch())["regions"].backward()
+    model = create(losses=["mrm"]).train()
+    model(batch())["mrm"].backward()
     norms = [float(weight.grad.norm()) for weight in model.parameters() if weight.grad is not None]
     assert max(norms) < 10
 
@@ -387,7 +390,5 @@ def test_several_texts_an_image_are_refused() -> None:
     given = batch(8)
     several = replace(given, texts=[text for text in given.texts for _ in range(2)],
                       text_images=[number // 2 for number in range(16)])  # fmt: skip
-    with pytest.raises(
-        InputError, match=r"takes one text an image, and the batch has 16 texts for 8 images; .*texts: 1"
-    ):
+    with pytest.raises(InputError, match=r"needs one text per image; got 16 texts for 8 images.*texts: 1"):
         create()(several)

@@ -19,7 +19,8 @@ from tests.training.recipes import final_weights, quiet, same
 SMALLER = [
     "data.size=64", "data.workers=0", "data.train=[{source: 'phantom?count=8&seed=11', pool: 8}]",
     "data.validation={source: 'phantom?count=4&seed=12', pool: 4, every: 2, phrases: 0, grounded: 0}",
-    f"model.config={{size: 64, side: 8, feature: 64, options: {BERT}, vocabulary: 300, map_size: 16}}",
+    "model.config={image_size: 64, region_size: 8, feature_size: 64, vocabulary: 300, map_size: 16}",
+    f"model.config.options={BERT}",
     "schedule={steps: 4}", "batch_size=4", "checkpoint_every=2", "log_every=1",
 ]  # fmt: skip
 
@@ -29,7 +30,7 @@ def test_it_trains_and_the_same_recipe_gives_the_same_weights(tmp_path: Path) ->
         train(read_recipe("wrong-lung-uniter", SMALLER), tmp_path / name, machine=Machine("cpu"), progress=quiet())
     assert same(final_weights(tmp_path / "one"), final_weights(tmp_path / "two"))
     rows = read_log(tmp_path / "one" / "log.csv")
-    for name in ("language", "regions", "matching"):
+    for name in ("mlm", "mrm", "itm"):
         assert all(math.isfinite(row[name]) for row in rows)
         assert math.isfinite(rows[-1][f"validation {name}"])
     model = rightlung.load(tmp_path / "one" / "model")
@@ -40,5 +41,5 @@ def test_it_trains_and_the_same_recipe_gives_the_same_weights(tmp_path: Path) ->
 
 def test_without_boxes_the_field_is_named(tmp_path: Path) -> None:
     recipe = read_recipe("wrong-lung-uniter", [*SMALLER, "data.boxes=false"])
-    with pytest.raises(InputError, match=r"the recipe needs data\.boxes: true"):
+    with pytest.raises(InputError, match=r"Set data\.boxes: true in the recipe"):
         train(recipe, tmp_path / "run", machine=Machine("cpu"), progress=quiet())

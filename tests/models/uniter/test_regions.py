@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import interpolate
 
 from rightlung.models.uniter import regions
-from rightlung.models.uniter.regions import crop_regions, locations, paint, region_saliency
+from rightlung.models.uniter.regions import box_locations, crop_regions, paint, region_saliency
 from tests.models.uniter.tiny import some_boxes
 
 
@@ -34,7 +34,7 @@ def test_crops_made_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_place_is_corners_width_height_and_area() -> None:
-    found = locations(torch.tensor([[[0.25, 0.5, 0.75, 0.75]]]))
+    found = box_locations(torch.tensor([[[0.25, 0.5, 0.75, 0.75]]]))
     assert found.tolist() == [[[0.25, 0.5, 0.75, 0.75, 0.5, 0.25, 0.125]]]
 
 

@@ -26,7 +26,8 @@ REGIONS = {
 
 def create(seed: int = 0, **changed: Any) -> Uniter:
     config: dict[str, Any] = {
-        "size": 48, "side": 6, "feature": 40, "options": BERT, "vocabulary": 150, "max_length": 24, "map_size": 20,
+        "image_size": 48, "region_size": 6, "feature_size": 40, "options": BERT, "vocabulary": 150,
+        "max_length": 24, "map_size": 20,
     }  # fmt: skip
     return Uniter.create(config | changed, TEXTS * 3, seed).eval()
 

@@ -180,8 +180,8 @@ def test_uniter_at_the_papers_scale_is_a_bert_base_over_regions_of_45_by_45_pixe
     given["options"] = {"vocab_size": 28_996, "max_position_embeddings": 512}
     with torch.device("meta"):
         model = Uniter(read_settings(UniterConfig, given), train_tokenizer(["left lung"] * 2))
-    bert = model.stream.backbone.config
+    bert = model.encoder.backbone.config
     assert (bert.num_hidden_layers, bert.num_attention_heads) == (12, 12)
-    assert _size(model.stream.backbone) + _size(model.stream.words) == 108_310_272 - 590_592
+    assert _size(model.encoder.backbone) + _size(model.encoder.token_embedder) == 108_310_272 - 590_592
     assert (model.config.region_size, model.config.feature_size) == (45, 2048)
     assert (recipe.schedule.steps, recipe.gradient_accumulation) == (200_000, 5)

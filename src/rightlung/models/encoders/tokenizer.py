@@ -28,7 +28,7 @@ _REMEMBERED = 1_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokens:
-    """``n`` texts as pieces, padded: ``ids`` (n, length), ``attention_mask`` (n, length) bool, and which word each is of.
+    """``n`` texts, padded on the right: ``ids`` (n, length) and ``attention_mask`` (n, length) bool.
 
     ``word`` (n, length) numbers the words of a text from 1; 0 is what belongs to no word (``[CLS]``, padding).
     ``words`` (n,) is how many there are, at least 1.

@@ -84,7 +84,7 @@ def local_similarity(
         lengths, order = _lengths(attention_mask).sort(stable=True)
         text_side = [part[order] for part in (word_embeddings, norms, attention_mask)]
         step, blocks = _blocks(lengths.tolist(), images, limit)
-        image_side = list(zip(patch_embeddings.split(step), gram.split(step), strict=True))
+        image_side = list(zip(torch.split(patch_embeddings, step), torch.split(gram, step), strict=True))
         rows = []
         for block in blocks:
             some_texts = [part[block] for part in text_side]

@@ -10,7 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -116,11 +116,12 @@ class Gloria(StoredModel):
                 f"{batch.images.shape[-1]} pixels"
             )
         images: ImageEmbeddings = self.image_encoder(batch.images)
-        extra = (text for loss in self.losses.values() for text in loss.extra_texts(batch))
-        texts = list(dict.fromkeys([*batch.texts, *extra]))
+        losses: dict[str, Any] = dict(self.losses.items())
+        extra = (text for loss in losses.values() for text in loss.extra_texts(batch))
+        rows = {text: row for row, text in enumerate(dict.fromkeys([*batch.texts, *extra]))}
         keys = self.attention_keys(images.patch_embeddings)
-        step = TrainingStep(self, batch, gather, images, keys, texts, self.encode_texts(texts))
-        return {name: loss(step) for name, loss in self.losses.items()}
+        step = TrainingStep(self, batch, gather, images, keys, self.encode_texts(list(rows)), rows)
+        return {name: loss(step) for name, loss in losses.items()}
 
     # --------------------------------------------------------------- inference
 

@@ -1,16 +1,15 @@
 """CheXbert (Smit et al., EMNLP 2020): BERT with 14 linear heads that labels reports with CheXpert's observations.
 
-For those who have its checkpoint; `rightlung.lexicon.labeller` needs none. Read are
+It needs the checkpoint (`rightlung.lexicon.labeller` needs none), in one of these formats:
 
 - ``chexbert.pth`` as released with stanfordmlgroup/CheXbert: a dictionary whose ``model_state_dict`` has the keys
   ``module.bert.…`` (a BERT encoder) and ``module.linear_heads.0`` to ``.13`` (four classes each, two for the last);
-- the same tensors as safetensors, with or without ``module.``. `convert` makes such a file.
+- the same tensors as safetensors, with or without ``module.``. `convert` writes such a file.
 
-A ``.pth`` file is a pickle, of which tensors and plain containers are read and no code is run (`checkpoints`).
-Converting once, and keeping the safetensors file, leaves even that behind.
+A ``.pth`` file is a pickle: only tensors and plain containers are read, and no code is run (`checkpoints`).
 
-The checkpoint holds no vocabulary: it takes BERT's (``bert-base-uncased``), as its ``vocab.txt``, a folder, or a hub id
-where there is a network. The released code labels impressions; so does this unless given other texts.
+The checkpoint has no vocabulary. Give that of ``bert-base-uncased``: its ``vocab.txt``, a folder, or a hub id. The
+released code labels impressions; other texts work, too.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ CONDITIONS: Final = (
 """The observations in the order of the heads (CheXbert's ``src/constants.py``); not the order of CheXpert's tables."""
 
 CLASSES: Final[tuple[Judgement | None, ...]] = (None, "positive", "negative", "uncertain")
-"""What each class of a head means; "No Finding" has the first two only."""
+"""The meaning of each class of a head; "No Finding" has only the first two."""
 
-MOST_TOKENS = 512
+MAX_TOKENS = 512
 _CLASS_COUNTS = [len(CLASSES)] * (len(CONDITIONS) - 1) + [2]
 _HEAD = re.compile(r"linear_heads\.(\d+)\.(weight|bias)")
 
 
 class CheXbert(nn.Module):
-    """The labeller: ``label`` for texts, ``logits`` for what the heads say."""
+    """The labeller: ``label`` returns observations, ``logits`` the output of the heads."""
 
     def __init__(self, tensors: Mapping[str, Tensor], tokenizer: str, source: str = "the checkpoint") -> None:
         from tokenizers import Tokenizer
@@ -56,7 +55,7 @@ class CheXbert(nn.Module):
         sizes = bert_sizes(tensors, "bert.", source, "CheXbert")
         heads = {int(found[1]) for name in tensors if (found := _HEAD.fullmatch(name))}
         if heads != set(range(len(CONDITIONS))):
-            raise InputError(f"{source} must have {len(CONDITIONS)} heads, linear_heads.0 to .13; it has {len(heads)}")
+            raise InputError(f"{source}: expected {len(CONDITIONS)} heads, linear_heads.0 to .13; got {len(heads)}")
         self.bert = BertModel(build_config("bert", sizes, "CheXbert's"), add_pooling_layer=False)  # type: ignore[no-untyped-call]
         self.linear_heads = nn.ModuleList(nn.Linear(sizes["hidden_size"], count) for count in _CLASS_COUNTS)
         load_strictly(self, tensors, source, unused=("bert.pooler.",))  # nothing reads the pooling layer
@@ -69,7 +68,7 @@ class CheXbert(nn.Module):
                 f"{source} was trained with {sizes['vocab_size']} word pieces, and the tokenizer has "
                 f"{self.tokenizer.get_vocab_size()}; it needs that of bert-base-uncased"
             )
-        self._most = min(MOST_TOKENS, sizes["max_position_embeddings"])
+        self._max_length = min(MAX_TOKENS, sizes["max_position_embeddings"])
         special = [self.tokenizer.token_to_id(name) for name in ("[CLS]", "[SEP]", "[PAD]")]
         self._special = [number for number in special if number is not None]
         if len(self._special) < len(special):
@@ -77,11 +76,11 @@ class CheXbert(nn.Module):
         self.eval()
 
     def encode(self, text: str) -> list[int]:
-        """Return the numbers of the word pieces with [CLS] and [SEP], cut off at 512 as the released code does."""
+        """Return the token ids with [CLS] and [SEP], truncated to 512 as in the released code."""
         start, end, _ = self._special
         plain = " ".join(text.split())
         pieces = self.tokenizer.encode(plain, add_special_tokens=False).ids
-        return [start, *pieces[: self._most - 2], end]
+        return [start, *pieces[: self._max_length - 2], end]
 
     def logits(self, texts: Sequence[str]) -> list[Tensor]:
         """Return 14 tensors ``(texts, classes)`` in the order of `CONDITIONS`: four classes each, two for the last."""

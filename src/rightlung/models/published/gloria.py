@@ -1,17 +1,17 @@
 """The released GLoRIA (Huang et al., ICCV 2021; github.com/marshuang80/gloria): ``chexpert_resnet50.ckpt``.
 
-For those who have its checkpoint, which is "GLoRIA" in the tables of "That's the Wrong Lung!"::
+It is "GLoRIA" in the tables of "That's the Wrong Lung!". With the checkpoint at hand::
 
     rightlung ground IMAGE PHRASE --model 'gloria:chexpert_resnet50.ckpt?text=Bio_ClinicalBERT'
 
 The checkpoint is Lightning's: ``state_dict`` has ``gloria.img_encoder.…`` (a ResNet-50 and two embedders) and
-``gloria.text_encoder.model.…`` (Bio_ClinicalBERT), beside settings that are passed over (`checkpoints`). It holds no
-vocabulary: ``text`` names Bio_ClinicalBERT's ``vocab.txt``, a folder with it, or a hub id where there is a network.
+``gloria.text_encoder.model.…`` (Bio_ClinicalBERT); settings are skipped (`checkpoints`). It has no vocabulary: ``text``
+names Bio_ClinicalBERT's ``vocab.txt``, a folder with it, or a hub id.
 
-Encoders, preprocessing and attention are the released ones: the map of a phrase is the mean attention of ``[CLS]`` and
-its words on 19 x 19 regions. Departures: the local similarity is that of training (a sum over words; the released
-inference takes the maximum), no score depends on the other images of a batch, and a phrase of a single word is read
-(the released code drops it and encodes an empty sentence).
+Encoders, preprocessing and attention are those of the released code: the heatmap of a phrase is the mean attention of
+``[CLS]`` and its words on 19 x 19 patches. Departures: the local similarity is that of training (a sum over words; the
+released inference takes the maximum), no score depends on the other images of a batch, and a phrase of a single word is
+read (the released code drops it and encodes an empty sentence).
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from rightlung.models.gloria import AttentionConfig, Gloria, GloriaConfig
 from rightlung.models.published.checkpoints import bert_sizes, load_strictly, read_tensors, read_tokenizer
 
 RESIZED, CROPPED, SEEN = 256, 224, 299
-"""Pixels of the longest side, of the centre that is cut out of the padded square, and of what the network sees."""
-WORD_PIECES = 97
+"""Pixels of the longest side, of the centre crop, and of the network's input."""
+MAX_TOKENS = 97
 LAYERS = 4
 _IMAGES, _TEXTS = "gloria.img_encoder.", "gloria.text_encoder."
 
 
 class ReleasedGloria(Gloria):
-    """The released model behind the same questions as ours. It cannot be saved as a model folder."""
+    """The released model with the methods of `Gloria`. It cannot be saved as a model folder."""
 
     kind: ClassVar[str] = "released-gloria"
 
@@ -55,7 +55,7 @@ class ReleasedGloria(Gloria):
         if surplus := sorted(name for name in tensors if not name.startswith((_IMAGES, _TEXTS))):
             raise InputError(f"{source} has {surplus[0]}, which GLoRIA has not")
         sizes = bert_sizes(tensors, f"{_TEXTS}model.", source, "GLoRIA")
-        self.tokenizer = WordTokenizer(tokenizer, WORD_PIECES - 1)  # [SEP] is added by the encoder
+        self.tokenizer = WordTokenizer(tokenizer, MAX_TOKENS - 1)  # [SEP] is added by the encoder
         end = self.tokenizer.number_of("[SEP]")
         if end is None or len(self.tokenizer) != sizes["vocab_size"]:
             raise InputError(
@@ -71,31 +71,31 @@ class ReleasedGloria(Gloria):
         self.eval()
 
     def prepare(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
-        """Bring images to 224 x 224 as the released code does (`released_square`)."""
+        """Return images at 224 x 224 pixels as in the released code (`released_square`), and their extents."""
         squares = [released_square(image) for image in images]
         return torch.stack([square for square, _ in squares]), [extent for _, extent in squares]
 
     def encode_texts(self, texts: Sequence[str]) -> TextEmbeddings:
-        """Encode texts, spelled as the released code spells them."""
+        """Return the embeddings of texts, normalised as in the released code (`released_words`)."""
         return super().encode_texts([released_words(text) for text in texts])
 
     def reads(self, text: str) -> Reading:
-        """Return what is read of a text: at most 97 pieces of its words."""
+        """Return how much of a text is read: at most 97 tokens."""
         found = super().reads(released_words(text) or text)
         return Reading(text, True, found.known) if found.complete else found
 
 
 def load_gloria(path: str | Path, text: str | Path) -> ReleasedGloria:
-    """Load a checkpoint, and the vocabulary of its text encoder from ``text``."""
+    """Load a checkpoint; ``text`` names the vocabulary of its text encoder."""
     tensors = read_tensors(path, "state_dict", settings=True)
     return ReleasedGloria(tensors, read_tokenizer(text), str(path))
 
 
 def released_square(image: Image) -> tuple[Tensor, Extent]:
-    """Return the 224 x 224 pixels that the model sees, in 0–1, and where they lie in the image.
+    """Return the 224 x 224 pixels that the model sees, in 0–1, and their extent in the image.
 
-    The longest side becomes 256 pixels by averaging areas (OpenCV's INTER_AREA) in 8 bits, the other one is padded with
-    black, and the centre is cut out: a square image loses a sixteenth of its width on each side.
+    The longest side is resized to 256 pixels by area averaging (OpenCV's INTER_AREA) in 8 bits, the other is padded
+    with black, and the centre is cropped: a square image loses a sixteenth of its width on each side.
     """
     height, width = image.shape
     longest = max(height, width)
@@ -111,7 +111,7 @@ def released_square(image: Image) -> tuple[Tensor, Extent]:
 
 
 def _area_weights(before: int, after: int) -> NDArray[np.float64]:
-    """Return the share of each old pixel in each new one, (after, before), by the area that they have in common."""
+    """Return the share of each old pixel in each new one, (after, before), by the area of their overlap."""
     edges = np.arange(after + 1) * (before / after)
     overlap = np.minimum(edges[1:, None], np.arange(1, before + 1)) - np.maximum(edges[:-1, None], np.arange(before))
     weights: NDArray[np.float64] = np.clip(overlap, 0.0, None) * (after / before)
@@ -119,9 +119,9 @@ def _area_weights(before: int, after: int) -> NDArray[np.float64]:
 
 
 def released_words(text: str) -> str:
-    """Return a text as it was spelled in training: words in lower case, without what is not ASCII, nothing between.
+    """Return a text as in the released training: words in lower case, without punctuation and non-ASCII characters.
 
-    Sentences of a single word are dropped, unless nothing else is left.
+    Sentences of a single word are dropped, unless there is no other.
 
     >>> released_words("1. Small left effusion. Stable. No pneumothorax.")
     'small left effusion no pneumothorax'
@@ -135,7 +135,7 @@ def released_words(text: str) -> str:
 
 
 class _ImageEncoder(nn.Module):
-    """``gloria.img_encoder``: regions from the third stage of a ResNet-50, the whole from its pooled last stage."""
+    """``gloria.img_encoder``: patches from a ResNet-50's third stage, global embedding from its pooled last stage."""
 
     grid = (19, 19)
 
@@ -153,7 +153,7 @@ class _ImageEncoder(nn.Module):
 
 
 class _TextEncoder(nn.Module):
-    """``gloria.text_encoder``: a BERT whose last four layers are summed, and whose pieces are summed into words."""
+    """``gloria.text_encoder``: a BERT whose last four layers are summed; the tokens of a word are summed, too."""
 
     def __init__(self, sizes: Mapping[str, int], end: int) -> None:
         from transformers import BertModel
@@ -163,9 +163,9 @@ class _TextEncoder(nn.Module):
         self.end = end
 
     def forward(self, tokens: Tokens) -> TextEmbeddings:
-        """Encode texts. The words are ``[CLS]`` and those of the text; the whole has ``[SEP]`` as well.
+        """Encode texts. The words are ``[CLS]`` and those of the text; the global embedding includes ``[SEP]``, too.
 
-        The whole is the mean over 97 places, of which the empty ones are zero.
+        The global embedding is the mean over 97 positions; empty ones are zero.
         """
         count, length = tokens.ids.shape
         lengths = tokens.attention_mask.sum(1, keepdim=True)
@@ -181,5 +181,5 @@ class _TextEncoder(nn.Module):
         word = word.scatter(1, lengths, tokens.words[:, None] + 1)
         place = word[..., None].expand_as(pieces)
         words = pieces.new_zeros(count, most + 1, pieces.shape[2]).scatter_add(1, place, pieces)
-        real = torch.arange(most, device=ids.device) <= tokens.words[:, None]
-        return TextEmbeddings(words[:, :most] * real[..., None], real, words.sum(1) / WORD_PIECES)
+        mask = torch.arange(most, device=ids.device) <= tokens.words[:, None]
+        return TextEmbeddings(words[:, :most] * mask[..., None], mask, words.sum(1) / MAX_TOKENS)

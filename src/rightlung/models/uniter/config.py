@@ -1,4 +1,4 @@
-"""What a UNITER is made of. Regions are those of "That's the Wrong Lung!" (A.2), the stream is UNITER-base's."""
+"""The configuration of a UNITER: regions as in "That's the Wrong Lung!" (A.2), encoder as in UNITER-base."""
 
 from __future__ import annotations
 
@@ -9,45 +9,49 @@ from typing import Any, Literal
 from rightlung.core.errors import InputError
 from rightlung.core.frozen import FrozenMapping
 
-LossName = Literal["language", "regions", "matching"]
+LossName = Literal["mlm", "mrm", "itm"]
 
 
 @dataclass(frozen=True)
 class UniterConfig:
-    """Pictures, regions, the stream, and what is learned from.
+    """Images, regions, the joint encoder, and losses.
 
-    A region is cut out of a picture of ``size`` pixels a side, brought to ``side`` pixels a side, flattened, and filled
-    up with zeros to ``feature`` numbers. ``options`` go to the configuration of a BERT of `transformers` (layers,
-    heads, width); ``vocabulary`` is how large a WordPiece vocabulary is trained at most; ``pretrained`` names a folder
-    or a hub id to take configuration, weights and tokenizer from, and a saved model no longer needs it. ``losses`` are
-    those computed in training, their weights are the recipe's; ``masked`` is the share of words and of regions that
-    they hide. Boxes are painted on a map of ``map_size`` cells a side. ``storage`` is the precision in which matrices
-    are saved.
+    - ``image_size``: images are letterboxed to this size; ``region_size``: regions are cropped and resized to this.
+    - ``feature_size``: a region's pixels are padded with zeros to this many numbers.
+    - ``options``: fields of the `transformers` BERT configuration (layers, heads, width).
+    - ``vocabulary``: the largest WordPiece vocabulary to train; ``max_length``: tokens read of a text.
+    - ``pretrained``: a folder or hub id with configuration, weights and tokenizer; a saved model does not need it.
+    - ``losses``: the terms to compute in training (`rightlung.models.uniter.losses`); the recipe gives their weights.
+    - ``mask_probability``: the share of tokens (MLM) and of regions (MRM) that are masked.
+    - ``map_size``: rows and columns of the heatmap that boxes are painted on.
+    - ``storage``: the precision in which matrices are saved.
     """
 
-    size: int = 224
-    side: int = 45
-    feature: int = 2048
+    image_size: int = 224
+    region_size: int = 45
+    feature_size: int = 2048
     options: Mapping[str, Any] = field(default_factory=FrozenMapping)
     vocabulary: int = 4000
     max_length: int = 96
     pretrained: str | None = None
-    losses: tuple[LossName, ...] = ("language", "regions", "matching")
-    masked: float = 0.15
+    losses: tuple[LossName, ...] = ("mlm", "mrm", "itm")
+    mask_probability: float = 0.15
     map_size: int = 64
     storage: Literal["float32", "float16"] = "float32"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenMapping(self.options))
         for name, low, high in (
-            ("size", 16, 4096), ("side", 1, 512), ("feature", 1, 1 << 18), ("vocabulary", 50, 200_000),
-            ("max_length", 2, 4096), ("map_size", 1, 1024),
+            ("image_size", 16, 4096), ("region_size", 1, 512), ("feature_size", 1, 1 << 18),
+            ("vocabulary", 50, 200_000), ("max_length", 2, 4096), ("map_size", 1, 1024),
         ):  # fmt: skip
             if not low <= getattr(self, name) <= high:
                 raise InputError(f"{name} must be {low} to {high}; got {getattr(self, name)}")
-        if self.side**2 > self.feature:
-            raise InputError(f"feature {self.feature} has no room for the {self.side**2} pixels of side {self.side}")
-        if not 0 < self.masked < 1:
-            raise InputError(f"masked must be a share above 0 and below 1; got {self.masked}")
+        if self.region_size**2 > self.feature_size:
+            raise InputError(
+                f"feature_size must be at least region_size squared, {self.region_size**2}; got {self.feature_size}"
+            )
+        if not 0 < self.mask_probability < 1:
+            raise InputError(f"mask_probability must be above 0 and below 1; got {self.mask_probability}")
         if not self.losses:
             raise InputError("losses must name at least one loss")

@@ -1,9 +1,6 @@
-"""UNITER (Chen et al., ECCV 2020) as "That's the Wrong Lung!" modifies it (2.2, A.1, A.2): asked with regions.
+"""UNITER (Chen et al., ECCV 2020) as modified in "That's the Wrong Lung!" (2.2, A.1, A.2): it needs regions as input.
 
-The regions are those that the ground truth names, not a detector's, and a region's vector is its pixels. Of UNITER's
-tasks, words are told from regions (``language``), regions from words (``regions``), and whether a text belongs to an
-image (``matching``). Word-region alignment by optimal transport is left out: the paper does not read its plan, which
-makes every region equally important (A.1), and takes the saliency from attention instead.
+The regions are the ground truth's boxes, not a detector's, and the features of a region are its pixels.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear, pad
+from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from rightlung.core import Box, Extent, Grounding, Heatmap, Image, InputError, Phrase, ScoredBox
@@ -27,18 +24,15 @@ from rightlung.models.encoders.stored import StoredModel
 from rightlung.models.encoders.tokenizer import MASK, Tokens
 from rightlung.models.preprocessing import letterbox_all, standardise
 from rightlung.models.uniter.config import UniterConfig
-from rightlung.models.uniter.hiding import choose, exchange, hide_pieces
-from rightlung.models.uniter.regions import crop_regions, locations, paint, region_saliency
-from rightlung.models.uniter.stream import Head, JointEncoder, Streamed, initialize_weights
+from rightlung.models.uniter.joint_encoder import JointEmbeddings, JointEncoder
+from rightlung.models.uniter.losses import LOSSES, ImageTextMatching, TrainingStep
+from rightlung.models.uniter.regions import Regions, box_locations, crop_regions, paint, region_saliency
 
 PAIRS_AT_ONCE = 32
 
-_Regions = tuple[Tensor, Tensor, Tensor]  # features (n, k, feature), locations (n, k, 7), and which are there (n, k)
-_Chance = torch.Generator | None
-
 
 class Uniter(StoredModel):
-    """Words and ground-truth regions in one BERT; says which of the regions it is given a phrase is about."""
+    """Tokens and given regions in one BERT; says which of the regions a phrase is about."""
 
     kind: ClassVar[str] = "uniter"
     config_type = UniterConfig
@@ -47,146 +41,109 @@ class Uniter(StoredModel):
     def __init__(self, config: UniterConfig, tokenizer: str) -> None:
         super().__init__()
         self.tokenizer = WordTokenizer(tokenizer, config.max_length)
-        mask = self.tokenizer.number_of(MASK)
-        if mask is None:
-            raise InputError(f"a UNITER's tokenizer must have {MASK}")
-        self._mask = mask
-        self.stream = JointEncoder(config, len(self.tokenizer))
-        self.config = self.stream.config
-        width, spread = self.stream.width, self.stream.initializer_range
-        self.language_head, self.region_head = Head(width, spread), Head(width, spread)
-        # Both read their answers off the matrices that embed, as in UNITER.
-        self.language_bias = nn.Parameter(torch.zeros(self.stream.words.word_embeddings.num_embeddings))
-        self.region_bias = nn.Parameter(torch.zeros(config.feature))
-        self.pooler, self.matching_head = nn.Linear(width, width), nn.Linear(width, 1)
-        initialize_weights(spread, self.pooler, self.matching_head)
+        mask_id = self.tokenizer.number_of(MASK)
+        if mask_id is None:
+            raise InputError(f"UNITER's tokenizer must have the token {MASK}")
+        self.mask_id = mask_id
+        self.encoder = JointEncoder(config, len(self.tokenizer))
+        self.config = self.encoder.config
+        self.losses = nn.ModuleDict({name: loss(self.encoder) for name, loss in LOSSES.items()})
 
-    # ---------------------------------------------------------------- learning
+    def encode_regions(self, images: Tensor, boxes: Tensor, present: Tensor) -> Regions:
+        """Return the regions of boxes (n, k, 4) in images (n, 1, size, size): their features are pixels, then zeros."""
+        pixels = crop_regions(standardise(images), boxes, self.config.region_size).flatten(2)
+        features = pad(pixels, (0, self.config.feature_size - pixels.shape[2]))
+        return Regions(features, box_locations(boxes), present)
 
-    def features(self, images: Tensor, boxes: Tensor) -> Tensor:
-        """Return the vectors (n, k, feature) of boxes (n, k, 4) in pictures (n, 1, size, size): pixels, then zeros."""
-        pixels = crop_regions(standardise(images), boxes, self.config.side).flatten(2)
-        return pad(pixels, (0, self.config.feature - pixels.shape[2]))
+    # ---------------------------------------------------------------- training
 
     def forward(self, batch: TrainingBatch, gather: Gather | None = None) -> dict[str, Tensor]:
-        """Return the losses of the configuration by name.
+        """Return the configured losses by name.
 
-        ``gather`` is not used: texts are exchanged within a process's own batch. In training, what is hidden and
-        exchanged follows torch's seed; otherwise it is always the same, so that validations can be compared.
+        ``gather`` is not used: texts are exchanged within a process's own batch. Masks follow torch's seed in training;
+        in evaluation they are always the same, so that validations can be compared.
         """
         self._check(batch)
-        chance = None if self.training else torch.Generator().manual_seed(0)
-        tokens = self.tokenizer.encode(batch.texts)  # on the CPU, where chance is drawn
         target = batch.target("regions")
-        regions = self.features(batch.images, target["boxes"]), locations(target["boxes"]), target["present"]
-        compute = {"language": self._language, "regions": self._regions, "matching": self._matching}
-        return {
-            name: loss(batch, tokens, regions, chance) for name, loss in compute.items() if name in self.config.losses
-        }
+        step = TrainingStep(
+            self.encoder,
+            batch.texts,
+            self.tokenizer.encode(batch.texts),
+            self.mask_id,
+            len(self.tokenizer),
+            self.encode_regions(batch.images, target["boxes"], target["present"]),
+            None if self.training else torch.Generator().manual_seed(0),
+        )
+        return {name: loss(step) for name, loss in self.losses.items() if name in self.config.losses}
 
     def _check(self, batch: TrainingBatch) -> None:
         if len(batch.texts) != len(batch):
             raise InputError(
-                f"a UNITER takes one text an image, and the batch has {len(batch.texts)} texts for {len(batch)} "
-                "images; the recipe needs data.train[...].texts: 1"
+                f"UNITER needs one text per image; got {len(batch.texts)} texts for {len(batch)} images. Set "
+                "data.train[...].texts: 1 in the recipe"
             )
         target = batch.targets.get("regions")
         if target is None or not bool(target["present"].any()):
             raise InputError(
-                "a UNITER learns from the boxes of regions, and the batch has none; the recipe needs data.boxes: true, "
-                "and sources whose studies have regions"
+                "UNITER needs the boxes of regions, and the batch has none. Set data.boxes: true in the recipe, and "
+                "use sources whose studies have regions"
             )
-        if batch.images.shape[-1] != self.config.size:
+        if batch.images.shape[-1] != self.config.image_size:
             raise InputError(
-                f"the model is made for pictures of {self.config.size} pixels a side (model.config.size), but the "
-                f"recipe's data.size is {batch.images.shape[-1]}"
+                f"data.size must equal model.config.image_size, {self.config.image_size} pixels; got images of "
+                f"{batch.images.shape[-1]} pixels"
             )
 
-    def _language(self, batch: TrainingBatch, tokens: Tokens, regions: _Regions, chance: _Chance) -> Tensor:
-        """Cross-entropy of hidden pieces, given all regions."""
-        chosen = choose((tokens.word > 0) & (tokens.ids != self._mask), self.config.masked, chance)
-        hidden = hide_pieces(tokens.ids, chosen, self._mask, len(self.tokenizer), chance)
-        rows, columns = (part.to(self.device) for part in chosen.nonzero(as_tuple=True))
-        found: Streamed = self.stream(hidden.to(self.device), tokens.attention_mask.to(self.device), *regions)
-        table = self.stream.words.word_embeddings.weight
-        logits = linear(self.language_head(found.pieces[rows, columns]), table, self.language_bias)
-        right = tokens.ids[chosen].to(self.device)
-        return cross_entropy(logits.float(), right, reduction="sum") / max(len(right), 1)
-
-    def _regions(self, batch: TrainingBatch, tokens: Tokens, regions: _Regions, chance: _Chance) -> Tensor:
-        """Mean squared difference of hidden regions' vectors, given all words.
-
-        As in UNITER, a region that overlaps a hidden one is still to be seen.
-        """
-        features, places, there = regions
-        chosen = choose(there, self.config.masked, chance)
-        ids, attention_mask = tokens.ids.to(self.device), tokens.attention_mask.to(self.device)
-        found: Streamed = self.stream(ids, attention_mask, features * ~chosen[..., None], places, there)
-        predicted = linear(self.region_head(found.regions), self.stream.pixels.weight.T, self.region_bias)
-        difference = (predicted.float() - features).square().mean(dim=-1)
-        return (difference * chosen).sum() / chosen.sum().clamp_min(1)
-
-    def _matching(self, batch: TrainingBatch, tokens: Tokens, regions: _Regions, chance: _Chance) -> Tensor:
-        """Binary cross-entropy of whether a text is the image's own; images without regions do not count."""
-        whose, right = exchange(batch.texts, chance)
-        ids, attention_mask = (part[whose].to(self.device) for part in (tokens.ids, tokens.attention_mask))
-        logits = self._logits(self.stream(ids, attention_mask, *regions))
-        counted = regions[2].any(dim=1).float()
-        losses = binary_cross_entropy_with_logits(logits, right.to(self.device), reduction="none")
-        return (losses * counted).sum() / counted.sum().clamp_min(1)
-
-    def _logits(self, found: Streamed) -> Tensor:
-        logits: Tensor = self.matching_head(self.pooler(found.pieces[:, 0]).tanh())[:, 0]
-        return logits.float()
-
-    # ------------------------------------------------------------------ asking
+    # --------------------------------------------------------------- inference
 
     def ground_regions(
         self, images: Sequence[Image], phrases: Sequence[Phrase | str], regions: Sequence[Mapping[str, Box]]
     ) -> list[Grounding]:
-        """Return each phrase's saliency: every region with its share, and the map that they are painted on.
+        """Return the saliency of each phrase: a score for every region (`region_saliency`), and their map (`paint`).
 
-        See `region_saliency` and `paint`. An image without regions gets an empty map with an abstention of 1.
+        An image without regions gets an empty map and an abstention of 1.
         """
         texts = [phrase.text if isinstance(phrase, Phrase) else phrase for phrase in phrases]
         side = self.config.map_size
-        nothing = Grounding(Heatmap(np.zeros((side, side), dtype=np.float32), abstention=1.0), [])
-        answers = [nothing] * len(texts)
+        answers = [Grounding(Heatmap(np.zeros((side, side), dtype=np.float32), abstention=1.0), [])] * len(texts)
         with self.asking():
-            for pairs, tokens, found, there in self._asked(images, texts, regions, "a phrase", attentions=True):
-                scores = region_saliency(found.attentions, tokens.word > 0, there)
+            for pairs, tokens, found, present in self._encode(images, texts, regions, "a phrase", attentions=True):
+                scores = region_saliency(found.attentions, tokens.word > 0, present)
                 boxes, _ = _padded([[box.as_tuple() for box in regions[pair].values()] for pair in pairs])
-                maps = paint(boxes.to(self.device), there, scores, side)
+                maps = paint(boxes.to(self.device), present, scores, side)
                 for pair, heatmap, shares in zip(pairs, as_heatmaps(maps), scores.tolist(), strict=True):
-                    named = zip(regions[pair].items(), shares, strict=False)  # behind the last region is padding
+                    named = zip(regions[pair].items(), shares, strict=False)  # the rest of the shares is padding
                     answers[pair] = Grounding(heatmap, [ScoredBox(box, share, name) for (name, box), share in named])
         return answers
 
     def similarity_regions(
         self, images: Sequence[Image], texts: Sequence[str], regions: Sequence[Mapping[str, Box]]
     ) -> NDArray[np.float32]:
-        """Return the logit of each text belonging to its image, (pairs,); NaN for an image without regions."""
-        similar = np.full(len(texts), np.nan, dtype=np.float32)
+        """Return the logit that each text belongs to its image, (pairs,); NaN for an image without regions."""
+        logits = np.full(len(texts), np.nan, dtype=np.float32)
+        matching = self.losses["itm"]
+        assert isinstance(matching, ImageTextMatching)
         with self.asking():
-            for pairs, _, found, _ in self._asked(images, texts, regions, "a text"):
-                similar[pairs] = self._logits(found).cpu().numpy()
-        return similar
+            for pairs, _, found, _ in self._encode(images, texts, regions, "a text"):
+                logits[pairs] = matching.logits(found).cpu().numpy()
+        return logits
 
-    def _asked(
+    def _encode(
         self,
         images: Sequence[Image],
         texts: Sequence[str],
         regions: Sequence[Mapping[str, Box]],
         what: str,
         attentions: bool = False,
-    ) -> Iterator[tuple[list[int], Tokens, Streamed, Tensor]]:
-        """Yield some pairs at a time: their numbers, their tokens, what comes of them, and which regions are there.
+    ) -> Iterator[tuple[list[int], Tokens, JointEmbeddings, Tensor]]:
+        """Yield batches of pairs: their indices, tokens and joint embeddings, and which regions are present.
 
-        Pairs without regions are left out. An image that comes several times in a row is cut up once.
+        Pairs without regions are left out. An image that occurs several times in a batch is cropped once.
         """
         if not len(images) == len(texts) == len(regions):
             raise InputError(
-                f"{len(images)} images, {len(texts)} texts and the regions of {len(regions)} images do not go together"
+                f"expected as many images as texts and regions; got {len(images)} images, {len(texts)} texts and the "
+                f"regions of {len(regions)} images"
             )
         for text in texts:
             check_text(text, what)
@@ -197,26 +154,24 @@ class Uniter(StoredModel):
         for begin in range(0, len(asked), PAIRS_AT_ONCE):
             pairs = asked[begin : begin + PAIRS_AT_ONCE]
             first = {(id(images[pair]), id(regions[pair])): pair for pair in reversed(pairs)}
-            order = {key: number for number, key in enumerate(first)}
-            chosen = torch.tensor([order[id(images[pair]), id(regions[pair])] for pair in pairs], device=self.device)
-            squares, extents = letterbox_all([images[pair] for pair in first.values()], self.config.size)
+            order = {key: row for row, key in enumerate(first)}
+            rows = torch.tensor([order[id(images[pair]), id(regions[pair])] for pair in pairs], device=self.device)
+            squares, extents = letterbox_all([images[pair] for pair in first.values()], self.config.image_size)
             distinct = zip(first.values(), extents, strict=True)
-            boxes, real = _padded([_in_square(regions[pair], extent) for pair, extent in distinct])
-            boxes, there = boxes.to(self.device), real.to(self.device)[chosen]
-            features = self.features(squares[:, None].to(self.device), boxes)[chosen]
+            boxes, present = _padded([_in_square(regions[pair], extent) for pair, extent in distinct])
+            squares, boxes, present = (part.to(self.device) for part in (squares, boxes, present))
+            found = self.encode_regions(squares[:, None], boxes, present)
+            chosen = Regions(found.features[rows], found.locations[rows], present[rows])
             tokens = self.tokenizer.encode([texts[pair] for pair in pairs]).to(self.device)
-            found = self.stream(
-                tokens.ids, tokens.attention_mask, features, locations(boxes)[chosen], there, attentions
-            )
-            yield pairs, tokens, found, there
+            yield pairs, tokens, self.encoder(tokens.ids, tokens.attention_mask, chosen, attentions), chosen.present
 
 
 def _in_square(regions: Mapping[str, Box], extent: Extent) -> list[tuple[float, float, float, float]]:
-    """Return boxes, which are fractions of an image, in fractions of the square that it was brought to."""
+    """Return boxes, given as fractions of an image, as fractions of its letterboxed square."""
     return [Extent.crop(box).seen_from(extent).as_tuple() for box in regions.values()]
 
 
 def _padded(boxes: Sequence[Sequence[tuple[float, float, float, float]]]) -> tuple[Tensor, Tensor]:
-    """Return boxes as one tensor (n, k, 4), zeros where there are fewer, and which of them are there (n, k)."""
+    """Return boxes as one tensor (n, k, 4), padded with zeros, and which of them are present (n, k)."""
     padded = pad_sequence([torch.tensor(given).reshape(-1, 4) for given in boxes], batch_first=True)
     return padded, pad_sequence([torch.ones(len(given), dtype=torch.bool) for given in boxes], batch_first=True)

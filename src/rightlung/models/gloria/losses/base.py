@@ -1,8 +1,8 @@
-"""What all of GLoRIA's losses have in common: their interface and the encodings of a training step."""
+"""The interface of GLoRIA's losses, and the encodings of a training step that they share."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rightlung.core.keyed import key_number
+from rightlung.lexicon.side_changes import with_sides_exchanged
 from rightlung.models.base import Gather, TrainingBatch
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.text import TextEmbeddings
@@ -63,7 +64,7 @@ class TrainingStep:
     """A batch and its encodings, computed once and shared by all losses.
 
     ``image_keys`` (n, [1 +] p, d) are the patch embeddings as attention compares them (`Gloria.attention_keys`).
-    ``distinct_texts`` are the texts that were encoded: those of the batch and every loss's `Loss.extra_texts`.
+    ``encoded_texts`` are the texts of the batch and every loss's `Loss.extra_texts`; ``text_rows`` says which is which.
     ``gather`` collects tensors from all processes; None with a single process.
     """
 
@@ -72,17 +73,17 @@ class TrainingStep:
     gather: Gather | None
     images: ImageEmbeddings
     image_keys: Tensor
-    distinct_texts: Sequence[str]
-    distinct_embeddings: TextEmbeddings
+    encoded_texts: TextEmbeddings
+    text_rows: Mapping[str, int]
 
     def embed(self, texts: Sequence[str]) -> TextEmbeddings:
         """Return the embeddings of some of the encoded texts."""
-        rows = torch.tensor([self._rows[text] for text in texts], device=self.model.device)
-        return self.distinct_embeddings[rows]
+        return self.encoded_texts[torch.tensor([self.text_rows[text] for text in texts], device=self.model.device)]
 
     @cached_property
-    def _rows(self) -> dict[str, int]:
-        return {text: row for row, text in enumerate(self.distinct_texts)}
+    def texts(self) -> TextEmbeddings:
+        """The embeddings of the batch's texts."""
+        return self.embed(self.batch.texts)
 
     @cached_property
     def pairs(self) -> Pairs:
@@ -93,6 +94,20 @@ class TrainingStep:
     def zero(self) -> Tensor:
         """A loss of 0 with a gradient of 0, for a batch that a loss cannot learn from."""
         return self.image_keys.sum() * 0.0
+
+
+def hard_negatives(batch: TrainingBatch) -> dict[int, str]:
+    """Return the hard negative of each text that names exactly one side, by the text's index: left and right exchanged.
+
+    Texts whose image also has the exchanged text (effusions on both sides) have none: it would be right.
+    """
+    pairs = list(zip(batch.image_of_text, batch.texts, strict=True))
+    existing = set(pairs)
+    return {
+        index: exchanged
+        for index, (image, text) in enumerate(pairs)
+        if (exchanged := with_sides_exchanged(text)) is not None and (image, exchanged) not in existing
+    }
 
 
 class Loss(nn.Module):

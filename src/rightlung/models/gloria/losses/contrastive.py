@@ -1,4 +1,4 @@
-"""Contrastive losses: the texts of an image against all other texts, and its images against all other images.
+"""Contrastive losses: each image's text against all texts, and each text's image against all images.
 
 Each process has its own images and texts and sees the others' through ``gather``. It returns the loss of its own rows,
 so the mean over processes is the loss of the joint batch.
@@ -16,8 +16,7 @@ from torch.nn.functional import cross_entropy, normalize
 from rightlung.models.base import TrainingBatch
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.gloria.attention import local_similarity
-from rightlung.models.gloria.losses.base import Loss, Pairs, TrainingStep
-from rightlung.models.gloria.losses.hard_negatives import hard_negatives
+from rightlung.models.gloria.losses.base import Loss, Pairs, TrainingStep, hard_negatives
 
 
 def contrastive_loss(
@@ -84,7 +83,7 @@ class _Contrastive(Loss):
 
     def forward(self, step: TrainingStep) -> Tensor:
         """Return the contrastive loss of the batch."""
-        images, *texts = self._inputs(step, step.embed(step.batch.texts))
+        images, *texts = self._inputs(step, step.texts)
         if step.gather is None:
             text_logits = self._compare(step, images, *texts)
             image_logits = text_logits.T
@@ -113,7 +112,7 @@ class GlobalContrastive(_Contrastive):
         return step.images.global_embedding, texts.global_embedding
 
     def _compare(self, step: TrainingStep, images: Tensor, *texts: Tensor) -> Tensor:
-        return self.config.global_temperature * cosine_similarity(*texts, images)
+        return self.config.global_temperature * cosine_similarity(texts[0], images)
 
 
 class LocalContrastive(_Contrastive):
@@ -124,7 +123,7 @@ class LocalContrastive(_Contrastive):
 
     def _compare(self, step: TrainingStep, images: Tensor, *texts: Tensor) -> Tensor:
         settings = step.model.attention_parameters, self.config.word_temperature, self.config.compile
-        return self.config.local_temperature * local_similarity(*texts, images, *settings)
+        return self.config.local_temperature * local_similarity(texts[0], texts[1], images, *settings)
 
 
 class SentenceContrastive(_Contrastive):
@@ -135,4 +134,4 @@ class SentenceContrastive(_Contrastive):
 
     def _compare(self, step: TrainingStep, images: Tensor, *texts: Tensor) -> Tensor:
         temperature = step.model.attention_parameters.temperature
-        return self.config.local_temperature * sentence_similarity(*texts, images, temperature)
+        return self.config.local_temperature * sentence_similarity(texts[0], images, temperature)

@@ -15,9 +15,8 @@ from torch.nn.functional import softplus
 
 from rightlung.models.base import TrainingBatch
 from rightlung.models.encoders.text import TextEmbeddings
-from rightlung.models.gloria.losses.base import Loss, TrainingStep
+from rightlung.models.gloria.losses.base import Loss, TrainingStep, hard_negatives
 from rightlung.models.gloria.losses.contrastive import sentence_similarity
-from rightlung.models.gloria.losses.hard_negatives import hard_negatives
 
 
 class _Sided(Loss):
@@ -60,8 +59,8 @@ class SideSeparation(_Sided):
 
     def _compare(self, step: TrainingStep, right: TextEmbeddings, wrong: TextEmbeddings, images: list[int]) -> Tensor:
         first = 0 if step.model.no_attention_token is None else 1  # only patches count
-        attention = [step.model.log_attention(text, step.image_keys, images)[:, first:] for text in (right, wrong)]
-        return separation_loss(*attention)
+        text, negative = (step.model.log_attention(one, step.image_keys, images)[:, first:] for one in (right, wrong))
+        return separation_loss(text, negative)
 
 
 class SideAbstention(_Sided):

@@ -1,0 +1,116 @@
+"""UNITER's losses: masked language modelling (MLM), masked region modelling (MRM), image-text matching (ITM).
+
+UNITER's word-region alignment is left out: "That's the Wrong Lung!" does not use its transport plan, in which every
+region has the same weight (A.1), and takes the saliency from attention instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, gelu, linear
+
+from rightlung.models.encoders.tokenizer import Tokens
+from rightlung.models.uniter.joint_encoder import JointEmbeddings, JointEncoder, initialize_weights
+from rightlung.models.uniter.masking import draw_mask, exchange_texts, mask_tokens
+from rightlung.models.uniter.regions import Regions
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TrainingStep:
+    """What the losses of a training step share; ``tokens`` are on the CPU, where random numbers are drawn.
+
+    ``generator`` is None in training: random numbers then follow torch's seed.
+    """
+
+    encoder: JointEncoder
+    texts: Sequence[str]
+    tokens: Tokens
+    mask_id: int
+    vocabulary: int
+    regions: Regions
+    generator: torch.Generator | None
+
+
+class _Loss(nn.Module):
+    """A loss with a prediction head: dense, GELU and LayerNorm, as in BERT, and the bias of the prediction."""
+
+    def __init__(self, encoder: JointEncoder, outputs: int) -> None:
+        super().__init__()
+        self.dense, self.norm = nn.Linear(encoder.width, encoder.width), nn.LayerNorm(encoder.width, eps=1e-12)
+        self.bias = nn.Parameter(torch.zeros(outputs))  # the weights are those of the embedding, as in UNITER
+        initialize_weights(encoder.initializer_range, self.dense)
+
+    def _transform(self, hidden: Tensor) -> Tensor:
+        transformed: Tensor = self.norm(gelu(self.dense(hidden)))
+        return transformed
+
+
+class MaskedLanguageModelling(_Loss):
+    """Cross-entropy of the masked tokens, given all regions."""
+
+    def __init__(self, encoder: JointEncoder) -> None:
+        super().__init__(encoder, encoder.token_embedder.word_embeddings.num_embeddings)
+
+    def forward(self, step: TrainingStep) -> Tensor:
+        """Return the mean over the masked tokens."""
+        tokens, encoder = step.tokens, step.encoder
+        candidates = (tokens.word > 0) & (tokens.ids != step.mask_id)
+        mask = draw_mask(candidates, encoder.config.mask_probability, step.generator)
+        masked_ids = mask_tokens(tokens.ids, mask, step.mask_id, step.vocabulary, step.generator)
+        hidden = encoder(masked_ids, tokens.attention_mask, step.regions).token_embeddings
+        rows, columns = (part.to(hidden.device) for part in mask.nonzero(as_tuple=True))
+        weights = encoder.token_embedder.word_embeddings.weight
+        logits = linear(self._transform(hidden[rows, columns]), weights, self.bias)
+        targets = tokens.ids[mask].to(hidden.device)
+        return cross_entropy(logits.float(), targets, reduction="sum") / max(len(targets), 1)
+
+
+class MaskedRegionModelling(_Loss):
+    """Mean squared error of the features of masked regions, given all tokens.
+
+    As in UNITER, a region that overlaps a masked one is still visible.
+    """
+
+    def __init__(self, encoder: JointEncoder) -> None:
+        super().__init__(encoder, encoder.config.feature_size)
+
+    def forward(self, step: TrainingStep) -> Tensor:
+        """Return the mean over the masked regions."""
+        encoder, regions = step.encoder, step.regions
+        mask = draw_mask(regions.present, encoder.config.mask_probability, step.generator)
+        masked = Regions(regions.features * ~mask[..., None], regions.locations, regions.present)
+        hidden = encoder(step.tokens.ids, step.tokens.attention_mask, masked).region_embeddings
+        predicted = linear(self._transform(hidden), encoder.feature_projection.weight.T, self.bias)
+        errors = (predicted.float() - regions.features).square().mean(dim=-1)
+        return (errors * mask).sum() / mask.sum().clamp_min(1)
+
+
+class ImageTextMatching(nn.Module):
+    """Binary cross-entropy of whether a text belongs to an image; half of the images get another image's text."""
+
+    def __init__(self, encoder: JointEncoder) -> None:
+        super().__init__()
+        self.pooler, self.classifier = nn.Linear(encoder.width, encoder.width), nn.Linear(encoder.width, 1)
+        initialize_weights(encoder.initializer_range, self.pooler, self.classifier)
+
+    def logits(self, embeddings: JointEmbeddings) -> Tensor:
+        """Return the logits (n,) that text and image belong together."""
+        pooled = self.pooler(embeddings.token_embeddings[:, 0]).tanh()
+        logits: Tensor = self.classifier(pooled)[:, 0]
+        return logits.float()
+
+    def forward(self, step: TrainingStep) -> Tensor:
+        """Return the mean over the images that have regions."""
+        indices, matches = exchange_texts(step.texts, step.generator)
+        ids, attention_mask = step.tokens.ids[indices], step.tokens.attention_mask[indices]
+        logits = self.logits(step.encoder(ids, attention_mask, step.regions))
+        counted = step.regions.present.any(dim=1).float()
+        losses = binary_cross_entropy_with_logits(logits, matches.to(logits.device), reduction="none")
+        return (losses * counted).sum() / counted.sum().clamp_min(1)
+
+
+LOSSES = {"mlm": MaskedLanguageModelling, "mrm": MaskedRegionModelling, "itm": ImageTextMatching}
