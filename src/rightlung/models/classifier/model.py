@@ -112,13 +112,12 @@ class Classifier(ConfiguredModel):
         return losses
 
     def _labels(self, target: Target) -> Tensor:
-        """Return the labels (n, k), after checking that they are those of the model's findings."""
-        labels: Tensor = target["labels"]
-        named = tuple(target.get("findings", self.findings))
-        if named != self.findings or labels.shape[1] != len(self.findings):
+        """Return the labels (n, k): 1, 0 or NaN for unknown."""
+        labels: Tensor = target["values"]
+        if labels.shape[1] != len(self.findings):
             raise InputError(
                 f"data.target_options.labels.findings must equal model.config.findings ({', '.join(self.findings)}); "
-                f"got {', '.join(named)} with {labels.shape[1]} columns"
+                f"got {labels.shape[1]} labels for each image"
             )
         return labels
 
