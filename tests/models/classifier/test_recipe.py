@@ -14,7 +14,7 @@ from rightlung.training.recipe import read_recipe
 pytest.importorskip("rightlung.training.targets")
 
 SMALL = (
-    "model.config.image.size=48", "data.size=48", "data.grid=12", "data.workers=0", "schedule.steps=6", "batch_size=8",
+    "model.config.image.size=64", "data.size=64", "data.grid=16", "data.workers=0", "schedule.steps=6", "batch_size=8",
     "schedule.warmup_steps=0", "data.train[0].source=phantom?count=24&seed=11", "data.train[0].cached=24",
     "data.validation.source=phantom?count=8&seed=12", "data.validation.cached=8", "data.validation.every=6",
 )  # fmt: skip
