@@ -1,9 +1,12 @@
-"""What gives the phantom away? A network learns to tell it from real radiographs, and simple numbers are compared.
+"""What gives the phantom away? A classifier learns to tell it from real radiographs; simple statistics are compared.
 
-The network sees all of an image, or images from which a part of the information was taken; the pictures show where it
-looks. The real images are NIH's split ``train`` (see ``phantom_and_nih.py``), a quarter of the patients held out.
+The classifier sees all of an image, or images from which some information was removed; the pictures show where it
+looks. The real images are NIH's split ``train`` (see ``phantom_and_nih.py``), with a quarter of the patients held out.
 
-    python benchmarks/phantom_or_real.py --nih nih.tar --out results [--minutes 2]
+    python benchmarks/phantom_or_real.py --nih nih.tar --out results
+
+``--quick`` runs at a small scale in less than a minute; without ``--nih``, other phantoms take the place of the real
+images.
 """
 
 from __future__ import annotations
@@ -11,8 +14,9 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,36 +24,32 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from phantom_and_nih import (  # type: ignore[import-not-found]  # beside this script
-    Real,
+from phantom_and_nih import (  # type: ignore[import-not-found]  # next to this script
+    ChangedSource,
+    Images,
     Run,
-    folds_of,
-    load_real,
-    make_phantom,
-    new_network,
+    inner_address,
+    load_images,
+    model_config,
+    register_once,
+    train_classifier,
 )
 from PIL import Image as PillowImage
-from supervised import (  # type: ignore[import-not-found]  # beside this script
-    TrainingData,
-    TrainingSettings,
-    predict,
-    train,
-)
 from torch.nn.functional import avg_pool2d, interpolate
 
-from rightlung.core import Phrase, Polarity
-from rightlung.models.classifier import Classifier
+from rightlung import open_source
+from rightlung.core import Image, Phrase, Polarity, Study
+from rightlung.models.preprocessing import letterbox
 from rightlung.scoring import recognition
-from rightlung.training.augmentation import Augmentation
+from rightlung.studies.sources import Address, Source
 
 FloatArray = NDArray[np.float64]
 
-GEOMETRY_ONLY = Augmentation(brightness=0, contrast=0, gamma=0, noise=0, blur=0, cut_out=0)
+GEOMETRY_ONLY = dict.fromkeys(("brightness", "contrast", "gamma", "noise", "blur", "cut_out"), 0.0)
 
 
-def views(images: torch.Tensor) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
-    """Ways to take information away from images (n, h, w) uint8, by name."""
-    side = images.shape[-1]
+def views(side: int) -> dict[str, Callable[[torch.Tensor], torch.Tensor]]:
+    """Return functions by name that remove information from images (n, side, side) uint8."""
 
     def coarse(batch: torch.Tensor) -> torch.Tensor:
         small = avg_pool2d(batch[:, None].float(), 8)
@@ -80,13 +80,32 @@ def views(images: torch.Tensor) -> dict[str, Callable[[torch.Tensor], torch.Tens
     }
 
 
-def in_parts(images: torch.Tensor, change: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-    """Apply a change to a few hundred images at a time."""
-    return torch.cat([change(part) for part in torch.split(images, 512)])
+def open_view(address: Address) -> Source:
+    """Open ``view:ADDRESS?of=NAME&pixels=SIZE&phantom=0|1``: squares with less information and a label ``phantom``."""
+    inner = open_source(inner_address(address, ("of", "pixels", "phantom")))
+    side, name = int(address.parameters["pixels"]), address.parameters["of"]
+    return ChangedSource(
+        str(address), inner, partial(_seen, side=side, name=name, phantom=address.parameters["phantom"] == "1")
+    )
+
+
+def _seen(study: Study, side: int, name: str, phantom: bool) -> Study:
+    polarity = Polarity.POSITIVE if phantom else Polarity.NEGATIVE
+    load = partial(_changed, study, side, name)
+    return replace(study, load=load, findings={"phantom": polarity}, phrases=(), regions={}, report=None, gaze=None)
+
+
+def _changed(study: Study, side: int, name: str) -> Image:
+    square = (letterbox(study.image, side)[0] * 255).round().to(torch.uint8)
+    changed: Image = views(side)[name](square[None])[0].numpy().astype(np.float32) / 255
+    return changed
+
+
+register_once("view", open_view)
 
 
 def statistics_of(images: torch.Tensor) -> dict[str, FloatArray]:
-    """Simple numbers of each image (n, h, w) uint8, by name; spectra in eight bands from coarse to fine."""
+    """Return simple statistics of images (n, h, w) uint8 by name; spectra in eight bands from coarse to fine."""
     side = images.shape[-1]
     frequency = torch.hypot(torch.fft.fftfreq(side)[:, None], torch.fft.rfftfreq(side)[None]).to(images.device)
     edges = torch.logspace(math.log10(1.0 / side), math.log10(0.5), 9).tolist()
@@ -118,7 +137,7 @@ def statistics_of(images: torch.Tensor) -> dict[str, FloatArray]:
 
 
 def compare_statistics(phantom: torch.Tensor, real: torch.Tensor) -> dict[str, Any]:
-    """How far each simple number alone tells phantom (higher: above 0.5) from real, and the mean histograms apart."""
+    """Return the AUROC of each statistic for phantom against real (above 0.5: higher), and the histograms' distance."""
     first, second = statistics_of(phantom), statistics_of(real)
     table = {}
     for name in first:
@@ -135,53 +154,49 @@ def compare_statistics(phantom: torch.Tensor, real: torch.Tensor) -> dict[str, A
     return {"numbers": table, "histogram_distance": distance, "histograms": {"phantom": shares[0], "real": shares[1]}}
 
 
-def discriminate(run: Run, arguments: argparse.Namespace, phantom: TrainingData, real: Real) -> None:
-    """Teach a network to tell phantom from real, with all or part of the information; see where it looks."""
-    count = min(len(phantom), len(real))
-    device = real.images.device
-    held_out = folds_of(real.patients, 4) == 0
-    both = torch.cat([real.images, phantom.images[:count]])
-    labels = torch.cat([torch.zeros(len(real)), torch.ones(count)])[:, None].to(device)
-    tested = torch.from_numpy(np.concatenate([held_out, np.arange(count) % 4 == 0])).to(device)
-
-    statistics = compare_statistics(phantom.images[:count], real.images)
+def discriminate(run: Run, arguments: argparse.Namespace, sources: dict[str, str]) -> None:
+    """Train a classifier to tell phantom from real, with all or part of the information; see where it looks."""
+    size = arguments.size
+    phantom, real = (load_images(sources[name], size) for name in ("phantom", "real"))
+    statistics = compare_statistics(torch.from_numpy(phantom.squares), torch.from_numpy(real.squares))
     run.note("statistics", statistics)
     telling = sorted(statistics["numbers"].items(), key=lambda item: -abs(item[1]["auroc"] - 0.5))
-    run.log(f"histograms differ by {statistics['histogram_distance']:.3f} (0 to 1); the most telling numbers:")
+    run.log(f"histograms differ by {statistics['histogram_distance']:.3f} (0 to 1); the most telling statistics:")
     for name, numbers in telling[:6]:
         run.log(
-            f"    {name}: AUROC {numbers['auroc']:.3f}, {numbers['phantom'][0]:.3f} beside {numbers['real'][0]:.3f}"
+            f"    {name}: AUROC {numbers['auroc']:.3f}, {numbers['phantom'][0]:.3f} against {numbers['real'][0]:.3f}"
         )
 
-    ways = views(both)
     found: dict[str, Any] = {}
-    budget = run.remaining() / len(ways)
-    for name, change in ways.items():
-        changed = in_parts(both, change)
-        data = TrainingData(changed[~tested], labels[~tested])
-        settings = TrainingSettings(arguments.steps, 64, 1e-3, 0.05, 0.1, 0.98, augmentation=GEOMETRY_ONLY)
-        network = new_network(1, 0, arguments.width)
-        result = train(network, data, settings, stop_at=time.monotonic() + budget)
-        if not result.steps:
-            run.log(f"phantom or real, {name}: no time left")
-            continue
-        scores = predict(result.network, changed[tested])[:, 0].numpy()
-        auroc = recognition.auroc(scores, labels[tested][:, 0].cpu().numpy())
-        found[name] = {
-            "auroc": auroc,
-            "steps": result.steps,
-            "final_loss": result.losses[-1] if result.losses else None,
+    for name in views(size):
+        view = f"&of={name.replace(' ', '%20')}&pixels={size}&phantom="
+        parts = {
+            (kind, part): f"view:patients:{sources[kind]}&part={part}{view}{int(kind == 'phantom')}"
+            for kind in ("phantom", "real")
+            for part in ("learn", "held-out")
         }
-        run.log(f"phantom or real, {name}: AUROC {auroc:.4f} after {result.steps} steps")
+        out, config = run.folder / name.replace(" ", "-"), model_config(["phantom"], size, arguments.width)
+        model, facts = train_classifier(
+            out, arguments.device, model={"kind": "classifier", "config": config},
+            findings=["phantom"], entries=[{"source": parts[kind, "learn"]} for kind in ("phantom", "real")], size=size,
+            schedule={"steps": arguments.steps, "warmup_steps": arguments.steps // 10}, batch_size=arguments.batch,
+            optimizer={"learning_rate": 1e-3}, ema=min(0.98, 1 - 5 / arguments.steps), augmentation=GEOMETRY_ONLY,
+            workers=arguments.workers, checkpoint_every=arguments.steps,
+        )  # fmt: skip
+        tested: list[Images] = [load_images(parts[kind, "held-out"], size) for kind in ("phantom", "real")]
+        scores = np.concatenate([model.classify(images.pixels())[:, 0] for images in tested])
+        truth = np.concatenate([np.ones(len(tested[0])), np.zeros(len(tested[1]))])
+        auroc = recognition.auroc(scores, truth)
+        found[name] = {"auroc": auroc, "steps": facts["steps"], "final_loss": facts["loss"]}
+        run.log(f"phantom or real, {name}: AUROC {auroc:.4f} after {facts['steps']} steps")
         phrase = Phrase("phantom", findings={"phantom": Polarity.POSITIVE})
-        model = Classifier(result.network, ["phantom"], size=arguments.size, device=device)
-        shown = changed[tested & (labels[:, 0] > 0)][:128].float().cpu().numpy() / 255
-        groundings = model.ground(list(shown.astype(np.float32)), [phrase] * len(shown))
+        shown = tested[0].pixels(slice(128))
+        groundings = model.ground(shown, [phrase] * len(shown))
         maps = [grounding.heatmap.values for grounding in groundings if grounding.heatmap is not None]
         save_map(run.folder, f"discriminator_{name.replace(' ', '_')}", np.mean(maps, axis=0))
     run.note("phantom or real", found)
-    for name, images in (("phantom", phantom.images[:count]), ("real", real.images)):
-        save_map(run.folder, f"mean_{name}", images.float().mean(dim=0).cpu().numpy())
+    for name, images in (("phantom", phantom), ("real", real)):
+        save_map(run.folder, f"mean_{name}", images.squares.mean(axis=0))
 
 
 def save_map(folder: Path, name: str, values: NDArray[Any]) -> None:
@@ -193,23 +208,32 @@ def save_map(folder: Path, name: str, values: NDArray[Any]) -> None:
 
 
 def main(given: Sequence[str] | None = None) -> None:
-    """Run all steps."""
+    """Compare statistics, train the classifiers and write the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nih", required=True, help="manifest folder or archive with the split train")
+    parser.add_argument("--nih", help="manifest folder or archive with the split train")
     parser.add_argument("--out", required=True, type=Path, help="folder for results.json, log.txt, arrays and pictures")
-    parser.add_argument("--minutes", type=float, default=2.0, help="stop by itself within this time")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--quick", action="store_true", help="tiny settings, to check that it runs")
     parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--width", type=int, default=64, help="channels of the network's first stage")
+    parser.add_argument("--width", type=int, default=64, help="channels of the first stage")
     parser.add_argument("--steps", type=int, default=400, help="of each training")
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--phantom", type=int, default=4000, help="phantom images")
     parser.add_argument("--phantom-seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=min(15, (os.cpu_count() or 1) - 1), help="that read studies")
     arguments = parser.parse_args(given)
-    run, device = Run(arguments.out, arguments.minutes), torch.device(arguments.device)
-    real = load_real(arguments.nih, "train", arguments.size, device)
-    workers = min(8, (os.cpu_count() or 1) - 1)
-    seconds, seed = 0.3 * run.seconds, arguments.phantom_seed
-    phantom = make_phantom(run, seconds, len(real), arguments.size, device, seed, 256, workers, {})
-    discriminate(run, arguments, phantom, real)
+    if arguments.nih is None and not arguments.quick:
+        parser.error("--nih is required, except with --quick")
+    if arguments.quick:
+        small = {"size": 64, "width": 4, "steps": 6, "batch": 8, "phantom": 16, "workers": 0}
+        for name, value in small.items():
+            setattr(arguments, name, value)
+    phantom = f"phantom-nih?count={arguments.phantom}&seed={arguments.phantom_seed}&size={arguments.size}"
+    real = f"phantom-nih?count=16&seed=901&size={arguments.size}"
+    if arguments.nih is not None:
+        real = f"manifest:{arguments.nih}?split=train"
+    run = Run(arguments.out)
+    discriminate(run, arguments, {"phantom": phantom, "real": real})
     run.log("done")
 
 

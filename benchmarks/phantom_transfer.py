@@ -1,59 +1,45 @@
-"""How real is the phantom? What a network learns from it, measured on real radiographs.
+"""Does training on the phantom help on real radiographs?
 
-Networks of the same kind are trained on the phantom alone; on real images alone; on the phantom and then on real images
-for as many steps as the second ("pretrained"); and once more so, with some phantom images in every batch of the second
-half ("mixed"). Each is asked for the eight findings that NIH ChestX-ray14 has boxes for (Wang et al., CVPR 2017): AUROC
-on images of other patients, and how often the peak of its Grad-CAM (Selvaraju et al., ICCV 2017) lies in a
-radiologist's box, beside a location prior that never looks at the image.
+Classifiers of the same kind are trained on the phantom alone; on real images alone; on the phantom and then on real
+images for as many steps ("pretrained"); and on the phantom and then on both ("mixed"). Each is asked for the eight
+findings that NIH ChestX-ray14 has boxes for (Wang et al., CVPR 2017): AUROC on images of other patients, and how often
+the peak of its map lies in a radiologist's box, compared with a location prior that never sees the image.
 
-By default the real figures come from a quarter of the patients of the split ``train``, held out: tune on those. With
-``--final`` the networks learn from all of ``train`` and ``val`` is looked at: do that once.
+By default a quarter of the patients of the split ``train`` is held out for scoring: tune on those. With ``--final`` the
+classifiers learn from all of ``train`` and are scored on ``val``: do that once.
 
-    python benchmarks/phantom_transfer.py --nih nih.tar --out results [--minutes 8] [--final]
+    python benchmarks/phantom_transfer.py --nih nih.tar --out results [--final]
 
-Images and labels are those of ``phantom_and_nih.py``; ``phantom_or_real.py`` asks what gives the phantom away.
+``--quick`` runs everything at a small scale in less than a minute; without ``--nih``, other phantoms take the place of
+the real images. ``phantom_or_real.py`` asks what gives the phantom away.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
-import time
-import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from phantom_and_nih import (  # type: ignore[import-not-found]  # beside this script
+from phantom_and_nih import (  # type: ignore[import-not-found]  # next to this script
     FINDINGS,
-    Real,
+    Images,
     Run,
-    canonical,
-    folds_of,
-    load_real,
-    location_prior,
-    make_phantom,
-    new_network,
-)
-from supervised import (  # type: ignore[import-not-found]  # beside this script
-    TrainingData,
-    TrainingSettings,
     adapt_statistics,
-    predict,
-    start_at_prevalence,
-    train,
+    canonical,
+    load_images,
+    location_prior,
+    model_config,
+    train_classifier,
 )
 
-from rightlung.core import Heatmap, Mask
-from rightlung.explain import class_activation
-from rightlung.models.classifier import Classifier, ResidualNetwork
+from rightlung.core import Heatmap, Mask, Phrase
+from rightlung.models.classifier import Classifier
 from rightlung.models.folder import save_model
-from rightlung.models.preprocessing import standardise
 from rightlung.scoring import localisation, recognition
 from rightlung.scoring.statistics import bootstrap, bootstrap_by_counts, paired_difference
 from rightlung.training.augmentation import Augmentation
@@ -62,121 +48,64 @@ FloatArray = NDArray[np.float64]
 
 PRIOR_GRID = 56
 
-# Shares of the time; training gets what the others leave.
-GENERATION, SCORING = 0.14, 0.12
+
+def addresses(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the sources: ``learn`` and ``asked`` share no patient, ``boxes`` has boxes, ``phantom`` has masks."""
+    size = f"size={arguments.size}"
+    phantom = f"phantom-nih?count={arguments.phantom}&seed={arguments.phantom_seed}&{size}"
+    if arguments.nih is None:
+        split = {name: f"phantom-nih?count=32&seed={900 + at}&{size}" for at, name in enumerate(("train", "boxes"))}
+    else:
+        split = {name: f"manifest:{arguments.nih}?split={name}" for name in ("train", "val", "boxes")}
+    every = "&every=12" if arguments.quick and arguments.nih is not None else ""
+    parts = {part: f"patients:{split['train']}&part={part}{every}" for part in ("learn", "held-out", "all")}
+    final = {"learn": parts["all"], "asked": split.get("val", "")}
+    tuning = {"learn": parts["learn"], "asked": parts["held-out"]}
+    boxes = f"patients:{split['boxes']}{every}" if every else split["boxes"]
+    return (final if arguments.final else tuning) | {"all of train": parts["all"], "boxes": boxes, "phantom": phantom}
 
 
-def seconds_per_step(arguments: argparse.Namespace, data: TrainingData, batch_size: int) -> float:
-    """Time a few steps, after a few to warm up, with a network that is thrown away."""
-    network = new_network(data.labels.shape[1], 0, arguments.width, arguments.blocks)
-    train(network, data, TrainingSettings(steps=3, batch_size=batch_size))
-    steps = 2 if arguments.quick else 15
-    seconds: float = train(network, data, TrainingSettings(steps=steps, batch_size=batch_size)).seconds
-    return seconds / steps
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How many steps each training takes; the same for every seed."""
-
-    phantom: int
-    real: int
-    seconds_a_seed: float
-
-
-def make_plan(run: Run, arguments: argparse.Namespace, phantom: TrainingData, real: TrainingData) -> Plan:
-    """Turn the wanted numbers of passes into steps, fewer where the time does not allow them."""
-    of_phantom = seconds_per_step(arguments, phantom, arguments.phantom_batch)
-    of_real = seconds_per_step(arguments, real, arguments.real_batch)
-    a_seed = (run.remaining() - SCORING * run.seconds) / arguments.seeds
-    # Two trainings on real images, and a third with phantom images besides.
-    real_trainings = 2 + (1 + arguments.beside / arguments.real_batch if arguments.beside else 0)
-    wanted_phantom = math.ceil(arguments.phantom_passes * len(phantom) / arguments.phantom_batch)
-    wanted_real = math.ceil(arguments.epochs * len(real) / arguments.real_batch)
-    plan = Plan(
-        phantom=max(1, min(wanted_phantom, int(0.35 * a_seed / of_phantom))),
-        real=max(1, min(wanted_real, int(0.6 * a_seed / (of_real * real_trainings)))),
-        seconds_a_seed=a_seed,
-    )
-    epochs = plan.real * arguments.real_batch / len(real)
-    passes = plan.phantom * arguments.phantom_batch / len(phantom)
-    facts = {"phantom_steps": plan.phantom, "phantom_passes": passes, "real_steps": plan.real, "real_epochs": epochs}
-    rates = {"phantom": arguments.phantom_batch / of_phantom, "real": arguments.real_batch / of_real}
-    run.note("plan", facts | {"images_per_second": rates})
-    run.log(
-        f"plan: {plan.phantom} phantom steps ({passes:.1f} passes, {rates['phantom']:.0f} images/s), "
-        f"{plan.real} real steps ({epochs:.1f} epochs, {rates['real']:.0f} images/s), {arguments.seeds} seed(s)"
-    )
-    return plan
-
-
-def train_all(
-    run: Run, arguments: argparse.Namespace, phantom: TrainingData, learnt: Real, asked: Real
-) -> dict[str, list[ResidualNetwork]]:
-    """Train the networks for each seed that there is time for."""
-    real = TrainingData(learnt.images, learnt.labels)
-    plan = make_plan(run, arguments, phantom, real)
-    arms = ["phantom", "real", "pretrained", *(["mixed"] if arguments.beside else [])]
-    networks: dict[str, list[ResidualNetwork]] = {arm: [] for arm in arms}
-    reserve = run.seconds * SCORING
-
-    def one(name: str, network: ResidualNetwork, data: TrainingData, settings: TrainingSettings,
-            beside: TrainingData | None = None) -> ResidualNetwork:  # fmt: skip
-        def watch(step: int, averaged: ResidualNetwork) -> None:
-            value = mean_auroc(predict(averaged, asked.images).numpy(), asked.labels.cpu().numpy())
-            curve.append((step, value))
-
-        # Looking on the way is for tuning; with --final, what is asked is looked at once, at the end.
-        curve: list[tuple[int, float]] = []
-        looks = 0 if arguments.final else max(1, settings.steps // 5)
-        stop_at = time.monotonic() + run.remaining() - reserve
-        result = train(network, data, settings, beside=beside, stop_at=stop_at, watch=watch, watch_every=looks)
-        way = f", loss {result.losses[0]:.3f} to {result.losses[-1]:.3f}" if result.losses else ""
-        looked = f"; held-out mean AUROC {', '.join(f'{value:.3f}' for _, value in curve)}" if curve else ""
-        done = f"{result.steps} of {settings.steps} steps in {result.seconds:.1f} s"
-        run.log(f"seed {settings.seed}, {name}: {done}{way}{looked}")
-        facts = {"steps": result.steps, "planned": settings.steps, "seconds": result.seconds, "losses": result.losses}
-        run.note(f"training {name} {settings.seed}", facts | {"curve": curve})
-        if result.steps < settings.steps:  # it would not be compared with its like
-            run.log(f"seed {settings.seed}, {name}: left out, the time was over")
-        elif beside is not None:  # the norms saw both kinds of images; what is asked is one kind
-            networks[name].append(adapt_statistics(result.network, learnt.images))
-        else:
-            networks[name].append(result.network)
-        trained: ResidualNetwork = result.network
-        return trained
-
+def train_all(run: Run, arguments: argparse.Namespace, sources: dict[str, str]) -> dict[str, list[Classifier]]:
+    """Train the classifiers of every seed."""
+    models: dict[str, list[Classifier]] = {}
+    config = model_config(FINDINGS, arguments.size, arguments.width, arguments.blocks)
+    new = {"kind": "classifier", "config": config}
+    real = {"source": sources["learn"], "unlabeled": "negative"}
+    phantom = {"source": sources["phantom"], "cached": arguments.phantom, "phrases": 4, "prompts": 1.0}
+    share = arguments.phantom_share
+    mixed = [real | {"share": 1 - share}, phantom | {"share": share}]
+    stronger = Augmentation().times(arguments.phantom_augmentation)
     for seed in range(arguments.seeds):
-        if seed and run.remaining() - reserve < 0.9 * plan.seconds_a_seed:
-            run.log(f"no time for seed {seed}")
-            break
-        of_real = TrainingSettings(plan.real, arguments.real_batch, seed=seed)
-        of_phantom = replace(
-            of_real,
-            steps=plan.phantom,
-            batch_size=arguments.phantom_batch,
-            augmentation=Augmentation().times(arguments.phantom_augmentation),
-        )
-        after = replace(of_real, rate=arguments.fine_tuning_rate)
-
-        def begun(labels: torch.Tensor, weights: dict[str, Any] | None = None, seed: int = seed) -> ResidualNetwork:
-            network: ResidualNetwork = new_network(len(FINDINGS), seed, arguments.width, arguments.blocks)
-            if weights is not None:
-                network.load_state_dict(weights)
-            start_at_prevalence(network, labels)
-            return network
-
-        pretrained = one("phantom", begun(phantom.labels), phantom, of_phantom).state_dict()
-        one("real", begun(real.labels), real, of_real)
-        one("pretrained", begun(real.labels, pretrained), real, after)
-        if arguments.beside:
-            mixed = replace(after, beside_batch=arguments.beside)
-            one("mixed", begun(real.labels, pretrained), real, mixed, phantom)
-    return {arm: of_arm for arm, of_arm in networks.items() if of_arm}
+        first = str(run.folder / f"phantom-{seed}" / "model")
+        slow = {"optimizer": {"learning_rate": arguments.fine_tuning_rate}}
+        arms: dict[str, dict[str, Any]] = {
+            "phantom": {
+                "model": new, "entries": [phantom], "augmentation": stronger, "batch_size": arguments.phantom_batch,
+                "schedule": arguments.phantom_steps,
+            },
+            "real": {"model": new, "entries": [real]},
+            "pretrained": {"model": {"start": first}, "entries": [real], **slow},
+            "mixed": {"model": {"start": first}, "entries": mixed, **slow},
+        }  # fmt: skip
+        for arm, changed in arms.items():
+            settings = {"batch_size": arguments.real_batch, "optimizer": {"learning_rate": 1e-3}} | changed
+            steps = int(settings.pop("schedule", arguments.real_steps))
+            model, facts = train_classifier(
+                run.folder / f"{arm}-{seed}", arguments.device, findings=FINDINGS, size=arguments.size,
+                schedule={"steps": steps, "warmup_steps": steps // 20}, ema=min(0.998, 1 - 5 / steps), seed=seed,
+                workers=arguments.workers, checkpoint_every=steps,
+                precision="bf16-mixed" if arguments.device.startswith("cuda") else "32-true", **settings,
+            )  # fmt: skip
+            if arm == "mixed":  # its batch norms saw both kinds of images, and only real ones are asked for
+                model = adapt_statistics(model, load_images(sources["learn"], arguments.size).squares)
+            models.setdefault(arm, []).append(model)
+            run.note(f"training {arm} {seed}", facts)
+            run.log(f"seed {seed}, {arm}: {facts['steps']} steps in {facts['seconds']:.1f} s, loss {facts['loss']:.3f}")
+    return models
 
 
 def mean_by_counts(scores: Sequence[FloatArray], labels: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    """The mean over seeds and labels of AUROC: scores (images, labels) of each seed, labels (images, labels)."""
+    """Return the mean AUROC over seeds and labels as a function of counts; scores and labels are (images, labels)."""
     parts = [
         recognition.SortedScores(of_seed[:, column], labels[:, column]).auroc
         for of_seed in scores
@@ -189,25 +118,22 @@ def mean_by_counts(scores: Sequence[FloatArray], labels: FloatArray) -> Callable
 def gain_by_counts(
     first: Sequence[FloatArray], second: Sequence[FloatArray], labels: FloatArray
 ) -> Callable[[FloatArray], FloatArray]:
-    """The difference of two means of AUROC on the same drawn images: paired."""
+    """Return the difference of two mean AUROCs on the same resampled images."""
     of_first, of_second = mean_by_counts(first, labels), mean_by_counts(second, labels)
     return lambda counts: of_first(counts) - of_second(counts)
 
 
 def mean_auroc(scores: NDArray[Any], labels: NDArray[Any]) -> float:
-    """The mean of AUROC over the labels that have both classes."""
+    """Return the mean AUROC over the labels that have both classes."""
     return float(mean_by_counts([scores.astype(np.float64)], labels.astype(np.float64))(np.ones((1, len(labels))))[0])
 
 
-def score_findings(
-    run: Run, networks: dict[str, list[ResidualNetwork]], asked: Real, name: str, resamples: int
-) -> None:
-    """AUROC of each network for each finding and on average, and the differences, by patient-clustered bootstrap."""
-    labels = asked.labels.cpu().numpy().astype(np.float64)
+def score_findings(run: Run, models: dict[str, list[Classifier]], asked: Images, name: str, resamples: int) -> None:
+    """Score the AUROC of each model per finding and on average, and the differences, by patient-clustered bootstrap."""
+    labels = asked.labels
     settings: dict[str, Any] = {"clusters": asked.patients, "resamples": resamples}
     scores = {
-        arm: [predict(network, asked.images).numpy().astype(np.float64) for network in of_arm]
-        for arm, of_arm in networks.items()
+        arm: [model.classify(asked.pixels()).astype(np.float64) for model in of_arm] for arm, of_arm in models.items()
     }
     found: dict[str, Any] = {"images": len(asked), "patients": len(set(asked.patients))}
     found["positives"] = dict(zip(FINDINGS, labels.sum(axis=0).astype(int).tolist(), strict=True))
@@ -236,38 +162,46 @@ def score_findings(
 
 
 def save_arrays(path: Path, arrays: dict[str, NDArray[Any]]) -> None:
-    """Keep what each number was made from, so that it can be scored again without a network."""
+    """Write the scores of each instance, so that they can be scored again without a model."""
     np.savez_compressed(path, allow_pickle=False, **arrays)
 
 
-def activation_maps(network: ResidualNetwork, images: torch.Tensor, findings: NDArray[np.str_]) -> NDArray[np.float32]:
-    """Class activation shifted to a minimum of 0: where Grad-CAM's ReLU leaves nothing, this still has a peak."""
-    columns = torch.tensor([FINDINGS.index(finding) for finding in findings], device=images.device)
+def logit_maps(model: Classifier, squares: NDArray[np.uint8], findings: NDArray[np.str_]) -> NDArray[np.float32]:
+    """Return the logits of cells, shifted to a minimum of 0: they have a peak where the positive part is empty."""
+    columns = torch.tensor([FINDINGS.index(finding) for finding in findings])
     parts = []
-    with torch.no_grad():
-        for batch, chosen in zip(torch.split(images, 128), torch.split(columns, 128), strict=True):
-            features = network.eval().features(standardise(batch[:, None].float() / 255))
-            maps = class_activation(features, network.classifier.weight.flatten(1))
-            maps = maps[torch.arange(len(chosen), device=images.device), chosen]
-            parts.append((maps - maps.amin(dim=(1, 2), keepdim=True)).float().cpu())
+    for batch, chosen in zip(torch.split(torch.from_numpy(squares), 128), torch.split(columns, 128), strict=True):
+        with model.asking():
+            cells = model.image_encoder.patches(batch[:, None].to(model.device).float() / 255)
+        maps = cells[torch.arange(len(chosen)), chosen.to(cells.device)]
+        parts.append((maps - maps.amin(dim=(1, 2), keepdim=True)).float().cpu())
     return torch.cat(parts).numpy()
 
 
+def target(phrase: Phrase, side: int) -> NDArray[np.bool_]:
+    """Return the boxes or the mask of a phrase on a square grid."""
+    if phrase.boxes:
+        return Mask.from_boxes(phrase.boxes, (side, side)).pixels
+    assert phrase.mask is not None
+    pixels = torch.tensor(phrase.mask.pixels, dtype=torch.float32)[None, None]
+    return np.asarray(torch.nn.functional.adaptive_max_pool2d(pixels, side)[0, 0] > 0)
+
+
 def score_pointing(
-    run: Run, networks: dict[str, list[ResidualNetwork]], boxed: Real, arguments: argparse.Namespace, resamples: int
+    run: Run, models: dict[str, list[Classifier]], boxed: Images, arguments: argparse.Namespace, resamples: int
 ) -> None:
-    """How often the peak of each map lies in a box of the finding asked for, beside the location prior."""
+    """Score how often the peak of each map lies in a box of its finding, and compare with the location prior."""
     side = 224
     pairs = [
         (row, phrase)
         for row, study in enumerate(boxed.studies)
         for phrase in study.phrases
-        if phrase.boxes and canonical(list(phrase.findings)) & set(FINDINGS)
+        if (phrase.boxes or phrase.mask) and canonical(list(phrase.findings)) & set(FINDINGS)
     ]
     findings = np.array([next(iter(canonical(list(phrase.findings)))) for _, phrase in pairs])
     patients = boxed.patients[[row for row, _ in pairs]]
-    masks = np.stack([Mask.from_boxes(phrase.boxes, (side, side)).pixels for _, phrase in pairs])
-    coarse = np.stack([Mask.from_boxes(phrase.boxes, (PRIOR_GRID, PRIOR_GRID)).pixels for _, phrase in pairs])
+    masks = np.stack([target(phrase, side) for _, phrase in pairs])
+    coarse = np.stack([target(phrase, PRIOR_GRID) for _, phrase in pairs])
     prior = location_prior(coarse.astype(np.float64), findings, patients)
     metrics = ("pointing", "auroc", "average_precision")
 
@@ -278,17 +212,16 @@ def score_pointing(
 
     values = {"location prior": scored([Heatmap(one) for one in prior])}
     empty: dict[str, list[float]] = {}
-    start = new_network(len(FINDINGS), 1000, arguments.width, arguments.blocks).to(boxed.images.device)
-    for arm, of_arm in ({"untrained": [start]} | networks).items():
+    config = model_config(FINDINGS, arguments.size, arguments.width, arguments.blocks)
+    untrained = Classifier.create(config, [], seed=1000).eval().to(torch.device(arguments.device))
+    for arm, of_arm in ({"untrained": [untrained]} | models).items():
         of_seeds, of_seeds_signed = [], []
-        for network in of_arm:
-            model = Classifier(network, FINDINGS, size=arguments.size, device=boxed.images.device)
-            images = [boxed.studies[row].image for row, _ in pairs]
-            groundings = model.ground(images, [phrase for _, phrase in pairs])
+        for model in of_arm:
+            groundings = model.ground([boxed.studies[row].image for row, _ in pairs], [phrase for _, phrase in pairs])
             heatmaps = [grounding.heatmap for grounding in groundings if grounding.heatmap is not None]
             of_seeds.append(scored(heatmaps))
             empty.setdefault(arm, []).append(float(np.mean([heatmap.mass == 0 for heatmap in heatmaps])))
-            shifted = activation_maps(network, boxed.images[[row for row, _ in pairs]], findings)
+            shifted = logit_maps(model, boxed.squares[[row for row, _ in pairs]], findings)
             of_seeds_signed.append(scored([Heatmap(one) for one in shifted]))
         values[arm] = {metric: np.mean([one[metric] for one in of_seeds], axis=0) for metric in metrics}
         signed = {metric: np.mean([one[metric] for one in of_seeds_signed], axis=0) for metric in metrics}
@@ -317,86 +250,65 @@ def score_pointing(
 def read_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line; ``--quick`` makes everything small."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nih", required=True, help="manifest folder or archive with the splits train, val and boxes")
-    parser.add_argument("--out", required=True, type=Path, help="folder for results.json, log.txt, arrays and pictures")
-    parser.add_argument("--minutes", type=float, default=8.0, help="stop by itself within this time")
+    parser.add_argument("--nih", help="manifest folder or archive with the splits train, val and boxes")
+    parser.add_argument("--out", required=True, type=Path, help="folder for results.json, log.txt, arrays and models")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--final", action="store_true", help="learn from all of train and look at val")
-    parser.add_argument("--quick", action="store_true", help="tiny settings, to see that it runs")
-    parser.add_argument("--keep-models", action="store_true", help="write the networks of the first seed")
-    parser.add_argument("--seeds", type=int, default=2, help="trainings of each network, as far as time allows")
+    parser.add_argument("--final", action="store_true", help="learn from all of train and score on val")
+    parser.add_argument("--quick", action="store_true", help="tiny settings, to check that it runs")
+    parser.add_argument("--seeds", type=int, default=2, help="trainings of each classifier")
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--width", type=int, default=64, help="channels of the first stage")
     parser.set_defaults(blocks=2)
-    parser.add_argument("--phantom", type=int, default=60_000, help="phantom images to make at most")
-    parser.add_argument("--phantom-config", type=Path, help="TOML that replaces parts of the phantom's defaults")
+    parser.add_argument("--phantom", type=int, default=20_000, help="phantom images")
     parser.add_argument("--phantom-seed", type=int, default=1)
-    parser.add_argument("--phantom-passes", type=float, default=6.0, help="passes over them at most")
+    parser.add_argument("--phantom-steps", type=int, default=800)
     parser.add_argument("--phantom-batch", type=int, default=256)
-    parser.add_argument("--render-batch", type=int, default=256)
-    parser.add_argument("--workers", type=int, default=min(8, (os.cpu_count() or 1) - 1), help="that draw scenes")
     parser.add_argument("--phantom-augmentation", type=float, default=1.0, help="times the usual, on phantom images")
-    parser.add_argument("--epochs", type=float, default=40.0, help="passes over the real images at most")
-    parser.add_argument("--beside", type=int, default=32, help="phantom images in each batch of the mixed training")
+    parser.add_argument("--phantom-share", type=float, default=1 / 3, help="of each batch of the mixed training")
+    parser.add_argument("--real-steps", type=int, default=2500)
     parser.add_argument("--real-batch", type=int, default=64)
+    parser.add_argument("--workers", type=int, default=min(15, (os.cpu_count() or 1) - 1), help="that read studies")
     parser.add_argument("--fine-tuning-rate", type=float, default=3e-4)
     parser.add_argument("--resamples", type=int, default=2_000)
     arguments = parser.parse_args(given)
     if arguments.quick and arguments.final:
         parser.error("--quick is for trying things out, and --final looks at val: not together")
+    if arguments.nih is None and not arguments.quick:
+        parser.error("--nih is required, except with --quick")
     if arguments.quick:
-        small = {"minutes": 0.9, "size": 64, "width": 8, "blocks": 1, "phantom": 96, "render_batch": 16, "workers": 0}
-        small |= {"phantom_batch": 16, "real_batch": 16, "beside": 8, "epochs": 1.0, "phantom_passes": 1.0}
-        for name, value in (small | {"resamples": 200}).items():
+        small = {"size": 64, "width": 8, "blocks": 1, "phantom": 16, "workers": 0, "seeds": 1, "resamples": 200}
+        small |= {"phantom_batch": 8, "real_batch": 12, "phantom_steps": 6, "real_steps": 6}
+        for name, value in small.items():
             setattr(arguments, name, value)
     return arguments
 
 
 def main(given: Sequence[str] | None = None) -> None:
-    """Run all steps."""
+    """Train, score and write the results."""
     arguments = read_arguments(given)
-    changes: dict[str, Any] = {}
-    if arguments.phantom_config is not None:
-        changes = tomllib.loads(arguments.phantom_config.read_text("utf-8"))
-    run = Run(arguments.out, arguments.minutes)
-    device = torch.device(arguments.device)
+    run = Run(arguments.out)
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in vars(arguments).items()}
     del settings["nih"], settings["out"]
     run.note("settings", settings | {"torch": torch.__version__})
-    torch.backends.cudnn.benchmark = True
-    if arguments.quick:
-        torch.set_num_threads(1)  # tiny tensors gain nothing from more, and lose much on a busy machine
-
-    every = 12 if arguments.quick else 1
-    real = load_real(arguments.nih, "train", arguments.size, device, every)
-    boxed = load_real(arguments.nih, "boxes", arguments.size, device, every)
-    held_out = folds_of(real.patients, 4) == 0
-    if arguments.final:
-        learnt, asked, name = real, load_real(arguments.nih, "val", arguments.size, device, every), "val"
-    else:
-        learnt, asked, name = real.chosen(~held_out), real.chosen(held_out), "held-out train"
-    shared = set(learnt.patients) & (set(asked.patients) | set(boxed.patients))
+    sources = addresses(arguments)
+    learned, asked, boxed = (load_images(sources[name], arguments.size) for name in ("learn", "asked", "boxes"))
+    shared = set(learned.patients) & (set(asked.patients) | set(boxed.patients))
     if shared:
-        raise SystemExit(f"{len(shared)} patients are both learnt from and asked about, such as {min(shared)}")
-    run.log(f"real images: {len(learnt)} to learn from, {len(asked)} ({name}) to ask about, {len(boxed)} with boxes")
+        raise SystemExit(f"{len(shared)} patients are in both training and scoring, such as {min(shared)}")
+    name = "val" if arguments.final else "held-out train"
+    run.log(f"real images: {len(learned)} to learn from, {len(asked)} ({name}) to score, {len(boxed)} with boxes")
 
-    phantom = make_phantom(
-        run, GENERATION * run.seconds, arguments.phantom, arguments.size, device, arguments.phantom_seed,
-        arguments.render_batch, arguments.workers, changes,
-    )  # fmt: skip
-    networks = train_all(run, arguments, phantom, learnt, asked)
-    # The phantom's networks once more, with the norms' statistics from real images: no label is used for that.
-    if "phantom" in networks:
-        networks["phantom, adapted"] = [adapt_statistics(network, learnt.images) for network in networks["phantom"]]
-    if not arguments.final:  # no real label was learnt: all of train can be asked about
-        alone: dict[str, list[ResidualNetwork]] = {}
-        alone |= {arm: networks[arm] for arm in ("phantom", "phantom, adapted") if arm in networks}
-        score_findings(run, alone, real, "all of train", min(500, arguments.resamples))
-    score_findings(run, networks, asked, name, arguments.resamples)
-    score_pointing(run, networks, boxed, arguments, arguments.resamples)
-    if arguments.keep_models:
-        for arm, of_arm in networks.items():
-            save_model(Classifier(of_arm[0], FINDINGS, size=arguments.size, device=device), arguments.out / arm)
+    models = train_all(run, arguments, sources)
+    # Batch norms adapted to real images, without labels.
+    models["phantom, adapted"] = [adapt_statistics(model, learned.squares) for model in models["phantom"]]
+    if not arguments.final:  # these saw no real label, so that all of train can be scored
+        alone = {arm: models[arm] for arm in ("phantom", "phantom, adapted")}
+        everything = load_images(sources["all of train"], arguments.size)
+        score_findings(run, alone, everything, "all of train", min(500, arguments.resamples))
+    score_findings(run, models, asked, name, arguments.resamples)
+    score_pointing(run, models, boxed, arguments, arguments.resamples)
+    for model in models["phantom, adapted"][:1]:
+        save_model(model, arguments.out / "phantom-adapted")
     run.log("done")
 
 

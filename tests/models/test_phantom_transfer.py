@@ -1,20 +1,23 @@
-"""The pure parts of the benchmarks of phantoms beside real images: folds, priors, intervals, labels of scenes."""
+"""The benchmarks that compare phantoms with real images: folds, priors, intervals, labels, sources."""
 
 from __future__ import annotations
 
 import importlib
-import math
 import sys
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 
+import rightlung
+from rightlung.core import Polarity
 from rightlung.lexicon import FINDINGS
+from rightlung.models.preprocessing import standardise
 from rightlung.scoring import recognition
 from rightlung.scoring.statistics import bootstrap_by_counts
+from tests.models.classifier.tiny import tiny_classifier
 
 BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
 
@@ -40,10 +43,6 @@ def data() -> ModuleType:
 @pytest.fixture(scope="module")
 def discriminator() -> ModuleType:
     return module("phantom_or_real")
-
-
-def scene_with(*findings: str) -> SimpleNamespace:
-    return SimpleNamespace(lesions=tuple(SimpleNamespace(finding=finding) for finding in findings))
 
 
 def test_all_of_a_patients_images_are_in_one_fold(data: ModuleType) -> None:
@@ -82,16 +81,13 @@ def test_the_location_prior_never_sees_the_patient_it_is_asked_about(data: Modul
     assert prior[0].argmax() in np.flatnonzero(masks[1])
 
 
-def test_scenes_are_labelled_as_nih_would_and_what_cannot_be_known_is_left_open(data: ModuleType) -> None:
-    def labels(*findings: str) -> dict[str, float]:
-        return dict(zip(data.FINDINGS, data.labels_of(scene_with(*findings)), strict=True))
-
-    assert set(labels().values()) == {0.0}
-    assert labels("consolidation")["infiltration"] == 1.0
-    assert math.isnan(labels("consolidation")["pneumonia"])
-    assert labels("consolidation", "pneumonia")["pneumonia"] == 1.0
-    assert math.isnan(labels("mass")["nodule"])
-    assert set(labels("scoliosis").values()) == {0.0}
+def test_lesions_are_labelled_as_nih_would_and_what_cannot_be_known_is_left_open(data: ModuleType) -> None:
+    assert set(data.nih_labels([]).values()) == {Polarity.NEGATIVE}
+    assert data.nih_labels(["consolidation"])["infiltration"] == Polarity.POSITIVE
+    assert data.nih_labels(["consolidation"])["pneumonia"] == Polarity.UNCERTAIN
+    assert data.nih_labels(["consolidation", "pneumonia"])["pneumonia"] == Polarity.POSITIVE
+    assert data.nih_labels(["mass"])["nodule"] == Polarity.UNCERTAIN
+    assert set(data.nih_labels(["scoliosis"]).values()) == {Polarity.NEGATIVE}
 
 
 def test_every_finding_in_the_table_of_meanings_is_one_of_the_lexicon(data: ModuleType) -> None:
@@ -99,17 +95,50 @@ def test_every_finding_in_the_table_of_meanings_is_one_of_the_lexicon(data: Modu
     assert {name for parts in data.MEANING.values() for part in parts for name in part} <= set(data.FINDINGS)
 
 
-def test_lesions_reach_the_cells_of_their_own_image_and_labels(data: ModuleType) -> None:
-    scenes = [scene_with("nodule"), scene_with(), scene_with("scoliosis", "pneumonia")]
-    masks = [torch.zeros(len(scene.lesions), 56, 56, dtype=torch.bool) for scene in scenes]
-    masks[0][0, 0, 0] = True
-    masks[2][1, 55, 55] = True
-    cells = data.cells_of(scenes, masks, torch.device("cpu"))
-    expected = torch.zeros(3, 8, 28, 28, dtype=torch.uint8)
-    expected[0, data.FINDINGS.index("nodule"), 0, 0] = 255
-    for name in ("pneumonia", "infiltration"):
-        expected[2, data.FINDINGS.index(name), 27, 27] = 255
-    assert torch.equal(cells, expected)
+def test_a_phantom_with_nih_labels_has_the_mask_of_each_finding(data: ModuleType) -> None:
+    studies = list(rightlung.open_source("phantom-nih?count=8&seed=5&size=64"))
+    plain = list(rightlung.open_source("phantom-nih?count=8&seed=5&size=64").inner)  # type: ignore[attr-defined]
+    asked = 0
+    for study, before in zip(studies, plain, strict=True):
+        assert set(study.findings) == set(data.FINDINGS)
+        lesions = [lesion["finding"] for lesion in before.extra["scene"]["lesions"]]
+        present = {name for name, polarity in study.findings.items() if polarity == Polarity.POSITIVE}
+        assert {phrase.text for phrase in study.phrases} == present
+        for phrase in study.phrases:
+            own = [
+                mask.pixels
+                for name, mask in zip(lesions, before.extra["lesion_masks"], strict=True)
+                if phrase.text in data.MEANING.get(name, ((),))[0]
+            ]
+            assert phrase.mask is not None
+            assert np.array_equal(phrase.mask.pixels, np.any(own, axis=0))
+            asked += 1
+    assert asked
+
+
+def test_the_parts_of_a_source_share_no_patient_and_are_all_of_it(data: ModuleType) -> None:
+    inner = "patients:phantom?count=24&seed=5&size=64"
+    whole, learn, held_out = (
+        list(rightlung.open_source(inner + part)) for part in ("", "&part=learn", "&part=held-out")
+    )
+    assert sorted(study.id for study in (*learn, *held_out)) == [study.id for study in whole]
+    assert not {study.patient for study in learn} & {study.patient for study in held_out}
+    assert held_out
+    assert len(rightlung.open_source(inner + "&every=5")) == 5
+
+
+def test_adapted_statistics_are_those_of_the_new_images_and_weights_stay(data: ModuleType) -> None:
+    model = tiny_classifier("nodule")
+    squares = np.random.default_rng(0).integers(0, 256, (10, 64, 64), dtype=np.uint8)
+    adapted = data.adapt_statistics(model, squares)
+    stem = adapted.image_encoder.backbone.embedder.embedder
+    with torch.no_grad():
+        seen = stem.convolution(standardise(torch.from_numpy(squares)[:, None].float() / 255))
+    torch.testing.assert_close(stem.normalization.running_mean, seen.mean(dim=(0, 2, 3)), atol=1e-5, rtol=1e-4)
+    assert not adapted.training
+    assert stem.normalization.momentum == 0.1
+    for (name, before), after in zip(model.named_parameters(), adapted.parameters(), strict=True):
+        assert torch.equal(before, after), name
 
 
 def test_a_number_that_differs_tells_phantom_from_real_and_one_that_does_not_fails(
@@ -126,14 +155,22 @@ def test_a_number_that_differs_tells_phantom_from_real_and_one_that_does_not_fai
 
 def test_what_takes_information_away_keeps_shape_and_type(discriminator: ModuleType) -> None:
     images = torch.randint(0, 256, (3, 64, 64), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    for name, change in discriminator.views(images).items():
+    for name, change in discriminator.views(64).items():
         changed = change(images)
         assert changed.shape == images.shape, name
         assert changed.dtype == torch.uint8, name
-    equalised = discriminator.views(images)["histogram equalised"](images // 4)
+    equalised = discriminator.views(64)["histogram equalised"](images // 4)
     assert torch.bincount(equalised.flatten().long(), minlength=256).min() > 0
 
 
 def test_trying_out_and_looking_at_val_exclude_each_other(script: ModuleType) -> None:
     with pytest.raises(SystemExit):
         script.read_arguments(["--nih", "x", "--out", "y", "--quick", "--final"])
+
+
+def test_the_benchmarks_run_at_a_small_scale(script: ModuleType, discriminator: ModuleType, tmp_path: Path) -> None:
+    pytest.importorskip("rightlung.training.targets")
+    script.main(["--quick", "--out", str(tmp_path / "transfer")])
+    discriminator.main(["--quick", "--out", str(tmp_path / "tell")])
+    for name in ("transfer", "tell"):
+        assert (tmp_path / name / "log.txt").read_text(encoding="utf-8").endswith("done\n")

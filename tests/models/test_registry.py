@@ -15,9 +15,10 @@ from torch import nn
 import rightlung
 from rightlung.core import InputError
 from rightlung.models import hub, kinds, registry
-from rightlung.models.classifier import Classifier, NetworkConfig, ResidualNetwork
+from rightlung.models.classifier import Classifier
 from rightlung.models.folder import save_model
 from rightlung.models.registry import abilities, first_line, list_models, load, register
+from tests.models.classifier.tiny import tiny_classifier
 from tests.models.savable import Anything
 
 pytestmark = pytest.mark.usefixtures("own_kinds")
@@ -28,8 +29,7 @@ def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A shelf of shipped models with two on it."""
     shelf = tmp_path / "shipped"
     monkeypatch.setattr(registry, "SHIPPED", shelf)
-    network = ResidualNetwork(NetworkConfig(outputs=1, widths=(4, 4, 4, 4), blocks=(1, 1, 1, 1)))
-    save_model(Classifier(network, ["nodule"], size=64), shelf / "labels", "# A small classifier\n\nOf nodules.")
+    save_model(tiny_classifier("nodule"), shelf / "labels", "# A small classifier\n\nOf nodules.")
     save_model(Anything({"a": 1}, {"w": torch.zeros(100)}), shelf / "starter")
     (shelf / "__pycache__").mkdir()
     return shelf

@@ -83,15 +83,15 @@ def test_a_vocabulary_padded_beyond_its_tokenizer_can_be_saved_and_loaded(folder
         assert torch.equal(model.encode_texts(TEXTS).global_embedding, again.encode_texts(TEXTS).global_embedding)
 
 
-def test_more_pieces_than_the_encoder_has_positions_are_refused(folders: tuple[Path, Path]) -> None:
+def test_more_tokens_than_the_encoder_has_positions_are_refused(folders: tuple[Path, Path]) -> None:
     asked = config(*folders)
     asked["text"]["max_length"] = 65
-    with pytest.raises(InputError, match="max_position_embeddings of at least 65; got 64: max_length must not be more"):
+    with pytest.raises(InputError, match="max_position_embeddings of at least 65; got 64: reduce max_length"):
         Gloria.create(asked, [], seed=0)
 
 
 def test_a_folder_of_another_kind_is_refused(folders: tuple[Path, Path]) -> None:
-    with pytest.raises(InputError, match=r"is to be a 'vit', but .*resnet holds a 'resnet'"):
+    with pytest.raises(InputError, match=r"resnet: expected a 'vit' as the image encoder; the folder holds a 'resnet'"):
         ImageEncoder(ImageEncoderConfig(kind="vit", size=64, levels=(0,), pretrained=str(folders[0])), 8)
 
 
@@ -99,5 +99,5 @@ def test_a_pickle_in_the_folder_is_not_loaded(folders: tuple[Path, Path]) -> Non
     weights = folders[0] / "model.safetensors"
     weights.unlink()
     torch.save({}, folders[0] / "pytorch_model.bin")
-    with pytest.raises(InputError, match="cannot be read from this folder"):
+    with pytest.raises(InputError, match="cannot read the pretrained image encoder from this folder"):
         ImageEncoder(ImageEncoderConfig(size=64, levels=(0,), pretrained=str(folders[0])), 8)

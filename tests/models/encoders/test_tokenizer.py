@@ -3,12 +3,17 @@ from __future__ import annotations
 import itertools
 import json
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from rightlung.core import InputError
 from rightlung.models.encoders import WordTokenizer, train_tokenizer
+from rightlung.models.encoders.pretrained import load_tokenizer_file
 from rightlung.models.encoders.wordpiece import CONTINUED, train_pieces
 
 TEXTS = ["Left pleural effusion.", "No left pneumothorax.", "Small right pleural effusion, unchanged."] * 3
@@ -138,3 +143,60 @@ def test_a_tokenizer_without_that_piece_takes_it_for_ordinary_characters() -> No
     tokenizer = WordTokenizer(json.dumps(definition))
     assert tokenizer.number_of("[MASK]") is None
     assert tokenizer.encode(["left [MASK] effusion"]).words.tolist() == [5]
+
+
+def test_a_word_level_vocabulary_holds_the_frequent_words_the_most_frequent_first() -> None:
+    texts = ["left lung", "left effusion", "left lung opacity"]
+    definition = train_tokenizer(texts, kind="words", min_frequency=2)
+    vocabulary = json.loads(definition)["model"]["vocab"]
+    assert sorted(vocabulary, key=vocabulary.__getitem__) == [
+        "[PAD]",
+        "[UNK]",
+        "[BOS]",
+        "[EOS]",
+        "[MASK]",
+        "left",
+        "lung",
+    ]
+    tokenizer = WordTokenizer(definition, end_token=True)
+    tokens = tokenizer.encode(["Left lung", "left effusion lung"])
+    assert tokens.ids.tolist() == [[2, 5, 6, 3, 0], [2, 5, 1, 6, 3]]
+    assert tokens.attention_mask.sum(1).tolist() == [4, 5]
+    assert tokens.words.tolist() == [2, 3]
+    assert tokens.word.tolist() == [[0, 1, 2, 0, 0], [0, 1, 2, 3, 0]]
+
+
+def test_an_end_token_counts_in_the_length_and_can_be_left_out() -> None:
+    tokenizer = WordTokenizer(train_tokenizer(TEXTS, end_token=True), max_length=5, end_token=True)
+    cut = tokenizer.encode(["left " * 20]).ids[0].tolist()
+    assert len(cut) == 5
+    assert cut[-1] == tokenizer.end_id == tokenizer.number_of("[SEP]")
+    assert tokenizer.encode(["left"], end_token=False).ids.tolist() == [[tokenizer.start_id, cut[1]]]
+    with pytest.raises(InputError, match="no end token; expected one of"):
+        WordTokenizer(train_tokenizer(TEXTS), end_token=True)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "words"])
+def test_decoding_undoes_encoding_and_stops_at_the_end_token(kind: Any) -> None:
+    tokenizer = WordTokenizer(train_tokenizer(TEXTS, kind=kind, end_token=True), end_token=True)
+    texts = ["left pleural effusion", "small right pleural effusion"]
+    tokens = tokenizer.encode(texts)
+    assert tokenizer.decode(tokens.ids) == texts
+    after = torch.cat([tokens.ids[1:], tokens.ids[1:]], dim=1)
+    assert tokenizer.decode(after) == texts[1:]
+
+
+def test_a_gpt_2_file_has_one_special_token_for_everything(tmp_path: Path) -> None:
+    alphabet = {letter: number for number, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    vocabulary = {**alphabet, "le": 256, "ft": 257, "left": 258, "<|endoftext|>": 259}
+    byte_level = Tokenizer(models.BPE(vocabulary, [("l", "e"), ("f", "t"), ("le", "ft")]))
+    byte_level.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    byte_level.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=byte_level, eos_token="<|endoftext|>").save_pretrained(tmp_path)  # type: ignore[no-untyped-call]
+    tokenizer = WordTokenizer(load_tokenizer_file(str(tmp_path)), end_token=True)
+    assert (tokenizer.start_id, tokenizer.end_id, tokenizer.padding_id) == (259, 259, 259)
+    tokens = tokenizer.encode(["left Lunge, ä", ""])
+    assert tokens.ids[0, :2].tolist() == [259, 258]
+    assert tokens.ids[1].tolist() == [259] * tokens.ids.shape[1]
+    assert tokens.attention_mask.sum(1).tolist() == [13, 3]
+    assert tokenizer.decode(tokens.ids) == ["left Lunge, ä", ""]

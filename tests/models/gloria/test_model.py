@@ -232,7 +232,7 @@ def test_the_same_seed_gives_the_same_model_and_leaves_the_global_generator_alon
         ({"image": {"kind": "resnext"}}, "unknown image.kind 'resnext'; did you mean 'resnet'"),
         ({"image": {"options": {"hidden_size": 3}}}, "did you mean 'hidden_sizes'"),
         ({"image": {"size": 64, "options": RESNET, "levels": [7]}}, "levels must lie between -4 and 3; got 7"),
-        ({"text": {"pretrained": "/nowhere/bert"}}, "'/nowhere/bert' is no folder here"),
+        ({"text": {"pretrained": "/nowhere/bert"}}, "'/nowhere/bert': there is no such folder"),
     ],
 )
 def test_a_wrong_configuration_is_named(changed: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch) -> None:

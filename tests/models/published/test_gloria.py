@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from transformers import ResNetConfig, ResNetModel
 
 import rightlung
 from rightlung.core import Extent, Image, InputError
-from rightlung.models.encoders.resnet import ResNet50
+from rightlung.models.encoders.image import torchvision_name
 from rightlung.models.published.checkpoints import read_tensors
 from rightlung.models.published.gloria import ReleasedGloria, load_gloria, released_square, released_words
 from tests.models.published.layout import Attack, bert_shapes, weight
@@ -43,7 +44,8 @@ CELLS = ((0, 0), (3, 15), (9, 9), (18, 4))
 @pytest.fixture(scope="module")
 def tensors() -> dict[str, Tensor]:
     with torch.device("meta"):
-        shapes = {f"{IMAGES}model.{name}": tuple(one.shape) for name, one in ResNet50().state_dict().items()}
+        resnet = ResNetModel(ResNetConfig()).state_dict()  # type: ignore[no-untyped-call]
+    shapes = {f"{IMAGES}model.{torchvision_name(name)}": tuple(one.shape) for name, one in resnet.items()}
     shapes |= {
         f"{IMAGES}global_embedder.weight": (HIDDEN, 2048),
         f"{IMAGES}global_embedder.bias": (HIDDEN,),

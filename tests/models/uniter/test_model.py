@@ -362,7 +362,7 @@ def test_a_wrong_configuration_is_named(changed: dict[str, Any], sentence: str) 
         ({**BERT, "type_vocab_size": 1}, "type_vocab_size of at least 2; got 1"),
         ({**BERT, "max_position_embeddings": 8}, "max_position_embeddings of at least 24; got 8"),
         ({**BERT, "hidden_sise": 8}, "option of joint encoder 'bert': 'hidden_sise'; did you mean 'hidden_size'"),
-        ({**BERT, "num_attention_heads": 5}, "do not go together"),
+        ({**BERT, "num_attention_heads": 5}, "contradict each other"),
     ],
 )
 def test_options_that_do_not_fit_are_named(options: dict[str, Any], sentence: str) -> None:

@@ -1,6 +1,5 @@
-"""The supervised baseline: a small residual network on image labels, which points by Grad-CAM."""
+"""A supervised baseline: probabilities of findings, and a map of each, from an image encoder."""
 
-from rightlung.models.classifier.model import Classifier
-from rightlung.models.classifier.network import NetworkConfig, ResidualNetwork
+from rightlung.models.classifier.model import Classifier, ClassifierConfig
 
-__all__ = ["Classifier", "NetworkConfig", "ResidualNetwork"]
+__all__ = ["Classifier", "ClassifierConfig"]

@@ -1,99 +1,183 @@
-"""The supervised baseline as a model: probabilities of findings, and Grad-CAM of the finding that a phrase names.
+"""The supervised baseline: an image encoder whose patch embeddings are the logits of findings.
 
-It reads no sentence beyond the name of a finding in it: sides, places and negations are ignored. That makes it the
-control for models which claim to understand them.
+Each cell of the grid has a logit for each finding. Their pooling, by the mean or by log-sum-exp (Wang et al.,
+*ChestX-ray8*, CVPR 2017, section 4.1), is the logit of the image; log-sum-exp lets a small nodule outvote the empty
+rest. The default is a ResNet-18 (He et al., CVPR 2016) whose last two levels are added up, on 14 x 14 cells.
+
+The model reads no phrase beyond the finding that it names: sides, locations and negations are ignored. That makes it
+the control for models that claim to understand them.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
-from rightlung.core import Extent, Grounding, InputError, Phrase
+from rightlung.core import Extent, Grounding, Image, InputError, Phrase
 from rightlung.core.errors import unknown_name
-from rightlung.explain import as_heatmaps, grad_cam
+from rightlung.explain import as_heatmaps
 from rightlung.lexicon import find
 from rightlung.lexicon.findings import broader_findings
-from rightlung.models.classifier.network import NetworkConfig, ResidualNetwork
-from rightlung.models.folder import CONFIG_FILE, WEIGHTS_FILE
-from rightlung.models.hub import Pretrained
-from rightlung.models.preprocessing import letterbox_all, standardise
+from rightlung.models.base import Gather, Target, TrainingBatch
+from rightlung.models.classifier.losses import label_loss, mask_loss
+from rightlung.models.encoders import ImageEncoder, ImageEncoderConfig
+from rightlung.models.encoders.stored import ConfiguredModel
+from rightlung.models.preprocessing import letterbox_all
 
+IMAGES_AT_ONCE = 32
+RESNET_18 = {"embedding_size": 64, "hidden_sizes": [64, 128, 256, 512], "depths": [2, 2, 2, 2], "layer_type": "basic"}
 _WORD = re.compile(r"[^\W_]+(?:[-/'][^\W_]+)*")
 _LONGEST_NAME = 6  # words
 
 
-class Classifier(Pretrained):
-    """A network with the names of its outputs, canonical findings or a data set's labels, and its image size."""
+@dataclass(frozen=True)
+class ClassifierConfig:
+    """A classifier of ``findings``: canonical names, or the labels of a data set.
+
+    ``sharpness`` is that of log-sum-exp pooling: near 0 it is the mean, towards infinity the maximum. ``storage`` is
+    the precision in which matrices are saved.
+    """
+
+    findings: tuple[str, ...]
+    image: ImageEncoderConfig = field(default_factory=lambda: ImageEncoderConfig(options=RESNET_18, levels=(-2, -1)))
+    pooling: Literal["mean", "lse"] = "lse"
+    sharpness: float = 3.0
+    storage: Literal["float32", "float16"] = "float32"
+
+    def __post_init__(self) -> None:
+        if not self.findings:
+            raise InputError("findings must name at least one finding")
+        if repeated := next((name for name in self.findings if self.findings.count(name) > 1), None):
+            raise InputError(f"findings: {repeated!r} is given more than once")
+        if not (math.isfinite(self.sharpness) and self.sharpness > 0):
+            raise InputError(f"sharpness must be a positive number; got {self.sharpness!r}")
+
+
+class Classifier(ConfiguredModel):
+    """Probabilities of findings, and a class activation map of the findings that a phrase names."""
 
     kind: ClassVar[str] = "classifier"
+    config_type = ClassifierConfig
+    config: ClassifierConfig
 
-    def __init__(
-        self,
-        network: ResidualNetwork,
-        findings: Sequence[str],
-        *,
-        size: int = 224,
-        device: str | torch.device = "cpu",
-        batch_size: int = 32,
-    ) -> None:
-        if isinstance(findings, str) or len(findings) != network.config.outputs:
-            raise InputError(
-                f"a network with {network.config.outputs} outputs needs as many findings; got {findings!r}"
-            )
-        if repeated := next((name for name in findings if list(findings).count(name) > 1), None):
-            raise InputError(f"the finding {repeated!r} is given more than once")
-        if type(size) is not int or size < 32:
-            raise InputError(f"a classifier's image size must be a whole number of at least 32; got {size!r}")
-        self.findings = tuple(findings)
-        self.size = size
-        self.device = torch.device(device)
-        self.batch_size = batch_size
-        self.network = network.to(self.device).eval()  # statistics of training, so that neighbours do not matter
-        self._columns = {name: column for column, name in enumerate(self.findings)}
+    def __init__(self, config: ClassifierConfig) -> None:
+        super().__init__()
+        self.image_encoder = ImageEncoder(config.image, len(config.findings), global_embedding=False)
+        self.config = replace(config, image=self.image_encoder.config)
+        self._columns = {name: column for column, name in enumerate(config.findings)}
         self._by_meaning = {
             meaning.name: column for name, column in self._columns.items() if (meaning := find(name)) is not None
         }
 
-    def classify(
-        self, images: Sequence[NDArray[np.float32]], findings: Sequence[str] | None = None
-    ) -> NDArray[np.float32]:
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """The findings, in the order of the logits."""
+        return self.config.findings
+
+    def pool(self, cell_logits: Tensor) -> Tensor:
+        """Pool the logits of cells (n, k, rows, cols) to those of images (n, k)."""
+        flat = cell_logits.flatten(2).float()  # exponentials of sharpened logits exceed half precision
+        if self.config.pooling == "mean":
+            return flat.mean(dim=2)
+        sharpness = self.config.sharpness
+        return (torch.logsumexp(flat * sharpness, dim=2) - math.log(flat.shape[2])) / sharpness
+
+    # ---------------------------------------------------------------- training
+
+    def forward(self, batch: TrainingBatch, gather: Gather | None = None) -> dict[str, Tensor]:
+        """Return the loss of ``labels`` and, if the batch has phrases, that of their ``masks``.
+
+        No image is compared with another, so ``gather`` is not used.
+        """
+        if batch.images.shape[-1] != self.config.image.size:
+            raise InputError(
+                f"data.size is {batch.images.shape[-1]}, but model.config.image.size is {self.config.image.size}; "
+                "they must be equal"
+            )
+        labels = self._labels(batch.target("labels"))
+        cell_logits = self.image_encoder.patches(batch.images)
+        losses = {"labels": label_loss(self.pool(cell_logits), labels)}
+        if "phrases" in batch.targets:
+            masks, known = self._masks(batch.targets["phrases"], labels)
+            losses["masks"] = mask_loss(cell_logits, masks, known)
+        return losses
+
+    def _labels(self, target: Target) -> Tensor:
+        """Return the labels (n, k): 1, 0 or NaN for unknown."""
+        labels: Tensor = target["values"]
+        if labels.shape[1] != len(self.findings):
+            raise InputError(
+                f"data.target_options.labels.findings must equal model.config.findings ({', '.join(self.findings)}); "
+                f"got {labels.shape[1]} labels for each image"
+            )
+        return labels
+
+    def _masks(self, phrases: Target, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mask of each finding (n, k, rows, cols) and which are known (n, k).
+
+        A finding covers the union of the located phrases that name it; one whose label is 0 covers nothing. A phrase
+        that is not in the image does not count, as it may be wrong only in its side.
+        """
+        rows, columns = self.image_encoder.grid
+        masks = torch.zeros(*labels.shape, rows, columns, device=labels.device)
+        known = labels == 0
+        if not phrases["texts"]:
+            return masks, known
+        coarse = adaptive_avg_pool2d(phrases["masks"].float(), (rows, columns)).clamp(0, 1)
+        located = (phrases["located"].bool() & (phrases["present"] == 1)).tolist()
+        for number, (text, image) in enumerate(zip(phrases["texts"], phrases["images"], strict=True)):
+            for column in self.columns_of(text) if located[number] else ():
+                masks[image, column] = torch.maximum(masks[image, column], coarse[number])
+                known[image, column] = True
+        return masks, known
+
+    # ------------------------------------------------------------------ asking
+
+    def classify(self, images: Sequence[Image], findings: Sequence[str] | None = None) -> NDArray[np.float32]:
         """Return the probabilities of findings (all of them by default), (images, findings)."""
         names = self.findings if findings is None else tuple(findings)
         columns = [self._column(name) for name in names]
         if None in columns:
             raise unknown_name("finding of this classifier", names[columns.index(None)], self.findings)
         parts = [np.zeros((0, len(columns)), dtype=np.float32)]
-        for features, _ in self._features(images):
-            with torch.no_grad():
-                logits = self.network.pool(self.network.position_logits(features))
-            parts.append(logits[:, columns].float().sigmoid().cpu().numpy())
+        with self.asking():
+            for cell_logits, _ in self._cell_logits(images):
+                parts.append(self.pool(cell_logits)[:, columns].sigmoid().cpu().numpy())
         return np.concatenate(parts)
 
-    def ground(self, images: Sequence[NDArray[np.float32]], phrases: Sequence[Phrase | str]) -> list[Grounding]:
-        """Return Grad-CAM of the findings that each phrase names, added up where it names several.
+    def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
+        """Return the class activation map of the findings that each phrase names, added up if it names several.
 
-        The abstention is the probability that none of them is there (one less the greatest probability). A phrase
-        that names no finding the network knows, itself or by a broader one, gets an empty map and an abstention of 1.
+        The map is what the cells add to the image's logit, without its negative part; for these poolings that is
+        Grad-CAM. The abstention is one minus the greatest probability of the findings. A phrase that names no known
+        finding, nor a narrower one, gets an empty map and an abstention of 1.
         """
         if len(images) != len(phrases):
-            raise InputError(f"{len(images)} images do not go with {len(phrases)} phrases")
+            raise InputError(f"expected one phrase for each image; got {len(images)} images and {len(phrases)} phrases")
         named = [self.columns_of(phrase) for phrase in phrases]
         groundings: list[Grounding] = []
-        for features, extents in self._features(images):
-            columns = named[len(groundings) : len(groundings) + len(features)]
-            maps, shares = self._maps(features, columns)
-            groundings += [Grounding(heatmap) for heatmap in as_heatmaps(maps, extents, shares)]
+        with self.asking():
+            for cell_logits, extents in self._cell_logits(images):
+                asked = torch.zeros(cell_logits.shape[:2], device=cell_logits.device)
+                for row, columns in enumerate(named[len(groundings) : len(groundings) + len(asked)]):
+                    asked[row, columns] = 1.0
+                activation = (cell_logits - self._bias()).clamp_min(0) / cell_logits[0, 0].numel()
+                maps = (asked[:, :, None, None] * activation).sum(dim=1)
+                absent = 1.0 - (asked * self.pool(cell_logits).sigmoid()).amax(dim=1)
+                groundings += [Grounding(heatmap) for heatmap in as_heatmaps(maps, extents, absent.tolist())]
         return groundings
 
     def columns_of(self, phrase: Phrase | str) -> list[int]:
-        """Return the outputs for the findings of a phrase: those it carries, else those its words name."""
+        """Return the columns of a phrase's findings: those it carries, else those its words name."""
         if isinstance(phrase, Phrase) and phrase.findings:
             names = list(phrase.findings)
         else:
@@ -101,48 +185,8 @@ class Classifier(Pretrained):
         columns = (self._column(name, broader=True) for name in names)
         return sorted({column for column in columns if column is not None})
 
-    def to(self, device: str | torch.device) -> Self:
-        """Move to another device."""
-        self.device = torch.device(device)
-        self.network.to(self.device)
-        return self
-
-    def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Go through the network's parameters."""
-        return self.network.parameters()
-
-    def to_config(self) -> dict[str, Any]:
-        """Return the image size, the findings and the network's configuration."""
-        return {"size": self.size, "findings": list(self.findings), "network": asdict(self.network.config)}
-
-    def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the network's weights and running statistics."""
-        return dict(self.network.state_dict())
-
-    def extra_files(self) -> dict[str, bytes]:
-        """Return no further files."""
-        return {}
-
-    @classmethod
-    def from_parts(
-        cls, config: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], files: Mapping[str, bytes]
-    ) -> Self:
-        """Make the classifier of what the methods above gave; what is missing or does not fit is named."""
-        if missing := {"size", "findings", "network"} - config.keys():
-            raise InputError(f"{CONFIG_FILE}, field 'config', lacks {', '.join(sorted(missing))}")
-        try:
-            network = ResidualNetwork(NetworkConfig(**config["network"]))
-            model = cls(network, config["findings"], size=config["size"])
-        except (TypeError, InputError) as error:
-            raise InputError(f"{CONFIG_FILE}, field 'config': {error}") from error
-        try:
-            network.load_state_dict(dict(tensors))
-        except RuntimeError as error:
-            raise InputError(f"{WEIGHTS_FILE} does not hold the weights of this network: {error}") from error
-        return model
-
     def _column(self, name: str, broader: bool = False) -> int | None:
-        """Return the output for a finding, or for the nearest broader one: what is a consolidation is an opacity."""
+        """Return the column of a finding, or of the nearest broader one: a consolidation is an opacity."""
         if name in self._columns:
             return self._columns[name]
         if (meaning := find(name)) is None:
@@ -150,32 +194,20 @@ class Classifier(Pretrained):
         steps = (meaning.name, *(broader_findings(meaning.name) if broader else ()))
         return next((self._by_meaning[step] for step in steps if step in self._by_meaning), None)
 
-    def _features(self, images: Sequence[NDArray[np.float32]]) -> Iterator[tuple[torch.Tensor, list[Extent]]]:
-        for start in range(0, len(images), self.batch_size):
-            squares, extents = letterbox_all(images[start : start + self.batch_size], self.size)
-            with torch.no_grad():
-                features = self.network.features(standardise(squares[:, None].to(self.device)))
-            yield features, extents
+    def _bias(self) -> Tensor:
+        """Return the part of the logits that is the same in every cell, (k, 1, 1)."""
+        layers: Any = self.image_encoder.patch_projections
+        return torch.stack([layer.bias for layer in layers]).sum(0)[:, None, None]
 
-    def _maps(self, features: torch.Tensor, named: Sequence[Sequence[int]]) -> tuple[torch.Tensor, list[float]]:
-        """Grad-CAM (n, rows, cols) of the named outputs of each image, and one less their greatest probability."""
-        activations = features.detach().requires_grad_()
-        with torch.enable_grad():  # a caller may have switched gradients off
-            logits = self.network.pool(self.network.position_logits(activations)).float()
-            summed = logits.sum(dim=0)  # images do not mix, so the sum has each one's own gradient
-        maps = torch.zeros(features.shape[0], *features.shape[2:], device=features.device)
-        present = torch.zeros(features.shape[0], device=features.device)
-        for column in sorted({column for columns in named for column in columns}):
-            asked = torch.tensor([column in columns for columns in named], device=features.device)
-            with torch.enable_grad():
-                (gradients,) = torch.autograd.grad(summed[column], activations, retain_graph=True)
-            maps += asked[:, None, None] * grad_cam(features, gradients)
-            present = torch.maximum(present, asked * logits[:, column].detach().sigmoid())
-        return maps, (1.0 - present).tolist()
+    def _cell_logits(self, images: Sequence[Image]) -> Iterator[tuple[Tensor, list[Extent]]]:
+        """Yield the logits (n, k, rows, cols) of some images at a time, and the extents of their grids."""
+        for start in range(0, len(images), IMAGES_AT_ONCE):
+            squares, extents = letterbox_all(images[start : start + IMAGES_AT_ONCE], self.config.image.size)
+            yield self.image_encoder.patches(squares[:, None].to(self.device)).float(), extents
 
 
 def _findings_named(text: str) -> list[str]:
-    """Return the canonical findings whose names or synonyms occur in a text, the longest name first at each place."""
+    """Return the canonical findings whose names or synonyms occur in a text, the longest name at each position."""
     words = _WORD.findall(text)
     found: list[str] = []
     start = 0

@@ -1,12 +1,13 @@
-"""Image encoders: what the regions of a radiograph look like, and the whole of it.
+"""Image encoders: a backbone of `transformers` with projections of its feature maps and of its pooled output.
 
-Any of the backbones gives a pyramid of feature maps. The regions are one level of it (GLoRIA: the third of a ResNet) or
-several added up on the finest of them, so that small findings keep their place and still know what is around them.
+A backbone gives a pyramid of feature maps. The patch embeddings are one level of it (GLoRIA: the third of a ResNet), or
+several added up on the finest of them: small findings keep their position and still see what surrounds them.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -28,12 +29,12 @@ ImageKind = Literal["resnet", "convnext", "swin", "vit", "efficientnet"]
 
 @dataclass(frozen=True)
 class ImageEncoderConfig:
-    """A backbone of `transformers` and which of its levels are the regions.
+    """A backbone of `transformers` and the levels of its pyramid that become patch embeddings.
 
     ``options`` go to the backbone's configuration. ``pretrained`` names a folder or a hub id to take configuration and
-    weights from; a saved model no longer needs it. ``levels`` count the resolutions from the finest (0), negative ones
-    from the coarsest; several, the finest first, are projected and added up from the last to the first, whose grid is
-    that of the regions. ``positions`` adds a learned vector for each cell of that grid.
+    weights from; a saved model no longer needs it. ``levels`` count the resolutions from the finest (0), or from the
+    coarsest (-1). Several levels, the finest first, are projected and added up on the grid of the first one.
+    ``positions`` adds a learned vector to each cell of that grid.
     """
 
     kind: ImageKind = "resnet"
@@ -60,9 +61,12 @@ class ImageEmbeddings:
 
 
 class ImageEncoder(nn.Module):
-    """A backbone with projections of its regions and of its pooled last level to ``dimension``."""
+    """A backbone with projections of its levels and of its pooled output to ``dimension``.
 
-    def __init__(self, config: ImageEncoderConfig, dimension: int) -> None:
+    Without ``global_embedding``, the pooled output is not projected, and only `patches` can be called.
+    """
+
+    def __init__(self, config: ImageEncoderConfig, dimension: int, global_embedding: bool = True) -> None:
         super().__init__()
         backbone, channels = _backbone(config)
         options = {"num_channels": channels, **own_options(backbone.config)}
@@ -70,43 +74,47 @@ class ImageEncoder(nn.Module):
         self.backbone = backbone
         self.channels = channels
         try:
-            with torch.no_grad():  # as in use: a blank picture must not enter the statistics of batch norms
+            with torch.no_grad():  # in evaluation mode: a blank image must not enter the statistics of batch norms
                 was = backbone.training
                 backbone.train(False)
                 levels, pooled = self._encode(torch.zeros(1, 1, config.size, config.size))
                 shapes = [level.shape for level in levels]
                 backbone.train(was)
         except (RuntimeError, ValueError) as error:
-            raise InputError(
-                f"an image of {config.size} pixels does not go through the {config.kind}: {error}"
-            ) from None
+            raise InputError(f"size: the {config.kind} cannot encode images of {config.size} pixels: {error}") from None
         for level in config.levels:
             if not -len(shapes) <= level < len(shapes):
                 raise InputError(f"levels must lie between {-len(shapes)} and {len(shapes) - 1}; got {level}")
         chosen = [shapes[level] for level in config.levels]
         self.grid = (int(chosen[0][2]), int(chosen[0][3]))
         self.patch_projections = nn.ModuleList(nn.Conv2d(int(shape[1]), dimension, 1) for shape in chosen)
-        self.global_projection = nn.Linear(int(pooled.shape[1]), dimension)
+        self.global_projection = nn.Linear(int(pooled.shape[1]), dimension) if global_embedding else None
         self.position = nn.Parameter(_smooth_positions(dimension, self.grid)) if config.positions else None
 
     def forward(self, images: Tensor) -> ImageEmbeddings:
         """Encode images (n, 1, size, size) in 0 to 1."""
         levels, pooled = self._encode(standardise(images))
-        regions: Tensor | None = None
+        assert self.global_projection is not None
+        return ImageEmbeddings(self._project(levels), self.global_projection(pooled))
+
+    def patches(self, images: Tensor) -> Tensor:
+        """Return the patch embeddings (n, d, rows, cols) of images (n, 1, size, size) in 0 to 1."""
+        return self._project(self._encode(standardise(images))[0])
+
+    def _project(self, levels: list[Tensor]) -> Tensor:
+        patches: Tensor | None = None
         for level, project in reversed(list(zip(self.config.levels, self.patch_projections, strict=True))):
             projected = project(levels[level])
-            if regions is not None:
+            if patches is not None:
                 grid = (projected.shape[2], projected.shape[3])
-                projected = projected + interpolate(regions, grid, mode="bilinear", align_corners=False)
-            regions = projected
-        assert regions is not None
-        if self.position is not None:
-            regions = regions + self.position
-        return ImageEmbeddings(regions, self.global_projection(pooled))
+                projected = projected + interpolate(patches, grid, mode="bilinear", align_corners=False)
+            patches = projected
+        assert patches is not None
+        return patches if self.position is None else patches + self.position
 
     def _encode(self, images: Tensor) -> tuple[list[Tensor], Tensor]:
-        """Feature maps (n, c, h, w), the last of each resolution, the finest first; and the pooled last one (n, c)."""
-        if self.channels > 1:  # a backbone for colour pictures sees grey ones
+        """Return the last feature map (n, c, h, w) of each resolution, finest first, and the pooled output (n, c)."""
+        if self.channels > 1:  # a backbone for colour images sees the same grey in every channel
             images = images.expand(-1, self.channels, -1, -1)
         answer = self.backbone(images, output_hidden_states=True)
         if self.config.kind == "vit":
@@ -118,14 +126,29 @@ class ImageEncoder(nn.Module):
         return list(by_resolution.values()), answer.pooler_output.flatten(1)
 
 
-def _smooth_positions(dimension: int, grid: tuple[int, int], waves: int = 4, size: float = 0.1) -> Tensor:
-    """Return a vector for each cell, (d, rows, cols), by chance but alike for neighbours: slow waves."""
+def torchvision_name(name: str) -> str:
+    """Return torchvision's name of a tensor of `transformers`' ResNet, for checkpoints that were trained with it.
+
+    >>> torchvision_name("encoder.stages.2.layers.0.layer.1.normalization.running_mean")
+    'layer3.0.bn2.running_mean'
+    >>> torchvision_name("encoder.stages.0.layers.0.shortcut.convolution.weight")
+    'layer1.0.downsample.0.weight'
+    """
+    name = name.replace("embedder.embedder.convolution", "conv1").replace("embedder.embedder.normalization", "bn1")
+    name = re.sub(r"encoder\.stages\.(\d)\.layers\.", lambda found: f"layer{int(found[1]) + 1}.", name)
+    name = name.replace("shortcut.convolution", "downsample.0").replace("shortcut.normalization", "downsample.1")
+    kinds = {"convolution": "conv", "normalization": "bn"}
+    return re.sub(r"layer\.(\d)\.(\w+)", lambda found: f"{kinds[found[2]]}{int(found[1]) + 1}", name)
+
+
+def _smooth_positions(dimension: int, grid: tuple[int, int], waves: int = 4, scale: float = 0.1) -> Tensor:
+    """Return a random vector for each cell, (d, rows, cols), similar for neighbours: a sum of low frequencies."""
     rows, columns = (
         torch.cos(torch.arange(waves)[:, None] * math.pi * (torch.arange(length) + 0.5) / length) for length in grid
     )
     weights = torch.randn(dimension, waves, waves)
-    weights[:, 0, 0] = 0.0  # the same everywhere says nothing about where
-    return size * torch.einsum("dij,ir,jc->drc", weights, rows, columns)
+    weights[:, 0, 0] = 0.0  # a constant carries no position
+    return scale * torch.einsum("dij,ir,jc->drc", weights, rows, columns)
 
 
 def _backbone(config: ImageEncoderConfig) -> tuple[PreTrainedModel, int]:

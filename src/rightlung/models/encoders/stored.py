@@ -1,4 +1,4 @@
-"""How a model with a configuration and a tokenizer becomes the parts of a model folder, and comes back from them."""
+"""Save and load models: a configuration, weights and, for models that read texts, a tokenizer."""
 
 from __future__ import annotations
 
@@ -15,47 +15,47 @@ from rightlung.core.errors import InputError
 from rightlung.core.settings import plain_settings, read_settings
 from rightlung.models.base import Reading
 from rightlung.models.encoders.pretrained import load_tokenizer_file
+from rightlung.models.encoders.text import TextConfig
 from rightlung.models.encoders.tokenizer import WordTokenizer, train_tokenizer
 from rightlung.models.hub import Pretrained
 
 TOKENIZER_FILE = "tokenizer.json"
 
 
-class StoredModel(nn.Module, Pretrained):
-    """A model built from a configuration of ``config_type`` and the definition of a tokenizer.
-
-    The configuration has ``storage``; it, or its part ``text``, has ``vocabulary`` and ``pretrained``.
-    """
+class ConfiguredModel(nn.Module, Pretrained):
+    """A model that is built from a configuration of ``config_type`` alone. The configuration has ``storage``."""
 
     kind: ClassVar[str]
     config_type: ClassVar[Any]
     config: Any
-    tokenizer: WordTokenizer
 
     @classmethod
     def create(cls, config: Mapping[str, Any], texts: Iterable[str], seed: int) -> Self:
-        """Return an untrained model; the vocabulary is trained on ``texts`` unless a pretrained encoder brings one."""
+        """Return an untrained model. ``texts`` are those to train a tokenizer on, for models that have one."""
         read = read_settings(cls.config_type, config)
-        text = getattr(read, "text", read)
-        tokenizer = (
-            train_tokenizer(texts, text.vocabulary) if text.pretrained is None else load_tokenizer_file(text.pretrained)
-        )
+        parts = cls._trained_parts(read, texts)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return cls(read, tokenizer)
+            return cls(read, *parts)
+
+    @classmethod
+    def _trained_parts(cls, config: Any, texts: Iterable[str]) -> tuple[str, ...]:
+        """Return the constructor's arguments after the configuration."""
+        return ()
+
+    @classmethod
+    def _stored_parts(cls, files: Mapping[str, bytes]) -> tuple[str, ...]:
+        """Return the same arguments from the files of a model folder."""
+        return ()
 
     @property
     def device(self) -> torch.device:
         """The device of the model."""
         return next(self.parameters()).device
 
-    def reads(self, text: str) -> Reading:
-        """Return what is read of a text: at most ``max_length`` pieces of it."""
-        return self.tokenizer.reading(check_text(text, "a text"))
-
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Without gradients and as in evaluation, so that no answer depends on its batch; undone on leaving."""
+        """Disable gradients and switch to evaluation mode, so that no answer depends on its batch; undone on exit."""
         training = self.training
         self.eval()
         try:
@@ -65,7 +65,7 @@ class StoredModel(nn.Module, Pretrained):
             self.train(training)
 
     def to_config(self) -> dict[str, Any]:
-        """Return the configuration as JSON values; pretrained folders are no longer needed."""
+        """Return the configuration as JSON values. It no longer names pretrained folders."""
         plain: dict[str, Any] = plain_settings(self.config)
         return plain
 
@@ -78,17 +78,47 @@ class StoredModel(nn.Module, Pretrained):
         }
 
     def extra_files(self) -> dict[str, bytes]:
-        """Return the tokenizer's file."""
-        return {TOKENIZER_FILE: json.dumps(json.loads(self.tokenizer.definition), indent=0).encode()}
+        """Return further files of the model folder by name."""
+        return {}
 
     @classmethod
     def from_parts(cls, config: Mapping[str, Any], tensors: Mapping[str, Tensor], files: Mapping[str, bytes]) -> Self:
         """Build the model that `to_config`, `tensors` and `extra_files` describe."""
-        if TOKENIZER_FILE not in files:
-            raise InputError(f"a {cls.kind} needs the file {TOKENIZER_FILE}")
-        model = cls(read_settings(cls.config_type, config), files[TOKENIZER_FILE].decode())
+        model = cls(read_settings(cls.config_type, config), *cls._stored_parts(files))
         try:
             model.load_state_dict(dict(tensors))
         except RuntimeError as error:
             raise InputError(f"the weights do not fit the configuration: {' '.join(str(error).split())}") from None
         return model.eval()
+
+
+class StoredModel(ConfiguredModel):
+    """A model that is built from a configuration and a tokenizer's file.
+
+    The configuration, or its part ``text``, has ``vocabulary``, ``max_length`` and ``pretrained``.
+    """
+
+    tokenizer: WordTokenizer
+
+    @classmethod
+    def _trained_parts(cls, config: Any, texts: Iterable[str]) -> tuple[str, ...]:
+        text = getattr(config, "text", config)
+        if isinstance(text, TextConfig):
+            return (text.tokenizer_file(texts),)
+        if text.pretrained is not None:
+            return (load_tokenizer_file(text.pretrained),)
+        return (train_tokenizer(texts, text.vocabulary),)
+
+    @classmethod
+    def _stored_parts(cls, files: Mapping[str, bytes]) -> tuple[str, ...]:
+        if TOKENIZER_FILE not in files:
+            raise InputError(f"{TOKENIZER_FILE} is missing; a {cls.kind} needs its tokenizer")
+        return (files[TOKENIZER_FILE].decode(),)
+
+    def reads(self, text: str) -> Reading:
+        """Return how much of a text the model reads: at most ``max_length`` tokens."""
+        return self.tokenizer.reading(check_text(text, "a text"))
+
+    def extra_files(self) -> dict[str, bytes]:
+        """Return the tokenizer's file."""
+        return {TOKENIZER_FILE: json.dumps(json.loads(self.tokenizer.definition), indent=0).encode()}

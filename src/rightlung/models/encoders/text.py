@@ -1,8 +1,8 @@
-"""Text encoders: a BERT whose last layers are summed, and whose pieces are summed into words (GLoRIA)."""
+"""Text encoders for contrastive models: a transformer of `transformers`, a pooling and a projection."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -11,39 +11,78 @@ from torch import Tensor, nn
 
 from rightlung.core.errors import InputError
 from rightlung.core.frozen import FrozenMapping
-from rightlung.models.encoders.pretrained import build_bert
-from rightlung.models.encoders.tokenizer import Tokens
+from rightlung.models.encoders.pretrained import build_text_model, load_tokenizer_file
+from rightlung.models.encoders.tokenizer import Tokens, Vocabulary, WordTokenizer, train_tokenizer
 
 
 @dataclass(frozen=True)
-class TextEncoderConfig:
-    """A BERT of `transformers`.
+class TextConfig:
+    """A transformer and its tokenizer: the fields that text encoders and language models share.
 
-    ``options`` go to its configuration; ``vocabulary`` is how large a WordPiece vocabulary is trained for it at most.
-    ``pretrained`` names a folder or a hub id to take configuration, weights and tokenizer from; a saved model no longer
-    needs it. The last ``layers`` are summed.
+    ``options`` go to the transformer's configuration. ``pretrained`` names a folder or a hub id to take configuration,
+    weights and tokenizer from; a saved model no longer needs it. Without it, a ``tokenizer`` of at most ``vocabulary``
+    tokens is trained, each of which occurs ``min_frequency`` times. ``max_length`` counts tokens with the start token
+    and the end token, which ``end_token`` adds. With ``causal`` a BERT's tokens attend only to those before them;
+    GPT-2's and CLIP's always do.
     """
 
-    kind: Literal["bert"] = "bert"
+    kind: str = "bert"
     options: Mapping[str, Any] = field(default_factory=FrozenMapping)
+    tokenizer: Vocabulary = "wordpiece"
     vocabulary: int = 4000
+    min_frequency: int = 2
     max_length: int = 96
-    layers: int = 4
+    end_token: bool = False
+    causal: bool = False
     pretrained: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "options", FrozenMapping(self.options))
         if not 50 <= self.vocabulary <= 200_000:
-            raise InputError(f"vocabulary must be 50 to 200000 pieces; got {self.vocabulary}")
-        if not 2 <= self.max_length <= 4096:
-            raise InputError(f"max_length must be 2 to 4096; got {self.max_length}")
+            raise InputError(f"vocabulary must be 50 to 200000 tokens; got {self.vocabulary}")
+        if not 3 <= self.max_length + (not self.end_token) <= 4097:
+            raise InputError(f"max_length must be {2 + self.end_token} to 4096; got {self.max_length}")
+        if self.min_frequency < 1:
+            raise InputError(f"min_frequency must be at least 1; got {self.min_frequency}")
+
+    def tokenizer_file(self, texts: Iterable[str]) -> str:
+        """Return the pretrained model's tokenizer, or one trained on texts, as the JSON of a `tokenizers` file."""
+        if self.pretrained is not None:
+            return load_tokenizer_file(self.pretrained)
+        return train_tokenizer(texts, self.vocabulary, self.min_frequency, self.tokenizer, self.end_token)
+
+    def read_tokenizer(self, definition: str) -> WordTokenizer:
+        """Return the tokenizer of such a file with this ``max_length`` and ``end_token``."""
+        return WordTokenizer(definition, self.max_length, self.end_token)
+
+
+@dataclass(frozen=True)
+class TextEncoderConfig(TextConfig):
+    """A text encoder. ``pooling`` makes the global embedding, and the word embeddings of a text:
+
+    - ``words``: GLoRIA's. Tokens are summed to words; the global embedding is the mean of the words.
+    - ``mean``, ``cls``, ``eos``: the mean of all tokens, the first, or the last. Each token is a word embedding.
+
+    Hidden states are the sum of the last ``layers``; with 1 they are the transformer's output.
+    """
+
+    kind: Literal["bert", "gpt2", "clip_text_model"] = "bert"
+    layers: int = 4
+    pooling: Literal["words", "mean", "cls", "eos"] = "words"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.layers < 1:
             raise InputError(f"layers must be at least 1; got {self.layers}")
+        if self.pooling == "eos" and not self.end_token:
+            raise InputError("pooling 'eos' needs end_token: true")
+        if self.pooling == "cls" and (self.causal or self.kind in ("gpt2", "clip_text_model")):
+            raise InputError("pooling 'cls' of a causal encoder would see the start token alone; use 'eos' or 'mean'")
 
 
 @dataclass(frozen=True, slots=True)
 class TextEmbeddings:
-    """``n`` encoded texts: word embeddings (n, w, d), which of them are no padding (n, w), global embedding (n, d)."""
+    """``n`` encoded texts: word embeddings (n, w, d), their attention mask (n, w) and global embedding (n, d)."""
 
     word_embeddings: Tensor
     attention_mask: Tensor
@@ -54,32 +93,39 @@ class TextEmbeddings:
 
 
 class TextEncoder(nn.Module):
-    """A BERT with a projection to ``dimension``."""
+    """A transformer with a projection to ``dimension``."""
 
     def __init__(self, config: TextEncoderConfig, dimension: int, vocabulary: int) -> None:
         super().__init__()
-        self.backbone, options = build_bert(
-            config.options,
-            config.pretrained,
-            "text encoder",
-            vocab_size=vocabulary,
-            max_position_embeddings=config.max_length,
-        )
+        causal = {"is_decoder": True} if config.causal and config.kind == "bert" else {}
+        self.backbone, options = build_text_model(
+            config.kind, {**config.options, **causal}, config.pretrained, "text encoder",
+            vocab_size=vocabulary, max_position_embeddings=config.max_length,
+        )  # fmt: skip
         self.config = replace(config, options=options, pretrained=None)
         self.projection = nn.Linear(int(self.backbone.config.hidden_size), dimension)
 
     def forward(self, tokens: Tokens) -> TextEmbeddings:
-        """Encode texts: words are sums of their pieces, the whole is the mean of the words, padding left out."""
-        answer = self.backbone(
-            input_ids=tokens.ids, attention_mask=tokens.attention_mask.long(), output_hidden_states=True
-        )
-        # hidden_states[0] is the embedding layer, which is no layer of attention.
-        pieces = torch.stack(answer.hidden_states[1:][-self.config.layers :]).sum(0)
-        count, _, width = pieces.shape
-        most = int(tokens.word.shape[1])
-        place = tokens.word[..., None].expand(-1, -1, width)
-        words = pieces.new_zeros(count, most, width).scatter_add(1, place, pieces)[:, 1:]
-        mask = torch.arange(1, most, device=pieces.device)[None] <= tokens.words[:, None]
-        projected = self.projection(words)
-        kept = projected * mask[..., None]
-        return TextEmbeddings(kept, mask, kept.sum(1) / tokens.words[:, None].to(kept.dtype))
+        """Encode texts. Padding is zero and counts in no mean."""
+        mask = tokens.attention_mask
+        answer = self.backbone(input_ids=tokens.ids, attention_mask=mask.long(), output_hidden_states=True)
+        hidden = answer.last_hidden_state
+        if self.config.layers > 1:  # hidden_states[0] is the embedding layer
+            hidden = torch.stack(answer.hidden_states[1:][-self.config.layers :]).sum(0)
+        if self.config.pooling == "words":
+            hidden, mask = _word_sums(hidden, tokens)
+        embeddings = self.projection(hidden) * mask[..., None]
+        counts = mask.sum(1, keepdim=True)
+        if self.config.pooling in ("words", "mean"):
+            return TextEmbeddings(embeddings, mask, embeddings.sum(1) / counts.to(embeddings.dtype))
+        chosen = torch.zeros_like(counts) if self.config.pooling == "cls" else counts - 1
+        pooled = embeddings.take_along_dim(chosen[..., None], 1)[:, 0]
+        return TextEmbeddings(embeddings, mask, pooled)
+
+
+def _word_sums(hidden: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
+    """Sum the tokens (n, length, d) of each word to (n, w, d), and return which of these are no padding (n, w)."""
+    count, length, width = hidden.shape
+    place = tokens.word[..., None].expand(-1, -1, width)
+    words = hidden.new_zeros(count, length, width).scatter_add(1, place, hidden)[:, 1:]  # 0: special tokens
+    return words, torch.arange(1, length, device=hidden.device)[None] <= tokens.words[:, None]

@@ -1,6 +1,7 @@
-"""Words and their pieces. A WordPiece vocabulary is trained on the texts at hand; nothing is downloaded.
+"""Tokenizers: WordPiece and word-level vocabularies trained on the texts at hand, and any `tokenizers` file.
 
-As in GLoRIA: ``[CLS]`` and the words, no ``[SEP]``; the pieces of a word belong together and are summed by the encoder.
+A text becomes a start token, its tokens and, where the model wants one, an end token. GLoRIA has no end token and sums
+the tokens of each word, for which `Tokens` holds the word index.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,18 +21,25 @@ from rightlung.core.errors import InputError
 from rightlung.models.base import Reading
 from rightlung.models.encoders.wordpiece import train_pieces
 
-PADDING, UNKNOWN, START, MASK = "[PAD]", "[UNK]", "[CLS]", "[MASK]"
-SPECIAL = (PADDING, UNKNOWN, START, MASK)
-MOST_CHARACTERS = 20_000
-_REMEMBERED = 1_000_000
+PADDING, UNKNOWN, MASK = "[PAD]", "[UNK]", "[MASK]"
+# The names that each special token has in the files we read: ours and BERT's, R2Gen's, RoBERTa's, CLIP's, GPT-2's.
+# GPT-2 has a single one, which also pads (the attention mask hides it) and stands for a text without any token.
+_PADDINGS = (PADDING, "<pad>", "<|endoftext|>")
+_UNKNOWNS = (UNKNOWN, "<unk>", "<|endoftext|>")
+_STARTS = ("[CLS]", "[BOS]", "<s>", "<|startoftext|>", "<|endoftext|>")
+_ENDS = ("[SEP]", "[EOS]", "</s>", "<|endoftext|>")
+MAX_CHARACTERS = 20_000
+_CACHE_SIZE = 1_000_000
+
+Vocabulary = Literal["wordpiece", "words"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tokens:
     """``n`` texts, padded on the right: ``ids`` (n, length) and ``attention_mask`` (n, length) bool.
 
-    ``word`` (n, length) numbers the words of a text from 1; 0 is what belongs to no word (``[CLS]``, padding).
-    ``words`` (n,) is how many there are, at least 1.
+    Word pooling also reads ``word`` (n, length), the word of each token counted from 1 (0: special tokens and padding),
+    and ``words`` (n,), the number of words, at least 1.
     """
 
     ids: Tensor
@@ -45,24 +53,39 @@ class Tokens:
         return Tokens(*(part.to(device, non_blocking=True) for part in parts))
 
 
-def train_tokenizer(texts: Iterable[str], vocabulary: int = 4000, least: int = 2) -> str:
-    """Train a WordPiece vocabulary on texts, in lower case, and return it as the JSON of a `tokenizers` file.
+def train_tokenizer(
+    texts: Iterable[str],
+    vocabulary: int = 4000,
+    min_frequency: int = 2,
+    kind: Vocabulary = "wordpiece",
+    end_token: bool = False,
+) -> str:
+    """Train a lower-case vocabulary of at most so many tokens and return it as the JSON of a `tokenizers` file.
 
-    A piece must come at least ``least`` times. The same texts give the same vocabulary.
+    A token must occur ``min_frequency`` times. The same texts always give the same vocabulary.
     """
     normalizer, splitter = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
     words: Counter[str] = Counter()
     for text, times in Counter(texts).items():
         for word, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text)):
             words[word] += times
-    pieces = train_pieces(words, vocabulary, SPECIAL, least)
-    return word_pieces(pieces, decoder=decoders.WordPiece(), max_input_chars_per_word=60)
+    if kind == "wordpiece":
+        special = (PADDING, UNKNOWN, "[CLS]", MASK, *(("[SEP]",) if end_token else ()))
+        pieces = train_pieces(words, vocabulary, special, min_frequency)
+        return word_pieces(pieces, decoder=decoders.WordPiece(), max_input_chars_per_word=60)
+    frequent = sorted((word for word in words if words[word] >= min_frequency), key=lambda word: (-words[word], word))
+    listed = [PADDING, UNKNOWN, "[BOS]", "[EOS]", MASK, *frequent][:vocabulary]
+    return _definition(models.WordLevel({word: number for number, word in enumerate(listed)}, unk_token=UNKNOWN))
 
 
 def word_pieces(pieces: Sequence[str], decoder: Any = None, **options: Any) -> str:
-    """Return the WordPiece tokenizer of these pieces, in lower case, as the JSON of a `tokenizers` file."""
+    """Return the lower-case WordPiece tokenizer of these tokens as the JSON of a `tokenizers` file."""
     numbers = {piece: number for number, piece in enumerate(pieces)}
-    tokenizer = Tokenizer(models.WordPiece(numbers, unk_token=UNKNOWN, **options))
+    return _definition(models.WordPiece(numbers, unk_token=UNKNOWN, **options), decoder)
+
+
+def _definition(model: Any, decoder: Any = None) -> str:
+    tokenizer = Tokenizer(model)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     if decoder is not None:
@@ -71,45 +94,54 @@ def word_pieces(pieces: Sequence[str], decoder: Any = None, **options: Any) -> s
 
 
 class WordTokenizer:
-    """Texts to `Tokens`; what was seen before is remembered, which training with recurring sentences thrives on."""
+    """Turn texts into `Tokens` and token ids into texts. Encoded texts are cached: sentences recur in training."""
 
-    def __init__(self, definition: str, max_length: int = 96) -> None:
+    def __init__(self, definition: str, max_length: int = 96, end_token: bool = False) -> None:
         try:
             self._tokenizer = Tokenizer.from_str(definition)
         except Exception as error:  # the library raises a bare Exception
             raise InputError(f"the tokenizer's file cannot be read: {error}") from None
-        if self._tokenizer.token_to_id(MASK) is not None:  # a word of its own wherever it stands in a text
+        if self._tokenizer.token_to_id(MASK) is not None:  # one token wherever it stands in a text
             self._tokenizer.add_special_tokens([AddedToken(MASK, normalized=False, special=True)])
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.definition = definition
         self.max_length = max_length
-        found = (self.number_of(piece) for piece in (START, UNKNOWN, PADDING))
-        special = [number for number in found if number is not None]
-        if len(special) < 3:
-            raise InputError(f"a tokenizer must have {PADDING}, {UNKNOWN} and {START}")
-        self._start, self._unknown, self._padding = special
-        self._seen: dict[str, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
+        self.padding_id, self._unknown = self._special("padding", _PADDINGS), self._special("unknown", _UNKNOWNS)
+        self.start_id = self._special("start", _STARTS)
+        self.end_id = self._special("end", _ENDS) if end_token else None
+        self._max_tokens = max_length - 1 - end_token  # besides the special ones
+        self._cache: dict[str, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}
 
     def __len__(self) -> int:
         return int(self._tokenizer.get_vocab_size())
 
-    def number_of(self, piece: str) -> int | None:
-        """Return the number of a piece such as ``[MASK]``, None where there is none."""
-        number: int | None = self._tokenizer.token_to_id(piece)
+    def _special(self, role: str, names: Sequence[str]) -> int:
+        for name in names:
+            if (number := self.number_of(name)) is not None:
+                return number
+        raise InputError(f"the tokenizer's vocabulary has no {role} token; expected one of {', '.join(names)}")
+
+    def number_of(self, token: str) -> int | None:
+        """Return the id of a token such as ``[MASK]``, None if the vocabulary lacks it."""
+        number: int | None = self._tokenizer.token_to_id(token)
         return number
 
-    def encode(self, texts: Sequence[str]) -> Tokens:
-        """Take texts apart. A long one is cut off after ``max_length``; one without any word is one unknown word."""
-        self._learn(texts)
-        parts = [self._seen[text] for text in texts]
-        length = max((len(ids) for ids, _ in parts), default=1)
-        ids = np.full((len(parts), length), self._padding, dtype=np.int64)
+    def encode(self, texts: Sequence[str], end_token: bool = True) -> Tokens:
+        """Encode texts, cut off at ``max_length``. A text without any token is one unknown word.
+
+        ``end_token=False`` leaves out the end token, for a beginning that a language model continues.
+        """
+        self._encode_new(texts)
+        parts = [self._cache[text] for text in texts]
+        ends = [] if self.end_id is None or not end_token else [self.end_id]
+        lengths = np.array([len(ids) + len(ends) for ids, _ in parts], dtype=np.int64)
+        length = int(lengths.max(initial=1))
+        ids = np.full((len(parts), length), self.padding_id, dtype=np.int64)
         word = np.zeros((len(parts), length), dtype=np.int64)
-        for row, (pieces, numbers) in enumerate(parts):
-            ids[row, : len(pieces)] = pieces
+        for row, (tokens, numbers) in enumerate(parts):
+            ids[row, : lengths[row]] = [*tokens, *ends]
             word[row, : len(numbers)] = numbers
-        lengths = np.array([len(pieces) for pieces, _ in parts], dtype=np.int64)
         return Tokens(
             torch.from_numpy(ids),
             torch.from_numpy(np.arange(length)[None] < lengths[:, None]),
@@ -117,20 +149,36 @@ class WordTokenizer:
             torch.tensor([int(numbers[-1]) for _, numbers in parts], dtype=torch.long),
         )
 
-    def reading(self, text: str) -> Reading:
-        """Return how far a text is read, and which share of its words is known.
+    def start(self, count: int) -> Tokens:
+        """Return the start token alone, ``count`` times: where a language model begins to write."""
+        one = torch.ones(count, 1, dtype=torch.long)
+        return Tokens(one * self.start_id, one.bool(), one * 0, one[:, 0])
 
-        A word is known if it is a piece of its own, or made of pieces of three letters and more on average: one that
-        has to be spelt out, or has letters never seen, says nothing to the encoder.
+    def decode(self, ids: Iterable[Sequence[int]] | Tensor) -> list[str]:
+        """Return the texts of token ids, each up to its end token and without special tokens."""
+        rows = ids.tolist() if isinstance(ids, Tensor) else [list(row) for row in ids]
+        texts = []
+        for row in rows:
+            inner = row[1:] if row[:1] == [self.start_id] else row
+            if self.end_id in inner:
+                inner = inner[: inner.index(self.end_id)]
+            texts.append(self._tokenizer.decode([one for one in inner if one not in (self.start_id, self.padding_id)]))
+        return texts
+
+    def reading(self, text: str) -> Reading:
+        """Return how much of a text is read, and the share of its words that the vocabulary knows.
+
+        A known word is one token, or several of at least three letters on average. A word that is spelled letter by
+        letter means nothing to the encoder.
         """
-        encoding = self._tokenizer.encode(_readable(text), add_special_tokens=False)
-        kept = self.max_length - 1
-        whole = len(encoding.ids) <= kept and len(text) <= MOST_CHARACTERS
-        end = len(text) if whole else encoding.offsets[kept - 1][1] if len(encoding.ids) >= kept else MOST_CHARACTERS
-        pieces: dict[int | None, list[str]] = {}
-        for word, piece in zip(encoding.word_ids[:kept], encoding.tokens[:kept], strict=True):
-            pieces.setdefault(word, []).append(piece)
-        words = [parts for parts in pieces.values() if any(letter.isalnum() for part in parts for letter in part)]
+        encoding = self._tokenizer.encode(_valid(text), add_special_tokens=False)
+        kept = self._max_tokens
+        whole = len(encoding.ids) <= kept and len(text) <= MAX_CHARACTERS
+        end = len(text) if whole else encoding.offsets[kept - 1][1] if len(encoding.ids) >= kept else MAX_CHARACTERS
+        tokens: dict[int | None, list[str]] = {}
+        for word, token in zip(encoding.word_ids[:kept], encoding.tokens[:kept], strict=True):
+            tokens.setdefault(word, []).append(token)
+        words = [parts for parts in tokens.values() if any(letter.isalnum() for part in parts for letter in part)]
         known = sum(
             UNKNOWN not in parts
             and (len(parts) == 1 or sum(len(part.removeprefix("##")) for part in parts) >= 3 * len(parts))
@@ -138,21 +186,21 @@ class WordTokenizer:
         )
         return Reading(text[:end], whole, known / len(words) if words else 0.0)
 
-    def _learn(self, texts: Sequence[str]) -> None:
-        """Take apart all of these texts that are not known yet, at once."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._seen]
-        if len(self._seen) + len(new) > _REMEMBERED:
-            self._seen.clear()
+    def _encode_new(self, texts: Sequence[str]) -> None:
+        """Encode the texts that the cache lacks, in one call; they have a start token and no end token."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._cache]
+        if len(self._cache) + len(new) > _CACHE_SIZE:
+            self._cache.clear()
             new = list(dict.fromkeys(texts))
-        encodings = self._tokenizer.encode_batch([_readable(text) for text in new], add_special_tokens=False)
+        encodings = self._tokenizer.encode_batch([_valid(text) for text in new], add_special_tokens=False)
         for text, encoding in zip(new, encodings, strict=True):
-            ids, of_word = encoding.ids[: self.max_length - 1], encoding.word_ids[: self.max_length - 1]
+            ids, of_word = encoding.ids[: self._max_tokens], encoding.word_ids[: self._max_tokens]
             order = {word: number for number, word in enumerate(dict.fromkeys(of_word), start=1)}
             words = [order[word] for word in of_word]
-            pieces = [self._start, *(ids or [self._unknown])], [0, *(words or [1])]
-            self._seen[text] = np.array(pieces[0], dtype=np.int32), np.array(pieces[1], dtype=np.int32)
+            tokens = [self.start_id, *(ids or [self._unknown])], [0, *(words or [1])]
+            self._cache[text] = np.array(tokens[0], dtype=np.int32), np.array(tokens[1], dtype=np.int32)
 
 
-def _readable(text: str) -> str:
-    """Return a text, not too long, with a question mark for what is no character (half of a pair, a stray byte)."""
-    return text[:MOST_CHARACTERS].encode("utf-8", "replace").decode()
+def _valid(text: str) -> str:
+    """Return at most `MAX_CHARACTERS` of a text, with a question mark for each unpaired surrogate."""
+    return text[:MAX_CHARACTERS].encode("utf-8", "replace").decode()

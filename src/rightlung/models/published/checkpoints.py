@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +89,18 @@ def _read_pickle(path: Path, field: str, settings: bool) -> Mapping[str, Any]:
 
 
 def load_strictly(
-    module: nn.Module, tensors: Mapping[str, Tensor], source: str, prefix: str = "", unused: Collection[str] = ()
+    module: nn.Module,
+    tensors: Mapping[str, Tensor],
+    source: str,
+    prefix: str = "",
+    unused: Collection[str] = (),
+    name_of: Callable[[str], str] = str,
 ) -> None:
     """Load the tensors whose names begin with ``prefix`` into a module: all of them, and all that it needs.
 
     Position numbers that old BERTs store, and tensors whose names begin (after the prefix) with one of ``unused``, are
-    passed over. What is missing, too many or of another shape is an error that names the file and the tensor.
+    passed over. ``name_of`` gives the checkpoint's name for one of the module's. What is missing, too many or of
+    another shape is an error that names the file and the tensor.
     """
     given = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     kept = {
@@ -102,7 +108,8 @@ def load_strictly(
         for name, tensor in given.items()
         if not name.endswith("position_ids") and not name.startswith(tuple(unused))
     }
-    own = module.state_dict()
+    state = module.state_dict()
+    own = {name_of(name): weight for name, weight in state.items()}
     missing, surplus = sorted(own.keys() - kept.keys()), sorted(kept.keys() - own.keys())
     if missing or surplus:
         wrong = f"lacks {prefix}{missing[0]}" if missing else f"has {prefix}{surplus[0]}, which the model has not"
@@ -112,8 +119,8 @@ def load_strictly(
         if own[name].shape != tensor.shape:
             shapes = f"of shape {tuple(own[name].shape)}; got {tuple(tensor.shape)}"
             raise InputError(f"{source}: {prefix}{name} must be {shapes}")
-    floats = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in kept.items()}
-    module.load_state_dict(floats)
+    floats = {name: one.float() if one.is_floating_point() else one for name, one in kept.items()}
+    module.load_state_dict({name: floats[name_of(name)] for name in state})
 
 
 def bert_sizes(tensors: Mapping[str, Tensor], prefix: str, source: str, model: str) -> dict[str, int]:

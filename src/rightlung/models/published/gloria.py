@@ -30,9 +30,8 @@ from torch.nn.functional import interpolate
 from rightlung.core import Extent, Image, InputError
 from rightlung.models.base import Reading
 from rightlung.models.encoders import WordTokenizer
-from rightlung.models.encoders.image import ImageEmbeddings
+from rightlung.models.encoders.image import ImageEmbeddings, torchvision_name
 from rightlung.models.encoders.pretrained import build_config
-from rightlung.models.encoders.resnet import ResNet50
 from rightlung.models.encoders.text import TextEmbeddings
 from rightlung.models.encoders.tokenizer import Tokens
 from rightlung.models.gloria import AttentionConfig, Gloria, GloriaConfig
@@ -66,7 +65,7 @@ class ReleasedGloria(Gloria):
         self.image_encoder = _ImageEncoder(sizes["hidden_size"])  # type: ignore[assignment]
         self.text_encoder = _TextEncoder(sizes, end)  # type: ignore[assignment]
         self.no_attention_token, self.log_temperature = None, None
-        load_strictly(self.image_encoder, tensors, source, _IMAGES)
+        load_strictly(self.image_encoder, tensors, source, _IMAGES, name_of=torchvision_name)
         load_strictly(self.text_encoder, tensors, source, _TEXTS, unused=("model.pooler.",))
         self.eval()
 
@@ -140,15 +139,18 @@ class _ImageEncoder(nn.Module):
     grid = (19, 19)
 
     def __init__(self, dimension: int) -> None:
+        from transformers import ResNetConfig, ResNetModel
+
         super().__init__()
-        self.model = ResNet50()
+        # A ResNet-50 that, like torchvision's, halves the resolution in its 3 x 3 convolutions.
+        self.model = ResNetModel(ResNetConfig())  # type: ignore[no-untyped-call]
         self.global_embedder = nn.Linear(2048, dimension)
         self.local_embedder = nn.Conv2d(1024, dimension, 1, bias=False)
 
     def forward(self, images: Tensor) -> ImageEmbeddings:
         """Encode images (n, 1, 224, 224) in 0 to 1."""
         seen = interpolate((images - 0.5) / 0.5, (SEEN, SEEN), mode="bilinear", align_corners=True)
-        *_, third, last = self.model(seen.expand(-1, 3, -1, -1))
+        *_, third, last = self.model(seen.expand(-1, 3, -1, -1), output_hidden_states=True).hidden_states
         return ImageEmbeddings(self.local_embedder(third), self.global_embedder(last.mean(dim=(2, 3))))
 
 
