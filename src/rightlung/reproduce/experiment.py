@@ -51,10 +51,10 @@ from rightlung.reproduce.prepared import PreparedStudies
 from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Task, in_processes, interrupt
 from rightlung.reproduce.variants import Job, Variant, with_starts
 from rightlung.scoring.threads import usable_cores
+from rightlung.training.datasets import Advance
 from rightlung.training.loop import train
-from rightlung.training.pools import Advance
-from rightlung.training.preparing import open_studies
 from rightlung.training.recipe import Data, DataEntry, Recipe
+from rightlung.training.setup import open_studies
 from rightlung.training.trouble import release
 from rightlung.training.watching import Row, TrainingProgress, read_log
 
@@ -255,7 +255,8 @@ def _fill_pools(plan: Plan, recipes: Mapping[Job, Recipe], progress: Progress) -
         if data.validation is not None:
             entries.append(("data.validation", data.validation.entry()))
         for place, entry in entries:
-            key = (place, entry.source, entry.pool, entry.targets, entry.text, entry.examples, data.size, data.grid)
+            built = (data.size, data.grid, data.targets, entry.phrases > 0)
+            key = (place, entry.source, entry.cached, entry.masks, entry.text, entry.examples, built)
             if key not in seen:
                 seen[key] = _why_not(entry, data, device, place, progress)
                 release()

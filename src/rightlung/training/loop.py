@@ -26,7 +26,9 @@ from rightlung.training.batches import Batches, step_seed
 from rightlung.training.checkpoint import Checkpoint, last_checkpoint, save_checkpoint
 from rightlung.training.folder import RunFolder
 from rightlung.training.gathering import anywhere, gather
-from rightlung.training.preparing import (
+from rightlung.training.recipe import Recipe
+from rightlung.training.record import Interruption, Record
+from rightlung.training.setup import (
     Machine,
     check_same_data,
     keep_start,
@@ -36,8 +38,6 @@ from rightlung.training.preparing import (
     open_all,
     validation_batches,
 )
-from rightlung.training.recipe import Recipe
-from rightlung.training.record import Interruption, Record
 from rightlung.training.sharding import named_parameters
 from rightlung.training.trouble import enough_memory, out_of_memory
 from rightlung.training.validation import validate
@@ -113,7 +113,8 @@ class _Training:
     def _batches(self, size: int, rank: int = 0, world: int = 1) -> Batches:
         recipe = self.recipe
         given = self.entries, size, recipe.seed, self.fabric.device, recipe.augmentation
-        return Batches(*given, rank=rank, world=world, boxes=recipe.data.boxes)
+        run = recipe.schedule.steps * recipe.batch.accumulate
+        return Batches(*given, rank=rank, world=world, data=recipe.data, run=run)
 
     def _start(self) -> nn.Module:
         """Return the model before the first step: kept in the folder, so that all processes and resumptions agree."""
