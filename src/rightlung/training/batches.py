@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -74,71 +74,95 @@ def divided(size: int, shares: Sequence[float]) -> list[int]:
 
 
 class Mixture:
-    """How many images each entry gives to each batch. It follows from the seed and the batch's number alone."""
+    """How many images each entry gives to each joint batch, and how the processes divide them.
+
+    Everything follows from the seed and the batch's number, so that all processes agree.
+    """
 
     def __init__(
-        self, entries: Sequence[DataEntry], size: int, key: Sequence[object], draw: Literal["all", "one"], run: int
+        self,
+        entries: Sequence[DataEntry],
+        size: int,
+        key: Sequence[object],
+        draw: Literal["all", "one"] = "all",
+        run: int = 1,
+        world: int = 1,
     ) -> None:
-        """``run`` is the number of batches of the whole run, of which shares and probabilities may be curves."""
-        self.entries, self.size, self.key, self.draw, self.run = entries, size, key, draw, run
+        """``size`` is the batch size of one process, and ``run`` the number of batches of the whole run."""
+        self.entries, self.size, self.key, self.draw, self.run, self.world = entries, size, key, draw, run, world
         self.constant = draw == "all" and all(
             isinstance(entry.share, int | float) and entry.probability == 1 for entry in entries
         )
         self.unit = 2 if not self.constant and any(entry.mirrored for entry in entries) else 1
-        self._counts: dict[int, list[int]] = {}
+        self._joint: dict[int, list[int]] = {}
         self._before = [[0] * len(entries)]
-        for number, (count, entry) in enumerate(zip(self.counts(0), entries, strict=True)):
-            if self.constant and not count:
+        counts = [self.counts(0, rank) for rank in range(world)]
+        for number, entry in enumerate(entries):
+            if self.constant and not any(own[number] for own in counts):
                 raise InputError(
                     f"data.train[{number}].share: {entry.share:g} of a batch of {size} is less than one image"
                 )
-            if entry.mirrored and (count % 2 or size % self.unit):
-                odd = count if self.constant else size
-                raise InputError(f"data.train[{number}].mirrored needs an even number of images a batch; got {odd}")
+            odd = [own[number] for own in counts if own[number] % 2] if self.constant else [size] * (size % 2)
+            if entry.mirrored and odd:
+                raise InputError(f"data.train[{number}].mirrored needs an even number of images a batch; got {odd[0]}")
 
-    def counts(self, number: int) -> list[int]:
-        """Return how many images of a batch come from each entry."""
+    def joint(self, number: int) -> list[int]:
+        """Return how many images of the joint batch come from each entry."""
         key = 0 if self.constant else number
-        if key not in self._counts:
-            if len(self._counts) > 1000:
-                self._counts.clear()
-            self._counts[key] = self._drawn(number)
-        return self._counts[key]
+        if key not in self._joint:
+            if len(self._joint) > 1000:
+                self._joint.clear()
+            shares = self._shares(min(1.0, number / self.run), Stream(*self.key, "entries", number))
+            self._joint[key] = [self.unit * count for count in divided(self.size * self.world // self.unit, shares)]
+        return self._joint[key]
 
-    def _drawn(self, number: int) -> list[int]:
-        fraction = min(1.0, number / self.run)
+    def _shares(self, fraction: float, stream: Stream) -> list[float]:
         shares = [value_at(entry.share, fraction) for entry in self.entries]
-        if not self.constant:
-            stream = Stream(*self.key, "entries", number)
-            chances = [
-                share and value_at(entry.probability, fraction)
-                for entry, share in zip(self.entries, shares, strict=True)
-            ]
-            if not any(chances):
-                raise InputError(
-                    f"data.train: no entry has a share and a probability above 0 at {fraction:.0%} of the run"
-                )
-            taking_part = [False]
-            while not any(taking_part):  # a batch from which chance leaves out every entry is drawn again
-                taking_part = [stream.chance(chance) if chance < 1 else True for chance in chances]
-            shares = [share if takes else 0.0 for share, takes in zip(shares, taking_part, strict=True)]
-            if self.draw == "one":
-                chosen = stream.weighted(dict(enumerate(shares)))
-                shares = [float(place == chosen) for place in range(len(shares))]
-        return [self.unit * count for count in divided(self.size // self.unit, shares)]
-
-    def studies(self, number: int) -> list[int]:
-        """Return how many studies of each entry a batch has; with their mirror images they are twice as many images."""
-        pairs = zip(self.counts(number), self.entries, strict=True)
-        return [count // 2 if entry.mirrored else count for count, entry in pairs]
-
-    def before(self, number: int, place: int) -> int:
-        """Return how many studies of an entry the batches before this one have."""
         if self.constant:
-            return number * self.studies(0)[place]
+            return shares
+        pairs = list(zip(shares, self.entries, strict=True))
+        chances = [value_at(entry.probability, fraction) if share else 0.0 for share, entry in pairs]
+        if not any(chances):
+            raise InputError(f"data.train: no entry has a share and a probability above 0 at {fraction:.0%} of the run")
+        drawn: list[float] = []
+        while not any(drawn):  # where chance leaves out every entry, it is drawn again
+            drawn = [share if stream.chance(chance) else 0.0 for share, chance in zip(shares, chances, strict=True)]
+        if self.draw == "one":
+            chosen = stream.weighted(enumerate(drawn))
+            drawn = [float(place == chosen) for place in range(len(drawn))]
+        return drawn
+
+    def counts(self, number: int, rank: int) -> list[int]:
+        """Return how many images one process has of each entry: dealt out in turn, so that all have as many."""
+        units = [count // self.unit for count in self.joint(number)]
+        ends = list(accumulate(units, initial=0))
+        dealt = [(end + self.world - 1 - rank) // self.world for end in ends]  # units below each end that are its own
+        return [self.unit * (end - begin) for begin, end in pairwise(dealt)]
+
+    def studies(self, number: int, place: int, rank: int) -> range:
+        """Return the positions of one process's studies among all that an entry gives in the run."""
+        before, own = (
+            sum(self.counts(number, one)[place] for one in ranks) // self._images(place)
+            for ranks in (range(rank), range(rank, rank + 1))
+        )
+        begin = self._begin(number, place) + before
+        return range(begin, begin + own)
+
+    def _images(self, place: int) -> int:
+        """Return how many images each study of an entry gives."""
+        return 2 if self.entries[place].mirrored else 1
+
+    def joint_studies(self, number: int, place: int) -> range:
+        """Return the positions of all processes' studies."""
+        begin = self._begin(number, place)
+        return range(begin, begin + self.joint(number)[place] // self._images(place))
+
+    def _begin(self, number: int, place: int) -> int:
+        if self.constant:
+            return number * self.joint(0)[place] // self._images(place)
         while len(self._before) <= number:
-            drawn = self.studies(len(self._before) - 1)
-            self._before.append([one + more for one, more in zip(self._before[-1], drawn, strict=True)])
+            last = len(self._before) - 1
+            self._before.append([self.joint_studies(last, one).stop for one in range(len(self.entries))])
         return self._before[number][place]
 
 
@@ -163,7 +187,7 @@ class Batches:
         self.augmentation, self.rank, self.world, self.name = augmentation, rank, world, name
         data = data or Data(train=tuple(entry for entry, _ in entries))
         self.builders = target_builders(data)
-        self.mixture = Mixture([entry for entry, _ in entries], size, (seed, name), data.draw, run)
+        self.mixture = Mixture([entry for entry, _ in entries], size, (seed, name), data.draw, run, world)
         self.samplers = [Sampler(len(studies), seed, name, number) for number, (_, studies) in enumerate(entries)]
 
     def from_number(self, first: int, last: int) -> Generator[TrainingBatch, None, None]:
@@ -172,32 +196,21 @@ class Batches:
             studies.load(self._all_own(place, range(first, last))) for place, (_, studies) in enumerate(self.entries)
         ]
         for number in range(first, last):
-            counts = self.mixture.counts(number)
-            places = [place for place, count in enumerate(counts) if count]
+            places = [place for place, count in enumerate(self.mixture.counts(number, self.rank)) if count]
             yield _together([self._draw(place, number, next(loaded[place])) for place in places])
 
     def one(self, number: int) -> TrainingBatch:
         """Return one batch, the same as in its turn."""
         return next(self.from_number(number, number + 1))
 
-    def _range(self, place: int, number: int) -> range:
-        """Return the positions of an entry's joint batch in its sampler."""
-        begin, drawn = self.mixture.before(number, place), self.mixture.studies(number)[place]
-        return range(begin * self.world, (begin + drawn) * self.world)
-
-    def _positions(self, place: int, number: int) -> range:
-        """Return the positions of this process's studies in the entry's sampler."""
-        joint = self._range(place, number)
-        drawn = len(joint) // self.world
-        return joint[self.rank * drawn : (self.rank + 1) * drawn]
+    def _all_own(self, place: int, numbers: range) -> Iterator[list[int]]:
+        return (self._own(place, number) for number in numbers if self.mixture.counts(number, self.rank)[place])
 
     def _own(self, place: int, number: int) -> list[int]:
-        positions = self._positions(place, number)
+        """Return the studies of this process's images."""
+        positions = self.mixture.studies(number, place, self.rank)
         own = self.samplers[place].numbers(positions.start, positions.stop)
-        return own * (self.mixture.counts(number)[place] // len(own))
-
-    def _all_own(self, place: int, numbers: range) -> Iterator[list[int]]:
-        return (self._own(place, number) for number in numbers if self.mixture.counts(number)[place])
+        return own * (self.mixture.counts(number, self.rank)[place] // len(own))
 
     def _draw(self, place: int, number: int, samples: Samples) -> TrainingBatch:
         """Draw the part of a batch that one entry gives."""
@@ -208,8 +221,7 @@ class Batches:
         changes = None
         if self.augmentation is not None:
             generator = torch.Generator().manual_seed(step_seed(self.seed, self.name, place, number, "augmentation"))
-            total = len(images) * self.world
-            rows = self._rows(place, number)
+            rows, total = self._rows(place, number), self.mixture.joint(number)[place]
             changes = draw_changes(images.shape, self.augmentation, generator, rows, total, self.device)
             if any(flips):
                 changes = replace(changes, mirrored=flipped)
@@ -232,10 +244,10 @@ class Batches:
 
     def _rows(self, place: int, number: int) -> Tensor:
         """Return the rows of this process's images in the joint batch, which has all mirror images at its end."""
-        drawn = self.mixture.studies(number)[place]
-        first = torch.arange(self.rank * drawn, (self.rank + 1) * drawn)
-        turns = self.mixture.counts(number)[place] // drawn
-        return torch.cat([first + turn * drawn * self.world for turn in range(turns)])
+        own, joint = self.mixture.studies(number, place, self.rank), self.mixture.joint_studies(number, place)
+        first = torch.arange(own.start - joint.start, own.stop - joint.start)
+        turns = self.mixture.counts(number, self.rank)[place] // len(own)
+        return torch.cat([first + turn * len(joint) for turn in range(turns)])
 
     def _words(self, place: int, number: int) -> tuple[list[Words], list[bool]]:
         """Draw the words of this process's images, and which images are mirrored.
@@ -243,11 +255,12 @@ class Batches:
         Each image has a stream of its own, whichever process draws it.
         """
         entry = self.entries[place][0]
-        drawn = [self._drawn(place, at, self._range(place, number)) for at in self._positions(place, number)]
+        joint = self.mixture.joint_studies(number, place)
+        drawn = [self._drawn(place, at, joint) for at in self.mixture.studies(number, place, self.rank)]
         share = 0.0 if self.augmentation is None else self.augmentation.mirror
         words: list[Words] = []
         flips: list[bool] = []
-        for image in range(self.mixture.counts(number)[place]):
+        for image in range(self.mixture.counts(number, self.rank)[place]):
             texts, of_targets, stream = drawn[image % len(drawn)]
             flip = image >= len(drawn) if entry.mirrored else stream.chance(share)
             if flip:

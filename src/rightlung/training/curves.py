@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -38,5 +39,5 @@ def check_curve(curve: object, what: str, low: float, high: float) -> None:
             raise InputError(f"{what} must be {wanted}; got {value:g}")
         if not 0 <= fraction <= 1:
             raise InputError(f"{what}: a point's fraction of the run must be from 0 to 1; got {fraction:g}")
-    if any(one >= other for (one, _), (other, _) in zip(pairs, pairs[1:], strict=False)):
+    if any(one >= other for (one, _), (other, _) in pairwise(pairs)):
         raise InputError(f"{what}: the fractions of the run must rise from point to point; got {curve!r}")

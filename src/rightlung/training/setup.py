@@ -88,6 +88,9 @@ def open_all(recipe: Recipe, device: torch.device, shown: TrainingProgress) -> E
     entries = [
         (entry, _open(entry, recipe, device, shown, f"data.train[{number}]")) for number, entry in enumerate(data.train)
     ]
+    for number, (entry, studies) in enumerate(entries):
+        if not isinstance(studies, PhantomDataset):  # which can serve everything
+            check_served(entry, studies, f"data.train[{number}]")
     for name in data.targets:
         if not any(name in studies.served for _, studies in entries):
             raise InputError(f"data.targets: no study of {', '.join(entry.source for entry in data.train)} has {name}")
@@ -138,8 +141,6 @@ def open_studies(
         for name, wants in (("text 'abnormal'", entry.text == "abnormal"), ("examples", entry.examples is not None)):
             if wants:
                 raise InputError(f"{place}.{name} needs {place}.cached, because some studies are left out")
-        if isinstance(studies, SourceDataset):
-            check_served(entry, studies, place)
         return studies
     if count > len(studies):
         raise InputError(f"{place}.cached: {count} is more than the {len(studies)} studies of {entry.source}")
@@ -152,7 +153,6 @@ def open_studies(
             cached = studies.cached(count, advance(f"caching {entry.source.partition('?')[0]}", count))
             if disk is not None:
                 disk.write(cached)
-        check_served(entry, cached, place)
         return _chosen(cached, entry, place)
 
 
