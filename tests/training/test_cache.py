@@ -16,7 +16,7 @@ from rightlung.phantom.write import PhantomJob, write_phantom
 from rightlung.training import setup
 from rightlung.training.cache import DiskCache
 from rightlung.training.columns import Rows
-from rightlung.training.datasets import CachedDataset, PhantomDataset
+from rightlung.training.datasets import CachedDataset, Loading, PhantomDataset
 from rightlung.training.recipe import DataEntry
 from rightlung.training.study_texts import StudySentence, StudyTexts
 from rightlung.training.targets.phrases import Phrases, united_masks
@@ -28,7 +28,7 @@ ENTRY = DataEntry(source="phantom?count=6&seed=11", cached=5, phrases=2)
 
 
 def place(folder: Path, source: str = ENTRY.source, count: int = 5, size: int = 64, grid: int = 16) -> DiskCache:
-    return DiskCache(folder, open_source(source), count, ENTRY, size, grid, [Phrases()])
+    return DiskCache(folder, open_source(source), count, Loading(ENTRY, size, grid, [Phrases()], CPU, 0))
 
 
 def identical(one: CachedDataset, other: CachedDataset) -> bool:
@@ -96,10 +96,10 @@ def test_whatever_a_cache_is_made_from_makes_another_cache(tmp_path: Path, monke
         place(tmp_path, count=4),
         place(tmp_path, size=96),
         place(tmp_path, grid=8),
-        DiskCache(tmp_path, source, 5, replace(ENTRY, masks="regions"), 64, 16, [Phrases()]),
-        DiskCache(tmp_path, source, 5, replace(ENTRY, masks="none"), 64, 16, [Phrases()]),
-        DiskCache(tmp_path, source, 5, ENTRY, 64, 16, [Phrases(), Regions()]),
-        DiskCache(tmp_path, source, 5, ENTRY, 64, 16, [Phrases(), Regions(("edema",))]),
+        DiskCache(tmp_path, source, 5, Loading(replace(ENTRY, masks="regions"), 64, 16, [Phrases()], CPU, 0)),
+        DiskCache(tmp_path, source, 5, Loading(replace(ENTRY, masks="none"), 64, 16, [Phrases()], CPU, 0)),
+        DiskCache(tmp_path, source, 5, Loading(ENTRY, 64, 16, [Phrases(), Regions()], CPU, 0)),
+        DiskCache(tmp_path, source, 5, Loading(ENTRY, 64, 16, [Phrases(), Regions(("edema",))], CPU, 0)),
     ]
     monkeypatch.setattr("rightlung.training.cache.__version__", "99")
     places.append(place(tmp_path))

@@ -16,7 +16,7 @@ from rightlung.phantom.study import make_studies
 from rightlung.studies.sources import Source
 from rightlung.training.batches import Batches
 from rightlung.training.columns import Rows
-from rightlung.training.datasets import CachedDataset, Samples, SourceDataset
+from rightlung.training.datasets import CachedDataset, Loading, Samples, SourceDataset
 from rightlung.training.recipe import DataEntry
 from rightlung.training.study_texts import MaskKind, texts_of_study
 from rightlung.training.targets.base import Drawing
@@ -62,7 +62,7 @@ class One(Source):
 
 def read(masks: MaskKind, size: int = 16, grid: int = 8, study: Study = STUDY) -> tuple[SourceDataset, Samples]:
     entry = DataEntry(source="x", phrases=1, masks=masks)
-    data = SourceDataset(One(study), entry, size, grid, [Phrases(), Regions()], CPU, 0)
+    data = SourceDataset(One(study), Loading(entry, size, grid, [Phrases(), Regions()], CPU, 0))
     return data, next(iter(data.load([[0]])))
 
 

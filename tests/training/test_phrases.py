@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -32,12 +33,9 @@ FACTS = [texts_of_scene(scene, write_report(scene, CONFIG, 21)) for scene in SCE
 def asked(entry: DataEntry) -> list[tuple[Scene, StudyTexts, DrawnPhrase]]:
     found = []
     for number, (scene, facts) in enumerate(zip(SCENES, FACTS, strict=True)):
-        stream = Stream(0, number)
         others = iter([FACTS[(number + step) % len(FACTS)] for step in (1, 2, 3, 5, 7, 11, 13, 17) * 9])
-        found += [
-            (scene, facts, one)
-            for one in draw_phrases(facts, Drawing(entry, stream, lambda others=others: next(others)))
-        ]  # type: ignore[misc]
+        drawing = Drawing(entry, Stream(0, number), partial(next, others))
+        found += [(scene, facts, one) for one in draw_phrases(facts, drawing)]
     return found
 
 

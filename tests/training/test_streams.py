@@ -118,8 +118,8 @@ def test_a_batch_follows_from_its_number_and_processes_share_it_out(
     entries = list(zip((replace(ONE, **one), replace(OTHER, **other)), studies, strict=True))
     data = Data(train=tuple(entry for entry, _ in entries), draw=draw)
 
-    def batches(size: int, **more: int) -> Batches:
-        return Batches(entries, size, 5, CPU, Augmentation(mirror=0.2), data=data, run=12, **more)
+    def batches(size: int, rank: int = 0, world: int = 1) -> Batches:
+        return Batches(entries, size, 5, CPU, Augmentation(mirror=0.2), rank, world, data=data, run=12)
 
     in_turn = list(batches(8).from_number(0, 12))
     assert all(len(batch) == 8 for batch in in_turn)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,10 +21,8 @@ from rightlung.core import InputError, OutputError
 from rightlung.models.replacing import replaced
 from rightlung.studies.sources import Source
 from rightlung.training.columns import Column, Rows
-from rightlung.training.datasets import CachedDataset, Samples
-from rightlung.training.recipe import DataEntry
+from rightlung.training.datasets import CachedDataset, Loading, Samples
 from rightlung.training.study_texts import StudyTexts
-from rightlung.training.targets.base import TargetBuilder
 
 _TENSORS, _VALUES = "tensors.safetensors", "studies.json"
 
@@ -33,20 +30,10 @@ _TENSORS, _VALUES = "tensors.safetensors", "studies.json"
 class DiskCache:
     """The place of one cached data set in a folder."""
 
-    def __init__(
-        self,
-        folder: str | Path,
-        source: Source,
-        count: int,
-        entry: DataEntry,
-        size: int,
-        grid: int,
-        builders: Sequence[TargetBuilder],
-    ) -> None:
+    def __init__(self, folder: str | Path, source: Source, count: int, how: Loading) -> None:
         ids = hashlib.blake2b("\n".join(source.ids[:count]).encode("utf-8", "surrogatepass")).hexdigest()
-        # Settings of a target that is not built do not matter.
-        targets = [(one.name, asdict(one)) for one in builders if one.wanted(entry)]  # type: ignore[call-overload]
-        made = json.dumps([__version__, source.address, ids, count, size, grid, entry.masks, targets])
+        targets = [(one.name, asdict(one)) for one in how.built]  # type: ignore[call-overload]
+        made = json.dumps([__version__, source.address, ids, count, how.size, how.grid, how.entry.masks, targets])
         self.path = Path(folder) / hashlib.blake2b(made.encode(), digest_size=10).hexdigest()
 
     def read(self, device: torch.device) -> CachedDataset | None:

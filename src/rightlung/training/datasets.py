@@ -40,6 +40,28 @@ FEW_PHANTOMS, FEW_STUDIES = 256, 20_000
 Advance = Callable[[int], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How the studies of an entry are loaded."""
+
+    entry: DataEntry
+    size: int  # pixels per side
+    grid: int  # cells per side
+    builders: Sequence[TargetBuilder]
+    device: torch.device
+    workers: int
+
+    @property
+    def built(self) -> list[TargetBuilder]:
+        """The targets that have to be built."""
+        return [builder for builder in self.builders if builder.wanted(self.entry)]
+
+    def chunks(self, count: int) -> list[range]:
+        """Return the numbers below ``count``, some at a time."""
+        size = CHUNK.get(self.device.type, CHUNK["cpu"])
+        return [range(begin, min(begin + size, count)) for begin in range(0, count, size)]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
     """The images of some studies and what their targets keep, on the device."""
@@ -138,29 +160,13 @@ def labelled(texts: Iterable[StudyTexts]) -> frozenset[str]:
     return frozenset(name for one in texts for name in (*one.labels, *one.absent))
 
 
-def _chunks(count: int, device: torch.device) -> list[range]:
-    size = CHUNK.get(device.type, CHUNK["cpu"])
-    return [range(begin, min(begin + size, count)) for begin in range(0, count, size)]
-
-
 class PhantomDataset:
-    """Phantom studies, made by ``workers`` processes and painted on the device as they are needed."""
+    """Phantom studies, made by worker processes and painted on the device as they are needed."""
 
-    def __init__(
-        self,
-        source: PhantomSource,
-        entry: DataEntry,
-        size: int,
-        grid: int,
-        builders: Sequence[TargetBuilder],
-        device: torch.device,
-        workers: int,
-    ) -> None:
-        self.source, self.entry, self.size, self.grid = source, entry, size, grid
-        self.builders = [builder for builder in builders if builder.wanted(entry)]
-        self.device, self.workers = device, workers
+    def __init__(self, source: PhantomSource, how: Loading) -> None:
+        self.source, self.how = source, how
         self.findings = frozenset(known_findings()) - {NO_FINDING}
-        self.served = frozenset(builder.name for builder in builders)
+        self.served = frozenset(builder.name for builder in how.builders)
         self.problems: Sequence[str] = ()
         self.texts = lru_cache(maxsize=1 << 14)(self._texts)
 
@@ -169,51 +175,41 @@ class PhantomDataset:
 
     def _texts(self, number: int) -> StudyTexts:
         scene = study_scene(self.source.config, self.source.seed, self.source.indices[number])
-        return texts_of_scene(scene, write_report(scene, self.source.config, self.source.seed), self.entry.masks)
+        return texts_of_scene(scene, write_report(scene, self.source.config, self.source.seed), self.how.entry.masks)
 
     def load(self, wanted: Iterable[Sequence[int]]) -> Iterator[Samples]:
         """Yield the images and targets of each sequence of studies, in order."""
-        return map(self._samples, self._painted(wanted, self.workers))
+        return map(self._samples, self._painted(wanted, self.how.workers))
 
     def cached(self, count: int, advance: Advance) -> CachedDataset:
         """Paint the first studies and hold them."""
-        painted = self._painted(_chunks(count, self.device), self.workers if count > FEW_PHANTOMS else 0)
+        painted = self._painted(self.how.chunks(count), self.how.workers if count > FEW_PHANTOMS else 0)
 
         def parts() -> Iterator[tuple[Samples, list[StudyTexts]]]:
             for batch in painted:
                 told = zip(batch.scenes, batch.statements, strict=True)
-                yield self._samples(batch), [texts_of_scene(*one, self.entry.masks) for one in told]
+                yield self._samples(batch), [texts_of_scene(*one, self.how.entry.masks) for one in told]
 
         return CachedDataset.filled(parts(), count, advance, self.served)
 
     def _painted(self, wanted: Iterable[Sequence[int]], workers: int) -> Iterator[PhantomBatch]:
-        stream = PhantomStream(self.source.config, self.source.seed, self.size, self.device, workers)
+        stream = PhantomStream(self.source.config, self.source.seed, self.how.size, self.how.device, workers)
         return stream.batches([self.source.indices[number] for number in numbers] for numbers in wanted)
 
     def _samples(self, batch: PhantomBatch) -> Samples:
         columns = {
             f"{builder.name}/{name}": column
-            for builder in self.builders
-            for name, column in builder.paint(batch, self.grid).items()
+            for builder in self.how.built
+            for name, column in builder.paint(batch, self.how.grid).items()
         }
-        return Samples((batch.rendering.images * 255).round_().to(torch.uint8), self.grid, columns)
+        return Samples((batch.rendering.images * 255).round_().to(torch.uint8), self.how.grid, columns)
 
 
 class SourceDataset:
     """Studies of any source, read by worker processes as they are needed."""
 
-    def __init__(
-        self,
-        source: Source,
-        entry: DataEntry,
-        size: int,
-        grid: int,
-        builders: Sequence[TargetBuilder],
-        device: torch.device,
-        workers: int,
-    ) -> None:
-        self.reader = _Reader(source, entry, size, grid, builders)
-        self.device, self.workers = device, workers
+    def __init__(self, source: Source, how: Loading) -> None:
+        self.reader, self.how = _Reader(source, how), how
         self.problems = [str(problem) for problem in source.problems]  # rows that the source itself leaves out
 
     def __len__(self) -> int:
@@ -243,7 +239,7 @@ class SourceDataset:
 
     def load(self, wanted: Iterable[Sequence[int]]) -> Iterator[Samples]:
         """Yield the images and targets of each sequence of studies, in order."""
-        for parts in _loader(self.reader, wanted, self.workers):
+        for parts in _loader(self.reader, wanted, self.how.workers):
             if wrong := [part for part in parts if isinstance(part, str)]:
                 raise InputError(wrong[0])
             yield self._samples(parts)
@@ -257,7 +253,7 @@ class SourceDataset:
         served: set[str] = set()
 
         def parts() -> Iterator[tuple[Samples, list[StudyTexts]]]:
-            for read in _loader(self.reader, _chunks(count, self.device), self.workers if count > FEW_STUDIES else 0):
+            for read in _loader(self.reader, self.how.chunks(count), self.how.workers if count > FEW_STUDIES else 0):
                 good = [part for part in read if not isinstance(part, str)]
                 unread.extend(part for part in read if isinstance(part, str))
                 advance(len(read) - len(good))
@@ -274,9 +270,9 @@ class SourceDataset:
         return CachedDataset.filled(parts(), count, advance, served, self.problems)
 
     def _samples(self, parts: Sequence[Any]) -> Samples:
-        columns = {name: stacked([part.columns[name] for part in parts], self.device) for name in parts[0].columns}
-        images = on_device(torch.stack([part.image for part in parts]), self.device)
-        return Samples(images, self.reader.grid, columns)
+        columns = {name: stacked([part.columns[name] for part in parts], self.how.device) for name in parts[0].columns}
+        images = on_device(torch.stack([part.image for part in parts]), self.how.device)
+        return Samples(images, self.how.grid, columns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -292,32 +288,29 @@ class _Part:
 class _Reader(torch.utils.data.Dataset["_Part | str"]):
     """Reads one study, or says what is wrong with it; this is what a data loader's workers run."""
 
-    def __init__(
-        self, source: Source, entry: DataEntry, size: int, grid: int, builders: Sequence[TargetBuilder]
-    ) -> None:
-        self.source, self.entry, self.size, self.grid, self.builders = source, entry, size, grid, builders
+    def __init__(self, source: Source, how: Loading) -> None:
+        self.source, self.how = source, how
 
     def __len__(self) -> int:
         return len(self.source)
 
     def words(self, study: Any) -> Any:
         """Return the words of a study and the locations of its targets."""
-        return texts_of_study(study, self.entry.masks, coded=isinstance(self.source, PhantomSource))
+        return texts_of_study(study, self.how.entry.masks, coded=isinstance(self.source, PhantomSource))
 
     def served(self, study: Any) -> frozenset[str]:
         """Return the targets that a study has."""
-        return frozenset(builder.name for builder in self.builders if builder.has(study))
+        return frozenset(builder.name for builder in self.how.builders if builder.has(study))
 
     def __getitem__(self, number: int) -> _Part | str:
         try:
             study = self.source[number]
-            square, extent = letterbox(np.asarray(study.image), self.size)
+            square, extent = letterbox(np.asarray(study.image), self.how.size)
             texts, locations = self.words(study)
-            frame = StudyFrame(self.size, self.grid, extent, locations)
+            frame = StudyFrame(self.how.size, self.how.grid, extent, locations)
             columns = {
                 f"{builder.name}/{name}": value
-                for builder in self.builders
-                if builder.wanted(self.entry)
+                for builder in self.how.built
                 for name, value in builder.build(study, texts, frame).items()
             }
         except InputError as error:

@@ -23,7 +23,7 @@ from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.batches import Batches
 from rightlung.training.cache import DiskCache
 from rightlung.training.checkpoint import Checkpoint
-from rightlung.training.datasets import Advance, CachedDataset, Dataset, PhantomDataset, SourceDataset
+from rightlung.training.datasets import Advance, CachedDataset, Dataset, Loading, PhantomDataset, SourceDataset
 from rightlung.training.folder import RunFolder
 from rightlung.training.recipe import Data, DataEntry, Recipe, shipped_recipes
 from rightlung.training.targets import target_builders
@@ -115,7 +115,6 @@ def open_studies(
 ) -> Dataset:
     """Open the studies of an entry, cached where it says so. ``advance(what, count)`` shows the progress."""
     source = open_source(entry.source)
-    builders = target_builders(data)
     phantom = source if isinstance(source, PhantomSource) and not source.faults else None
     sized = "size" in parse_address(entry.source).parameters
     if phantom is not None:
@@ -127,15 +126,16 @@ def open_studies(
             raise InputError(f"data.size: the phantom's {error}") from None
     if not len(source):
         raise InputError(f"{place}.source: {entry.source} has no studies")
-    painted = entry.masks != "regions" and all(one.can_paint(entry) for one in builders if one.wanted(entry))
+    how = Loading(entry, data.size, data.grid, target_builders(data), device, data.workers)
+    painted = entry.masks != "regions" and all(builder.can_paint(entry) for builder in how.built)
     studies: PhantomDataset | SourceDataset
     if phantom is not None and painted:
-        studies = PhantomDataset(phantom, entry, data.size, data.grid, builders, device, data.workers)
+        studies = PhantomDataset(phantom, how)
         count = entry.cached
     else:
         if phantom is not None and not sized:  # the same images as painted ones
             source = open_source(f"{entry.source}&size={data.size}")
-        studies = SourceDataset(source, entry, data.size, data.grid, builders, device, data.workers)
+        studies = SourceDataset(source, how)
         count = min(len(studies), entry.cached or len(studies)) if entry.cached or len(studies) < MOST_HELD else None
     if count is None:
         for name, wants in (("text 'abnormal'", entry.text == "abnormal"), ("examples", entry.examples is not None)):
@@ -145,8 +145,7 @@ def open_studies(
     if count > len(studies):
         raise InputError(f"{place}.cached: {count} is more than the {len(studies)} studies of {entry.source}")
     what = f"to hold the {count:,} studies of {place}, {data.size} pixels a side"
-    folder, kind = data.cache_folder, (entry, data.size, data.grid, builders)
-    disk = None if folder is None else DiskCache(folder, source, count, *kind)
+    disk = None if data.cache_folder is None else DiskCache(data.cache_folder, source, count, how)
     with enough_memory(str(device), what, f"try fewer, such as --set {place}.cached={max(1, count // 2)}"):
         cached = None if disk is None else disk.read(device)
         if cached is None:

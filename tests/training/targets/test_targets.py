@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,12 @@ from rightlung.training import setup
 from rightlung.training.augmentation import Augmentation, ImageChanges, make_changes, move_boxes, move_masks
 from rightlung.training.batches import Batches
 from rightlung.training.columns import Rows
-from rightlung.training.datasets import SourceDataset
+from rightlung.training.datasets import Loading, SourceDataset
 from rightlung.training.recipe import Data, DataEntry
 from rightlung.training.setup import check_served, open_all
-from rightlung.training.study_texts import texts_of_scene, texts_of_study
-from rightlung.training.targets import TARGETS, target_builders
-from rightlung.training.targets.base import StudyFrame
+from rightlung.training.study_texts import StudyTexts, texts_of_scene, texts_of_study
+from rightlung.training.targets import TARGETS, TargetBuilder, target_builders
+from rightlung.training.targets.base import BatchPart, StudyFrame
 from rightlung.training.targets.phrases import Phrases, swappable, united_masks
 from tests.training.recipes import quiet, small
 from tests.training.test_batches import DATA, opened
@@ -86,7 +86,7 @@ def batch_of(
     entry = DataEntry(source="made-by-hand", **more)
     options = {name: OPTIONS[name] for name in targets if name in OPTIONS}
     data = Data(train=(entry,), targets=tuple(targets), target_options=options, size=16, grid=4)
-    dataset = SourceDataset(Made(*dict.fromkeys(studies)), entry, 16, 4, target_builders(data), CPU, 0)
+    dataset = SourceDataset(Made(*dict.fromkeys(studies)), Loading(entry, 16, 4, target_builders(data), CPU, 0))
     batch = Batches([(entry, dataset)], len(studies), 1, CPU, augmentation, data=data).one(0)
     assert sorted(batch.ids) == sorted(study.id for study in studies)
     return {"ids": list(batch.ids), **batch.targets}
@@ -202,6 +202,31 @@ def test_boxes_and_regions_leave_the_image_with_what_they_surround() -> None:
     assert set(boxes["images"]) <= set(regions["present"][:, left].nonzero().flatten().tolist())
 
 
+def test_a_target_of_ones_own_is_one_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of docs/training.md."""
+
+    @dataclass(frozen=True)
+    class Age(TargetBuilder):
+        name = "age"
+
+        def has(self, study: Study) -> bool:
+            return study.age is not None
+
+        def build(self, study: Study, texts: StudyTexts, frame: StudyFrame) -> dict[str, Any]:
+            return {"years": torch.tensor([math.nan if study.age is None else study.age])}
+
+        def collate(self, part: BatchPart) -> dict[str, Any]:
+            return {"years": part.columns["years"].all()}  # type: ignore[union-attr]
+
+    monkeypatch.setitem(TARGETS, "age", Age)
+    found = batch_of(replace(STUDY, age=60.0), BARE, targets=("age",))
+    assert known(found["age"]["years"]) == [60.0 if name == "made" else None for name in found["ids"]]
+    data = replace(DATA, targets=("age",))
+    phantoms = Batches([opened(DataEntry(source="phantom?count=2&seed=11"), data)], 2, 1, CPU, data=data).one(0)
+    ages = {study.id: study.age for study in make_studies(default_config(), 11, range(2), 64)}
+    assert phantoms.targets["age"]["years"].tolist() == [ages[name] for name in phantoms.ids]
+
+
 def test_parts_of_a_batch_keep_their_own_images() -> None:
     entries = [DataEntry(source="phantom?count=4&seed=11", cached=4, phrases=2) for _ in range(2)]
     data = replace(DATA, train=tuple(entries), targets=ALL, target_options=OPTIONS)
@@ -314,7 +339,7 @@ def test_what_sentences_without_sides_and_boxes_cannot_serve_is_refused(settings
 
 def serve(settings: dict[str, Any], study: Study) -> None:
     entry = DataEntry(source="made-by-hand", **settings)
-    check_served(entry, SourceDataset(Made(study), entry, 16, 4, [], CPU, 0), "data.train[1]")
+    check_served(entry, SourceDataset(Made(study), Loading(entry, 16, 4, [], CPU, 0)), "data.train[1]")
 
 
 @pytest.mark.parametrize("target", ["gaze", "boxes", "regions"])

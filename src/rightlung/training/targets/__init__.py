@@ -16,6 +16,8 @@ from rightlung.training.targets.base import TARGETS, TargetBuilder
 if TYPE_CHECKING:
     from rightlung.training.recipe import Data
 
+__all__ = ["TARGETS", "TargetBuilder", "target_builders"]
+
 for _module in iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")
 
