@@ -89,7 +89,7 @@ def test_where_no_entry_is_left_the_run_is_refused() -> None:
     with pytest.raises(InputError, match=r"no entry has a share and a probability above 0 at 0% of the run"):
         mixture(entry(share=RISING))
     with pytest.raises(InputError, match=r"no entry has a share and a probability above 0 at 60% of the run"):
-        mixture(entry(probability=[[0, 1], [0.6, 0]])).joint(60)
+        mixture(entry(probability=[[0, 1], [0.6, 0]]))
 
 
 def test_mirrored_entries_always_have_an_even_number() -> None:

@@ -96,6 +96,11 @@ class Mixture:
         self.unit = 2 if not self.constant and any(entry.mirrored for entry in entries) else 1
         self._joint: dict[int, list[int]] = {}
         self._before = [[0] * len(entries)]
+        curves = [curve for entry in entries for curve in (entry.share, entry.probability)]
+        for fraction in sorted(
+            {0.0, *(point[0] for curve in curves if isinstance(curve, list | tuple) for point in curve)}
+        ):
+            self._chances(fraction)
         counts = [self.counts(0, rank) for rank in range(world)]
         for number, entry in enumerate(entries):
             if self.constant and not any(own[number] for own in counts):
@@ -117,13 +122,9 @@ class Mixture:
         return self._joint[key]
 
     def _shares(self, fraction: float, stream: Stream) -> list[float]:
-        shares = [value_at(entry.share, fraction) for entry in self.entries]
+        shares, chances = self._chances(fraction)
         if self.constant:
             return shares
-        pairs = list(zip(shares, self.entries, strict=True))
-        chances = [value_at(entry.probability, fraction) if share else 0.0 for share, entry in pairs]
-        if not any(chances):
-            raise InputError(f"data.train: no entry has a share and a probability above 0 at {fraction:.0%} of the run")
         drawn: list[float] = []
         while not any(drawn):  # where chance leaves out every entry, it is drawn again
             drawn = [share if stream.chance(chance) else 0.0 for share, chance in zip(shares, chances, strict=True)]
@@ -131,6 +132,14 @@ class Mixture:
             chosen = stream.weighted(enumerate(drawn))
             drawn = [float(place == chosen) for place in range(len(drawn))]
         return drawn
+
+    def _chances(self, fraction: float) -> tuple[list[float], list[float]]:
+        """Return the entries' shares, and the probabilities with which they take part."""
+        shares = [value_at(entry.share, fraction) for entry in self.entries]
+        chances = [value_at(entry.probability, fraction) for entry in self.entries]
+        if not any(share * chance for share, chance in zip(shares, chances, strict=True)):
+            raise InputError(f"data.train: no entry has a share and a probability above 0 at {fraction:.0%} of the run")
+        return shares, chances
 
     def counts(self, number: int, rank: int) -> list[int]:
         """Return how many images one process has of each entry: dealt out in turn, so that all have as many."""
@@ -141,12 +150,9 @@ class Mixture:
 
     def studies(self, number: int, place: int, rank: int) -> range:
         """Return the positions of one process's studies among all that an entry gives in the run."""
-        before, own = (
-            sum(self.counts(number, one)[place] for one in ranks) // self._images(place)
-            for ranks in (range(rank), range(rank, rank + 1))
-        )
-        begin = self._begin(number, place) + before
-        return range(begin, begin + own)
+        before, own = sum(self.counts(number, one)[place] for one in range(rank)), self.counts(number, rank)[place]
+        images = self._images(place)
+        return self.joint_studies(number, place)[before // images : (before + own) // images]
 
     def _images(self, place: int) -> int:
         """Return how many images each study of an entry gives."""

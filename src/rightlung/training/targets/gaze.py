@@ -43,5 +43,5 @@ class Gaze(TargetBuilder):
         assert isinstance(column, Rows)
         known = part.tensor(column.counts, torch.bool)
         maps = torch.zeros(len(known), part.grid, part.grid, device=known.device)
-        maps[known] = column.all()
+        maps[part.tensor([image for image, count in enumerate(column.counts) if count], torch.long)] = column.all()
         return {"maps": part.move_masks(maps), "known": known}

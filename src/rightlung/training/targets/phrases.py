@@ -14,6 +14,7 @@ from rightlung.core import Mask, Study
 from rightlung.core.keyed import Stream
 from rightlung.lexicon.side_changes import mirrored, with_sides_exchanged, without_side
 from rightlung.phantom.stream import PhantomBatch, cell_shares
+from rightlung.training.augmentation import on_device
 from rightlung.training.columns import Column, Rows
 from rightlung.training.study_texts import DEVICES, NO_FINDING, StudySentence, StudyTexts
 from rightlung.training.targets.base import TARGETS, BatchPart, Drawing, StudyFrame, TargetBuilder
@@ -117,8 +118,8 @@ def united_masks(
     united = masks.at([row[0] for row in index])
     for turn in range(1, longest):
         united = torch.maximum(united, masks.at([row[turn] for row in index]))
-    empty = torch.tensor([not own for own in rows])
-    return united.float().div_(255).masked_fill_(empty.to(device)[:, None, None], 0.0)
+    empty = on_device(torch.tensor([not own for own in rows]), device)
+    return united.float().div_(255).masked_fill_(empty[:, None, None], 0.0)
 
 
 def draw_phrases(texts: StudyTexts, drawing: Drawing) -> list[DrawnPhrase]:
