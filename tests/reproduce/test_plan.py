@@ -76,7 +76,7 @@ def test_the_recipes_of_all_runs_can_be_read(tmp_path: Path, quick: bool) -> Non
         recipe = recipe_of(given, one)
         assert recipe.seed == one.seed
         assert recipe.schedule.steps <= 4 or not quick
-        assert recipe.data.keep == str(tmp_path / "pools")
+        assert recipe.data.cache_folder == str(tmp_path / "pools")
 
 
 def test_few_shots_start_from_the_run_of_their_own_seed_and_keep_their_thirty(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_studies_of_ones_own_win_over_those_of_the_recipes(tmp_path: Path) -> No
         data = recipe_of(plan(tmp_path, quick=quick, **OWN), job(slug)).data
         assert data.validation is not None
         assert (data.train[0].source, data.validation.source) == (OWN["train"], OWN["validation"])
-        assert (data.train[0].pool, data.validation.pool) == pools
+        assert (data.train[0].cached, data.validation.cached) == pools
 
 
 def test_a_changed_field_makes_another_digest_and_another_place_does_not(tmp_path: Path) -> None:

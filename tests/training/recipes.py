@@ -23,8 +23,8 @@ SMALL: dict[str, Any] = {
         "grid": 8,
         "workers": 0,
         "train": [
-            {"source": "phantom?count=16&seed=11", "pool": 16, "phrases": 3, "foreign": 0.2, "swapped": 0.2,
-             "stripped": 0.3, "prompts": 0.2},
+            {"source": "phantom?count=16&seed=11", "cached": 16, "phrases": 3, "from_other_studies": 0.2,
+             "sides_swapped": 0.2, "without_side": 0.3, "prompts": 0.2},
         ],
     },
     "losses": {"global": 1.0, "supervised": 0.5},

@@ -27,7 +27,7 @@ from rightlung.training.distributed import gather
 from rightlung.training.fsdp import named_parameters
 from rightlung.training.log import read_log
 from rightlung.training.loop import Machine, _Inputs, _LossModule, train
-from rightlung.training.preparing import open_all
+from rightlung.training.setup import open_all
 from rightlung.training.recipe import Optimizer
 from rightlung.training.weights import Weights, build_optimizer, frozen_copy, set_learning_rate
 from tests.training.recipes import quiet, same, small, written
@@ -218,7 +218,7 @@ def test_a_recipe_runs_in_two_processes_by_a_flag_alone(tmp_path: Path) -> None:
         "schedule={steps: 9, patience: 2}",
     ]
     changes += ["model.config.dropout=0", "data.train[0].phrases=2", "log_every=1"]
-    changes += ["data.validation={source: 'phantom?count=8&seed=12', every: 1, pool: 8, phrases: 2, grounded: 0}"]
+    changes += ["data.validation={source: 'phantom?count=8&seed=12', every: 1, cached: 8, phrases: 2, grounded: 0}"]
     train(small(tmp_path, *changes, "batch_size=8"), tmp_path / "one", machine=Machine("cpu"), progress=quiet())
     options = [part for change in [*changes, "batch_size=4"] for part in ("--set", change)]
     command = [sys.executable, "-m", "rightlung", "train", str(written(tmp_path)), "--out", str(tmp_path / "two")]

@@ -12,12 +12,12 @@ import torch
 from rightlung.core import InputError
 from rightlung.models.base import TrainingBatch
 from rightlung.training.checkpoint import Checkpoint, last_checkpoint, save_checkpoint
+from rightlung.training.datasets import CachedDataset
 from rightlung.training.failures import load_batch, save_batch
-from rightlung.training.pools import Pool
 from tests.training.recipes import run
 from tests.training.tiny import Tiny
 
-VALIDATION = "data.validation={source: 'phantom?count=8&seed=12', every: 1, pool: 8}"
+VALIDATION = "data.validation={source: 'phantom?count=8&seed=12', every: 1, cached: 8}"
 
 
 def nothing_kept(folder: Path) -> bool:
@@ -108,8 +108,8 @@ def no_memory(*arguments: object, **named: object) -> None:
 def test_too_little_memory_for_a_pool_is_answered_with_a_smaller_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Pool, "filled", no_memory)
-    said = r"cpu has too little memory to hold the 16 studies of data.train\[0\], .*--set data.train\[0\].pool=8"
+    monkeypatch.setattr(CachedDataset, "filled", no_memory)
+    said = r"cpu has too little memory to hold the 16 studies of data.train\[0\], .*--set data.train\[0\].cached=8"
     with pytest.raises(InputError, match=said):
         run(tmp_path)
 

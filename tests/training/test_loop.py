@@ -28,7 +28,7 @@ from tests.training.tiny import Tiny
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("loop")
-    validation = "data.validation={source: 'phantom?count=8&seed=12', every: 4, pool: 8}"
+    validation = "data.validation={source: 'phantom?count=8&seed=12', every: 4, cached: 8}"
     run(folder, validation, "schedule.steps=12", "losses.supervised=1")
     return folder / "run"
 
@@ -133,7 +133,7 @@ def test_accumulating_two_batches_is_the_mean_of_their_gradients(tmp_path: Path)
 
 def batches_of(recipe: Recipe, count: int) -> Sequence[object]:
     from rightlung.training.batches import Batches
-    from rightlung.training.preparing import open_all
+    from rightlung.training.setup import open_all
 
     entries = open_all(recipe, torch.device("cpu"), quiet())
     batches = Batches(entries, recipe.batch_size, recipe.seed, torch.device("cpu"), recipe.augmentation)

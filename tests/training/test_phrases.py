@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,27 +18,29 @@ from rightlung.phantom.scene import Scene
 from rightlung.phantom.study import make_studies, study_scene
 from rightlung.phantom.truth import lesion_findings, present_findings
 from rightlung.probes.subsets import is_abnormal
-from rightlung.training.facts import Facts, facts_of_scene, facts_of_study
-from rightlung.training.phrases import DrawnPhrase, draw_phrases, draw_texts, finding_prompts
 from rightlung.training.recipe import DataEntry
+from rightlung.training.study_texts import StudyTexts, texts_of_scene, texts_of_study
+from rightlung.training.targets.base import Drawing
+from rightlung.training.targets.phrases import DrawnPhrase, draw_phrases
+from rightlung.training.texts import draw_texts, finding_prompts
 
 OWN = DataEntry(source="phantom?count=1&seed=1", phrases=4)
 CONFIG = default_config()
 SCENES = [study_scene(CONFIG, 21, index) for index in range(120)]
-FACTS = [facts_of_scene(scene, write_report(scene, CONFIG, 21)) for scene in SCENES]
+FACTS = [texts_of_scene(scene, write_report(scene, CONFIG, 21)) for scene in SCENES]
 
 
-def asked(entry: DataEntry) -> list[tuple[Scene, Facts, DrawnPhrase]]:
+def asked(entry: DataEntry) -> list[tuple[Scene, StudyTexts, DrawnPhrase]]:
     found = []
     for number, (scene, facts) in enumerate(zip(SCENES, FACTS, strict=True)):
-        stream = Stream(0, number)
         others = iter([FACTS[(number + step) % len(FACTS)] for step in (1, 2, 3, 5, 7, 11, 13, 17) * 9])
-        found += [(scene, facts, one) for one in draw_phrases(facts, entry, stream, lambda others=others: next(others))]  # type: ignore[misc]
+        drawing = Drawing(entry, Stream(0, number), partial(next, others))
+        found += [(scene, facts, one) for one in draw_phrases(facts, drawing)]
     return found
 
 
-def told_by(facts: Facts, text: str) -> list[tuple[int, ...]]:
-    return [told.targets for told in facts.told if told.text == text]
+def told_by(facts: StudyTexts, text: str) -> list[tuple[int, ...]]:
+    return [sentence.targets for sentence in facts.sentences if sentence.text == text]
 
 
 def test_own_phrases_are_sentences_of_the_report_with_their_targets() -> None:
@@ -66,10 +69,12 @@ def test_what_is_negated_or_about_nothing_is_seen_nowhere() -> None:
 
 
 def test_foreign_phrases_are_false_here() -> None:
-    drawn = asked(replace(OWN, foreign=1.0))
+    drawn = asked(replace(OWN, from_other_studies=1.0))
     foreign = [(scene, one) for scene, facts, one in drawn if not told_by(facts, one.text)]
     assert len(foreign) > 200
-    positives = {told.text: told.positive for facts in FACTS for told in facts.told if told.targets}
+    positives = {
+        sentence.text: sentence.positive for facts in FACTS for sentence in facts.sentences if sentence.targets
+    }
     for scene, one in foreign:
         assert not one.present
         assert not one.targets
@@ -78,15 +83,15 @@ def test_foreign_phrases_are_false_here() -> None:
 
 
 def test_swapped_phrases_name_a_side_on_which_nothing_of_the_kind_is() -> None:
-    drawn = asked(replace(OWN, swapped=1.0))
+    drawn = asked(replace(OWN, sides_swapped=1.0))
     swapped = [(scene, one) for scene, facts, one in drawn if not told_by(facts, one.text)]
     assert len(swapped) > 60
-    originals = {told.text: told for facts in FACTS for told in facts.told}
+    originals = {sentence.text: sentence for facts in FACTS for sentence in facts.sentences}
     for scene, one in swapped:
         assert not one.present
         (side,) = sides_in(one.text)
         kinds = next(
-            told.positive for text, told in originals.items() if told.side and _exchange(text) == one.text
+            sentence.positive for text, sentence in originals.items() if sentence.side and _exchange(text) == one.text
         )  # fmt: skip
         there = {lesion.side for lesion in scene.lesions if not kinds.isdisjoint(lesion_findings(lesion))}
         assert there <= ({"left", "right"} - {side}), one.text
@@ -99,7 +104,7 @@ def _exchange(text: str) -> str:
 
 
 def test_a_phrase_stripped_of_its_side_keeps_its_target_and_only_one_side_has_the_finding() -> None:
-    drawn = asked(replace(OWN, stripped=1.0, positive=1.0))
+    drawn = asked(replace(OWN, without_side=1.0, positive=1.0))
     stripped = [(scene, one) for scene, facts, one in drawn if one.present and not told_by(facts, one.text)]
     assert len(stripped) > 30
     for scene, one in stripped:
@@ -134,13 +139,15 @@ def test_prompts_have_all_lesions_of_their_finding_and_absent_ones_none() -> Non
 
 def test_texts_are_sentences_reports_or_abnormal_sentences() -> None:
     for number, facts in enumerate(FACTS):
-        assert draw_texts(facts, OWN, Stream(number))[0] in [told.text for told in facts.told]
+        assert draw_texts(facts, OWN, Stream(number))[0] in [sentence.text for sentence in facts.sentences]
         assert draw_texts(facts, replace(OWN, text="report"), Stream(number))[0] == facts.report
         abnormal = draw_texts(facts, replace(OWN, text="abnormal"), Stream(number))[0]
-        telling = [told.text for told in facts.told if told.positive - {"no finding", "support devices"}]
-        assert abnormal in (telling or [told.text for told in facts.told])
-        first = draw_texts(facts, replace(OWN, text="abnormal-first", texts=len(facts.told)), Stream(number))
-        assert sorted(first) == sorted(told.text for told in facts.told)
+        telling = [
+            sentence.text for sentence in facts.sentences if sentence.positive - {"no finding", "support devices"}
+        ]
+        assert abnormal in (telling or [sentence.text for sentence in facts.sentences])
+        first = draw_texts(facts, replace(OWN, text="abnormal-first", texts=len(facts.sentences)), Stream(number))
+        assert sorted(first) == sorted(sentence.text for sentence in facts.sentences)
         assert sorted(first[: len(telling)]) == sorted(telling)
 
 
@@ -157,32 +164,32 @@ def _meant(drawn: list[DrawnPhrase]) -> dict[str, bool]:
     return {by_prompt[one.text]: one.present for one in drawn}
 
 
-def _none() -> Facts:
+def _none() -> StudyTexts:
     raise AssertionError("nobody else is asked")
 
 
 def test_labels_that_are_not_named_are_absent_only_where_the_recipe_says_so() -> None:
-    facts, _ = facts_of_study(_study(findings={"Effusion": "positive", "Consolidation": "positive"}))
-    closed = draw_phrases(facts, replace(LABELS, absent="negative"), Stream(1), _none, UNIVERSE)
+    facts, _ = texts_of_study(_study(findings={"Effusion": "positive", "Consolidation": "positive"}))
+    closed = draw_phrases(facts, Drawing(replace(LABELS, unlabeled="negative"), Stream(1), _none, UNIVERSE))
     assert _meant(closed) == {"pleural effusion": True, "consolidation": True, "nodule": False, "mass": False}
-    unknown = draw_phrases(facts, LABELS, Stream(1), _none, UNIVERSE)
+    unknown = draw_phrases(facts, Drawing(LABELS, Stream(1), _none, UNIVERSE))
     assert _meant(unknown) == {"pleural effusion": True, "consolidation": True}
     assert not any(one.targets for one in closed)
 
 
 def test_of_a_healthy_patient_every_label_is_absent_and_a_stated_absence_counts() -> None:
-    healthy, _ = facts_of_study(_study(findings={"No Finding": "positive"}))
-    assert set(_meant(draw_phrases(healthy, LABELS, Stream(1), _none, UNIVERSE)).values()) == {False}
-    stated, _ = facts_of_study(_study(findings={"Mass": "negative", "Nodule": "uncertain"}))
-    assert _meant(draw_phrases(stated, LABELS, Stream(1), _none, UNIVERSE)) == {"mass": False}
-    closed = draw_phrases(stated, replace(LABELS, absent="negative"), Stream(1), _none, UNIVERSE)
+    healthy, _ = texts_of_study(_study(findings={"No Finding": "positive"}))
+    assert set(_meant(draw_phrases(healthy, Drawing(LABELS, Stream(1), _none, UNIVERSE))).values()) == {False}
+    stated, _ = texts_of_study(_study(findings={"Mass": "negative", "Nodule": "uncertain"}))
+    assert _meant(draw_phrases(stated, Drawing(LABELS, Stream(1), _none, UNIVERSE))) == {"mass": False}
+    closed = draw_phrases(stated, Drawing(replace(LABELS, unlabeled="negative"), Stream(1), _none, UNIVERSE))
     assert "nodule" not in _meant(closed)  # what is doubtful is neither
 
 
 def test_an_image_without_labels_is_called_normal_only_where_that_is_known() -> None:
-    facts, _ = facts_of_study(_study())
+    facts, _ = texts_of_study(_study())
     assert draw_texts(facts, LABELS, Stream(1))[0] == "frontal chest radiograph"
-    normal = draw_texts(facts, replace(LABELS, absent="negative"), Stream(1))[0]
+    normal = draw_texts(facts, replace(LABELS, unlabeled="negative"), Stream(1))[0]
     assert normal in finding_prompts("no finding")
 
 
@@ -193,8 +200,8 @@ def test_a_sentence_that_nobody_has_coded_is_not_taken_for_a_negation() -> None:
         Phrase("something or other"),
         Phrase("mass", boxes=(Box(0.1, 0.1, 0.2, 0.2),), findings={"my own label": Polarity.POSITIVE}),
     )
-    facts, placed = facts_of_study(_study(phrases=phrases))
-    drawn = {one.text: (one.present, one.targets) for one in draw_phrases(facts, OWN, Stream(3), _none)}
+    facts, placed = texts_of_study(_study(phrases=phrases))
+    drawn = {one.text: (one.present, one.targets) for one in draw_phrases(facts, Drawing(OWN, Stream(3), _none))}
     assert drawn == {"opacity in the left base": (True, ()), "no effusion": (False, ()), "mass": (True, (0,))}
     assert placed == [phrases[3].boxes]
     assert facts.targets_of == {"my own label": (0,)}
@@ -202,9 +209,9 @@ def test_a_sentence_that_nobody_has_coded_is_not_taken_for_a_negation() -> None:
 
 def test_boxes_stay_out_where_the_recipe_says_so() -> None:
     phrases = (Phrase("mass", boxes=(Box(0.1, 0.1, 0.2, 0.2),), findings={"mass": Polarity.POSITIVE}),)
-    facts, placed = facts_of_study(_study(phrases=phrases), "none")
+    facts, placed = texts_of_study(_study(phrases=phrases), "none")
     assert placed == []
-    assert [(one.present, one.targets) for one in draw_phrases(facts, OWN, Stream(3), _none)] == [(True, ())]
+    assert [(one.present, one.targets) for one in draw_phrases(facts, Drawing(OWN, Stream(3), _none))] == [(True, ())]
 
 
 def test_a_label_of_ones_own_is_asked_by_its_name() -> None:
@@ -215,7 +222,7 @@ def test_a_label_of_ones_own_is_asked_by_its_name() -> None:
 @pytest.mark.parametrize("positive", [0.0, 1.0])
 def test_positives_are_preferred_as_the_recipe_says(positive: float) -> None:
     drawn = asked(replace(OWN, phrases=1, positive=positive))
-    both = [one for _, facts, one in drawn if {True, False} <= {told.seen for told in facts.told}]
+    both = [one for _, facts, one in drawn if {True, False} <= {sentence.seen for sentence in facts.sentences}]
     assert len(both) > 50
     assert {one.present for one in both} == {bool(positive)}
 
@@ -227,9 +234,9 @@ def test_training_and_evaluation_mean_the_same_by_abnormal() -> None:
     studies = [made, *make_studies(CONFIG, 21, range(16), 64)]
     kinds = Counter[bool]()
     for study in studies:
-        facts, _ = facts_of_study(study)
-        assert [told.abnormal for told in facts.told] == [is_abnormal(phrase) for phrase in study.phrases]
-        kinds.update(told.abnormal for told in facts.told)
+        facts, _ = texts_of_study(study)
+        assert [sentence.abnormal for sentence in facts.sentences] == [is_abnormal(phrase) for phrase in study.phrases]
+        kinds.update(sentence.abnormal for sentence in facts.sentences)
     assert min(kinds[True], kinds[False]) > 20
-    assert [told.abnormal for told in facts_of_study(made)[0].told] == [True, True, False, False]
-    assert facts_of_study(made)[0].targets_of == {}  # nobody is asked to point at "abnormal"
+    assert [sentence.abnormal for sentence in texts_of_study(made)[0].sentences] == [True, True, False, False]
+    assert texts_of_study(made)[0].targets_of == {}  # nobody is asked to point at "abnormal"

@@ -33,7 +33,7 @@ def test_every_shipped_recipe_can_be_read() -> None:
         ("optimizer.learning_rate=-1", r"optimizer.learning_rate must be at least 0; got -1"),
         ("data.train[0].shares=1", r"field of data\.train\[0\] 'shares'; did you mean 'share'"),
         ("data.train[0].share=0", r"data\.train\[0\]\.share must be above 0"),
-        ("data.train.0.foreign=1.5", r"data\.train\[0\]\.foreign must be from 0 to 1; got 1.5"),
+        ("data.train.0.from_other_studies=1.5", r"data\.train\[0\]\.from_other_studies must be from 0 to 1; got 1.5"),
         ("data.train[0].prompts=lables", r"data\.train\[0\].*prompts must be a share from 0 to 1 or 'labels'"),
         ("data.train[7].share=1", "there are 1 entries"),
         ("data.train=[]", r"data\.train must name at least one"),
@@ -50,11 +50,23 @@ def test_every_shipped_recipe_can_be_read() -> None:
         ("data.train[0].masked_entities=-1", r"data\.train\[0\]\.masked_entities must be from 0 to 1"),
         ("data.train[0].mirrored=1", r"data\.train\[0\]\.mirrored must be .*; got 1"),
         ("data.train[0].examples=0", r"data\.train\[0\]\.examples must be at least 1; got 0"),
-        ("data.train[0].targets=false", r"data\.train\[0\]\.targets must be .*; got False"),
-        ("data.train[0].targets=region", r"targets 'region'; did you mean 'regions'"),
+        ("data.train[0].masks=false", r"data\.train\[0\]\.masks must be .*; got False"),
+        ("data.train[0].masks=region", r"masks 'region'; did you mean 'regions'"),
         ("data.validation={source: x, examples: 0}", r"data\.validation\.examples must be at least 1"),
-        ("data.validation={source: x, targets: masks}", r"data\.validation\.targets 'masks'"),
-        ("data.boxes=true", r"data\.boxes needs augmentation\.rotation 0: .*moved"),
+        ("data.validation={source: x, masks: boxes}", r"data\.validation\.masks 'boxes'"),
+        ("data.targets=[region]", "unknown target 'region'; did you mean 'regions'"),
+        ("data.target_options={label: {}}", "unknown target 'label'; did you mean 'labels'"),
+        ("data.targets=[labels]", r"data\.target_options\.labels: findings must name at least one finding"),
+        (
+            "data={targets: [regions], target_options: {regions: {finding: []}}, train: [{source: x}]}",
+            r"field of data\.target_options\.regions 'finding'",
+        ),
+        ("data.train[0].share=[[0, 1], [0.5]]", r"data\.train\[0\]\.share must be a number or a list of \[fraction"),
+        ("data.train[0].share=[[0, 1], [0, 2]]", r"share: the fractions of the run must rise"),
+        ("data.train[0].share=[[0, 1], [2, 1]]", r"share: a point's fraction of the run must be from 0 to 1; got 2"),
+        ("data.train[0].probability=1.5", r"data\.train\[0\]\.probability must be from 0 to 1; got 1.5"),
+        ("data.train[0].probability=[[0, -1]]", r"data\.train\[0\]\.probability must be from 0 to 1; got -1"),
+        ("data.draw=some", r"data\.draw 'some'"),
         ("schedule.patience=3", r"schedule\.patience needs data\.validation"),
         ("seed", "field=value"),
         ("seed.sub=1", "seed has no fields"),
@@ -161,20 +173,16 @@ def test_what_is_wrong_with_a_derived_recipe_is_said_with_its_file(tmp_path: Pat
     assert str(path) in str(caught.value)
 
 
-def test_patience_must_be_positive_and_boxes_allow_what_moves_nothing(tmp_path: Path) -> None:
+def test_patience_must_be_positive(tmp_path: Path) -> None:
     judged = "data.validation={source: 'phantom?count=4&seed=1'}"
     assert small(tmp_path, judged, "schedule.patience=1").schedule.patience == 1
     with pytest.raises(InputError, match=r"schedule\.patience must be at least 1; got 0"):
         small(tmp_path, judged, "schedule.patience=0")
-    still = "augmentation={rotation: 0, scale: 0, shift: 0, shear: 0, mirror: 0.5}"
-    assert small(tmp_path, "data.boxes=true", still).data.boxes
-    with pytest.raises(InputError, match=r"augmentation\.shear 0"):
-        small(tmp_path, "data.boxes=true", still, "augmentation.shear=0.1")
 
 
 def test_validation_passes_its_fields_on_and_asks_examples_for_their_place(tmp_path: Path) -> None:
-    given = "data.validation={source: x, targets: regions, examples: 3, phrases: 1, pool: 9}"
+    given = "data.validation={source: x, masks: regions, examples: 3, phrases: 1, cached: 9}"
     validation = small(tmp_path, given).data.validation
     assert validation is not None
     entry = validation.entry()
-    assert (entry.targets, entry.examples, entry.phrases, entry.pool, entry.positive) == ("regions", 3, 1, 9, 1.0)
+    assert (entry.masks, entry.examples, entry.phrases, entry.cached, entry.positive) == ("regions", 3, 1, 9, 1.0)

@@ -97,15 +97,14 @@ class Tiny(nn.Module):
         return (features * self.texts(phrases)[:, :, None, None]).sum(1)
 
     def supervised(self, maps: Tensor, batch: TrainingBatch) -> Tensor:
-        known = ~batch.targets["phrases"]["present"].isnan()
-        seen = binary_cross_entropy_with_logits(
-            maps.amax((1, 2))[known], batch.targets["phrases"]["present"][known], reduction="sum"
-        )
-        masks = adaptive_avg_pool2d(batch.targets["phrases"]["masks"][:, None], (maps.shape[1], maps.shape[2]))[:, 0]
+        phrases = batch.targets["phrases"]
+        present: Tensor = phrases["present"]
+        known = ~present.isnan()
+        seen = binary_cross_entropy_with_logits(maps.amax((1, 2))[known], present[known], reduction="sum")
+        masks = adaptive_avg_pool2d(phrases["masks"][:, None], (maps.shape[1], maps.shape[2]))[:, 0]
         placed = binary_cross_entropy_with_logits(maps, masks, reduction="none").mean((1, 2))
-        return (seen + (placed * batch.targets["phrases"]["located"]).sum()) / len(
-            batch
-        )  # of which every process has as many
+        loss: Tensor = (seen + (placed * phrases["located"]).sum()) / len(batch)  # of which every process has as many
+        return loss
 
     def ground(self, images: Sequence[Image], phrases: Sequence[Phrase | str]) -> list[Grounding]:
         texts = [phrase if isinstance(phrase, str) else phrase.text for phrase in phrases]

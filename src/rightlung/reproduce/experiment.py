@@ -51,12 +51,12 @@ from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Tas
 from rightlung.reproduce.sanity import check_sanity, known_models
 from rightlung.reproduce.variants import Job, Variant, with_starts
 from rightlung.scoring.threads import usable_cores
+from rightlung.training.datasets import Advance
+from rightlung.training.loop import train
+from rightlung.training.recipe import Data, DataEntry, Recipe
+from rightlung.training.setup import open_studies
 from rightlung.training.failures import release
 from rightlung.training.log import Row, TrainingProgress, read_log
-from rightlung.training.loop import train
-from rightlung.training.pools import Advance
-from rightlung.training.preparing import open_studies
-from rightlung.training.recipe import Data, DataEntry, Recipe
 
 MOST_WORKERS = 16
 """Maximum number of processes that fill a pool."""
@@ -254,7 +254,8 @@ def _fill_pools(plan: Plan, recipes: Mapping[Job, Recipe], progress: Progress) -
         if data.validation is not None:
             entries.append(("data.validation", data.validation.entry()))
         for place, entry in entries:
-            key = (place, entry.source, entry.pool, entry.targets, entry.text, entry.examples, data.size, data.grid)
+            built = (data.size, data.grid, data.targets, entry.phrases > 0)
+            key = (place, entry.source, entry.cached, entry.masks, entry.text, entry.examples, built)
             if key not in seen:
                 seen[key] = _why_not(entry, data, device, place, progress)
                 release()

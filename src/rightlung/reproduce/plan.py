@@ -23,8 +23,8 @@ from rightlung.reproduce.variants import Job, jobs, with_starts
 from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.folder import FREE, RunFolder
 from rightlung.training.loop import Machine
-from rightlung.training.preparing import MOST_HELD
 from rightlung.training.recipe import Recipe, differing_fields, read_recipe
+from rightlung.training.setup import MOST_HELD
 
 FEW_SHOTS = 500
 """Number of the user's studies from which a few-shot variant picks its examples."""
@@ -151,7 +151,7 @@ def check_same_recipe(plan: Plan, job: Job, recipe: Recipe) -> None:
 
 def recipe_of(plan: Plan, job: Job) -> Recipe:
     """Return the recipe of a run with the plan's data and changes."""
-    changes = [f"seed={job.seed}", f"data.keep={json.dumps(str(plan.out / 'pools'))}"]
+    changes = [f"seed={job.seed}", f"data.cache_folder={json.dumps(str(plan.out / 'pools'))}"]
     if plan.quick:
         changes += plan.paper.quick_changes(job)
     if (start := job.start) is not None:
@@ -232,5 +232,5 @@ def _own_sources(plan: Plan, job: Job) -> list[str]:
             pool = min(count, QUICK_POOLS[name])
         else:
             pool = min(count, MOST_HELD) if job.variant.picks or count <= MOST_HELD else None
-        found += [f"{place}.source={json.dumps(source)}", f"{place}.pool={'null' if pool is None else pool}"]
+        found += [f"{place}.source={json.dumps(source)}", f"{place}.cached={'null' if pool is None else pool}"]
     return found

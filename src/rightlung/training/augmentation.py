@@ -1,8 +1,7 @@
-"""Random changes to training images that leave what they show as it is, for whole batches on their device.
+"""Random changes to training images that keep their meaning, for whole batches on their device.
 
-Pixels are never mirrored alone: `ImageChanges` says which images are, and whoever asks for that mirrors their words,
-too (`batches` does; see `wording.mirrored`). By default nothing is mirrored: a heart on the right is a disease, not a
-nuisance.
+Pixels are never mirrored without their words: `ImageChanges.mirrored` says which images are, and `batches` mirrors the
+words with them. By default nothing is mirrored: a heart on the right is a disease, not a nuisance.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import affine_grid, avg_pool2d, grid_sample
 
 MOVING = ("rotation", "scale", "shift", "shear")
-"""The changes after which things lie elsewhere in the picture (mirroring left aside)."""
+"""The changes that move things within the image (apart from mirroring)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +56,7 @@ class ImageChanges:
     noise_level: Tensor
     rectangles: Tensor | None  # (n, 4): middle and half the extent, down and across
     mirrored: Tensor | None = None  # (n,) bool
+    moves: bool = True  # False: nothing is turned, scaled, sheared or shifted
 
 
 def on_device(tensor: Tensor, device: torch.device) -> Tensor:
@@ -112,6 +112,7 @@ def make_changes(settings: Augmentation, uniform: Callable[..., Tensor], noise: 
         noise=noise(),
         noise_level=uniform(0.0, settings.noise, 1, 1, 1),
         rectangles=_rectangles(settings.cut_out / 2, uniform) if settings.cut_out > 0 else None,
+        moves=any(getattr(settings, name) > 0 for name in MOVING),
     )
 
 
@@ -134,22 +135,40 @@ def apply_changes(images: Tensor, changes: ImageChanges) -> Tensor:
 
 
 def move_masks(masks: Tensor, changes: ImageChanges, images: Tensor | None = None) -> Tensor:
-    """Move masks (n, k, rows, cols) as their images are moved; ``images`` (n,) says of which image each is."""
+    """Move masks (n, k, rows, cols) with their images; ``images`` (n,) is the index of each one's image."""
     if images is not None:
         names = ("turn", "scale", "shear", "shift", *([] if changes.mirrored is None else ["mirrored"]))
         changes = replace(changes, **{name: getattr(changes, name)[images] for name in names})
     return _moved(masks, changes)
 
 
-def _moved(images: Tensor, changes: ImageChanges) -> Tensor:
-    if changes.mirrored is not None:
-        images = torch.where(changes.mirrored[:, None, None, None], images.flip(3), images)
+def move_boxes(boxes: Tensor, changes: ImageChanges, images: Tensor) -> Tensor:
+    """Move boxes (p, 4) with their images, but do not mirror them: the upright boxes around what they become.
+
+    Boxes are x0, y0, x1, y1 in fractions of the image; ``images`` (p,) is the index of each one's image.
+    """
+    if not changes.moves:
+        return boxes
+    theta = _matrices(changes)[images]  # from a place in the new image to the one in the old, both from -1 to 1
+    corners = 2 * boxes[:, [0, 1, 0, 3, 2, 1, 2, 3]].view(-1, 4, 2) - 1
+    moved = (corners - theta[:, None, :, 2]) @ torch.linalg.inv(theta[:, :, :2]).mT
+    return (torch.cat([moved.amin(1), moved.amax(1)], dim=1) + 1) / 2
+
+
+def _matrices(changes: ImageChanges) -> Tensor:
+    """Return the affine maps (n, 2, 3) of `affine_grid`."""
     cosine, sine = torch.cos(changes.turn) * changes.scale, torch.sin(changes.turn) * changes.scale
     rows = [
         torch.stack([cosine, changes.shear - sine, changes.shift[:, 0]], 1),
         torch.stack([sine, cosine, changes.shift[:, 1]], 1),
     ]
-    grid = affine_grid(torch.stack(rows, 1), list(images.shape), align_corners=False)
+    return torch.stack(rows, 1)
+
+
+def _moved(images: Tensor, changes: ImageChanges) -> Tensor:
+    if changes.mirrored is not None:
+        images = torch.where(changes.mirrored[:, None, None, None], images.flip(3), images)
+    grid = affine_grid(_matrices(changes), list(images.shape), align_corners=False)
     return grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
 
 

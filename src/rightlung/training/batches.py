@@ -1,16 +1,15 @@
-"""Training batches as a function of the recipe, the step and the process: nothing is remembered between them.
+"""Training batches as a function of the recipe, the batch's number and the process; no state is kept between them.
 
-So a run that goes on after an interruption needs no replaying, and any batch can be drawn again to look at it. Each
-process draws its part of one joint batch: ``N`` processes of ``b`` images see what one process of ``N * b`` sees.
+So a resumed run needs no replaying, and any batch can be drawn again. Each process draws its part of one joint batch:
+``N`` processes of ``b`` images see what one process of ``N * b`` sees.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import accumulate
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -19,20 +18,22 @@ from torch import Tensor
 
 from rightlung.core import InputError
 from rightlung.core.keyed import Stream, key_number
-from rightlung.lexicon import IMAGENOME_REGIONS, mirror_region
 from rightlung.lexicon.side_changes import mirrored
 from rightlung.models.base import Target, TrainingBatch
-from rightlung.training.augmentation import Augmentation, apply_changes, draw_changes, move_masks, on_device
-from rightlung.training.facts import Facts
-from rightlung.training.phrases import DrawnPhrase, draw_phrases, draw_texts, hide_entities, hide_words
-from rightlung.training.pools import Pictures, Studies
-from rightlung.training.recipe import DataEntry
+from rightlung.training.augmentation import Augmentation, apply_changes, draw_changes, on_device
+from rightlung.training.curves import value_at
+from rightlung.training.datasets import Dataset, Samples
+from rightlung.training.recipe import Data, DataEntry
+from rightlung.training.study_texts import StudyTexts
+from rightlung.training.targets import target_builders
+from rightlung.training.targets.base import BatchPart, Drawing
+from rightlung.training.texts import draw_texts, hide_entities, hide_words
 
 SHUFFLED = 2_000_000
-"""Studies up to which a source is shuffled; more of them (phantoms, which are alike everywhere) come in their order."""
-_OTHER_SIDE = [IMAGENOME_REGIONS.index(mirror_region(name)) for name in IMAGENOME_REGIONS]
-LEAST_EXTENT = 0.01
-"""Of a region's box, either way; what is narrower has been cut off by the picture's border."""
+"""The largest source that is shuffled; the studies of larger ones (phantoms) come in their order."""
+
+Words = tuple[list[str], dict[str, Any]]
+"""The texts of an image, and what each target drew for it."""
 
 
 def step_seed(*key: object) -> int:
@@ -40,7 +41,7 @@ def step_seed(*key: object) -> int:
     return key_number(*key) >> 1
 
 
-class Deck:
+class Sampler:
     """Numbers below ``count``, shuffled over and over: each comes once before any comes again."""
 
     def __init__(self, count: int, *key: object) -> None:
@@ -48,7 +49,7 @@ class Deck:
         self._rounds: dict[int, NDArray[np.int64]] = {}
 
     def numbers(self, begin: int, end: int) -> list[int]:
-        """Return the numbers at these places of the endless row."""
+        """Return the numbers at these positions of the endless sequence."""
         if self.count > SHUFFLED:
             return [place % self.count for place in range(begin, end)]
         return [int(self._round(place // self.count)[place % self.count]) for place in range(begin, end)]
@@ -62,29 +63,113 @@ class Deck:
         return self._rounds[number]
 
 
-def divided(size: int, entries: Sequence[DataEntry]) -> list[int]:
-    """Return how many of a batch's images come from each entry: shares rounded so that they add up."""
-    total = sum(entry.share for entry in entries)
-    exact = [size * entry.share / total for entry in entries]
+def divided(size: int, shares: Sequence[float]) -> list[int]:
+    """Return how many of ``size`` images each share gets, rounded so that they add up."""
+    exact = [size * share / sum(shares) for share in shares]
     counts = [int(value) for value in exact]
-    by_rest = sorted(range(len(entries)), key=lambda number: (counts[number] - exact[number], number))
+    by_rest = sorted(range(len(shares)), key=lambda number: (counts[number] - exact[number], number))
     for number in by_rest[: size - sum(counts)]:
         counts[number] += 1
-    for number, count in enumerate(counts):
-        if not count:
-            raise InputError(
-                f"data.train[{number}].share: {entries[number].share:g} of a batch of {size} is less than one image"
-            )
     return counts
 
 
-@dataclass(frozen=True, slots=True)
-class _Words:
-    """Texts and phrases of some images."""
+class Mixture:
+    """How many images each entry gives to each joint batch, and how the processes divide them.
 
-    texts: list[str]
-    asked: list[tuple[int, DrawnPhrase]]  # with the image that each is asked of
-    flipped: list[bool]
+    Everything follows from the seed and the batch's number, so that all processes agree.
+    """
+
+    def __init__(
+        self,
+        entries: Sequence[DataEntry],
+        size: int,
+        key: Sequence[object],
+        draw: Literal["all", "one"] = "all",
+        run: int = 1,
+        world: int = 1,
+    ) -> None:
+        """``size`` is the batch size of one process, and ``run`` the number of batches of the whole run."""
+        self.entries, self.size, self.key, self.draw, self.run, self.world = entries, size, key, draw, run, world
+        self.constant = draw == "all" and all(
+            isinstance(entry.share, int | float) and entry.probability == 1 for entry in entries
+        )
+        self.unit = 2 if not self.constant and any(entry.mirrored for entry in entries) else 1
+        self._joint: dict[int, list[int]] = {}
+        self._before = [[0] * len(entries)]
+        curves = [curve for entry in entries for curve in (entry.share, entry.probability)]
+        for fraction in sorted(
+            {0.0, *(point[0] for curve in curves if isinstance(curve, list | tuple) for point in curve)}
+        ):
+            self._chances(fraction)
+        counts = [self.counts(0, rank) for rank in range(world)]
+        for number, entry in enumerate(entries):
+            if self.constant and not any(own[number] for own in counts):
+                raise InputError(
+                    f"data.train[{number}].share: {entry.share:g} of a batch of {size} is less than one image"
+                )
+            odd = [own[number] for own in counts if own[number] % 2] if self.constant else [size] * (size % 2)
+            if entry.mirrored and odd:
+                raise InputError(f"data.train[{number}].mirrored needs an even number of images a batch; got {odd[0]}")
+
+    def joint(self, number: int) -> list[int]:
+        """Return how many images of the joint batch come from each entry."""
+        key = 0 if self.constant else number
+        if key not in self._joint:
+            if len(self._joint) > 1000:
+                self._joint.clear()
+            shares = self._shares(min(1.0, number / self.run), Stream(*self.key, "entries", number))
+            self._joint[key] = [self.unit * count for count in divided(self.size * self.world // self.unit, shares)]
+        return self._joint[key]
+
+    def _shares(self, fraction: float, stream: Stream) -> list[float]:
+        shares, chances = self._chances(fraction)
+        if self.constant:
+            return shares
+        drawn: list[float] = []
+        while not any(drawn):  # where chance leaves out every entry, it is drawn again
+            drawn = [share if stream.chance(chance) else 0.0 for share, chance in zip(shares, chances, strict=True)]
+        if self.draw == "one":
+            chosen = stream.weighted(enumerate(drawn))
+            drawn = [float(place == chosen) for place in range(len(drawn))]
+        return drawn
+
+    def _chances(self, fraction: float) -> tuple[list[float], list[float]]:
+        """Return the entries' shares, and the probabilities with which they take part."""
+        shares = [value_at(entry.share, fraction) for entry in self.entries]
+        chances = [value_at(entry.probability, fraction) for entry in self.entries]
+        if not any(share * chance for share, chance in zip(shares, chances, strict=True)):
+            raise InputError(f"data.train: no entry has a share and a probability above 0 at {fraction:.0%} of the run")
+        return shares, chances
+
+    def counts(self, number: int, rank: int) -> list[int]:
+        """Return how many images one process has of each entry: dealt out in turn, so that all have as many."""
+        units = [count // self.unit for count in self.joint(number)]
+        ends = list(accumulate(units, initial=0))
+        dealt = [(end + self.world - 1 - rank) // self.world for end in ends]  # units below each end that are its own
+        return [self.unit * (end - begin) for begin, end in pairwise(dealt)]
+
+    def studies(self, number: int, place: int, rank: int) -> range:
+        """Return the positions of one process's studies among all that an entry gives in the run."""
+        before, own = sum(self.counts(number, one)[place] for one in range(rank)), self.counts(number, rank)[place]
+        images = self._images(place)
+        return self.joint_studies(number, place)[before // images : (before + own) // images]
+
+    def _images(self, place: int) -> int:
+        """Return how many images each study of an entry gives."""
+        return 2 if self.entries[place].mirrored else 1
+
+    def joint_studies(self, number: int, place: int) -> range:
+        """Return the positions of all processes' studies."""
+        begin = self._begin(number, place)
+        return range(begin, begin + self.joint(number)[place] // self._images(place))
+
+    def _begin(self, number: int, place: int) -> int:
+        if self.constant:
+            return number * self.joint(0)[place] // self._images(place)
+        while len(self._before) <= number:
+            last = len(self._before) - 1
+            self._before.append([self.joint_studies(last, one).stop for one in range(len(self.entries))])
+        return self._before[number][place]
 
 
 class Batches:
@@ -92,7 +177,7 @@ class Batches:
 
     def __init__(
         self,
-        entries: Sequence[tuple[DataEntry, Studies]],
+        entries: Sequence[tuple[DataEntry, Dataset]],
         size: int,
         seed: int,
         device: torch.device,
@@ -100,160 +185,130 @@ class Batches:
         rank: int = 0,
         world: int = 1,
         name: str = "train",
-        boxes: bool = False,
+        data: Data | None = None,
+        run: int = 1,
     ) -> None:
-        """``boxes`` says whether the batches hold those of the regions."""
+        """``data`` names targets and how entries are mixed; ``run`` is the number of batches of the whole run."""
         self.entries, self.size, self.seed, self.device = entries, size, seed, device
-        self.augmentation, self.rank, self.world, self.name, self.boxes = augmentation, rank, world, name, boxes
-        self.counts = divided(size, [entry for entry, _ in entries])
-        for number, (count, (entry, _)) in enumerate(zip(self.counts, entries, strict=True)):
-            if entry.mirrored and count % 2:
-                raise InputError(f"data.train[{number}].mirrored needs an even number of images a batch; got {count}")
-        # How many studies an entry gives to a batch of one process; with their mirror images they are twice as many.
-        self.drawn = [
-            count // 2 if entry.mirrored else count for count, (entry, _) in zip(self.counts, entries, strict=True)
-        ]
-        self.decks = [Deck(len(studies), seed, name, number) for number, (_, studies) in enumerate(entries)]
+        self.augmentation, self.rank, self.world, self.name = augmentation, rank, world, name
+        data = data or Data(train=tuple(entry for entry, _ in entries))
+        self.builders = target_builders(data)
+        self.mixture = Mixture([entry for entry, _ in entries], size, (seed, name), data.draw, run, world)
+        self.samplers = [Sampler(len(studies), seed, name, number) for number, (_, studies) in enumerate(entries)]
 
     def from_number(self, first: int, last: int) -> Generator[TrainingBatch, None, None]:
         """Yield the batches from ``first`` on, up to but not including ``last``."""
-        numbers = range(first, last)
-        dealt = [
-            studies.deal(map(partial(self._own, place), numbers)) for place, (_, studies) in enumerate(self.entries)
+        loaded = [
+            studies.load(self._all_own(place, range(first, last))) for place, (_, studies) in enumerate(self.entries)
         ]
-        for number in numbers:
-            yield _together([self._draw(place, number, next(pictures)) for place, pictures in enumerate(dealt)])
+        for number in range(first, last):
+            places = [place for place, count in enumerate(self.mixture.counts(number, self.rank)) if count]
+            yield _together([self._draw(place, number, next(loaded[place])) for place in places])
 
     def one(self, number: int) -> TrainingBatch:
-        """Return one batch, the same as when it came in its turn."""
+        """Return one batch, the same as in its turn."""
         return next(self.from_number(number, number + 1))
 
-    def _range(self, place: int, number: int) -> range:
-        """Where the joint batch of an entry lies in its deck."""
-        together = self.drawn[place] * self.world
-        return range(number * together, (number + 1) * together)
+    def _all_own(self, place: int, numbers: range) -> Iterator[list[int]]:
+        return (self._own(place, number) for number in numbers if self.mixture.counts(number, self.rank)[place])
 
     def _own(self, place: int, number: int) -> list[int]:
-        begin = self._range(place, number).start + self.rank * self.drawn[place]
-        own = self.decks[place].numbers(begin, begin + self.drawn[place])
-        return own * (self.counts[place] // self.drawn[place])
+        """Return the studies of this process's images."""
+        positions = self.mixture.studies(number, place, self.rank)
+        own = self.samplers[place].numbers(positions.start, positions.stop)
+        return own * (self.mixture.counts(number, self.rank)[place] // len(own))
 
-    def _draw(self, place: int, number: int, pictures: Pictures) -> TrainingBatch:
+    def _draw(self, place: int, number: int, samples: Samples) -> TrainingBatch:
         """Draw the part of a batch that one entry gives."""
-        joint = self._range(place, number)
-        words = self._words(place, joint)
-        images = pictures.images[:, None].float() / 255
-        asked = [one for _, one in words.asked]
-        of = on_device(torch.tensor([image for image, _ in words.asked], dtype=torch.long), self.device)
-        flipped = on_device(torch.tensor(words.flipped), self.device)
-        masks = pictures.take([(image, one.targets) for image, one in words.asked])
+        entry, studies = self.entries[place]
+        words, flips = self._words(place, number)
+        images = samples.images[:, None].float() / 255
+        flipped = on_device(torch.tensor(flips), self.device)
+        changes = None
         if self.augmentation is not None:
             generator = torch.Generator().manual_seed(step_seed(self.seed, self.name, place, number, "augmentation"))
-            rows, total = self._rows(place), self.counts[place] * self.world
+            rows, total = self._rows(place, number), self.mixture.joint(number)[place]
             changes = draw_changes(images.shape, self.augmentation, generator, rows, total, self.device)
-            if any(words.flipped):
+            if any(flips):
                 changes = replace(changes, mirrored=flipped)
             images = apply_changes(images, changes)
-            if len(asked):
-                masks = move_masks(masks[:, None], changes, of)[:, 0].clamp(0.0, 1.0)
-        elif any(words.flipped):
+        elif any(flips):
             images = torch.where(flipped[:, None, None, None], images.flip(-1), images)
-            masks = torch.where(flipped[of][:, None, None], masks.flip(-1), masks)
-        facts = self.entries[place][1].facts
-        present = on_device(torch.tensor([float(one.present) for one in asked]), self.device)
-        placed = on_device(torch.tensor([bool(one.targets) for one in asked], dtype=torch.bool), self.device)
-        # What the picture's border has cut off is not to be seen, and nobody can say whether it is there.
-        located = placed & (masks.flatten(1).amax(1) > 0.02) if len(asked) else placed
-        targets: dict[str, Target] = {
-            "phrases": {
-                "texts": [one.text for one in asked],
-                "images": [image for image, _ in words.asked],
-                "present": torch.where(placed & ~located, torch.nan, present),
-                "located": located,
-                "masks": masks,
-            }
-        }
-        if self.boxes:
-            targets["regions"] = _boxes(pictures.boxes, flipped)
+        texts = [studies.texts(study) for study in self._own(place, number)]
+        targets: dict[str, Target] = {}
+        for builder in self.builders:
+            own, name = [drawn[builder.name] for _, drawn in words], builder.name
+            part = BatchPart(entry, texts, samples.columns_of(name), own, flipped, changes, samples.grid)
+            targets[name] = builder.collate(part)
         return TrainingBatch(
             images=images,
-            texts=words.texts,
-            ids=[facts(study).id for study in self._own(place, number)],
-            text_images=[image for image in range(self.counts[place]) for _ in range(self.entries[place][0].texts)],
+            texts=[text for own_texts, _ in words for text in own_texts],
+            ids=[one.id for one in texts],
+            text_images=[image for image in range(len(images)) for _ in range(entry.texts)],
             targets=targets,
         )
 
-    def _rows(self, place: int) -> Tensor:
-        """Where this process's images lie in the joint batch, in which all mirror images come after all images."""
-        drawn = self.drawn[place]
-        first = torch.arange(self.rank * drawn, (self.rank + 1) * drawn)
-        return torch.cat([first + turn * drawn * self.world for turn in range(self.counts[place] // drawn)])
+    def _rows(self, place: int, number: int) -> Tensor:
+        """Return the rows of this process's images in the joint batch, which has all mirror images at its end."""
+        own, joint = self.mixture.studies(number, place, self.rank), self.mixture.joint_studies(number, place)
+        first = torch.arange(own.start - joint.start, own.stop - joint.start)
+        turns = self.mixture.counts(number, self.rank)[place] // len(own)
+        return torch.cat([first + turn * len(joint) for turn in range(turns)])
 
-    def _words(self, place: int, joint: range) -> _Words:
-        """Draw the words of this process's images. Each image has a stream of its own, whoever draws it."""
+    def _words(self, place: int, number: int) -> tuple[list[Words], list[bool]]:
+        """Draw the words of this process's images, and which images are mirrored.
+
+        Each image has a stream of its own, whichever process draws it.
+        """
         entry = self.entries[place][0]
-        begin = joint.start + self.rank * self.drawn[place]
-        told = [self._told(place, at, joint) for at in range(begin, begin + self.drawn[place])]
+        joint = self.mixture.joint_studies(number, place)
+        drawn = [self._drawn(place, at, joint) for at in self.mixture.studies(number, place, self.rank)]
         share = 0.0 if self.augmentation is None else self.augmentation.mirror
-        texts: list[str] = []
-        asked: list[tuple[int, DrawnPhrase]] = []
-        flipped: list[bool] = []
-        for image in range(self.counts[place]):
-            own_texts, phrases, stream = told[image % len(told)]
-            flip = image >= len(told) if entry.mirrored else stream.chance(share)
+        words: list[Words] = []
+        flips: list[bool] = []
+        for image in range(self.mixture.counts(number, self.rank)[place]):
+            texts, of_targets, stream = drawn[image % len(drawn)]
+            flip = image >= len(drawn) if entry.mirrored else stream.chance(share)
             if flip:
-                # Texts that cannot be mirrored (the lingula has no partner) are left out; where all are such, or any
-                # phrase is, the image stays as it is.
-                turned = [other for text in own_texts if (other := mirrored(text)) is not None]
-                others = [mirrored(phrase.text) for phrase in phrases]
-                flip = bool(turned) and None not in others
+                # Texts without a mirror image (the lingula has no partner) are left out. Where all are such, or a
+                # target has words without one, the image stays as it is.
+                turned = [other for text in texts if (other := mirrored(text)) is not None]
+                others = {builder.name: builder.mirror(of_targets[builder.name]) for builder in self.builders}
+                flip = bool(turned) and None not in others.values()
                 if flip:
-                    own_texts = [turned[number % len(turned)] for number in range(len(own_texts))]
-                    pairs = zip(phrases, others, strict=True)
-                    phrases = [replace(phrase, text=str(other)) for phrase, other in pairs]
-            for text in own_texts:
-                if entry.masked_words:
-                    text = hide_words(text, entry.masked_words, stream)
-                if entry.masked_entities:
-                    text = hide_entities(text, entry.masked_entities, stream)
-                texts.append(text)
-            asked.extend((image, phrase) for phrase in phrases)
-            flipped.append(flip)
-        return _Words(texts, asked, flipped)
+                    texts, of_targets = [turned[number % len(turned)] for number in range(len(texts))], others
+            words.append(([_hidden(text, entry, stream) for text in texts], of_targets))
+            flips.append(flip)
+        return words, flips
 
-    def _told(self, place: int, at: int, joint: range) -> tuple[list[str], list[DrawnPhrase], Stream]:
-        """Draw the texts and the phrases of the study at a place of the deck, and return the stream they come from."""
+    def _drawn(self, place: int, at: int, joint: range) -> tuple[list[str], dict[str, Any], Stream]:
+        """Draw the words of the study at a position of the sampler, and return the stream that they come from."""
         entry, studies = self.entries[place]
-        deck = self.decks[place]
-        number = deck.numbers(at, at + 1)[0]
+        sampler = self.samplers[place]
+        number = sampler.numbers(at, at + 1)[0]
         stream = Stream(self.seed, self.name, place, *((at,) if entry.examples is None else ("study", number)), "words")
-        facts = studies.facts(number)
+        own = studies.texts(number)
 
-        def other() -> Facts:
-            if entry.examples is not None:  # whatever else is in the batch
-                return studies.facts(stream.integer(0, len(studies) - 1))
-            beside = stream.integer(joint.start, joint.stop - 1)
-            return studies.facts(deck.numbers(beside, beside + 1)[0])
+        def other() -> StudyTexts:
+            if entry.examples is not None:  # independent of the rest of the batch
+                return studies.texts(stream.integer(0, len(studies) - 1))
+            position = stream.integer(joint.start, joint.stop - 1)
+            return studies.texts(sampler.numbers(position, position + 1)[0])
 
-        paired = facts
-        if entry.text_of == "another":  # of all studies: a batch's own would come as negatives of their images, too
+        paired = own
+        if entry.text_of == "another":  # of all studies: those of the batch would also be negatives of their own images
             if len(studies) < 2:
                 raise InputError(f"data.train[{place}].text_of 'another' needs at least two studies")
-            paired = studies.facts((number + stream.integer(1, len(studies) - 1)) % len(studies))
+            paired = studies.texts((number + stream.integer(1, len(studies) - 1)) % len(studies))
         texts = draw_texts(paired, entry, stream)
-        phrases = draw_phrases(facts, entry, stream, other, studies.universe) if entry.phrases else []
-        return texts, phrases, stream
+        drawing = Drawing(entry, stream, other, studies.findings)
+        return texts, {builder.name: builder.draw(own, drawing) for builder in self.builders}, stream
 
 
-def _boxes(boxes: Tensor, flipped: Tensor) -> dict[str, Tensor]:
-    """Return the boxes of regions and which are there: known, within the picture, and of some extent."""
-    x0, y0, x1, y1 = boxes.unbind(-1)
-    turned = torch.stack([1 - x1, y0, 1 - x0, y1], dim=-1)[:, _OTHER_SIDE]  # what was the left lung is the right one
-    boxes = torch.where(flipped[:, None, None], turned, boxes)
-    within = boxes.clamp(0.0, 1.0)
-    extent = within[..., 2:] - within[..., :2]
-    there = (extent > LEAST_EXTENT).all(-1)  # what is not known is NaN, and no greater than anything
-    return {"boxes": torch.where(there[..., None], within, 0.0), "present": there}
+def _hidden(text: str, entry: DataEntry, stream: Stream) -> str:
+    if entry.masked_words:
+        text = hide_words(text, entry.masked_words, stream)
+    return hide_entities(text, entry.masked_entities, stream) if entry.masked_entities else text
 
 
 def _together(parts: Sequence[TrainingBatch]) -> TrainingBatch:

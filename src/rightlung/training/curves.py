@@ -1,44 +1,43 @@
-"""Settings that change during a run: a number, or points ``[fraction of the run, value]`` joined by straight lines."""
+"""Numbers that may change over a run: a constant, or points ``[fraction of the run, value]`` joined by lines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
-from rightlung.core.checks import check_number
-from rightlung.core.errors import InputError
+import numpy as np
+
+from rightlung.core import InputError
 
 Curve = float | Sequence[Sequence[float]]
 
 
 def value_at(curve: Curve, fraction: float) -> float:
-    """Return the value of a curve at a fraction of the run; before the first point and after the last it is constant.
+    """Return the value at a fraction of the run. Before the first point and after the last, the value is constant.
 
-    >>> value_at([[0.1, 0.0], [0.5, 1.0]], 0.3)
-    0.5
+    >>> value_at([[0, 1.0], [0.5, 0.2]], 0.25), value_at(3, 0.25)
+    (0.6, 3.0)
     """
     if isinstance(curve, int | float):
         return float(curve)
-    if fraction <= curve[0][0]:
-        return float(curve[0][1])
-    for (begin, low), (end, high) in pairwise(curve):
-        if fraction < end:
-            return low + (high - low) * (fraction - begin) / (end - begin)
-    return float(curve[-1][1])
+    fractions, values = zip(*curve, strict=True)
+    return float(np.interp(fraction, fractions, values))
 
 
-def check_curve(curve: Any, what: str, low: float = 0.0, high: float = float("inf")) -> None:
-    """Refuse what is neither a number nor a list of points with increasing fractions from 0 to 1."""
-    points = [(0.0, curve)]
-    if isinstance(curve, list | tuple):
-        if not curve or not all(isinstance(point, list | tuple) and len(point) == 2 for point in curve):
-            raise InputError(f"{what} must be a number or a list of [fraction of the run, value]; got {curve!r}")
-        points = [(check_number(fraction, f"{what}, fraction"), value) for fraction, value in curve]
-        fractions = [fraction for fraction, _ in points]
-        if not 0 <= fractions[0] <= fractions[-1] <= 1 or any(end <= begin for begin, end in pairwise(fractions)):
-            raise InputError(f"{what}: the fractions of the run must increase from 0 to 1; got {fractions}")
-    for _, value in points:
-        if not low <= check_number(value, what) <= high:
+def check_curve(curve: object, what: str, low: float, high: float) -> None:
+    """Refuse anything but a number, or a list of points whose fractions rise, with values from ``low`` to ``high``."""
+    points = [(0.0, curve)] if isinstance(curve, int | float) else curve
+    try:
+        pairs = [(float(fraction), float(value)) for fraction, value in points]  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        pairs = []
+    if isinstance(curve, bool) or not pairs:
+        raise InputError(f"{what} must be a number or a list of [fraction of the run, value] points; got {curve!r}")
+    for fraction, value in pairs:
+        if not low <= value <= high:
             wanted = f"at least {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
-            raise InputError(f"{what} must be {wanted}; got {value}")
+            raise InputError(f"{what} must be {wanted}; got {value:g}")
+        if not 0 <= fraction <= 1:
+            raise InputError(f"{what}: a point's fraction of the run must be from 0 to 1; got {fraction:g}")
+    if any(one >= other for (one, _), (other, _) in pairwise(pairs)):
+        raise InputError(f"{what}: the fractions of the run must rise from point to point; got {curve!r}")

@@ -21,7 +21,7 @@ from rightlung.core import InputError, OutputError
 from rightlung.core.files import FolderLock, folder_lock, read_json, write_json, write_whole
 from rightlung.training.recipe import Recipe, differing_fields, read_recipe, recipe_text
 
-FREE = ("checkpoint_every", "log_every", "card", "data.workers", "data.keep")
+FREE = ("checkpoint_every", "log_every", "card", "data.workers", "data.cache_folder")
 """Fields that may change when a run is resumed, since the weights do not depend on them."""
 
 

@@ -30,7 +30,7 @@ from rightlung.training.folder import RunFolder
 from rightlung.training.fsdp import named_parameters
 from rightlung.training.log import Board, Log, Row, TrainingProgress, draw_curve, out_of_patience
 from rightlung.training.metrics import Interruption, Metrics
-from rightlung.training.preparing import (
+from rightlung.training.setup import (
     Machine,
     check_same_data,
     keep_start,
@@ -118,7 +118,8 @@ class _Training:
     def _batches(self, size: int, rank: int = 0, world: int = 1) -> Batches:
         recipe = self.recipe
         given = self.entries, size, recipe.seed, self.fabric.device, recipe.augmentation
-        return Batches(*given, rank=rank, world=world, boxes=recipe.data.boxes)
+        run = recipe.schedule.steps * recipe.gradient_accumulation
+        return Batches(*given, rank=rank, world=world, data=recipe.data, run=run)
 
     def _initial_model(self) -> nn.Module:
         """Load the model before the first step, saved once so that all processes and resumed runs start from it."""

@@ -13,8 +13,10 @@ import yaml
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.settings import plain_settings, read_settings
-from rightlung.training.augmentation import MOVING, Augmentation
+from rightlung.training.augmentation import Augmentation
 from rightlung.training.curves import check_curve, value_at
+from rightlung.training.study_texts import MaskKind
+from rightlung.training.targets import target_builders
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -33,26 +35,27 @@ class ModelChoice:
 
 @dataclass(frozen=True, slots=True)
 class DataEntry:
-    """One source of training studies, and what is asked about them."""
+    """One source of training studies, and which texts and phrases are drawn from them."""
 
     source: str
-    share: float = 1.0  # of every batch, relative to the other entries'
-    pool: int | None = None  # studies held on the device; without it, drawn or read as they come
+    share: Any = 1.0  # of the images of a batch, relative to the other entries; a number or a curve
+    probability: Any = 1.0  # that the entry takes part in a batch; a number or a curve
+    cached: int | None = None  # studies held on the device; None: all of a small source, none of a phantom
     text: TextChoice = "sentence"
-    texts: int = 1  # paired with every image
-    text_of: Literal["own", "another"] = "own"  # of which study: another's teaches nothing, and shows what chance is
+    texts: int = 1  # paired with each image
+    text_of: Literal["own", "another"] = "own"  # another: texts of a random other study, as a control
     masked_words: float = 0.0  # share of a text's words that are hidden
     masked_entities: float = 0.0  # share of a text's clinical entities (findings, regions, devices) that are hidden
-    mirrored: bool = False  # half of the images are the others' mirror images, with mirrored words
-    examples: int | None = None  # only the first studies with a target, so many, with the same phrases every time
-    phrases: int = 0  # asked of every image
-    positive: float = 0.6  # share of the study's own phrases that are to have a place
-    foreign: float = 0.0  # share of phrases taken from another study, false here
-    swapped: float = 0.0  # share of phrases with left and right exchanged, false here
-    stripped: float = 0.0  # share of the phrases with a place that lose the words for their side
-    prompts: Any = 0.0  # share of phrases that are plain prompts, or "labels": all of them, from the labels
-    absent: Literal["negative", "unknown"] = "unknown"  # what a label that is not named means
-    targets: Literal["exact", "regions", "none"] = "exact"  # masks and boxes, or boxes of the regions, or neither
+    mirrored: bool = False  # half of the images are the mirror images of the others, with mirrored words
+    examples: int | None = None  # use only the first so many studies with a target, with the same phrases every time
+    phrases: int = 0  # asked of each image
+    positive: float = 0.6  # share of the study's own phrases that describe something visible
+    from_other_studies: float = 0.0  # share of phrases taken from another study, false here
+    sides_swapped: float = 0.0  # share of phrases with left and right swapped, false here
+    without_side: float = 0.0  # share of the phrases with a target whose words for the side are left out
+    prompts: Any = 0.0  # share of phrases that are prompts for a finding, or "labels": all are, from the labels
+    unlabeled: Literal["negative", "unknown"] = "unknown"  # what a missing label means
+    masks: MaskKind = "exact"  # of phrases: their masks or boxes, or the boxes of their regions, or none
 
     def __post_init__(self) -> None:
         if self.prompts == "labels":
@@ -63,18 +66,18 @@ class DataEntry:
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What is looked at every so many steps."""
+    """The studies that the loss is computed on every so many steps."""
 
     source: str
     every: int = 1000
-    pool: int | None = None
+    cached: int | None = None
     text: TextChoice = "sentence"
     phrases: int = 4
     prompts: Any = 0.0
-    absent: Literal["negative", "unknown"] = "unknown"
-    targets: Literal["exact", "regions", "none"] = "exact"
+    unlabeled: Literal["negative", "unknown"] = "unknown"
+    masks: MaskKind = "exact"
     examples: int | None = None
-    grounded: int = 100  # phrases that a model which points is asked for
+    grounded: int = 100  # phrases that a model with a map is scored on
 
     def entry(self) -> DataEntry:
         """Return it as an entry whose phrases are the study's own."""
@@ -84,15 +87,17 @@ class Validation:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Where studies come from, and how large their pictures are."""
+    """The sources of studies, how they are mixed, and what a batch holds."""
 
     train: tuple[DataEntry, ...]
     validation: Validation | None = None
-    size: int = 224  # pixels a side that the model sees
-    grid: int = 56  # cells a side of the masks
-    workers: int = 2  # processes that read, or make up, studies ahead
-    boxes: bool = False  # whether the model is shown the boxes of the regions
-    keep: str | None = None  # a folder in which filled pools are kept, for the next run on the same studies
+    draw: Literal["all", "one"] = "all"  # a batch has images of all entries by their shares, or of one of them
+    targets: tuple[str, ...] = ()  # besides phrases, which a batch has where an entry asks for them
+    target_options: Mapping[str, Any] = field(default_factory=dict)  # settings of a target, by its name
+    size: int = 224  # pixels per side of the images
+    grid: int = 56  # cells per side of the masks
+    workers: int = 2  # processes that read, or make, studies ahead
+    cache_folder: str | None = None  # where cached studies are kept for the next run
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,35 +159,31 @@ class Recipe:
             raise InputError("losses must give at least one term of the model's loss a weight above 0")
         if self.schedule.patience is not None and self.data.validation is None:
             raise InputError("schedule.patience needs data.validation, whose loss it watches")
-        moved = [name for name in MOVING if getattr(self.augmentation, name) > 0] if self.data.boxes else []
-        if moved:
-            raise InputError(
-                f"data.boxes needs augmentation.{moved[0]} 0: pictures would be moved, and their regions' boxes not"
-            )
+        target_builders(self.data)  # rejects unknown targets and settings
         for (low, high), paths in _LIMITS.items():
             for place, value in (found for path in paths.split() for found in _values(self, path)):
                 if isinstance(value, int | float) and not low <= value <= high:
                     wanted = f"at least {low:g}" if high == _MOST else f"from {low:g} to {high:g}"
                     raise InputError(f"{place} must be {wanted}; got {value}")
         for number, entry in enumerate(self.data.train):
-            if not entry.share > 0:
+            check_curve(entry.share, f"data.train[{number}].share", 0, _MOST)
+            check_curve(entry.probability, f"data.train[{number}].probability", 0, 1)
+            if entry.share == 0:
                 raise InputError(f"data.train[{number}].share must be above 0; got {entry.share}")
-            if entry.foreign + entry.swapped > 1:
+            if entry.from_other_studies + entry.sides_swapped > 1:
                 raise InputError(
-                    f"data.train[{number}]: foreign and swapped must not exceed 1 together; "
-                    f"got {entry.foreign} and {entry.swapped}"
+                    f"data.train[{number}]: from_other_studies and sides_swapped must not exceed 1 together; "
+                    f"got {entry.from_other_studies} and {entry.sides_swapped}"
                 )
 
 
 _MOST = float("inf")
 # The least and the most of fields. A star stands for every entry.
 _LIMITS: dict[tuple[float, float], str] = {
-    (
-        0,
-        1,
-    ): "data.train.*.positive data.train.*.foreign data.train.*.swapped data.train.*.stripped data.train.*.prompts "
-    "data.train.*.masked_words data.train.*.masked_entities data.validation.prompts optimizer.betas.* "
-    "schedule.final_factor ema augmentation.shift augmentation.blur augmentation.cut_out augmentation.mirror",
+    (0, 1): "data.train.*.positive data.train.*.from_other_studies data.train.*.sides_swapped "
+    "data.train.*.without_side data.train.*.prompts data.train.*.masked_words data.train.*.masked_entities "
+    "data.validation.prompts optimizer.betas.* schedule.final_factor ema augmentation.shift augmentation.blur "
+    "augmentation.cut_out augmentation.mirror",
     (0, 10): "augmentation.scale augmentation.shear augmentation.brightness augmentation.contrast augmentation.gamma "
     "augmentation.noise",
     (0, 180): "augmentation.rotation",
@@ -194,7 +195,7 @@ _LIMITS: dict[tuple[float, float], str] = {
     (0, 2**53): "seed",
     (0, _MOST): "data.validation.grounded optimizer.learning_rate optimizer.weight_decay optimizer.clip_norm "
     "optimizer.learning_rate_factors.* schedule.warmup_steps",
-    (1, _MOST): "data.train.*.examples data.train.*.pool data.validation.examples data.validation.pool "
+    (1, _MOST): "data.train.*.examples data.train.*.cached data.validation.examples data.validation.cached "
     "data.validation.every schedule.steps schedule.patience batch_size gradient_accumulation "
     "checkpoint_every log_every",
 }

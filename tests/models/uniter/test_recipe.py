@@ -11,14 +11,15 @@ import rightlung
 from rightlung.core import InputError
 from rightlung.training.log import read_log
 from rightlung.training.loop import train
-from rightlung.training.preparing import Machine
 from rightlung.training.recipe import read_recipe
+from rightlung.training.setup import Machine
+from rightlung.training.watching import read_log
 from tests.models.uniter.tiny import BERT
 from tests.training.recipes import final_weights, quiet, same
 
 SMALLER = [
-    "data.size=64", "data.workers=0", "data.train=[{source: 'phantom?count=8&seed=11', pool: 8}]",
-    "data.validation={source: 'phantom?count=4&seed=12', pool: 4, every: 2, phrases: 0, grounded: 0}",
+    "data.size=64", "data.workers=0", "data.train=[{source: 'phantom?count=8&seed=11', cached: 8}]",
+    "data.validation={source: 'phantom?count=4&seed=12', cached: 4, every: 2, phrases: 0, grounded: 0}",
     "model.config={image_size: 64, region_size: 8, feature_size: 64, vocabulary: 300, map_size: 16}",
     f"model.config.options={BERT}",
     "schedule={steps: 4}", "batch_size=4", "checkpoint_every=2", "log_every=1",
@@ -40,6 +41,6 @@ def test_it_trains_and_the_same_recipe_gives_the_same_weights(tmp_path: Path) ->
 
 
 def test_without_boxes_the_field_is_named(tmp_path: Path) -> None:
-    recipe = read_recipe("wrong-lung-uniter", [*SMALLER, "data.boxes=false"])
-    with pytest.raises(InputError, match=r"Set data\.boxes: true in the recipe"):
+    recipe = read_recipe("wrong-lung-uniter", [*SMALLER, "data.targets=[]"])
+    with pytest.raises(InputError, match=r"the recipe needs data\.boxes: true"):
         train(recipe, tmp_path / "run", machine=Machine("cpu"), progress=quiet())

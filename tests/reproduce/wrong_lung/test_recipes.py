@@ -61,7 +61,7 @@ CHANGED: dict[str, dict[str, Any]] = {
 FEW_SHOT = {
     "model.kind", "model.config", "model.start", "losses", "optimizer.learning_rate", "schedule.steps",
     "schedule.warmup_steps", "schedule.final_factor", "schedule.patience", "batch_size", "ema",
-    f"{ENTRY}.source", f"{ENTRY}.pool", f"{ENTRY}.texts", f"{ENTRY}.phrases", f"{ENTRY}.examples", f"{ENTRY}.positive",
+    f"{ENTRY}.source", f"{ENTRY}.cached", f"{ENTRY}.texts", f"{ENTRY}.phrases", f"{ENTRY}.examples", f"{ENTRY}.positive",
 }  # fmt: skip
 
 
@@ -102,13 +102,13 @@ def test_a_variant_differs_from_its_base_in_what_it_is_named_for_and_in_nothing_
 def test_few_shots_differ_from_each_other_in_the_targets_alone_and_from_the_base_in_how_they_go_on() -> None:
     names = ("retrained", "thirty-shot", "thirty-shot-exact")
     base, regions, exact = (read_recipe(f"wrong-lung-{name}") for name in names)
-    assert differing_fields(regions, exact) == [f"{ENTRY}.targets", "data.validation.targets"]
+    assert differing_fields(regions, exact) == [f"{ENTRY}.masks", "data.validation.masks"]
     found = differing_fields(base, exact)
     assert {path for path in found if not path.startswith(("augmentation.", "data.validation."))} == FEW_SHOT
     (entry,), judged = regions.data.train, regions.data.validation
     assert judged is not None
-    assert (entry.examples, entry.phrases, entry.targets) == (30, 1, "regions")
-    assert (judged.examples, judged.phrases, judged.targets, judged.every) == (30, 1, "regions", 1)
+    assert (entry.examples, entry.phrases, entry.masks) == (30, 1, "regions")
+    assert (judged.examples, judged.phrases, judged.masks, judged.every) == (30, 1, "regions", 1)
     assert entry.source != judged.source  # 30 others
     assert (regions.schedule.steps, regions.schedule.patience) == (500, 25)
     assert dict(regions.losses) == {"supervised": 1.0}
@@ -127,10 +127,10 @@ def test_uniter_sees_the_same_studies_as_often_with_one_text_an_image() -> None:
         "seed",
         f"{ENTRY}.source",
     }
-    alike |= {f"{ENTRY}.pool", "data.validation.source", "data.validation.every", "optimizer.name"}
+    alike |= {f"{ENTRY}.cached", "data.validation.source", "data.validation.every", "optimizer.name"}
     assert not alike & set(differing_fields(base, uniter))
     assert uniter.data.train[0].texts == 1
-    assert uniter.data.boxes
+    assert uniter.data.targets == ("regions",)
 
 
 @pytest.mark.parametrize(("name", "pixels"), [("sided", 51), ("retrained", 99)])

@@ -68,7 +68,7 @@ def quick_changes(job: Job) -> list[str]:
             change
             for place, seed in places
             for change in (
-                f"{place}.source=phantom?count={_FEW_SHOTS}&seed={seed}", f"{place}.pool={_FEW_SHOTS}",
+                f"{place}.source=phantom?count={_FEW_SHOTS}&seed={seed}", f"{place}.cached={_FEW_SHOTS}",
                 f"{place}.examples=8",
             )
         ]  # fmt: skip
@@ -83,7 +83,7 @@ def quick_changes(job: Job) -> list[str]:
     ]  # fmt: skip
     return [
         *model, *shared, "schedule.steps=4", "schedule.warmup_steps=1", "batch_size=16",
-        f"data.train[0].source=phantom?count={_POOLS['train']}&seed=11", f"data.train[0].pool={_POOLS['train']}",
+        f"data.train[0].source=phantom?count={_POOLS['train']}&seed=11", f"data.train[0].cached={_POOLS['train']}",
         f"data.validation.source=phantom?count={_POOLS['validation']}&seed=12",
-        f"data.validation.pool={_POOLS['validation']}", "data.validation.every=2", "data.validation.grounded=8",
+        f"data.validation.cached={_POOLS['validation']}", "data.validation.every=2", "data.validation.grounded=8",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a run needs before its first step: processes, data, and the model that it starts from."""
+"""Set up a run: its processes, its data, and the model that it starts from."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import nn
 
 from rightlung.core import InputError
 from rightlung.lexicon import FINDINGS, positive_prompts
+from rightlung.lexicon.side_changes import without_side
 from rightlung.models.base import Trainable, TrainingBatch
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.kinds import TARGET, class_of, import_target, kinds, register
@@ -20,19 +21,20 @@ from rightlung.phantom.config import check_picture_size
 from rightlung.phantom.source import PhantomSource
 from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.batches import Batches
+from rightlung.training.cache import DiskCache
 from rightlung.training.checkpoint import Checkpoint
-from rightlung.training.failures import enough_memory
+from rightlung.training.datasets import Advance, CachedDataset, Dataset, Loading, PhantomDataset, SourceDataset
 from rightlung.training.folder import RunFolder
-from rightlung.training.keeping import KeptPool
-from rightlung.training.log import TrainingProgress
-from rightlung.training.pools import Advance, PhantomFlow, Pool, Studies
-from rightlung.training.reading import ReadFlow
 from rightlung.training.recipe import Data, DataEntry, Recipe, shipped_recipes
+from rightlung.training.targets import target_builders
+from rightlung.training.targets.phrases import swappable
+from rightlung.training.failures import enough_memory
+from rightlung.training.log import TrainingProgress
 
-Entries = list[tuple[DataEntry, Studies]]
+Entries = list[tuple[DataEntry, Dataset]]
 
 MOST_HELD = 50_000
-"""Studies of a source below which they are all held on the device, unless a pool is asked for."""
+"""Sources with fewer studies are held on the device as a whole, unless ``cached`` says otherwise."""
 SAMPLED = 5000
 """Studies of each source whose sentences a new tokenizer learns from."""
 
@@ -73,25 +75,32 @@ def launched(recipe: Recipe, machine: Machine) -> Any:
 
 
 def open_all(recipe: Recipe, device: torch.device, shown: TrainingProgress) -> Entries:
-    """Open every source of the recipe's training data. What is left out of them is said at once.
+    """Open every source of the training data, and report what is left out of them.
 
-    All are looked at before the first pool is filled: that one is not there should not take minutes to learn.
+    All sources are checked before the first is cached, so that a missing one is noticed at once.
     """
-    named = {f"data.train[{number}].source": entry.source for number, entry in enumerate(recipe.data.train)}
-    if recipe.data.validation is not None:
-        named["data.validation.source"] = recipe.data.validation.source
+    data = recipe.data
+    named = {f"data.train[{number}].source": entry.source for number, entry in enumerate(data.train)}
+    if data.validation is not None:
+        named["data.validation.source"] = data.validation.source
     for field, address in named.items():
         try:
             open_source(address)
         except InputError as error:
             raise InputError(f"{field}: {error}") from None
-    return [
-        (entry, _open(entry, recipe, device, shown, f"data.train[{number}]"))
-        for number, entry in enumerate(recipe.data.train)
+    entries = [
+        (entry, _open(entry, recipe, device, shown, f"data.train[{number}]")) for number, entry in enumerate(data.train)
     ]
+    for number, (entry, studies) in enumerate(entries):
+        if not isinstance(studies, PhantomDataset):  # which can serve everything
+            check_served(entry, studies, f"data.train[{number}]")
+    for name in data.targets:
+        if not any(name in studies.served for _, studies in entries):
+            raise InputError(f"data.targets: no study of {', '.join(entry.source for entry in data.train)} has {name}")
+    return entries
 
 
-def _open(entry: DataEntry, recipe: Recipe, device: torch.device, shown: TrainingProgress, place: str) -> Studies:
+def _open(entry: DataEntry, recipe: Recipe, device: torch.device, shown: TrainingProgress, place: str) -> Dataset:
     with contextlib.ExitStack() as stack:
 
         def advance(what: str, count: int) -> Callable[[int], None]:
@@ -106,8 +115,8 @@ def _open(entry: DataEntry, recipe: Recipe, device: torch.device, shown: Trainin
 
 def open_studies(
     entry: DataEntry, data: Data, device: torch.device, advance: Callable[[str, int], Advance], place: str
-) -> Studies:
-    """Open the studies of an entry, filling its pool where it has one. ``advance(what, count)`` shows the progress."""
+) -> Dataset:
+    """Open the studies of an entry, cached where it says so. ``advance(what, count)`` shows the progress."""
     source = open_source(entry.source)
     phantom = source if isinstance(source, PhantomSource) and not source.faults else None
     sized = "size" in parse_address(entry.source).parameters
@@ -118,58 +127,90 @@ def open_studies(
             check_picture_size(data.size)
         except InputError as error:
             raise InputError(f"data.size: the phantom's {error}") from None
-    if phantom is not None and entry.targets != "regions":
-        flow: PhantomFlow | ReadFlow = PhantomFlow(phantom, data.size, data.grid, device, data.workers, entry.targets)
-        pool = entry.pool
-    else:
-        if phantom is not None and not sized:  # the very pictures that other targets come with
-            source = open_source(f"{entry.source}&size={data.size}")
-        flow = ReadFlow(source, data.size, data.grid, device, data.workers, entry.targets)
-        pool = min(len(flow), entry.pool or len(flow)) if entry.pool or len(flow) < MOST_HELD else None
-    if not len(flow):
+    if not len(source):
         raise InputError(f"{place}.source: {entry.source} has no studies")
-    if pool is None:
+    how = Loading(entry, data.size, data.grid, target_builders(data), device, data.workers)
+    painted = entry.masks != "regions" and all(builder.can_paint(entry) for builder in how.built)
+    studies: PhantomDataset | SourceDataset
+    if phantom is not None and painted:
+        studies = PhantomDataset(phantom, how)
+        count = entry.cached
+    else:
+        if phantom is not None and not sized:  # the same images as painted ones
+            source = open_source(f"{entry.source}&size={data.size}")
+        studies = SourceDataset(source, how)
+        count = min(len(studies), entry.cached or len(studies)) if entry.cached or len(studies) < MOST_HELD else None
+    if count is None:
         for name, wants in (("text 'abnormal'", entry.text == "abnormal"), ("examples", entry.examples is not None)):
             if wants:
-                raise InputError(f"{place}.{name} needs a pool, of which some studies are left out")
-        return flow
-    if pool > len(flow):
-        raise InputError(f"{place}.pool: {pool} is more than the {len(flow)} studies of {entry.source}")
-    what = f"to hold the {pool:,} studies of {place}, {data.size} pixels a side"
-    kept = None if data.keep is None else KeptPool(data.keep, source, pool, data.size, data.grid, entry.targets)
-    with enough_memory(str(device), what, f"try a smaller pool, such as --set {place}.pool={max(1, pool // 2)}"):
-        filled = None if kept is None else kept.read(device)
-        if filled is None:
-            filled = flow.pool(pool, advance(f"filling the pool of {entry.source.partition('?')[0]}", pool))
-            if kept is not None:
-                kept.write(filled)
-        return _chosen(filled, entry, place)
+                raise InputError(f"{place}.{name} needs {place}.cached, because some studies are left out")
+        return studies
+    if count > len(studies):
+        raise InputError(f"{place}.cached: {count} is more than the {len(studies)} studies of {entry.source}")
+    what = f"to hold the {count:,} studies of {place}, {data.size} pixels a side"
+    disk = None if data.cache_folder is None else DiskCache(data.cache_folder, source, count, how)
+    with enough_memory(str(device), what, f"try fewer, such as --set {place}.cached={max(1, count // 2)}"):
+        cached = None if disk is None else disk.read(device)
+        if cached is None:
+            cached = studies.cached(count, advance(f"caching {entry.source.partition('?')[0]}", count))
+            if disk is not None:
+                disk.write(cached)
+        return _chosen(cached, entry, place)
 
 
-def _chosen(pool: Pool, entry: DataEntry, place: str) -> Pool:
-    """Return the studies of a pool that an entry wants: those with an abnormal sentence, or the first with a target."""
+def check_served(entry: DataEntry, studies: Dataset, place: str) -> None:
+    """Refuse settings of an entry that no study of its source can serve."""
+    texts = [studies.texts(number) for number in range(len(studies))]
+    sentences = [sentence for one in texts for sentence in one.sentences]
+    by_labels, located = entry.prompts == "labels", any(sentence.targets for sentence in sentences)
+    labels = bool(studies.findings) if entry.unlabeled == "negative" else any(one.labels or one.absent for one in texts)
+    sided = [sentence for sentence in sentences if sentence.seen and sentence.side is not None]
+    own = any(sentence.seen is not None for sentence in sentences) or (labels and entry.prompts != 0)
+    lent = any(sentence.targets and sentence.positive for sentence in sentences) and any(one.absent for one in texts)
+    one_side = "a sentence about one side whose findings are known not to lie on the other"
+    needs = [("text", entry.text == "report", any(one.report.strip() for one in texts), "a report")]
+    if entry.phrases and by_labels:
+        needs.append(("phrases", True, labels, "a label"))
+    elif entry.phrases:
+        needs += [
+            ("phrases", True, own, "a phrase whose findings are known, or a label"),
+            ("masks", entry.masks == "exact", located, "a phrase with a mask or a box; set masks: none"),
+            ("masks", entry.masks == "regions", located, "a phrase with the box of a region"),
+            ("from_other_studies", entry.from_other_studies > 0, lent, "a sentence that is false of another study"),
+            ("sides_swapped", entry.sides_swapped > 0, any(map(swappable, texts)), one_side),
+            ("without_side", entry.without_side > 0, any(without_side(one.text) for one in sided), one_side),
+        ]
+    for name, wanted, served, what in needs:
+        if wanted and not served:
+            raise InputError(f"{place}.{name}: no study of {entry.source} has {what}")
+
+
+def _chosen(studies: CachedDataset, entry: DataEntry, place: str) -> CachedDataset:
+    """Return the studies that an entry uses: those with an abnormal sentence, or the first with a target."""
     if entry.text == "abnormal":
-        telling = [number for number in range(len(pool)) if any(told.abnormal for told in pool.facts(number).told)]
-        if not telling:
+        kept = [
+            number for number in range(len(studies)) if any(one.abnormal for one in studies.texts(number).sentences)
+        ]
+        if not kept:
             raise InputError(f"{place}.text 'abnormal': no study of {entry.source} has an abnormal sentence")
-        pool = pool.only(telling)
+        studies = studies.only(kept)
     if entry.examples is not None:
-        placed = [number for number in range(len(pool)) if any(told.targets for told in pool.facts(number).told)]
-        if len(placed) < entry.examples:
+        kept = [number for number in range(len(studies)) if any(one.targets for one in studies.texts(number).sentences)]
+        if len(kept) < entry.examples:
             raise InputError(
-                f"{place}.examples asks for {entry.examples}, but only {len(placed)} of the {len(pool)} studies of "
+                f"{place}.examples asks for {entry.examples}, but only {len(kept)} of the {len(studies)} studies of "
                 f"{entry.source} have a phrase with a target"
             )
-        pool = pool.only(placed[: entry.examples])
-    return pool
+        studies = studies.only(kept[: entry.examples])
+    return studies
 
 
 def validation_batches(
     recipe: Recipe, device: torch.device, shown: TrainingProgress
 ) -> tuple[list[TrainingBatch], Sequence[str]]:
-    """The fixed batches that every validation looks at, of the run's batch size where there are enough studies.
+    """Return the fixed batches of every validation, and what is wrong with the studies that were left out.
 
-    With them what is wrong with the studies that were left out.
+    They have the run's batch size where there are enough studies.
     """
     settings = recipe.data.validation
     if settings is None:
@@ -177,9 +218,9 @@ def validation_batches(
     entry = settings.entry()
     studies = _open(entry, recipe, device, shown, "data.validation")
     size = min(recipe.batch_size, len(studies))
-    batches = Batches([(entry, studies)], size, recipe.seed, device, name="validation", boxes=recipe.data.boxes)
+    batches = Batches([(entry, studies)], size, recipe.seed, device, name="validation", data=recipe.data)
     what = f"to hold the {len(studies):,} studies of data.validation as batches"
-    advice = f"try a smaller pool, such as --set data.validation.pool={max(1, len(studies) // 2)}"
+    advice = f"try fewer, such as --set data.validation.cached={max(1, len(studies) // 2)}"
     with enough_memory(str(device), what, advice):
         return list(batches.from_number(0, len(studies) // size)), studies.problems
 
@@ -238,8 +279,8 @@ def _sample_texts(entries: Entries) -> Iterator[str]:
     """Yield sentences of the training studies, and the prompts of every finding: what a tokenizer should know."""
     for _, studies in entries:
         for number in range(min(SAMPLED, len(studies))):
-            for told in studies.facts(number).told:
-                yield told.text
+            for sentence in studies.texts(number).sentences:
+                yield sentence.text
     for name in FINDINGS:
         yield from positive_prompts(name)
 

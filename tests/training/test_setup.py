@@ -1,4 +1,4 @@
-"""What a run is prepared from: some studies of a pool, and a model with a changed configuration."""
+"""What a run is prepared from: some of the cached studies, and a model with a changed configuration."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rightlung.models.folder import load_folder, save_model
 from rightlung.models.gloria import Gloria
 from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
-from rightlung.training import preparing
+from rightlung.training import setup
 from rightlung.training.batches import Batches
 from rightlung.training.folder import RunFolder
-from rightlung.training.log import TrainingProgress
-from rightlung.training.preparing import keep_start
 from rightlung.training.recipe import DataEntry
+from rightlung.training.setup import keep_start
+from rightlung.training.log import TrainingProgress
 from tests.models.gloria.test_model import create
 from tests.training.recipes import small
 from tests.training.test_batches import opened
 
 CPU = torch.device("cpu")
-ENTRY = DataEntry(source="phantom?count=24&seed=11", pool=24)
+ENTRY = DataEntry(source="phantom?count=24&seed=11", cached=24)
 NOTHING = {"no finding", "support devices"}
 
 
@@ -46,9 +46,9 @@ def test_only_studies_with_an_abnormal_sentence_are_left_and_only_such_sentences
     known = make_studies(default_config(), 11, range(24), 64)
     telling = {study.id: texts for study in known if (texts := abnormal(study))}
     assert 0 < len(telling) < 24
-    assert {studies.facts(number).id for number in range(len(studies))} == set(telling)
+    assert {studies.texts(number).id for number in range(len(studies))} == set(telling)
     batch = Batches([(entry, studies)], len(studies), 1, CPU).one(0)
-    for image, text in zip(batch.paired.tolist(), batch.texts, strict=True):
+    for image, text in zip(batch.image_of_text, batch.texts, strict=True):
         assert text in telling[batch.ids[image]]
 
 
@@ -57,7 +57,7 @@ def test_examples_are_the_first_studies_with_a_target() -> None:
     studies = opened(entry)[1]
     placed = [study.id for study in make_studies(default_config(), 11, range(24), 64)
               if any(phrase.mask is not None for phrase in study.phrases)]  # fmt: skip
-    assert [studies.facts(number).id for number in range(len(studies))] == placed[:3]
+    assert [studies.texts(number).id for number in range(len(studies))] == placed[:3]
     batch = Batches([(entry, studies)], 3, 1, CPU).one(0)
     assert batch.targets["phrases"]["images"] == [0, 1, 2]
     assert batch.targets["phrases"]["located"].all()
@@ -67,10 +67,10 @@ def test_examples_are_the_first_studies_with_a_target() -> None:
     ("entry", "said"),
     [
         (replace(ENTRY, examples=25), r"train\[0\]\.examples asks for 25, but only \d+ of the 24 studies of phantom"),
-        (replace(ENTRY, examples=1, targets="none"), r"\.examples asks for 1, but only 0 of the 24 studies"),
-        (replace(ENTRY, pool=None, examples=2), r"data\.train\[0\]\.examples needs a pool"),
-        (replace(ENTRY, pool=None, text="abnormal"), r"data\.train\[0\]\.text 'abnormal' needs a pool"),
-        (replace(ENTRY, targets="regions", source="phantom?count=24&seed=11&size=96"), "says size=96, but data.size"),
+        (replace(ENTRY, examples=1, masks="none"), r"\.examples asks for 1, but only 0 of the 24 studies"),
+        (replace(ENTRY, cached=None, examples=2), r"data\.train\[0\]\.examples needs data\.train\[0\]\.cached"),
+        (replace(ENTRY, cached=None, text="abnormal"), r"train\[0\]\.text 'abnormal' needs data\.train\[0\]\.cached"),
+        (replace(ENTRY, masks="regions", source="phantom?count=24&seed=11&size=96"), "says size=96, but data.size"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_chosen_is_said(entry: DataEntry, said: str) -> None:
@@ -81,7 +81,7 @@ def test_what_cannot_be_chosen_is_said(entry: DataEntry, said: str) -> None:
 def test_a_source_without_an_abnormal_sentence_is_refused() -> None:
     known = make_studies(default_config(), 11, range(24), 64)
     normal = next(number for number, study in enumerate(known) if not abnormal(study))
-    entry = DataEntry(source=f"phantom?count=1&seed=11&start={normal}", pool=1, text="abnormal")
+    entry = DataEntry(source=f"phantom?count=1&seed=11&start={normal}", cached=1, text="abnormal")
     with pytest.raises(InputError, match=r"text 'abnormal': no study of phantom\?count=1&seed=11&start=\d+ has an abn"):
         opened(entry)
 
@@ -147,17 +147,17 @@ def test_a_configuration_that_does_not_go_with_the_weights_is_refused(
         kept(tmp_path, start, config)
 
 
-def test_a_source_that_is_not_there_is_noticed_before_any_pool_is_filled(
+def test_a_missing_source_is_noticed_before_any_other_is_cached(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fill(*_: object) -> None:
-        raise AssertionError("a pool is filled")
+        raise AssertionError("studies are cached")
 
-    monkeypatch.setattr(preparing, "open_studies", fill)
-    one = 'source: "phantom?count=16&seed=11", pool: 16'
+    monkeypatch.setattr(setup, "open_studies", fill)
+    one = 'source: "phantom?count=16&seed=11", cached: 16'
     for change in (
         f"data.train=[{{{one}}}, {{source: 'manifest:{tmp_path}/nih.tar'}}]",
         f"data.validation={{source: 'manifest:{tmp_path}/nih.tar', every: 4}}",
     ):
         with pytest.raises(InputError, match=r"nih\.tar"):
-            preparing.open_all(small(tmp_path, change), CPU, TrainingProgress())
+            setup.open_all(small(tmp_path, change), CPU, TrainingProgress())

@@ -15,11 +15,13 @@ from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
 from rightlung.studies.sources import Source
 from rightlung.training.batches import Batches
-from rightlung.training.facts import TargetKind, facts_of_study
-from rightlung.training.phrases import draw_phrases
-from rightlung.training.pools import Pictures, Pool
-from rightlung.training.reading import ReadFlow
+from rightlung.training.columns import Rows
+from rightlung.training.datasets import CachedDataset, Loading, Samples, SourceDataset
 from rightlung.training.recipe import DataEntry
+from rightlung.training.study_texts import MaskKind, texts_of_study
+from rightlung.training.targets.base import Drawing
+from rightlung.training.targets.phrases import Phrases, draw_phrases, united_masks
+from rightlung.training.targets.regions import Regions
 from tests.training.test_batches import opened
 
 CPU = torch.device("cpu")
@@ -58,9 +60,20 @@ class One(Source):
         return 0 if study_id == self.only.id else None
 
 
-def read(targets: TargetKind, size: int = 16, grid: int = 8, study: Study = STUDY) -> tuple[ReadFlow, Pictures]:
-    flow = ReadFlow(One(study), size, grid, CPU, 0, targets)
-    return flow, next(iter(flow.deal([[0]])))
+def read(masks: MaskKind, size: int = 16, grid: int = 8, study: Study = STUDY) -> tuple[SourceDataset, Samples]:
+    entry = DataEntry(source="x", phrases=1, masks=masks)
+    data = SourceDataset(One(study), Loading(entry, size, grid, [Phrases(), Regions()], CPU, 0))
+    return data, next(iter(data.load([[0]])))
+
+
+def boxes_of(samples: Samples) -> torch.Tensor:
+    column = samples.columns["regions/boxes"]
+    assert isinstance(column, Rows)
+    return column.all()
+
+
+def united(samples: Samples, *targets: tuple[int, ...]) -> torch.Tensor:
+    return united_masks(samples.columns["phrases/masks"], [(0, numbers) for numbers in targets], samples.grid, CPU)
 
 
 def squares(rows: slice, columns: slice) -> np.ndarray:
@@ -70,13 +83,14 @@ def squares(rows: slice, columns: slice) -> np.ndarray:
 
 
 def test_the_boxes_of_regions_are_those_of_the_square() -> None:
-    _, pictures = read("none")
-    assert pictures.boxes.shape == (1, len(IMAGENOME_REGIONS), 4)
-    boxes = dict(zip(IMAGENOME_REGIONS, pictures.boxes[0].tolist(), strict=True))
+    _, samples = read("none")
+    found = boxes_of(samples)
+    assert found.shape == (1, len(IMAGENOME_REGIONS), 4)
+    boxes = dict(zip(IMAGENOME_REGIONS, found[0].tolist(), strict=True))
     assert boxes["left lung"] == pytest.approx([0.5, 0.25, 0.9, 0.75])
     assert boxes["left lower lung zone"] == pytest.approx([0.5, 0.5, 0.9, 0.75])
     assert np.isnan(boxes["right lung"]).all()
-    picture = pictures.images[0]
+    picture = samples.images[0]
     assert picture[4:12].float().mean() == pytest.approx(128, abs=1)  # and the image is where the boxes say
     assert not picture[:4].any()
     assert not picture[12:].any()
@@ -84,26 +98,26 @@ def test_the_boxes_of_regions_are_those_of_the_square() -> None:
 
 def test_the_boxes_of_a_high_image_are_moved_across() -> None:
     high = replace(STUDY, load=lambda: np.full((80, 20), 0.5, dtype=np.float32), phrases=())
-    boxes = read("none", study=high)[1].boxes[0]
+    boxes = boxes_of(read("none", study=high)[1])[0]
     number = IMAGENOME_REGIONS.index("left lung")
     assert boxes[number].tolist() == pytest.approx([0.5, 0.0, 0.375 + 0.25 * 0.9, 1.0])
 
 
 def test_exact_targets_are_masks_and_else_boxes() -> None:
-    flow, pictures = read("exact", size=80)
-    told = flow.facts(0).told
+    data, samples = read("exact", size=80)
+    told = data.texts(0).sentences
     assert [len(one.targets) for one in told] == [1, 0, 1, 0]
-    found = pictures.take([(0, told[0].targets), (0, told[2].targets)])
+    found = united(samples, told[0].targets, told[2].targets)
     # Cells are ten pixels a side, and there are twenty empty rows above the image.
     np.testing.assert_array_equal(found[0], squares(slice(4, 5), slice(4, 5)))
     np.testing.assert_array_equal(found[1], squares(slice(2, 4), slice(0, 2)))
 
 
 def test_region_targets_are_the_boxes_of_the_regions_and_of_the_lungs_that_contain_them() -> None:
-    flow, pictures = read("regions", size=80, grid=8)
-    told = flow.facts(0).told
+    data, samples = read("regions", size=80, grid=8)
+    told = data.texts(0).sentences
     assert [len(one.targets) for one in told] == [1, 1, 0, 1]  # this study has no box of the heart
-    lung = pictures.take([(0, told[0].targets), (0, told[1].targets), (0, told[3].targets)])
+    lung = united(samples, told[0].targets, told[1].targets, told[3].targets)
     wanted = squares(slice(2, 6), slice(4, 7))
     wanted[2:6, 7] = 0.2  # 0.875 to 0.9 of a cell that is 0.125 wide
     for found in lung:
@@ -111,22 +125,22 @@ def test_region_targets_are_the_boxes_of_the_regions_and_of_the_lungs_that_conta
 
 
 def test_no_targets_are_none() -> None:
-    flow, pictures = read("none")
-    assert all(not one.targets for one in flow.facts(0).told)
-    assert not flow.facts(0).targets_of
-    assert pictures.shares.shape[0] == 1
+    data, samples = read("none")
+    assert all(not one.targets for one in data.texts(0).sentences)
+    assert not data.texts(0).targets_of
+    assert "phrases/masks" not in samples.columns
 
 
 def test_the_regions_of_a_negation_are_not_where_something_is() -> None:
-    facts, _ = facts_of_study(STUDY, "regions")
-    assert [told.seen for told in facts.told] == [True, False, True, True]
+    facts, _ = texts_of_study(STUDY, "regions")
+    assert [told.seen for told in facts.sentences] == [True, False, True, True]
     entry = DataEntry(source="x", phrases=8)
-    drawn = {one.text: one for one in draw_phrases(facts, entry, Stream(1), lambda: facts)}
+    drawn = {one.text: one for one in draw_phrases(facts, Drawing(entry, Stream(1), lambda: facts))}
     assert not drawn["no mass in the left lung"].present
     assert not drawn["no mass in the left lung"].targets
     # An example has a place whether something is there or not: what the sentence is about.
     examples = replace(entry, examples=1, positive=1.0)
-    shown = draw_phrases(facts, examples, Stream(1), lambda: facts)
+    shown = draw_phrases(facts, Drawing(examples, Stream(1), lambda: facts))
     assert sorted((one.text, one.present, bool(one.targets)) for one in shown) == [
         ("about the left lung", True, True),
         ("mass in the left lower zone", True, True),
@@ -135,13 +149,12 @@ def test_the_regions_of_a_negation_are_not_where_something_is() -> None:
 
 
 def test_phantoms_with_region_targets_have_the_pictures_of_those_with_exact_ones() -> None:
-    entry = DataEntry(source="phantom?count=6&seed=11", pool=6, phrases=3)
-    exact, regions = (opened(replace(entry, targets=kind))[1] for kind in ("exact", "regions"))
-    assert isinstance(exact, Pool)
-    assert isinstance(regions, Pool)
-    assert int((exact.images.int() - regions.images.int()).abs().max()) <= 1
-    torch.testing.assert_close(exact.boxes, regions.boxes, atol=1e-5, rtol=0, equal_nan=True)
-    batch = Batches([(replace(entry, targets="regions"), regions)], 6, 1, CPU).one(0)
+    entry = DataEntry(source="phantom?count=6&seed=11", cached=6, phrases=3)
+    exact, regions = (opened(replace(entry, masks=kind))[1] for kind in ("exact", "regions"))
+    assert isinstance(exact, CachedDataset)
+    assert isinstance(regions, CachedDataset)
+    assert int((exact.samples.images.int() - regions.samples.images.int()).abs().max()) <= 1
+    batch = Batches([(replace(entry, masks="regions"), regions)], 6, 1, CPU).one(0)
     studies = {study.id: study for study in make_studies(default_config(), 11, range(6), 64)}
     checked = 0
     for number, text in enumerate(batch.targets["phrases"]["texts"]):
@@ -161,10 +174,10 @@ def test_phantoms_with_region_targets_have_the_pictures_of_those_with_exact_ones
 
 
 def test_phantoms_may_hide_where_things_are() -> None:
-    entry = DataEntry(source="phantom?count=6&seed=11", pool=6, phrases=3, targets="none")
+    entry = DataEntry(source="phantom?count=6&seed=11", cached=6, phrases=3, masks="none")
     batch = Batches([opened(entry)], 6, 1, CPU).one(0)
     assert not batch.targets["phrases"]["located"].any()
     assert not batch.targets["phrases"]["masks"].any()
-    flow = Batches([opened(replace(entry, pool=None))], 6, 1, CPU).one(0)
+    flow = Batches([opened(replace(entry, cached=None))], 6, 1, CPU).one(0)
     assert list(flow.targets["phrases"]["texts"]) == list(batch.targets["phrases"]["texts"])
     assert not flow.targets["phrases"]["located"].any()

@@ -17,47 +17,53 @@ from rightlung.phantom.config import default_config
 from rightlung.phantom.study import make_studies
 from rightlung.training.augmentation import Augmentation
 from rightlung.training.batches import Batches
-from rightlung.training.facts import Facts, ToldText
-from rightlung.training.pools import Pool, Studies
-from rightlung.training.recipe import DataEntry
-from tests.training.test_batches import opened, same
+from rightlung.training.columns import Rows
+from rightlung.training.datasets import CachedDataset, Dataset, Samples
+from rightlung.training.recipe import Data, DataEntry
+from rightlung.training.study_texts import StudySentence, StudyTexts
+from tests.training.test_batches import DATA, opened, same
 
 CPU = torch.device("cpu")
-ENTRY = DataEntry(source="phantom?count=16&seed=11", pool=16, texts=3, phrases=2)
+ENTRY = DataEntry(source="phantom?count=16&seed=11", cached=16, texts=3, phrases=2)
 STILL = Augmentation().times(0)
+WITH_REGIONS = Data(train=(ENTRY,), targets=("regions",))
 OTHER = {"left": "right", "right": "left"}
 
 
 @pytest.fixture(scope="module")
-def studies() -> Studies:
+def studies() -> Dataset:
     return opened(ENTRY)[1]
 
 
-def drawn(studies: Studies, entry: DataEntry = ENTRY, size: int = 8, number: int = 0, **more: object) -> TrainingBatch:
+def drawn(studies: Dataset, entry: DataEntry = ENTRY, size: int = 8, number: int = 0, **more: object) -> TrainingBatch:
     return Batches([(entry, studies)], size, 7, CPU, **more).one(number)  # type: ignore[arg-type]
 
 
 def texts_by_image(batch: TrainingBatch) -> dict[int, list[str]]:
     found = defaultdict(list)
-    for image, text in zip(batch.paired.tolist(), batch.texts, strict=True):
+    for image, text in zip(batch.image_of_text, batch.texts, strict=True):
         found[image].append(text)
     return dict(found)
 
 
-def pool_of(told: list[list[str]], boxes: torch.Tensor | None = None) -> Pool:
-    """Studies whose pictures are all alike at the left and differ at the right, told in these sentences."""
+def made_of(told: list[list[str]], boxes: torch.Tensor | None = None) -> CachedDataset:
+    """Studies with these sentences; their images are black on the left and differ on the right."""
     count = len(told)
     images = torch.zeros(count, 8, 8, dtype=torch.uint8)
     images[:, :, 4:] = (torch.arange(count) + 1)[:, None, None].to(torch.uint8)
-    facts = [
-        Facts(f"study-{number}", tuple(ToldText(text) for text in texts), "", frozenset(), frozenset())
-        for number, texts in enumerate(told)
+    texts = [
+        StudyTexts(f"study-{number}", tuple(StudySentence(text) for text in texts)) for number, texts in enumerate(told)
     ]
-    given = torch.full((count, len(IMAGENOME_REGIONS), 4), torch.nan) if boxes is None else boxes
-    return Pool(images, torch.zeros(1, 4, 4, dtype=torch.uint8), [0] * count, given, facts)
+    columns = {}
+    if boxes is not None:
+        findings = torch.zeros(*boxes.shape[:2], 0)
+        columns = {
+            f"regions/{name}": Rows.of(rows, [1] * count) for name, rows in (("boxes", boxes), ("findings", findings))
+        }
+    return CachedDataset(Samples(images, 4, columns), texts)
 
 
-def test_every_image_has_as_many_texts_of_its_own_none_twice_before_all_have_come(studies: Studies) -> None:
+def test_every_image_has_as_many_texts_of_its_own_none_twice_before_all_have_come(studies: Dataset) -> None:
     batch = drawn(studies)
     reports = {study.id: [phrase.text for phrase in study.phrases] for study in make_studies(
         default_config(), 11, range(16), 64)}  # fmt: skip
@@ -70,25 +76,25 @@ def test_every_image_has_as_many_texts_of_its_own_none_twice_before_all_have_com
 
 
 def test_where_there_are_fewer_texts_they_come_again() -> None:
-    batch = drawn(pool_of([["a", "b"]]), DataEntry(source="x", texts=5), size=1)
+    batch = drawn(made_of([["a", "b"]]), DataEntry(source="x", texts=5), size=1)
     assert sorted(batch.texts[:2]) == sorted(batch.texts[2:4]) == ["a", "b"]
     assert batch.texts[4] == batch.texts[0]
 
 
-def test_texts_of_several_entries_belong_to_their_images(studies: Studies) -> None:
+def test_texts_of_several_entries_belong_to_their_images(studies: Dataset) -> None:
     one = drawn(studies, size=4)
     entries = [(ENTRY, studies), (replace(ENTRY, texts=1, phrases=0), studies)]
     both = Batches(entries, 8, 7, CPU).one(0)
-    assert both.paired.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 5, 6, 7]
+    assert list(both.image_of_text) == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 5, 6, 7]
     assert list(both.texts[:12]) == list(one.texts)
     for image, texts in texts_by_image(both).items():
-        facts = next(studies.facts(n) for n in range(16) if studies.facts(n).id == both.ids[image])
-        assert set(texts) <= {told.text for told in facts.told}
+        facts = next(studies.texts(n) for n in range(16) if studies.texts(n).id == both.ids[image])
+        assert set(texts) <= {one.text for one in facts.sentences}
 
 
 @pytest.mark.parametrize("augmentation", [STILL, None])
 def test_the_second_half_of_a_mirrored_batch_are_mirror_images_with_mirrored_words(
-    studies: Studies, augmentation: Augmentation | None
+    studies: Dataset, augmentation: Augmentation | None
 ) -> None:
     batch = drawn(studies, replace(ENTRY, mirrored=True), size=16, augmentation=augmentation)
     assert list(batch.ids[:8]) == list(batch.ids[8:])
@@ -96,8 +102,8 @@ def test_the_second_half_of_a_mirrored_batch_are_mirror_images_with_mirrored_wor
     texts, turned, sided = texts_by_image(batch), 0, 0
     for image in range(8):
         picture, other = batch.images[image], batch.images[image + 8]
-        phrases = [[batch.targets["phrases"]["texts"][p] for p in range(len(batch.targets["phrases"]["texts"])) if batch.targets["phrases"]["images"][p] == n]
-                   for n in (image, image + 8)]  # fmt: skip
+        asked = list(zip(batch.targets["phrases"]["images"], batch.targets["phrases"]["texts"], strict=True))
+        phrases = [[text for of, text in asked if of == number] for number in (image, image + 8)]
         if torch.allclose(picture, other, atol=1e-4):  # no words can say what the mirror image shows
             assert texts[image] == texts[image + 8]
             assert all(mirrored(text) is None for text in texts[image]) or any(mirrored(p) is None for p in phrases[0])
@@ -119,7 +125,7 @@ def test_the_second_half_of_a_mirrored_batch_are_mirror_images_with_mirrored_wor
 def test_texts_without_a_mirror_image_are_left_out_and_an_image_with_no_others_stays() -> None:
     entry = DataEntry(source="x", texts=2, mirrored=True)
     told = [["Left effusion.", "Lingular opacity."], ["Lingular opacity.", "Gastric tube."]]
-    batch = drawn(pool_of(told), entry, size=4, augmentation=STILL)
+    batch = drawn(made_of(told), entry, size=4, augmentation=STILL)
     texts = texts_by_image(batch)
     for image, name in enumerate(batch.ids[:2]):
         bright = batch.images[image + 2, 0, 0] > 0.002
@@ -131,7 +137,7 @@ def test_texts_without_a_mirror_image_are_left_out_and_an_image_with_no_others_s
             assert bright.tolist() == [False] * 4 + [True] * 4
 
 
-def test_an_odd_number_of_images_has_no_mirror_images(studies: Studies) -> None:
+def test_an_odd_number_of_images_has_no_mirror_images(studies: Dataset) -> None:
     entry = replace(ENTRY, mirrored=True)
     with pytest.raises(InputError, match=r"data\.train\[0\]\.mirrored needs an even number of images a batch; got 5"):
         Batches([(entry, studies)], 5, 7, CPU)
@@ -140,30 +146,34 @@ def test_an_odd_number_of_images_has_no_mirror_images(studies: Studies) -> None:
 
 
 @pytest.mark.parametrize("masked", [0.0, 0.4])
-def test_processes_share_out_a_mirrored_batch_too(studies: Studies, masked: float) -> None:
+def test_processes_share_out_a_mirrored_batch_too(studies: Dataset, masked: float) -> None:
     entry = replace(ENTRY, mirrored=True, masked_words=masked)
-    alone = drawn(studies, entry, size=8, number=1, augmentation=Augmentation(), boxes=False)
+    alone = drawn(studies, entry, size=8, number=1, augmentation=Augmentation())
     parts = [drawn(studies, entry, 4, 1, augmentation=Augmentation(), rank=rank, world=2) for rank in (0, 1)]
     order = [0, 1, 4, 5, 2, 3, 6, 7]  # the first's images, its mirror images, the second's
     assert [name for part in parts for name in part.ids] == [alone.ids[number] for number in order]
     torch.testing.assert_close(torch.cat([part.images for part in parts]), alone.images[order], atol=1e-6, rtol=0)
     texts = texts_by_image(alone)
     assert [text for part in parts for text in part.texts] == [text for number in order for text in texts[number]]
-    asked = [(rank * 4 + int(of), phrase, mask) for rank, part in enumerate(parts)
-             for of, phrase, mask in zip(part.targets["phrases"]["images"], part.targets["phrases"]["texts"], part.targets["phrases"]["masks"], strict=True)]  # fmt: skip
-    wanted = {(order.index(int(of)), phrase): mask
-              for of, phrase, mask in zip(alone.targets["phrases"]["images"], alone.targets["phrases"]["texts"], alone.targets["phrases"]["masks"], strict=True)}  # fmt: skip
+    keys = ("images", "texts", "masks")
+    asked = [
+        (rank * 4 + int(of), phrase, mask)
+        for rank, part in enumerate(parts)
+        for of, phrase, mask in zip(*(part.targets["phrases"][key] for key in keys), strict=True)
+    ]
+    of_alone = zip(*(alone.targets["phrases"][key] for key in keys), strict=True)
+    wanted = {(order.index(int(of)), phrase): mask for of, phrase, mask in of_alone}
     assert len(asked) == len(alone.targets["phrases"]["texts"])
     for image, phrase, mask in asked:
         torch.testing.assert_close(mask, wanted[image, phrase], atol=1e-6, rtol=0)
 
 
-def test_a_text_of_another_study_is_never_the_images_own(studies: Studies) -> None:
-    pool = pool_of([[f"a{number}", f"b{number}"] for number in range(3)])
+def test_a_text_of_another_study_is_never_the_images_own(studies: Dataset) -> None:
+    made = made_of([[f"a{number}", f"b{number}"] for number in range(3)])
     entry = DataEntry(source="x", texts=2, text_of="another")
     seen = set()
     for number in range(40):
-        batch = drawn(pool, entry, size=3, number=number)
+        batch = drawn(made, entry, size=3, number=number)
         for image, texts in texts_by_image(batch).items():
             of = {text[1] for text in texts}
             assert len(of) == 1  # both of one study
@@ -173,14 +183,14 @@ def test_a_text_of_another_study_is_never_the_images_own(studies: Studies) -> No
     for of, phrase in zip(
         phrases.targets["phrases"]["images"], phrases.targets["phrases"]["texts"], strict=True
     ):  # what is asked stays one's own
-        facts = next(studies.facts(n) for n in range(16) if studies.facts(n).id == phrases.ids[of])
-        assert phrase in {told.text for told in facts.told}
+        facts = next(studies.texts(n) for n in range(16) if studies.texts(n).id == phrases.ids[of])
+        assert phrase in {one.text for one in facts.sentences}
     with pytest.raises(InputError, match=r"data\.train\[0\]\.text_of 'another' needs at least two studies"):
-        drawn(pool_of([["a"]]), entry, size=1)
+        drawn(made_of([["a"]]), entry, size=1)
 
 
 def test_examples_are_asked_the_same_phrase_every_time_and_others_are_not() -> None:
-    plain = DataEntry(source="phantom?count=12&seed=11", pool=12, phrases=1, positive=1.0, foreign=0.3)
+    plain = DataEntry(source="phantom?count=12&seed=11", cached=12, phrases=1, positive=1.0, from_other_studies=0.3)
     entry = replace(plain, examples=4)
     studies = opened(entry)[1]
     assert len(studies) == 4
@@ -204,8 +214,8 @@ def test_examples_are_asked_the_same_phrase_every_time_and_others_are_not() -> N
     assert max(map(len, changing.values())) > 1
 
 
-def test_boxes_are_those_of_the_studies_regions_in_their_order(studies: Studies) -> None:
-    batch = drawn(studies, boxes=True)
+def test_boxes_are_those_of_the_studies_regions_in_their_order(studies: Dataset) -> None:
+    batch = drawn(opened(ENTRY, replace(DATA, targets=("regions",)))[1], data=WITH_REGIONS)
     known = {study.id: study for study in make_studies(default_config(), 11, range(16), 64)}
     assert batch.targets["regions"]["boxes"].shape == (8, len(IMAGENOME_REGIONS), 4)
     for name, boxes, boxed in zip(
@@ -218,7 +228,7 @@ def test_boxes_are_those_of_the_studies_regions_in_their_order(studies: Studies)
         for number, region in enumerate(IMAGENOME_REGIONS):
             if region in regions:
                 np.testing.assert_allclose(boxes[number].numpy(), regions[region].as_tuple(), atol=1e-5)
-    assert drawn(studies).boxes.shape == (0, 0, 4)
+    assert set(drawn(studies).targets) == {"phrases"}
 
 
 @pytest.mark.parametrize("augmentation", [STILL, None])
@@ -227,8 +237,8 @@ def test_boxes_are_mirrored_with_the_picture(augmentation: Augmentation | None) 
     left, right, heart = (IMAGENOME_REGIONS.index(name) for name in ("left lung", "right lung", "cardiac silhouette"))
     boxes[:, left], boxes[:, heart] = torch.tensor([0.1, 0.2, 0.3, 0.9]), torch.tensor([0.5, 0.1, 0.8, 0.4])
     entry = DataEntry(source="x", mirrored=True)
-    batch = drawn(pool_of([["Left effusion."], ["Gastric tube."]], boxes), entry, size=4, augmentation=augmentation,
-                  boxes=True)  # fmt: skip
+    batch = drawn(made_of([["Left effusion."], ["Gastric tube."]], boxes), entry, size=4, augmentation=augmentation,
+                  data=WITH_REGIONS)  # fmt: skip
     for image, name in enumerate(batch.ids):
         turned = image >= 2 and name == "study-0"
         lung = right if turned else left  # its box and its name change sides
@@ -242,21 +252,21 @@ def test_boxes_that_are_unknown_or_too_narrow_are_not_there_and_others_end_at_th
     boxes = torch.full((1, len(IMAGENOME_REGIONS), 4), nan)
     boxes[0, 1:7] = torch.tensor([[0.2, 0.2, 0.205, 0.9], [0.2, 0.5, 0.9, 0.505], [-0.3, 0.1, 0.005, 0.9],
                                   [1.1, 0.1, 1.4, 0.9], [-0.2, 0.3, 0.5, 1.2], [0.2, 0.2, 0.22, 0.22]])  # fmt: skip
-    batch = drawn(pool_of([["a"]], boxes), DataEntry(source="x"), size=1, boxes=True)
+    batch = drawn(made_of([["a"]], boxes), DataEntry(source="x"), size=1, data=WITH_REGIONS)
     assert batch.targets["regions"]["present"][0].nonzero().flatten().tolist() == [5, 6]
     np.testing.assert_allclose(batch.targets["regions"]["boxes"][0, 5].numpy(), [0.0, 0.3, 0.5, 1.0], atol=1e-6)
     assert not batch.targets["regions"]["boxes"][0, :5].any()
 
 
-def test_words_are_hidden_anew_every_time_and_only_in_texts(studies: Studies) -> None:
+def test_words_are_hidden_anew_every_time_and_only_in_texts(studies: Dataset) -> None:
     plain = drawn(studies)
     for entry in (replace(ENTRY, masked_words=0.5), replace(ENTRY, masked_entities=0.6)):
         hidden = drawn(studies, entry)
-        assert list(hidden.phrases) == list(plain.phrases)
+        assert hidden.targets["phrases"]["texts"] == plain.targets["phrases"]["texts"]
         assert same(hidden, drawn(studies, entry))
         changed = sum(one != other for one, other in zip(plain.texts, hidden.texts, strict=True))
         assert changed > 3
         assert sum("[MASK]" in text for text in hidden.texts) == changed
-    pool = pool_of([["Left effusion and a nodule at the right base."]])
-    forms = {drawn(pool, DataEntry(source="x", masked_words=0.5), 1, number).texts[0] for number in range(12)}
+    made = made_of([["Left effusion and a nodule at the right base."]])
+    forms = {drawn(made, DataEntry(source="x", masked_words=0.5), 1, number).texts[0] for number in range(12)}
     assert len(forms) > 6

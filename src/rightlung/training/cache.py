@@ -1,0 +1,74 @@
+"""Cached studies on disk, so that several runs on the same studies read or paint them once.
+
+The key is the source, the number of studies and how they are built. Files that have changed under the same ids are not
+noticed: remove the folder then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from rightlung import __version__
+from rightlung.core import InputError, OutputError
+from rightlung.models.replacing import replaced
+from rightlung.studies.sources import Source
+from rightlung.training.columns import Column, Rows
+from rightlung.training.datasets import CachedDataset, Loading, Samples
+from rightlung.training.study_texts import StudyTexts
+
+_TENSORS, _VALUES = "tensors.safetensors", "studies.json"
+
+
+class DiskCache:
+    """The place of one cached data set in a folder."""
+
+    def __init__(self, folder: str | Path, source: Source, count: int, how: Loading) -> None:
+        ids = hashlib.blake2b("\n".join(source.ids[:count]).encode("utf-8", "surrogatepass")).hexdigest()
+        targets = [(one.name, asdict(one)) for one in how.built]  # type: ignore[call-overload]
+        made = json.dumps([__version__, source.address, ids, count, how.size, how.grid, how.entry.masks, targets])
+        self.path = Path(folder) / hashlib.blake2b(made.encode(), digest_size=10).hexdigest()
+
+    def read(self, device: torch.device) -> CachedDataset | None:
+        """Return the data set if it is there."""
+        if not self.path.is_dir():
+            return None
+        try:
+            tensors = load_file(self.path / _TENSORS, device=str(device))
+            known = json.loads((self.path / _VALUES).read_text(encoding="utf-8"))
+            texts = [StudyTexts.from_json(one) for one in known["texts"]]
+            columns: dict[str, Column] = dict(known["columns"])
+            columns |= {name: Rows.of(tensors[name], counts) for name, counts in known["rows"].items()}
+            for name, column in [*columns.items(), ("images", tensors["images"])]:
+                if (count := len(column.counts if isinstance(column, Rows) else column)) != len(texts):
+                    raise ValueError(f"{name} has {count} studies and not {len(texts)}")
+            samples = Samples(tensors["images"], known["grid"], columns)
+            return CachedDataset(samples, texts, known["served"], known["problems"])
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(f"{self.path}: the cached studies cannot be read ({error}); remove the folder") from None
+
+    def write(self, data: CachedDataset) -> None:
+        """Write a data set, whole or not at all; two processes that do so write the same."""
+        rows = {name: column for name, column in data.samples.columns.items() if isinstance(column, Rows)}
+        tensors: dict[str, Tensor] = {name: column.values.cpu().contiguous() for name, column in rows.items()}
+        known = {
+            "texts": [data.texts(number).to_json() for number in range(len(data))],
+            "columns": {name: column for name, column in data.samples.columns.items() if name not in rows},
+            "rows": {name: list(column.counts) for name, column in rows.items()},
+            "grid": data.samples.grid,
+            "served": sorted(data.served),
+            "problems": list(data.problems),
+        }
+        try:
+            with replaced(self.path) as folder:
+                save_file(tensors | {"images": data.samples.images.cpu().contiguous()}, folder / _TENSORS)
+                (folder / _VALUES).write_text(json.dumps(known), encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"{self.path}: the studies cannot be cached ({error.strerror or error})") from None

@@ -1,0 +1,34 @@
+"""What a training batch can hold besides images and texts: one file and one class for each kind of target.
+
+A recipe names targets in ``data.targets`` and gives their settings in ``data.target_options``. Every module of this
+package is imported, so a new target is one new file with a class that `TARGETS` registers; see `base.TargetBuilder`.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING
+
+from rightlung.core.settings import read_settings
+from rightlung.training.targets.base import TARGETS, TargetBuilder
+
+if TYPE_CHECKING:
+    from rightlung.training.recipe import Data
+
+__all__ = ["TARGETS", "TargetBuilder", "target_builders"]
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")
+
+
+def target_builders(data: Data) -> list[TargetBuilder]:
+    """Return the builders of the targets that a recipe names; phrases come first where an entry asks for them."""
+    asked = [entry.phrases for entry in data.train] + ([] if data.validation is None else [data.validation.phrases])
+    names = [*(["phrases"] if any(asked) else []), *data.targets]
+    for name in data.target_options:
+        TARGETS.find(name)
+    return [
+        read_settings(TARGETS.find(name), data.target_options.get(name, {}), f"data.target_options.{name}")
+        for name in dict.fromkeys(names)
+    ]

@@ -1,0 +1,143 @@
+"""What every target builder offers, and what it is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
+
+from rightlung.core import Box, Extent, Study
+from rightlung.core.keyed import Stream
+from rightlung.core.registry import Registry
+from rightlung.lexicon import canonical_finding
+from rightlung.models.preprocessing import letterbox
+from rightlung.phantom.stream import PhantomBatch
+from rightlung.training.augmentation import ImageChanges, move_boxes, move_masks, on_device
+from rightlung.training.columns import Column
+from rightlung.training.study_texts import Location, StudyTexts
+
+if TYPE_CHECKING:
+    from rightlung.training.recipe import DataEntry
+
+
+@dataclass(frozen=True, slots=True)
+class StudyFrame:
+    """The square that the model sees of a study's image, and the locations of the study's targets."""
+
+    size: int  # pixels per side
+    grid: int  # cells per side
+    extent: Extent  # of the square, in fractions of the image
+    locations: Sequence[Location] = ()
+
+    def cells(self, pixels: NDArray[np.float32]) -> Tensor:
+        """Return the mean of an array (height, width) in each cell of the square, (grid, grid)."""
+        return adaptive_avg_pool2d(letterbox(pixels, self.size)[0][None, None], self.grid)[0, 0]
+
+    def box(self, box: Box) -> Tensor:
+        """Return a box in fractions of the square, (4,)."""
+        x0, y0, x1, y1 = self.extent.as_tuple()
+        corners = torch.tensor(box.as_tuple()) - torch.tensor([x0, y0, x0, y0])
+        return corners / torch.tensor([x1 - x0, y1 - y0, x1 - x0, y1 - y0])
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """What words are drawn with: everything random comes from ``stream``, which follows from seed and batch."""
+
+    entry: DataEntry
+    stream: Stream
+    other: Callable[[], StudyTexts]  # draws another study of the same source
+    findings: frozenset[str] = frozenset()  # all that the labels of the source name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchPart:
+    """The images that one entry gives to a batch, as far as one target is concerned."""
+
+    entry: DataEntry
+    studies: Sequence[StudyTexts]  # n
+    columns: Mapping[str, Column]  # what `TargetBuilder.build` returned for each study; empty if it was not called
+    words: Sequence[Any]  # n: what `TargetBuilder.draw` returned, mirrored where the image is
+    mirrored: Tensor  # (n,) bool
+    changes: ImageChanges | None
+    grid: int
+
+    def tensor(self, values: Sequence[Any], dtype: torch.dtype) -> Tensor:
+        """Return values as a tensor on the batch's device."""
+        return on_device(torch.tensor(values, dtype=dtype), self.mirrored.device)
+
+    def move_masks(self, masks: Tensor, images: Tensor | None = None) -> Tensor:
+        """Mirror and move masks (p, rows, cols) with their images; ``images`` (p,) are the indices of these."""
+        if not len(masks):
+            return masks
+        if self.changes is not None:
+            return move_masks(masks[:, None], self.changes, images)[:, 0].clamp(0.0, 1.0)
+        mirrored = self.mirrored if images is None else self.mirrored[images]
+        return torch.where(mirrored[:, None, None], masks.flip(-1), masks)
+
+    def move_boxes(self, boxes: Tensor, images: Tensor) -> Tensor:
+        """Mirror and move boxes (p, 4) with their images: a turned box becomes the upright box around it."""
+        x0, y0, x1, y1 = boxes.unbind(-1)
+        boxes = torch.where(self.mirrored[images, None], torch.stack([1 - x1, y0, 1 - x0, y1], dim=-1), boxes)
+        return boxes if self.changes is None else move_boxes(boxes, self.changes, images)
+
+
+class TargetBuilder:
+    """One kind of target. A subclass is a frozen dataclass whose fields are its settings in the recipe.
+
+    For each study, `build` returns small tensors (rows, ...) and plain values. They are cached and handed to `collate`
+    as columns. `collate` returns the batch's target: tensors, and lists; a list ``images`` holds indices of images,
+    which are shifted when parts of a batch are joined. Where words depend on chance or on the mirror, `draw` chooses
+    them for each image and `mirror` exchanges their sides.
+    """
+
+    name: ClassVar[str]
+
+    def wanted(self, entry: DataEntry) -> bool:
+        """Return whether studies of this entry have to be built (`draw` and `collate` are called in any case)."""
+        return True
+
+    def has(self, study: Study) -> bool:
+        """Return whether the study knows this target."""
+        return True
+
+    def build(self, study: Study, texts: StudyTexts, frame: StudyFrame) -> Mapping[str, Any]:
+        """Return what is to be cached of a study, by name: tensors (rows, ...) or values that JSON knows."""
+        return {}
+
+    def can_paint(self, entry: DataEntry) -> bool:
+        """Return whether `paint` gives what `build` gives. If not, phantom studies are made one by one on the CPU."""
+        return type(self).build is TargetBuilder.build
+
+    def paint(self, batch: PhantomBatch, grid: int) -> Mapping[str, Column]:
+        """Return the columns of phantom studies that were painted on the device."""
+        return {}
+
+    def draw(self, texts: StudyTexts, drawing: Drawing) -> Any:
+        """Return the words about one image."""
+        return ()
+
+    def mirror(self, words: Any) -> Any:
+        """Return the words for the mirrored image; None where there are none, so that it must not be mirrored."""
+        return words
+
+    def collate(self, part: BatchPart) -> dict[str, Any]:
+        """Return the target of a batch."""
+        raise NotImplementedError
+
+
+TARGETS: Registry[Any] = Registry("target")
+"""The classes of target builders by name."""
+
+
+def label_values(findings: Sequence[str], present: Container[str], absent: Container[str]) -> list[float]:
+    """Return 1 for findings that are present, 0 for those that are absent, and NaN for the others."""
+    names = [canonical_finding(name) for name in findings]
+    return [1.0 if name in present else 0.0 if name in absent else math.nan for name in names]

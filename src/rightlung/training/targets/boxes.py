@@ -1,0 +1,77 @@
+"""Bounding boxes of findings, for models that detect."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from rightlung.core import Box, Phrase, Polarity, Study
+from rightlung.lexicon import canonical_finding
+from rightlung.training.columns import Rows
+from rightlung.training.study_texts import NO_FINDING, StudyTexts
+from rightlung.training.targets.base import TARGETS, BatchPart, StudyFrame, TargetBuilder
+from rightlung.training.targets.regions import LEAST_EXTENT
+
+if TYPE_CHECKING:
+    from rightlung.training.recipe import DataEntry
+
+
+@TARGETS.register
+@dataclass(frozen=True)
+class Boxes(TargetBuilder):
+    """All ``b`` bounding boxes of the phrases that a finding is, or may be, present; none with ``masks: none``.
+
+    - ``boxes`` (b, 4): x0, y0, x1, y1 in fractions of the square image
+    - ``labels``: list of length b, the findings of each box
+    - ``images``: list of length b
+    - ``known`` (n,) bool: whether the boxes of an image are known (it may have none)
+    """
+
+    name = "boxes"
+
+    def wanted(self, entry: DataEntry) -> bool:
+        """Boxes are used unless the entry hides locations."""
+        return entry.masks != "none"
+
+    def has(self, study: Study) -> bool:
+        """Whether a phrase has a box."""
+        return any(_boxes_of(phrase) for phrase in study.phrases)
+
+    def build(self, study: Study, texts: StudyTexts, frame: StudyFrame) -> Mapping[str, Any]:
+        """Return ``boxes`` and ``labels``; phrases about the same box share it."""
+        labels: dict[Box, set[str]] = {}
+        for phrase in study.phrases:
+            names = {canonical_finding(name) for name, kind in phrase.findings.items() if kind is not Polarity.NEGATIVE}
+            if names - {NO_FINDING}:
+                for box in _boxes_of(phrase):
+                    labels.setdefault(box, set()).update(names)
+        boxes = torch.stack([torch.zeros(4), *map(frame.box, labels)])[1:]
+        return {"boxes": boxes, "labels": [sorted(names) for names in labels.values()]}
+
+    def collate(self, part: BatchPart) -> dict[str, Any]:
+        """Return boxes, labels, images and known; what the border has cut off is left out."""
+        column, labels = part.columns.get("boxes"), part.columns.get("labels")
+        if not isinstance(column, Rows) or not isinstance(labels, list):
+            unknown = torch.zeros_like(part.mirrored)
+            return {"boxes": torch.zeros(0, 4, device=unknown.device), "labels": [], "images": [], "known": unknown}
+        images = [image for image, count in enumerate(column.counts) for _ in range(count)]
+        boxes = part.move_boxes(column.all(), part.tensor(images, torch.long)).clamp(0.0, 1.0)
+        inside = ((boxes[:, 2:] - boxes[:, :2]) > LEAST_EXTENT).all(-1)
+        kept = inside.nonzero()[:, 0].tolist()
+        of_box = [names for own in labels for names in own]
+        return {
+            "boxes": boxes[inside],
+            "labels": [of_box[box] for box in kept],
+            "images": [images[box] for box in kept],
+            "known": torch.ones_like(part.mirrored),
+        }
+
+
+def _boxes_of(phrase: Phrase) -> tuple[Box, ...]:
+    if phrase.boxes or phrase.mask is None:
+        return phrase.boxes
+    box = phrase.mask.box()
+    return () if box is None else (box,)

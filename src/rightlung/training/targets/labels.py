@@ -1,0 +1,48 @@
+"""Findings of an image as labels, for classifiers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rightlung.core import InputError, Study
+from rightlung.lexicon import canonical_finding
+from rightlung.training.study_texts import DEVICES, NO_FINDING, StudyTexts
+from rightlung.training.targets.base import TARGETS, BatchPart, TargetBuilder, label_values
+
+
+@TARGETS.register
+@dataclass(frozen=True)
+class Labels(TargetBuilder):
+    """The labels of each image for the ``f`` ``findings`` of the settings.
+
+    - ``values`` (n, f): 1 (present), 0 (absent) or NaN (uncertain or missing; a missing one is 0 with ``unlabeled:
+      negative``)
+    """
+
+    findings: tuple[str, ...] = ()
+
+    name = "labels"
+
+    def __post_init__(self) -> None:
+        if not self.findings:
+            raise InputError("findings must name at least one finding")
+
+    def has(self, study: Study) -> bool:
+        """Whether one of the findings is labelled."""
+        return not {canonical_finding(name) for name in study.findings}.isdisjoint(
+            map(canonical_finding, self.findings)
+        )
+
+    def collate(self, part: BatchPart) -> dict[str, Any]:
+        """Return the values."""
+        missing = 0.0 if part.entry.unlabeled == "negative" else torch.nan
+        return {"values": part.tensor([self._of(texts, missing) for texts in part.studies], torch.float32)}
+
+    def _of(self, texts: StudyTexts, missing: float) -> list[float]:
+        absent = texts.absent | ({NO_FINDING} if texts.present - {NO_FINDING, DEVICES} else set())
+        values = label_values(self.findings, texts.present, absent)
+        unsure = [canonical_finding(name) in texts.uncertain for name in self.findings]
+        return [missing if value != value and not doubt else value for value, doubt in zip(values, unsure, strict=True)]

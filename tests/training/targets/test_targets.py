@@ -1,0 +1,350 @@
+"""Each target by hand: what is built, where augmentation moves it, what the mirror does to it, what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rightlung.core import Box, Extent, Heatmap, InputError, Mask, Phrase, Polarity, Report, Study
+from rightlung.lexicon import IMAGENOME_REGIONS
+from rightlung.phantom.config import default_config
+from rightlung.phantom.report import write_report
+from rightlung.phantom.stream import PhantomStream
+from rightlung.phantom.study import make_studies, study_scene
+from rightlung.studies.sources import Source
+from rightlung.training import setup
+from rightlung.training.augmentation import Augmentation, ImageChanges, make_changes, move_boxes, move_masks
+from rightlung.training.batches import Batches
+from rightlung.training.columns import Rows
+from rightlung.training.datasets import Loading, SourceDataset
+from rightlung.training.recipe import Data, DataEntry
+from rightlung.training.setup import check_served, open_all
+from rightlung.training.study_texts import StudyTexts, texts_of_scene, texts_of_study
+from rightlung.training.targets import TARGETS, TargetBuilder, target_builders
+from rightlung.training.targets.base import BatchPart, StudyFrame
+from rightlung.training.targets.phrases import Phrases, swappable, united_masks
+from tests.training.recipes import quiet, small
+from tests.training.test_batches import DATA, opened
+
+CPU = torch.device("cpu")
+STILL = Augmentation().times(0)
+P, N, U = Polarity.POSITIVE, Polarity.NEGATIVE, Polarity.UNCERTAIN
+GAZE = np.zeros((4, 4), dtype=np.float32)
+GAZE[0, 3] = 2.0
+EFFUSION = Box(0.75, 0.5, 1.0, 1.0)
+STUDY = Study(
+    id="made",
+    load=lambda: np.full((16, 16), 0.5, dtype=np.float32),
+    report=Report("Small left effusion. No edema."),
+    regions={"left lung": Box(0.5, 0.0, 1.0, 1.0), "right lung": Box(0.0, 0.0, 0.5, 1.0)},
+    region_findings={"left lung": {"pleural effusion": P, "edema": N}, "right lung": {"pleural effusion": U}},
+    findings={"pleural effusion": P, "edema": N, "pneumonia": U},
+    gaze=Heatmap(GAZE),
+    phrases=(
+        Phrase("Small left effusion.", (EFFUSION,), regions=("left lung",), findings={"pleural effusion": P}),
+        Phrase("The effusion may be a mass.", (EFFUSION,), regions=("left lung",), findings={"mass": U}),
+        Phrase("No edema.", findings={"edema": N}),
+    ),
+)
+BARE = Study(id="bare", load=lambda: np.full((16, 16), 0.5, dtype=np.float32), phrases=(Phrase("Something."),))
+OPTIONS = {
+    "labels": {"findings": ["Effusion", "edema", "pneumonia", "cardiomegaly", "no finding"]},
+    "regions": {"findings": ["pleural effusion", "edema"]},
+}
+ALL = ("boxes", "regions", "gaze", "labels", "report")
+
+
+class Made(Source):
+    """A source of studies made by hand."""
+
+    def __init__(self, *studies: Study) -> None:
+        super().__init__("made-by-hand")
+        self.studies = studies
+
+    @property
+    def ids(self) -> list[str]:
+        return [study.id for study in self.studies]
+
+    def _build(self, position: int) -> Study:
+        return self.studies[position]
+
+    def _position(self, study_id: str) -> int | None:
+        return self.ids.index(study_id) if study_id in self.ids else None
+
+
+def batch_of(
+    *studies: Study, augmentation: Augmentation | None = None, targets: Sequence[str] = ALL, **more: Any
+) -> dict[str, Any]:
+    """The targets of one batch with each study once, in their order."""
+    entry = DataEntry(source="made-by-hand", **more)
+    options = {name: OPTIONS[name] for name in targets if name in OPTIONS}
+    data = Data(train=(entry,), targets=tuple(targets), target_options=options, size=16, grid=4)
+    dataset = SourceDataset(Made(*dict.fromkeys(studies)), Loading(entry, 16, 4, target_builders(data), CPU, 0))
+    batch = Batches([(entry, dataset)], len(studies), 1, CPU, augmentation, data=data).one(0)
+    assert sorted(batch.ids) == sorted(study.id for study in studies)
+    return {"ids": list(batch.ids), **batch.targets}
+
+
+def known(values: torch.Tensor) -> list[Any]:
+    return [None if math.isnan(value) else value for value in values.flatten().tolist()]
+
+
+def test_every_file_of_the_package_registers_its_target() -> None:
+    folder = Path(setup.__file__).parent / "targets"
+    assert set(TARGETS) == {path.stem for path in folder.glob("*.py")} - {"__init__", "base"}
+
+
+def test_labels_are_present_absent_or_unknown() -> None:
+    assert known(batch_of(STUDY)["labels"]["values"]) == [1.0, 0.0, None, None, 0.0]
+    closed = batch_of(STUDY, unlabeled="negative")["labels"]["values"]
+    assert known(closed) == [1.0, 0.0, None, 0.0, 0.0]  # what is uncertain stays so
+
+
+def test_boxes_have_the_findings_of_all_phrases_about_them() -> None:
+    found = batch_of(BARE, STUDY)
+    boxes, image = found["boxes"], found["ids"].index("made")
+    assert boxes["boxes"].tolist() == [list(EFFUSION.as_tuple())]
+    assert boxes["labels"] == [["mass", "pleural effusion"]]
+    assert boxes["images"] == [image]
+    assert boxes["known"].all()
+    hidden = batch_of(STUDY, masks="none")["boxes"]
+    assert hidden["boxes"].shape == (0, 4)
+    assert not hidden["known"].any()
+
+
+def test_a_mask_without_boxes_has_a_box_around_it() -> None:
+    pixels = np.zeros((16, 16), dtype=np.bool_)
+    pixels[4:8, 0:8] = True
+    masked = replace(STUDY, phrases=(Phrase("Effusion.", mask=Mask(pixels), findings={"pleural effusion": P}),))
+    assert batch_of(masked)["boxes"]["boxes"].tolist() == [[0.0, 0.25, 0.5, 0.5]]
+
+
+def test_regions_have_findings_and_sentences() -> None:
+    regions = batch_of(STUDY)["regions"]
+    left, right = (IMAGENOME_REGIONS.index(f"{side} lung") for side in ("left", "right"))
+    assert regions["findings"].shape == (1, len(IMAGENOME_REGIONS), 2)
+    assert known(regions["findings"][0, left]) == [1.0, 0.0]
+    assert known(regions["findings"][0, right]) == [None, None]
+    assert regions["sentences"][0][left] == ["Small left effusion.", "The effusion may be a mass."]
+    assert regions["sentences"][0][right] == []
+    assert regions["present"][0].nonzero().flatten().tolist() == sorted([left, right])
+
+
+def test_gaze_is_on_the_grid_and_unknown_where_none_was_recorded() -> None:
+    found = batch_of(STUDY, BARE)
+    gaze, image = found["gaze"], found["ids"].index("made")
+    assert gaze["known"].tolist() == [name == "made" for name in found["ids"]]
+    np.testing.assert_allclose(gaze["maps"][image, 0], [0.0, 0.0, 0.0, 1.0], atol=0.2)
+    assert gaze["maps"][image].argmax() == 3
+    assert not gaze["maps"][1 - image].any()
+
+
+@pytest.mark.parametrize("augmentation", [STILL, None])
+def test_a_mirrored_image_has_all_its_targets_mirrored(augmentation: Augmentation | None) -> None:
+    plain = batch_of(STUDY, phrases=2, positive=1.0)
+    found = batch_of(STUDY, STUDY, augmentation=augmentation, phrases=2, positive=1.0, mirrored=True)
+    last, right = -1, IMAGENOME_REGIONS.index("right lung")  # the mirror image of the first
+    torch.testing.assert_close(found["boxes"]["boxes"][last], torch.tensor([0.0, 0.5, 0.25, 1.0]))
+    assert known(found["regions"]["findings"][last, right]) == [1.0, 0.0]
+    assert found["regions"]["sentences"][last][right] == ["Small right effusion.", "The effusion may be a mass."]
+    torch.testing.assert_close(found["regions"]["boxes"][last, right], plain["regions"]["boxes"][0, right])
+    torch.testing.assert_close(found["gaze"]["maps"][last], plain["gaze"]["maps"][0].flip(-1), atol=1e-5, rtol=0)
+    assert found["report"]["texts"][last] == "Small right effusion. No edema."
+    assert known(found["labels"]["values"][last]) == known(plain["labels"]["values"][0])
+    assert "Small right effusion." in found["phrases"]["texts"]
+    assert found["phrases"]["masks"][last, 2:, 0].min() > 0.9
+
+
+def test_an_image_whose_report_has_no_mirror_image_stays() -> None:
+    lingula = replace(STUDY, report=Report("Lingular opacity."))
+    found = batch_of(lingula, augmentation=replace(STILL, mirror=1.0))
+    assert found["report"]["texts"] == ["Lingular opacity."]
+    torch.testing.assert_close(found["boxes"]["boxes"], torch.tensor([EFFUSION.as_tuple()]))
+
+
+def changes_by(settings: Augmentation, count: int, seed: int = 0) -> ImageChanges:
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform(low: float, high: float, *shape: int) -> torch.Tensor:
+        return torch.rand(count, *shape, generator=generator) * (high - low) + low
+
+    return make_changes(settings, uniform, lambda: torch.zeros(count, 1, 1, 1))
+
+
+def test_moved_boxes_are_upright_boxes_around_the_moved_masks() -> None:
+    settings = replace(STILL, rotation=20, scale=0.2, shift=0.1, shear=0.1)
+    changes = changes_by(settings, 32)
+    mask = torch.zeros(32, 1, 256, 256)
+    mask[:, :, 96:128, 64:160] = 1.0
+    moved = move_boxes(torch.tensor([[0.25, 0.375, 0.625, 0.5]] * 32), changes, torch.arange(32))
+    for box, pixels in zip(moved, move_masks(mask, changes)[:, 0] > 0.5, strict=True):
+        rows, columns = pixels.any(1).nonzero(), pixels.any(0).nonzero()
+        around = torch.stack([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]) / 256
+        torch.testing.assert_close(box, around, atol=1.5 / 256, rtol=0)
+    boxes = torch.rand(32, 4)
+    assert move_boxes(boxes, changes_by(STILL, 32), torch.arange(32)) is boxes
+
+
+def test_boxes_and_regions_leave_the_image_with_what_they_surround() -> None:
+    far = replace(STILL, shift=0.9)
+    found = batch_of(*(replace(STUDY, id=f"{number}") for number in range(24)), augmentation=far)
+    boxes, regions = found["boxes"], found["regions"]
+    assert 0 < len(boxes["boxes"]) < 24
+    assert len(boxes["labels"]) == len(boxes["images"]) == len(boxes["boxes"])
+    left = IMAGENOME_REGIONS.index("left lung")
+    assert set(boxes["images"]) <= set(regions["present"][:, left].nonzero().flatten().tolist())
+
+
+def test_a_target_of_ones_own_is_one_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The example of docs/training.md."""
+
+    @dataclass(frozen=True)
+    class Age(TargetBuilder):
+        name = "age"
+
+        def has(self, study: Study) -> bool:
+            return study.age is not None
+
+        def build(self, study: Study, texts: StudyTexts, frame: StudyFrame) -> dict[str, Any]:
+            return {"years": torch.tensor([math.nan if study.age is None else study.age])}
+
+        def collate(self, part: BatchPart) -> dict[str, Any]:
+            return {"years": part.columns["years"].all()}  # type: ignore[union-attr]
+
+    monkeypatch.setitem(TARGETS, "age", Age)
+    found = batch_of(replace(STUDY, age=60.0), BARE, targets=("age",))
+    assert known(found["age"]["years"]) == [60.0 if name == "made" else None for name in found["ids"]]
+    data = replace(DATA, targets=("age",))
+    phantoms = Batches([opened(DataEntry(source="phantom?count=2&seed=11"), data)], 2, 1, CPU, data=data).one(0)
+    ages = {study.id: study.age for study in make_studies(default_config(), 11, range(2), 64)}
+    assert phantoms.targets["age"]["years"].tolist() == [ages[name] for name in phantoms.ids]
+
+
+def test_parts_of_a_batch_keep_their_own_images() -> None:
+    entries = [DataEntry(source="phantom?count=4&seed=11", cached=4, phrases=2) for _ in range(2)]
+    data = replace(DATA, train=tuple(entries), targets=ALL, target_options=OPTIONS)
+    pairs = [opened(entry, data) for entry in entries]
+    batch = Batches(pairs, 8, 3, CPU, data=data).one(0)
+    studies = {study.id: study for study in make_studies(default_config(), 11, range(4), 64)}
+    boxes = batch.targets["boxes"]
+    assert set(boxes["images"]) & set(range(4, 8))
+    for image, box in zip(boxes["images"], boxes["boxes"].tolist(), strict=True):
+        own = [known.as_tuple() for phrase in studies[batch.ids[image]].phrases for known in phrase.boxes]
+        assert min(np.abs(np.array(own) - box).max(1)) < 1e-5
+    assert batch.targets["report"]["texts"] == [studies[name].report.text for name in batch.ids]  # type: ignore[union-attr]
+    assert batch.targets["gaze"]["known"].all()
+
+
+def test_a_painted_study_and_the_same_study_read_have_the_same_words_and_masks() -> None:
+    count, config = 40, default_config()
+    painted = next(PhantomStream(config, 21, 64).batches([range(count)]))
+    column = Phrases().paint(painted, 16)["masks"]
+    assert isinstance(column, Rows)
+    sided, masks = 0, 0
+    for number, study in enumerate(make_studies(config, 21, range(count), 64)):
+        scene = study_scene(config, 21, number)
+        one = texts_of_scene(scene, write_report(scene, config, 21))
+        other, locations = texts_of_study(study, coded=True)
+        for name in ("id", "report", "present", "absent", "uncertain", "labels"):
+            assert getattr(one, name) == getattr(other, name), name
+        frame = StudyFrame(64, 16, Extent(), locations)
+        read = Rows.of(Phrases().build(study, other, frame)["masks"], [len(locations)])
+        for mine, theirs in zip(one.sentences, other.sentences, strict=True):
+            for name in ("text", "positive", "seen", "regions", "abnormal"):
+                assert getattr(mine, name) == getattr(theirs, name), name
+            # A study knows less: where a sentence is not clear about the side, the scene may be.
+            assert theirs.side in (mine.side, None)
+            sided += theirs.side is not None
+            assert bool(mine.targets) == bool(theirs.targets)
+            found = united_masks(column.only([number]), [(0, mine.targets)], 16, CPU)
+            wanted = united_masks(read, [(0, theirs.targets)], 16, CPU)
+            # Specks that stand alone are not part of a study's mask.
+            assert (found - wanted).abs().mean() < 0.01
+            masks += bool(mine.targets)
+        assert set(other.targets_of) & other.present <= set(one.targets_of)
+    assert sided > 25
+    assert masks > 60
+
+
+def sided(*phrases: Phrase, **more: Any) -> list[str | None]:
+    study = Study(id="a", load=lambda: np.zeros((4, 4), dtype=np.float32), phrases=phrases, **more)
+    return [one.side for one in texts_of_study(study)[0].sentences]
+
+
+def test_the_side_of_a_sentence_is_known_where_the_other_side_has_nothing_of_the_kind() -> None:
+    effusion = {"pleural effusion": P}
+    left, right = Phrase("Left effusion.", findings=effusion), Phrase("Right effusion.", findings=effusion)
+    assert sided(left) == ["left"]
+    assert sided(left, right) == [None, None]
+    assert sided(left, Phrase("Right nodule.", findings={"nodule": P})) == ["left", "right"]
+    assert sided(left, Phrase("No right effusion.", findings={"pleural effusion": N})) == ["left", None]
+    assert sided(left, Phrase("Bibasal effusions.", findings=effusion)) == [None, None]
+    assert sided(left, Phrase("Effusion.", findings=effusion)) == [None, None]  # it may be on the right
+    special, general = ({name: P} for name in ("consolidation", "lung opacity"))  # the first implies the second
+    assert sided(Phrase("Left.", findings=special), Phrase("Right.", findings=general)) == ["left", None]
+    assert sided(Phrase("Effusion.", regions=("left lung",), findings=effusion)) == ["left"]
+    assert sided(Phrase("Effusion.", (Box(0.1, 0.5, 0.3, 0.9),), findings=effusion)) == ["right"]
+    assert sided(left, region_findings={"right lung": effusion}) == [None]
+    assert sided(Phrase("Left effusion.")) == [None]  # nobody has noted what it says
+    assert sided(Phrase("Left port.", findings={"support devices": P})) == [None]
+
+
+def test_sides_are_swapped_and_left_out_on_any_source() -> None:
+    assert not swappable(texts_of_study(STUDY)[0])  # there may be an effusion in the right lung
+    one_sided = replace(STUDY, region_findings={})
+    swapped = batch_of(one_sided, phrases=4, sides_swapped=1.0, targets=())["phrases"]
+    assert set(swapped["texts"]) == {"Small right effusion."}
+    assert not swapped["present"].any()
+    stripped = batch_of(one_sided, phrases=2, positive=1.0, without_side=1.0, targets=())["phrases"]
+    assert "Small effusion." in stripped["texts"]
+    assert stripped["located"].all()
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"phrases": 1}, "phrases: no study of made-by-hand has a phrase whose findings are known, or a label"),
+        ({"phrases": 1, "prompts": "labels"}, "phrases: no study of made-by-hand has a label"),
+        ({"text": "report"}, "text: no study of made-by-hand has a report"),
+    ],
+)
+def test_what_a_bare_source_cannot_serve_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=rf"data\.train\[1\]\.{said}"):
+        serve(settings, BARE)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, r"masks: no study of .* has a phrase with a mask or a box; set masks: none"),
+        ({"masks": "regions"}, r"masks: no study of .* has a phrase with the box of a region"),
+        ({"masks": "none", "from_other_studies": 0.1}, "from_other_studies: no study of"),
+        ({"masks": "none", "sides_swapped": 0.1}, r"sides_swapped: no study of .* about one side"),
+        ({"masks": "none", "without_side": 0.1}, r"without_side: no study of .* about one side"),
+    ],
+)
+def test_what_sentences_without_sides_and_boxes_cannot_serve_is_refused(settings: dict[str, Any], said: str) -> None:
+    plain = replace(STUDY, regions={}, phrases=(Phrase("Effusion.", findings={"pleural effusion": P}),))
+    with pytest.raises(InputError, match=rf"data\.train\[1\]\.{said}"):
+        serve({"phrases": 1, **settings}, plain)
+    serve({"phrases": 1, "masks": "none"}, plain)
+
+
+def serve(settings: dict[str, Any], study: Study) -> None:
+    entry = DataEntry(source="made-by-hand", **settings)
+    check_served(entry, SourceDataset(Made(study), Loading(entry, 16, 4, [], CPU, 0)), "data.train[1]")
+
+
+@pytest.mark.parametrize("target", ["gaze", "boxes", "regions"])
+def test_a_target_that_no_source_has_is_refused(tmp_path: Path, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "open_source", lambda address: Made(BARE))
+    recipe = small(tmp_path, "data.train=[{source: 'nih:x'}]", f"data.targets=[{target}]")
+    with pytest.raises(InputError, match=rf"data\.targets: no study of nih:x has {target}"):
+        open_all(recipe, CPU, quiet())
