@@ -33,7 +33,7 @@ def own_image_wins(model: Matcher, studies: list[Study], texts: list[str], of: l
     others = [next(k for k in range(i + 1, i + len(studies)) if patients[k % len(studies)] != patients[i])
               % len(studies) for i in of]  # fmt: skip
     rows = [model.similarity(images[begin : begin + AT_ONCE], texts) for begin in range(0, len(images), AT_ONCE)]
-    table = np.concatenate([np.asarray(row.whole) for row in rows])
+    table = np.concatenate([np.asarray(row.global_similarity) for row in rows])
     places = np.arange(len(texts))
     own, other = table[of, places], table[others, places]
     return np.asarray((own > other) + 0.5 * (own == other), np.float64)

@@ -97,7 +97,7 @@ def _seen(study: Study, side: int, name: str, phantom: bool) -> Study:
 
 def _changed(study: Study, side: int, name: str) -> Image:
     square = (letterbox(study.image, side)[0] * 255).round().to(torch.uint8)
-    changed: Image = views(side)[name](square[None])[0].numpy().astype(np.float32) / 255
+    changed: Image = (views(side)[name](square[None])[0].numpy() / 255).astype(np.float32)
     return changed
 
 

@@ -94,7 +94,9 @@ def test_answers_that_are_kept_are_only_measured_again_and_held_to_their_recipe(
     before = (place / "instances.parquet").read_bytes()
     shutil.rmtree(place)
     monkeypatch.setattr("rightlung.models.gloria.Gloria.ground", never)
-    with pytest.raises(InputError, match=r"contains a run of another recipe, which differs in optimizer\.learning_rate"):
+    with pytest.raises(
+        InputError, match=r"contains a run of another recipe, which differs in optimizer\.learning_rate"
+    ):
         reproduce(replace(copy, changes=("retrained:optimizer.learning_rate=1e-4",)))
     assert left_out(copy) == ()
     assert (place / "instances.parquet").read_bytes() == before
@@ -104,7 +106,10 @@ def test_answers_that_are_kept_are_only_measured_again_and_held_to_their_recipe(
     ("changed", "said"),
     [
         ({"changes": ("schedule.steps=9",)}, "retrained was trained with another recipe, which differs in schedule"),
-        ({"changes": ("uniter:optimizer.learning_rate=1e-4",)}, "uniter was trained with .*differs in optimizer.learni"),
+        (
+            {"changes": ("uniter:optimizer.learning_rate=1e-4",)},
+            "uniter was trained with .*differs in optimizer",
+        ),
         ({"changes": ("nonsense.x=9",)}, "unknown field of Recipe 'nonsense'"),
         ({"train": "phantom?count=30&seed=5"}, r"differs in data.train\[0\].source"),
         ({"train": "phantom?count=0&seed=5"}, "count"),

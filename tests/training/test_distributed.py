@@ -27,8 +27,8 @@ from rightlung.training.distributed import gather
 from rightlung.training.fsdp import named_parameters
 from rightlung.training.log import read_log
 from rightlung.training.loop import Machine, _Inputs, _LossModule, train
-from rightlung.training.setup import open_all
 from rightlung.training.recipe import Optimizer
+from rightlung.training.setup import open_all
 from rightlung.training.weights import Weights, build_optimizer, frozen_copy, set_learning_rate
 from tests.training.recipes import quiet, same, small, written
 from tests.training.tiny import Tiny

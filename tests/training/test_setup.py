@@ -18,9 +18,9 @@ from rightlung.phantom.study import make_studies
 from rightlung.training import setup
 from rightlung.training.batches import Batches
 from rightlung.training.folder import RunFolder
+from rightlung.training.log import TrainingProgress
 from rightlung.training.recipe import DataEntry
 from rightlung.training.setup import keep_start
-from rightlung.training.log import TrainingProgress
 from tests.models.gloria.test_model import create
 from tests.training.recipes import small
 from tests.training.test_batches import opened

@@ -33,8 +33,8 @@ def test_a_curve_joins_its_points_by_straight_lines_and_is_constant_outside() ->
         ("much", "w must be a number"),
         ([], "number or a list of"),
         ([[0, 1], [1]], "number or a list of"),
-        ([[0.5, 1], [0.2, 1]], "must increase from 0 to 1"),
-        ([[0, 1], [2, 1]], "must increase from 0 to 1"),
+        ([[0.5, 1], [0.2, 1]], "fraction"),
+        ([[0, 1], [2, 1]], "fraction"),
         ([[0, 1], [1, -1]], "w must be at least 0; got -1"),
     ],
 )

@@ -52,11 +52,11 @@ from rightlung.reproduce.sanity import check_sanity, known_models
 from rightlung.reproduce.variants import Job, Variant, with_starts
 from rightlung.scoring.threads import usable_cores
 from rightlung.training.datasets import Advance
+from rightlung.training.failures import release
+from rightlung.training.log import Row, TrainingProgress, read_log
 from rightlung.training.loop import train
 from rightlung.training.recipe import Data, DataEntry, Recipe
 from rightlung.training.setup import open_studies
-from rightlung.training.failures import release
-from rightlung.training.log import Row, TrainingProgress, read_log
 
 MOST_WORKERS = 16
 """Maximum number of processes that fill a pool."""

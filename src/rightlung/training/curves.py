@@ -24,7 +24,7 @@ def value_at(curve: Curve, fraction: float) -> float:
     return float(np.interp(fraction, fractions, values))
 
 
-def check_curve(curve: object, what: str, low: float, high: float) -> None:
+def check_curve(curve: object, what: str, low: float = 0.0, high: float = float("inf")) -> None:
     """Refuse anything but a number, or a list of points whose fractions rise, with values from ``low`` to ``high``."""
     points = [(0.0, curve)] if isinstance(curve, int | float) else curve
     try:

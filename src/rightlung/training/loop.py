@@ -30,6 +30,7 @@ from rightlung.training.folder import RunFolder
 from rightlung.training.fsdp import named_parameters
 from rightlung.training.log import Board, Log, Row, TrainingProgress, draw_curve, out_of_patience
 from rightlung.training.metrics import Interruption, Metrics
+from rightlung.training.recipe import Recipe
 from rightlung.training.setup import (
     Machine,
     check_same_data,
@@ -40,7 +41,6 @@ from rightlung.training.setup import (
     open_all,
     validation_batches,
 )
-from rightlung.training.recipe import Recipe
 from rightlung.training.validation import validate
 from rightlung.training.weights import Weights, build_optimizer, frozen_copy, learning_rate_at, set_learning_rate
 

@@ -24,12 +24,12 @@ from rightlung.training.batches import Batches
 from rightlung.training.cache import DiskCache
 from rightlung.training.checkpoint import Checkpoint
 from rightlung.training.datasets import Advance, CachedDataset, Dataset, Loading, PhantomDataset, SourceDataset
+from rightlung.training.failures import enough_memory
 from rightlung.training.folder import RunFolder
+from rightlung.training.log import TrainingProgress
 from rightlung.training.recipe import Data, DataEntry, Recipe, shipped_recipes
 from rightlung.training.targets import target_builders
 from rightlung.training.targets.phrases import swappable
-from rightlung.training.failures import enough_memory
-from rightlung.training.log import TrainingProgress
 
 Entries = list[tuple[DataEntry, Dataset]]
 

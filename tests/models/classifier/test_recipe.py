@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from rightlung.models.classifier import Classifier
 from rightlung.models.folder import load_folder
 from rightlung.training.loop import train
 from rightlung.training.recipe import read_recipe
-
-pytest.importorskip("rightlung.training.targets")
 
 SMALL = (
     "model.config.image.size=64", "data.size=64", "data.grid=16", "data.workers=0", "schedule.steps=6", "batch_size=8",
@@ -22,7 +18,7 @@ SMALL = (
 
 def test_the_recipe_trains_a_classifier_of_its_findings(tmp_path: Path) -> None:
     recipe = read_recipe("classifier", SMALL)
-    assert recipe.data.target_options["labels"]["findings"] == recipe.model.config["findings"]  # type: ignore[attr-defined]
+    assert recipe.data.target_options["labels"]["findings"] == recipe.model.config["findings"]
     outcome = train(recipe, tmp_path / "run")
     assert {"labels", "masks", "loss"} <= set(outcome.validation)
     model = load_folder(outcome.model)

@@ -188,7 +188,7 @@ def test_padded_regions_and_images_without_regions_change_nothing() -> None:
     ],
 )
 def test_a_batch_without_boxes_names_the_field_that_gives_them(missing: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=r"data\.boxes: true"):
+    with pytest.raises(InputError, match=r"Add regions to data\.targets"):
         create()(batch(**missing))
 
 

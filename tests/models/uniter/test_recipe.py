@@ -13,7 +13,6 @@ from rightlung.training.log import read_log
 from rightlung.training.loop import train
 from rightlung.training.recipe import read_recipe
 from rightlung.training.setup import Machine
-from rightlung.training.watching import read_log
 from tests.models.uniter.tiny import BERT
 from tests.training.recipes import final_weights, quiet, same
 
@@ -42,5 +41,5 @@ def test_it_trains_and_the_same_recipe_gives_the_same_weights(tmp_path: Path) ->
 
 def test_without_boxes_the_field_is_named(tmp_path: Path) -> None:
     recipe = read_recipe("wrong-lung-uniter", [*SMALLER, "data.targets=[]"])
-    with pytest.raises(InputError, match=r"the recipe needs data\.boxes: true"):
+    with pytest.raises(InputError, match=r"Add regions to data\.targets"):
         train(recipe, tmp_path / "run", machine=Machine("cpu"), progress=quiet())

@@ -170,7 +170,7 @@ class Gloria(StoredModel):
         with self.asking():
             for begin in range(0, len(images), IMAGES_AT_ONCE):
                 squares, _ = self.prepare(images[begin : begin + IMAGES_AT_ONCE])
-                found.append(self.image_encoder(squares[:, None].to(self.device)).whole.float().cpu())
+                found.append(self.image_encoder(squares[:, None].to(self.device)).global_embedding.float().cpu())
         return normalize(torch.cat(found), dim=-1).numpy()
 
     def encode_text(self, texts: Sequence[str]) -> NDArray[np.float32]:
@@ -179,7 +179,7 @@ class Gloria(StoredModel):
         found = [torch.zeros(0, self.config.dimension)]
         with self.asking():
             for begin in range(0, len(words), PAIRS_AT_ONCE):
-                found.append(self.encode_texts(words[begin : begin + PAIRS_AT_ONCE]).whole.float().cpu())
+                found.append(self.encode_texts(words[begin : begin + PAIRS_AT_ONCE]).global_embedding.float().cpu())
         return normalize(torch.cat(found), dim=-1).numpy()
 
     def classify(self, images: Sequence[Image], findings: Sequence[str]) -> NDArray[np.float32]:
