@@ -84,9 +84,10 @@ def open_view(address: Address) -> Source:
     """Open ``view:ADDRESS?of=NAME&pixels=SIZE&phantom=0|1``: squares with less information and a label ``phantom``."""
     inner = open_source(inner_address(address, ("of", "pixels", "phantom")))
     side, name = int(address.parameters["pixels"]), address.parameters["of"]
-    return ChangedSource(
+    source: Source = ChangedSource(
         str(address), inner, partial(_seen, side=side, name=name, phantom=address.parameters["phantom"] == "1")
     )
+    return source
 
 
 def _seen(study: Study, side: int, name: str, phantom: bool) -> Study:

@@ -61,7 +61,8 @@ CHANGED: dict[str, dict[str, Any]] = {
 FEW_SHOT = {
     "model.kind", "model.config", "model.start", "losses", "optimizer.learning_rate", "schedule.steps",
     "schedule.warmup_steps", "schedule.final_factor", "schedule.patience", "batch_size", "ema",
-    f"{ENTRY}.source", f"{ENTRY}.cached", f"{ENTRY}.texts", f"{ENTRY}.phrases", f"{ENTRY}.examples", f"{ENTRY}.positive",
+    f"{ENTRY}.source", f"{ENTRY}.cached", f"{ENTRY}.texts", f"{ENTRY}.phrases", f"{ENTRY}.examples",
+    f"{ENTRY}.positive",
 }  # fmt: skip
 
 

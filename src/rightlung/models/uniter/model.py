@@ -85,8 +85,8 @@ class Uniter(StoredModel):
         target = batch.targets.get("regions")
         if target is None or not bool(target["present"].any()):
             raise InputError(
-                "UNITER needs the boxes of regions, and the batch has none. Add regions to data.targets in the recipe, and "
-                "use sources whose studies have regions"
+                "UNITER needs the boxes of regions, and the batch has none. Add regions to data.targets in the recipe, "
+                "and use sources whose studies have regions"
             )
         if batch.images.shape[-1] != self.config.image_size:
             raise InputError(
