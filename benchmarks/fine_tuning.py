@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("source", help="pairs that neither model has been trained on")
     parser.add_argument("models", nargs=2, help="the model before and after")
     parser.add_argument("--phantoms", default=PHANTOMS)
+    parser.add_argument("--device", default="cpu")
     given = parser.parse_args()
     studies = list(rightlung.open_source(given.source))
     texts, of = [], []
@@ -70,7 +71,7 @@ def main() -> None:
             texts.append(phrase.text)
             of.append(number)
     patients = [studies[number].patient or studies[number].id for number in of]
-    models = [rightlung.load(name) for name in given.models]
+    models = [rightlung.load(name).to(given.device) for name in given.models]
     wins = [own_image_wins(model, studies, texts, of) for model in models]
     pointed = [pointing(model, given.phantoms) for model in models]
     print(f"| | n | {given.models[0]} | {given.models[1]} | difference |\n| --- | ---: | ---: | ---: | ---: |")
