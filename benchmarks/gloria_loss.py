@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from rightlung.models.gloria.attention import AttentionParameters, local_similarity
+from rightlung.models.gloria.attention import local_similarity
 
 PEAK_TERAFLOPS = {"H200": {"fp32": 67.0, "tf32": 495.0, "bf16": 989.0}}
 """Dense rates from the maker's data sheet, by a part of the device's name."""
@@ -62,12 +62,12 @@ def all_at_once(words: Tensor, attention_mask: Tensor, patches: Tensor) -> Tenso
 
 def blocks(words: Tensor, attention_mask: Tensor, patches: Tensor) -> Tensor:
     """The implementation of the package."""
-    return local_similarity(words, attention_mask, patches, AttentionParameters(2, 4.0))
+    return local_similarity(words, attention_mask, patches, 2, 4.0)
 
 
 def compiled(words: Tensor, attention_mask: Tensor, patches: Tensor) -> Tensor:
     """The same, compiled."""
-    return local_similarity(words, attention_mask, patches, AttentionParameters(2, 4.0), compile=True)
+    return local_similarity(words, attention_mask, patches, 2, 4.0, compile=True)
 
 
 WAYS: dict[str, Similarity] = {"loop": loop, "all at once": all_at_once, "blocks": blocks, "compiled": compiled}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rightlung.models.gloria import attention
-from rightlung.models.gloria.attention import AttentionParameters, attend, local_similarity
+from rightlung.models.gloria.attention import attend, local_similarity
 from rightlung.models.gloria.losses.base import Pairs
 from rightlung.models.gloria.losses.contrastive import contrastive_loss
 from tests.models.gloria.plain import looped_similarity
@@ -32,8 +32,8 @@ def test_the_similarity_and_its_gradients_equal_a_plain_loop(
     for results, compute in ((found, "ours"), (expected, "loop")):
         mine = [words.clone().requires_grad_(), patches.clone().requires_grad_(), torch.tensor(1.7, requires_grad=True)]
         if compute == "ours":
-            parameters = AttentionParameters(softmaxes, mine[2])  # type: ignore[arg-type]
-            similarity = local_similarity(mine[0], attention_mask, mine[1], parameters, 5.0)
+            parameters = softmaxes, mine[2]
+            similarity = local_similarity(mine[0], attention_mask, mine[1], *parameters, 5.0)
         else:
             similarity = looped_similarity(mine[0], attention_mask, mine[1], softmaxes, mine[2], 5.0)
         loss = (similarity * torch.linspace(-1, 1, similarity.numel()).reshape(similarity.shape)).sum()
@@ -48,7 +48,7 @@ def test_the_similarity_and_its_gradients_equal_a_plain_loop(
 @pytest.mark.parametrize("softmaxes", [1, 2])
 def test_the_local_loss_equals_a_plain_loop(softmaxes: int) -> None:
     words, attention_mask, patches = given(texts=5, images=5)
-    logits = 10 * local_similarity(words, attention_mask, patches, AttentionParameters(softmaxes, 4.0))  # type: ignore[arg-type]
+    logits = 10 * local_similarity(words, attention_mask, patches, softmaxes, 4.0)
     own = torch.arange(5)
     ours = contrastive_loss(logits.T, logits, Pairs(own, own, 0, 0, None))
     plain = 10 * looped_similarity(words, attention_mask, patches, softmaxes, 4.0, 5.0)
@@ -62,8 +62,8 @@ def test_the_local_loss_equals_a_plain_loop(softmaxes: int) -> None:
 def test_two_softmaxes_bound_how_much_more_one_region_is_attended_than_another() -> None:
     words, attention_mask, patches = given()
     scores = 100 * torch.einsum("twd,ird->twir", words, patches)
-    twice = attend(scores, attention_mask, AttentionParameters(2, 4.0))[attention_mask]
-    once = attend(scores, attention_mask, AttentionParameters(1, 4.0))[attention_mask]
+    twice = attend(scores, attention_mask, 2, 4.0)[attention_mask]
+    once = attend(scores, attention_mask, 1, 4.0)[attention_mask]
     assert float((twice.amax(-1) / twice.amin(-1)).max()) <= torch.e**4 * (1 + 1e-5)
     assert float((once.amax(-1) / once.amin(-1).clamp_min(1e-30)).max()) > 1e6
 
@@ -73,21 +73,21 @@ def test_padding_changes_nothing() -> None:
     longer = torch.cat([words, torch.full((5, 3, 6), 9.0)], dim=1)
     more = torch.cat([attention_mask, torch.zeros(5, 3, dtype=torch.bool)], dim=1)
     for softmaxes in (1, 2):
-        parameters = AttentionParameters(softmaxes, 4.0)
+        parameters = softmaxes, 4.0
         torch.testing.assert_close(
-            local_similarity(longer, more, patches, parameters),
-            local_similarity(words, attention_mask, patches, parameters),
+            local_similarity(longer, more, patches, *parameters),
+            local_similarity(words, attention_mask, patches, *parameters),
         )
 
 
 def test_a_pair_is_as_similar_alone_as_among_others() -> None:
     words, attention_mask, patches = given()
-    parameters = AttentionParameters(2, 4.0)
-    together = local_similarity(words, attention_mask, patches, parameters)
+    parameters = 2, 4.0
+    together = local_similarity(words, attention_mask, patches, *parameters)
     for text in range(5):
         for image in range(4):
             alone = local_similarity(
-                words[text : text + 1], attention_mask[text : text + 1], patches[image : image + 1], parameters
+                words[text : text + 1], attention_mask[text : text + 1], patches[image : image + 1], *parameters
             )
             torch.testing.assert_close(alone[0, 0], together[text, image], atol=1e-6, rtol=1e-6)
 
@@ -99,8 +99,8 @@ def test_padding_the_patches_changes_nothing(softmaxes: int, monkeypatch: pytest
     for multiple in (1, 16):
         monkeypatch.setitem(attention.ALIGNMENT, "cpu", multiple)
         mine = [part.clone().requires_grad_() for part in (words, patches)]
-        parameters = AttentionParameters(softmaxes, torch.tensor(4.0))  # type: ignore[arg-type]
-        similarity = local_similarity(mine[0], attention_mask, mine[1], parameters)
+        parameters = softmaxes, torch.tensor(4.0)
+        similarity = local_similarity(mine[0], attention_mask, mine[1], *parameters)
         similarity.square().sum().backward()  # type: ignore[no-untyped-call]
         results.append([similarity.detach(), mine[0].grad, mine[1].grad])
     for plain, more in zip(*results, strict=True):
@@ -132,8 +132,8 @@ def test_regions_that_cancel_leave_a_similarity_within_its_bounds(softmaxes: int
     half = torch.randn(2, 40, 16, generator=generator)
     patches = torch.cat([half, -half], dim=1).to(kind).requires_grad_()
     attention_mask = torch.ones(3, 4, dtype=torch.bool)
-    parameters = AttentionParameters(softmaxes, 4.0)  # type: ignore[arg-type]
-    similarity = local_similarity(words, attention_mask, patches, parameters, 5.0)
+    parameters = softmaxes, 4.0
+    similarity = local_similarity(words, attention_mask, patches, *parameters, 5.0)
     bound = 5.0 + torch.log(torch.tensor(4.0))  # four words, each with a cosine of at most one
     assert float(similarity.detach().abs().max()) <= float(bound) + 1e-4
     similarity.sum().backward()  # type: ignore[no-untyped-call]

@@ -8,8 +8,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,31 +20,24 @@ ALIGNMENT = {"cuda": 16}
 """The number of patches is padded to a multiple of this: tensor cores need aligned rows (19 x 19 is not)."""
 
 
-@dataclass(frozen=True, slots=True)
-class AttentionParameters:
-    """The attention settings that the computation needs; ``temperature`` may be a learned scalar."""
-
-    softmaxes: Literal[1, 2]
-    temperature: Tensor | float
-
-
-def attend(scores: Tensor, attention_mask: Tensor, parameters: AttentionParameters) -> Tensor:
+def attend(scores: Tensor, attention_mask: Tensor, softmaxes: int, temperature: Tensor | float) -> Tensor:
     """Return the attention over patches, (t, w, ..., p), of scores (t, w, ..., p).
 
     With two softmaxes, the first one runs over the words of a text, padding excluded (``attention_mask``, (t, w)). The
     attention of padding is meaningless.
     """
-    if parameters.softmaxes == 2:
+    if softmaxes == 2:
         padding = ~attention_mask.reshape(*attention_mask.shape, *(1,) * (scores.ndim - 2))
         scores = scores.masked_fill(padding, -math.inf).softmax(dim=1)
-    return (scores * parameters.temperature).softmax(dim=-1)
+    return (scores * temperature).softmax(dim=-1)
 
 
 def local_similarity(
     word_embeddings: Tensor,
     attention_mask: Tensor,
     patch_embeddings: Tensor,
-    parameters: AttentionParameters,
+    softmaxes: int,
+    temperature: Tensor | float,
     word_temperature: float = 5.0,
     compile: bool = False,
 ) -> Tensor:
@@ -66,14 +57,14 @@ def local_similarity(
     if torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
         word_embeddings, patch_embeddings = word_embeddings.to(dtype), patch_embeddings.to(dtype)
-    temperature = torch.as_tensor(parameters.temperature, dtype=torch.float32, device=word_embeddings.device)
+    temperature = torch.as_tensor(temperature, dtype=torch.float32, device=word_embeddings.device)
     patches = patch_embeddings.shape[1]
     patch_embeddings = pad(patch_embeddings, (0, 0, 0, -patches % ALIGNMENT.get(device, 1)))
     images, padded, _ = patch_embeddings.shape
     texts, words = attention_mask.shape
     limit = SCORES_PER_BLOCK.get(device, SCORES_PER_BLOCK["cpu"]) // padded  # words x images
     block_similarity = _compiled_block_similarity() if compile else _block_similarity
-    settings = patches, parameters.softmaxes, word_temperature
+    settings = patches, softmaxes, word_temperature
     with torch.autocast(device, enabled=False):
         norms = word_embeddings.float().norm(dim=-1).clamp_min(1e-8)
         gram = patch_embeddings @ patch_embeddings.transpose(1, 2)

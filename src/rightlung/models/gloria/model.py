@@ -27,7 +27,7 @@ from rightlung.models.encoders import ImageEncoder, TextEncoder, WordTokenizer
 from rightlung.models.encoders.image import ImageEmbeddings
 from rightlung.models.encoders.stored import StoredModel
 from rightlung.models.encoders.text import TextEmbeddings
-from rightlung.models.gloria.attention import AttentionParameters, attend, local_similarity
+from rightlung.models.gloria.attention import attend, local_similarity
 from rightlung.models.gloria.config import GloriaConfig
 from rightlung.models.gloria.losses import LOSSES, TrainingStep
 from rightlung.models.gloria.losses.contrastive import cosine_similarity, sentence_similarity
@@ -62,11 +62,9 @@ class Gloria(StoredModel):
     # ---------------------------------------------------------------- encoding
 
     @property
-    def attention_parameters(self) -> AttentionParameters:
-        """The number of softmaxes and the temperature, learned or not."""
-        settings = self.config.attention
-        temperature = settings.temperature if self.log_temperature is None else self.log_temperature.exp()
-        return AttentionParameters(settings.softmaxes, temperature)
+    def temperature(self) -> Tensor | float:
+        """The temperature of the attention, learned or not."""
+        return self.config.attention.temperature if self.log_temperature is None else self.log_temperature.exp()
 
     def prepare(self, images: Sequence[Image]) -> tuple[Tensor, list[Extent]]:
         """Return the squares that the image encoder sees, (n, size, size), and their extents in the images."""
@@ -97,13 +95,13 @@ class Gloria(StoredModel):
 
     def log_attention(self, texts: TextEmbeddings, keys: Tensor, images: Sequence[int]) -> Tensor:
         """Return the log attention (t, [1 +] p) of each text on its image; ``images`` are t rows of ``keys``."""
-        parameters = self.attention_parameters
         if self.config.heatmap_from == "sentence":
             queries = self.attention_queries(texts.global_embedding[:, None])
-            return (_paired_scores(queries, keys, images)[:, 0] * parameters.temperature).log_softmax(dim=-1)
+            return (_paired_scores(queries, keys, images)[:, 0] * self.temperature).log_softmax(dim=-1)
         scores = _paired_scores(self.attention_queries(texts.word_embeddings), keys, images)
-        attention = attend(scores, texts.attention_mask, parameters) * texts.attention_mask[..., None]
-        mean = attention.sum(1) / texts.attention_mask.sum(1, keepdim=True)
+        mask = texts.attention_mask
+        attention = attend(scores, mask, self.config.attention.softmaxes, self.temperature) * mask[..., None]
+        mean = attention.sum(1) / mask.sum(1, keepdim=True)
         return mean.clamp_min(1e-20).log()
 
     # ---------------------------------------------------------------- training
@@ -227,12 +225,12 @@ class Gloria(StoredModel):
                 yield [pair for pair, _ in now], keys, [extents[row] for _, row in now], [row for _, row in now]
 
     def _local_similarity(self, texts: TextEmbeddings, keys: Tensor) -> Tensor:
-        parameters = self.attention_parameters
         if self.config.heatmap_from == "sentence":
             sentences = self.attention_queries(texts.global_embedding)
-            return sentence_similarity(sentences, self.without_token(keys), parameters.temperature)
-        words, temperature = self.attention_queries(texts.word_embeddings), self.config.word_temperature
-        return local_similarity(words, texts.attention_mask, keys, parameters, temperature) / temperature
+            return sentence_similarity(sentences, self.without_token(keys), self.temperature)
+        words, word_temperature = self.attention_queries(texts.word_embeddings), self.config.word_temperature
+        settings = self.config.attention.softmaxes, self.temperature, word_temperature
+        return local_similarity(words, texts.attention_mask, keys, *settings) / word_temperature
 
 
 def _paired_scores(queries: Tensor, keys: Tensor, images: Sequence[int]) -> Tensor:

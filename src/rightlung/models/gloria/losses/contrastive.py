@@ -122,8 +122,9 @@ class LocalContrastive(_Contrastive):
         return step.image_keys, step.model.attention_queries(texts.word_embeddings), texts.attention_mask
 
     def _compare(self, step: TrainingStep, images: Tensor, *texts: Tensor) -> Tensor:
-        settings = step.model.attention_parameters, self.config.word_temperature, self.config.compile
-        return self.config.local_temperature * local_similarity(texts[0], texts[1], images, *settings)
+        config = self.config
+        settings = config.attention.softmaxes, step.model.temperature, config.word_temperature, config.compile
+        return config.local_temperature * local_similarity(texts[0], texts[1], images, *settings)
 
 
 class SentenceContrastive(_Contrastive):
@@ -133,5 +134,4 @@ class SentenceContrastive(_Contrastive):
         return step.model.without_token(step.image_keys), step.model.attention_queries(texts.global_embedding)
 
     def _compare(self, step: TrainingStep, images: Tensor, *texts: Tensor) -> Tensor:
-        temperature = step.model.attention_parameters.temperature
-        return self.config.local_temperature * sentence_similarity(texts[0], images, temperature)
+        return self.config.local_temperature * sentence_similarity(texts[0], images, step.model.temperature)

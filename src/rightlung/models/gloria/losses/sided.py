@@ -45,13 +45,11 @@ class SideRanking(_Sided):
     """The text must fit its image better than its hard negative (`sentence_similarity`)."""
 
     def _compare(self, step: TrainingStep, right: TextEmbeddings, wrong: TextEmbeddings, images: list[int]) -> Tensor:
-        model, temperature = step.model, step.model.attention_parameters.temperature
+        model = step.model
         patches = model.without_token(step.image_keys)[torch.tensor(images, device=model.device)]
-        fits, negative_fits = (
-            sentence_similarity(model.attention_queries(text.global_embedding), patches, temperature, pairwise=True)
-            for text in (right, wrong)
-        )
-        return softplus(self.config.local_temperature * (negative_fits - fits))
+        sentences = [model.attention_queries(text.global_embedding) for text in (right, wrong)]
+        fits = [sentence_similarity(one, patches, model.temperature, pairwise=True) for one in sentences]
+        return softplus(self.config.local_temperature * (fits[1] - fits[0]))
 
 
 class SideSeparation(_Sided):
