@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rightlung.core.settings import plain_settings
 from rightlung.models.classifier import Classifier
 from rightlung.models.folder import load_folder
 from rightlung.training.loop import train
@@ -22,7 +23,8 @@ SMALL = (
 
 def test_the_recipe_trains_a_classifier_of_its_findings(tmp_path: Path) -> None:
     recipe = read_recipe("classifier", SMALL)
-    assert recipe.data.target_options["labels"]["findings"] == recipe.model.config["findings"]  # type: ignore[attr-defined]
+    labels = plain_settings(recipe)["data"]["target_options"]["labels"]
+    assert labels["findings"] == recipe.model.config["findings"]
     outcome = train(recipe, tmp_path / "run")
     assert {"labels", "masks", "loss"} <= set(outcome.validation)
     model = load_folder(outcome.model)
