@@ -84,10 +84,9 @@ def open_view(address: Address) -> Source:
     """Open ``view:ADDRESS?of=NAME&pixels=SIZE&phantom=0|1``: squares with less information and a label ``phantom``."""
     inner = open_source(inner_address(address, ("of", "pixels", "phantom")))
     side, name = int(address.parameters["pixels"]), address.parameters["of"]
-    source: Source = ChangedSource(
-        str(address), inner, partial(_seen, side=side, name=name, phantom=address.parameters["phantom"] == "1")
-    )
-    return source
+    change = partial(_seen, side=side, name=name, phantom=address.parameters["phantom"] == "1")
+    changed: Source = ChangedSource(str(address), inner, change)
+    return changed
 
 
 def _seen(study: Study, side: int, name: str, phantom: bool) -> Study:
@@ -98,8 +97,8 @@ def _seen(study: Study, side: int, name: str, phantom: bool) -> Study:
 
 def _changed(study: Study, side: int, name: str) -> Image:
     square = (letterbox(study.image, side)[0] * 255).round().to(torch.uint8)
-    changed: Image = (views(side)[name](square[None])[0].numpy() / 255).astype(np.float32)
-    return changed
+    pixels: Image = (views(side)[name](square[None])[0].float() / 255).numpy()
+    return pixels
 
 
 register_once("view", open_view)

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from rightlung.core import InputError
 from rightlung.models.encoders import WordTokenizer, train_tokenizer
 from rightlung.models.encoders.pretrained import load_tokenizer_file
-from rightlung.models.encoders.wordpiece import CONTINUED, train_pieces
+from rightlung.models.encoders.wordpiece import CONTINUED, train_wordpieces
 
 TEXTS = ["Left pleural effusion.", "No left pneumothorax.", "Small right pleural effusion, unchanged."] * 3
 
@@ -54,7 +54,7 @@ def slowest(words: dict[str, int], size: int, least: int) -> list[str]:
 @pytest.mark.parametrize("size", [10, 25, 60, 500])
 def test_the_pieces_are_those_of_the_definition(size: int) -> None:
     words = {"banana": 5, "bandana": 3, "ananas": 4, "pleural": 7, "pleura": 6, "effusion": 9, "aaaa": 2, "x": 1}
-    assert train_pieces(words, size, (), 2) == slowest(words, size, 2)[:size]
+    assert train_wordpieces(words, size, (), 2) == slowest(words, size, 2)[:size]
 
 
 def test_the_same_texts_give_the_same_vocabulary_whatever_their_order() -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rightlung.core.errors import InputError
 from rightlung.models.base import Reading
-from rightlung.models.encoders.wordpiece import train_pieces
+from rightlung.models.encoders.wordpiece import train_wordpieces
 
 PADDING, UNKNOWN, MASK = "[PAD]", "[UNK]", "[MASK]"
 # The names that each special token has in the files we read: ours and BERT's, R2Gen's, RoBERTa's, CLIP's, GPT-2's.
@@ -71,16 +71,16 @@ def train_tokenizer(
             words[word] += times
     if kind == "wordpiece":
         special = (PADDING, UNKNOWN, "[CLS]", MASK, *(("[SEP]",) if end_token else ()))
-        pieces = train_pieces(words, vocabulary, special, min_frequency)
-        return word_pieces(pieces, decoder=decoders.WordPiece(), max_input_chars_per_word=60)
+        tokens = train_wordpieces(words, vocabulary, special, min_frequency)
+        return word_pieces(tokens, decoder=decoders.WordPiece(), max_input_chars_per_word=60)
     frequent = sorted((word for word in words if words[word] >= min_frequency), key=lambda word: (-words[word], word))
     listed = [PADDING, UNKNOWN, "[BOS]", "[EOS]", MASK, *frequent][:vocabulary]
     return _definition(models.WordLevel({word: number for number, word in enumerate(listed)}, unk_token=UNKNOWN))
 
 
-def word_pieces(pieces: Sequence[str], decoder: Any = None, **options: Any) -> str:
+def word_pieces(tokens: Sequence[str], decoder: Any = None, **options: Any) -> str:
     """Return the lower-case WordPiece tokenizer of these tokens as the JSON of a `tokenizers` file."""
-    numbers = {piece: number for number, piece in enumerate(pieces)}
+    numbers = {token: number for number, token in enumerate(tokens)}
     return _definition(models.WordPiece(numbers, unk_token=UNKNOWN, **options), decoder)
 
 

@@ -1,7 +1,7 @@
-"""Train a WordPiece vocabulary: the most frequent pairs of neighbouring pieces become pieces, again and again.
+"""Train a WordPiece vocabulary: merge the most frequent pair of neighbouring tokens, and repeat.
 
-The trainer of `tokenizers` breaks ties by the order of a hash map, so that two runs number their pieces differently and
-weights trained by one do not fit the other. This one gives the same vocabulary for the same texts, always.
+The trainer of `tokenizers` breaks ties by the order of a hash map: two runs number their tokens differently, and the
+weights of one do not fit the other. This trainer always gives the same vocabulary for the same texts.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from collections.abc import Mapping, Sequence
 CONTINUED = "##"
 
 
-def train_pieces(words: Mapping[str, int], size: int, special: Sequence[str], least: int = 2) -> list[str]:
-    """Return at most ``size`` pieces, the special ones first, learned from words and how often each comes.
+def train_wordpieces(words: Mapping[str, int], size: int, special: Sequence[str], min_frequency: int = 2) -> list[str]:
+    """Return at most ``size`` tokens, the special ones first, learned from the counts of words.
 
-    Every character that comes at least ``least`` times is a piece of its own, at a word's beginning and within.
+    Every character that occurs ``min_frequency`` times is a token, at the start of a word and within it.
     """
     spelled = {word: [word[0], *(CONTINUED + letter for letter in word[1:])] for word in sorted(words)}
     letters: Counter[str] = Counter()
-    for word, pieces in spelled.items():
-        for piece in pieces:
-            letters[piece] += words[word]
-    alphabet = sorted(letter for letter, count in letters.items() if count >= least)
+    for word, tokens in spelled.items():
+        for token in tokens:
+            letters[token] += words[word]
+    alphabet = sorted(letter for letter, count in letters.items() if count >= min_frequency)
     vocabulary = [*special, *alphabet][:size]
     known = set(vocabulary)
     counts: Counter[tuple[str, str]] = Counter()
     places: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-    for word, pieces in spelled.items():
-        for pair in itertools.pairwise(pieces):
+    for word, tokens in spelled.items():
+        for pair in itertools.pairwise(tokens):
             counts[pair] += words[word]
             places[pair].add(word)
     queue = [(-count, pair) for pair, count in counts.items()]
     heapq.heapify(queue)
     while queue and len(vocabulary) < size:
         count, pair = heapq.heappop(queue)
-        if -count != counts[pair]:  # an entry from before another merge changed it
+        if -count != counts[pair]:  # outdated: another merge has changed the count
             continue
-        if -count < least:
+        if -count < min_frequency:
             break
         merged = pair[0] + pair[1].removeprefix(CONTINUED)
         if merged not in known:
@@ -60,7 +60,7 @@ def _merge(
     counts: Counter[tuple[str, str]],
     places: defaultdict[tuple[str, str], set[str]],
 ) -> set[tuple[str, str]]:
-    """Put a pair together wherever it stands in a word, and return the pairs whose counts have changed."""
+    """Merge a pair wherever it occurs in a word, and return the pairs whose counts have changed."""
     old = spelled[word]
     new: list[str] = []
     position = 0
@@ -72,7 +72,7 @@ def _merge(
             new.append(old[position])
             position += 1
     spelled[word] = new
-    before, after = (list(itertools.pairwise(pieces)) for pieces in (old, new))
+    before, after = (list(itertools.pairwise(tokens)) for tokens in (old, new))
     for gone in before:
         counts[gone] -= times
     for come in after:
