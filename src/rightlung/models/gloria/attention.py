@@ -146,4 +146,5 @@ def _block_similarity(
 
 @functools.cache
 def _compiled_block_similarity() -> Callable[..., Tensor]:
-    return torch.compile(_block_similarity)
+    # Without padded strides: in torch 2.11 the gradient of blocks with odd sizes fails on them.
+    return torch.compile(_block_similarity, options={"comprehensive_padding": False})
