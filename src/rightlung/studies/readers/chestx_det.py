@@ -18,7 +18,7 @@ import numpy as np
 from rightlung.core import Box, InputError, Mask, Study
 from rightlung.core.checks import check_number
 from rightlung.core.problem import Problem
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, present
 from rightlung.studies.readers.labelled import (
     as_findings,

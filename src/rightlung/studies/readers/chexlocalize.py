@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from rightlung.core import InputError, Mask, Polarity, Study
 from rightlung.core.checks import check_size
 from rightlung.core.problem import Problem
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, origin, present
 from rightlung.studies.readers.labelled import (
     CHEXPERT,
@@ -52,7 +52,6 @@ class CheXlocalizeSource(DatasetSource):
     """CheXlocalize's frontal images, valid before test: those with labels in their order, then the others."""
 
     reader: ClassVar[str] = "chexlocalize"
-    split_aliases: ClassVar[Mapping[str, str]] = {"valid": "val", "validate": "val"}
     columns: ClassVar[Mapping[str, Any]] = columns("labels", "masks")
 
     def _inputs(self) -> Sequence[Path]:

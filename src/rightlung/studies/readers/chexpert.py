@@ -16,7 +16,7 @@ import pyarrow as pa
 from rightlung.core import InputError, Report, Study
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.lexicon.labels import label_set
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, origin
 from rightlung.studies.readers.labelled import (
     CHEXPERT,
@@ -52,7 +52,6 @@ class CheXpertSource(DatasetSource):
     version: ClassVar[int] = 3
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "subset")
     index_options: ClassVar[tuple[str, ...]] = ("subset",)
-    split_aliases: ClassVar[Mapping[str, str]] = {"val": "valid", "validate": "valid"}
     columns: ClassVar[Mapping[str, Any]] = columns("report", labels=pa.binary(14))
 
     def _inputs(self) -> Sequence[Path]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from rightlung.core import Box, InputError, Study
 from rightlung.core.checks import Size
 from rightlung.core.errors import unknown_name
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.headers import ImageHeader, image_kind, read_header
 from rightlung.studies.index import IndexedSource
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box

@@ -19,7 +19,7 @@ import pyarrow as pa
 from rightlung.core import Box, InputError, Mask, Phrase, Report, Study
 from rightlung.core.gaze import gaze_map
 from rightlung.core.problem import Problem
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.images import read_mask
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from rightlung.core import InputError, Study
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
 from rightlung.studies.readers.mimic_files import (
     MimicImage,
@@ -50,7 +50,6 @@ class ImagenomeSource(DatasetSource):
     reader: ClassVar[str] = "imagenome"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports", "part")
     index_options: ClassVar[tuple[str, ...]] = ("part",)
-    split_aliases: ClassVar[Mapping[str, str]] = dict.fromkeys(("val", "validate", "validation"), "valid")
     columns: ClassVar[Mapping[str, Any]] = columns(
         "graph_name",
         rows="int32",

@@ -12,7 +12,7 @@ import pyarrow as pa
 from rightlung.core import InputError, Study
 from rightlung.core.errors import unknown_name
 from rightlung.lexicon.labels import label_set
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, Value, columns, origin, present
 from rightlung.studies.readers.labelled import CHEXPERT, chexpert_codes, chexpert_findings, chexpert_values
 from rightlung.studies.readers.mimic_files import (
@@ -47,7 +47,6 @@ class MimicSource(DatasetSource):
     reader: ClassVar[str] = "mimic"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports", "tables", "labels", "views")
     index_options: ClassVar[tuple[str, ...]] = ("views",)
-    split_aliases: ClassVar[Mapping[str, str]] = dict.fromkeys(("val", "valid", "validation"), "validate")
     columns: ClassVar[Mapping[str, Any]] = columns(
         "date", rows="int32", columns="int32", **dict.fromkeys(_LABELS, pa.binary(14)), **member_columns("report")
     )

@@ -19,7 +19,7 @@ from rightlung.core import Box, InputError, Phrase, Polarity, Study
 from rightlung.core.checks import Size, check_number
 from rightlung.core.errors import unknown_name
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.readers.dataset import DatasetSource, columns, present
 from rightlung.studies.readers.labelled import meanings
@@ -61,7 +61,6 @@ class MscxrSource(DatasetSource):
     reader: ClassVar[str] = "mscxr"
     version: ClassVar[int] = 2
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports")
-    split_aliases: ClassVar[Mapping[str, str]] = dict.fromkeys(("valid", "validate", "validation"), "val")
     columns: ClassVar[Mapping[str, Any]] = columns(
         rows="int32",
         columns="int32",

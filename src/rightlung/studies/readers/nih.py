@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from rightlung.core import Box, Polarity, Study
 from rightlung.core.problem import Problem
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.headers import years
 from rightlung.studies.readers.dataset import DatasetSource, columns, corner_box, grouped, origin, present
@@ -36,7 +36,6 @@ class NihSource(DatasetSource):
     """NIH ChestX-ray14, in the table's order; parameters ``split`` and ``limit``."""
 
     reader: ClassVar[str] = "nih"
-    split_aliases: ClassVar[Mapping[str, str]] = {"train_val": "train"}
     columns: ClassVar[Mapping[str, Any]] = columns("labels", "boxes", follow_up="int32")
 
     def _inputs(self) -> Sequence[Path]:

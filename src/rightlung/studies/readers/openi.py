@@ -17,7 +17,7 @@ import pyarrow as pa
 from rightlung.core import InputError, Phrase, Polarity, Report, Study
 from rightlung.core.problem import Problem
 from rightlung.lexicon.findings import find
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.files import relative_name
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
 from rightlung.studies.readers.labelled import read_json
@@ -55,7 +55,6 @@ class OpenISource(DatasetSource):
     reader: ClassVar[str] = "openi"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "form", "images", "views", "annotation")
     index_options: ClassVar[tuple[str, ...]] = ("form", "images", "views", "annotation")
-    split_aliases: ClassVar[Mapping[str, str]] = {"validate": "val", "validation": "val"}
     columns: ClassVar[Mapping[str, Any]] = columns(
         "sections", "caption", "r2gen_report", mesh=pa.list_(pa.string()), automatic=pa.list_(pa.string())
     )

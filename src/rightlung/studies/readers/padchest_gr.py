@@ -17,7 +17,7 @@ from rightlung.core.errors import BoxFormError
 from rightlung.core.problem import Problem
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.regions import region
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns
 from rightlung.studies.readers.labelled import folder_images, read_json
 from rightlung.studies.readers.mimic_files import given_path
@@ -40,7 +40,6 @@ class PadChestGrSource(DatasetSource):
     reader: ClassVar[str] = "padchest-gr"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "language")
     index_options: ClassVar[tuple[str, ...]] = ("images",)
-    split_aliases: ClassVar[Mapping[str, str]] = {"val": "validation", "validate": "validation"}
     columns: ClassVar[Mapping[str, Any]] = columns("findings", "other")
 
     def _inputs(self) -> Sequence[Path]:

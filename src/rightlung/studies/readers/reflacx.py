@@ -20,7 +20,7 @@ from rightlung.core.gaze import gaze_map
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.prompts import prompt
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin
 from rightlung.studies.readers.labelled import presence
@@ -63,7 +63,6 @@ class ReflacxSource(DatasetSource):
     reader: ClassVar[str] = "reflacx"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "phase")
     index_options: ClassVar[tuple[str, ...]] = ("phase",)
-    split_aliases: ClassVar[Mapping[str, str]] = {"val": "validate", "validation": "validate"}
     columns: ClassVar[Mapping[str, Any]] = columns(
         "dicom", "certainty", "other", "ellipses", "text", "words",
         phase="int8", height="int32", width="int32", devices="bool",

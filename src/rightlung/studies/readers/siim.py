@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import InputError, Mask, Study
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped
 from rightlung.studies.readers.labelled import IMAGE_SUFFIXES, finding_phrase, image_folders, presence
 from rightlung.studies.rle import NO_MASK, decode_relative, relative_runs

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import InputError, Phrase, Polarity, ScoredBox, Study
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.fusion import READERS_IOU, FusedBox, fuse
 from rightlung.studies.headers import read_header
 from rightlung.studies.readers.dataset import DatasetSource, columns, origin, present
