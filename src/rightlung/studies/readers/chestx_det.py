@@ -20,18 +20,10 @@ from rightlung.core.checks import check_number
 from rightlung.core.problem import Problem
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, present
-from rightlung.studies.readers.labelled import (
-    as_findings,
-    finding_phrase,
-    first_folders,
-    folder_images,
-    meanings,
-    presence,
-    read_json,
-)
+from rightlung.studies.readers.labelled import as_findings, finding_phrase, meanings, presence, read_json
 from rightlung.studies.rows import FieldError
 from rightlung.studies.tables import box_kind, pixel_box
-from rightlung.studies.trees import find_optional
+from rightlung.studies.trees import folder_images
 
 SIZE = (1024, 1024)
 """Height and width of NIH's images, to whose pixels boxes and outlines refer."""
@@ -58,13 +50,13 @@ class ChestXDetSource(DatasetSource):
     columns: ClassVar[Mapping[str, Any]] = columns("marks")
 
     def _inputs(self) -> Sequence[Path]:
-        paths = present(*(find_optional(self.root, name) for name in _FILES.values()))
+        paths = present(*(self.find(name) for name in _FILES.values()))
         if not paths:
             raise InputError(f"{self.root} has neither {' nor '.join(_FILES.values())}")
         return [*paths, *(self.root / name for split in _FILES for name in self._folders(split))]
 
     def _folders(self, split: str) -> list[str]:
-        return first_folders(self.root, f"{split}_data/{split}", f"{split}_data", split)
+        return self.folders(f"{split}_data/{split}", f"{split}_data", split)
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         for split, file in _FILES.items():

@@ -12,11 +12,10 @@ from typing import Any, TypeVar
 from rightlung.core import Box, InputError, Study
 from rightlung.core.checks import Size
 from rightlung.core.errors import unknown_name
-from rightlung.studies.index import BuildLog
 from rightlung.studies.headers import ImageHeader, image_kind, read_header
-from rightlung.studies.index import IndexedSource
+from rightlung.studies.index import BuildLog, IndexedSource
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
-from rightlung.studies.trees import FileImage
+from rightlung.studies.trees import FileImage, find_file, find_optional
 
 _FIELDS = ("patient", "exam", "view", "split", "age", "sex")
 Key = TypeVar("Key")
@@ -41,6 +40,25 @@ class DatasetSource(IndexedSource):
         if value is not None and value not in known:
             raise unknown_name(name, value, known)
         return default if value is None else value
+
+    def find(self, *names: str) -> Path | None:
+        """Return the first of these names below the data set's folder that exists, also with ``.gz`` added."""
+        return find_optional(self.root, *names)
+
+    def needed(self, *names: str, what: str | None = None) -> Path:
+        """Return the first of these names that exists; raise an error with the names if there is none."""
+        return find_file(self.root, *names, what=what)
+
+    def folders(self, *names: str) -> list[str]:
+        """Return those of the relative names that are folders."""
+        return [name for name in names if (self.root / name).is_dir()]
+
+    def image_folders(self, *names: str) -> list[str]:
+        """Return those of the relative names that are folders; raise an error if there is none."""
+        folders = self.folders(*names)
+        if not folders:
+            raise InputError(f"{self.root} has no folder with images ({' or '.join(names)})")
+        return folders
 
     def read(
         self,

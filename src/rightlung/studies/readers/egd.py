@@ -19,9 +19,9 @@ import pyarrow as pa
 from rightlung.core import Box, InputError, Mask, Phrase, Report, Study
 from rightlung.core.gaze import gaze_map
 from rightlung.core.problem import Problem
-from rightlung.studies.index import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.images import read_mask
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
 from rightlung.studies.readers.labelled import CHEXPERT, chexpert_findings, meanings
 from rightlung.studies.readers.mimic_files import (
@@ -32,7 +32,6 @@ from rightlung.studies.readers.mimic_files import (
 )
 from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
-from rightlung.studies.trees import find_file, find_optional
 
 FOLDER = "audio_segmentation_transcripts"
 MASKS = {
@@ -68,8 +67,8 @@ class EgdSource(DatasetSource):
     def _inputs(self) -> Sequence[Path]:
         gaze = _GAZE[self.option("gaze", _GAZE, "fixations")]
         self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
-        self._sheet, self._gaze = find_file(self.root, "master_sheet.csv"), find_file(self.root, gaze)
-        self._boxes = find_optional(self.root, "bounding_boxes.csv")
+        self._sheet, self._gaze = self.needed("master_sheet.csv"), self.needed(gaze)
+        self._boxes = self.find("bounding_boxes.csv")
         self._sizes = find_metadata(self.images)
         return present(self._sheet, self._gaze, self._boxes, self._sizes, self.images)
 

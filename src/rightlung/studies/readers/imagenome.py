@@ -29,7 +29,7 @@ from rightlung.studies.readers.mimic_files import (
 from rightlung.studies.readers.scene_graph import Graph, Relation, graph_parts, parse_graph
 from rightlung.studies.storage import RandomAccessFile
 from rightlung.studies.tables import MAX_LISTED, TableRow
-from rightlung.studies.trees import find_file, find_optional, read_tree_file, walk_files
+from rightlung.studies.trees import read_tree_file, walk_files
 from rightlung.studies.zips import members
 
 _ZIP = "silver_dataset/scene_graph.zip"
@@ -72,18 +72,18 @@ class ImagenomeSource(DatasetSource):
         self.images = files
         self._reports = MimicReports.find(self.address, self.options.get("reports"), (files, files.parent))
         self._metadata = find_metadata(files)
-        self._avoid = find_optional(self.root, _AVOID)
+        self._avoid = self.find(_AVOID)
         shared = present(self._metadata, self._avoid, self._reports.archive)
         if self._gold:
-            self._gold_tables = find_file(self.root, _GOLD_BOXES), find_file(self.root, _GOLD_ATTRIBUTES)
-            self._record_list = find_optional(self.root, _RECORDS)
+            self._gold_tables = self.needed(_GOLD_BOXES), self.needed(_GOLD_ATTRIBUTES)
+            self._record_list = self.find(_RECORDS)
             return [*self._gold_tables, *present(self._record_list), *shared]
-        archive = find_optional(self.root, _ZIP)
+        archive = self.find(_ZIP)
         self._graphs = self.root / _FOLDER
         if archive is None and not self._graphs.is_dir():
             raise InputError(f"{self.root} has neither {_ZIP} nor the folder {_FOLDER}")
         self._archive = RandomAccessFile(str(archive)) if archive is not None else None
-        self._splits = present(*(find_optional(self.root, f"{_SPLITS}/{name}.csv") for name in _SPLIT_NAMES))
+        self._splits = present(*(self.find(f"{_SPLITS}/{name}.csv") for name in _SPLIT_NAMES))
         if not self._splits:
             raise InputError(f"{self.root} has no {_SPLITS}/train.csv, valid.csv or test.csv")
         return [archive or self._graphs, *self._splits, *shared]

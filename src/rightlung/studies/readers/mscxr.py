@@ -19,8 +19,8 @@ from rightlung.core import Box, InputError, Phrase, Polarity, Study
 from rightlung.core.checks import Size, check_number
 from rightlung.core.errors import unknown_name
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.index import BuildLog
 from rightlung.studies.files import read_regular
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, present
 from rightlung.studies.readers.labelled import meanings
 from rightlung.studies.readers.mimic_files import (

@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 
 from rightlung.core import Box, Polarity, Study
 from rightlung.core.problem import Problem
-from rightlung.studies.index import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.headers import years
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, corner_box, grouped, origin, present
-from rightlung.studies.readers.labelled import as_findings, finding_phrase, folder_images, image_folders, meanings
+from rightlung.studies.readers.labelled import as_findings, finding_phrase, meanings
 from rightlung.studies.tables import TableRow
-from rightlung.studies.trees import find_file, find_optional
+from rightlung.studies.trees import folder_images
 
 SIZE = (1024, 1024)
 """Height and width of the published images, to whose pixels the boxes refer."""
@@ -39,10 +39,10 @@ class NihSource(DatasetSource):
     columns: ClassVar[Mapping[str, Any]] = columns("labels", "boxes", follow_up="int32")
 
     def _inputs(self) -> Sequence[Path]:
-        self._table = find_file(self.root, *_TABLES, what="table of images")
-        self._boxes = find_optional(self.root, _BOXES)
-        self._splits = {path: split for file, split in _SPLIT_FILES.items() if (path := find_optional(self.root, file))}
-        self._folders = image_folders(self.root, *_FOLDERS)
+        self._table = self.needed(*_TABLES, what="table of images")
+        self._boxes = self.find(_BOXES)
+        self._splits = {path: split for file, split in _SPLIT_FILES.items() if (path := self.find(file))}
+        self._folders = self.image_folders(*_FOLDERS)
         return [*present(self._table, self._boxes), *self._splits, *(self.root / name for name in self._folders)]
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:

@@ -19,11 +19,11 @@ from rightlung.lexicon.findings import find
 from rightlung.lexicon.regions import region
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns
-from rightlung.studies.readers.labelled import folder_images, read_json
+from rightlung.studies.readers.labelled import read_json
 from rightlung.studies.readers.mimic_files import given_path
 from rightlung.studies.rows import FieldError
 from rightlung.studies.tables import TableRow, box_kind
-from rightlung.studies.trees import find_file, find_optional
+from rightlung.studies.trees import folder_images
 
 IMAGE_FOLDERS = (
     "Padchest_GR_files/PadChest_GR", "PadChest_GR", "Padchest_GR_files", "PadChest_GR_Images", "images_grounding",
@@ -48,12 +48,10 @@ class PadChestGrSource(DatasetSource):
         if not found:
             raise InputError(f"{self.root} has no grounded_reports_20240819.json")
         self._reports = found[-1]
-        self._table = find_file(
-            self.root, "master_table.csv", "master_table.csv.zip", "master_table.csv/master_table.csv"
-        )
+        self._table = self.needed("master_table.csv", "master_table.csv.zip", "master_table.csv/master_table.csv")
         given = self.options.get("images")
         place = given_path(self.address, "images", given) if given is not None else None
-        place = place or find_optional(self.root, *IMAGE_FOLDERS)
+        place = place or self.find(*IMAGE_FOLDERS)
         if place is None or not place.is_dir():
             raise InputError(f"{self.root} has no folder with images ({', '.join(IMAGE_FOLDERS)}); add images=…")
         self.images = place

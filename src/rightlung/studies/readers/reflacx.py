@@ -20,8 +20,8 @@ from rightlung.core.gaze import gaze_map
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.prompts import prompt
-from rightlung.studies.index import BuildLog
 from rightlung.studies.files import read_regular
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin
 from rightlung.studies.readers.labelled import presence
 from rightlung.studies.readers.mimic_files import MimicImage, needed_files_folder
@@ -71,7 +71,7 @@ class ReflacxSource(DatasetSource):
 
     def _inputs(self) -> Sequence[Path]:
         self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
-        self._main = find_optional(self.root, "main_data") or self.root
+        self._main = self.find("main_data") or self.root
         phase = self.option("phase", ("1", "2", "3"))
         found = {number: find_optional(self._main, f"metadata_phase_{number}.csv") for number in phase or "123"}
         self._phases = {int(number): path for number, path in found.items() if path is not None}

@@ -14,16 +14,9 @@ from rightlung.core import Box, Polarity, Study
 from rightlung.core.problem import Problem
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, corner_box, grouped, present
-from rightlung.studies.readers.labelled import (
-    finding_phrase,
-    folder_images,
-    image_folders,
-    meanings,
-    presence,
-    read_json,
-)
+from rightlung.studies.readers.labelled import finding_phrase, meanings, presence, read_json
 from rightlung.studies.tables import TableRow
-from rightlung.studies.trees import find_file, find_optional
+from rightlung.studies.trees import folder_images
 
 SIZE = (1024, 1024)
 """Height and width of all images of the challenge, to whose pixels the boxes refer."""
@@ -40,9 +33,9 @@ class RsnaSource(DatasetSource):
     columns: ClassVar[Mapping[str, Any]] = columns("boxes", "class", "nih")
 
     def _inputs(self) -> Sequence[Path]:
-        self._labels = find_file(self.root, LABELS, f"{LABELS}.zip", what="table of boxes")
-        self._classes, self._mapping = (find_optional(self.root, name) for name in (CLASSES, MAPPING))
-        self._folder = image_folders(self.root, "stage_2_train_images", "train_images", "images")[0]
+        self._labels = self.needed(LABELS, f"{LABELS}.zip", what="table of boxes")
+        self._classes, self._mapping = (self.find(name) for name in (CLASSES, MAPPING))
+        self._folder = self.image_folders("stage_2_train_images", "train_images", "images")[0]
         return present(self._labels, self._classes, self._mapping, self.root / self._folder)
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:

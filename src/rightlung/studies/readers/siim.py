@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 from rightlung.core import InputError, Mask, Study
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped
-from rightlung.studies.readers.labelled import IMAGE_SUFFIXES, finding_phrase, image_folders, presence
+from rightlung.studies.readers.labelled import finding_phrase, presence
 from rightlung.studies.rle import NO_MASK, decode_relative, relative_runs
 from rightlung.studies.tables import TableRow
-from rightlung.studies.trees import find_file, walk_files
+from rightlung.studies.trees import IMAGE_SUFFIXES, walk_files
 
 SIZE = (1024, 1024)
 """Height and width of the masks, and of all images of the competition."""
@@ -32,8 +32,8 @@ class SiimSource(DatasetSource):
     columns: ClassVar[Mapping[str, Any]] = columns("masks")
 
     def _inputs(self) -> Sequence[Path]:
-        self._table = find_file(self.root, *TABLES, what="table of masks")
-        self._folders = image_folders(self.root, *_FOLDERS)
+        self._table = self.needed(*TABLES, what="table of masks")
+        self._folders = self.image_folders(*_FOLDERS)
         return [self._table, *(self.root / name for name in self._folders)]
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
