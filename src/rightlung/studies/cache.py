@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from rightlung.core import InputError
 
-FORMAT = 3
+FORMAT = 4
 """Increase when the layout of an entry changes."""
 STUDIES, ABOUT = "studies.arrow", "about.json"
 _KEPT = 3

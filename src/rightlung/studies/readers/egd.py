@@ -22,14 +22,9 @@ from rightlung.core.problem import Problem
 from rightlung.studies.files import read_regular
 from rightlung.studies.images import read_mask
 from rightlung.studies.index import BuildLog
-from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
+from rightlung.studies.readers.dataset import columns, grouped, origin, present
 from rightlung.studies.readers.labelled import CHEXPERT, chexpert_findings, meanings
-from rightlung.studies.readers.mimic_files import (
-    MimicImage,
-    find_metadata,
-    needed_files_folder,
-    read_sizes,
-)
+from rightlung.studies.readers.mimic_files import MimicBasedSource, MimicImage, find_metadata, read_sizes
 from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
 
@@ -53,7 +48,7 @@ _GAZE = {"fixations": "fixations.csv", "samples": "eye_gaze.csv"}
 _SAMPLE_SECONDS = 1 / 60
 
 
-class EgdSource(DatasetSource):
+class EgdSource(MimicBasedSource):
     """Images with a radiologist's dictation and gaze; ``gaze=samples`` uses every sample instead of fixations."""
 
     reader: ClassVar[str] = "egd"
@@ -66,7 +61,7 @@ class EgdSource(DatasetSource):
 
     def _inputs(self) -> Sequence[Path]:
         gaze = _GAZE[self.option("gaze", _GAZE, "fixations")]
-        self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
+        self.images = self.find_images(self.root)
         self._sheet, self._gaze = self.needed("master_sheet.csv"), self.needed(gaze)
         self._boxes = self.find("bounding_boxes.csv")
         self._sizes = find_metadata(self.images)
@@ -163,7 +158,6 @@ class EgdSource(DatasetSource):
         }
         return self.as_study(
             record,
-            load=MimicImage.of(self.images, record["patient"], record["exam"], dicom),
             report=Report(text, sections) if sections else None,
             phrases=tuple(Phrase(sentence) for sentence in descriptive_sentences(text or None, {})),
             regions={name: Box(*edges) for name, edges in json.loads(record["regions"]).items()},

@@ -15,22 +15,13 @@ import pyarrow as pa
 from rightlung.core import InputError, Study
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.index import BuildLog
-from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
-from rightlung.studies.readers.mimic_files import (
-    MimicImage,
-    MimicReports,
-    find_metadata,
-    member_columns,
-    member_of,
-    member_record,
-    needed_files_folder,
-    read_sizes,
-)
+from rightlung.studies.readers.dataset import columns, grouped, origin, present
+from rightlung.studies.readers.mimic_files import MEMBER, MimicBasedSource, MimicReports, find_metadata, read_sizes
 from rightlung.studies.readers.scene_graph import Graph, Relation, graph_parts, parse_graph
 from rightlung.studies.storage import RandomAccessFile
 from rightlung.studies.tables import MAX_LISTED, TableRow
 from rightlung.studies.trees import read_tree_file, walk_files
-from rightlung.studies.zips import members
+from rightlung.studies.zips import Member, members, read_member
 
 _ZIP = "silver_dataset/scene_graph.zip"
 _FOLDER = "silver_dataset/scene_graph"
@@ -44,7 +35,7 @@ _RECORDS = "utils/cxr-record-list_view.csv"
 _EDGES = ("original_x1", "original_y1", "original_x2", "original_y2")
 
 
-class ImagenomeSource(DatasetSource):
+class ImagenomeSource(MimicBasedSource):
     """Images with their scene graphs, in the order of the split tables (silver) or of the boxes (gold)."""
 
     reader: ClassVar[str] = "imagenome"
@@ -61,15 +52,14 @@ class ImagenomeSource(DatasetSource):
                 ("category", pa.string()), ("affirmed", pa.bool_()), ("name", pa.string()),
             ])
         ),
-        **member_columns("graph"),
-        **member_columns("report"),
+        graph=MEMBER,
+        report=MEMBER,
     )  # fmt: skip
 
     def _inputs(self) -> Sequence[Path]:
         self._gold = self.option("part", ("silver", "gold")) == "gold"
         self._noted: set[str] = set()
-        files = needed_files_folder(self.address, self.root, self.options.get("images"))
-        self.images = files
+        self.images = files = self.find_images(self.root)
         self._reports = MimicReports.find(self.address, self.options.get("reports"), (files, files.parent))
         self._metadata = find_metadata(files)
         self._avoid = self.find(_AVOID)
@@ -94,7 +84,7 @@ class ImagenomeSource(DatasetSource):
         for record in self._gold_records(log) if self._gold else self._silver_records(log):
             rows, columns = sizes.get(record["id"], (None, None))
             exam = int(record["exam"]) if record["exam"].isdecimal() else -1
-            yield {**record, "rows": rows, "columns": columns, **member_record("report", reports.get(exam))}
+            yield {**record, "rows": rows, "columns": columns, "report": reports.get(exam)}
 
     def _image_records(self, path: Path | None, log: BuildLog) -> Iterator[dict[str, Any]]:
         """Yield patient, exam and view of each image in a table."""
@@ -125,10 +115,9 @@ class ImagenomeSource(DatasetSource):
 
     def _find_graphs(self, log: BuildLog) -> Iterator[tuple[str, dict[str, Any]]]:
         if self._archive is not None:
-            for member in members(Path(self._archive.path)):
-                name = member.name.rpartition("/")[2]
+            for name, member in members(Path(self._archive.path)):
                 if name.endswith(_SUFFIX):
-                    yield name.removesuffix(_SUFFIX), {"graph_name": member.name, **member_record("graph", member)}
+                    yield name.rpartition("/")[2].removesuffix(_SUFFIX), {"graph_name": name, "graph": member}
             return
         for path in walk_files(self._graphs, (_SUFFIX,), log.problems):
             yield path.name.removesuffix(_SUFFIX), {"graph_name": path.relative_to(self._graphs).as_posix()}
@@ -183,8 +172,8 @@ class ImagenomeSource(DatasetSource):
         return self.read(log, self._gold_tables[1], required, parse, delimiter="\t")
 
     def _build_study(self, record: dict[str, Any]) -> Study:
-        image = MimicImage.of(self.images, record["patient"], record["exam"], record["id"])
-        size = (record["rows"], record["columns"]) if record["rows"] and record["columns"] else image.size()
+        known = record["rows"] and record["columns"]
+        size = (record["rows"], record["columns"]) if known else self.image_of(record).size()
         place, graph = self._graph(record)
         parts = graph_parts(graph, size)
         self._note_faults(place, graph)
@@ -196,7 +185,6 @@ class ImagenomeSource(DatasetSource):
             extra["age_decile"] = str(about["age_decile"])
         return self.as_study(
             record,
-            load=image,
             view=record["view"] or about.get("viewpoint"),
             sex=about.get("gender") or None,
             report=self._reports.read(record),
@@ -216,10 +204,9 @@ class ImagenomeSource(DatasetSource):
                 graph.add_sentence(relation.sentence_id, relation.sentence, relation.region)
             return _GOLD_BOXES, graph
         name = record["graph_name"]
-        member = member_of("graph", record, self._archive, name) if self._archive is not None else None
-        if member is not None:
+        if self._archive is not None:
             place = f"{_ZIP}: {name}"
-            data = member.read(place)
+            data = read_member(self._archive, Member(*record["graph"]), place)
         else:
             place = f"{_FOLDER}/{name}"
             data = read_tree_file(str(self._graphs), name, f"{self._graphs}/{name}")

@@ -13,18 +13,17 @@ from rightlung.core import InputError, Study
 from rightlung.core.errors import unknown_name
 from rightlung.lexicon.labels import label_set
 from rightlung.studies.index import BuildLog
-from rightlung.studies.readers.dataset import DatasetSource, Value, columns, origin, present
+from rightlung.studies.readers.dataset import Value, columns, origin, present
 from rightlung.studies.readers.labelled import CHEXPERT, chexpert_codes, chexpert_findings, chexpert_values
 from rightlung.studies.readers.mimic_files import (
+    MEMBER,
     METADATA,
-    MimicImage,
+    MimicBasedSource,
     MimicReports,
     files_folder,
     given_path,
-    member_columns,
-    member_record,
     sentence_phrases,
-)
+)  # fmt: skip
 from rightlung.studies.tables import TableRow
 from rightlung.studies.trees import find_optional
 
@@ -41,14 +40,14 @@ _LATERALS = ("LATERAL", "LL", "RL", "XTABLE LATERAL")
 _PATIENT_COLUMNS = ("subject_id", "gender", "anchor_age", "anchor_year")
 
 
-class MimicSource(DatasetSource):
+class MimicSource(MimicBasedSource):
     """The frontal images of MIMIC-CXR, in the order of the metadata."""
 
     reader: ClassVar[str] = "mimic"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports", "tables", "labels", "views")
     index_options: ClassVar[tuple[str, ...]] = ("views",)
     columns: ClassVar[Mapping[str, Any]] = columns(
-        "date", rows="int32", columns="int32", **dict.fromkeys(_LABELS, pa.binary(14)), **member_columns("report")
+        "date", rows="int32", columns="int32", report=MEMBER, **dict.fromkeys(_LABELS, pa.binary(14))
     )
 
     def _place(self, name: str) -> Path:
@@ -98,7 +97,7 @@ class MimicSource(DatasetSource):
                 "sex": sex,
                 "age": int(date[:4]) - born if born is not None and date[:4].isdecimal() else None,
                 **{name: by_exam.get(exam) for name, by_exam in labels.items()},
-                **member_record("report", reports.get(exam)),
+                "report": reports.get(exam),
             }
 
         required = ("dicom_id", "subject_id", "study_id", *(["ViewPosition"] if known else []))
@@ -123,7 +122,6 @@ class MimicSource(DatasetSource):
         extra = {**labels, "study_date": record["date"], "rows": record["rows"], "columns": record["columns"]}
         return self.as_study(
             record,
-            load=MimicImage.of(self.images, record["patient"], record["exam"], record["id"]),
             report=report,
             phrases=sentence_phrases(report),
             findings=chexpert_findings(labels.get(self._labels, {})),

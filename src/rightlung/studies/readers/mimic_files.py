@@ -14,14 +14,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rightlung.core import Image, InputError, Phrase, Report
+import pyarrow as pa
+
+from rightlung.core import Image, InputError, Phrase, Report, Study
 from rightlung.core.problem import Problem
 from rightlung.studies.headers import read_header
+from rightlung.studies.readers.dataset import DatasetSource
 from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.storage import RandomAccessFile
 from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import FileImage, check_folder, existing_path, find_optional, read_tree_file
-from rightlung.studies.zips import Member, StoredMember, members
+from rightlung.studies.zips import Member, members, read_member
 
 METADATA = "mimic-cxr-2.0.0-metadata.csv"
 REPORTS_ZIP = "mimic-cxr-reports.zip"
@@ -30,23 +33,8 @@ MAX_REPORT_BYTES = 2**20
 _SUFFIXES = (".jpg", ".dcm", ".png")
 _PATIENT_FOLDER = re.compile(r"p1[0-9]")
 _REPORT_NAME = re.compile(r"s([0-9]+)\.txt")
-_MEMBER = {"offset": "int64", "stored": "int64", "size": "int64", "method": "int8"}
-
-
-def member_columns(prefix: str) -> dict[str, str]:
-    """Return the columns for the position of a file in an archive."""
-    return {f"{prefix}_{name}": kind for name, kind in _MEMBER.items()}
-
-
-def member_record(prefix: str, member: Member | None) -> dict[str, int]:
-    """Return an archive member as columns of a record."""
-    return {f"{prefix}_{name}": getattr(member, name) for name in _MEMBER} if member is not None else {}
-
-
-def member_of(prefix: str, record: Mapping[str, Any], archive: RandomAccessFile, name: str) -> StoredMember | None:
-    """Return the archive member of a record, None if it has none."""
-    numbers = [record[column] for column in member_columns(prefix)]
-    return StoredMember(archive, Member(name, *numbers)) if numbers[0] is not None else None
+MEMBER = pa.list_(pa.int64(), len(Member._fields))
+"""The type of a column with the position of a file in an archive."""
 
 
 def given_path(address: str, name: str, text: str) -> Path:
@@ -63,19 +51,6 @@ def files_folder(root: Path) -> Path | None:
         except OSError:
             continue
     return None
-
-
-def needed_files_folder(address: str, root: Path, given: str | None) -> Path:
-    """Return the image folder of a data set that comes without images."""
-    place = given_path(address, "images", given) if given is not None else root
-    folder = files_folder(place)
-    if folder is None:
-        if given is None:
-            raise InputError(
-                f"{address} has no images of its own; add images=/path/to/mimic-cxr-jpg, the folder that has files/p10"
-            )
-        raise InputError(f"{address}: images={given} has neither files/p10 nor p10")
-    return folder
 
 
 def find_metadata(files: Path) -> Path | None:
@@ -131,6 +106,32 @@ class MimicImage:
         return read_header(file.path, what).size
 
 
+class MimicBasedSource(DatasetSource):
+    """A data set on MIMIC-CXR's images. A record's ``dicom``, else its ``id``, names its image."""
+
+    def find_images(self, root: Path) -> Path:
+        """Return the image folder of a data set that comes without images: in ``images=``, or below ``root``."""
+        given = self.options.get("images")
+        folder = files_folder(root if given is None else given_path(self.address, "images", given))
+        if folder is not None:
+            return folder
+        if given is None:
+            raise InputError(
+                f"{self.address} has no images of its own; "
+                "add images=/path/to/mimic-cxr-jpg, the folder that has files/p10"
+            )
+        raise InputError(f"{self.address}: images={given} has neither files/p10 nor p10")
+
+    def image_of(self, record: Mapping[str, Any]) -> MimicImage:
+        """Return the image of a record."""
+        dicom = record.get("dicom") or record["id"]
+        return MimicImage.of(self.images, record["patient"], record["exam"], dicom, record["id"])
+
+    def as_study(self, record: Mapping[str, Any], **known: Any) -> Study:
+        """Return a study with a record's fields, its image and other known values."""
+        return super().as_study(record, **{"load": self.image_of(record), **known})
+
+
 class MimicReports:
     """The free-text reports, in a folder of text files, in the archive, or missing."""
 
@@ -162,9 +163,9 @@ class MimicReports:
     def by_exam(self) -> dict[int, Member]:
         """Return the archive members by study number."""
         return {
-            int(name[1]): member
-            for member in (members(self.archive) if self.archive is not None else ())
-            if (name := _REPORT_NAME.fullmatch(member.name.rpartition("/")[2]))
+            int(number[1]): member
+            for name, member in (members(self.archive) if self.archive is not None else ())
+            if (number := _REPORT_NAME.fullmatch(name.rpartition("/")[2]))
         }
 
     def read(self, record: Mapping[str, Any]) -> Report | None:
@@ -172,9 +173,8 @@ class MimicReports:
         from rightlung.lexicon.sections import report_sections
 
         data, patient, file = b"", record["patient"], f"s{record['exam']}.txt"
-        if self._file is not None:
-            member = member_of("report", record, self._file, file)
-            data = b"" if member is None else member.read(f"report {file}", MAX_REPORT_BYTES)
+        if self._file is not None and record["report"] is not None:
+            data = read_member(self._file, Member(*record["report"]), f"report {file}", MAX_REPORT_BYTES)
         elif self.folder is not None:
             name = f"p{patient[:2]}/p{patient}/{file}"
             if (self.folder / name).exists() or not self.folder.is_dir():

@@ -21,15 +21,9 @@ from rightlung.core.errors import unknown_name
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.files import read_regular
 from rightlung.studies.index import BuildLog
-from rightlung.studies.readers.dataset import DatasetSource, columns, present
+from rightlung.studies.readers.dataset import columns, present
 from rightlung.studies.readers.labelled import meanings
-from rightlung.studies.readers.mimic_files import (
-    MimicImage,
-    MimicReports,
-    member_columns,
-    member_record,
-    needed_files_folder,
-)
+from rightlung.studies.readers.mimic_files import MEMBER, MimicBasedSource, MimicReports
 from rightlung.studies.tables import TableRow, box_kind, pixel_box
 
 LABEL_SET = "ms-cxr-8"
@@ -55,7 +49,7 @@ class Annotation:
     split: str | None
 
 
-class MscxrSource(DatasetSource):
+class MscxrSource(MimicBasedSource):
     """The annotated images, in the order of the table."""
 
     reader: ClassVar[str] = "mscxr"
@@ -69,13 +63,12 @@ class MscxrSource(DatasetSource):
                 ("category", pa.string()), ("text", pa.string()), ("boxes", pa.list_(pa.list_(pa.float64()))),
             ])
         ),
-        **member_columns("report"),
+        report=MEMBER,
     )  # fmt: skip
 
     def _inputs(self) -> Sequence[Path]:
         folder = self.root if self.root.is_dir() else self.root.parent
-        files = needed_files_folder(self.address, folder, self.options.get("images"))
-        self.images = files
+        self.images = files = self.find_images(folder)
         self._reports = MimicReports.find(self.address, self.options.get("reports"), (files, files.parent))
         self._table = self.root if self.root.is_file() else _newest(self.root)
         return present(self._table, self._reports.archive)
@@ -94,7 +87,7 @@ class MscxrSource(DatasetSource):
                 {"category": category, "text": text, "boxes": boxes}
                 for (category, text), boxes in record["phrases"].items()
             ]
-            yield {**record, "phrases": phrases, **member_record("report", reports.get(int(record["exam"])))}
+            yield {**record, "phrases": phrases, "report": reports.get(int(record["exam"]))}
 
     def _read_csv(self, log: BuildLog) -> Iterator[Annotation]:
         def parse(row: TableRow) -> Annotation:
@@ -160,7 +153,6 @@ class MscxrSource(DatasetSource):
         ]
         return self.as_study(
             record,
-            load=MimicImage.of(self.images, record["patient"], record["exam"], record["id"]),
             report=self._reports.read(record),
             phrases=tuple(phrases),
             findings={name: Polarity.POSITIVE for phrase in phrases for name in phrase.findings},

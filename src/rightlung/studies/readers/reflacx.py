@@ -22,9 +22,9 @@ from rightlung.lexicon.findings import find
 from rightlung.lexicon.prompts import prompt
 from rightlung.studies.files import read_regular
 from rightlung.studies.index import BuildLog
-from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin
+from rightlung.studies.readers.dataset import columns, grouped, origin
 from rightlung.studies.readers.labelled import presence
-from rightlung.studies.readers.mimic_files import MimicImage, needed_files_folder
+from rightlung.studies.readers.mimic_files import MimicBasedSource
 from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import find_optional
@@ -57,7 +57,7 @@ _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0"
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 
 
-class ReflacxSource(DatasetSource):
+class ReflacxSource(MimicBasedSource):
     """Readings of images with dictation, gaze and ellipses; ``phase=3`` selects one phase."""
 
     reader: ClassVar[str] = "reflacx"
@@ -70,7 +70,7 @@ class ReflacxSource(DatasetSource):
     )  # fmt: skip
 
     def _inputs(self) -> Sequence[Path]:
-        self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
+        self.images = self.find_images(self.root)
         self._main = self.find("main_data") or self.root
         phase = self.option("phase", ("1", "2", "3"))
         found = {number: find_optional(self._main, f"metadata_phase_{number}.csv") for number in phase or "123"}
@@ -176,7 +176,6 @@ class ReflacxSource(DatasetSource):
         sentences = [Phrase(sentence) for sentence in descriptive_sentences(text or None, {})]
         return self.as_study(
             record,
-            load=MimicImage.of(self.images, record["patient"], record["exam"], record["dicom"], record["id"]),
             report=Report(text, {"findings": text}) if text else None,
             phrases=(*_drawn(ellipses, (record["height"], record["width"])), *sentences),
             findings=findings,
