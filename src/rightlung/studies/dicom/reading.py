@@ -57,27 +57,24 @@ def read_dicom(
     if not is_dicom(data):
         raise InputError(f"{what} is not a DICOM file")
     header = read_header(data, what, max(max_bytes, 4 * max_pixels))
-    description, turns = describe(header), _turns(header)
-    refusals = [*description.refusals, *([_wrongly_turned(header)] if turns else [])]
-    if refusals and not force:
-        raise InputError(f"{what} is not read: {'; '.join(refusals)} (force=True or --force reads it anyway)")
+    (facts, refusals), turns = describe(header), _turns(header)
+    reasons = [*refusals, *([_wrongly_turned(header)] if turns else [])]
+    if reasons and not force:
+        raise InputError(f"{what} is not read: {'; '.join(reasons)} (force=True or --force reads it anyway)")
     layout = read_layout(header, what, max_pixels)
     shown, rule, note = grey(read_levels(header, layout, what), header, layout, what)
     image, stretched = _with_square_pixels(shown, header, what, max_pixels)
     for turn in turns:
         image = image.T if turn == "transpose" else image[:, ::-1] if turn == "across" else image[::-1]
-    notes = [*(f"read although {reason}" for reason in description.refusals), note, stretched]
+    notes = [*(f"read although {reason}" for reason in refusals), note, stretched]
     if turns:
         notes.append("turned according to its Patient Orientation, so that the patient's left is on the image's right")
     return DicomImage(
         np.ascontiguousarray(image),
-        description.modality,
-        description.view,
-        description.laterality,
-        description.body_part,
-        rule,
-        (layout.rows, layout.columns),
-        tuple(one for one in notes if one is not None),
+        **facts,
+        grey=rule,
+        stored_shape=(layout.rows, layout.columns),
+        notes=tuple(one for one in notes if one is not None),
     )
 
 

@@ -17,7 +17,7 @@ from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import columns, grouped, origin, present
 from rightlung.studies.readers.mimic_files import MEMBER, MimicBasedSource, MimicReports, find_metadata, read_sizes
-from rightlung.studies.readers.scene_graph import Graph, Relation, graph_parts, parse_graph
+from rightlung.studies.readers.scene_graph import Graph, Relation, parse_graph, study_fields
 from rightlung.studies.storage import RandomAccessFile
 from rightlung.studies.tables import MAX_LISTED, TableRow
 from rightlung.studies.trees import read_tree_file, walk_files
@@ -175,25 +175,11 @@ class ImagenomeSource(MimicBasedSource):
         known = record["rows"] and record["columns"]
         size = (record["rows"], record["columns"]) if known else self.image_of(record).size()
         place, graph = self._graph(record)
-        parts = graph_parts(graph, size)
+        fields = study_fields(graph, size)
         self._note_faults(place, graph)
-        about = graph.about
-        extra = {"scene_graph": parts.scene_graph, "part": "gold" if self._gold else "silver"}
-        if parts.other_objects:
-            extra["other_objects"] = parts.other_objects
-        if about.get("age_decile"):
-            extra["age_decile"] = str(about["age_decile"])
-        return self.as_study(
-            record,
-            view=record["view"] or about.get("viewpoint"),
-            sex=about.get("gender") or None,
-            report=self._reports.read(record),
-            phrases=parts.phrases,
-            regions=parts.regions,
-            findings=parts.findings,
-            extra=extra,
-            region_findings=parts.region_findings,
-        )
+        fields["extra"]["part"] = "gold" if self._gold else "silver"
+        view = record["view"] or graph.about.get("viewpoint")
+        return self.as_study(record, view=view, report=self._reports.read(record), **fields)
 
     def _graph(self, record: dict[str, Any]) -> tuple[str, Graph]:
         if self._gold:
