@@ -21,7 +21,7 @@ from rightlung.core.problem import Problem
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, present
 from rightlung.studies.readers.labelled import as_findings, finding_phrase, meanings, presence, read_json
-from rightlung.studies.rows import FieldError
+from rightlung.studies.rows import Field, FieldError
 from rightlung.studies.tables import box_kind, pixel_box
 from rightlung.studies.trees import folder_images
 
@@ -67,12 +67,13 @@ class ChestXDetSource(DatasetSource):
             if not folders:
                 raise InputError(f"{self.root} has no folder with the images of {file} ({split}_data or {split})")
             images = folder_images(self.root, folders)
-            for number, entry in enumerate(read_json(path, list, "a list of images"), start=1):
+            for number, value in enumerate(read_json(path, list, "a list of images"), start=1):
+                entry = Field(value)
                 try:
                     stem, marks = _marks(entry)
                     if stem not in images:
                         message = f"there is no image {stem}.png in {' or '.join(folders)}"
-                        raise FieldError("file_name", message, "missing-image")
+                        raise entry.at("file_name").error(message, "missing-image")
                 except FieldError as error:
                     message = f"entry {number}: {error}"
                     log.problems.append(Problem(file, message, None, error.field, error.kind))
@@ -94,47 +95,37 @@ class ChestXDetSource(DatasetSource):
         )
 
 
-def _marks(entry: object) -> tuple[str, list[tuple[str, tuple[float, ...], Outline]]]:
+def _marks(entry: Field) -> tuple[str, list[tuple[str, tuple[float, ...], Outline]]]:
     """Return an entry's image and its marks: label, box in fractions, outline in pixels (or none)."""
-    if not isinstance(entry, dict):
-        raise FieldError(None, "must be an object")
-    name = entry.get("file_name")
+    name = entry.object().value.get("file_name")
     if not isinstance(name, str) or not name or "/" in name or "\\" in name:
-        raise FieldError("file_name", f"must be the name of a file; got {name!r}")
-    lists = {field: entry.get(field, []) for field in ("syms", "boxes", "polygons")}
-    for field, value in lists.items():
-        if not isinstance(value, list):
-            raise FieldError(field, "must be a list")
-    syms, boxes, polygons = lists["syms"], lists["boxes"], lists["polygons"]
+        raise entry.at("file_name").error(f"must be the name of a file; got {name!r}")
+    syms, boxes, polygons = ([*entry.at(field).entries()] for field in ("syms", "boxes", "polygons"))
     if len(syms) != len(boxes) or (polygons and len(polygons) != len(syms)):
         counts = f"{len(syms)} syms, {len(boxes)} boxes and {len(polygons)} polygons"
-        raise FieldError("syms", f"must have equally many boxes and polygons; got {counts}")
+        raise entry.at("syms").error(f"must have equally many boxes and polygons; got {counts}")
     marks = []
     for place, label in enumerate(syms):
-        if label not in meanings(LABEL_SET):
-            raise FieldError(f"syms[{place}]", f"{label!r} is not one of the 13 findings", "label-value")
-        outline = _outline(polygons[place], f"polygons[{place}]") if polygons else []
-        marks.append((label, _box(boxes[place], f"boxes[{place}]"), outline))
+        if label.value not in meanings(LABEL_SET):
+            raise label.error(f"{label.value!r} is not one of the 13 findings", "label-value")
+        marks.append((label.value, _box(boxes[place]), _outline(polygons[place]) if polygons else []))
     return name.rpartition(".")[0] or name, marks
 
 
-def _box(value: object, field: str) -> tuple[float, ...]:
-    if not isinstance(value, list) or len(value) != 4:
-        raise FieldError(field, f"must be [x1, y1, x2, y2]; got {str(value)[:60]}", "box-form")
+def _box(field: Field) -> tuple[float, ...]:
+    if not isinstance(field.value, list) or len(field.value) != 4:
+        raise field.error(f"must be [x1, y1, x2, y2]; got {str(field.value)[:60]}", "box-form")
     try:
-        return pixel_box([check_number(edge, "an edge") for edge in value], SIZE).as_tuple()
+        return pixel_box([check_number(edge, "an edge") for edge in field.value], SIZE).as_tuple()
     except InputError as error:
-        raise FieldError(field, str(error), box_kind(error)) from None
+        raise field.error(str(error), box_kind(error)) from None
 
 
-def _outline(value: object, field: str) -> Outline:
-    points = value if isinstance(value, list) else []
+def _outline(field: Field) -> Outline:
+    points = field.value if isinstance(field.value, list) else []
     if len(points) < 3 or not all(isinstance(point, list) and len(point) == 2 for point in points):
-        raise FieldError(field, "must be a list of at least three points [x, y]")
-    try:
-        outline = [[check_number(x, "x"), check_number(y, "y")] for x, y in points]
-    except InputError as error:
-        raise FieldError(field, str(error)) from None
+        raise field.error("must be a list of at least three points [x, y]")
+    outline = field.checked(lambda _: [[check_number(x, "x"), check_number(y, "y")] for x, y in points])
     if not all(-2 <= x <= SIZE[1] + 2 and -2 <= y <= SIZE[0] + 2 for x, y in outline):
-        raise FieldError(field, f"leaves the image, which is {SIZE[1]} pixels wide and {SIZE[0]} high")
+        raise field.error(f"leaves the image, which is {SIZE[1]} pixels wide and {SIZE[0]} high")
     return outline

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import Box, InputError, Phrase, Polarity, Report, Study
-from rightlung.core.errors import BoxFormError
 from rightlung.core.problem import Problem
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.regions import region
@@ -21,8 +20,8 @@ from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns
 from rightlung.studies.readers.labelled import read_json
 from rightlung.studies.readers.mimic_files import given_path
-from rightlung.studies.rows import FieldError
-from rightlung.studies.tables import TableRow, box_kind
+from rightlung.studies.rows import Field, FieldError
+from rightlung.studies.tables import TableRow
 from rightlung.studies.trees import folder_images
 
 IMAGE_FOLDERS = (
@@ -60,24 +59,23 @@ class PadChestGrSource(DatasetSource):
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         people = self._read_table(log)
         images = folder_images(self.images, [""])
-        for number, entry in enumerate(read_json(self._reports, list, "a list of reports")):
+        for entry in Field(read_json(self._reports, list, "a list of reports")).entries():
             try:
-                image_id, exam = _text(entry, "ImageID"), _text(entry, "StudyID")
+                image_id, exam = (entry.object().at(name).text() for name in ("ImageID", "StudyID"))
                 stem = image_id.removesuffix(".png")
                 if stem not in images:
-                    raise FieldError("ImageID", f"there is no image {image_id} in {self.images}", "missing-image")
+                    raise entry.at("ImageID").error(f"there is no image {image_id} in {self.images}", "missing-image")
                 person = people.get(image_id)
                 if person is None:
-                    raise FieldError("ImageID", f"{image_id} is not in {self._table.name}")
-                findings = [_finding(place, found) for place, found in _each(entry, "findings")]
+                    raise entry.at("ImageID").error(f"{image_id} is not in {self._table.name}")
+                findings = [_finding(found) for found in entry.at("findings").entries()]
             except FieldError as error:
-                field = f"[{number}].{error.field}"
-                log.problems.append(Problem(self._reports.name, str(error), None, field, error.kind))
+                log.problems.append(Problem(self._reports.name, str(error), None, error.field, error.kind))
                 continue
-            other = {name: value for name, value in entry.items() if name not in _OWN}
+            other = {name: value for name, value in entry.value.items() if name not in _OWN}
             yield {
                 "id": stem,
-                "file": f"{self._reports.name}, [{number}]",
+                "file": f"{self._reports.name}, [{entry.path[0]}]",
                 "image": images[stem],
                 "exam": exam,
                 "findings": json.dumps(findings),
@@ -134,55 +132,22 @@ class PadChestGrSource(DatasetSource):
         )
 
 
-def _text(entry: object, name: str) -> str:
-    value = entry.get(name) if isinstance(entry, dict) else None
-    if not isinstance(value, str) or not value.strip():
-        raise FieldError(name, "must be a string; every report must have it")
-    return value
-
-
-def _each(entry: Mapping[str, Any], name: str, place: str = "") -> Iterator[tuple[str, Any]]:
-    values = entry.get(name)
-    if values is None:
-        values = []
-    if not isinstance(values, list):
-        raise FieldError(place + name, f"must be a list; got {type(values).__name__}")
-    for number, value in enumerate(values):
-        yield f"{place}{name}[{number}]", value
-
-
-def _finding(place: str, found: object) -> dict[str, Any]:
+def _finding(found: Field) -> dict[str, Any]:
     """Return one sentence's checked annotations; absent findings often omit most of them."""
-    if not isinstance(found, dict):
-        raise FieldError(place, f"must be an object; got {type(found).__name__}")
-    sentences = {key: found.get(key) for key in LANGUAGES.values()}
-    for key, sentence in sentences.items():
-        if not isinstance(sentence, str | None):
-            raise FieldError(f"{place}.{key}", f"must be a string; got {sentence!r}")
-    if not any(sentence and sentence.strip() for sentence in sentences.values()):
-        raise FieldError(place, "has neither sentence_en nor sentence_es")
-    abnormal = found.get("abnormal", False)
+    sentences = {key: found.object().at(key).prose() for key in LANGUAGES.values()}
+    if not any(sentences.values()):
+        raise found.error("has neither sentence_en nor sentence_es")
+    abnormal = found.value.get("abnormal", False)
     if not isinstance(abnormal, bool):
-        raise FieldError(f"{place}.abnormal", f"must be true or false; got {abnormal!r}")
-    progression = found.get("progression")
+        raise found.at("abnormal").error(f"must be true or false; got {abnormal!r}")
+    progression = found.value.get("progression")
     return {
-        **{key: (sentence or "").strip() or None for key, sentence in sentences.items()},
+        **{key: sentence and sentence.strip() for key, sentence in sentences.items()},
         "abnormal": abnormal,
-        "boxes": [_edges(at, box) for at, box in _each(found, "boxes", f"{place}.")],
-        "extra_boxes": [_edges(at, box) for at, box in _each(found, "extra_boxes", f"{place}.")],
-        "labels": [str(label) for _, label in _each(found, "labels", f"{place}.")],
-        "locations": [str(location) for _, location in _each(found, "locations", f"{place}.")],
+        **{name: [box.box().as_tuple() for box in found.at(name).entries()] for name in ("boxes", "extra_boxes")},
+        **{name: [str(one.value) for one in found.at(name).entries()] for name in ("labels", "locations")},
         "progression": progression if isinstance(progression, str) else None,
     }
-
-
-def _edges(place: str, box: object) -> list[float]:
-    try:
-        if not isinstance(box, list):
-            raise BoxFormError(f"a box must be [x0, y0, x1, y1]; got {box!r}")
-        return list(Box.from_sequence(box).as_tuple())
-    except InputError as error:
-        raise FieldError(place, str(error), box_kind(error)) from None
 
 
 def _polarities(found: Mapping[str, Any]) -> dict[str, Polarity]:
