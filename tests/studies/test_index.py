@@ -20,7 +20,6 @@ from rightlung.studies.trees import FileImage, find_file, find_optional, walk_fi
 class Small(IndexedSource):
     """A table of ids, splits and views."""
 
-    reader: ClassVar[str] = "small"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "kind")
     index_options: ClassVar[tuple[str, ...]] = ("kind",)
     columns: ClassVar[Mapping[str, Any]] = {"view": "string"}

@@ -72,8 +72,6 @@ class BuildLog:
 class IndexedSource(Source):
     """Studies with indexed records. See the head of this module for what a reader implements."""
 
-    reader: ClassVar[str]
-    """The scheme of its addresses."""
     version: ClassVar[int] = 1
     """Increase when the same inputs give another index."""
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit")
@@ -84,6 +82,7 @@ class IndexedSource(Source):
 
     def __init__(self, address: Address) -> None:
         super().__init__(str(address))
+        self.reader = address.scheme
         address.check_parameters(self.parameters)
         self._limit = address.whole_number("limit", minimum=1)
         self._split = address.parameters.get("split")

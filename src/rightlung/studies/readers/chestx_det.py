@@ -19,14 +19,12 @@ from rightlung.core import Box, InputError, Mask, Study
 from rightlung.core.checks import check_number
 from rightlung.core.problem import Problem
 from rightlung.studies.index import BuildLog
-from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, present
+from rightlung.studies.readers.dataset import NIH_SIZE, DatasetSource, columns, grouped, present
 from rightlung.studies.readers.labelled import as_findings, finding_phrase, meanings, presence, read_json
 from rightlung.studies.rows import Field, FieldError
 from rightlung.studies.tables import box_kind, pixel_box
 from rightlung.studies.trees import folder_images
 
-SIZE = (1024, 1024)
-"""Height and width of NIH's images, to whose pixels boxes and outlines refer."""
 LABEL_SET = "chestx-det-13"
 _FILES = {"train": "ChestX_Det_train.json", "test": "ChestX_Det_test.json"}
 Outline = list[list[float]]
@@ -36,7 +34,7 @@ def _draw(outlines: Sequence[Outline]) -> Mask:
     """Return the mask of one or more outlines, including the outlines themselves."""
     from PIL import Image, ImageDraw
 
-    canvas = Image.new("L", (SIZE[1], SIZE[0]))
+    canvas = Image.new("L", (NIH_SIZE[1], NIH_SIZE[0]))
     draw = ImageDraw.Draw(canvas)
     for outline in outlines:
         draw.polygon([(x, y) for x, y in outline], fill=1, outline=1)
@@ -46,7 +44,6 @@ def _draw(outlines: Sequence[Outline]) -> Mask:
 class ChestXDetSource(DatasetSource):
     """ChestX-Det, the training images first, in the files' order; parameters ``split`` and ``limit``."""
 
-    reader: ClassVar[str] = "chestx-det"
     columns: ClassVar[Mapping[str, Any]] = columns("marks")
 
     def _inputs(self) -> Sequence[Path]:
@@ -116,7 +113,7 @@ def _box(field: Field) -> tuple[float, ...]:
     if not isinstance(field.value, list) or len(field.value) != 4:
         raise field.error(f"must be [x1, y1, x2, y2]; got {str(field.value)[:60]}", "box-form")
     try:
-        return pixel_box([check_number(edge, "an edge") for edge in field.value], SIZE).as_tuple()
+        return pixel_box([check_number(edge, "an edge") for edge in field.value], NIH_SIZE).as_tuple()
     except InputError as error:
         raise field.error(str(error), box_kind(error)) from None
 
@@ -126,6 +123,6 @@ def _outline(field: Field) -> Outline:
     if len(points) < 3 or not all(isinstance(point, list) and len(point) == 2 for point in points):
         raise field.error("must be a list of at least three points [x, y]")
     outline = field.checked(lambda _: [[check_number(x, "x"), check_number(y, "y")] for x, y in points])
-    if not all(-2 <= x <= SIZE[1] + 2 and -2 <= y <= SIZE[0] + 2 for x, y in outline):
-        raise field.error(f"leaves the image, which is {SIZE[1]} pixels wide and {SIZE[0]} high")
+    if not all(-2 <= x <= NIH_SIZE[1] + 2 and -2 <= y <= NIH_SIZE[0] + 2 for x, y in outline):
+        raise field.error(f"leaves the image, which is {NIH_SIZE[1]} pixels wide and {NIH_SIZE[0]} high")
     return outline

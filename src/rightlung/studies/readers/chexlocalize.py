@@ -42,7 +42,6 @@ _PATH = re.compile(r"(?:.*/)?(patient[0-9]+)/(study[0-9]+)/(view[0-9]+_(?:fronta
 class CheXlocalizeSource(DatasetSource):
     """CheXlocalize's frontal images, valid before test: those with labels in their order, then the others."""
 
-    reader: ClassVar[str] = "chexlocalize"
     columns: ClassVar[Mapping[str, Any]] = columns("labels", "masks")
 
     def _inputs(self) -> Sequence[Path]:

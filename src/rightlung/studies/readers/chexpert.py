@@ -41,7 +41,6 @@ _SEXES = {"male": "M", "m": "M", "female": "F", "f": "F", "unknown": None, "": N
 class CheXpertSource(DatasetSource):
     """CheXpert's frontal images, in the tables' order; parameters ``split``, ``limit`` and ``subset``."""
 
-    reader: ClassVar[str] = "chexpert"
     version: ClassVar[int] = 3
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "subset")
     index_options: ClassVar[tuple[str, ...]] = ("subset",)

@@ -17,6 +17,8 @@ from rightlung.studies.index import BuildLog, IndexedSource
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
 from rightlung.studies.trees import FileImage, find_file, find_optional
 
+NIH_SIZE = (1024, 1024)
+"""Height and width of NIH's published images, to whose pixels boxes and masks of four data sets refer."""
 _FIELDS = ("patient", "exam", "view", "split", "age", "sex")
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -80,12 +82,14 @@ class DatasetSource(IndexedSource):
         except InputError as error:
             raise self.problem(record, field, str(error), image_kind(error)) from error
 
-    def as_study(self, record: Mapping[str, Any], **known: Any) -> Study:
-        """Return a study with a record's fields and other known values."""
+    def as_study(self, record: Mapping[str, Any], header: ImageHeader | None = None, **known: Any) -> Study:
+        """Return a study with a record's fields, those of its image's header, and other known values."""
         if "load" not in known:
             root = getattr(self, "images", self.root)
             known["load"] = FileImage(record["id"], str(root), record["image"])
         fields = {name: record.get(name) for name in _FIELDS}
+        if header is not None:
+            fields |= {"view": header.view, "age": header.age, "sex": header.sex}
         return Study(**{"id": record["id"], "source": self.address, **fields, **known})
 
 

@@ -51,7 +51,6 @@ _SAMPLE_SECONDS = 1 / 60
 class EgdSource(MimicBasedSource):
     """Images with a radiologist's dictation and gaze; ``gaze=samples`` uses every sample instead of fixations."""
 
-    reader: ClassVar[str] = "egd"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "gaze")
     index_options: ClassVar[tuple[str, ...]] = ("images", "gaze")
     columns: ClassVar[Mapping[str, Any]] = columns(
@@ -146,10 +145,8 @@ class EgdSource(MimicBasedSource):
         size = np.array([record["width"], record["height"]])
         looked = np.array(record["looked"] or [], dtype=np.float64).reshape(-1, 4)
         path = np.column_stack([looked[:, :2] / size, looked[:, 2]])
-        gaze = None
-        if len(path):
-            std = (STD_DOWN * record["height"] / record["width"], STD_DOWN)
-            gaze = gaze_map(path, std=np.tile(std, (len(path), 1)))
+        std = (STD_DOWN * record["height"] / record["width"], STD_DOWN)
+        gaze = gaze_map(path, std=np.tile(std, (len(path), 1)))
         folder = self.root / FOLDER / dicom
         masks = {
             name: Mask.deferred(partial(read_mask, folder / file, name=f"study {dicom!r}: mask {folder / file}"))
@@ -162,7 +159,7 @@ class EgdSource(MimicBasedSource):
             phrases=tuple(Phrase(sentence) for sentence in descriptive_sentences(text or None, {})),
             regions={name: Box(*edges) for name, edges in json.loads(record["regions"]).items()},
             findings=chexpert_findings(chexpert),
-            gaze=gaze if gaze is not None and gaze.mass > 0 else None,
+            gaze=gaze if gaze.mass > 0 else None,
             extra={
                 "age_range": record["age_range"],
                 "chexpert": chexpert,

@@ -38,7 +38,6 @@ _EDGES = ("original_x1", "original_y1", "original_x2", "original_y2")
 class ImagenomeSource(MimicBasedSource):
     """Images with their scene graphs, in the order of the split tables (silver) or of the boxes (gold)."""
 
-    reader: ClassVar[str] = "imagenome"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports", "part")
     index_options: ClassVar[tuple[str, ...]] = ("part",)
     columns: ClassVar[Mapping[str, Any]] = columns(

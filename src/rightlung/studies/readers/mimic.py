@@ -43,7 +43,6 @@ _PATIENT_COLUMNS = ("subject_id", "gender", "anchor_age", "anchor_year")
 class MimicSource(MimicBasedSource):
     """The frontal images of MIMIC-CXR, in the order of the metadata."""
 
-    reader: ClassVar[str] = "mimic"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports", "tables", "labels", "views")
     index_options: ClassVar[tuple[str, ...]] = ("views",)
     columns: ClassVar[Mapping[str, Any]] = columns(

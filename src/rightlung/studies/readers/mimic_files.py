@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from rightlung.core import Image, InputError, Phrase, Report, Study
 from rightlung.core.problem import Problem
-from rightlung.studies.headers import read_header
+from rightlung.studies.headers import ImageHeader, read_header
 from rightlung.studies.readers.dataset import DatasetSource
 from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.storage import RandomAccessFile
@@ -127,9 +127,9 @@ class MimicBasedSource(DatasetSource):
         dicom = record.get("dicom") or record["id"]
         return MimicImage.of(self.images, record["patient"], record["exam"], dicom, record["id"])
 
-    def as_study(self, record: Mapping[str, Any], **known: Any) -> Study:
+    def as_study(self, record: Mapping[str, Any], header: ImageHeader | None = None, **known: Any) -> Study:
         """Return a study with a record's fields, its image and other known values."""
-        return super().as_study(record, **{"load": self.image_of(record), **known})
+        return super().as_study(record, header, load=self.image_of(record), **known)
 
 
 class MimicReports:

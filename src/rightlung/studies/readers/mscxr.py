@@ -52,7 +52,6 @@ class Annotation:
 class MscxrSource(MimicBasedSource):
     """The annotated images, in the order of the table."""
 
-    reader: ClassVar[str] = "mscxr"
     version: ClassVar[int] = 2
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports")
     columns: ClassVar[Mapping[str, Any]] = columns(

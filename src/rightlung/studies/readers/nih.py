@@ -17,13 +17,11 @@ from rightlung.core.problem import Problem
 from rightlung.studies.files import read_regular
 from rightlung.studies.headers import years
 from rightlung.studies.index import BuildLog
-from rightlung.studies.readers.dataset import DatasetSource, columns, corner_box, grouped, origin, present
+from rightlung.studies.readers.dataset import NIH_SIZE, DatasetSource, columns, corner_box, grouped, origin, present
 from rightlung.studies.readers.labelled import as_findings, finding_phrase, meanings
 from rightlung.studies.tables import TableRow
 from rightlung.studies.trees import folder_images
 
-SIZE = (1024, 1024)
-"""Height and width of the published images, to whose pixels the boxes refer."""
 NO_FINDING = "No Finding"
 _TABLES = ("Data_Entry_2017_v2020.csv", "Data_Entry_2017.csv")
 _BOXES = "BBox_List_2017.csv"
@@ -35,7 +33,6 @@ _FOLDERS = (*(f"images_{number:03d}/images" for number in range(1, 13)), "images
 class NihSource(DatasetSource):
     """NIH ChestX-ray14, in the table's order; parameters ``split`` and ``limit``."""
 
-    reader: ClassVar[str] = "nih"
     columns: ClassVar[Mapping[str, Any]] = columns("labels", "boxes", follow_up="int32")
 
     def _inputs(self) -> Sequence[Path]:
@@ -91,7 +88,7 @@ class NihSource(DatasetSource):
             label = row.required("Finding Label")
             if label not in meanings("nih-8-boxed"):
                 raise row.error("Finding Label", f"{label!r} is not one of the 8 boxed findings", "label-value")
-            box = corner_box(row, _BOX_COLUMNS, SIZE, _BOX_COLUMNS[0])
+            box = corner_box(row, _BOX_COLUMNS, NIH_SIZE, _BOX_COLUMNS[0])
             return row.identifier("Image Index"), (row.line, label, box.as_tuple())
 
         return grouped(self.read(log, self._boxes, ("Image Index", "Finding Label", *_BOX_COLUMNS), parse))

@@ -52,7 +52,6 @@ def image_key(name: str) -> str | None:
 class OpenISource(DatasetSource):
     """Frontal images of Open-I with their reports."""
 
-    reader: ClassVar[str] = "openi"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "form", "images", "views", "annotation")
     index_options: ClassVar[tuple[str, ...]] = ("form", "images", "views", "annotation")
     columns: ClassVar[Mapping[str, Any]] = columns(

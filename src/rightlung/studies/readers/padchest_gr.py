@@ -36,7 +36,6 @@ _AGES = ("PatientAge", "Age", "age")
 class PadChestGrSource(DatasetSource):
     """Frontal images with grounded sentences; parameters ``split``, ``limit``, ``images`` and ``language``."""
 
-    reader: ClassVar[str] = "padchest-gr"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "language")
     index_options: ClassVar[tuple[str, ...]] = ("images",)
     columns: ClassVar[Mapping[str, Any]] = columns("findings", "other")

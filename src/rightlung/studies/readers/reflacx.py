@@ -60,7 +60,6 @@ _EDGES = ("xmin", "ymin", "xmax", "ymax")
 class ReflacxSource(MimicBasedSource):
     """Readings of images with dictation, gaze and ellipses; ``phase=3`` selects one phase."""
 
-    reader: ClassVar[str] = "reflacx"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "phase")
     index_options: ClassVar[tuple[str, ...]] = ("phase",)
     columns: ClassVar[Mapping[str, Any]] = columns(
@@ -169,7 +168,7 @@ class ReflacxSource(MimicBasedSource):
         ellipses = json.loads(record["ellipses"])
         text = record["text"]
         looked = np.array(record["looked"] or [], dtype=np.float64).reshape(-1, 6)
-        gaze = gaze_map(looked[:, :3], std=looked[:, 3:5]) if len(looked) else None
+        gaze = gaze_map(looked[:, :3], std=looked[:, 3:5])
         findings = {name: value for label, score in certainty.items() for name, value in _meaning(label, score)}
         if record["devices"] is not None:
             findings["support devices"] = presence(record["devices"])
@@ -179,7 +178,7 @@ class ReflacxSource(MimicBasedSource):
             report=Report(text, {"findings": text}) if text else None,
             phrases=(*_drawn(ellipses, (record["height"], record["width"])), *sentences),
             findings=findings,
-            gaze=gaze if gaze is not None and gaze.mass > 0 else None,
+            gaze=gaze if gaze.mass > 0 else None,
             extra={
                 "dicom_id": record["dicom"],
                 "phase": record["phase"],

@@ -38,7 +38,6 @@ KAGGLE = (
 class VinDrSource(DatasetSource):
     """VinDr-CXR, the training images first, in the tables' order; parameters ``split``, ``limit``, ``agreement``."""
 
-    reader: ClassVar[str] = "vindr"
     version: ClassVar[int] = 2
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "agreement")
     columns: ClassVar[Mapping[str, Any]] = columns("drawn", "named", "known", height="int32", width="int32")
@@ -146,9 +145,8 @@ class VinDrSource(DatasetSource):
         readers = [*named]
         return self.as_study(
             record,
+            header,
             view="PA",
-            age=header.age,
-            sex=header.sex,
             phrases=tuple(_phrases(boxes, polarities, 1 if CONSENSUS in drawn else self.agreement)),
             findings=as_findings(polarities, LOCAL, GLOBAL),
             extra={
