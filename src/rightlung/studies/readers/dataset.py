@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -73,6 +73,19 @@ class DatasetSource(IndexedSource):
         """Yield what ``parse`` returns for each row of a table; nothing if ``path`` is None."""
         if path is not None:
             yield from CsvTable(path, required, problems=log.problems, **{"root": self.root, **how}).read(parse)
+
+    def sizes(
+        self, log: BuildLog, path: Path | None, names: Sequence[str], wanted: Container[str] | None = None
+    ) -> dict[str, Size]:
+        """Return height and width of images by id, from a table's columns for id, height and width."""
+
+        def parse(row: TableRow) -> tuple[str, Size] | None:
+            image = row.required(names[0])
+            if wanted is not None and image not in wanted:
+                return None
+            return image, (int(row.required_number(names[1], 1)), int(row.required_number(names[2], 1)))
+
+        return dict(self.read(log, path, names, parse))
 
     def header(self, record: Mapping[str, Any], field: str) -> ImageHeader:
         """Read the header of a record's image; ``field`` names the image in the table."""

@@ -24,7 +24,7 @@ from rightlung.studies.images import read_mask
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import columns, grouped, origin, present
 from rightlung.studies.readers.labelled import CHEXPERT, chexpert_findings, meanings
-from rightlung.studies.readers.mimic_files import MimicBasedSource, MimicImage, find_metadata, read_sizes
+from rightlung.studies.readers.mimic_files import MimicBasedSource, find_metadata
 from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
 
@@ -63,20 +63,20 @@ class EgdSource(MimicBasedSource):
         self.images = self.find_images(self.root)
         self._sheet, self._gaze = self.needed("master_sheet.csv"), self.needed(gaze)
         self._boxes = self.find("bounding_boxes.csv")
-        self._sizes = find_metadata(self.images)
-        return present(self._sheet, self._gaze, self._boxes, self._sizes, self.images)
+        return present(self._sheet, self._gaze, self._boxes, find_metadata(self.images), self.images)
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         chexpert = {f"{label.lower().replace(' ', '_')}__chx": label for label in meanings(CHEXPERT)}
         wanted = {row.text("dicom_id") for row in CsvTable(self._sheet, ("dicom_id",), problems=[])}
-        sizes = read_sizes(self._sizes, log.problems, wanted)
+        sizes = self.read_sizes(log, wanted)
         looked = self._read_gaze(log)
         boxes = grouped(self._read_boxes(log))
 
         def parse(row: TableRow) -> Mapping[str, Any]:
             dicom, exam, patient = row.identifier("dicom_id"), row.identifier("study_id"), row.identifier("patient_id")
+            about = {"id": dicom, **origin(row), "patient": patient, "exam": exam}
             try:
-                size = sizes.get(dicom) or MimicImage.of(self.images, patient, exam, dicom).size()
+                size = sizes.get(dicom) or self.image_of(about).size()
             except InputError as error:
                 raise row.error("dicom_id", str(error)) from None
             regions = {}
@@ -90,10 +90,7 @@ class EgdSource(MimicBasedSource):
                 log.problems.append(row.error("dicom_id", f"{self._gaze.name} has no gaze for this image").problem)
             said = {label: row.whole(column, -1, 1) for column, label in chexpert.items()}
             return {
-                "id": dicom,
-                **origin(row),
-                "patient": patient,
-                "exam": exam,
+                **about,
                 "sex": row.text("gender") or None,
                 "age_range": row.text("anchor_age") or None,
                 "indication": row.text("cxr_exam_indication") or None,

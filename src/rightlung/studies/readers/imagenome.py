@@ -16,7 +16,7 @@ from rightlung.core import InputError, Study
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import columns, grouped, origin, present
-from rightlung.studies.readers.mimic_files import MEMBER, MimicBasedSource, MimicReports, find_metadata, read_sizes
+from rightlung.studies.readers.mimic_files import MEMBER, MimicBasedSource, MimicReports, find_metadata
 from rightlung.studies.readers.scene_graph import Graph, Relation, parse_graph, study_fields
 from rightlung.studies.storage import RandomAccessFile
 from rightlung.studies.tables import MAX_LISTED, TableRow
@@ -60,9 +60,8 @@ class ImagenomeSource(MimicBasedSource):
         self._noted: set[str] = set()
         self.images = files = self.find_images(self.root)
         self._reports = MimicReports.find(self.address, self.options.get("reports"), (files, files.parent))
-        self._metadata = find_metadata(files)
         self._avoid = self.find(_AVOID)
-        shared = present(self._metadata, self._avoid, self._reports.archive)
+        shared = present(find_metadata(files), self._avoid, self._reports.archive)
         if self._gold:
             self._gold_tables = self.needed(_GOLD_BOXES), self.needed(_GOLD_ATTRIBUTES)
             self._record_list = self.find(_RECORDS)
@@ -78,7 +77,7 @@ class ImagenomeSource(MimicBasedSource):
         return [archive or self._graphs, *self._splits, *shared]
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        sizes = read_sizes(self._metadata, log.problems)
+        sizes = self.read_sizes(log)
         reports = self._reports.by_exam()
         for record in self._gold_records(log) if self._gold else self._silver_records(log):
             rows, columns = sizes.get(record["id"], (None, None))

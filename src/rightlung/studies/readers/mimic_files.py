@@ -16,13 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from rightlung.core import Image, InputError, Phrase, Report, Study
-from rightlung.core.problem import Problem
+from rightlung.core import Image, InputError, Phrase, Report, Size, Study
 from rightlung.studies.headers import ImageHeader, read_header
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource
 from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.storage import RandomAccessFile
-from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import FileImage, check_folder, existing_path, find_optional, read_tree_file
 from rightlung.studies.zips import Member, members, read_member
 
@@ -58,21 +57,6 @@ def find_metadata(files: Path) -> Path | None:
     return find_optional(files.parent, METADATA) or find_optional(files, METADATA)
 
 
-def read_sizes(
-    path: Path | None, problems: list[Problem], wanted: Container[str] | None = None
-) -> dict[str, tuple[int, int]]:
-    """Return height and width of the original images by id, from MIMIC's metadata."""
-
-    def parse(row: TableRow) -> tuple[str, tuple[int, int]] | None:
-        dicom = row.required("dicom_id")
-        if wanted is not None and dicom not in wanted:
-            return None
-        return dicom, (int(row.required_number("Rows", 1)), int(row.required_number("Columns", 1)))
-
-    columns = ("dicom_id", "Rows", "Columns")
-    return {} if path is None else dict(CsvTable(path, columns, problems=problems).read(parse))
-
-
 @dataclass(frozen=True)
 class MimicImage:
     """Loads an image of MIMIC-CXR that exists as JPEG, DICOM or PNG."""
@@ -80,11 +64,6 @@ class MimicImage:
     study_id: str
     root: str
     stem: str
-
-    @classmethod
-    def of(cls, root: Path, patient: str, exam: str, dicom: str, study_id: str | None = None) -> MimicImage:
-        """Return the image with this id in ``root/p10/p10000032/s50414267``; a study's id is by default the image's."""
-        return cls(study_id or dicom, str(root), f"p{patient[:2]}/p{patient}/s{exam}/{dicom}")
 
     def file(self) -> FileImage:
         """Return the existing file, or the missing JPEG."""
@@ -123,9 +102,13 @@ class MimicBasedSource(DatasetSource):
         raise InputError(f"{self.address}: images={given} has neither files/p10 nor p10")
 
     def image_of(self, record: Mapping[str, Any]) -> MimicImage:
-        """Return the image of a record."""
-        dicom = record.get("dicom") or record["id"]
-        return MimicImage.of(self.images, record["patient"], record["exam"], dicom, record["id"])
+        """Return the image of a record, in ``files/p10/p10000032/s50414267``."""
+        patient, dicom = record["patient"], record.get("dicom") or record["id"]
+        return MimicImage(record["id"], str(self.images), f"p{patient[:2]}/p{patient}/s{record['exam']}/{dicom}")
+
+    def read_sizes(self, log: BuildLog, wanted: Container[str] | None = None) -> dict[str, Size]:
+        """Return height and width of the original images by id, from MIMIC's metadata."""
+        return self.sizes(log, find_metadata(self.images), ("dicom_id", "Rows", "Columns"), wanted)
 
     def as_study(self, record: Mapping[str, Any], header: ImageHeader | None = None, **known: Any) -> Study:
         """Return a study with a record's fields, its image and other known values."""

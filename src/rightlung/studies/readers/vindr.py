@@ -84,7 +84,7 @@ class VinDrSource(DatasetSource):
         for _ in self.read(log, path, ("image_id", *reader, "class_name", *_EDGES), found.add_box):
             log.step()
         kind = "image labels" if labels_path is not None else "kaggle" if path.name.startswith("train.") else "boxes"
-        sizes = self._read_sizes(log) if split == "train" else {}
+        sizes = self.sizes(log, self.find(_SIZES) if split == "train" else None, ("image_id", "dim0", "dim1"))
         for name, record in found.by_image.items():
             height, width = sizes.get(name, (None, None))
             if height is None and record["drawn"]:
@@ -115,15 +115,6 @@ class VinDrSource(DatasetSource):
                         f"{self.root / image}: {label}: {error}; the images seem to have been resized, so boxes that "
                         f"happen to fit would be wrong, too: {needed}"
                     ) from None
-
-    def _read_sizes(self, log: BuildLog) -> dict[str, tuple[int, int]]:
-        """Return the original images' heights and widths, for images that were resized."""
-
-        def parse(row: TableRow) -> tuple[str, tuple[int, int]]:
-            height, width = (int(row.required_number(column, low=1)) for column in ("dim0", "dim1"))
-            return row.identifier("image_id"), (height, width)
-
-        return dict(self.read(log, self.find(_SIZES), ("image_id", "dim0", "dim1"), parse))
 
     def _build_study(self, record: dict[str, Any]) -> Study:
         header = self.header(record, "image_id")
