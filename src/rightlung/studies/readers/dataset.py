@@ -15,7 +15,7 @@ from rightlung.core.errors import unknown_name
 from rightlung.studies.headers import ImageHeader, image_kind, read_header
 from rightlung.studies.index import BuildLog, IndexedSource
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
-from rightlung.studies.trees import FileImage, find_file, find_optional
+from rightlung.studies.trees import FileImage, existing_path, find_file, find_optional
 
 NIH_SIZE = (1024, 1024)
 """Height and width of NIH's published images, to whose pixels boxes and masks of four data sets refer."""
@@ -42,6 +42,11 @@ class DatasetSource(IndexedSource):
         if value is not None and value not in known:
             raise unknown_name(name, value, known)
         return default if value is None else value
+
+    def given(self, name: str) -> Path | None:
+        """Return the existing path in a parameter of the address; None without the parameter."""
+        text = self.options.get(name)
+        return None if text is None else existing_path(text, f"{self.address}: {name}={text}")
 
     def find(self, *names: str) -> Path | None:
         """Return the first of these names below the data set's folder that exists, also with ``.gz`` added."""

@@ -6,17 +6,16 @@ second study of each patient has boxes and no sentences. `rightlung.studies.read
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
-
-import pyarrow as pa
 
 from rightlung.core import InputError, Study
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import columns, grouped, origin, present
-from rightlung.studies.readers.mimic_files import MEMBER, MimicBasedSource, MimicReports, find_metadata
+from rightlung.studies.readers.mimic_files import MEMBER, MimicBasedSource, find_metadata
 from rightlung.studies.readers.scene_graph import Graph, Relation, parse_graph, study_fields
 from rightlung.studies.storage import RandomAccessFile
 from rightlung.studies.tables import MAX_LISTED, TableRow
@@ -41,25 +40,14 @@ class ImagenomeSource(MimicBasedSource):
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports", "part")
     index_options: ClassVar[tuple[str, ...]] = ("part",)
     columns: ClassVar[Mapping[str, Any]] = columns(
-        "graph_name",
-        rows="int32",
-        columns="int32",
-        objects=pa.list_(pa.struct([("name", pa.string()), ("edges", pa.list_(pa.float64()))])),
-        relations=pa.list_(
-            pa.struct([
-                ("sentence_id", pa.string()), ("sentence", pa.string()), ("region", pa.string()),
-                ("category", pa.string()), ("affirmed", pa.bool_()), ("name", pa.string()),
-            ])
-        ),
-        graph=MEMBER,
-        report=MEMBER,
-    )  # fmt: skip
+        "graph_name", "objects", "relations", rows="int32", columns="int32", graph=MEMBER, report=MEMBER
+    )
 
     def _inputs(self) -> Sequence[Path]:
         self._gold = self.option("part", ("silver", "gold")) == "gold"
         self._noted: set[str] = set()
         self.images = files = self.find_images(self.root)
-        self._reports = MimicReports.find(self.address, self.options.get("reports"), (files, files.parent))
+        self._reports = self.find_reports((files, files.parent))
         self._avoid = self.find(_AVOID)
         shared = present(find_metadata(files), self._avoid, self._reports.archive)
         if self._gold:
@@ -135,13 +123,14 @@ class ImagenomeSource(MimicBasedSource):
                 log.problems.append(Problem(_GOLD_BOXES, message, rows[0][0], "image_id"))
                 continue
             relations = [relation for _, relation in told.get(image, []) if relation is not None]
-            yield {**place, **known[image], "objects": [entry for _, entry in rows], "relations": relations}
+            objects = {name: edges for _, (name, edges) in rows}
+            yield {**place, **known[image], "objects": json.dumps(objects), "relations": json.dumps(relations)}
 
-    def _read_gold_boxes(self, log: BuildLog) -> Iterator[tuple[str, tuple[int, dict[str, Any]]]]:
-        def parse(row: TableRow) -> tuple[str, tuple[int, dict[str, Any]]]:
+    def _read_gold_boxes(self, log: BuildLog) -> Iterator[tuple[str, tuple[int, tuple[str, list[float]]]]]:
+        def parse(row: TableRow) -> tuple[str, tuple[int, tuple[str, list[float]]]]:
             edges = [row.required_number(column) for column in _EDGES]
-            entry = {"name": row.required("bbox_name").lower(), "edges": edges}
-            return row.identifier("image_id").removesuffix(".dcm"), (row.line, entry)
+            region = row.required("bbox_name").lower(), edges
+            return row.identifier("image_id").removesuffix(".dcm"), (row.line, region)
 
         return self.read(log, self._gold_tables[0], ("image_id", "bbox_name", *_EDGES), parse)
 
@@ -181,8 +170,8 @@ class ImagenomeSource(MimicBasedSource):
 
     def _graph(self, record: dict[str, Any]) -> tuple[str, Graph]:
         if self._gold:
-            graph = Graph({entry["name"]: tuple(entry["edges"]) for entry in record["objects"]})
-            for entry in record["relations"]:
+            graph = Graph({name: tuple(edges) for name, edges in json.loads(record["objects"]).items()})
+            for entry in json.loads(record["relations"]):
                 relation = Relation(**entry)
                 graph.relations.append(relation)
                 graph.add_sentence(relation.sentence_id, relation.sentence, relation.region)

@@ -19,9 +19,7 @@ from rightlung.studies.readers.mimic_files import (
     MEMBER,
     METADATA,
     MimicBasedSource,
-    MimicReports,
     files_folder,
-    given_path,
     sentence_phrases,
 )  # fmt: skip
 from rightlung.studies.tables import TableRow
@@ -49,12 +47,9 @@ class MimicSource(MimicBasedSource):
         "date", rows="int32", columns="int32", report=MEMBER, **dict.fromkeys(_LABELS, pa.binary(14))
     )
 
-    def _place(self, name: str) -> Path:
-        return given_path(self.address, name, self.options[name]) if name in self.options else self.root
-
     def _inputs(self) -> Sequence[Path]:
         self._labels = self.option("labels", _LABELS, "chexpert")
-        tables, images = self._place("tables"), self._place("images")
+        tables, images = (self.given(name) or self.root for name in ("tables", "images"))
         main = find_optional(tables, METADATA, _RECORDS)
         if main is None:
             raise InputError(f"{tables} has neither {METADATA} nor {_RECORDS}, plain or with .gz; see tables=")
@@ -63,7 +58,7 @@ class MimicSource(MimicBasedSource):
             raise InputError(f"{self.address}: {images} has no images: neither files/p10 nor p10")
         self._main, self._tables, self.images = main, tables, folder
         places = dict.fromkeys([self.root, tables, images])
-        self._reports = MimicReports.find(self.address, self.options.get("reports"), places)
+        self._reports = self.find_reports(places)
         others = [find_optional(tables, name) for name in (_SPLIT, *_LABELS.values(), _PATIENTS)]
         return present(main, *others, self._reports.archive)
 

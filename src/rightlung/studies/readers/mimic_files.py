@@ -22,7 +22,7 @@ from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource
 from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.storage import RandomAccessFile
-from rightlung.studies.trees import FileImage, check_folder, existing_path, find_optional, read_tree_file
+from rightlung.studies.trees import FileImage, check_folder, find_optional, read_tree_file
 from rightlung.studies.zips import Member, members, read_member
 
 METADATA = "mimic-cxr-2.0.0-metadata.csv"
@@ -34,11 +34,6 @@ _PATIENT_FOLDER = re.compile(r"p1[0-9]")
 _REPORT_NAME = re.compile(r"s([0-9]+)\.txt")
 MEMBER = pa.list_(pa.int64(), len(Member._fields))
 """The type of a column with the position of a file in an archive."""
-
-
-def given_path(address: str, name: str, text: str) -> Path:
-    """Return the existing path in a parameter of an address."""
-    return existing_path(text, f"{address}: {name}={text}")
 
 
 def files_folder(root: Path) -> Path | None:
@@ -90,16 +85,33 @@ class MimicBasedSource(DatasetSource):
 
     def find_images(self, root: Path) -> Path:
         """Return the image folder of a data set that comes without images: in ``images=``, or below ``root``."""
-        given = self.options.get("images")
-        folder = files_folder(root if given is None else given_path(self.address, "images", given))
+        folder = files_folder(self.given("images") or root)
         if folder is not None:
             return folder
-        if given is None:
+        if "images" not in self.options:
             raise InputError(
                 f"{self.address} has no images of its own; "
                 "add images=/path/to/mimic-cxr-jpg, the folder that has files/p10"
             )
-        raise InputError(f"{self.address}: images={given} has neither files/p10 nor p10")
+        raise InputError(f"{self.address}: images={self.options['images']} has neither files/p10 nor p10")
+
+    def find_reports(self, places: Iterable[Path]) -> MimicReports:
+        """Return the reports in ``reports=``, else in these folders: the archive first, then text files."""
+        given = self.given("reports")
+        if given is not None and given.is_file():
+            return MimicReports(None, given)
+        looked = [given] if given is not None else [*places]
+        for place in looked:
+            if (place / REPORTS_ZIP).is_file():
+                return MimicReports(None, place / REPORTS_ZIP)
+        for place in looked:
+            folder = files_folder(place)
+            if folder is not None and _has_texts(folder):
+                return MimicReports(folder, None)
+        if given is not None:
+            text = self.options["reports"]
+            raise InputError(f"{self.address}: reports={text} has neither {REPORTS_ZIP} nor files/p10 with text files")
+        return MimicReports(None, None)
 
     def image_of(self, record: Mapping[str, Any]) -> MimicImage:
         """Return the image of a record, in ``files/p10/p10000032/s50414267``."""
@@ -122,26 +134,6 @@ class MimicReports:
         self.folder = folder
         self.archive = archive
         self._file = RandomAccessFile(str(archive)) if archive is not None else None
-
-    @classmethod
-    def find(cls, address: str, given: str | None, places: Iterable[Path]) -> MimicReports:
-        """Find the reports at the given path, else in these folders: the archive first, then text files."""
-        if given is not None:
-            place = given_path(address, "reports", given)
-            if place.is_file():
-                return cls(None, place)
-            places = [place]
-        looked = list(places)
-        for place in looked:
-            if (place / REPORTS_ZIP).is_file():
-                return cls(None, place / REPORTS_ZIP)
-        for place in looked:
-            folder = files_folder(place)
-            if folder is not None and _has_texts(folder):
-                return cls(folder, None)
-        if given is not None:
-            raise InputError(f"{address}: reports={given} has neither {REPORTS_ZIP} nor files/p10 with text files")
-        return cls(None, None)
 
     def by_exam(self) -> dict[int, Member]:
         """Return the archive members by study number."""

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyarrow as pa
-
 from rightlung.core import Box, InputError, Phrase, Polarity, Study
 from rightlung.core.checks import Size, check_number
 from rightlung.core.errors import unknown_name
@@ -23,7 +21,7 @@ from rightlung.studies.files import read_regular
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import columns, present
 from rightlung.studies.readers.labelled import meanings
-from rightlung.studies.readers.mimic_files import MEMBER, MimicBasedSource, MimicReports
+from rightlung.studies.readers.mimic_files import MEMBER, MimicBasedSource
 from rightlung.studies.tables import TableRow, box_kind, pixel_box
 
 LABEL_SET = "ms-cxr-8"
@@ -54,21 +52,12 @@ class MscxrSource(MimicBasedSource):
 
     version: ClassVar[int] = 2
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports")
-    columns: ClassVar[Mapping[str, Any]] = columns(
-        rows="int32",
-        columns="int32",
-        phrases=pa.list_(
-            pa.struct([
-                ("category", pa.string()), ("text", pa.string()), ("boxes", pa.list_(pa.list_(pa.float64()))),
-            ])
-        ),
-        report=MEMBER,
-    )  # fmt: skip
+    columns: ClassVar[Mapping[str, Any]] = columns("phrases", rows="int32", columns="int32", report=MEMBER)
 
     def _inputs(self) -> Sequence[Path]:
         folder = self.root if self.root.is_dir() else self.root.parent
         self.images = files = self.find_images(folder)
-        self._reports = MimicReports.find(self.address, self.options.get("reports"), (files, files.parent))
+        self._reports = self.find_reports((files, files.parent))
         self._table = self.root if self.root.is_file() else _newest(self.root)
         return present(self._table, self._reports.archive)
 
@@ -86,7 +75,7 @@ class MscxrSource(MimicBasedSource):
                 {"category": category, "text": text, "boxes": boxes}
                 for (category, text), boxes in record["phrases"].items()
             ]
-            yield {**record, "phrases": phrases, "report": reports.get(int(record["exam"]))}
+            yield {**record, "phrases": json.dumps(phrases), "report": reports.get(int(record["exam"]))}
 
     def _read_csv(self, log: BuildLog) -> Iterator[Annotation]:
         def parse(row: TableRow) -> Annotation:
@@ -142,13 +131,14 @@ class MscxrSource(MimicBasedSource):
         image["phrases"].setdefault((one.category, one.text), []).append(box.as_tuple())
 
     def _build_study(self, record: dict[str, Any]) -> Study:
+        entries = json.loads(record["phrases"])
         phrases = [
             Phrase(
                 entry["text"],
                 tuple(Box.from_sequence(box) for box in entry["boxes"]),
                 findings={meanings(LABEL_SET)[entry["category"]]: Polarity.POSITIVE},
             )
-            for entry in record["phrases"]
+            for entry in entries
         ]
         return self.as_study(
             record,
@@ -156,7 +146,7 @@ class MscxrSource(MimicBasedSource):
             phrases=tuple(phrases),
             findings={name: Polarity.POSITIVE for phrase in phrases for name in phrase.findings},
             extra={
-                "categories": tuple(entry["category"] for entry in record["phrases"]),
+                "categories": tuple(entry["category"] for entry in entries),
                 "rows": record["rows"],
                 "columns": record["columns"],
             },

@@ -96,12 +96,9 @@ class OpenISource(DatasetSource):
 
     def _given(self, option: str, is_right: Callable[[Path], bool], what: str) -> Path | None:
         """Return the path in a parameter of the address, which must be ``what``."""
-        given = self.options.get(option)
-        if given is None:
-            return None
-        path = Path(given).expanduser().absolute()
-        if not is_right(path):
-            raise InputError(f"{self.address}: {option}={given} is not {what}")
+        path = self.given(option)
+        if path is not None and not is_right(path):
+            raise InputError(f"{self.address}: {option}={self.options[option]} is not {what}")
         return path
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:

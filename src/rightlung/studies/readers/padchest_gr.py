@@ -19,7 +19,6 @@ from rightlung.lexicon.regions import region
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns
 from rightlung.studies.readers.labelled import read_json
-from rightlung.studies.readers.mimic_files import given_path
 from rightlung.studies.rows import Field, FieldError
 from rightlung.studies.tables import TableRow
 from rightlung.studies.trees import folder_images
@@ -47,9 +46,7 @@ class PadChestGrSource(DatasetSource):
             raise InputError(f"{self.root} has no grounded_reports_20240819.json")
         self._reports = found[-1]
         self._table = self.needed("master_table.csv", "master_table.csv.zip", "master_table.csv/master_table.csv")
-        given = self.options.get("images")
-        place = given_path(self.address, "images", given) if given is not None else None
-        place = place or self.find(*IMAGE_FOLDERS)
+        place = self.given("images") or self.find(*IMAGE_FOLDERS)
         if place is None or not place.is_dir():
             raise InputError(f"{self.root} has no folder with images ({', '.join(IMAGE_FOLDERS)}); add images=…")
         self.images = place
