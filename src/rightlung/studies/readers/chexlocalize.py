@@ -132,6 +132,6 @@ def _checked(key: str, entry: object) -> dict[str, Any]:
         if not isinstance(rle, dict) or not isinstance(rle.get("counts"), str):
             raise InputError(f"the mask of {name} must have 'size' and 'counts', a string")
         size = check_size(rle.get("size") or (), f"the size of the mask of {name}")
-        if not is_empty_rle(rle):
+        if not is_empty_rle(rle["counts"]):
             masks[label] = (rle["counts"], size)
     return masks

@@ -66,7 +66,7 @@ class CheXpertSource(DatasetSource):
             place = "Study" if by_exam else "Path"
             table = CsvTable(path, (place, *COMPETITION), problems=log.problems, root=self.root)
             for label in label_set(CHEXPERT).labels:
-                if not table.has(label):
+                if label not in table.places:
                     message = "the table has no such column, so this label is unknown in all its rows"
                     log.problems.append(Problem(table.name, message, field=label, kind="label-name"))
             for row in table:

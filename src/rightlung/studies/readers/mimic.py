@@ -9,19 +9,14 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from rightlung.core import InputError, Study
+from rightlung.core import InputError, Phrase, Study
 from rightlung.core.errors import unknown_name
 from rightlung.lexicon.labels import label_set
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import Value, columns, origin, present
 from rightlung.studies.readers.labelled import CHEXPERT, chexpert_codes, chexpert_findings, chexpert_values
-from rightlung.studies.readers.mimic_files import (
-    MEMBER,
-    METADATA,
-    MimicBasedSource,
-    files_folder,
-    sentence_phrases,
-)  # fmt: skip
+from rightlung.studies.readers.mimic_files import MEMBER, METADATA, MimicBasedSource, files_folder
+from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import TableRow
 from rightlung.studies.trees import find_optional
 
@@ -117,7 +112,7 @@ class MimicSource(MimicBasedSource):
         return self.as_study(
             record,
             report=report,
-            phrases=sentence_phrases(report),
+            phrases=tuple(map(Phrase, descriptive_sentences(report.text, report.sections) if report else ())),
             findings=chexpert_findings(labels.get(self._labels, {})),
             extra={name: value for name, value in extra.items() if value is not None},
         )

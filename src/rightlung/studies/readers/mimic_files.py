@@ -16,11 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from rightlung.core import Image, InputError, Phrase, Report, Size, Study
+from rightlung.core import Image, InputError, Report, Size, Study
 from rightlung.studies.headers import ImageHeader, read_header
 from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource
-from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.storage import RandomAccessFile
 from rightlung.studies.trees import FileImage, check_folder, find_optional, read_tree_file
 from rightlung.studies.zips import Member, members, read_member
@@ -156,13 +155,6 @@ class MimicReports:
                 data = read_tree_file(str(self.folder), name, f"report {self.folder / name}", MAX_REPORT_BYTES)
         text = data.decode("utf-8", errors="replace")
         return Report(text, report_sections(text)) if text.strip() else None
-
-
-def sentence_phrases(report: Report | None) -> tuple[Phrase, ...]:
-    """Return a phrase per sentence of findings and impression."""
-    if report is None:
-        return ()
-    return tuple(Phrase(sentence) for sentence in descriptive_sentences(report.text, report.sections))
 
 
 def _has_texts(folder: Path) -> bool:

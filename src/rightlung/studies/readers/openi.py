@@ -143,7 +143,7 @@ class OpenISource(DatasetSource):
         table = CsvTable(self.views, problems=log.problems, root=self.root)
         known = [("filename", "projection"), ("imageid", "View Position")]
         for name, view in known:
-            if table.has(name) and table.has(view):
+            if name in table.places and view in table.places:
                 pairs = table.read(lambda row: (image_key(row.required(name)), row.text(view)))  # noqa: B023
                 return {key: said for key, said in pairs if key is not None and said}
         raise InputError(f"{self.views} has neither the columns filename, projection nor imageid, View Position")
