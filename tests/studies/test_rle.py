@@ -79,7 +79,7 @@ def test_relative_run_lengths_that_do_not_fit_are_refused(text: str, sentence: s
 def test_a_bad_mask_names_what_it_belongs_to() -> None:
     with pytest.raises(InputError, match=r"^study 'x': mask: relative run lengths add up to 9"):
         decode_relative("study 'x': mask", ("1 8",), (2, 4))
-    with pytest.raises(InputError, match=r"^study 'x': mask: run-length text has the foreign character"):
+    with pytest.raises(InputError, match=r"^study 'x': mask: run-length text has the invalid character"):
         decode_coco("study 'x': mask", "\n", (2, 4))
 
 

@@ -155,15 +155,11 @@ class MscxrSource(MimicBasedSource):
 
 def _newest(folder: Path) -> Path:
     """Return the newest version of the table, preferring CSV."""
-    found = []
-    for path in folder.iterdir():
-        name = _NAME.fullmatch(path.name)
-        if name is not None:
-            version = tuple(int(part) for part in name[1].split(".") if part)
-            found.append((version, name[2] == "csv", path))
-    if not found:
+    names = [name for path in folder.iterdir() if (name := _NAME.fullmatch(path.name))]
+    if not names:
         raise InputError(f"{folder} has no MS_CXR_Local_Alignment_v….csv or .json")
-    return max(found)[2]
+    newest = max(names, key=lambda name: ([int(part) for part in name[1].split(".") if part], name[2] == "csv"))
+    return folder / newest[0]
 
 
 def _coco_annotation(
