@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.studies import open_source
-from rightlung.studies.in_memory import InMemorySource
+from rightlung.studies.sources import InMemorySource
 from tests.cli.conftest import FLAT_MODEL, Run, found
 
 SMALL = ("--model", "flat:Flat", "--count", "8", "--seed", "3", "--out", "shown")

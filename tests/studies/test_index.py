@@ -11,8 +11,7 @@ import pytest
 
 from rightlung.core import InputError, Study
 from rightlung.studies import index as index_module
-from rightlung.studies.build_log import BuildLog
-from rightlung.studies.index import IndexedSource
+from rightlung.studies.index import BuildLog, IndexedSource
 from rightlung.studies.sources import parse_address
 from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import FileImage, find_file, find_optional, walk_files
@@ -21,10 +20,8 @@ from rightlung.studies.trees import FileImage, find_file, find_optional, walk_fi
 class Small(IndexedSource):
     """A table of ids, splits and views."""
 
-    reader: ClassVar[str] = "small"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "kind")
     index_options: ClassVar[tuple[str, ...]] = ("kind",)
-    split_aliases: ClassVar[Mapping[str, str]] = {"val": "validate"}
     columns: ClassVar[Mapping[str, Any]] = {"view": "string"}
     built: ClassVar[int] = 0
 
@@ -217,7 +214,7 @@ def test_a_build_that_breaks_off_leaves_nothing_behind(
     monkeypatch.setattr(Small, "_records", breaking)
     with pytest.raises(InputError, match=r"table.csv cannot be read: Input/output error"):
         open_small(root)
-    assert list((cache / "indexes").iterdir()) == []
+    assert not (cache / "indexes").exists()
 
 
 def test_whoever_finishes_first_is_used_by_both(root: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,9 +242,9 @@ def test_old_indexes_of_the_same_data_are_forgotten(root: Path, cache: Path, mon
 def test_a_long_build_is_shown_on_standard_error_only(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("rightlung.studies.build_log.PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr("rightlung.studies.index.PATIENCE_SECONDS", -1.0)
     monkeypatch.setattr("rightlung.core.progress.PAUSE", -1.0)
-    monkeypatch.setattr("rightlung.studies.build_log._STEPS_BETWEEN_LOOKS", 50)
+    monkeypatch.setattr("rightlung.studies.index._STEPS_BETWEEN_LOOKS", 50)
     open_small(root)
     shown = capsys.readouterr()
     assert shown.out == ""

@@ -79,7 +79,7 @@ def test_relative_run_lengths_that_do_not_fit_are_refused(text: str, sentence: s
 def test_a_bad_mask_names_what_it_belongs_to() -> None:
     with pytest.raises(InputError, match=r"^study 'x': mask: relative run lengths add up to 9"):
         decode_relative("study 'x': mask", ("1 8",), (2, 4))
-    with pytest.raises(InputError, match=r"^study 'x': mask: run-length text has the foreign character"):
+    with pytest.raises(InputError, match=r"^study 'x': mask: run-length text has the invalid character"):
         decode_coco("study 'x': mask", "\n", (2, 4))
 
 
@@ -96,15 +96,11 @@ def test_coco_run_lengths_decode_as_the_reference_does(seed: int) -> None:
     counts = encoded["counts"].decode() if isinstance(encoded["counts"], bytes) else encoded["counts"]
     height, width = encoded["size"]
     np.testing.assert_array_equal(decode_coco("m", counts, (height, width)).pixels, pixels)
-    assert is_empty_rle({"size": [height, width], "counts": counts}) == (not pixels.any())
+    assert is_empty_rle(counts) == (not pixels.any())
 
 
 def test_an_empty_mask_is_told_without_decoding() -> None:
     empty, full = Mask(np.zeros((2320, 2828))), Mask(np.ones((3, 4)))
     assert empty.to_rle()["counts"] == "PVWX6"  # as it stands in CheXlocalize's own sample
-    assert is_empty_rle(empty.to_rle())
-    assert is_empty_rle({"counts": b"PVWX6"})
-    assert is_empty_rle({"counts": [12]})
-    assert not is_empty_rle(full.to_rle())
-    assert not is_empty_rle({"counts": [0, 12]})
-    assert not is_empty_rle({"counts": None})
+    assert is_empty_rle("PVWX6")
+    assert not is_empty_rle(full.to_rle()["counts"])

@@ -25,7 +25,7 @@ from rightlung.lexicon import swap_sides
 from rightlung.pages.overlays import Tile, save_sheet
 from rightlung.predictions import Predictions, open_predictions
 from rightlung.studies import Source, open_source
-from rightlung.studies.in_memory import InMemorySource
+from rightlung.studies.sources import InMemorySource
 
 SHOWN = (0.95, 0.75, 0.5, 0.1)
 """Quantiles of average precision whose cases are drawn, of phrases that name a side if there are any."""

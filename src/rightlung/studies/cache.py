@@ -18,9 +18,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from rightlung.core import InputError
 
-FORMAT = 3
+FORMAT = 4
 """Increase when the layout of an entry changes."""
 STUDIES, ABOUT = "studies.arrow", "about.json"
 _KEPT = 3
@@ -55,27 +57,26 @@ def _identity(path: Path, root: Path) -> tuple[str, int, int]:
     return os.path.relpath(path, root), size, status.st_mtime_ns
 
 
-def working_folder(entry: Path) -> Path | None:
-    """Return a new folder next to ``entry`` in which to make it; None if that is impossible."""
+def store(entry: Path, table: Any, about: dict[str, Any]) -> Path | None:
+    """Write an index to its entry and return the entry; if that is impossible, print a note and return None.
+
+    If another process was faster, its entry is used.
+    """
     try:
         entry.parent.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=".making-", dir=entry.parent))
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=entry.parent, ignore_cleanup_errors=True) as folder:
+            made = Path(folder)
+            with pa.OSFile(str(made / STUDIES), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+                writer.write_table(table)
+            about = {**about, "size": (made / STUDIES).stat().st_size}
+            (made / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+            if read_about(entry) is None:
+                shutil.rmtree(entry, ignore_errors=True)  # damaged, or half deleted
+                with contextlib.suppress(OSError):
+                    made.rename(entry)
     except OSError as error:
-        note(f"the index cannot be written to {entry.parent} ({error.strerror}); it stays in memory")
+        note(f"the index cannot be written to {entry.parent} ({error.strerror or error}); it stays in memory")
         return None
-
-
-def put_in_place(made: Path, entry: Path) -> Path:
-    """Rename a finished folder to its entry; if another process was faster, use that one's."""
-    try:
-        made.rename(entry)
-    except OSError:
-        if read_about(entry) is None:  # damaged, or half deleted
-            shutil.rmtree(entry, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                made.rename(entry)
-                return entry
-        shutil.rmtree(made, ignore_errors=True)
     _forget_old(entry)
     return entry
 

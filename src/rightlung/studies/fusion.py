@@ -52,32 +52,26 @@ def fuse(readers: Sequence[Sequence[ScoredBox]], iou: float = READERS_IOU) -> li
     fused: list[FusedBox] = []
     for label in dict.fromkeys(scored.label for _, scored in drawn):
         groups: list[list[tuple[int, ScoredBox]]] = []
-        means: list[Box] = []
         for reader, scored in drawn:
             if scored.label == label:
-                _join(groups, means, (reader, scored), iou)
-        fused.extend(_fused(group, mean, len(readers)) for group, mean in zip(groups, means, strict=True))
+                overlaps = [_mean(group).iou(scored.box) for group in groups]
+                best = max(overlaps, default=0.0)
+                if groups and best > iou:
+                    groups[overlaps.index(best)].append((reader, scored))
+                else:
+                    groups.append([(reader, scored)])
+        fused.extend(_fused(group, len(readers)) for group in groups)
     return sorted(fused, key=lambda one: -one.score)
 
 
-def _join(groups: list[list[tuple[int, ScoredBox]]], means: list[Box], one: tuple[int, ScoredBox], iou: float) -> None:
-    overlaps = [mean.iou(one[1].box) for mean in means]
-    best = max(range(len(means)), key=overlaps.__getitem__, default=None)
-    if best is None or overlaps[best] <= iou:
-        groups.append([one])
-        means.append(one[1].box)
-        return
-    groups[best].append(one)
-    means[best] = _mean([scored for _, scored in groups[best]])
+def _mean(group: Sequence[tuple[int, ScoredBox]]) -> Box:
+    if len(group) == 1:
+        return group[0][1].box
+    scores = [scored.score for _, scored in group]
+    edges = zip(*(scored.box.as_tuple() for _, scored in group), strict=True)
+    return Box(*(sum(s * edge for s, edge in zip(scores, column, strict=True)) / sum(scores) for column in edges))
 
 
-def _mean(boxes: Sequence[ScoredBox]) -> Box:
-    total = sum(one.score for one in boxes)
-    edges = zip(*(one.box.as_tuple() for one in boxes), strict=True)
-    scores = [one.score for one in boxes]
-    return Box(*(sum(s * edge for s, edge in zip(scores, column, strict=True)) / total for column in edges))
-
-
-def _fused(group: Sequence[tuple[int, ScoredBox]], mean: Box, count: int) -> FusedBox:
+def _fused(group: Sequence[tuple[int, ScoredBox]], count: int) -> FusedBox:
     score = sum(scored.score for _, scored in group) / len(group) * min(len(group), count) / count
-    return FusedBox(mean, score, group[0][1].label, tuple(sorted({reader for reader, _ in group})))
+    return FusedBox(_mean(group), score, group[0][1].label, tuple(sorted({reader for reader, _ in group})))

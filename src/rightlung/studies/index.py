@@ -8,13 +8,14 @@ share the pages of one Arrow file.
 
 from __future__ import annotations
 
-import json
 import shutil
 from abc import abstractmethod
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from time import monotonic
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -22,33 +23,66 @@ import pyarrow as pa
 from rightlung.core import InputError, Study
 from rightlung.core.errors import unknown_name
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.build_log import BuildLog
-from rightlung.studies.cache import ABOUT, STUDIES, entry_folder, note, put_in_place, read_about, working_folder
+from rightlung.core.progress import ProgressBars
+from rightlung.studies.cache import STUDIES, entry_folder, note, read_about, store
 from rightlung.studies.sources import Address, Source
 from rightlung.studies.trees import existing_path
 
 BATCH_ROWS = 8192
 """Records per batch while an index is built and stored."""
+PATIENCE_SECONDS = 2.0
+"""How long an index may take before progress is shown."""
+_STEPS_BETWEEN_LOOKS = 500
+_SAME_SPLITS = ({"val", "valid", "validate", "validation"}, {"train", "train_val"})
+"""Names of one split; an address may use any of them."""
 _OWN = {"id": "string", "split": "string", "file": "string", "line": "int64"}
+
+
+class BuildLog:
+    """Collects problems and skipped images of an index, and shows progress on standard error."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.problems: list[Problem] = []
+        self.left_out_by_reason: Counter[str] = Counter()
+        self._done = 0
+        self._began = monotonic()
+        self._bars = ProgressBars(note)
+
+    def left_out(self, reason: str, count: int = 1) -> None:
+        """Count images that are skipped on purpose, such as lateral views."""
+        self.left_out_by_reason[reason] += count
+        self.step(count)
+
+    def step(self, count: int = 1) -> None:
+        """Count rows or files that have been processed."""
+        before = self._done // _STEPS_BETWEEN_LOOKS
+        self._done += count
+        is_time = self._done // _STEPS_BETWEEN_LOOKS != before
+        if is_time and monotonic() - self._began > PATIENCE_SECONDS:
+            self._bars(f"indexing {self.what} (first time only)", self._done, None)
+
+    def __enter__(self) -> BuildLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.close()
 
 
 class IndexedSource(Source):
     """Studies with indexed records. See the head of this module for what a reader implements."""
 
-    reader: ClassVar[str]
-    """The scheme of its addresses."""
     version: ClassVar[int] = 1
     """Increase when the same inputs give another index."""
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit")
     index_options: ClassVar[tuple[str, ...]] = ()
     """Parameters that change the index, besides the inputs."""
-    split_aliases: ClassVar[Mapping[str, str]] = {}
-    """Other names for splits, with the data set's own."""
     columns: ClassVar[Mapping[str, Any]] = {}
     """Columns of a record besides ``id``, ``split``, ``file`` and ``line``: Arrow types, or their names."""
 
     def __init__(self, address: Address) -> None:
         super().__init__(str(address))
+        self.reader = address.scheme
         address.check_parameters(self.parameters)
         self._limit = address.whole_number("limit", minimum=1)
         self._split = address.parameters.get("split")
@@ -98,8 +132,9 @@ class IndexedSource(Source):
         rows: Sequence[int] = range(self._index.count)
         if self._split is not None:
             splits = self._index.column("split")
-            wanted = self._split if self._split in splits else self.split_aliases.get(self._split, self._split)
-            rows = array("L", (row for row, name in enumerate(splits) if name == wanted))
+            same = (names for names in _SAME_SPLITS if self._split in names and self._split not in splits)
+            wanted = next(same, {self._split})
+            rows = array("L", (row for row, name in enumerate(splits) if name in wanted))
         return rows[: self._limit]
 
     @cached_property
@@ -176,72 +211,36 @@ def _open_index(source: IndexedSource) -> Index:
         except InputError:
             note(f"index {entry} is damaged and is rebuilt")
             shutil.rmtree(entry, ignore_errors=True)
-    folder = working_folder(entry)
-    if folder is None:
-        return _build_in_memory(source)
-    try:
-        about = _write(source, folder)
-        return Index(about, put_in_place(folder, entry))
-    except OSError as error:
-        note(f"the index cannot be written to {entry.parent} ({error.strerror or error}); it stays in memory")
-        return _build_in_memory(source)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)  # already renamed on success
-
-
-def _schema(source: IndexedSource) -> Any:
     types = {**_OWN, **source.columns}
-    return pa.schema(
+    schema = pa.schema(
         [(name, pa.type_for_alias(kind) if isinstance(kind, str) else kind) for name, kind in types.items()]
     )
-
-
-def _batches(source: IndexedSource, log: BuildLog) -> Iterator[Any]:
-    """Yield the records in batches, without duplicate ids."""
-    schema = _schema(source)
-    seen: set[str] = set()
-    rows: list[Mapping[str, Any]] = []
-    for record in _read_on(source._records(log), source.root):
-        study_id = record["id"]
-        log.step()
-        if study_id in seen:
-            file, message = record.get("file") or source.reader, f"{study_id!r} is a duplicate"
-            log.problems.append(Problem(file, message, record.get("line"), "id", "duplicate-id"))
-            continue
-        seen.add(study_id)
-        rows.append(record)
-        if len(rows) == BATCH_ROWS:
-            yield pa.RecordBatch.from_pylist(rows, schema)
-            rows.clear()
-    if rows:
-        yield pa.RecordBatch.from_pylist(rows, schema)
-
-
-def _read_on(records: Iterable[Mapping[str, Any]], root: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield the records; a disk that disappears meanwhile is an input error, not one of the cache."""
-    try:
-        yield from records
-    except OSError as error:
-        raise InputError(f"{error.filename or root} cannot be read: {error.strerror or error}") from error
-
-
-def _write(source: IndexedSource, folder: Path) -> dict[str, Any]:
     with BuildLog(source.address) as log:
-        with pa.OSFile(str(folder / STUDIES), "wb") as sink, pa.ipc.new_file(sink, _schema(source)) as writer:
-            for batch in _batches(source, log):
-                writer.write_batch(batch)
-        about = {**_about(source, log), "size": (folder / STUDIES).stat().st_size}
-    (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
-    return about
-
-
-def _build_in_memory(source: IndexedSource) -> Index:
-    with BuildLog(source.address) as log:
-        table = pa.Table.from_batches(list(_batches(source, log)), _schema(source))
-        return Index(_about(source, log), None, table)
-
-
-def _about(source: IndexedSource, log: BuildLog) -> dict[str, Any]:
+        table = pa.Table.from_batches(_batches(source, log, schema), schema)
     problems = [[one.file, one.message, one.line, one.field, one.kind] for one in log.problems]
     left_out = dict(log.left_out_by_reason)
-    return {"reader": source.reader, "root": str(source.root), "left_out": left_out, "problems": problems}
+    about = {"reader": source.reader, "root": str(source.root), "left_out": left_out, "problems": problems}
+    return Index(about, store(entry, table, about), table)
+
+
+def _batches(source: IndexedSource, log: BuildLog, schema: Any) -> Iterator[Any]:
+    """Yield the records in batches, without duplicate ids."""
+    seen: set[str] = set()
+    rows: list[Mapping[str, Any]] = []
+    try:
+        for record in source._records(log):
+            study_id = record["id"]
+            log.step()
+            if study_id in seen:
+                file, message = record.get("file") or source.reader, f"{study_id!r} is a duplicate"
+                log.problems.append(Problem(file, message, record.get("line"), "id", "duplicate-id"))
+                continue
+            seen.add(study_id)
+            rows.append(record)
+            if len(rows) == BATCH_ROWS:
+                yield pa.RecordBatch.from_pylist(rows, schema)
+                rows.clear()
+    except OSError as error:  # such as a disk that was unplugged
+        raise InputError(f"{error.filename or source.root} cannot be read: {error.strerror or error}") from error
+    if rows:
+        yield pa.RecordBatch.from_pylist(rows, schema)

@@ -166,6 +166,9 @@ def parse_line(line: bytes) -> ManifestRow:
     return parse_row(line)
 
 
+_AS_GIVEN = (
+    "patient", "exam", "view", "split", "age", "sex", "regions", "findings", "gaze", "extra", "region_findings",
+)  # fmt: skip
 FindFile = Callable[[str, str], StoredFile]
 """Finds the file that a field names."""
 
@@ -175,20 +178,10 @@ def build_study(row: ManifestRow, address: str, find: FindFile) -> Study:
     return Study(
         id=row.id,
         load=partial(load_image, row.id, find("file", row.file)),
-        patient=row.patient,
-        exam=row.exam,
-        view=row.view,
-        split=row.split,
-        age=row.age,
-        sex=row.sex,
         report=_report(row),
         phrases=tuple(_phrases(row, find)),
-        regions=row.regions,
-        findings=row.findings,
-        gaze=row.gaze,
         source=address,
-        extra=row.extra,
-        region_findings=row.region_findings,
+        **{name: getattr(row, name) for name in _AS_GIVEN},
     )
 
 

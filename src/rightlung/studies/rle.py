@@ -9,9 +9,7 @@ Both are stored as text and decoded when the mask's pixels are first used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
-from typing import Any
 
 from rightlung.core import InputError, Mask
 from rightlung.core.checks import Size, check_size
@@ -46,14 +44,10 @@ def relative_runs(text: str, size: Size) -> list[int]:
     return [*runs, rest]
 
 
-def is_empty_rle(rle: Mapping[str, Any]) -> bool:
+def is_empty_rle(counts: str) -> bool:
     """Whether COCO's run lengths set no pixel, judging by their number without decoding: one run is all zeros."""
-    counts = rle.get("counts")
-    if isinstance(counts, str | bytes):
-        data = counts.encode() if isinstance(counts, str) else counts
-        # A character whose sixth bit is clear is the last of its number.
-        return sum(not (character - 48) & 0x20 for character in data) < 2
-    return isinstance(counts, list) and len(counts) < 2
+    # A character whose sixth bit is clear is the last of its number.
+    return sum(not (character - 48) & 0x20 for character in counts.encode()) < 2
 
 
 def decode_relative(what: str, texts: tuple[str, ...], size: Size) -> Mask:

@@ -14,8 +14,9 @@ import numpy as np
 
 from rightlung.core import Box, Heatmap, InputError, Polarity
 from rightlung.core.checks import check_number, check_size
-from rightlung.core.errors import unknown_name
+from rightlung.core.errors import BoxFormError, unknown_name
 from rightlung.studies.files import relative_name, shown
+from rightlung.studies.tables import box_kind
 
 KNOWN_FIELDS = frozenset({
     "id", "file", "patient", "study", "view", "split", "age", "sex", "findings", "boxes", "masks", "text", "sections",
@@ -83,38 +84,43 @@ class ManifestRow:
                 yield f"phrases[{index}].mask", phrase.mask
 
 
-class _Field:
-    """A value of a row, with the keys that lead to it."""
+class Field:
+    """A value inside JSON, with the keys that lead to it; each method checks the value and returns it."""
 
     __slots__ = ("path", "value")
 
     def __init__(self, value: Any, path: FieldPath = ()) -> None:
         self.value, self.path = value, path
 
-    def error(self, message: str) -> FieldError:
+    def error(self, message: str, kind: str | None = None) -> FieldError:
+        """Return the error for a fault of this value; ``kind`` is the matching check, if known."""
         name = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in self.path)
-        return FieldError(name[1:], message, path=self.path)
+        return FieldError(name.removeprefix(".") or None, message, kind, self.path)
 
-    def at(self, key: str | int) -> _Field:
+    def at(self, key: str | int) -> Field:
         """Return a field of an object or list; a missing key of an object is null."""
         value = self.value.get(key) if isinstance(key, str) else self.value[key]
-        return _Field(value, (*self.path, key))
+        return Field(value, (*self.path, key))
 
-    def needed(self) -> _Field:
+    def needed(self) -> Field:
+        """Return the field itself; it must not be null."""
         if self.value is None:
             raise self.error("is missing; every row must have it")
         return self
 
-    def optional(self, read: Callable[[_Field], Value]) -> Value | None:
+    def optional(self, read: Callable[[Field], Value]) -> Value | None:
+        """Return what ``read`` returns for the field; None if it is null."""
         return None if self.value is None else read(self)
 
     def checked(self, check: Callable[[Any], Value]) -> Value:
+        """Return what ``check`` returns for the value; its error names the field."""
         try:
             return check(self.value)
         except InputError as error:
             raise self.error(str(error)) from None
 
     def text(self) -> str:
+        """Return a string that is not blank."""
         if self.value is None:
             raise self.error("is missing")
         if not isinstance(self.value, str) or not self.value.strip():
@@ -128,64 +134,76 @@ class _Field:
         return self.value if self.value and self.value.strip() else None
 
     def file(self) -> str:
+        """Return the relative name of a file."""
         self.text()
         return self.checked(relative_name)
 
     def box(self) -> Box:
-        if not isinstance(self.value, list):
-            raise self.error(f"a box must be [x0, y0, x1, y1]; got {_kind(self.value)}")
-        return self.checked(Box.from_sequence)
+        """Return a box from its four edges."""
+        try:
+            if not isinstance(self.value, list):
+                raise BoxFormError(f"a box must be [x0, y0, x1, y1]; got {_kind(self.value)}")
+            return Box.from_sequence(self.value)
+        except InputError as error:
+            raise self.error(str(error), box_kind(error)) from None
 
-    def entries(self) -> Iterator[_Field]:
+    def entries(self) -> Iterator[Field]:
         """Yield the entries of an optional list."""
         if self.value is not None and not isinstance(self.value, list):
             raise self.error(f"must be a list; got {_kind(self.value)}")
         return (self.at(index) for index in range(len(self.value or ())))
 
-    def fields(self) -> Iterator[tuple[str, _Field]]:
+    def fields(self) -> Iterator[tuple[str, Field]]:
         """Yield the fields of an optional object with their names."""
         if self.value is not None and not isinstance(self.value, dict):
             raise self.error(f"must be an object; got {_kind(self.value)}")
         return ((name, self.at(name)) for name in self.value or ())
 
-    def named(self) -> Iterator[tuple[str, _Field]]:
+    def named(self) -> Iterator[tuple[str, Field]]:
         """Yield the fields of an object; reject an empty name."""
-        return ((_Field(name, self.path).text(), value) for name, value in self.fields())
+        return ((Field(name, self.path).text(), value) for name, value in self.fields())
 
-    def objects(self, *known: str) -> Iterator[_Field]:
+    def objects(self, *known: str) -> Iterator[Field]:
         """Yield the objects of a list. An unknown key is an error: a misspelt ``boxes`` would lose the target."""
         for entry in self.entries():
-            if not isinstance(entry.value, dict):
-                raise entry.error(f"must be an object; got {_kind(entry.value)}")
-            entry.check_keys(*known)
+            entry.object().check_keys(*known)
             yield entry
 
+    def object(self) -> Field:
+        """Return the field itself, which must be an object."""
+        if not isinstance(self.value, dict):
+            raise self.error(f"must be an object; got {_kind(self.value)}")
+        return self
+
     def check_keys(self, *known: str) -> None:
+        """Reject keys of an object that are not known."""
         for key, _ in self.fields():
             if key not in known:
                 raise self.error(str(unknown_name("key", key, known)))
 
     def names(self) -> tuple[str, ...]:
+        """Return the strings of a list."""
         return tuple(entry.text() for entry in self.entries())
 
     def findings(self) -> dict[str, Polarity]:
         """Read findings: a list names present ones; an object gives each polarity, null for unknown."""
         if isinstance(self.value, dict):
-            return {name: value.polarity() for name, value in self.named() if value.value is not None}
+            return {name: _polarity(value) for name, value in self.named() if value.value is not None}
         if self.value is not None and not isinstance(self.value, list):
             raise self.error(f"must be a list of names or an object of polarities; got {_kind(self.value)}")
         return dict.fromkeys(self.names(), Polarity.POSITIVE)
 
-    def polarity(self) -> Polarity:
-        try:
-            return Polarity(self.value)
-        except ValueError:
-            raise self.error(str(unknown_name("polarity", str(self.value), [*Polarity]))) from None
+
+def _polarity(field: Field) -> Polarity:
+    try:
+        return Polarity(field.value)
+    except ValueError:
+        raise field.error(str(unknown_name("polarity", str(field.value), [*Polarity]))) from None
 
 
 def parse_row(line: bytes) -> ManifestRow:
     """Parse one line of a manifest; raise `FieldError` for the first fault."""
-    row = _Field(_parse_json(line))
+    row = Field(_parse_json(line))
     boxes, masks = row.at("boxes").objects("label", "box"), row.at("masks").objects("label", "file")
     sections = ((name, value.prose()) for name, value in row.at("sections").fields())
     return ManifestRow(
@@ -242,40 +260,40 @@ def _age(value: object) -> float:
     return age
 
 
-def _identifier(field: _Field) -> str:
+def _identifier(field: Field) -> str:
     if not field.text().isprintable():
         raise field.error(f"must not have control characters; got {field.value!r}")
     return field.text()
 
 
-def _gaze(field: _Field) -> Heatmap:
+def _gaze(field: Field) -> Heatmap:
     """Read a map of integers in units of ``1 / units``, in row order: a third of the size of decimal fractions."""
     field.check_keys("grid", "values", "units")
     rows, columns = field.at("grid").checked(lambda value: check_size(value, "grid"))
     values = [entry.checked(lambda number: check_number(number, "a value")) for entry in field.at("values").entries()]
-    units = _Field(field.value.get("units", 1), (*field.path, "units")).checked(lambda one: check_number(one, "units"))
+    units = Field(field.value.get("units", 1), (*field.path, "units")).checked(lambda one: check_number(one, "units"))
     if len(values) != rows * columns or units <= 0:
         raise field.error(f"a grid of {rows} x {columns} needs as many values, in positive units; got {len(values)}")
-    return _Field((np.array(values) / units).reshape(rows, columns), field.path).checked(Heatmap)
+    return Field((np.array(values) / units).reshape(rows, columns), field.path).checked(Heatmap)
 
 
 _PHRASE_FIELDS = ("text", "boxes", "mask", "regions", "findings", "locations")
 
 
-def _phrase(field: _Field) -> PhraseRow:
+def _phrase(field: Field) -> PhraseRow:
     boxes = tuple(box.box() for box in field.at("boxes").entries())
     findings = field.at("findings").findings()
     return PhraseRow(
         text=field.at("text").text(),
         boxes=boxes,
-        mask=field.at("mask").optional(_Field.file),
+        mask=field.at("mask").optional(Field.file),
         regions=field.at("regions").names(),
         findings=findings,
         locations={name: _located(name, value, findings) for name, value in field.at("locations").fields()},
     )
 
 
-def _located(name: str, regions: _Field, findings: Mapping[str, Polarity]) -> tuple[str, ...]:
+def _located(name: str, regions: Field, findings: Mapping[str, Polarity]) -> tuple[str, ...]:
     """Read the regions of a finding; it must be a finding of the phrase, to catch misspellings."""
     if name not in findings:
         raise regions.error(str(unknown_name("finding of this phrase:", name, findings)))

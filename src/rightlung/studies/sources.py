@@ -21,6 +21,7 @@ from urllib.parse import unquote
 from rightlung.core import FrozenMapping, InputError, Study
 from rightlung.core.errors import unknown_name
 from rightlung.core.problem import Problem, ProblemError
+from rightlung.core.progress import Progress, no_progress
 
 _SCHEME = re.compile(r"[a-z][a-z0-9-]*")
 _BUILT_AT_ONCE = 16
@@ -131,6 +132,26 @@ class Source(ABC):
 
     def __repr__(self) -> str:
         return f"<source {self.address}: {len(self)} studies, {len(self.problems)} problems>"
+
+
+class InMemorySource(Source):
+    """All studies of a source in memory, under its address, if they are expensive to make and read more than once."""
+
+    def __init__(self, source: Source, progress: Progress = no_progress) -> None:
+        super().__init__(source.address)
+        self._studies: list[Study] = []
+        for study in source:
+            self._studies.append(study)
+            progress("making studies", len(self._studies), len(source))
+        self.problems = list(source.problems)
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of all studies, in order."""
+        return [study.id for study in self._studies]
+
+    def _build(self, position: int) -> Study:
+        return self._studies[position]
 
 
 def build_studies(source: Source, positions: Sequence[int], problems: dict[str, str]) -> dict[int, Study]:

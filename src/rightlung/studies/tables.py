@@ -193,10 +193,6 @@ class CsvTable:
                 message = str(unknown_name("column", column, self.places)).removeprefix("unknown ")
                 raise InputError(f"{self.path} has no {message.replace('Known:', 'It has:')}")
 
-    def has(self, column: str) -> bool:
-        """Whether the table has a column."""
-        return column in self.places
-
     def __iter__(self) -> Iterator[TableRow]:
         """Yield the rows that can be read."""
         count = len(self.columns)

@@ -101,7 +101,7 @@ def test_splits_and_languages(tree: Path) -> None:
         (lambda r: r["findings"][1].update(boxes=3), "findings[1].boxes", "must be a list"),
         (lambda r: r["findings"].append(7), "findings[3]", "must be an object"),
         (lambda r: r["findings"].append({"abnormal": True}), "findings[3]", "neither sentence_en"),
-        (lambda r: r.pop("StudyID"), "StudyID", "must be a string"),
+        (lambda r: r.pop("StudyID"), "StudyID", "is missing"),
         (lambda r: r.update(ImageID="../../x.png"), "ImageID", "there is no image"),
     ],
 )

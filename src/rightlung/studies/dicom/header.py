@@ -103,22 +103,19 @@ def read_header(data: bytes, what: str, max_inflated: int) -> DicomHeader:
             return _read(data, max_inflated)
     except MemoryError:
         trouble = "does not fit into memory"
-    except _TruncatedError:
-        trouble = "is truncated, or damaged: an element is longer than the rest of the file"
-    except _TooLargeError:
-        trouble = f"inflates to more than {max_inflated:,} bytes"
+    except _UnreadableError as error:
+        trouble = str(error)
     except Exception:  # on hostile bytes the parser raises errors of every kind, and some quote the bytes
         trouble = "is not a readable DICOM file: its header is damaged"
     # Raised here and not above, so that the parser's own error is not attached.
     raise InputError(f"{what} {trouble}")
 
 
-class _TruncatedError(Exception):
-    pass
+class _UnreadableError(Exception):
+    """The message is one of ours and quotes nothing of the file."""
 
 
-class _TooLargeError(Exception):
-    pass
+_TRUNCATED = "is truncated, or damaged: an element is longer than the rest of the file"
 
 
 def _read(data: bytes, max_inflated: int) -> DicomHeader:
@@ -174,7 +171,7 @@ def _raw(dataset: Any, names: Iterable[str]) -> dict[str, bytes]:
         if not isinstance(value, bytes):
             raise TypeError("an element is unexpectedly a sequence")
         if element.length != _UNDEFINED and len(value) < element.length:
-            raise _TruncatedError
+            raise _UnreadableError(_TRUNCATED)
         values[name] = value
     return values
 
@@ -183,7 +180,7 @@ def _inflated(data: bytes, limit: int) -> bytes:
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     inflated = inflater.decompress(data, limit + 1)
     if len(inflated) > limit:
-        raise _TooLargeError
+        raise _UnreadableError(f"inflates to more than {limit:,} bytes")
     if not inflater.eof:
-        raise _TruncatedError
+        raise _UnreadableError(_TRUNCATED)
     return inflated

@@ -57,52 +57,40 @@ def read_dicom(
     if not is_dicom(data):
         raise InputError(f"{what} is not a DICOM file")
     header = read_header(data, what, max(max_bytes, 4 * max_pixels))
-    description, turns = describe(header), _turns(header)
-    refusals = [*description.refusals, *([_wrongly_turned(header)] if turns else [])]
-    if refusals and not force:
-        raise InputError(f"{what} is not read: {'; '.join(refusals)} (force=True or --force reads it anyway)")
+    (facts, refusals), (turns, wrongly_turned) = describe(header), _turns(header)
+    reasons = [*refusals, *wrongly_turned]
+    if reasons and not force:
+        raise InputError(f"{what} is not read: {'; '.join(reasons)} (force=True or --force reads it anyway)")
     layout = read_layout(header, what, max_pixels)
     shown, rule, note = grey(read_levels(header, layout, what), header, layout, what)
     image, stretched = _with_square_pixels(shown, header, what, max_pixels)
     for turn in turns:
         image = image.T if turn == "transpose" else image[:, ::-1] if turn == "across" else image[::-1]
-    notes = [*(f"read although {reason}" for reason in description.refusals), note, stretched]
+    notes = [*(f"read although {reason}" for reason in refusals), note, stretched]
     if turns:
         notes.append("turned according to its Patient Orientation, so that the patient's left is on the image's right")
     return DicomImage(
         np.ascontiguousarray(image),
-        description.modality,
-        description.view,
-        description.laterality,
-        description.body_part,
-        rule,
-        (layout.rows, layout.columns),
-        tuple(one for one in notes if one is not None),
+        **facts,
+        grey=rule,
+        stored_shape=(layout.rows, layout.columns),
+        notes=tuple(one for one in notes if one is not None),
     )
 
 
-def _turns(header: DicomHeader) -> list[str]:
-    """Return the flips that move the patient's left to the image's right and the head to the top."""
+def _turns(header: DicomHeader) -> tuple[list[str], list[str]]:
+    """Return the flips that move the patient's left to the image's right and the head to the top, and the reason."""
     directions = orientation(header)
-    if directions is None or set(directions) & {"A", "P"}:
-        return []
-    along_rows, along_columns = directions
-    turns = []
-    if along_rows in "HF" and along_columns in "LR":
-        turns.append("transpose")
-        along_rows, along_columns = along_columns, along_rows
-    if along_rows not in "LR" or along_columns not in "HF":
-        return []  # such as L\R: meaningless
-    return turns + ["across"] * (along_rows == "R") + ["down"] * (along_columns == "H")
-
-
-def _wrongly_turned(header: DicomHeader) -> str:
-    directions = orientation(header) or ("", "")
+    if directions is None or not (set(directions) & set("LR") and set(directions) & set("HF")):
+        return [], []  # unknown, a side view, or meaningless
+    turns = ["transpose"] if directions[0] in "HF" else []
+    turns += ["across"] * ("R" in directions) + ["down"] * ("H" in directions)
     how = "mirrored" if directions == ("R", "F") else "turned"
-    return (
+    reason = (
         f"it is {how}: its Patient Orientation is {directions[0]}\\{directions[1]} instead of L\\F, "
         "but the patient's left must be on the image's right"
     )
+    return turns, [reason] if turns else []
 
 
 def _with_square_pixels(image: Image, header: DicomHeader, what: str, max_pixels: int) -> tuple[Image, str | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any
 
 from rightlung.studies.dicom import terms
 from rightlung.studies.dicom.header import DicomHeader
@@ -11,30 +11,17 @@ from rightlung.studies.dicom.terms import View
 _SCHEMES = {"SCT", "SRT", "SNM3", "99SDM"}
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a header says about an image, and the reasons not to read it as a frontal chest radiograph."""
-
-    modality: str | None
-    view: View | None
-    laterality: str | None
-    body_part: str | None
-    refusals: tuple[str, ...]
-
-
-def describe(header: DicomHeader) -> Description:
-    """Read view, side and body part, and collect reasons against the image."""
-    view, body_part = _view(header), _body_part(header)
-    refusals = [*_wrong_kind(header), *_wrong_part(header), *_wrong_view(header, view)]
+def describe(header: DicomHeader) -> tuple[dict[str, Any], list[str]]:
+    """Return modality, view, side and body part, and the reasons against a frontal chest radiograph."""
+    view, modality = _view(header), header.text("Modality")
     laterality = header.text("ImageLaterality") or header.text("Laterality")
-    modality = header.text("Modality")
-    return Description(
-        modality if modality in terms.RADIOGRAPHS or modality in terms.MODALITIES else None,
-        view,
-        laterality if laterality in ("L", "R", "B", "U") else None,
-        body_part,
-        tuple(refusals),
-    )
+    facts = {
+        "modality": modality if modality in terms.RADIOGRAPHS or modality in terms.MODALITIES else None,
+        "view": view,
+        "laterality": laterality if laterality in ("L", "R", "B", "U") else None,
+        "body_part": _body_part(header),
+    }
+    return facts, [*_wrong_kind(header), *_wrong_part(header), *_wrong_view(header, view)]
 
 
 def orientation(header: DicomHeader) -> tuple[str, str] | None:

@@ -18,23 +18,13 @@ import numpy as np
 from rightlung.core import Box, InputError, Mask, Study
 from rightlung.core.checks import check_number
 from rightlung.core.problem import Problem
-from rightlung.studies.build_log import BuildLog
-from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, present
-from rightlung.studies.readers.labelled import (
-    as_findings,
-    finding_phrase,
-    first_folders,
-    folder_images,
-    meanings,
-    presence,
-    read_json,
-)
-from rightlung.studies.rows import FieldError
+from rightlung.studies.index import BuildLog
+from rightlung.studies.readers.dataset import NIH_SIZE, DatasetSource, columns, grouped, present
+from rightlung.studies.readers.labelled import as_findings, finding_phrase, meanings, presence, read_json
+from rightlung.studies.rows import Field, FieldError
 from rightlung.studies.tables import box_kind, pixel_box
-from rightlung.studies.trees import find_optional
+from rightlung.studies.trees import folder_images
 
-SIZE = (1024, 1024)
-"""Height and width of NIH's images, to whose pixels boxes and outlines refer."""
 LABEL_SET = "chestx-det-13"
 _FILES = {"train": "ChestX_Det_train.json", "test": "ChestX_Det_test.json"}
 Outline = list[list[float]]
@@ -44,7 +34,7 @@ def _draw(outlines: Sequence[Outline]) -> Mask:
     """Return the mask of one or more outlines, including the outlines themselves."""
     from PIL import Image, ImageDraw
 
-    canvas = Image.new("L", (SIZE[1], SIZE[0]))
+    canvas = Image.new("L", (NIH_SIZE[1], NIH_SIZE[0]))
     draw = ImageDraw.Draw(canvas)
     for outline in outlines:
         draw.polygon([(x, y) for x, y in outline], fill=1, outline=1)
@@ -54,17 +44,16 @@ def _draw(outlines: Sequence[Outline]) -> Mask:
 class ChestXDetSource(DatasetSource):
     """ChestX-Det, the training images first, in the files' order; parameters ``split`` and ``limit``."""
 
-    reader: ClassVar[str] = "chestx-det"
     columns: ClassVar[Mapping[str, Any]] = columns("marks")
 
     def _inputs(self) -> Sequence[Path]:
-        paths = present(*(find_optional(self.root, name) for name in _FILES.values()))
+        paths = present(*(self.find(name) for name in _FILES.values()))
         if not paths:
             raise InputError(f"{self.root} has neither {' nor '.join(_FILES.values())}")
         return [*paths, *(self.root / name for split in _FILES for name in self._folders(split))]
 
     def _folders(self, split: str) -> list[str]:
-        return first_folders(self.root, f"{split}_data/{split}", f"{split}_data", split)
+        return self.folders(f"{split}_data/{split}", f"{split}_data", split)
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         for split, file in _FILES.items():
@@ -75,12 +64,13 @@ class ChestXDetSource(DatasetSource):
             if not folders:
                 raise InputError(f"{self.root} has no folder with the images of {file} ({split}_data or {split})")
             images = folder_images(self.root, folders)
-            for number, entry in enumerate(read_json(path, list, "a list of images"), start=1):
+            for number, value in enumerate(read_json(path, list, "a list of images"), start=1):
+                entry = Field(value)
                 try:
                     stem, marks = _marks(entry)
                     if stem not in images:
                         message = f"there is no image {stem}.png in {' or '.join(folders)}"
-                        raise FieldError("file_name", message, "missing-image")
+                        raise entry.at("file_name").error(message, "missing-image")
                 except FieldError as error:
                     message = f"entry {number}: {error}"
                     log.problems.append(Problem(file, message, None, error.field, error.kind))
@@ -102,47 +92,37 @@ class ChestXDetSource(DatasetSource):
         )
 
 
-def _marks(entry: object) -> tuple[str, list[tuple[str, tuple[float, ...], Outline]]]:
+def _marks(entry: Field) -> tuple[str, list[tuple[str, tuple[float, ...], Outline]]]:
     """Return an entry's image and its marks: label, box in fractions, outline in pixels (or none)."""
-    if not isinstance(entry, dict):
-        raise FieldError(None, "must be an object")
-    name = entry.get("file_name")
+    name = entry.object().value.get("file_name")
     if not isinstance(name, str) or not name or "/" in name or "\\" in name:
-        raise FieldError("file_name", f"must be the name of a file; got {name!r}")
-    lists = {field: entry.get(field, []) for field in ("syms", "boxes", "polygons")}
-    for field, value in lists.items():
-        if not isinstance(value, list):
-            raise FieldError(field, "must be a list")
-    syms, boxes, polygons = lists["syms"], lists["boxes"], lists["polygons"]
+        raise entry.at("file_name").error(f"must be the name of a file; got {name!r}")
+    syms, boxes, polygons = ([*entry.at(field).entries()] for field in ("syms", "boxes", "polygons"))
     if len(syms) != len(boxes) or (polygons and len(polygons) != len(syms)):
         counts = f"{len(syms)} syms, {len(boxes)} boxes and {len(polygons)} polygons"
-        raise FieldError("syms", f"must have equally many boxes and polygons; got {counts}")
+        raise entry.at("syms").error(f"must have equally many boxes and polygons; got {counts}")
     marks = []
     for place, label in enumerate(syms):
-        if label not in meanings(LABEL_SET):
-            raise FieldError(f"syms[{place}]", f"{label!r} is not one of the 13 findings", "label-value")
-        outline = _outline(polygons[place], f"polygons[{place}]") if polygons else []
-        marks.append((label, _box(boxes[place], f"boxes[{place}]"), outline))
+        if label.value not in meanings(LABEL_SET):
+            raise label.error(f"{label.value!r} is not one of the 13 findings", "label-value")
+        marks.append((label.value, _box(boxes[place]), _outline(polygons[place]) if polygons else []))
     return name.rpartition(".")[0] or name, marks
 
 
-def _box(value: object, field: str) -> tuple[float, ...]:
-    if not isinstance(value, list) or len(value) != 4:
-        raise FieldError(field, f"must be [x1, y1, x2, y2]; got {str(value)[:60]}", "box-form")
+def _box(field: Field) -> tuple[float, ...]:
+    if not isinstance(field.value, list) or len(field.value) != 4:
+        raise field.error(f"must be [x1, y1, x2, y2]; got {str(field.value)[:60]}", "box-form")
     try:
-        return pixel_box([check_number(edge, "an edge") for edge in value], SIZE).as_tuple()
+        return pixel_box([check_number(edge, "an edge") for edge in field.value], NIH_SIZE).as_tuple()
     except InputError as error:
-        raise FieldError(field, str(error), box_kind(error)) from None
+        raise field.error(str(error), box_kind(error)) from None
 
 
-def _outline(value: object, field: str) -> Outline:
-    points = value if isinstance(value, list) else []
+def _outline(field: Field) -> Outline:
+    points = field.value if isinstance(field.value, list) else []
     if len(points) < 3 or not all(isinstance(point, list) and len(point) == 2 for point in points):
-        raise FieldError(field, "must be a list of at least three points [x, y]")
-    try:
-        outline = [[check_number(x, "x"), check_number(y, "y")] for x, y in points]
-    except InputError as error:
-        raise FieldError(field, str(error)) from None
-    if not all(-2 <= x <= SIZE[1] + 2 and -2 <= y <= SIZE[0] + 2 for x, y in outline):
-        raise FieldError(field, f"leaves the image, which is {SIZE[1]} pixels wide and {SIZE[0]} high")
+        raise field.error("must be a list of at least three points [x, y]")
+    outline = field.checked(lambda _: [[check_number(x, "x"), check_number(y, "y")] for x, y in points])
+    if not all(-2 <= x <= NIH_SIZE[1] + 2 and -2 <= y <= NIH_SIZE[0] + 2 for x, y in outline):
+        raise field.error(f"leaves the image, which is {NIH_SIZE[1]} pixels wide and {NIH_SIZE[0]} high")
     return outline

@@ -15,21 +15,12 @@ from typing import Any, ClassVar
 from rightlung.core import InputError, Mask, Polarity, Study
 from rightlung.core.checks import check_size
 from rightlung.core.problem import Problem
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, origin, present
-from rightlung.studies.readers.labelled import (
-    CHEXPERT,
-    as_findings,
-    finding_phrase,
-    image_folders,
-    meanings,
-    presence,
-    read_json,
-)
+from rightlung.studies.readers.labelled import CHEXPERT, as_findings, finding_phrase, meanings, presence, read_json
 from rightlung.studies.rle import decode_coco, is_empty_rle
 from rightlung.studies.rows import FieldError
 from rightlung.studies.tables import TableRow
-from rightlung.studies.trees import find_optional
 
 FINDINGS = (
     "Enlarged Cardiomediastinum", "Cardiomegaly", "Lung Lesion", "Lung Opacity", "Edema", "Consolidation",
@@ -51,23 +42,21 @@ _PATH = re.compile(r"(?:.*/)?(patient[0-9]+)/(study[0-9]+)/(view[0-9]+_(?:fronta
 class CheXlocalizeSource(DatasetSource):
     """CheXlocalize's frontal images, valid before test: those with labels in their order, then the others."""
 
-    reader: ClassVar[str] = "chexlocalize"
-    split_aliases: ClassVar[Mapping[str, str]] = {"valid": "val", "validate": "val"}
     columns: ClassVar[Mapping[str, Any]] = columns("labels", "masks")
 
     def _inputs(self) -> Sequence[Path]:
         names = {split: f"gt_segmentations_{split}.json" for split in _TABLES}
-        found = {split: find_optional(self.root, f"CheXlocalize/{name}", name) for split, name in names.items()}
+        found = {split: self.find(f"CheXlocalize/{name}", name) for split, name in names.items()}
         self._masks = {split: path for split, path in found.items() if path is not None}
         if not self._masks:
             looked = " nor ".join(f"CheXlocalize/{name}" for name in names.values())
             raise InputError(f"{self.root} has neither {looked}")
-        self._labels = {split: find_optional(self.root, *tables) for split, tables in _TABLES.items()}
+        self._labels = {split: self.find(*tables) for split, tables in _TABLES.items()}
         return present(*self._masks.values(), *self._labels.values())
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         for split, path in self._masks.items():
-            folder = image_folders(self.root, *_FOLDERS[split])[0]
+            folder = self.image_folders(*_FOLDERS[split])[0]
             name = path.relative_to(self.root).as_posix()
             masks = _read_masks(path, name, log)
             labels = self._read_labels(split, log)
@@ -143,6 +132,6 @@ def _checked(key: str, entry: object) -> dict[str, Any]:
         if not isinstance(rle, dict) or not isinstance(rle.get("counts"), str):
             raise InputError(f"the mask of {name} must have 'size' and 'counts', a string")
         size = check_size(rle.get("size") or (), f"the size of the mask of {name}")
-        if not is_empty_rle(rle):
+        if not is_empty_rle(rle["counts"]):
             masks[label] = (rle["counts"], size)
     return masks

@@ -16,18 +16,11 @@ import pyarrow as pa
 from rightlung.core import InputError, Report, Study
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.lexicon.labels import label_set
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, origin
-from rightlung.studies.readers.labelled import (
-    CHEXPERT,
-    chexpert_codes,
-    chexpert_findings,
-    chexpert_values,
-    file_names,
-    first_folders,
-)
+from rightlung.studies.readers.labelled import CHEXPERT, chexpert_codes, chexpert_findings, chexpert_values
 from rightlung.studies.tables import CsvTable, TableRow
-from rightlung.studies.trees import find_optional
+from rightlung.studies.trees import file_names
 
 TABLES = {
     "train": ("train.csv",),
@@ -48,18 +41,16 @@ _SEXES = {"male": "M", "m": "M", "female": "F", "f": "F", "unknown": None, "": N
 class CheXpertSource(DatasetSource):
     """CheXpert's frontal images, in the tables' order; parameters ``split``, ``limit`` and ``subset``."""
 
-    reader: ClassVar[str] = "chexpert"
     version: ClassVar[int] = 3
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "subset")
     index_options: ClassVar[tuple[str, ...]] = ("subset",)
-    split_aliases: ClassVar[Mapping[str, str]] = {"val": "valid", "validate": "valid"}
     columns: ClassVar[Mapping[str, Any]] = columns("report", labels=pa.binary(14))
 
     def _inputs(self) -> Sequence[Path]:
         tables = {SUBSET: ("chexpert_5x200.csv",)} if self.option("subset", [SUBSET]) else TABLES
         self._tables: dict[str, Path] = {}
         for split, files in tables.items():
-            path = find_optional(self.root, *(f"{home}/{file}" if home else file for home in _HOMES for file in files))
+            path = self.find(*(f"{home}/{file}" if home else file for home in _HOMES for file in files))
             if path is not None:
                 self._tables[split] = path
         if not self._tables:
@@ -75,7 +66,7 @@ class CheXpertSource(DatasetSource):
             place = "Study" if by_exam else "Path"
             table = CsvTable(path, (place, *COMPETITION), problems=log.problems, root=self.root)
             for label in label_set(CHEXPERT).labels:
-                if not table.has(label):
+                if label not in table.places:
                     message = "the table has no such column, so this label is unknown in all its rows"
                     log.problems.append(Problem(table.name, message, field=label, kind="label-name"))
             for row in table:
@@ -132,7 +123,10 @@ class CheXpertSource(DatasetSource):
     def _folders(self, home: Path) -> dict[str, str]:
         """Return the image folder of each split, relative to the root; they are next to the table."""
         base = "" if home == self.root else f"{home.relative_to(self.root).as_posix()}/"
-        return {split: base + [*first_folders(home, *names), names[0]][0] for split, names in _FOLDERS.items()}
+        return {
+            split: base + next((name for name in names if (home / name).is_dir()), names[0])
+            for split, names in _FOLDERS.items()
+        }
 
     def _batches(self) -> dict[str, str]:
         """Return each patient's folder, if the training images are still in the downloaded parts."""

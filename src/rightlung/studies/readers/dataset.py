@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from rightlung.core import Box, InputError, Study
 from rightlung.core.checks import Size
 from rightlung.core.errors import unknown_name
-from rightlung.studies.build_log import BuildLog
 from rightlung.studies.headers import ImageHeader, image_kind, read_header
-from rightlung.studies.index import IndexedSource
+from rightlung.studies.index import BuildLog, IndexedSource
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
-from rightlung.studies.trees import FileImage
+from rightlung.studies.trees import FileImage, existing_path, find_file, find_optional
 
+NIH_SIZE = (1024, 1024)
+"""Height and width of NIH's published images, to whose pixels boxes and masks of four data sets refer."""
 _FIELDS = ("patient", "exam", "view", "split", "age", "sex")
 Key = TypeVar("Key")
 Value = TypeVar("Value")
@@ -42,6 +43,30 @@ class DatasetSource(IndexedSource):
             raise unknown_name(name, value, known)
         return default if value is None else value
 
+    def given(self, name: str) -> Path | None:
+        """Return the existing path in a parameter of the address; None without the parameter."""
+        text = self.options.get(name)
+        return None if text is None else existing_path(text, f"{self.address}: {name}={text}")
+
+    def find(self, *names: str) -> Path | None:
+        """Return the first of these names below the data set's folder that exists, also with ``.gz`` added."""
+        return find_optional(self.root, *names)
+
+    def needed(self, *names: str, what: str | None = None) -> Path:
+        """Return the first of these names that exists; raise an error with the names if there is none."""
+        return find_file(self.root, *names, what=what)
+
+    def folders(self, *names: str) -> list[str]:
+        """Return those of the relative names that are folders."""
+        return [name for name in names if (self.root / name).is_dir()]
+
+    def image_folders(self, *names: str) -> list[str]:
+        """Return those of the relative names that are folders; raise an error if there is none."""
+        folders = self.folders(*names)
+        if not folders:
+            raise InputError(f"{self.root} has no folder with images ({' or '.join(names)})")
+        return folders
+
     def read(
         self,
         log: BuildLog,
@@ -54,6 +79,19 @@ class DatasetSource(IndexedSource):
         if path is not None:
             yield from CsvTable(path, required, problems=log.problems, **{"root": self.root, **how}).read(parse)
 
+    def sizes(
+        self, log: BuildLog, path: Path | None, names: Sequence[str], wanted: Container[str] | None = None
+    ) -> dict[str, Size]:
+        """Return height and width of images by id, from a table's columns for id, height and width."""
+
+        def parse(row: TableRow) -> tuple[str, Size] | None:
+            image = row.required(names[0])
+            if wanted is not None and image not in wanted:
+                return None
+            return image, (int(row.required_number(names[1], 1)), int(row.required_number(names[2], 1)))
+
+        return dict(self.read(log, path, names, parse))
+
     def header(self, record: Mapping[str, Any], field: str) -> ImageHeader:
         """Read the header of a record's image; ``field`` names the image in the table."""
         path = self.root / record["image"]
@@ -62,12 +100,14 @@ class DatasetSource(IndexedSource):
         except InputError as error:
             raise self.problem(record, field, str(error), image_kind(error)) from error
 
-    def as_study(self, record: Mapping[str, Any], **known: Any) -> Study:
-        """Return a study with a record's fields and other known values."""
+    def as_study(self, record: Mapping[str, Any], header: ImageHeader | None = None, **known: Any) -> Study:
+        """Return a study with a record's fields, those of its image's header, and other known values."""
         if "load" not in known:
             root = getattr(self, "images", self.root)
             known["load"] = FileImage(record["id"], str(root), record["image"])
         fields = {name: record.get(name) for name in _FIELDS}
+        if header is not None:
+            fields |= {"view": header.view, "age": header.age, "sex": header.sex}
         return Study(**{"id": record["id"], "source": self.address, **fields, **known})
 
 

@@ -19,20 +19,14 @@ import pyarrow as pa
 from rightlung.core import Box, InputError, Mask, Phrase, Report, Study
 from rightlung.core.gaze import gaze_map
 from rightlung.core.problem import Problem
-from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.images import read_mask
-from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
+from rightlung.studies.index import BuildLog
+from rightlung.studies.readers.dataset import columns, grouped, origin, present
 from rightlung.studies.readers.labelled import CHEXPERT, chexpert_findings, meanings
-from rightlung.studies.readers.mimic_files import (
-    MimicImage,
-    find_metadata,
-    needed_files_folder,
-    read_sizes,
-)
+from rightlung.studies.readers.mimic_files import MimicBasedSource, find_metadata
 from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
-from rightlung.studies.trees import find_file, find_optional
 
 FOLDER = "audio_segmentation_transcripts"
 MASKS = {
@@ -54,10 +48,9 @@ _GAZE = {"fixations": "fixations.csv", "samples": "eye_gaze.csv"}
 _SAMPLE_SECONDS = 1 / 60
 
 
-class EgdSource(DatasetSource):
+class EgdSource(MimicBasedSource):
     """Images with a radiologist's dictation and gaze; ``gaze=samples`` uses every sample instead of fixations."""
 
-    reader: ClassVar[str] = "egd"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "gaze")
     index_options: ClassVar[tuple[str, ...]] = ("images", "gaze")
     columns: ClassVar[Mapping[str, Any]] = columns(
@@ -67,23 +60,23 @@ class EgdSource(DatasetSource):
 
     def _inputs(self) -> Sequence[Path]:
         gaze = _GAZE[self.option("gaze", _GAZE, "fixations")]
-        self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
-        self._sheet, self._gaze = find_file(self.root, "master_sheet.csv"), find_file(self.root, gaze)
-        self._boxes = find_optional(self.root, "bounding_boxes.csv")
-        self._sizes = find_metadata(self.images)
-        return present(self._sheet, self._gaze, self._boxes, self._sizes, self.images)
+        self.images = self.find_images(self.root)
+        self._sheet, self._gaze = self.needed("master_sheet.csv"), self.needed(gaze)
+        self._boxes = self.find("bounding_boxes.csv")
+        return present(self._sheet, self._gaze, self._boxes, find_metadata(self.images), self.images)
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         chexpert = {f"{label.lower().replace(' ', '_')}__chx": label for label in meanings(CHEXPERT)}
         wanted = {row.text("dicom_id") for row in CsvTable(self._sheet, ("dicom_id",), problems=[])}
-        sizes = read_sizes(self._sizes, log.problems, wanted)
+        sizes = self.read_sizes(log, wanted)
         looked = self._read_gaze(log)
         boxes = grouped(self._read_boxes(log))
 
         def parse(row: TableRow) -> Mapping[str, Any]:
             dicom, exam, patient = row.identifier("dicom_id"), row.identifier("study_id"), row.identifier("patient_id")
+            about = {"id": dicom, **origin(row), "patient": patient, "exam": exam}
             try:
-                size = sizes.get(dicom) or MimicImage.of(self.images, patient, exam, dicom).size()
+                size = sizes.get(dicom) or self.image_of(about).size()
             except InputError as error:
                 raise row.error("dicom_id", str(error)) from None
             regions = {}
@@ -97,10 +90,7 @@ class EgdSource(DatasetSource):
                 log.problems.append(row.error("dicom_id", f"{self._gaze.name} has no gaze for this image").problem)
             said = {label: row.whole(column, -1, 1) for column, label in chexpert.items()}
             return {
-                "id": dicom,
-                **origin(row),
-                "patient": patient,
-                "exam": exam,
+                **about,
                 "sex": row.text("gender") or None,
                 "age_range": row.text("anchor_age") or None,
                 "indication": row.text("cxr_exam_indication") or None,
@@ -152,10 +142,8 @@ class EgdSource(DatasetSource):
         size = np.array([record["width"], record["height"]])
         looked = np.array(record["looked"] or [], dtype=np.float64).reshape(-1, 4)
         path = np.column_stack([looked[:, :2] / size, looked[:, 2]])
-        gaze = None
-        if len(path):
-            std = (STD_DOWN * record["height"] / record["width"], STD_DOWN)
-            gaze = gaze_map(path, std=np.tile(std, (len(path), 1)))
+        std = (STD_DOWN * record["height"] / record["width"], STD_DOWN)
+        gaze = gaze_map(path, std=np.tile(std, (len(path), 1)))
         folder = self.root / FOLDER / dicom
         masks = {
             name: Mask.deferred(partial(read_mask, folder / file, name=f"study {dicom!r}: mask {folder / file}"))
@@ -164,12 +152,11 @@ class EgdSource(DatasetSource):
         }
         return self.as_study(
             record,
-            load=MimicImage.of(self.images, record["patient"], record["exam"], dicom),
             report=Report(text, sections) if sections else None,
             phrases=tuple(Phrase(sentence) for sentence in descriptive_sentences(text or None, {})),
             regions={name: Box(*edges) for name, edges in json.loads(record["regions"]).items()},
             findings=chexpert_findings(chexpert),
-            gaze=gaze if gaze is not None and gaze.mass > 0 else None,
+            gaze=gaze if gaze.mass > 0 else None,
             extra={
                 "age_range": record["age_range"],
                 "chexpert": chexpert,

@@ -6,31 +6,21 @@ second study of each patient has boxes and no sentences. `rightlung.studies.read
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyarrow as pa
-
 from rightlung.core import InputError, Study
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.build_log import BuildLog
-from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
-from rightlung.studies.readers.mimic_files import (
-    MimicImage,
-    MimicReports,
-    find_metadata,
-    member_columns,
-    member_of,
-    member_record,
-    needed_files_folder,
-    read_sizes,
-)
-from rightlung.studies.readers.scene_graph import Graph, Relation, graph_parts, parse_graph
+from rightlung.studies.index import BuildLog
+from rightlung.studies.readers.dataset import columns, grouped, origin, present
+from rightlung.studies.readers.mimic_files import MEMBER, MimicBasedSource, find_metadata
+from rightlung.studies.readers.scene_graph import Graph, Relation, parse_graph, study_fields
 from rightlung.studies.storage import RandomAccessFile
 from rightlung.studies.tables import MAX_LISTED, TableRow
-from rightlung.studies.trees import find_file, find_optional, read_tree_file, walk_files
-from rightlung.studies.zips import members
+from rightlung.studies.trees import read_tree_file, walk_files
+from rightlung.studies.zips import Member, members, read_member
 
 _ZIP = "silver_dataset/scene_graph.zip"
 _FOLDER = "silver_dataset/scene_graph"
@@ -44,58 +34,43 @@ _RECORDS = "utils/cxr-record-list_view.csv"
 _EDGES = ("original_x1", "original_y1", "original_x2", "original_y2")
 
 
-class ImagenomeSource(DatasetSource):
+class ImagenomeSource(MimicBasedSource):
     """Images with their scene graphs, in the order of the split tables (silver) or of the boxes (gold)."""
 
-    reader: ClassVar[str] = "imagenome"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports", "part")
     index_options: ClassVar[tuple[str, ...]] = ("part",)
-    split_aliases: ClassVar[Mapping[str, str]] = dict.fromkeys(("val", "validate", "validation"), "valid")
     columns: ClassVar[Mapping[str, Any]] = columns(
-        "graph_name",
-        rows="int32",
-        columns="int32",
-        objects=pa.list_(pa.struct([("name", pa.string()), ("edges", pa.list_(pa.float64()))])),
-        relations=pa.list_(
-            pa.struct([
-                ("sentence_id", pa.string()), ("sentence", pa.string()), ("region", pa.string()),
-                ("category", pa.string()), ("affirmed", pa.bool_()), ("name", pa.string()),
-            ])
-        ),
-        **member_columns("graph"),
-        **member_columns("report"),
-    )  # fmt: skip
+        "graph_name", "objects", "relations", rows="int32", columns="int32", graph=MEMBER, report=MEMBER
+    )
 
     def _inputs(self) -> Sequence[Path]:
         self._gold = self.option("part", ("silver", "gold")) == "gold"
         self._noted: set[str] = set()
-        files = needed_files_folder(self.address, self.root, self.options.get("images"))
-        self.images = files
-        self._reports = MimicReports.find(self.address, self.options.get("reports"), (files, files.parent))
-        self._metadata = find_metadata(files)
-        self._avoid = find_optional(self.root, _AVOID)
-        shared = present(self._metadata, self._avoid, self._reports.archive)
+        self.images = files = self.find_images(self.root)
+        self._reports = self.find_reports((files, files.parent))
+        self._avoid = self.find(_AVOID)
+        shared = present(find_metadata(files), self._avoid, self._reports.archive)
         if self._gold:
-            self._gold_tables = find_file(self.root, _GOLD_BOXES), find_file(self.root, _GOLD_ATTRIBUTES)
-            self._record_list = find_optional(self.root, _RECORDS)
+            self._gold_tables = self.needed(_GOLD_BOXES), self.needed(_GOLD_ATTRIBUTES)
+            self._record_list = self.find(_RECORDS)
             return [*self._gold_tables, *present(self._record_list), *shared]
-        archive = find_optional(self.root, _ZIP)
+        archive = self.find(_ZIP)
         self._graphs = self.root / _FOLDER
         if archive is None and not self._graphs.is_dir():
             raise InputError(f"{self.root} has neither {_ZIP} nor the folder {_FOLDER}")
         self._archive = RandomAccessFile(str(archive)) if archive is not None else None
-        self._splits = present(*(find_optional(self.root, f"{_SPLITS}/{name}.csv") for name in _SPLIT_NAMES))
+        self._splits = present(*(self.find(f"{_SPLITS}/{name}.csv") for name in _SPLIT_NAMES))
         if not self._splits:
             raise InputError(f"{self.root} has no {_SPLITS}/train.csv, valid.csv or test.csv")
         return [archive or self._graphs, *self._splits, *shared]
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
-        sizes = read_sizes(self._metadata, log.problems)
+        sizes = self.read_sizes(log)
         reports = self._reports.by_exam()
         for record in self._gold_records(log) if self._gold else self._silver_records(log):
             rows, columns = sizes.get(record["id"], (None, None))
             exam = int(record["exam"]) if record["exam"].isdecimal() else -1
-            yield {**record, "rows": rows, "columns": columns, **member_record("report", reports.get(exam))}
+            yield {**record, "rows": rows, "columns": columns, "report": reports.get(exam)}
 
     def _image_records(self, path: Path | None, log: BuildLog) -> Iterator[dict[str, Any]]:
         """Yield patient, exam and view of each image in a table."""
@@ -126,10 +101,9 @@ class ImagenomeSource(DatasetSource):
 
     def _find_graphs(self, log: BuildLog) -> Iterator[tuple[str, dict[str, Any]]]:
         if self._archive is not None:
-            for member in members(Path(self._archive.path)):
-                name = member.name.rpartition("/")[2]
+            for name, member in members(Path(self._archive.path)):
                 if name.endswith(_SUFFIX):
-                    yield name.removesuffix(_SUFFIX), {"graph_name": member.name, **member_record("graph", member)}
+                    yield name.rpartition("/")[2].removesuffix(_SUFFIX), {"graph_name": name, "graph": member}
             return
         for path in walk_files(self._graphs, (_SUFFIX,), log.problems):
             yield path.name.removesuffix(_SUFFIX), {"graph_name": path.relative_to(self._graphs).as_posix()}
@@ -149,13 +123,14 @@ class ImagenomeSource(DatasetSource):
                 log.problems.append(Problem(_GOLD_BOXES, message, rows[0][0], "image_id"))
                 continue
             relations = [relation for _, relation in told.get(image, []) if relation is not None]
-            yield {**place, **known[image], "objects": [entry for _, entry in rows], "relations": relations}
+            objects = {name: edges for _, (name, edges) in rows}
+            yield {**place, **known[image], "objects": json.dumps(objects), "relations": json.dumps(relations)}
 
-    def _read_gold_boxes(self, log: BuildLog) -> Iterator[tuple[str, tuple[int, dict[str, Any]]]]:
-        def parse(row: TableRow) -> tuple[str, tuple[int, dict[str, Any]]]:
+    def _read_gold_boxes(self, log: BuildLog) -> Iterator[tuple[str, tuple[int, tuple[str, list[float]]]]]:
+        def parse(row: TableRow) -> tuple[str, tuple[int, tuple[str, list[float]]]]:
             edges = [row.required_number(column) for column in _EDGES]
-            entry = {"name": row.required("bbox_name").lower(), "edges": edges}
-            return row.identifier("image_id").removesuffix(".dcm"), (row.line, entry)
+            region = row.required("bbox_name").lower(), edges
+            return row.identifier("image_id").removesuffix(".dcm"), (row.line, region)
 
         return self.read(log, self._gold_tables[0], ("image_id", "bbox_name", *_EDGES), parse)
 
@@ -184,43 +159,27 @@ class ImagenomeSource(DatasetSource):
         return self.read(log, self._gold_tables[1], required, parse, delimiter="\t")
 
     def _build_study(self, record: dict[str, Any]) -> Study:
-        image = MimicImage.of(self.images, record["patient"], record["exam"], record["id"])
-        size = (record["rows"], record["columns"]) if record["rows"] and record["columns"] else image.size()
+        known = record["rows"] and record["columns"]
+        size = (record["rows"], record["columns"]) if known else self.image_of(record).size()
         place, graph = self._graph(record)
-        parts = graph_parts(graph, size)
+        fields = study_fields(graph, size)
         self._note_faults(place, graph)
-        about = graph.about
-        extra = {"scene_graph": parts.scene_graph, "part": "gold" if self._gold else "silver"}
-        if parts.other_objects:
-            extra["other_objects"] = parts.other_objects
-        if about.get("age_decile"):
-            extra["age_decile"] = str(about["age_decile"])
-        return self.as_study(
-            record,
-            load=image,
-            view=record["view"] or about.get("viewpoint"),
-            sex=about.get("gender") or None,
-            report=self._reports.read(record),
-            phrases=parts.phrases,
-            regions=parts.regions,
-            findings=parts.findings,
-            extra=extra,
-            region_findings=parts.region_findings,
-        )
+        fields["extra"]["part"] = "gold" if self._gold else "silver"
+        view = record["view"] or graph.about.get("viewpoint")
+        return self.as_study(record, view=view, report=self._reports.read(record), **fields)
 
     def _graph(self, record: dict[str, Any]) -> tuple[str, Graph]:
         if self._gold:
-            graph = Graph({entry["name"]: tuple(entry["edges"]) for entry in record["objects"]})
-            for entry in record["relations"]:
+            graph = Graph({name: tuple(edges) for name, edges in json.loads(record["objects"]).items()})
+            for entry in json.loads(record["relations"]):
                 relation = Relation(**entry)
                 graph.relations.append(relation)
                 graph.add_sentence(relation.sentence_id, relation.sentence, relation.region)
             return _GOLD_BOXES, graph
         name = record["graph_name"]
-        member = member_of("graph", record, self._archive, name) if self._archive is not None else None
-        if member is not None:
+        if self._archive is not None:
             place = f"{_ZIP}: {name}"
-            data = member.read(place)
+            data = read_member(self._archive, Member(*record["graph"]), place)
         else:
             place = f"{_FOLDER}/{name}"
             data = read_tree_file(str(self._graphs), name, f"{self._graphs}/{name}")

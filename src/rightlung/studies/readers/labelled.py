@@ -1,9 +1,8 @@
-"""Labels as findings, labelled boxes and masks as phrases, image folders, and JSON files."""
+"""Labels as findings, labelled boxes and masks as phrases, and JSON files."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -16,8 +15,6 @@ from rightlung.studies.files import read_regular
 from rightlung.studies.tables import TableRow
 
 CHEXPERT = "chexpert-14"
-IMAGE_SUFFIXES = (".dicom", ".dcm", ".png", ".jpg", ".jpeg")
-"""Suffixes of images; the first of these wins if a folder has one image in two formats."""
 MAX_JSON_BYTES = 2**30
 _STRENGTH = (Polarity.NEGATIVE, Polarity.UNCERTAIN, Polarity.POSITIVE)
 # The 14 labels of an exam are stored as 14 bytes, because there are 227,000 exams.
@@ -84,40 +81,6 @@ def finding_phrase(
 ) -> Phrase:
     """Return the phrase for a finding with a location, in the lexicon's words."""
     return Phrase(prompt(finding), tuple(boxes), mask, findings={finding: polarity})
-
-
-def folder_images(root: Path, folders: Iterable[str]) -> dict[str, str]:
-    """Return the images in folders below ``root``: relative name by name without suffix."""
-    found: dict[str, tuple[int, str]] = {}
-    for folder in folders:
-        for name in file_names(root / folder):
-            stem, suffix = os.path.splitext(name)  # noqa: PTH122  (Path objects for 112,000 files take a second)
-            if suffix.lower() in IMAGE_SUFFIXES:
-                ranked = IMAGE_SUFFIXES.index(suffix.lower()), f"{folder}/{name}" if folder else name
-                if stem not in found or ranked[0] < found[stem][0]:
-                    found[stem] = ranked
-    return {stem: name for stem, (_, name) in found.items()}
-
-
-def file_names(folder: Path) -> list[str]:
-    """Return the sorted names in a folder."""
-    try:
-        return sorted(os.listdir(folder))  # noqa: PTH208  (names, not Path objects)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be read: {error.strerror or error}") from error
-
-
-def first_folders(root: Path, *names: str) -> list[str]:
-    """Return those of the relative names that are folders."""
-    return [name for name in names if (root / name).is_dir()]
-
-
-def image_folders(root: Path, *names: str) -> list[str]:
-    """Return those of the relative names that are folders; raise an error if there is none."""
-    folders = first_folders(root, *names)
-    if not folders:
-        raise InputError(f"{root} has no folder with images ({' or '.join(names)})")
-    return folders
 
 
 def read_json(path: Path, kind: type, what: str) -> Any:

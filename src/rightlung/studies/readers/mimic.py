@@ -9,22 +9,14 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from rightlung.core import InputError, Study
+from rightlung.core import InputError, Phrase, Study
 from rightlung.core.errors import unknown_name
 from rightlung.lexicon.labels import label_set
-from rightlung.studies.build_log import BuildLog
-from rightlung.studies.readers.dataset import DatasetSource, Value, columns, origin, present
+from rightlung.studies.index import BuildLog
+from rightlung.studies.readers.dataset import Value, columns, origin, present
 from rightlung.studies.readers.labelled import CHEXPERT, chexpert_codes, chexpert_findings, chexpert_values
-from rightlung.studies.readers.mimic_files import (
-    METADATA,
-    MimicImage,
-    MimicReports,
-    files_folder,
-    given_path,
-    member_columns,
-    member_record,
-    sentence_phrases,
-)
+from rightlung.studies.readers.mimic_files import MEMBER, METADATA, MimicBasedSource, files_folder
+from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import TableRow
 from rightlung.studies.trees import find_optional
 
@@ -41,23 +33,18 @@ _LATERALS = ("LATERAL", "LL", "RL", "XTABLE LATERAL")
 _PATIENT_COLUMNS = ("subject_id", "gender", "anchor_age", "anchor_year")
 
 
-class MimicSource(DatasetSource):
+class MimicSource(MimicBasedSource):
     """The frontal images of MIMIC-CXR, in the order of the metadata."""
 
-    reader: ClassVar[str] = "mimic"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports", "tables", "labels", "views")
     index_options: ClassVar[tuple[str, ...]] = ("views",)
-    split_aliases: ClassVar[Mapping[str, str]] = dict.fromkeys(("val", "valid", "validation"), "validate")
     columns: ClassVar[Mapping[str, Any]] = columns(
-        "date", rows="int32", columns="int32", **dict.fromkeys(_LABELS, pa.binary(14)), **member_columns("report")
+        "date", rows="int32", columns="int32", report=MEMBER, **dict.fromkeys(_LABELS, pa.binary(14))
     )
-
-    def _place(self, name: str) -> Path:
-        return given_path(self.address, name, self.options[name]) if name in self.options else self.root
 
     def _inputs(self) -> Sequence[Path]:
         self._labels = self.option("labels", _LABELS, "chexpert")
-        tables, images = self._place("tables"), self._place("images")
+        tables, images = (self.given(name) or self.root for name in ("tables", "images"))
         main = find_optional(tables, METADATA, _RECORDS)
         if main is None:
             raise InputError(f"{tables} has neither {METADATA} nor {_RECORDS}, plain or with .gz; see tables=")
@@ -66,7 +53,7 @@ class MimicSource(DatasetSource):
             raise InputError(f"{self.address}: {images} has no images: neither files/p10 nor p10")
         self._main, self._tables, self.images = main, tables, folder
         places = dict.fromkeys([self.root, tables, images])
-        self._reports = MimicReports.find(self.address, self.options.get("reports"), places)
+        self._reports = self.find_reports(places)
         others = [find_optional(tables, name) for name in (_SPLIT, *_LABELS.values(), _PATIENTS)]
         return present(main, *others, self._reports.archive)
 
@@ -99,7 +86,7 @@ class MimicSource(DatasetSource):
                 "sex": sex,
                 "age": int(date[:4]) - born if born is not None and date[:4].isdecimal() else None,
                 **{name: by_exam.get(exam) for name, by_exam in labels.items()},
-                **member_record("report", reports.get(exam)),
+                "report": reports.get(exam),
             }
 
         required = ("dicom_id", "subject_id", "study_id", *(["ViewPosition"] if known else []))
@@ -124,9 +111,8 @@ class MimicSource(DatasetSource):
         extra = {**labels, "study_date": record["date"], "rows": record["rows"], "columns": record["columns"]}
         return self.as_study(
             record,
-            load=MimicImage.of(self.images, record["patient"], record["exam"], record["id"]),
             report=report,
-            phrases=sentence_phrases(report),
+            phrases=tuple(map(Phrase, descriptive_sentences(report.text, report.sections) if report else ())),
             findings=chexpert_findings(labels.get(self._labels, {})),
             extra={name: value for name, value in extra.items() if value is not None},
         )

@@ -14,14 +14,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from rightlung.core import Image, InputError, Phrase, Report
-from rightlung.core.problem import Problem
-from rightlung.studies.headers import read_header
-from rightlung.studies.report_text import descriptive_sentences
+import pyarrow as pa
+
+from rightlung.core import Image, InputError, Report, Size, Study
+from rightlung.studies.headers import ImageHeader, read_header
+from rightlung.studies.index import BuildLog
+from rightlung.studies.readers.dataset import DatasetSource
 from rightlung.studies.storage import RandomAccessFile
-from rightlung.studies.tables import CsvTable, TableRow
-from rightlung.studies.trees import FileImage, check_folder, existing_path, find_optional, read_tree_file
-from rightlung.studies.zips import Member, StoredMember, members
+from rightlung.studies.trees import FileImage, check_folder, find_optional, read_tree_file
+from rightlung.studies.zips import Member, members, read_member
 
 METADATA = "mimic-cxr-2.0.0-metadata.csv"
 REPORTS_ZIP = "mimic-cxr-reports.zip"
@@ -30,28 +31,8 @@ MAX_REPORT_BYTES = 2**20
 _SUFFIXES = (".jpg", ".dcm", ".png")
 _PATIENT_FOLDER = re.compile(r"p1[0-9]")
 _REPORT_NAME = re.compile(r"s([0-9]+)\.txt")
-_MEMBER = {"offset": "int64", "stored": "int64", "size": "int64", "method": "int8"}
-
-
-def member_columns(prefix: str) -> dict[str, str]:
-    """Return the columns for the position of a file in an archive."""
-    return {f"{prefix}_{name}": kind for name, kind in _MEMBER.items()}
-
-
-def member_record(prefix: str, member: Member | None) -> dict[str, int]:
-    """Return an archive member as columns of a record."""
-    return {f"{prefix}_{name}": getattr(member, name) for name in _MEMBER} if member is not None else {}
-
-
-def member_of(prefix: str, record: Mapping[str, Any], archive: RandomAccessFile, name: str) -> StoredMember | None:
-    """Return the archive member of a record, None if it has none."""
-    numbers = [record[column] for column in member_columns(prefix)]
-    return StoredMember(archive, Member(name, *numbers)) if numbers[0] is not None else None
-
-
-def given_path(address: str, name: str, text: str) -> Path:
-    """Return the existing path in a parameter of an address."""
-    return existing_path(text, f"{address}: {name}={text}")
+MEMBER = pa.list_(pa.int64(), len(Member._fields))
+"""The type of a column with the position of a file in an archive."""
 
 
 def files_folder(root: Path) -> Path | None:
@@ -65,37 +46,9 @@ def files_folder(root: Path) -> Path | None:
     return None
 
 
-def needed_files_folder(address: str, root: Path, given: str | None) -> Path:
-    """Return the image folder of a data set that comes without images."""
-    place = given_path(address, "images", given) if given is not None else root
-    folder = files_folder(place)
-    if folder is None:
-        if given is None:
-            raise InputError(
-                f"{address} has no images of its own; add images=/path/to/mimic-cxr-jpg, the folder that has files/p10"
-            )
-        raise InputError(f"{address}: images={given} has neither files/p10 nor p10")
-    return folder
-
-
 def find_metadata(files: Path) -> Path | None:
     """Return MIMIC's table with the sizes of the original images, next to or in the image folder."""
     return find_optional(files.parent, METADATA) or find_optional(files, METADATA)
-
-
-def read_sizes(
-    path: Path | None, problems: list[Problem], wanted: Container[str] | None = None
-) -> dict[str, tuple[int, int]]:
-    """Return height and width of the original images by id, from MIMIC's metadata."""
-
-    def parse(row: TableRow) -> tuple[str, tuple[int, int]] | None:
-        dicom = row.required("dicom_id")
-        if wanted is not None and dicom not in wanted:
-            return None
-        return dicom, (int(row.required_number("Rows", 1)), int(row.required_number("Columns", 1)))
-
-    columns = ("dicom_id", "Rows", "Columns")
-    return {} if path is None else dict(CsvTable(path, columns, problems=problems).read(parse))
 
 
 @dataclass(frozen=True)
@@ -105,11 +58,6 @@ class MimicImage:
     study_id: str
     root: str
     stem: str
-
-    @classmethod
-    def of(cls, root: Path, patient: str, exam: str, dicom: str, study_id: str | None = None) -> MimicImage:
-        """Return the image with this id in ``root/p10/p10000032/s50414267``; a study's id is by default the image's."""
-        return cls(study_id or dicom, str(root), f"p{patient[:2]}/p{patient}/s{exam}/{dicom}")
 
     def file(self) -> FileImage:
         """Return the existing file, or the missing JPEG."""
@@ -131,6 +79,53 @@ class MimicImage:
         return read_header(file.path, what).size
 
 
+class MimicBasedSource(DatasetSource):
+    """A data set on MIMIC-CXR's images. A record's ``dicom``, else its ``id``, names its image."""
+
+    def find_images(self, root: Path) -> Path:
+        """Return the image folder of a data set that comes without images: in ``images=``, or below ``root``."""
+        folder = files_folder(self.given("images") or root)
+        if folder is not None:
+            return folder
+        if "images" not in self.options:
+            raise InputError(
+                f"{self.address} has no images of its own; "
+                "add images=/path/to/mimic-cxr-jpg, the folder that has files/p10"
+            )
+        raise InputError(f"{self.address}: images={self.options['images']} has neither files/p10 nor p10")
+
+    def find_reports(self, places: Iterable[Path]) -> MimicReports:
+        """Return the reports in ``reports=``, else in these folders: the archive first, then text files."""
+        given = self.given("reports")
+        if given is not None and given.is_file():
+            return MimicReports(None, given)
+        looked = [given] if given is not None else [*places]
+        for place in looked:
+            if (place / REPORTS_ZIP).is_file():
+                return MimicReports(None, place / REPORTS_ZIP)
+        for place in looked:
+            folder = files_folder(place)
+            if folder is not None and _has_texts(folder):
+                return MimicReports(folder, None)
+        if given is not None:
+            text = self.options["reports"]
+            raise InputError(f"{self.address}: reports={text} has neither {REPORTS_ZIP} nor files/p10 with text files")
+        return MimicReports(None, None)
+
+    def image_of(self, record: Mapping[str, Any]) -> MimicImage:
+        """Return the image of a record, in ``files/p10/p10000032/s50414267``."""
+        patient, dicom = record["patient"], record.get("dicom") or record["id"]
+        return MimicImage(record["id"], str(self.images), f"p{patient[:2]}/p{patient}/s{record['exam']}/{dicom}")
+
+    def read_sizes(self, log: BuildLog, wanted: Container[str] | None = None) -> dict[str, Size]:
+        """Return height and width of the original images by id, from MIMIC's metadata."""
+        return self.sizes(log, find_metadata(self.images), ("dicom_id", "Rows", "Columns"), wanted)
+
+    def as_study(self, record: Mapping[str, Any], header: ImageHeader | None = None, **known: Any) -> Study:
+        """Return a study with a record's fields, its image and other known values."""
+        return super().as_study(record, header, load=self.image_of(record), **known)
+
+
 class MimicReports:
     """The free-text reports, in a folder of text files, in the archive, or missing."""
 
@@ -139,32 +134,12 @@ class MimicReports:
         self.archive = archive
         self._file = RandomAccessFile(str(archive)) if archive is not None else None
 
-    @classmethod
-    def find(cls, address: str, given: str | None, places: Iterable[Path]) -> MimicReports:
-        """Find the reports at the given path, else in these folders: the archive first, then text files."""
-        if given is not None:
-            place = given_path(address, "reports", given)
-            if place.is_file():
-                return cls(None, place)
-            places = [place]
-        looked = list(places)
-        for place in looked:
-            if (place / REPORTS_ZIP).is_file():
-                return cls(None, place / REPORTS_ZIP)
-        for place in looked:
-            folder = files_folder(place)
-            if folder is not None and _has_texts(folder):
-                return cls(folder, None)
-        if given is not None:
-            raise InputError(f"{address}: reports={given} has neither {REPORTS_ZIP} nor files/p10 with text files")
-        return cls(None, None)
-
     def by_exam(self) -> dict[int, Member]:
         """Return the archive members by study number."""
         return {
-            int(name[1]): member
-            for member in (members(self.archive) if self.archive is not None else ())
-            if (name := _REPORT_NAME.fullmatch(member.name.rpartition("/")[2]))
+            int(number[1]): member
+            for name, member in (members(self.archive) if self.archive is not None else ())
+            if (number := _REPORT_NAME.fullmatch(name.rpartition("/")[2]))
         }
 
     def read(self, record: Mapping[str, Any]) -> Report | None:
@@ -172,22 +147,14 @@ class MimicReports:
         from rightlung.lexicon.sections import report_sections
 
         data, patient, file = b"", record["patient"], f"s{record['exam']}.txt"
-        if self._file is not None:
-            member = member_of("report", record, self._file, file)
-            data = b"" if member is None else member.read(f"report {file}", MAX_REPORT_BYTES)
+        if self._file is not None and record["report"] is not None:
+            data = read_member(self._file, Member(*record["report"]), f"report {file}", MAX_REPORT_BYTES)
         elif self.folder is not None:
             name = f"p{patient[:2]}/p{patient}/{file}"
             if (self.folder / name).exists() or not self.folder.is_dir():
                 data = read_tree_file(str(self.folder), name, f"report {self.folder / name}", MAX_REPORT_BYTES)
         text = data.decode("utf-8", errors="replace")
         return Report(text, report_sections(text)) if text.strip() else None
-
-
-def sentence_phrases(report: Report | None) -> tuple[Phrase, ...]:
-    """Return a phrase per sentence of findings and impression."""
-    if report is None:
-        return ()
-    return tuple(Phrase(sentence) for sentence in descriptive_sentences(report.text, report.sections))
 
 
 def _has_texts(folder: Path) -> bool:

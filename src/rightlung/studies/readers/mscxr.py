@@ -13,23 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyarrow as pa
-
 from rightlung.core import Box, InputError, Phrase, Polarity, Study
 from rightlung.core.checks import Size, check_number
 from rightlung.core.errors import unknown_name
 from rightlung.core.problem import Problem, ProblemError
-from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import read_regular
-from rightlung.studies.readers.dataset import DatasetSource, columns, present
+from rightlung.studies.index import BuildLog
+from rightlung.studies.readers.dataset import columns, present
 from rightlung.studies.readers.labelled import meanings
-from rightlung.studies.readers.mimic_files import (
-    MimicImage,
-    MimicReports,
-    member_columns,
-    member_record,
-    needed_files_folder,
-)
+from rightlung.studies.readers.mimic_files import MEMBER, MimicBasedSource
 from rightlung.studies.tables import TableRow, box_kind, pixel_box
 
 LABEL_SET = "ms-cxr-8"
@@ -55,29 +47,17 @@ class Annotation:
     split: str | None
 
 
-class MscxrSource(DatasetSource):
+class MscxrSource(MimicBasedSource):
     """The annotated images, in the order of the table."""
 
-    reader: ClassVar[str] = "mscxr"
     version: ClassVar[int] = 2
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "reports")
-    split_aliases: ClassVar[Mapping[str, str]] = dict.fromkeys(("valid", "validate", "validation"), "val")
-    columns: ClassVar[Mapping[str, Any]] = columns(
-        rows="int32",
-        columns="int32",
-        phrases=pa.list_(
-            pa.struct([
-                ("category", pa.string()), ("text", pa.string()), ("boxes", pa.list_(pa.list_(pa.float64()))),
-            ])
-        ),
-        **member_columns("report"),
-    )  # fmt: skip
+    columns: ClassVar[Mapping[str, Any]] = columns("phrases", rows="int32", columns="int32", report=MEMBER)
 
     def _inputs(self) -> Sequence[Path]:
         folder = self.root if self.root.is_dir() else self.root.parent
-        files = needed_files_folder(self.address, folder, self.options.get("images"))
-        self.images = files
-        self._reports = MimicReports.find(self.address, self.options.get("reports"), (files, files.parent))
+        self.images = files = self.find_images(folder)
+        self._reports = self.find_reports((files, files.parent))
         self._table = self.root if self.root.is_file() else _newest(self.root)
         return present(self._table, self._reports.archive)
 
@@ -95,7 +75,7 @@ class MscxrSource(DatasetSource):
                 {"category": category, "text": text, "boxes": boxes}
                 for (category, text), boxes in record["phrases"].items()
             ]
-            yield {**record, "phrases": phrases, **member_record("report", reports.get(int(record["exam"])))}
+            yield {**record, "phrases": json.dumps(phrases), "report": reports.get(int(record["exam"]))}
 
     def _read_csv(self, log: BuildLog) -> Iterator[Annotation]:
         def parse(row: TableRow) -> Annotation:
@@ -151,22 +131,22 @@ class MscxrSource(DatasetSource):
         image["phrases"].setdefault((one.category, one.text), []).append(box.as_tuple())
 
     def _build_study(self, record: dict[str, Any]) -> Study:
+        entries = json.loads(record["phrases"])
         phrases = [
             Phrase(
                 entry["text"],
                 tuple(Box.from_sequence(box) for box in entry["boxes"]),
                 findings={meanings(LABEL_SET)[entry["category"]]: Polarity.POSITIVE},
             )
-            for entry in record["phrases"]
+            for entry in entries
         ]
         return self.as_study(
             record,
-            load=MimicImage.of(self.images, record["patient"], record["exam"], record["id"]),
             report=self._reports.read(record),
             phrases=tuple(phrases),
             findings={name: Polarity.POSITIVE for phrase in phrases for name in phrase.findings},
             extra={
-                "categories": tuple(entry["category"] for entry in record["phrases"]),
+                "categories": tuple(entry["category"] for entry in entries),
                 "rows": record["rows"],
                 "columns": record["columns"],
             },
@@ -175,15 +155,11 @@ class MscxrSource(DatasetSource):
 
 def _newest(folder: Path) -> Path:
     """Return the newest version of the table, preferring CSV."""
-    found = []
-    for path in folder.iterdir():
-        name = _NAME.fullmatch(path.name)
-        if name is not None:
-            version = tuple(int(part) for part in name[1].split(".") if part)
-            found.append((version, name[2] == "csv", path))
-    if not found:
+    names = [name for path in folder.iterdir() if (name := _NAME.fullmatch(path.name))]
+    if not names:
         raise InputError(f"{folder} has no MS_CXR_Local_Alignment_v….csv or .json")
-    return max(found)[2]
+    newest = max(names, key=lambda name: ([int(part) for part in name[1].split(".") if part], name[2] == "csv"))
+    return folder / newest[0]
 
 
 def _coco_annotation(

@@ -14,16 +14,14 @@ from typing import Any, ClassVar
 
 from rightlung.core import Box, Polarity, Study
 from rightlung.core.problem import Problem
-from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import read_regular
 from rightlung.studies.headers import years
-from rightlung.studies.readers.dataset import DatasetSource, columns, corner_box, grouped, origin, present
-from rightlung.studies.readers.labelled import as_findings, finding_phrase, folder_images, image_folders, meanings
+from rightlung.studies.index import BuildLog
+from rightlung.studies.readers.dataset import NIH_SIZE, DatasetSource, columns, corner_box, grouped, origin, present
+from rightlung.studies.readers.labelled import as_findings, finding_phrase, meanings
 from rightlung.studies.tables import TableRow
-from rightlung.studies.trees import find_file, find_optional
+from rightlung.studies.trees import folder_images
 
-SIZE = (1024, 1024)
-"""Height and width of the published images, to whose pixels the boxes refer."""
 NO_FINDING = "No Finding"
 _TABLES = ("Data_Entry_2017_v2020.csv", "Data_Entry_2017.csv")
 _BOXES = "BBox_List_2017.csv"
@@ -35,15 +33,13 @@ _FOLDERS = (*(f"images_{number:03d}/images" for number in range(1, 13)), "images
 class NihSource(DatasetSource):
     """NIH ChestX-ray14, in the table's order; parameters ``split`` and ``limit``."""
 
-    reader: ClassVar[str] = "nih"
-    split_aliases: ClassVar[Mapping[str, str]] = {"train_val": "train"}
     columns: ClassVar[Mapping[str, Any]] = columns("labels", "boxes", follow_up="int32")
 
     def _inputs(self) -> Sequence[Path]:
-        self._table = find_file(self.root, *_TABLES, what="table of images")
-        self._boxes = find_optional(self.root, _BOXES)
-        self._splits = {path: split for file, split in _SPLIT_FILES.items() if (path := find_optional(self.root, file))}
-        self._folders = image_folders(self.root, *_FOLDERS)
+        self._table = self.needed(*_TABLES, what="table of images")
+        self._boxes = self.find(_BOXES)
+        self._splits = {path: split for file, split in _SPLIT_FILES.items() if (path := self.find(file))}
+        self._folders = self.image_folders(*_FOLDERS)
         return [*present(self._table, self._boxes), *self._splits, *(self.root / name for name in self._folders)]
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
@@ -92,7 +88,7 @@ class NihSource(DatasetSource):
             label = row.required("Finding Label")
             if label not in meanings("nih-8-boxed"):
                 raise row.error("Finding Label", f"{label!r} is not one of the 8 boxed findings", "label-value")
-            box = corner_box(row, _BOX_COLUMNS, SIZE, _BOX_COLUMNS[0])
+            box = corner_box(row, _BOX_COLUMNS, NIH_SIZE, _BOX_COLUMNS[0])
             return row.identifier("Image Index"), (row.line, label, box.as_tuple())
 
         return grouped(self.read(log, self._boxes, ("Image Index", "Finding Label", *_BOX_COLUMNS), parse))

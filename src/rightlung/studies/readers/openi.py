@@ -17,14 +17,14 @@ import pyarrow as pa
 from rightlung.core import InputError, Phrase, Polarity, Report, Study
 from rightlung.core.problem import Problem
 from rightlung.lexicon.findings import find
-from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import relative_name
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin, present
 from rightlung.studies.readers.labelled import read_json
 from rightlung.studies.readers.openi_xml import read_report
 from rightlung.studies.report_text import descriptive_sections, descriptive_sentences
 from rightlung.studies.tables import CsvTable, TableRow
-from rightlung.studies.trees import find_file, find_optional, walk_files
+from rightlung.studies.trees import walk_files
 
 FORMS = ("xml", "kaggle", "r2gen")
 REPORT_FOLDERS = ("ecgen-radiology", "NLMCXR_reports/ecgen-radiology", "reports/ecgen-radiology", "reports")
@@ -52,41 +52,37 @@ def image_key(name: str) -> str | None:
 class OpenISource(DatasetSource):
     """Frontal images of Open-I with their reports."""
 
-    reader: ClassVar[str] = "openi"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "form", "images", "views", "annotation")
     index_options: ClassVar[tuple[str, ...]] = ("form", "images", "views", "annotation")
-    split_aliases: ClassVar[Mapping[str, str]] = {"validate": "val", "validation": "val"}
     columns: ClassVar[Mapping[str, Any]] = columns(
         "sections", "caption", "r2gen_report", mesh=pa.list_(pa.string()), automatic=pa.list_(pa.string())
     )
 
     def _inputs(self) -> Sequence[Path]:
-        self.annotation = self._given("annotation", Path.is_file, "a file") or find_optional(
-            self.root, "annotation.json"
-        )
+        self.annotation = self._given("annotation", Path.is_file, "a file") or self.find("annotation.json")
         self.form = self._find_form()
-        found = find_optional(self.root, *IMAGE_FOLDERS)
+        found = self.find(*IMAGE_FOLDERS)
         own = found if found is not None and found.is_dir() else self.root
         self.images = self._given("images", Path.is_dir, "a folder") or own
         if self.form == "r2gen":
             return present(self.annotation, self.images)
         self.views = None
         if self.options.get("views") != "any":
-            self.views = self._given("views", Path.is_file, "a file") or find_optional(self.root, *PROJECTIONS)
+            self.views = self._given("views", Path.is_file, "a file") or self.find(*PROJECTIONS)
             if self.views is None:
                 raise InputError(
                     f"{self.root} has no {PROJECTIONS[0]}, and the reports do not say which images are frontal; "
                     "give it as views=/path/to/indiana_projections.csv, or take every image with views=any"
                 )
         reports = ("indiana_reports.csv",) if self.form == "kaggle" else REPORT_FOLDERS
-        self._reports = find_optional(self.root, *reports) or self.root
+        self._reports = self.find(*reports) or self.root
         return present(self._reports, self.views, self.annotation, self.images)
 
     def _find_form(self) -> str:
         asked = self.option("form", FORMS)
         there = {
-            "xml": find_optional(self.root, *REPORT_FOLDERS) is not None or any(self.root.glob("*.xml")),
-            "kaggle": find_optional(self.root, "indiana_reports.csv") is not None,
+            "xml": self.find(*REPORT_FOLDERS) is not None or any(self.root.glob("*.xml")),
+            "kaggle": self.find("indiana_reports.csv") is not None,
             "r2gen": self.annotation is not None,
         }
         forms = [form for form in FORMS if there[form]]
@@ -100,12 +96,9 @@ class OpenISource(DatasetSource):
 
     def _given(self, option: str, is_right: Callable[[Path], bool], what: str) -> Path | None:
         """Return the path in a parameter of the address, which must be ``what``."""
-        given = self.options.get(option)
-        if given is None:
-            return None
-        path = Path(given).expanduser().absolute()
-        if not is_right(path):
-            raise InputError(f"{self.address}: {option}={given} is not {what}")
+        path = self.given(option)
+        if path is not None and not is_right(path):
+            raise InputError(f"{self.address}: {option}={self.options[option]} is not {what}")
         return path
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
@@ -150,7 +143,7 @@ class OpenISource(DatasetSource):
         table = CsvTable(self.views, problems=log.problems, root=self.root)
         known = [("filename", "projection"), ("imageid", "View Position")]
         for name, view in known:
-            if table.has(name) and table.has(view):
+            if name in table.places and view in table.places:
                 pairs = table.read(lambda row: (image_key(row.required(name)), row.text(view)))  # noqa: B023
                 return {key: said for key, said in pairs if key is not None and said}
         raise InputError(f"{self.views} has neither the columns filename, projection nor imageid, View Position")
@@ -178,7 +171,7 @@ class OpenISource(DatasetSource):
         def name(row: TableRow) -> tuple[str, str]:
             return row.text("uid"), row.text("filename")
 
-        projections = find_file(self.root, "indiana_projections.csv")
+        projections = self.needed("indiana_projections.csv")
         images = grouped(self.read(log, projections, ("uid", "filename", "projection"), name))
 
         def parse(row: TableRow) -> Exam:

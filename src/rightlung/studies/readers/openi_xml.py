@@ -1,4 +1,4 @@
-"""Open-I's report files: one XML document per examination, parsed without a tree and without entities.
+"""Open-I's report files: one XML document per examination.
 
 A document that declares a type or an entity is refused: Open-I has none, and entities can expand a small file to
 gigabytes or fetch other files.
@@ -7,9 +7,9 @@ gigabytes or fetch other files.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from xml.parsers import expat
+from xml.etree.ElementTree import Element, ParseError, TreeBuilder, XMLParser
 
 from rightlung.core import InputError
 from rightlung.studies.files import read_regular
@@ -29,82 +29,48 @@ class OpenIReport:
     images: Mapping[str, str]
 
 
-@dataclass(slots=True)
-class _Reading:
-    """Collects a report's parts from the parser's events."""
-
-    uid: str = ""
-    sections: dict[str, str] = field(default_factory=dict)
-    coded: dict[str, list[str]] = field(default_factory=lambda: {"major": [], "automatic": []})
-    images: dict[str, str] = field(default_factory=dict)
-    root: str = ""
-    label: str = ""
-    image: str = ""
-    text: list[str] | None = None
-
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
-        """Handle the start of an element."""
-        self.root = self.root or tag
-        if tag == "uId":
-            self.uid = attributes.get("id", "").strip()
-        elif tag == "parentImage":
-            self.image = attributes.get("id", "").strip()
-            if self.image:
-                self.images.setdefault(self.image, "")
-        elif tag == "AbstractText":
-            self.label = attributes.get("Label", "").strip().casefold()
-        if tag in ("AbstractText", "major", "automatic", "caption"):
-            self.text = []
-
-    def data(self, text: str) -> None:
-        """Handle text."""
-        if self.text is not None:
-            self.text.append(text)
-
-    def end(self, tag: str) -> None:
-        """Handle the end of an element."""
-        if self.text is None or tag not in ("AbstractText", "major", "automatic", "caption"):
-            return
-        text = " ".join("".join(self.text).split())
-        self.text = None
-        if tag == "AbstractText" and self.label and text:
-            earlier = self.sections.get(self.label)
-            self.sections[self.label] = text if earlier is None else f"{earlier}\n\n{text}"
-        elif tag in self.coded and text:
-            self.coded[tag].append(text)
-        elif tag == "caption" and self.image:
-            self.images[self.image] = text
-
-
-def _refuse(*_: object) -> None:
-    raise InputError("declares a document type or entities, which no report of Open-I does")
+class _Builder(TreeBuilder):
+    def doctype(self, name: str, public: str, system: str) -> None:
+        """Refuse a document type; entities can be declared only inside one."""
+        raise InputError("declares a document type or entities, which no report of Open-I does")
 
 
 def parse_report(data: bytes) -> OpenIReport:
     """Parse a report from its bytes; errors say what is wrong."""
-    reading = _Reading()
-    parser = expat.ParserCreate()
-    parser.buffer_text = True
-    parser.StartElementHandler = reading.start
-    parser.EndElementHandler = reading.end
-    parser.CharacterDataHandler = reading.data
-    parser.StartDoctypeDeclHandler = _refuse
-    parser.EntityDeclHandler = _refuse
+    parser = XMLParser(target=_Builder())
     try:
-        parser.Parse(data, True)
-    except expat.ExpatError as error:
+        parser.feed(data)
+        root: Element = parser.close()
+    except ParseError as error:
         raise InputError(f"is not well-formed XML: {error}") from None
     except (UnicodeError, LookupError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         raise InputError(f"is not readable XML: {error}") from None
-    if reading.root != "eCitation":
-        raise InputError(f"is not a report of Open-I: its root is <{reading.root}>, not <eCitation>")
-    if not reading.uid:
+    if root.tag != "eCitation":
+        raise InputError(f"is not a report of Open-I: its root is <{root.tag}>, not <eCitation>")
+    uid = next((_attribute(element, "id") for element in root.iter("uId")), "")
+    if not uid:
         raise InputError("has no <uId id=…>, which identifies the examination")
-    return OpenIReport(
-        reading.uid, reading.sections, tuple(reading.coded["major"]), tuple(reading.coded["automatic"]), reading.images
-    )
+    sections: dict[str, str] = {}
+    for element in root.iter("AbstractText"):
+        label, text = _attribute(element, "Label").casefold(), _text(element)
+        if label and text:
+            sections[label] = f"{sections[label]}\n\n{text}" if label in sections else text
+    mesh, automatic = (tuple(filter(None, map(_text, root.iter(tag)))) for tag in ("major", "automatic"))
+    images = {
+        _attribute(image, "id"): " ".join(map(_text, image.iter("caption"))) for image in root.iter("parentImage")
+    }
+    images.pop("", None)
+    return OpenIReport(uid, sections, mesh, automatic, images)
+
+
+def _attribute(element: Element, name: str) -> str:
+    return element.get(name, "").strip()
+
+
+def _text(element: Element) -> str:
+    return " ".join("".join(element.itertext()).split())
 
 
 def read_report(path: Path) -> OpenIReport:

@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import Box, InputError, Phrase, Polarity, Report, Study
-from rightlung.core.errors import BoxFormError
 from rightlung.core.problem import Problem
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.regions import region
-from rightlung.studies.build_log import BuildLog
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns
-from rightlung.studies.readers.labelled import folder_images, read_json
-from rightlung.studies.readers.mimic_files import given_path
-from rightlung.studies.rows import FieldError
-from rightlung.studies.tables import TableRow, box_kind
-from rightlung.studies.trees import find_file, find_optional
+from rightlung.studies.readers.labelled import read_json
+from rightlung.studies.rows import Field, FieldError
+from rightlung.studies.tables import TableRow
+from rightlung.studies.trees import folder_images
 
 IMAGE_FOLDERS = (
     "Padchest_GR_files/PadChest_GR", "PadChest_GR", "Padchest_GR_files", "PadChest_GR_Images", "images_grounding",
@@ -37,10 +35,8 @@ _AGES = ("PatientAge", "Age", "age")
 class PadChestGrSource(DatasetSource):
     """Frontal images with grounded sentences; parameters ``split``, ``limit``, ``images`` and ``language``."""
 
-    reader: ClassVar[str] = "padchest-gr"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "language")
     index_options: ClassVar[tuple[str, ...]] = ("images",)
-    split_aliases: ClassVar[Mapping[str, str]] = {"val": "validation", "validate": "validation"}
     columns: ClassVar[Mapping[str, Any]] = columns("findings", "other")
 
     def _inputs(self) -> Sequence[Path]:
@@ -49,12 +45,8 @@ class PadChestGrSource(DatasetSource):
         if not found:
             raise InputError(f"{self.root} has no grounded_reports_20240819.json")
         self._reports = found[-1]
-        self._table = find_file(
-            self.root, "master_table.csv", "master_table.csv.zip", "master_table.csv/master_table.csv"
-        )
-        given = self.options.get("images")
-        place = given_path(self.address, "images", given) if given is not None else None
-        place = place or find_optional(self.root, *IMAGE_FOLDERS)
+        self._table = self.needed("master_table.csv", "master_table.csv.zip", "master_table.csv/master_table.csv")
+        place = self.given("images") or self.find(*IMAGE_FOLDERS)
         if place is None or not place.is_dir():
             raise InputError(f"{self.root} has no folder with images ({', '.join(IMAGE_FOLDERS)}); add images=…")
         self.images = place
@@ -63,24 +55,23 @@ class PadChestGrSource(DatasetSource):
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         people = self._read_table(log)
         images = folder_images(self.images, [""])
-        for number, entry in enumerate(read_json(self._reports, list, "a list of reports")):
+        for entry in Field(read_json(self._reports, list, "a list of reports")).entries():
             try:
-                image_id, exam = _text(entry, "ImageID"), _text(entry, "StudyID")
+                image_id, exam = (entry.object().at(name).text() for name in ("ImageID", "StudyID"))
                 stem = image_id.removesuffix(".png")
                 if stem not in images:
-                    raise FieldError("ImageID", f"there is no image {image_id} in {self.images}", "missing-image")
+                    raise entry.at("ImageID").error(f"there is no image {image_id} in {self.images}", "missing-image")
                 person = people.get(image_id)
                 if person is None:
-                    raise FieldError("ImageID", f"{image_id} is not in {self._table.name}")
-                findings = [_finding(place, found) for place, found in _each(entry, "findings")]
+                    raise entry.at("ImageID").error(f"{image_id} is not in {self._table.name}")
+                findings = [_finding(found) for found in entry.at("findings").entries()]
             except FieldError as error:
-                field = f"[{number}].{error.field}"
-                log.problems.append(Problem(self._reports.name, str(error), None, field, error.kind))
+                log.problems.append(Problem(self._reports.name, str(error), None, error.field, error.kind))
                 continue
-            other = {name: value for name, value in entry.items() if name not in _OWN}
+            other = {name: value for name, value in entry.value.items() if name not in _OWN}
             yield {
                 "id": stem,
-                "file": f"{self._reports.name}, [{number}]",
+                "file": f"{self._reports.name}, [{entry.path[0]}]",
                 "image": images[stem],
                 "exam": exam,
                 "findings": json.dumps(findings),
@@ -137,55 +128,22 @@ class PadChestGrSource(DatasetSource):
         )
 
 
-def _text(entry: object, name: str) -> str:
-    value = entry.get(name) if isinstance(entry, dict) else None
-    if not isinstance(value, str) or not value.strip():
-        raise FieldError(name, "must be a string; every report must have it")
-    return value
-
-
-def _each(entry: Mapping[str, Any], name: str, place: str = "") -> Iterator[tuple[str, Any]]:
-    values = entry.get(name)
-    if values is None:
-        values = []
-    if not isinstance(values, list):
-        raise FieldError(place + name, f"must be a list; got {type(values).__name__}")
-    for number, value in enumerate(values):
-        yield f"{place}{name}[{number}]", value
-
-
-def _finding(place: str, found: object) -> dict[str, Any]:
+def _finding(found: Field) -> dict[str, Any]:
     """Return one sentence's checked annotations; absent findings often omit most of them."""
-    if not isinstance(found, dict):
-        raise FieldError(place, f"must be an object; got {type(found).__name__}")
-    sentences = {key: found.get(key) for key in LANGUAGES.values()}
-    for key, sentence in sentences.items():
-        if not isinstance(sentence, str | None):
-            raise FieldError(f"{place}.{key}", f"must be a string; got {sentence!r}")
-    if not any(sentence and sentence.strip() for sentence in sentences.values()):
-        raise FieldError(place, "has neither sentence_en nor sentence_es")
-    abnormal = found.get("abnormal", False)
+    sentences = {key: found.object().at(key).prose() for key in LANGUAGES.values()}
+    if not any(sentences.values()):
+        raise found.error("has neither sentence_en nor sentence_es")
+    abnormal = found.value.get("abnormal", False)
     if not isinstance(abnormal, bool):
-        raise FieldError(f"{place}.abnormal", f"must be true or false; got {abnormal!r}")
-    progression = found.get("progression")
+        raise found.at("abnormal").error(f"must be true or false; got {abnormal!r}")
+    progression = found.value.get("progression")
     return {
-        **{key: (sentence or "").strip() or None for key, sentence in sentences.items()},
+        **{key: sentence and sentence.strip() for key, sentence in sentences.items()},
         "abnormal": abnormal,
-        "boxes": [_edges(at, box) for at, box in _each(found, "boxes", f"{place}.")],
-        "extra_boxes": [_edges(at, box) for at, box in _each(found, "extra_boxes", f"{place}.")],
-        "labels": [str(label) for _, label in _each(found, "labels", f"{place}.")],
-        "locations": [str(location) for _, location in _each(found, "locations", f"{place}.")],
+        **{name: [box.box().as_tuple() for box in found.at(name).entries()] for name in ("boxes", "extra_boxes")},
+        **{name: [str(one.value) for one in found.at(name).entries()] for name in ("labels", "locations")},
         "progression": progression if isinstance(progression, str) else None,
     }
-
-
-def _edges(place: str, box: object) -> list[float]:
-    try:
-        if not isinstance(box, list):
-            raise BoxFormError(f"a box must be [x0, y0, x1, y1]; got {box!r}")
-        return list(Box.from_sequence(box).as_tuple())
-    except InputError as error:
-        raise FieldError(place, str(error), box_kind(error)) from None
 
 
 def _polarities(found: Mapping[str, Any]) -> dict[str, Polarity]:

@@ -20,11 +20,11 @@ from rightlung.core.gaze import gaze_map
 from rightlung.core.problem import Problem, ProblemError
 from rightlung.lexicon.findings import find
 from rightlung.lexicon.prompts import prompt
-from rightlung.studies.build_log import BuildLog
 from rightlung.studies.files import read_regular
-from rightlung.studies.readers.dataset import DatasetSource, columns, grouped, origin
+from rightlung.studies.index import BuildLog
+from rightlung.studies.readers.dataset import columns, grouped, origin
 from rightlung.studies.readers.labelled import presence
-from rightlung.studies.readers.mimic_files import MimicImage, needed_files_folder
+from rightlung.studies.readers.mimic_files import MimicBasedSource
 from rightlung.studies.report_text import descriptive_sentences
 from rightlung.studies.tables import CsvTable, TableRow
 from rightlung.studies.trees import find_optional
@@ -57,13 +57,11 @@ _TRUE = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0"
 _EDGES = ("xmin", "ymin", "xmax", "ymax")
 
 
-class ReflacxSource(DatasetSource):
+class ReflacxSource(MimicBasedSource):
     """Readings of images with dictation, gaze and ellipses; ``phase=3`` selects one phase."""
 
-    reader: ClassVar[str] = "reflacx"
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "images", "phase")
     index_options: ClassVar[tuple[str, ...]] = ("phase",)
-    split_aliases: ClassVar[Mapping[str, str]] = {"val": "validate", "validation": "validate"}
     columns: ClassVar[Mapping[str, Any]] = columns(
         "dicom", "certainty", "other", "ellipses", "text", "words",
         phase="int8", height="int32", width="int32", devices="bool",
@@ -71,8 +69,8 @@ class ReflacxSource(DatasetSource):
     )  # fmt: skip
 
     def _inputs(self) -> Sequence[Path]:
-        self.images = needed_files_folder(self.address, self.root, self.options.get("images"))
-        self._main = find_optional(self.root, "main_data") or self.root
+        self.images = self.find_images(self.root)
+        self._main = self.find("main_data") or self.root
         phase = self.option("phase", ("1", "2", "3"))
         found = {number: find_optional(self._main, f"metadata_phase_{number}.csv") for number in phase or "123"}
         self._phases = {int(number): path for number, path in found.items() if path is not None}
@@ -170,18 +168,17 @@ class ReflacxSource(DatasetSource):
         ellipses = json.loads(record["ellipses"])
         text = record["text"]
         looked = np.array(record["looked"] or [], dtype=np.float64).reshape(-1, 6)
-        gaze = gaze_map(looked[:, :3], std=looked[:, 3:5]) if len(looked) else None
+        gaze = gaze_map(looked[:, :3], std=looked[:, 3:5])
         findings = {name: value for label, score in certainty.items() for name, value in _meaning(label, score)}
         if record["devices"] is not None:
             findings["support devices"] = presence(record["devices"])
         sentences = [Phrase(sentence) for sentence in descriptive_sentences(text or None, {})]
         return self.as_study(
             record,
-            load=MimicImage.of(self.images, record["patient"], record["exam"], record["dicom"], record["id"]),
             report=Report(text, {"findings": text}) if text else None,
             phrases=(*_drawn(ellipses, (record["height"], record["width"])), *sentences),
             findings=findings,
-            gaze=gaze if gaze is not None and gaze.mass > 0 else None,
+            gaze=gaze if gaze.mass > 0 else None,
             extra={
                 "dicom_id": record["dicom"],
                 "phase": record["phase"],

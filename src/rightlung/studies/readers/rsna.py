@@ -12,21 +12,12 @@ from typing import Any, ClassVar
 
 from rightlung.core import Box, Polarity, Study
 from rightlung.core.problem import Problem
-from rightlung.studies.build_log import BuildLog
-from rightlung.studies.readers.dataset import DatasetSource, columns, corner_box, grouped, present
-from rightlung.studies.readers.labelled import (
-    finding_phrase,
-    folder_images,
-    image_folders,
-    meanings,
-    presence,
-    read_json,
-)
+from rightlung.studies.index import BuildLog
+from rightlung.studies.readers.dataset import NIH_SIZE, DatasetSource, columns, corner_box, grouped, present
+from rightlung.studies.readers.labelled import finding_phrase, meanings, presence, read_json
 from rightlung.studies.tables import TableRow
-from rightlung.studies.trees import find_file, find_optional
+from rightlung.studies.trees import folder_images
 
-SIZE = (1024, 1024)
-"""Height and width of all images of the challenge, to whose pixels the boxes refer."""
 LABELS, CLASSES = "stage_2_train_labels.csv", "stage_2_detailed_class_info.csv"
 MAPPING = "pneumonia-challenge-dataset-mappings_2018.json"
 OPACITY = "pneumonia-like opacity"
@@ -36,13 +27,12 @@ _BOX_COLUMNS = ("x", "y", "width", "height")
 class RsnaSource(DatasetSource):
     """The labelled images, in the order of the labels; parameters ``split`` and ``limit``."""
 
-    reader: ClassVar[str] = "rsna"
     columns: ClassVar[Mapping[str, Any]] = columns("boxes", "class", "nih")
 
     def _inputs(self) -> Sequence[Path]:
-        self._labels = find_file(self.root, LABELS, f"{LABELS}.zip", what="table of boxes")
-        self._classes, self._mapping = (find_optional(self.root, name) for name in (CLASSES, MAPPING))
-        self._folder = image_folders(self.root, "stage_2_train_images", "train_images", "images")[0]
+        self._labels = self.needed(LABELS, f"{LABELS}.zip", what="table of boxes")
+        self._classes, self._mapping = (self.find(name) for name in (CLASSES, MAPPING))
+        self._folder = self.image_folders("stage_2_train_images", "train_images", "images")[0]
         return present(self._labels, self._classes, self._mapping, self.root / self._folder)
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
@@ -56,7 +46,7 @@ class RsnaSource(DatasetSource):
                 raise row.error("patientId", f"there is no image {name}.dcm in {self._folder}", "missing-image")
             if row.text("Target") not in ("0", "1", "0.0", "1.0"):
                 raise row.error("Target", f"must be 0 or 1; got {row.text('Target')!r}", "label-value")
-            return name, (row.line, corner_box(row, _BOX_COLUMNS, SIZE, "x") if row.whole("Target") else None)
+            return name, (row.line, corner_box(row, _BOX_COLUMNS, NIH_SIZE, "x") if row.whole("Target") else None)
 
         found = grouped(self.read(log, self._labels, ("patientId", *_BOX_COLUMNS, "Target"), parse))
         for name, rows in found.items():
@@ -91,17 +81,14 @@ class RsnaSource(DatasetSource):
         return images
 
     def _build_study(self, record: dict[str, Any]) -> Study:
-        header = self.header(record, "patientId")
         boxes = [Box(*edges) for edges in json.loads(record["boxes"])]
         findings = {OPACITY: presence(boxes)}
         if record["class"] is not None and not boxes:
             findings.setdefault(meanings("rsna")[record["class"]], Polarity.POSITIVE)
         return self.as_study(
             record,
+            self.header(record, "patientId"),
             patient=None if record["nih"] is None else str(int(record["nih"].partition("_")[0])),
-            view=header.view,
-            age=header.age,
-            sex=header.sex,
             phrases=(finding_phrase(OPACITY, boxes),) if boxes else (),
             findings=findings,
             extra={name: record[name] for name in ("class", "nih") if record[name] is not None},

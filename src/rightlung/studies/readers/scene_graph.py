@@ -69,18 +69,6 @@ class Graph:
             regions.append(region)
 
 
-@dataclass(frozen=True, slots=True)
-class GraphParts:
-    """What a study takes from its graph."""
-
-    phrases: tuple[Phrase, ...]
-    regions: Mapping[str, Box]
-    findings: Mapping[str, Polarity]
-    scene_graph: Mapping[str, Any]
-    other_objects: Mapping[str, tuple[float, ...]]
-    region_findings: Mapping[str, Mapping[str, Polarity]]
-
-
 def parse_graph(data: bytes) -> Graph:
     """Parse a silver scene graph, ``IMAGE_SceneGraph.json``; faults inside it are collected."""
     try:
@@ -94,8 +82,7 @@ def parse_graph(data: bytes) -> Graph:
     )
     for number, entry in enumerate(tree["objects"]):
         name = _region_name(entry)
-        edges = _edges(entry)
-        if name is None or edges is None:
+        if name is None or (edges := _edges(entry)) is None:
             graph.faults.append(FieldError(f"objects[{number}]", "has no bbox_name, or no original_x1 to original_y2"))
         else:
             graph.objects[name] = edges
@@ -121,13 +108,9 @@ def _edges(entry: Mapping[str, Any]) -> tuple[float, ...] | None:
     return tuple(float(value) for value in values)  # type: ignore[arg-type]
 
 
-def _listed(entry: Mapping[str, Any], name: str) -> Sequence[Any]:
-    value = entry.get(name)
-    return value if isinstance(value, list) else []
-
-
 def _add_attributes(graph: Graph, region: str, entry: Mapping[str, Any], place: str) -> None:
-    texts, ids, attributes = (_listed(entry, name) for name in ("phrases", "phrase_IDs", "attributes"))
+    values = (entry.get(name) for name in ("phrases", "phrase_IDs", "attributes"))
+    texts, ids, attributes = (value if isinstance(value, list) else [] for value in values)
     for number, text in enumerate(texts):
         if not isinstance(text, str) or not text.strip():
             graph.faults.append(FieldError(f"{place}.phrases[{number}]", "is not a string"))
@@ -146,8 +129,8 @@ def _add_attributes(graph: Graph, region: str, entry: Mapping[str, Any], place: 
             )
 
 
-def graph_parts(graph: Graph, size: Size) -> GraphParts:
-    """Convert a graph; ``size`` is the original image's. Faults are added to ``graph.faults``."""
+def study_fields(graph: Graph, size: Size) -> dict[str, Any]:
+    """Return a study's fields; ``size`` is the original image's. Faults are added to ``graph.faults``."""
     regions: dict[str, Box] = {}
     others: dict[str, tuple[float, ...]] = {}
     for name, edges in graph.objects.items():
@@ -163,14 +146,19 @@ def graph_parts(graph: Graph, size: Size) -> GraphParts:
             regions[name] = box
         else:
             others[name] = box.as_tuple()
-    return GraphParts(
-        phrases=tuple(_phrases(graph, regions)),
-        regions=regions,
-        findings={name: said for name, said in _findings(graph.relations).items() if name not in STATES},
-        scene_graph=_plain_graph(graph, regions),
-        other_objects=others,
-        region_findings=_region_findings(graph.relations),
-    )
+    extra: dict[str, Any] = {"scene_graph": _plain_graph(graph, regions)}
+    if others:
+        extra["other_objects"] = others
+    if graph.about.get("age_decile"):
+        extra["age_decile"] = str(graph.about["age_decile"])
+    return {
+        "sex": graph.about.get("gender") or None,
+        "phrases": tuple(_phrases(graph, regions)),
+        "regions": regions,
+        "findings": {name: said for name, said in _findings(graph.relations).items() if name not in STATES},
+        "extra": extra,
+        "region_findings": _region_findings(graph.relations),
+    }
 
 
 def _inside(edges: Sequence[float], size: Size) -> Box:

@@ -12,15 +12,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import InputError, Mask, Study
-from rightlung.studies.build_log import BuildLog
-from rightlung.studies.readers.dataset import DatasetSource, columns, grouped
-from rightlung.studies.readers.labelled import IMAGE_SUFFIXES, finding_phrase, image_folders, presence
+from rightlung.studies.index import BuildLog
+from rightlung.studies.readers.dataset import NIH_SIZE, DatasetSource, columns, grouped
+from rightlung.studies.readers.labelled import finding_phrase, presence
 from rightlung.studies.rle import NO_MASK, decode_relative, relative_runs
 from rightlung.studies.tables import TableRow
-from rightlung.studies.trees import find_file, walk_files
+from rightlung.studies.trees import IMAGE_SUFFIXES, walk_files
 
-SIZE = (1024, 1024)
-"""Height and width of the masks, and of all images of the competition."""
 TABLES = ("stage_2_train.csv", "train-rle.csv")
 _FOLDERS = ("dicom-images-train", "dicom-images-test", "stage_2_images", "train", "images")
 
@@ -28,12 +26,11 @@ _FOLDERS = ("dicom-images-train", "dicom-images-test", "stage_2_images", "train"
 class SiimSource(DatasetSource):
     """The annotated images, in the table's order; parameter ``limit``."""
 
-    reader: ClassVar[str] = "siim"
     columns: ClassVar[Mapping[str, Any]] = columns("masks")
 
     def _inputs(self) -> Sequence[Path]:
-        self._table = find_file(self.root, *TABLES, what="table of masks")
-        self._folders = image_folders(self.root, *_FOLDERS)
+        self._table = self.needed(*TABLES, what="table of masks")
+        self._folders = self.image_folders(*_FOLDERS)
         return [self._table, *(self.root / name for name in self._folders)]
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
@@ -51,7 +48,7 @@ class SiimSource(DatasetSource):
             text = row.required("EncodedPixels")
             if text != NO_MASK:
                 try:
-                    relative_runs(text, SIZE)
+                    relative_runs(text, NIH_SIZE)
                 except InputError as error:
                     raise row.error("EncodedPixels", str(error), "unreadable-mask") from None
             return name, (row.line, text)
@@ -63,14 +60,11 @@ class SiimSource(DatasetSource):
             yield {"id": name, "file": self._table.name, "line": rows[0][0], "image": images[name], "masks": masks}
 
     def _build_study(self, record: dict[str, Any]) -> Study:
-        header = self.header(record, "ImageId")
         texts = tuple(record["masks"].splitlines())
-        mask = Mask.deferred(partial(decode_relative, f"study {record['id']!r}: mask", texts, SIZE))
+        mask = Mask.deferred(partial(decode_relative, f"study {record['id']!r}: mask", texts, NIH_SIZE))
         return self.as_study(
             record,
-            view=header.view,
-            age=header.age,
-            sex=header.sex,
+            self.header(record, "ImageId"),
             phrases=(finding_phrase("pneumothorax", mask=mask),) if texts else (),
             findings={"pneumothorax": presence(texts)},
             extra={"masks": len(texts)},

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from rightlung.core import InputError, Phrase, Polarity, ScoredBox, Study
-from rightlung.studies.build_log import BuildLog
 from rightlung.studies.fusion import READERS_IOU, FusedBox, fuse
 from rightlung.studies.headers import read_header
+from rightlung.studies.index import BuildLog
 from rightlung.studies.readers.dataset import DatasetSource, columns, origin, present
-from rightlung.studies.readers.labelled import as_findings, finding_phrase, first_folders, folder_images, meanings
+from rightlung.studies.readers.labelled import as_findings, finding_phrase, meanings
 from rightlung.studies.sources import Address
 from rightlung.studies.tables import CsvTable, TableRow, box_kind, pixel_box
-from rightlung.studies.trees import find_optional
+from rightlung.studies.trees import folder_images
 
 LOCAL, GLOBAL = "vindr-22", "vindr-6"
 CONSENSUS = "consensus"
@@ -38,7 +38,6 @@ KAGGLE = (
 class VinDrSource(DatasetSource):
     """VinDr-CXR, the training images first, in the tables' order; parameters ``split``, ``limit``, ``agreement``."""
 
-    reader: ClassVar[str] = "vindr"
     version: ClassVar[int] = 2
     parameters: ClassVar[tuple[str, ...]] = ("split", "limit", "agreement")
     columns: ClassVar[Mapping[str, Any]] = columns("drawn", "named", "known", height="int32", width="int32")
@@ -49,23 +48,23 @@ class VinDrSource(DatasetSource):
 
     def _inputs(self) -> Sequence[Path]:
         self._boxes = {split: self._table(f"annotations_{split}.csv") for split in ("train", "test")}
-        self._boxes["train"] = self._boxes["train"] or find_optional(self.root, "train.csv")
+        self._boxes["train"] = self._boxes["train"] or self.find("train.csv")
         self._labels = {split: self._table(f"image_labels_{split}.csv") for split in self._boxes}
         if not any(self._boxes.values()):
             raise InputError(
                 f"{self.root} has no table of boxes (annotations/annotations_train.csv, "
                 "annotations/annotations_test.csv or train.csv)"
             )
-        tables = present(*self._boxes.values(), *self._labels.values(), find_optional(self.root, _SIZES))
-        return [*tables, *(self.root / name for name in first_folders(self.root, *self._boxes))]
+        tables = present(*self._boxes.values(), *self._labels.values(), self.find(_SIZES))
+        return [*tables, *(self.root / name for name in self.folders(*self._boxes))]
 
     def _table(self, name: str) -> Path | None:
-        return find_optional(self.root, f"annotations/{name}", name)
+        return self.find(f"annotations/{name}", name)
 
     def _records(self, log: BuildLog) -> Iterator[Mapping[str, Any]]:
         for split, path in self._boxes.items():
             if path is not None:
-                if not first_folders(self.root, split):
+                if not self.folders(split):
                     raise InputError(f"{self.root} has {path.name}, but no folder {split} with its images")
                 yield from self._split_records(split, path, log)
 
@@ -85,7 +84,7 @@ class VinDrSource(DatasetSource):
         for _ in self.read(log, path, ("image_id", *reader, "class_name", *_EDGES), found.add_box):
             log.step()
         kind = "image labels" if labels_path is not None else "kaggle" if path.name.startswith("train.") else "boxes"
-        sizes = self._read_sizes(log) if split == "train" else {}
+        sizes = self.sizes(log, self.find(_SIZES) if split == "train" else None, ("image_id", "dim0", "dim1"))
         for name, record in found.by_image.items():
             height, width = sizes.get(name, (None, None))
             if height is None and record["drawn"]:
@@ -117,15 +116,6 @@ class VinDrSource(DatasetSource):
                         f"happen to fit would be wrong, too: {needed}"
                     ) from None
 
-    def _read_sizes(self, log: BuildLog) -> dict[str, tuple[int, int]]:
-        """Return the original images' heights and widths, for images that were resized."""
-
-        def parse(row: TableRow) -> tuple[str, tuple[int, int]]:
-            height, width = (int(row.required_number(column, low=1)) for column in ("dim0", "dim1"))
-            return row.identifier("image_id"), (height, width)
-
-        return dict(self.read(log, find_optional(self.root, _SIZES), ("image_id", "dim0", "dim1"), parse))
-
     def _build_study(self, record: dict[str, Any]) -> Study:
         header = self.header(record, "image_id")
         size = header.size if record["height"] is None else (record["height"], record["width"])
@@ -146,9 +136,8 @@ class VinDrSource(DatasetSource):
         readers = [*named]
         return self.as_study(
             record,
+            header,
             view="PA",
-            age=header.age,
-            sex=header.sex,
             phrases=tuple(_phrases(boxes, polarities, 1 if CONSENSUS in drawn else self.agreement)),
             findings=as_findings(polarities, LOCAL, GLOBAL),
             extra={
