@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from rightlung.lexicon.phrase_table import word_places
-from rightlung.lexicon.rules import MENTION, STRUCTURE, rules
+from rightlung.lexicon.rules import rules
 
 
 @lru_cache(maxsize=1 << 16)
@@ -23,7 +23,9 @@ def entity_spans(text: str) -> tuple[tuple[int, int], ...]:
     known = rules()
     words = word_places(text)
     forms = [form for form, _, _ in words]
-    found = [(first, last) for first, last, (kind, _) in known.phrases.find_all(forms) if kind in (MENTION, STRUCTURE)]
+    found = [
+        (first, last) for first, last, (kind, _) in known.phrases.find_all(forms) if kind in ("mention", "structure")
+    ]
     found += [(first, last) for first, last, place in known.places.find_all(forms) if place.regions or place.zone]
     spans: list[tuple[int, int]] = []
     for first, last in sorted(found):

@@ -28,7 +28,7 @@ from rightlung.lexicon.findings import FINDINGS, broader_findings
 from rightlung.lexicon.headings import DESCRIPTIVE_SECTIONS
 from rightlung.lexicon.locations import FindingSide, places_of
 from rightlung.lexicon.phrase_table import words_of
-from rightlung.lexicon.rules import PARTS, STATE, STRUCTURE, Part, Rules, rules
+from rightlung.lexicon.rules import PARTS, Part, Rules, rules
 from rightlung.lexicon.sections import added_text, report_sections
 from rightlung.lexicon.sentences import split_sentences
 
@@ -102,7 +102,7 @@ def _statements(sentence: str, heading: str, known: Rules) -> tuple[list[str], l
     said, events = assertions(words, known)
     if heading:
         kinds = {kind for _, _, (kind, _) in events}
-        if STATE in kinds and STRUCTURE not in kinds:
+        if "state" in kinds and "structure" not in kinds:
             words = words_of(f"{heading} {sentence}")[:MOST_WORDS]
             said, events = assertions(words, known)
     return words, said, events

@@ -6,7 +6,7 @@ from typing import Literal, cast
 
 from rightlung.lexicon.assertions import Assertion, Event
 from rightlung.lexicon.regions import REGIONS
-from rightlung.lexicon.rules import AND, BOUNDARY, COMMA, EXCEPTION, OR, VERB, NamedPlace, Rules
+from rightlung.lexicon.rules import Kind, NamedPlace, Rules
 
 FindingSide = Literal["left", "right", "both"]
 Placed = tuple[FindingSide | None, tuple[str, ...]]
@@ -19,7 +19,7 @@ _PAIRED_ZONES = {
     "lung": "lungs", "upper lung zone": "upper lung zones", "mid lung zone": "middle lung zones",
     "lower lung zone": "lower lung zones", "apical zone": "apical zones",
 }  # fmt: skip
-_DIVIDING = (COMMA, AND, OR, BOUNDARY, EXCEPTION, VERB)
+_DIVIDING = ("comma", "and", "or", "boundary", "exception", "verb")
 
 
 def places_of(
@@ -53,7 +53,7 @@ def places_of(
 
 
 def _owner(
-    words: list[str], said: list[Assertion], divisions: list[tuple[int, int]], start: int, end: int
+    words: list[str], said: list[Assertion], divisions: list[tuple[int, Kind]], start: int, end: int
 ) -> int | None:
     before = after = None
     for index, item in enumerate(said):
@@ -65,7 +65,7 @@ def _owner(
             after = index
     if before is None or after is None:
         return after if before is None else before
-    if any(kind in (BOUNDARY, EXCEPTION) and said[before].end <= at <= start for at, kind in divisions):
+    if any(kind in ("boundary", "exception") and said[before].end <= at <= start for at, kind in divisions):
         return after
     divided_at = max((at for at, _ in divisions if said[before].end <= at < start), default=said[before].end)
     if not _PREPOSITIONS.isdisjoint(words[divided_at:start]):
@@ -74,9 +74,9 @@ def _owner(
     return before if divided_after and divided_at == said[before].end else after
 
 
-def _joined(divisions: list[tuple[int, int]], start: int, end: int) -> bool:
+def _joined(divisions: list[tuple[int, Kind]], start: int, end: int) -> bool:
     kinds = {kind for at, kind in divisions if start <= at < end}
-    return bool(kinds) and kinds <= {AND, OR, COMMA}
+    return bool(kinds) and kinds <= {"and", "or", "comma"}
 
 
 def _side(places: list[NamedPlace]) -> FindingSide | None:
