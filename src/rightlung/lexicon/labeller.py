@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Final
 
 from rightlung.core.errors import InputError
 from rightlung.lexicon.assertions import Assertion, Event, PolarityName, assertions, polarities_of
-from rightlung.lexicon.findings import FINDINGS, broader_findings
+from rightlung.lexicon.findings import FINDINGS, FindingSide, broader_findings
 from rightlung.lexicon.headings import DESCRIPTIVE_SECTIONS
-from rightlung.lexicon.locations import FindingSide, Placed, places_of
+from rightlung.lexicon.locations import Placed, places_of
 from rightlung.lexicon.phrase_table import words_of
 from rightlung.lexicon.rules import PARTS, Part, Rules, rules
 from rightlung.lexicon.sections import added_text, report_sections

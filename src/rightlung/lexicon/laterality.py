@@ -39,9 +39,9 @@ def _side_words() -> tuple[tuple[str, str], ...]:
     )
 
 
-_PAIRS = _side_words()
-_OTHER = {**dict(_PAIRS), **{right: left for left, right in _PAIRS}}
-_SIDE: dict[str, Side] = {**{left: "left" for left, _ in _PAIRS}, **{right: "right" for _, right in _PAIRS}}
+_PAIRS = dict(_side_words())
+_OTHER = _PAIRS | {right: left for left, right in _PAIRS.items()}
+_SIDE: dict[str, Side] = {word: "left" if word in _PAIRS else "right" for word in _OTHER}
 
 # Words are matched in ASCII: otherwise "ſ" would count as an s and a dotless "ı" as an i, which have no matching case.
 _WORD = re.compile(f"{_START}(?ai:{'|'.join(sorted(_OTHER, key=len, reverse=True))}){_END}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import cast
 
 from rightlung.lexicon.assertions import Assertion, Event
+from rightlung.lexicon.findings import FindingSide
 from rightlung.lexicon.regions import REGIONS
 from rightlung.lexicon.rules import Kind, NamedPlace, Rules
 
-FindingSide = Literal["left", "right", "both"]
 Placed = tuple[FindingSide | None, tuple[str, ...]]
 
 _PREPOSITIONS = frozenset({
@@ -44,12 +44,14 @@ def places_of(
         after = told[index + 1]
         if not own[index] and _joined(divisions, told[index].end, after.start):
             own[index] = [entry for entry in own[index + 1] if entry[0] >= after.end]
-    placed: dict[int, Placed] = {}
+    placed: dict[Assertion, Placed] = {}
     for item, entries in zip(told, own, strict=True):
         places = [place for _, place in entries]
-        placed[id(item)] = _side(places), tuple(_regions(places))
+        sides = {place.side for place in places} - {None}
+        side = cast(FindingSide | None, "both" if len(sides) > 1 else next(iter(sides), None))
+        placed[item] = side, tuple(_regions(places))
     named = _regions([place for _, _, place in found])
-    return [placed.get(id(item), (None, ())) for item in said], named
+    return [placed.get(item, (None, ())) for item in said], named
 
 
 def _owner(
@@ -79,13 +81,6 @@ def _joined(divisions: list[tuple[int, Kind]], start: int, end: int) -> bool:
     return bool(kinds) and kinds <= {"and", "or", "comma"}
 
 
-def _side(places: list[NamedPlace]) -> FindingSide | None:
-    sides = {place.side for place in places} - {None}
-    if not sides:
-        return None
-    return "both" if len(sides) > 1 else cast(FindingSide, sides.pop())
-
-
 def _regions(places: list[NamedPlace]) -> list[str]:
     """Return the regions; a zone takes the side next to it, and becomes the paired region without one or with both."""
     found: dict[str, None] = {}
@@ -93,9 +88,7 @@ def _regions(places: list[NamedPlace]) -> list[str]:
         found.update(dict.fromkeys(place.regions))
         if place.zone is None:
             continue
-        side = place.side or next(
-            (other.side for other in (*places[:index][::-1], *places[index:]) if other.side), None
-        )
+        side = place.side or next(filter(None, (other.side for other in (*places[:index][::-1], *places[index:]))), "")
         if side in ("left", "right"):
             found[f"{side} {place.zone}"] = None
         elif place.zone in _PAIRED_ZONES:
