@@ -51,11 +51,6 @@ class Finding:
     plural: bool
     diagnosis: bool
 
-    @property
-    def sided(self) -> bool:
-        """Whether it can be left or right."""
-        return bool(self.sides)
-
     def can_lie_in(self, region_name: str) -> bool:
         """Whether a sentence may locate it in this region (a canonical name)."""
         if self.implies(region_name):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 from rightlung.lexicon.data_files import check_text
 from rightlung.lexicon.headings import (
@@ -67,8 +67,7 @@ class ReportSection:
     part: Part = "report"
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
+class _Mark(NamedTuple):
     """Where a section begins: a heading, or a horizontal rule, whose ``name`` is None."""
 
     name: str | None

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from rightlung.core import Image, InputError, Study
 from rightlung.core.progress import Progress, no_progress
@@ -175,7 +175,7 @@ class _CheckRun:
     def _note_all(self, address: Address) -> bool:
         """Note who is in which split over the whole source; return whether that was possible."""
         parameters = {name: value for name, value in address.parameters.items() if name not in ("split", "limit")}
-        query = "&".join(f"{quote(name)}={quote(value)}" for name, value in parameters.items())
+        query = urlencode(parameters, safe="/", quote_via=quote)
         path = f":{address.path}" if address.path else ""
         try:
             source = open_source(f"{address.scheme}{path}?{query}" if query or path else address.scheme)
@@ -199,13 +199,12 @@ class _CheckRun:
         self.labels.check(item)
         self.reports.check(item)
         self.sides.check(item)
-        image = None
-        if self.images:
-            if item.image_field is None or item.image_field not in item.void:
-                image = self.image_checks.check(item)
-            self.masks.check(item, image)
-            if image is not None:
-                self._check_box_sizes(item, image)
+        if not self.images:
+            return None
+        image = self.image_checks.check(item) if item.image_field not in item.void else None
+        self.masks.check(item, image)
+        if image is not None:
+            self._check_box_sizes(item, image)
         return image
 
     def _check_whole_boxes(self, item: Item) -> None:
@@ -245,6 +244,5 @@ class _CheckRun:
 def _place_of(source: Source, study_id: str | None) -> Origin:
     """Return the table and line of a study, as far as the source knows."""
     known = None if study_id is None else source.place(study_id)
-    if known is not None:
-        return Origin(*known, study_id)
-    return Origin(PurePath(parse_address(source.address).path).name or source.address, None, study_id)
+    name = PurePath(parse_address(source.address).path).name or source.address
+    return Origin(*(known or (name, None)), study_id)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rightlung.studies.checks.issue import ERROR, MOST_KEPT, WARNING, Ledger, Origin
 from rightlung.studies.files import shown
@@ -23,8 +23,7 @@ Size = tuple[float, float]
 Numbers = tuple[float, float, float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(NamedTuple):
     """A box that the reader rejects, with the sizes (width, height) that its pixels may refer to."""
 
     place: Origin

@@ -151,7 +151,6 @@ class SideChecks:
         self.ledger = ledger
         self.wins: Counter[str] = Counter()
         self.losses: Counter[str] = Counter()
-        self.sided = self.wrong = 0
 
     def check(self, item: Item) -> None:
         """Check the boxes of one study."""
@@ -189,8 +188,7 @@ class SideChecks:
         # A mask's box is used only without boxes, because decoding is expensive.
         if expected.side:
             wrong = [(name, box) for name, box in boxes if _is_beyond(box, -expected.side)]
-            self.sided += bool(boxes)
-            self.wrong += bool(wrong)
+
             partly = len(wrong) < len(boxes)
             for name, box in wrong if not partly or _is_plain(target.text) else ():
                 self._report_side(place, name, target, expected.side, box, partly)
