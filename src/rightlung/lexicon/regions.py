@@ -74,22 +74,20 @@ def build_regions(data: Mapping[str, object]) -> dict[str, Region]:
     return regions
 
 
-_ALL = build_regions(read_data(_FILE))
-
-REGIONS: Mapping[str, Region] = FrozenMapping(_ALL)
+REGIONS: Mapping[str, Region] = FrozenMapping(build_regions(read_data(_FILE)))
 """All 34 regions by name."""
 
-IMAGENOME_REGIONS: tuple[str, ...] = tuple(name for name, found in _ALL.items() if not found.parts)
+IMAGENOME_REGIONS: tuple[str, ...] = tuple(name for name, found in REGIONS.items() if not found.parts)
 """The 29 regions of Chest ImaGenome, in its order."""
 
-PAIRED_REGIONS: tuple[str, ...] = tuple(name for name, found in _ALL.items() if found.parts)
+PAIRED_REGIONS: tuple[str, ...] = tuple(name for name, found in REGIONS.items() if found.parts)
 """The 5 regions that ChEX adds, each a left and a right region together."""
 
 
 @cache
 def _names() -> dict[str, Region]:
-    names = dict(_ALL)
-    for found in _ALL.values():
+    names = dict(REGIONS)
+    for found in REGIONS.values():
         for alias in found.aliases:
             if names.setdefault(alias, found) is not found:
                 DataTable(_FILE, found.name, {}).fail("aliases", f"{alias!r} is also a name of {names[alias].name!r}")
@@ -122,15 +120,15 @@ def mirror_region(name: str) -> str:
 def descendants(name: str) -> tuple[str, ...]:
     """Return every region inside this one, nearest first; a paired region contains its parts."""
 
-    return closure([region(name).name], lambda outer: (*_ALL[outer].parts, *_ALL[outer].children))[1:]
+    return closure([region(name).name], lambda outer: (*REGIONS[outer].parts, *REGIONS[outer].children))[1:]
 
 
 def ancestors(name: str) -> tuple[str, ...]:
     """Return every region that contains this one, nearest first, including paired regions."""
 
     def outward(inner: str) -> list[str]:
-        parent = _ALL[inner].parent
-        return ([parent] if parent else []) + [pair for pair in PAIRED_REGIONS if inner in _ALL[pair].parts]
+        parent = REGIONS[inner].parent
+        return ([parent] if parent else []) + [pair for pair in PAIRED_REGIONS if inner in REGIONS[pair].parts]
 
     return closure([region(name).name], outward)[1:]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, Literal, get_args
 
 from rightlung.core.errors import InputError, unknown_name
@@ -17,7 +17,7 @@ from rightlung.core.frozen import FrozenMapping
 from rightlung.lexicon.data_files import DataTable, read_data
 from rightlung.lexicon.findings import FINDINGS
 from rightlung.lexicon.labels import label_map, label_set
-from rightlung.lexicon.phrase_table import Payload, PhraseTable
+from rightlung.lexicon.phrase_table import Payload, PhraseTable, word_places
 from rightlung.lexicon.regions import REGIONS
 
 Part = Literal["base", "first", "second"]
@@ -182,3 +182,29 @@ def _add_places(table: DataTable, places: PhraseTable[NamedPlace]) -> None:
             table.fail(name, "is not a region")
         for phrase in table.texts(name):
             places.add(phrase, replace(place, side="both") if phrase.startswith("bi") else place)
+
+
+@lru_cache(maxsize=1 << 16)
+def entity_spans(text: str) -> tuple[tuple[int, int], ...]:
+    """Return the character spans ``(begin, end)`` of a sentence's clinical entities, in order.
+
+    Entities are findings, structures and regions. "That's the Wrong Lung!" masks them in training and finds them with
+    SciSpaCy's entity linker. A side alone ("left") is not an entity; a region with its side ("left lower lobe") is one.
+
+    >>> text = "Small left pleural effusion at the lung base."
+    >>> [text[begin:end] for begin, end in entity_spans(text)]
+    ['pleural effusion', 'lung base']
+    """
+    known = rules()
+    words = word_places(text)
+    forms = [form for form, _, _ in words]
+    said = known.phrases.find_all(forms)
+    found = [(first, last) for first, last, (kind, _) in said if kind in ("mention", "structure")]
+    found += [(first, last) for first, last, place in known.places.find_all(forms) if place.regions or place.zone]
+    spans: list[tuple[int, int]] = []
+    for first, last in sorted(found):
+        if spans and first < spans[-1][1]:  # the region and the finding of "left lung opacity" share a word
+            spans[-1] = spans[-1][0], max(last, spans[-1][1])
+        else:
+            spans.append((first, last))
+    return tuple((words[first][1], words[last - 1][2]) for first, last in spans)

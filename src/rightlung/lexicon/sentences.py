@@ -51,8 +51,10 @@ _NUMBER = re.compile(r"(?:\((\d{1,2})\)|(\d{1,2})(?:[.)](?!\d)))\s*(?=[^\s.,;)])
 # Letters and Roman numerals are markers only in order and if there is a second item.
 _SECOND_ITEM = re.compile(r"(?:^|\s)\(?(?:b|ii|II)[.)]\s")
 _LETTER = re.compile(r"\(?([a-z]|[ivx]{2,4}|[IVX]{1,4})[.)]\s+(?=[^\s.,;)])")
-_NUMERALS = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x")
-_ROMAN = {numeral: value for value, numeral in enumerate(_NUMERALS, start=1)}
+_ROMAN = {
+    numeral: value
+    for value, numeral in enumerate(["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x"], start=1)
+}
 _DOTTED = re.compile(r"[a-z]{1,2}(?:\.[a-z]{1,2})+")
 _INITIAL = re.compile(r"[A-Z]\.(?:[A-Z]\.)*,?")
 _STOP = re.compile(r"[.?!…]+[\"'”’)\]]*")
