@@ -244,5 +244,6 @@ class _CheckRun:
 def _place_of(source: Source, study_id: str | None) -> Origin:
     """Return the table and line of a study, as far as the source knows."""
     known = None if study_id is None else source.place(study_id)
-    name = PurePath(parse_address(source.address).path).name or source.address
-    return Origin(*(known or (name, None)), study_id)
+    if known is not None:
+        return Origin(*known, study_id)
+    return Origin(PurePath(parse_address(source.address).path).name or source.address, None, study_id)
