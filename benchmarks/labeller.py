@@ -30,7 +30,7 @@ from rightlung.lexicon.labeller import (
     read_sentence,
 )
 from rightlung.lexicon.phrase_table import words_of
-from rightlung.lexicon.rules import MENTION, PARTS, Part, rules
+from rightlung.lexicon.rules import PARTS, Part, rules
 from rightlung.phantom.config import default_config
 from rightlung.phantom.report import plain_style, write_report
 from rightlung.phantom.sampling import sample_scene
@@ -196,7 +196,7 @@ def keywords(sections: Mapping[str, str], parts: tuple[Part, ...] = PARTS) -> di
     found: dict[str, str] = {}
     for sentence in (read.text for read in read_report(sections)):
         for _, _, (kind, finding) in known.phrases.find_all(words_of(sentence)):
-            if kind == MENTION:
+            if kind == "mention":
                 found.update(dict.fromkeys(known.observations.get(finding, ()), "positive"))
     if not found.keys() - {"Support Devices"}:
         found["No Finding"] = "positive"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rightlung.lexicon.entities import entity_spans
+from rightlung.lexicon.rules import entity_spans
 from rightlung.phantom.config import default_config
 from rightlung.phantom.report import write_report
 from rightlung.phantom.study import study_scene

@@ -58,9 +58,9 @@ def test_broader_findings_follow_chexperts_hierarchy() -> None:
 
 
 def test_findings_have_the_sides_and_the_spread_they_can_have() -> None:
-    assert not finding("cardiomegaly").sided
-    assert not finding("scoliosis").sided
-    assert finding("pneumothorax").sided
+    assert not finding("cardiomegaly").sides
+    assert not finding("scoliosis").sides
+    assert finding("pneumothorax").sides
     assert finding("edema").spread == "diffuse"
     assert finding("nodule").spread == "focal"
     assert finding("mediastinal shift").sides == finding("tracheal deviation").sides == ("left", "right")

@@ -97,7 +97,7 @@ def test_one_plain_phrase(arguments: dict[str, str], text: str) -> None:
     assert prompt(**arguments) == text
 
 
-@pytest.mark.parametrize("name", [name for name, found in FINDINGS.items() if found.sided])
+@pytest.mark.parametrize("name", [name for name, found in FINDINGS.items() if found.sides])
 @pytest.mark.parametrize("polarity", ["positive", "negative"])
 def test_swapping_the_sides_of_a_prompt_is_asking_for_the_other_side(name: str, polarity: str) -> None:
     left, right = prompt(name, polarity, "left"), prompt(name, polarity, "right")

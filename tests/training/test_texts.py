@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from rightlung.core.keyed import Stream
-from rightlung.lexicon.entities import entity_spans
+from rightlung.lexicon.rules import entity_spans
 from rightlung.models.encoders import WordTokenizer, train_tokenizer
 from rightlung.training.texts import hide_entities, hide_words
 

@@ -10,28 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rightlung.lexicon.rules import (
-    AND,
-    BOUNDARY,
-    COMMA,
-    DOUBT,
-    DOUBTED,
-    EITHER,
-    EXCEPTION,
-    LISTING,
-    MENTION,
-    NEGATED,
-    NEGATION,
-    OR,
-    PASSING,
-    RESET,
-    STATE,
-    STRUCTURE,
-    VERB,
-    Meaning,
-    Rules,
-    Structure,
-)  # fmt: skip
+from rightlung.lexicon.rules import Kind, Meaning, Rules, Structure
 
 Event = tuple[int, int, Meaning]
 PolarityName = Literal["positive", "negative", "uncertain"]
@@ -40,7 +19,7 @@ _NEW_STATEMENT = frozenset({
     "a", "an", "the", "there", "this", "these", "it", "possible", "probable", "likely", "possibly", "probably",
     "questionable", "also", "again",
 })  # fmt: skip
-_ENDS_LIST = (BOUNDARY, EXCEPTION, VERB, NEGATION, DOUBT, PASSING)
+_ENDS_LIST = ("boundary", "exception", "verb", "negation", "doubt", "passing", "or", "either")
 _NORMAL = frozenset({"normal", "clear", "sharp", "intact", "midline"})
 # Words of an exception that refers to the finding before it: "no pneumothorax other than the tiny left one".
 _REMNANT = frozenset({
@@ -69,12 +48,13 @@ class _Scope:
     def __init__(self, words: list[str], events: list[Event], rules: Rules) -> None:
         self.words = words
         self.events = events
+        self.kinds = [*(kind for _, _, (kind, _) in events), "", ""]
         self.describing = rules.describing
         self.negated = self.doubted = self.passing = False
         self.listing = False  # whether uncertainty continues over commas
         self.hit = False  # whether the open scope contains anything
         self.said: list[Assertion] = []
-        self.trail: list[Assertion | int] = []  # assertions of this clause and what joins them
+        self.trail: list[Assertion | Kind] = []  # assertions of this clause and what joins them
         self.group: list[Assertion] = []  # the structures that a state would refer to
         self.predicated = self.divided = False
         self.adjective: Assertion | None = None
@@ -83,37 +63,36 @@ class _Scope:
 
     def read(self) -> list[Assertion]:
         for number, (start, end, (kind, data)) in enumerate(self.events):
-            if kind == MENTION:
+            if kind == "mention":
                 self._mention(start, end, data)
-            elif kind == STRUCTURE:
+            elif kind == "structure":
                 self._structure(start, end, data)
-            elif kind == STATE:
+            elif kind == "state":
                 self._state(number, start, end, data)
-            elif kind in (COMMA, AND, OR):
+            elif kind in ("comma", "and", "or"):
                 self._join(kind, number, end)
-            elif kind == VERB:
+            elif kind == "verb":
                 self._verb()
-            elif kind == NEGATION:
+            elif kind == "negation":
                 self._open(negated=True)
-                longer = self.words[start] == "no" and end - start == 2 and self.words[start + 1] == "longer"
+                longer = self.words[start:end] == ["no", "longer"]
                 self.not_end = end if longer or self.words[start] in ("not", "never") else -1
-            elif kind in (DOUBT, LISTING):
-                self._doubt(kind == LISTING)
-            elif kind in (NEGATED, DOUBTED):
+            elif kind in ("doubt", "listing"):
+                self._doubt(kind == "listing")
+            elif kind in ("negated", "doubted"):
                 self._look_back(kind, number)
-            elif kind == EITHER:
-                self._either()
-            elif kind == PASSING:
-                self._open(negated=False)
-                self.passing = True
-            elif kind == BOUNDARY:
+            elif kind == "either":
+                if self.trail and isinstance(self.trail[-1], Assertion):
+                    self.trail[-1].doubted = True
+                self._open(doubted=True)
+            elif kind == "passing":
+                self._open(passing=True)
+            elif kind in ("boundary", "exception"):
+                if kind == "exception":
+                    self._except(number, end)
                 self._close()
                 self._new_clause()
-            elif kind == EXCEPTION:
-                self._except(number, end)
-                self._close()
-                self._new_clause()
-            elif kind == RESET:
+            elif kind == "reset":
                 self._close()
         for item in self.said:
             # "normal heart size and mediastinum": the second has no state of its own.
@@ -122,14 +101,14 @@ class _Scope:
                 item.states = later or item.states
         return self.said
 
-    def _open(self, negated: bool) -> None:
-        self.negated, self.doubted, self.passing, self.listing, self.hit = negated, False, False, False, False
+    def _open(self, negated: bool = False, doubted: bool = False, passing: bool = False, listing: bool = False) -> None:
+        self.negated, self.doubted, self.passing, self.listing = negated, doubted, passing, listing
+        self.hit = False
         self.alternative = None
 
     def _doubt(self, listing: bool) -> None:
-        passing = self.passing  # "evaluate for possible pneumonia" is still not about this image
-        self._open(negated=self.negated)
-        self.doubted, self.passing, self.listing = True, passing, listing
+        # Passing stays: "evaluate for possible pneumonia" is still not about this image.
+        self._open(self.negated, True, self.passing, listing)
 
     def _close(self) -> None:
         self.negated = self.doubted = self.passing = self.listing = False
@@ -142,14 +121,10 @@ class _Scope:
         self.predicated = self.divided = False
         self.adjective = None
 
-    def _say(self, start: int, end: int, meaning: str | Structure) -> Assertion:
-        item = Assertion(start, end, meaning, self.negated, self.doubted, self.passing)
-        self.trail.append(item)
-        return item
-
     def _mention(self, start: int, end: int, finding: str) -> None:
-        item = self._say(start, end, finding)
+        item = Assertion(start, end, finding, self.negated, self.doubted, self.passing)
         self.hit = True
+        self.trail.append(item)
         self.said.append(item)
         before = self.alternative
         if before is not None and before.meaning != finding and not before.negated and not item.negated:
@@ -198,7 +173,7 @@ class _Scope:
     def _deny_joined(self) -> None:
         """Negate a finding in one list with normal structures: "heart and congestion are normal"."""
         *before, _ = self.trail  # the last is the state itself
-        if len(before) > 2 and before[-1] == VERB and before[-3] == AND:
+        if len(before) > 2 and before[-1] == "verb" and before[-3] == "and":
             item = before[-2]
             if isinstance(item, Assertion) and item.start > self.group[-1].start:
                 item.negated = True
@@ -208,105 +183,81 @@ class _Scope:
         for start, following_end, (kind, _) in self.events[number + 1 : number + 4]:
             if start - end > 3:
                 return False
-            if kind == STRUCTURE:
+            if kind == "structure":
                 return True
-            if kind != STATE:
+            if kind != "state":
                 return False
             end = following_end
         return False
 
-    def _join(self, kind: int, number: int, end: int) -> None:
+    def _join(self, kind: Kind, number: int, end: int) -> None:
         self.trail.append(kind)
         self.divided = True
         self.not_end = -1
-        if kind == OR:
+        if kind == "or":
             last = self.trail[-2] if len(self.trail) > 1 else None
-            if isinstance(last, Assertion) and not self.negated and any(last is item for item in self.said[-1:]):
+            if isinstance(last, Assertion) and not self.negated and last in self.said[-1:]:
                 self.alternative = last
             return
         if not (self.negated or self.doubted or self.passing) or not self.hit:
             return
         word = self.words[end] if end < len(self.words) else ""
-        events = self.events
-        following = events[number + 1][2][0] if number + 1 < len(events) else -1
-        after = events[number + 2][2][0] if number + 2 < len(events) else -1
-        if word in _NEW_STATEMENT or (following == STRUCTURE and after in (VERB, STATE)):
+        new_structure = self.kinds[number + 1] == "structure" and self.kinds[number + 2] in ("verb", "state")
+        if word in _NEW_STATEMENT or new_structure:
             self._close()
-        elif kind == AND:
+        elif kind == "and":
             if word in self.describing and not self.listing:
                 self._close()
-        elif self.listing:
-            pass
-        elif (word in self.describing or not self.negated) and not self._list_goes_on(number):
-            self._close()
-
-    def _list_goes_on(self, number: int) -> bool:
-        """Whether an "or" follows before this list ends."""
-        for _, _, (kind, _) in self.events[number + 1 :]:
-            if kind in (OR, EITHER):
-                return True
-            if kind in _ENDS_LIST:
-                return False
-        return False
+        elif not self.listing and (word in self.describing or not self.negated):
+            # The list goes on if an "or" follows before it ends.
+            stops = (later for later in self.kinds[number + 1 :] if later in _ENDS_LIST)
+            if next(stops, "") not in ("or", "either"):
+                self._close()
 
     def _except(self, number: int, end: int) -> None:
         """Make the last negated finding present if the exception from it names no other finding."""
         denied = next((item for item in reversed(self.trail) if isinstance(item, Assertion)), None)
-        if denied is None or not denied.negated or all(denied is not item for item in self.said):
+        if denied is None or not denied.negated or denied not in self.said:
             return
         doubted, last = False, len(self.words)
         for start, _, (kind, _) in self.events[number + 1 :]:
-            if kind in (BOUNDARY, NEGATION) or (kind == COMMA and not _REMNANT.isdisjoint(self.words[end:start])):
+            if kind in ("boundary", "negation") or (kind == "comma" and not _REMNANT.isdisjoint(self.words[end:start])):
                 last = start
                 break
-            if kind in (MENTION, STRUCTURE):
+            if kind in ("mention", "structure"):
                 return
-            doubted = doubted or kind in (DOUBT, DOUBTED)
+            doubted = doubted or kind in ("doubt", "doubted")
         if not _REMNANT.isdisjoint(self.words[end:last]):
             denied.negated, denied.doubted = False, doubted
 
     def _verb(self) -> None:
-        self.trail.append(VERB)
+        self.trail.append("verb")
         self.divided = False
         if self.hit:
             self._close()
         self.alternative = None
 
-    def _either(self) -> None:
-        if self.trail and isinstance(self.trail[-1], Assertion):
-            self.trail[-1].doubted = True
-        self._open(negated=False)
-        self.doubted = True
-
-    def _look_back(self, kind: int, number: int) -> None:
+    def _look_back(self, kind: Kind, number: int) -> None:
         """Negate or doubt what comes before, back to the start of its list; if there is nothing, what follows."""
-        joined: int | None = None
-        listed = found = False
-        following = self.events[number + 1][2][0] if number + 1 < len(self.events) else -1
-        forward = kind == DOUBTED and following == MENTION and self.trail[-1:] == [COMMA]  # ", less likely edema"
+        joined = listed = found = False
+        mention_next = self.kinds[number + 1] == "mention"
+        forward = kind == "doubted" and mention_next and self.trail[-1:] == ["comma"]  # ", less likely edema"
         for entry in () if forward else reversed(self.trail):
             if isinstance(entry, Assertion):
-                if joined is not None and joined == COMMA and not listed and found:
+                if found and joined and not listed:
                     break
-                if kind == NEGATED:
-                    entry.negated = True
-                else:
-                    entry.doubted, entry.negated = True, False
-                found = True
-                joined = None
-            elif entry == VERB:
-                if found:
-                    break
-            else:
-                listed = listed or entry in (AND, OR)
-                joined = entry if joined is None else joined
-                if entry in (AND, OR):
-                    joined = entry
-        if not found:
-            self._open(negated=kind == NEGATED)
-            self.doubted = kind == DOUBTED
-        else:
+                entry.negated = kind == "negated"
+                entry.doubted = entry.doubted or kind == "doubted"
+                found, joined = True, False
+            elif entry != "verb":
+                joined = True
+                listed = listed or entry in ("and", "or")
+            elif found:
+                break
+        if found:
             self._close()
+        else:
+            self._open(negated=kind == "negated", doubted=kind == "doubted")
 
 
 def assertions(words: list[str], rules: Rules) -> tuple[list[Assertion], list[Event]]:
@@ -339,10 +290,7 @@ def polarities_of(item: Assertion) -> list[tuple[str, PolarityName]]:
             name, negated = "normal", False
         for finding in meaning.says.get(name, ()):
             judged.append((finding.removeprefix("?"), _polarity(negated, state.doubted or finding[0] == "?")))
-        if not negated:
-            judged.extend(
-                (finding, "uncertain" if state.doubted else "negative") for finding in meaning.denies.get(name, ())
-            )
-        elif state.contrary:  # lungs that are not clear may have an opacity, or something else
-            judged.extend((finding, "uncertain") for finding in meaning.denies.get(name, ()))
+        if not negated or state.contrary:  # lungs that are not clear may have an opacity, or something else
+            polarity = "uncertain" if negated or state.doubted else "negative"
+            judged.extend((finding, polarity) for finding in meaning.denies.get(name, ()))
     return judged

@@ -97,8 +97,6 @@ class DataTable:
     def _take(self, key: str, default: Any, kind: type, what: str) -> Any:
         self._taken.add(key)
         value = self.entries.get(key, default)
-        if value is default and default is not None:
-            return value
         if value is None:
             self.fail(key, "is missing")
         if not isinstance(value, kind):

@@ -5,8 +5,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Literal, cast
@@ -52,11 +51,6 @@ class Finding:
     plural: bool
     diagnosis: bool
 
-    @property
-    def sided(self) -> bool:
-        """Whether it can be left or right."""
-        return bool(self.sides)
-
     def can_lie_in(self, region_name: str) -> bool:
         """Whether a sentence may locate it in this region (a canonical name)."""
         if self.implies(region_name):
@@ -70,13 +64,6 @@ class Finding:
         return region_name in self.implied or (bool(parts) and set(parts) <= set(self.implied))
 
 
-def _usual_places(regions: tuple[str, ...]) -> tuple[str, ...]:
-    """Return where a finding can be if the data do not say: anywhere in the lungs if it is typically seen there."""
-    if any("lungs" in ancestors(name) for name in regions):
-        return ("lungs",)
-    return regions
-
-
 def build_findings(data: Mapping[str, object]) -> Mapping[str, Finding]:
     """Build the findings from their tables; check all names in them and that ``broader`` has no cycle."""
     findings = {}
@@ -85,6 +72,8 @@ def build_findings(data: Mapping[str, object]) -> Mapping[str, Finding]:
         phrase = table.text("phrase", name)
         plural_phrase = table.text("plural_phrase", phrase)
         regions = table.texts("regions", REGIONS)
+        # If the data do not say: anywhere in the lungs if it is typically seen there.
+        usual = ("lungs",) if any("lungs" in ancestors(region) for region in regions) else regions
         within, sides = table.texts("within", REGIONS), table.texts("sides", _SIDES)
         findings[name] = Finding(
             name=name,
@@ -92,7 +81,7 @@ def build_findings(data: Mapping[str, object]) -> Mapping[str, Finding]:
             broader=table.texts("broader", data),
             one_of=table.texts("one_of", data),
             regions=regions,
-            within=within if "within" in table.entries else _usual_places(regions),
+            within=within if "within" in table.entries else usual,
             implied=table.texts("implied", REGIONS),
             sides=cast(tuple[FindingSide, ...], sides if "sides" in table.entries else _SIDES),
             spread=cast(Spread, table.choice("spread", "either", ("focal", "diffuse", "either"))),
@@ -129,12 +118,11 @@ FINDINGS: Mapping[str, Finding] = LazyMapping(__name__, "FINDINGS", lambda: buil
 """Every canonical finding by name."""
 
 _BRITISH = (("oedema", "edema"), ("haem", "hem"), ("tumour", "tumor"), ("goitre", "goiter"), ("aesthe", "esthe"))
-_SPACES = re.compile(r"[\s_]+")
 
 
 def _plain(name: str) -> str:
     """Return the form in which names are compared: lower case, single spaces, American spelling."""
-    plain = _SPACES.sub(" ", name).strip().lower()
+    plain = " ".join(name.replace("_", " ").split()).lower()
     for british, american in _BRITISH:
         plain = plain.replace(british, american)
     return plain
@@ -166,14 +154,6 @@ _PLURALS = (
 )  # fmt: skip
 
 
-def _readings(plain: str) -> Iterator[str]:
-    """Yield a name and its possible singulars."""
-    yield plain
-    for plural, singular in _PLURALS:
-        if plain.endswith(plural):
-            yield plain.removesuffix(plural) + singular
-
-
 def find(name: str) -> Finding | None:
     """Return the finding that a name, synonym or label means, or None.
 
@@ -182,11 +162,10 @@ def find(name: str) -> Finding | None:
     >>> find("Pleural_Thickening").name, find("Pulmonary Oedema").name, find("left shoe")
     ('pleural thickening', 'edema', None)
     """
-    names = _names()
-    for form in _readings(_plain(check_text(name, "a finding's name"))):
-        if form in names:
-            return FINDINGS[names[form]]
-    return None
+    names, plain = _names(), _plain(check_text(name, "a finding's name"))
+    singulars = (plain.removesuffix(plural) + singular for plural, singular in _PLURALS if plain.endswith(plural))
+    known = next((form for form in (plain, *singulars) if form in names), None)
+    return None if known is None else FINDINGS[names[known]]
 
 
 def finding(name: str) -> Finding:

@@ -23,8 +23,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "indication", "indications", "clinical indication", "clinical indications", "indication for study",
         "indication for exam", "indication for examination", "reason for exam", "reason for examination",
         "reason for study", "reason for the exam", "reason for the examination", "reason for this examination",
-        "reason",
-        "clinical question", "preoperative diagnosis",
+        "reason", "clinical question", "preoperative diagnosis",
     ),
     "history": (
         "history", "clinical history", "clinical information", "patient history", "history and indication",
@@ -147,9 +146,8 @@ def section_name(heading: str) -> str | None:
     if not upper or not key:
         return None
     words = key.split()
-    for name in _WITHIN:
-        if name in words:
-            return name
+    if (within := next((name for name in _WITHIN if name in words), None)) is not None:
+        return within
     if _ORGANS.fullmatch(words[0].rstrip(",")) or _ORGANS.fullmatch(key):
         return "organ"
     if _TITLES.search(key):

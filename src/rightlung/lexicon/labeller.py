@@ -24,16 +24,18 @@ from typing import TYPE_CHECKING, Final
 
 from rightlung.core.errors import InputError
 from rightlung.lexicon.assertions import Assertion, Event, PolarityName, assertions, polarities_of
-from rightlung.lexicon.findings import FINDINGS, broader_findings
+from rightlung.lexicon.findings import FINDINGS, FindingSide, broader_findings
 from rightlung.lexicon.headings import DESCRIPTIVE_SECTIONS
-from rightlung.lexicon.locations import FindingSide, places_of
+from rightlung.lexicon.locations import Placed, places_of
 from rightlung.lexicon.phrase_table import words_of
-from rightlung.lexicon.rules import PARTS, STATE, STRUCTURE, Part, Rules, rules
+from rightlung.lexicon.rules import PARTS, Part, Rules, rules
 from rightlung.lexicon.sections import added_text, report_sections
 from rightlung.lexicon.sentences import split_sentences
 
 if TYPE_CHECKING:
     from rightlung.core import Phrase, Report
+
+    AnyReport = str | Report | Mapping[str, str | None]
 
 OBSERVATIONS: Final = (
     "No Finding", "Enlarged Cardiomediastinum", "Cardiomegaly", "Lung Opacity", "Lung Lesion", "Edema", "Consolidation",
@@ -85,7 +87,7 @@ def _strengthen(said: dict[str, PolarityName], name: str, polarity: PolarityName
         said[name] = polarity
 
 
-def _told(report: str | Report | Mapping[str, str | None]) -> Iterator[tuple[str, str]]:
+def _told(report: AnyReport) -> Iterator[tuple[str, str]]:
     """Yield each descriptive sentence with the subheading ("LUNGS:") it belongs to."""
     for part in _descriptive_parts(report):
         heading = ""
@@ -100,15 +102,13 @@ def _statements(sentence: str, heading: str, known: Rules) -> tuple[list[str], l
     """Return the words of a sentence and their statements; "Clear." below "LUNGS:" refers to the lungs."""
     words = words_of(sentence)[:MOST_WORDS]
     said, events = assertions(words, known)
-    if heading:
-        kinds = {kind for _, _, (kind, _) in events}
-        if STATE in kinds and STRUCTURE not in kinds:
-            words = words_of(f"{heading} {sentence}")[:MOST_WORDS]
-            said, events = assertions(words, known)
+    kinds = {kind for _, _, (kind, _) in events} if heading else set()
+    if "state" in kinds and "structure" not in kinds:
+        return _statements(f"{heading} {sentence}", "", known)
     return words, said, events
 
 
-def _descriptive_parts(report: str | Report | Mapping[str, str | None]) -> list[str]:
+def _descriptive_parts(report: AnyReport) -> list[str]:
     if isinstance(report, str):
         return _told_in(report_sections(report))
     sections = report if isinstance(report, Mapping) else getattr(report, "sections", None)
@@ -130,18 +130,15 @@ def _told_in(sections: Mapping[str, str | None]) -> list[str]:
     return [*told, *added_text(added)] if added else told
 
 
-def read_sentence(text: str, parts: tuple[Part, ...] = PARTS) -> LabelledSentence:
-    """Read one sentence.
+def read_sentence(text: str, parts: tuple[Part, ...] = PARTS, heading: str = "") -> LabelledSentence:
+    """Read one sentence; ``heading`` is the subheading above it, if any.
 
     >>> read_sentence("No left effusion or pneumothorax.").findings
     {'pleural effusion': 'negative', 'pneumothorax': 'negative'}
     >>> read_sentence("Opacity in the left base may represent atelectasis.").mentions[1]
     Mention(finding='atelectasis', polarity='uncertain', side=None, regions=())
     """
-    return _read(text, "", rules(parts))
-
-
-def _read(text: str, heading: str, known: Rules) -> LabelledSentence:
+    known = rules(parts)
     words, said, events = _statements(text, heading, known)
     placed, named = places_of(words, said, events, known)
     mentions: dict[Mention, None] = {}
@@ -153,9 +150,7 @@ def _read(text: str, heading: str, known: Rules) -> LabelledSentence:
     return LabelledSentence(text, tuple(mentions), tuple(every))
 
 
-def _settle(
-    finding: str, side: FindingSide | None, regions: tuple[str, ...]
-) -> tuple[FindingSide | None, tuple[str, ...]]:
+def _settle(finding: str, side: FindingSide | None, regions: tuple[str, ...]) -> Placed:
     """Drop a side that the finding cannot have, and add the regions that its meaning and side imply."""
     known = FINDINGS[finding]
     own_side = side if side in known.sides else None
@@ -172,16 +167,13 @@ def _settle(
     return own_side, implied
 
 
-def read_report(
-    report: str | Report | Mapping[str, str | None], parts: tuple[Part, ...] = PARTS
-) -> tuple[LabelledSentence, ...]:
+def read_report(report: AnyReport, parts: tuple[Part, ...] = PARTS) -> tuple[LabelledSentence, ...]:
     """Return the labelled sentences of a report's findings, impression and addenda."""
-    known = rules(parts)
-    return tuple(_read(sentence, heading, known) for heading, sentence in _told(report))
+    return tuple(read_sentence(sentence, parts, heading) for heading, sentence in _told(report))
 
 
 def observations(
-    report: str | Report | Mapping[str, str | None], *, hierarchy: bool = False, parts: tuple[Part, ...] = PARTS
+    report: AnyReport, *, hierarchy: bool = False, parts: tuple[Part, ...] = PARTS
 ) -> dict[str, PolarityName | None]:
     """Return CheXpert's 14 observations; None means blank.
 
@@ -192,18 +184,19 @@ def observations(
     >>> {name: said for name, said in observations("Heart size is normal. Small left effusion.").items() if said}
     {'Cardiomegaly': 'negative', 'Pleural Effusion': 'positive'}
     """
-    known = rules(parts)
+    known = rules(parts).observations
     found: dict[str, PolarityName] = {}
-    anything = False
-    for heading, sentence in _told(report):
-        anything = True
+    told = list(_told(report))
+    for heading, sentence in told:
         for finding, polarity in _judged(sentence, heading, parts):
-            for label in _labels(finding, polarity, known, hierarchy):
-                _strengthen(found, label, polarity)
+            wider = broader_findings(finding) if hierarchy and polarity == "positive" else ()
+            for name in (finding, *wider):
+                for label in known.get(name, ()):
+                    _strengthen(found, label, polarity)
     abnormal = found.pop("No Finding", None) == "negative"  # "the chest is not normal"
     pathologies = (polarity for label, polarity in found.items() if label != "Support Devices")
     labelled: dict[str, PolarityName | None] = {label: found.get(label) for label in OBSERVATIONS}
-    if anything and not abnormal and all(polarity == "negative" for polarity in pathologies):
+    if told and not abnormal and all(polarity == "negative" for polarity in pathologies):
         labelled["No Finding"] = "positive"
     return labelled
 
@@ -220,23 +213,12 @@ def clear_sentence_cache() -> None:
     _judged.cache_clear()
 
 
-def _labels(finding: str, polarity: PolarityName, known: Rules, hierarchy: bool) -> tuple[str, ...]:
-    labels = known.observations.get(finding, ())
-    if hierarchy and polarity == "positive":
-        wider = (label for name in broader_findings(finding) for label in known.observations.get(name, ()))
-        labels = tuple(dict.fromkeys((*labels, *wider)))
-    return labels
-
-
-def phrases_of(report: str | Report | Mapping[str, str | None]) -> tuple[Phrase, ...]:
+def phrases_of(report: AnyReport) -> tuple[Phrase, ...]:
     """Return the sentences of a report as phrases to ground, with their regions and findings but without targets."""
     from rightlung.core import Phrase, Polarity
 
-    return tuple(
-        Phrase(
-            text=sentence.text,
-            regions=sentence.regions,
-            findings={name: Polarity(polarity) for name, polarity in sentence.findings.items()},
-        )
-        for sentence in read_report(report)
-    )
+    phrases = []
+    for sentence in read_report(report):
+        findings = {name: Polarity(polarity) for name, polarity in sentence.findings.items()}
+        phrases.append(Phrase(sentence.text, regions=sentence.regions, findings=findings))
+    return tuple(phrases)

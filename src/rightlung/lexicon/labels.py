@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from rightlung.core.errors import unknown_name
 from rightlung.core.frozen import FrozenMapping
@@ -122,8 +122,7 @@ def label_set(name: str) -> LabelSet:
     return LABEL_SETS[name]
 
 
-@dataclass(frozen=True, slots=True)
-class Override:
+class Override(NamedTuple):
     """An exception from the composed map for one label, with the reason."""
 
     to: tuple[str, ...]
@@ -139,11 +138,8 @@ def build_overrides(data: Mapping[str, Any], sets: Mapping[str, LabelSet]) -> Ma
         target = table.text("target")
         if target not in sets:
             table.fail("target", f"names {target!r}, which is not a label set")
-        override = Override(
-            to=table.texts("to", sets[target].labels),
-            relation=cast(Relation, table.choice("relation", "close", ("close", "one of"))),
-            note=table.text("note"),
-        )
+        relation = cast(Relation, table.choice("relation", "close", ("close", "one of")))
+        override = Override(table.texts("to", sets[target].labels), relation, table.text("note"))
         label = table.text("label")
         for source in table.texts("sources", sets):
             if label not in sets[source].labels:
@@ -168,17 +164,18 @@ def _image(meaning: str, by_finding: Mapping[str, tuple[str, ...]]) -> tuple[tup
         # Only the nearest: labels beyond one already reached are implied by it.
         if step in by_finding and not any(step in broader_findings(nearer) for nearer in reached):
             reached.append(step)
-    if reached:
-        return tuple(label for step in reached for label in by_finding[step]), "broader"
-    for step in (meaning, *broader):
-        choices = FINDINGS[step].one_of
-        if choices and all(choice in by_finding for choice in choices):
-            return tuple(label for choice in choices for label in by_finding[choice]), "one of"
-    return None, "none"
+    relation: Relation = "broader" if reached else "one of"
+    if not reached:
+        choices = (FINDINGS[step].one_of for step in (meaning, *broader))
+        reached = next((list(one_of) for one_of in choices if one_of and set(one_of) <= by_finding.keys()), [])
+    labels = tuple(label for step in reached for label in by_finding[step])
+    return (labels, relation) if labels else (None, "none")
 
 
-def compose(source: LabelSet, target: LabelSet) -> LabelMap:
+@cache
+def _compose(source_name: str, target_name: str) -> LabelMap:
     """Compose the map between two label sets through the canonical findings."""
+    source, target = LABEL_SETS[source_name], LABEL_SETS[target_name]
     by_finding: dict[str, tuple[str, ...]] = {}
     for label, meaning in target.findings.items():
         by_finding[meaning] = (*by_finding.get(meaning, ()), label)
@@ -188,24 +185,16 @@ def compose(source: LabelSet, target: LabelSet) -> LabelMap:
     for label, meaning in source.findings.items():
         override = _overrides().get((source.name, target.name, label))
         if override is not None:
-            table[label], relations[label], notes[label] = override.to, override.relation, override.note
+            table[label], relations[label], notes[label] = override
             continue
-        image, relation = _image(meaning, by_finding)
+        table[label], relations[label] = image, relation = _image(meaning, by_finding)
+        # The same label with the same note in two sets means the same in both.
+        same = image == (label,) and source.notes.get(label) == target.notes.get(label)
         remarks = [source.notes.get(label), *(target.notes.get(reached) for reached in image or ())]
-        if image == (label,) and source.notes.get(label) == target.notes.get(label):
-            # The same label with the same note in two sets means the same in both.
-            remarks = []
-        if image is not None and any(remarks) and relation in ("same", "broader"):
-            relation = "close"
-        table[label], relations[label] = image, relation
-        if image is not None and any(remarks):
+        if image is not None and any(remarks) and not same:
             notes[label] = "; ".join(dict.fromkeys(remark for remark in remarks if remark))
+            relations[label] = "close" if relation in ("same", "broader") else relation
     return LabelMap(source.name, target.name, FrozenMapping(table), FrozenMapping(relations), FrozenMapping(notes))
-
-
-@cache
-def _composed(source: str, target: str) -> LabelMap:
-    return compose(LABEL_SETS[source], LABEL_SETS[target])
 
 
 def label_map(source: str, target: str) -> LabelMap:
@@ -214,4 +203,4 @@ def label_map(source: str, target: str) -> LabelMap:
     >>> label_map("nih-14", "chexpert-14").apply("Infiltration")
     ('Lung Opacity',)
     """
-    return _composed(label_set(source).name, label_set(target).name)
+    return _compose(label_set(source).name, label_set(target).name)

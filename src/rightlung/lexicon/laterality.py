@@ -23,25 +23,16 @@ Side = Literal["left", "right"]
 _START, _END = r"(?<![^\W_])", r"(?![^\W_])"
 
 
-def _side_words() -> tuple[tuple[str, str], ...]:
-    """Return the pairs (left, right) of words that name a side."""
-    directions = ("", "s", "ward", "wards", "most", "sided")
-    curves = ("", "scoliosis", "scoliotic", "position", "positioned", "positioning", "convex", "convexity",
-              "rotation", "rotated", "rotatory", "curvature", "curve", "cardia", "version")  # fmt: skip
+_ENDINGS = {
+    ("left", "right"): ("", "s", "ward", "wards", "most", "sided"),
+    ("levo", "dextro"): ("", "scoliosis", "scoliotic", "position", "positioned", "positioning", "convex", "convexity",
+                         "rotation", "rotated", "rotatory", "curvature", "curve", "cardia", "version"),
     # Lobes and zones, jugular and subclavian lines, extremities, quadrants. Not oblique views: Rao is also a name.
-    letters = ("ul", "ml", "ll", "uz", "mz", "lz", "ij", "sc", "ue", "le", "uq", "lq")
-    return (
-        *((f"left{ending}", f"right{ending}") for ending in directions),
-        *((f"levo{ending}", f"dextro{ending}") for ending in curves),
-        *((f"l{rest}", f"r{rest}") for rest in letters),
-        ("l-sided", "r-sided"),
-        ("lt", "rt"),
-    )
-
-
-_PAIRS = _side_words()
-_OTHER = {**dict(_PAIRS), **{right: left for left, right in _PAIRS}}
-_SIDE: dict[str, Side] = {**{left: "left" for left, _ in _PAIRS}, **{right: "right" for _, right in _PAIRS}}
+    ("l", "r"): ("ul", "ml", "ll", "uz", "mz", "lz", "ij", "sc", "ue", "le", "uq", "lq", "-sided", "t"),
+}  # fmt: skip
+_PAIRS = {left + ending: right + ending for (left, right), endings in _ENDINGS.items() for ending in endings}
+_OTHER = _PAIRS | {right: left for left, right in _PAIRS.items()}
+_SIDE: dict[str, Side] = {word: "left" if word in _PAIRS else "right" for word in _OTHER}
 
 # Words are matched in ASCII: otherwise "ſ" would count as an s and a dotless "ı" as an i, which have no matching case.
 _WORD = re.compile(f"{_START}(?ai:{'|'.join(sorted(_OTHER, key=len, reverse=True))}){_END}")

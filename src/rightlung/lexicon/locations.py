@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import cast
 
 from rightlung.lexicon.assertions import Assertion, Event
+from rightlung.lexicon.findings import FindingSide
 from rightlung.lexicon.regions import REGIONS
-from rightlung.lexicon.rules import AND, BOUNDARY, COMMA, EXCEPTION, OR, VERB, NamedPlace, Rules
+from rightlung.lexicon.rules import Kind, NamedPlace, Rules
 
-FindingSide = Literal["left", "right", "both"]
 Placed = tuple[FindingSide | None, tuple[str, ...]]
 
 _PREPOSITIONS = frozenset({
@@ -19,7 +19,7 @@ _PAIRED_ZONES = {
     "lung": "lungs", "upper lung zone": "upper lung zones", "mid lung zone": "middle lung zones",
     "lower lung zone": "lower lung zones", "apical zone": "apical zones",
 }  # fmt: skip
-_DIVIDING = (COMMA, AND, OR, BOUNDARY, EXCEPTION, VERB)
+_DIVIDING = ("comma", "and", "or", "boundary", "exception", "verb")
 
 
 def places_of(
@@ -44,16 +44,18 @@ def places_of(
         after = told[index + 1]
         if not own[index] and _joined(divisions, told[index].end, after.start):
             own[index] = [entry for entry in own[index + 1] if entry[0] >= after.end]
-    placed: dict[int, Placed] = {}
+    placed: dict[Assertion, Placed] = {}
     for item, entries in zip(told, own, strict=True):
         places = [place for _, place in entries]
-        placed[id(item)] = _side(places), tuple(_regions(places))
+        sides = {place.side for place in places} - {None}
+        side = cast(FindingSide | None, "both" if len(sides) > 1 else next(iter(sides), None))
+        placed[item] = side, tuple(_regions(places))
     named = _regions([place for _, _, place in found])
-    return [placed.get(id(item), (None, ())) for item in said], named
+    return [placed.get(item, (None, ())) for item in said], named
 
 
 def _owner(
-    words: list[str], said: list[Assertion], divisions: list[tuple[int, int]], start: int, end: int
+    words: list[str], said: list[Assertion], divisions: list[tuple[int, Kind]], start: int, end: int
 ) -> int | None:
     before = after = None
     for index, item in enumerate(said):
@@ -65,7 +67,7 @@ def _owner(
             after = index
     if before is None or after is None:
         return after if before is None else before
-    if any(kind in (BOUNDARY, EXCEPTION) and said[before].end <= at <= start for at, kind in divisions):
+    if any(kind in ("boundary", "exception") and said[before].end <= at <= start for at, kind in divisions):
         return after
     divided_at = max((at for at, _ in divisions if said[before].end <= at < start), default=said[before].end)
     if not _PREPOSITIONS.isdisjoint(words[divided_at:start]):
@@ -74,16 +76,9 @@ def _owner(
     return before if divided_after and divided_at == said[before].end else after
 
 
-def _joined(divisions: list[tuple[int, int]], start: int, end: int) -> bool:
+def _joined(divisions: list[tuple[int, Kind]], start: int, end: int) -> bool:
     kinds = {kind for at, kind in divisions if start <= at < end}
-    return bool(kinds) and kinds <= {AND, OR, COMMA}
-
-
-def _side(places: list[NamedPlace]) -> FindingSide | None:
-    sides = {place.side for place in places} - {None}
-    if not sides:
-        return None
-    return "both" if len(sides) > 1 else cast(FindingSide, sides.pop())
+    return bool(kinds) and kinds <= {"and", "or", "comma"}
 
 
 def _regions(places: list[NamedPlace]) -> list[str]:
@@ -93,9 +88,7 @@ def _regions(places: list[NamedPlace]) -> list[str]:
         found.update(dict.fromkeys(place.regions))
         if place.zone is None:
             continue
-        side = place.side or next(
-            (other.side for other in (*places[:index][::-1], *places[index:]) if other.side), None
-        )
+        side = place.side or next(filter(None, (other.side for other in (*places[:index][::-1], *places[index:]))), "")
         if side in ("left", "right"):
             found[f"{side} {place.zone}"] = None
         elif place.zone in _PAIRED_ZONES:

@@ -79,16 +79,10 @@ def expand_phrase(template: str) -> Iterator[str]:
     >>> list(expand_phrase("no (evidence|sign|) of"))
     ['no evidence of', 'no sign of', 'no  of']
     """
-    choices = []
-    covered = 0
-    for part in _PART.finditer(template):
-        if part.start() != covered:
-            break
-        choices.append(part[1].split("|") if part[2] is None else [part[2]])
-        covered = part.end()
-    if covered != len(template):
+    parts = list(_PART.finditer(template))
+    if "".join(part[0] for part in parts) != template:
         raise InputError(f"the phrase {template!r} has unbalanced or nested brackets")
-    for chosen in product(*choices):
+    for chosen in product(*(part[1].split("|") if part[2] is None else [part[2]] for part in parts)):
         yield "".join(chosen)
 
 

@@ -27,20 +27,14 @@ def _tables() -> tuple[DataTable, DataTable, DataTable, DataTable]:
     tables = data.table("templates"), data.table("diagnosis"), data.table("instead"), data.table("also")
     data.done()
     for table in tables[2:]:
-        for name, entry in table.entries.items():
+        for name in table.entries:
             if name not in FINDINGS:
                 table.fail(name, "is not a finding")
-            prompts = DataTable(_FILE, f"{table.name}.{name}", entry)
+            prompts = table.table(name)
             prompts.texts("positive")
             prompts.texts("negative")
             prompts.done()
     return tables
-
-
-def _with_article(found: Finding) -> str:
-    if found.plural or not found.count:
-        return found.phrase
-    return f"{'an' if found.phrase[0] in 'aeiou' else 'a'} {found.phrase}"
 
 
 @cache
@@ -49,9 +43,10 @@ def _prompts(name: str, polarity: PromptPolarity) -> tuple[str, ...]:
     templates, diagnosis, instead, also = _tables()
     if name in instead.entries:
         return instead.table(name).texts(polarity)
+    article = "" if found.plural or not found.count else "an " if found.phrase[0] in "aeiou" else "a "
     filled = (
         template.replace("{finding}", found.phrase)
-        .replace("{a finding}", _with_article(found))
+        .replace("{a finding}", article + found.phrase)
         .replace("{is}", "are" if found.plural else "is")
         for template in (*templates.texts(polarity), *(diagnosis.texts(polarity) if found.diagnosis else ()))
     )
@@ -116,20 +111,13 @@ def _known_prompt(found: Finding, positive: bool, side: str | None, where: Regio
         elif where.side != "none":
             side = None
     place = _place(where, found.preposition)
-    if positive:
-        return _with_side(found, side) + place
-    if found.negation:
+    if not positive and found.negation:
         one_side = side if side in ("left", "right") else ""
         return " ".join(found.negation.replace("{side}", one_side).split()) + place
-    if found.name == "no finding":
+    if not positive and found.name == "no finding":
         return negative_prompts(found.name)[0]
-    return f"no {_with_side(found, side)}{place}"
-
-
-def _with_side(found: Finding, side: str | None) -> str:
-    if side is None:
-        return found.phrase
-    return found.both_sides if side == "both" else found.one_side.replace("{side}", side)
+    words = found.both_sides if side == "both" else found.one_side.replace("{side}", side) if side else found.phrase
+    return ("" if positive else "no ") + words + place
 
 
 def _place(where: Region | None, preposition: str | None) -> str:

@@ -41,39 +41,31 @@ class Region:
 
 
 def _mirror_name(name: str, names: Iterable[str]) -> str:
-    for one, other in (("left ", "right "), ("right ", "left ")):
-        if name.startswith(one) and other + name.removeprefix(one) in names:
-            return other + name.removeprefix(one)
-    return name
+    side, _, rest = name.partition(" ")
+    other = {"left": "right", "right": "left"}.get(side, side)
+    return f"{other} {rest}" if f"{other} {rest}" in names else name
 
 
 def build_regions(data: Mapping[str, object]) -> dict[str, Region]:
     """Build all regions from the tables ``regions`` and ``paired``; check that every name in them exists."""
-    single = DataTable(_FILE, "regions", data.get("regions")).entries
-    paired = DataTable(_FILE, "paired", data.get("paired")).entries
-    names = (*single, *paired)
-    parents: dict[str, str | None] = {}
-    tables: dict[str, DataTable] = {}
-    for kind, entries in (("regions", single), ("paired", paired)):
-        for name, entry in entries.items():
-            tables[name] = table = DataTable(_FILE, f"{kind}.{name}", entry)
-            parent = table.text("parent", "")
-            if parent and parent not in names:
-                table.fail("parent", f"names {parent!r}, which does not exist")
-            parents[name] = parent or None
+    kinds = [DataTable(_FILE, kind, data.get(kind)) for kind in ("regions", "paired")]
+    tables = {name: kind.table(name) for kind in kinds for name in kind.entries}
+    parents = {name: table.text("parent", "") for name, table in tables.items()}
     regions = {}
     for name, table in tables.items():
-        parts = table.texts("parts", names)
-        if (len(parts) == 2) != (name in paired):
+        if parents[name] and parents[name] not in tables:
+            table.fail("parent", f"names {parents[name]!r}, which does not exist")
+        parts = table.texts("parts", tables)
+        if (len(parts) == 2) != (name in kinds[1].entries):
             table.fail("parts", "a paired region has two parts and no other has any")
         side = "both" if parts else table.choice("side", "none", ("left", "right", "none"))
         regions[name] = Region(
             name=name,
-            parent=parents[name],
+            parent=parents[name] or None,
             children=tuple(child for child, parent in parents.items() if parent == name),
             side=cast(RegionSide, side),
             parts=parts,
-            mirror=_mirror_name(name, names),
+            mirror=_mirror_name(name, tables),
             spoken=table.text("spoken", name),
             preposition=table.text("preposition", "in"),
             aliases=table.texts("aliases"),
@@ -82,22 +74,20 @@ def build_regions(data: Mapping[str, object]) -> dict[str, Region]:
     return regions
 
 
-_ALL = build_regions(read_data(_FILE))
-
-REGIONS: Mapping[str, Region] = FrozenMapping(_ALL)
+REGIONS: Mapping[str, Region] = FrozenMapping(build_regions(read_data(_FILE)))
 """All 34 regions by name."""
 
-IMAGENOME_REGIONS: tuple[str, ...] = tuple(name for name, found in _ALL.items() if not found.parts)
+IMAGENOME_REGIONS: tuple[str, ...] = tuple(name for name, found in REGIONS.items() if not found.parts)
 """The 29 regions of Chest ImaGenome, in its order."""
 
-PAIRED_REGIONS: tuple[str, ...] = tuple(name for name, found in _ALL.items() if found.parts)
+PAIRED_REGIONS: tuple[str, ...] = tuple(name for name, found in REGIONS.items() if found.parts)
 """The 5 regions that ChEX adds, each a left and a right region together."""
 
 
 @cache
 def _names() -> dict[str, Region]:
-    names = dict(_ALL)
-    for found in _ALL.values():
+    names = dict(REGIONS)
+    for found in REGIONS.values():
         for alias in found.aliases:
             if names.setdefault(alias, found) is not found:
                 DataTable(_FILE, found.name, {}).fail("aliases", f"{alias!r} is also a name of {names[alias].name!r}")
@@ -130,21 +120,17 @@ def mirror_region(name: str) -> str:
 def descendants(name: str) -> tuple[str, ...]:
     """Return every region inside this one, nearest first; a paired region contains its parts."""
 
-    def inward(outer: str) -> tuple[str, ...]:
-        return (*_ALL[outer].parts, *_ALL[outer].children)
-
-    return closure(inward(region(name).name), inward)
+    return closure([region(name).name], lambda outer: (*REGIONS[outer].parts, *REGIONS[outer].children))[1:]
 
 
 def ancestors(name: str) -> tuple[str, ...]:
     """Return every region that contains this one, nearest first, including paired regions."""
 
-    def outward(inner: str) -> tuple[str, ...]:
-        parent = _ALL[inner].parent
-        holders = tuple(pair for pair in PAIRED_REGIONS if inner in _ALL[pair].parts and pair != parent)
-        return ((parent,) if parent else ()) + holders
+    def outward(inner: str) -> list[str]:
+        parent = REGIONS[inner].parent
+        return ([parent] if parent else []) + [pair for pair in PAIRED_REGIONS if inner in REGIONS[pair].parts]
 
-    return closure(outward(region(name).name), outward)
+    return closure([region(name).name], outward)[1:]
 
 
 LUNGS = ("left lung", "right lung")

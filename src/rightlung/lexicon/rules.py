@@ -8,30 +8,29 @@ half it measures (see ``docs/results/labeller.md``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, Final, Literal
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from typing import Any, Final, Literal, get_args
 
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.frozen import FrozenMapping
 from rightlung.lexicon.data_files import DataTable, read_data
 from rightlung.lexicon.findings import FINDINGS
 from rightlung.lexicon.labels import label_map, label_set
-from rightlung.lexicon.phrase_table import Payload, PhraseTable
+from rightlung.lexicon.phrase_table import Payload, PhraseTable, word_places
 from rightlung.lexicon.regions import REGIONS
 
 Part = Literal["base", "first", "second"]
 PARTS: Final[tuple[Part, ...]] = ("base", "first", "second")
 
-NEUTRAL, MENTION, STRUCTURE, STATE, NEGATION, NEGATED, DOUBT, DOUBTED = range(8)
-EITHER, PASSING, BOUNDARY, RESET, VERB, COMMA, AND, OR, LISTING, EXCEPTION = range(8, 18)
-
-_CUES = {
-    "negation": NEGATION, "negated": NEGATED, "doubt": DOUBT, "doubted": DOUBTED, "either": EITHER, "neutral": NEUTRAL,
-    "passing": PASSING, "boundary": BOUNDARY, "reset": RESET, "verb": VERB,
-    "listing": LISTING, "exception": EXCEPTION,
-}  # fmt: skip
-_JOINS = {",": COMMA, "and": AND, "as well as": AND, "plus": AND, "or": OR, "/": OR}
+Cue = Literal[
+    "negation", "negated", "doubt", "doubted", "either", "neutral", "passing", "boundary", "reset", "verb", "listing",
+    "exception",
+]  # fmt: skip
+"""The cues, by their keys in ``data/cues.toml``."""
+Kind = Cue | Literal["mention", "structure", "state", "comma", "and", "or"]
+"""What a phrase does in a sentence."""
+_JOINS: dict[str, Kind] = {",": "comma", "and": "and", "as well as": "and", "plus": "and", "or": "or", "/": "or"}
 # Names of findings that sentences use for something else, or that contain words which decide the polarity.
 _NOT_MENTIONS = ("no finding", "pneumonia-like opacity", "other lesion", "other disease", "other abnormality")
 _CUES_FILE, _MENTIONS_FILE = "cues.toml", "mentions.toml"
@@ -59,7 +58,7 @@ class NamedPlace:
     regions: tuple[str, ...] = ()
 
 
-Meaning = tuple[int, Any]
+Meaning = tuple[Kind, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +88,17 @@ def rules(parts: tuple[Part, ...] = PARTS) -> Rules:
     _add_lexicon(phrases, places)
     for cue_table, table in zip(cues, mentions, strict=True):
         # A later phrase replaces an earlier one, so the most specific come last.
-        describing.update(_add_cues(cue_table, phrases))
-        states = table.table("states")
+        for cue in get_args(Cue):
+            _enter(cue_table, cue, phrases, (cue, None))
+        describing.update(cue_table.texts("describing"))
+        cue_table.done()
+        states, named = table.table("states"), table.table("structures")
         for kind in states.entries:
-            _enter(states, kind, phrases, (STATE, kind))
-        for name, entry in table.table("structures").entries.items():
-            _enter(
-                DataTable(_MENTIONS_FILE, f"{table.name}.structures.{name}", entry),
-                "words",
-                phrases,
-                (STRUCTURE, structures[name]),
-            )
+            _enter(states, kind, phrases, ("state", kind))
+        for name in named.entries:
+            _enter(named.table(name), "words", phrases, ("structure", structures[name]))
         _add_mentions(table.table("mentions"), phrases)
-        _enter(table, "unmentions", phrases, (NEUTRAL, None))
+        _enter(table, "unmentions", phrases, ("neutral", None))
         _add_places(table.table("places"), places)
         observations.update(_read_observations(table.table("observations")))
         table.done()
@@ -122,10 +119,9 @@ def _add_lexicon(phrases: PhraseTable[Meaning], places: PhraseTable[NamedPlace])
     for found in FINDINGS.values():
         if found.name not in _NOT_MENTIONS:
             for name in (found.name, *found.synonyms, found.phrase, found.plural_phrase):
-                phrases.add(name.replace("(", " ").replace(")", " "), (MENTION, found.name))
-    for word, side in (("left", "left"), ("right", "right"), ("bilateral", "both"), ("bilaterally", "both"),
-                       ("both", "both"), ("lt", "left"), ("rt", "right"), ("either side", "both")):  # fmt: skip
-        places.add(word, NamedPlace(side=side))
+                phrases.add(name.replace("(", " ").replace(")", " "), ("mention", found.name))
+    for side, words in (("left", "left|lt"), ("right", "right|rt"), ("both", "bilateral|bilaterally|both|either side")):
+        places.add(f"({words})", NamedPlace(side=side))
     for found_region in REGIONS.values():
         own_side = found_region.side if found_region.side != "none" else None
         for name in (found_region.name, *found_region.aliases):
@@ -137,7 +133,7 @@ def _add_mentions(table: DataTable, phrases: PhraseTable[Meaning]) -> None:
         for finding in name.split(", "):
             if finding.removeprefix("?") not in FINDINGS:
                 table.fail(name, f"{finding!r} is not a finding")
-        _enter(table, name, phrases, (MENTION, name))
+        _enter(table, name, phrases, ("mention", name))
 
 
 def _read_structures(tables: list[DataTable]) -> dict[str, Structure]:
@@ -145,11 +141,11 @@ def _read_structures(tables: list[DataTable]) -> dict[str, Structure]:
     states = {kind for table in tables for kind in table.table("states").entries}
     told: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {}
     for part in tables:
-        for name, entry in part.table("structures").entries.items():
-            table = DataTable(_MENTIONS_FILE, f"{part.name}.structures.{name}", entry)
+        structures = part.table("structures")
+        for name in structures.entries:
+            table = structures.table(name)
             table.texts("words")
-            tellings = told.setdefault(name, {"says": {}, "denies": {}})
-            for kind, telling in tellings.items():
+            for kind, telling in told.setdefault(name, {"says": {}, "denies": {}}).items():
                 entries = table.table(kind)
                 for state in entries.entries:
                     if state not in states:
@@ -159,9 +155,7 @@ def _read_structures(tables: list[DataTable]) -> dict[str, Structure]:
                         if finding.removeprefix("?") not in FINDINGS:
                             entries.fail(state, f"names {finding!r}, which is not a finding")
             table.done()
-    return {
-        name: Structure(name, FrozenMapping(both["says"]), FrozenMapping(both["denies"])) for name, both in told.items()
-    }
+    return {name: Structure(name, both["says"], both["denies"]) for name, both in told.items()}
 
 
 def _read_observations(table: DataTable) -> dict[str, tuple[str, ...]]:
@@ -187,13 +181,30 @@ def _add_places(table: DataTable, places: PhraseTable[NamedPlace]) -> None:
         else:
             table.fail(name, "is not a region")
         for phrase in table.texts(name):
-            both = phrase.startswith(("bi", "bi "))
-            places.add(phrase, NamedPlace("both", place.zone, place.regions) if both else place)
+            places.add(phrase, replace(place, side="both") if phrase.startswith("bi") else place)
 
 
-def _add_cues(table: DataTable, phrases: PhraseTable[Meaning]) -> tuple[str, ...]:
-    for name, kind in _CUES.items():
-        _enter(table, name, phrases, (kind, None))
-    describing = table.texts("describing")
-    table.done()
-    return describing
+@lru_cache(maxsize=1 << 16)
+def entity_spans(text: str) -> tuple[tuple[int, int], ...]:
+    """Return the character spans ``(begin, end)`` of a sentence's clinical entities, in order.
+
+    Entities are findings, structures and regions. "That's the Wrong Lung!" masks them in training and finds them with
+    SciSpaCy's entity linker. A side alone ("left") is not an entity; a region with its side ("left lower lobe") is one.
+
+    >>> text = "Small left pleural effusion at the lung base."
+    >>> [text[begin:end] for begin, end in entity_spans(text)]
+    ['pleural effusion', 'lung base']
+    """
+    known = rules()
+    words = word_places(text)
+    forms = [form for form, _, _ in words]
+    said = known.phrases.find_all(forms)
+    found = [(first, last) for first, last, (kind, _) in said if kind in ("mention", "structure")]
+    found += [(first, last) for first, last, place in known.places.find_all(forms) if place.regions or place.zone]
+    spans: list[tuple[int, int]] = []
+    for first, last in sorted(found):
+        if spans and first < spans[-1][1]:  # the region and the finding of "left lung opacity" share a word
+            spans[-1] = spans[-1][0], max(last, spans[-1][1])
+        else:
+            spans.append((first, last))
+    return tuple((words[first][1], words[last - 1][2]) for first, last in spans)

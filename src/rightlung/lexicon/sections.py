@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple, cast
 
 from rightlung.lexicon.data_files import check_text
 from rightlung.lexicon.headings import (
@@ -30,6 +30,7 @@ from rightlung.lexicon.headings import (
 Part = Literal["report", "addendum", "wet read"]
 
 _PREAMBLE = "preamble"
+_CONTINUED = (*DESCRIPTIVE_SECTIONS, "organ", "title", "addendum", "wet read")
 _LINE = re.compile(r"[^\r\n\x85\u2028\u2029]*")
 _RULE = re.compile(r"\s*(?:_{5,}|[_=*~-]{8,})\s*")
 _RULE_AFTER = re.compile(r"\s[_=*~-]{5,}$")  # three underscores stand for a de-identified word
@@ -66,8 +67,7 @@ class ReportSection:
     part: Part = "report"
 
 
-@dataclass(frozen=True, slots=True)
-class _Mark:
+class _Mark(NamedTuple):
     """Where a section begins: a heading, or a horizontal rule, whose ``name`` is None."""
 
     name: str | None
@@ -101,8 +101,7 @@ def report_sections(text: str) -> dict[str, str]:
     for section in found:
         if section.part == "report":
             named.setdefault(section.name, []).append(section.text)
-    parts: tuple[Part, ...] = ("addendum", "wet read")
-    for part in parts:
+    for part in ("addendum", "wet read"):
         if groups := [_joined(text, group) for group in _runs(found, part)]:
             named[part] = groups
     return {name: "\n\n".join(texts) for name, texts in named.items()}
@@ -116,11 +115,8 @@ def descriptive_texts(text: str) -> list[str]:
 
 def added_text(addendum: str) -> list[str]:
     """Return the descriptive texts of an addendum: its own text, findings and impression."""
-    return [
-        section.text
-        for section in find_sections(addendum)
-        if section.name in (*DESCRIPTIVE_SECTIONS, _PREAMBLE, "addendum")
-    ]
+    told = (*DESCRIPTIVE_SECTIONS, _PREAMBLE, "addendum")
+    return [section.text for section in find_sections(addendum) if section.name in told]
 
 
 def _joined(text: str, group: list[ReportSection]) -> str:
@@ -130,16 +126,15 @@ def _joined(text: str, group: list[ReportSection]) -> str:
     return text[start : group[-1].end].strip()
 
 
-def _runs(sections: Iterable[ReportSection], part: Part) -> Iterator[list[ReportSection]]:
-    run: list[ReportSection] = []
+def _runs(sections: Iterable[ReportSection], part: str) -> list[list[ReportSection]]:
+    """Return the sections of each addendum or wet read; its own heading begins a new one."""
+    runs: list[list[ReportSection]] = [[]]
     for section in sections:
-        if run and (section.part != part or section.name == part):
-            yield run
-            run = []
+        if section.part != part or section.name == part:
+            runs.append([])
         if section.part == part:
-            run.append(section)
-    if run:
-        yield run
+            runs[-1].append(section)
+    return [run for run in runs if run]
 
 
 def _marks(text: str) -> Iterator[_Mark]:
@@ -156,56 +151,43 @@ def _marks(text: str) -> Iterator[_Mark]:
             yield _Mark(None, "", line.start(), line.end())
             ended = True
             continue
-        first = _at_start(content, line.start(), ended)
-        if first is not None:
+        after = 0
+        if (first := _at_start(content, line.start(), ended)) is not None:
             yield first
-        after = first.end - line.start() if first is not None else 0
+            after = first.end - line.start()
         for inner in _INNER.finditer(content, after):
-            group = 1 if inner[1] else 2 if inner[2] else 3
-            name = section_name(inner[group])
+            group = inner.lastindex or 0
             start = inner.start() if group == 3 else inner.start(group)
-            yield _Mark(name, inner[group], line.start() + start, line.start() + inner.end())
+            yield _Mark(section_name(inner[group]), inner[group], line.start() + start, line.start() + inner.end())
         ended = stripped[-1] in ".:!?"
 
 
 def _at_start(line: str, offset: int, ended: bool) -> _Mark | None:
     """Return the heading at the start of a line, if any; ``ended`` says that the previous line was complete."""
-    marked = _MARKED.match(line)
-    if marked is not None:
+    if marked := _MARKED.match(line):
         label = marked[1] or marked[2]
         return _Mark(section_name(label), label, offset, offset + marked.end())
     before = _BEFORE.match(line)
     start = before.end() if before is not None else 0
-    labelled = _LABEL.match(line, start)
-    if labelled is not None:
-        label = labelled[1]
-        colon = ":" in line[labelled.end(1) : labelled.end()]
-        name = section_name(label) if _allowed(label, ended) else None
+    # In wrapped text, lower-case words ("findings:") may start lines, too.
+    if labelled := _LABEL.match(line, start):
+        label, end = labelled[1], labelled.end()
+        colon = ":" in line[labelled.end(1) : end]
+        name = section_name(label) if ended or label[0].isupper() else None
         if name in ("organ", "title") and not colon:
             name = None
-        closes = (
-            labelled.end() == len(line)
-            or not line[labelled.end()].isdigit()
-            or _LIST_ITEM.match(line, labelled.end()) is not None
-        )
-        if name is not None and closes:
-            return _Mark(name, label, offset, offset + labelled.end())
-        if colon and closes and label == label.upper() and re.search(r"[A-Z]{4}", label):
-            return _Mark(" ".join(label.casefold().split()), label, offset, offset + labelled.end())
-    alone = _ALONE.fullmatch(line, start)
-    if alone is not None:
-        name = section_name(alone[1]) if _allowed(alone[1], ended) else None
-        if name is not None and name not in ("organ", "title") and normalised(alone[1]) not in IN_PASSING:
+        if name is None and colon and label == label.upper() and re.search(r"[A-Z]{4}", label):
+            name = " ".join(label.casefold().split())
+        if name is not None and (not line[end : end + 1].isdigit() or _LIST_ITEM.match(line, end)):
+            return _Mark(name, label, offset, offset + end)
+    if alone := _ALONE.fullmatch(line, start):
+        name = section_name(alone[1]) if ended or alone[1][0].isupper() else None
+        if name not in (None, "organ", "title") and normalised(alone[1]) not in IN_PASSING:
             return _Mark(name, alone[1], offset, offset + len(line))
     bare = _BARE.match(line, start)
     if bare is not None and any(letter.islower() for letter in line[bare.end() :]):
         return _Mark(section_name(bare[1]), bare[1], offset, offset + bare.end())
     return None
-
-
-def _allowed(label: str, ended: bool) -> bool:
-    """Whether a label may be a heading here: in wrapped text, lower-case words ("findings:") may start lines, too."""
-    return label[0].isupper() or ended
 
 
 def _cut(text: str, marks: list[_Mark]) -> Iterator[ReportSection]:
@@ -216,32 +198,25 @@ def _cut(text: str, marks: list[_Mark]) -> Iterator[ReportSection]:
     last_close = max((place for place, mark in enumerate(marks) if mark.name in (None, "final report")), default=-1)
     start, name, heading = 0, _PREAMBLE, ""
     for place, mark in enumerate(marks):
-        if _goes_on(mark, name, part):
+        # A section continues over a mark: findings over "LUNGS:" and over unknown headings.
+        if mark.name is not None and mark.name not in (*SECTIONS, "title") and name in _CONTINUED:
             continue
         if (found := _section(text, name, heading, start, mark.start, part)) is not None:
             yield found
             if part == "report":
                 had.add(name)
+        name = mark.name or _PREAMBLE
         if mark.name is None or mark.name == "final report":
             part, name = "report", _PREAMBLE
-        elif mark.name in ("addendum", "wet read"):
-            part, name = ("addendum" if mark.name == "addendum" else "wet read"), mark.name
-        else:
-            if part != "report" and mark.name not in had and place > last_close:
-                part = "report"
-            name = mark.name
+        elif name in ("addendum", "wet read"):
+            part = cast(Part, name)
+        elif name not in had and place > last_close:
+            part = "report"
         heading = mark.heading if name != _PREAMBLE else ""
         # An organ's heading belongs to the text.
         start = mark.start if name == "organ" else mark.end
     if (found := _section(text, name, heading, start, len(text), part)) is not None:
         yield found
-
-
-def _goes_on(mark: _Mark, name: str, part: Part) -> bool:
-    """Whether the section continues over a mark: findings over "LUNGS:" and over unknown headings."""
-    if mark.name is None or mark.name in SECTIONS:
-        return False
-    return name in (*DESCRIPTIVE_SECTIONS, "organ", "title", "addendum", "wet read") and mark.name != "title"
 
 
 def _section(text: str, name: str, heading: str, start: int, end: int, part: Part) -> ReportSection | None:
@@ -265,30 +240,22 @@ def _with_findings(text: str, sections: list[ReportSection]) -> list[ReportSecti
     own = [place for place, section in enumerate(sections) if section.part == "report"]
     if not own or any(sections[place].name in DESCRIPTIVE_SECTIONS for place in own):
         return sections
-    place = own[-1]
+    closing = sections[own[-1]].name in ("signature", "notification", "date", "recommendations")
+    place = own[-2] if closing and len(own) > 1 else own[-1]
     last = sections[place]
-    if last.name in ("signature", "notification", "date", "recommendations") and len(own) > 1:
-        place = own[-2]
-        last = sections[place]
     gap = _BLANK_LINE.search(last.text)
-    start: int | None
-    if last.name == _PREAMBLE and len(own) == 1:
-        start = _after_title(last.text)
+    if last.name == _PREAMBLE and len(own) == 1:  # without headings: after an upper-case title paragraph
+        start = gap.end() if gap is not None and (title := last.text[: gap.start()]) == title.upper() else 0
+    elif gap is not None:
+        start = gap.end()
+    elif (dictated := _after_comparison(last)) is not None:
+        start = dictated
     else:
-        start = gap.end() if gap is not None else _after_comparison(last)
-    if start is None:
         return sections
     found = ReportSection("findings", "", last.start + start, last.end, text[last.start + start : last.end])
     head = last.text[:start].rstrip()
     kept = [replace(last, end=last.start + len(head), text=head)] if head else []
     return [*sections[:place], *kept, found, *sections[place + 1 :]]
-
-
-def _after_title(text: str) -> int:
-    """Return where a report without headings begins, after an upper-case title paragraph."""
-    gap = _BLANK_LINE.search(text)
-    title = text[: gap.start()] if gap is not None else ""
-    return gap.end() if gap is not None and title == title.upper() else 0
 
 
 def _after_comparison(section: ReportSection) -> int | None:

@@ -51,8 +51,10 @@ _NUMBER = re.compile(r"(?:\((\d{1,2})\)|(\d{1,2})(?:[.)](?!\d)))\s*(?=[^\s.,;)])
 # Letters and Roman numerals are markers only in order and if there is a second item.
 _SECOND_ITEM = re.compile(r"(?:^|\s)\(?(?:b|ii|II)[.)]\s")
 _LETTER = re.compile(r"\(?([a-z]|[ivx]{2,4}|[IVX]{1,4})[.)]\s+(?=[^\s.,;)])")
-_NUMERALS = ("i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x")
-_ROMAN = {numeral: value for value, numeral in enumerate(_NUMERALS, start=1)}
+_ROMAN = {
+    numeral: value
+    for value, numeral in enumerate(["i", "ii", "iii", "iv", "v", "vi", "vii", "viii", "ix", "x"], start=1)
+}
 _DOTTED = re.compile(r"[a-z]{1,2}(?:\.[a-z]{1,2})+")
 _INITIAL = re.compile(r"[A-Z]\.(?:[A-Z]\.)*,?")
 _STOP = re.compile(r"[.?!…]+[\"'”’)\]]*")
@@ -78,23 +80,15 @@ def _is_break(line: str, following: str, width: int) -> bool:
 
 def _paragraphs(text: str, lettered: bool) -> list[list[str]]:
     """Split the lines of a text before headings and list items, and at empty lines."""
+    # A number alone may be wrapped text ("measuring\n2. Stable"), but a marker is far more likely.
+    starts = (_HEADING, _NUMBER, _BULLET, _LETTER) if lettered else (_HEADING, _NUMBER, _BULLET)
     paragraphs: list[list[str]] = [[]]
-    for raw in text.splitlines():
-        line = raw.strip()
-        # A number alone may be wrapped text ("measuring\n2. Stable"), but a marker is far more likely.
-        if not line or (
-            paragraphs[-1]
-            and (
-                _HEADING.match(line)
-                or _NUMBER.match(line)
-                or _BULLET.match(line)
-                or (lettered and _LETTER.match(line) is not None)
-            )
-        ):
+    for line in map(str.strip, text.splitlines()):
+        if not line or any(start.match(line) for start in starts):
             paragraphs.append([])
         if line:
             paragraphs[-1].append(line)
-    return paragraphs
+    return [lines for lines in paragraphs if lines]
 
 
 def _pieces(text: str, lettered: bool) -> list[str]:
@@ -103,8 +97,6 @@ def _pieces(text: str, lettered: bool) -> list[str]:
         return [text]
     pieces: list[str] = []
     for lines in _paragraphs(text, lettered):
-        if not lines:
-            continue
         # The paragraph's width, not the text's: a long line elsewhere says nothing about where these were wrapped.
         width = max(_NARROW, max(map(len, lines)))
         current = last = lines[0]
@@ -127,67 +119,58 @@ def _ends(piece: str, start: int, stop: re.Match[str], number: int) -> bool:
     mark = stop[0]
     if end == len(piece):
         return True
-    spaced = piece[end].isspace()
-    after = piece[end : end + 24].split(maxsplit=1)
-    if not after:
+    following = next(iter(piece[end : end + 24].split(maxsplit=1)), "")
+    if not following:
         return True
-    following = after[0]
     first = following[0]
     before = piece[start : stop.start()].rsplit(maxsplit=1)
     token = before[-1].lstrip("([\"'“‘") if before else ""
     if not token:
         # "? pneumonia", ".5 cm": no sentence has started.
         return False
-    if not spaced:
-        if mark[-1] in ")]\"'”’" or len(mark) > 1:
-            return False
-        if first.isdigit() and token.isalpha():
-            # "Clear.2.Stable" starts the next list item; "1.5" and "L4.5" do not.
-            item = _NUMBER.match(piece, end)
-            return item is not None and int(item[1] or item[2]) == number + 1
-        # "clear.No effusion", but neither "1.5", "e.g.the", "www.site" nor "Ph.D".
-        word = token.lower()
-        return (
-            first.isupper()
-            and following[1:2].isalpha()
-            and len(token) > 1
-            and word not in _OPEN
-            and word not in _CLOSING
-            and (following[1].islower() or _MARK.match(following) is None)
-            and not (token[-1].isupper() and not _MARK.fullmatch(token))
-        )
+    if not piece[end].isspace():
+        return len(mark) == 1 and _ends_without_space(piece, end, token, following, number)
     if mark[0] == "…" or mark.startswith(".."):
         return first.isupper() and _MARK.match(following) is None
-    if mark[0] in "?!":
-        return not first.islower() and before[-1][-1] != "("
-    if mark != "." and mark[0] == ".":
+    if mark != ".":
         # ".)" or '."': the bracket may close within a sentence.
-        return not first.islower()
+        return not first.islower() and (mark[0] == "." or before[-1][-1] != "(")
     word = token.lower()
-    if word in _NUMBERED and (first.isdigit() or first == "#"):
+    if word in _OPEN or (word in _NUMBERED and (first.isdigit() or first == "#")):
         return False
-    if word in _OPEN:
-        return False
-    if word in _CLOSING:
-        return not first.islower() and first not in ",;"
-    if _DOTTED.fullmatch(word):
-        if token.isupper():
-            return _starts_sentence(following)
+    if _DOTTED.fullmatch(word) and token.isupper() and word not in _CLOSING:
+        return _starts_sentence(following)
+    if word in _CLOSING or _DOTTED.fullmatch(word):
         return not first.islower() and first not in ",;"
     if _MARK.search(token):
         return not first.islower()
     if len(token) == 1 and token.isalpha() and token.isupper():
         return _starts_sentence(following) or _NUMBER.match(piece, end + 1) is not None
-    if len(token) == 1 and token.isalpha() and first.islower():
+    if first.islower() and ((len(token) == 1 and token.isalpha()) or token[-1].isdigit()):
         # "a. fib", "c. difficile"
         return False
-    if token[-1].isdigit():
-        if first.islower():
-            return False
-        if token in ("1", str(number + 1)) and len(before) > 1 and first.isupper():
-            # The next list item after one without a full stop: _add splits before the number.
-            return _last_word(before[0]) in _RANKED
+    if token in ("1", str(number + 1)) and len(before) > 1 and first.isupper():
+        # The next list item after one without a full stop: _add splits before the number.
+        return _last_word(before[0]) in _RANKED
     return first not in ",;)"
+
+
+def _ends_without_space(piece: str, end: int, token: str, following: str, number: int) -> bool:
+    """Whether a stop without a space after it ends a sentence."""
+    if following[0].isdigit() and token.isalpha():
+        # "Clear.2.Stable" starts the next list item; "1.5" and "L4.5" do not.
+        item = _NUMBER.match(piece, end)
+        return item is not None and int(item[1] or item[2]) == number + 1
+    # "clear.No effusion", but neither "1.5", "e.g.the", "www.site" nor "Ph.D".
+    return (
+        following[0].isupper()
+        and following[1:2].isalpha()
+        and len(token) > 1
+        and token.lower() not in _OPEN
+        and token.lower() not in _CLOSING
+        and (following[1].islower() or _MARK.match(following) is None)
+        and not (token[-1].isupper() and not _MARK.fullmatch(token))
+    )
 
 
 def _starts_sentence(word: str) -> bool:
@@ -201,12 +184,8 @@ def _last_word(text: str) -> str:
 
 def _is_stray(piece: str, end: int, stop: re.Match[str]) -> bool:
     """Whether a full stop stands alone after the sentence that ended at ``end``: "Clear. ." but not ".5 cm"."""
-    return (
-        end > 0
-        and stop[0][0] in ".…"
-        and not piece[end : stop.start()].strip()
-        and not piece[stop.end() : stop.end() + 1].strip()
-    )
+    around = piece[end : stop.start()] + piece[stop.end() : stop.end() + 1]
+    return end > 0 and stop[0][0] in ".…" and not around.strip()
 
 
 def _split_piece(piece: str, out: list[str], before: int, lettered: bool) -> int:
@@ -241,18 +220,15 @@ def _skip_markers(piece: str, position: int, number: int, lettered: bool) -> tup
     while True:
         while position < len(piece) and piece[position].isspace():
             position += 1
-        marker = _NUMBER.match(piece, position)
-        if marker is not None:
+        if marker := _NUMBER.match(piece, position):
             number = int(marker[1] or marker[2])
-        elif lettered and (marker := _LETTER.match(piece, position)) is not None:
+        elif lettered and (marker := _LETTER.match(piece, position)):
             place = _place_in_list(marker[1], number)
             if place is None:
                 return position, number
             number = place
-        else:
-            marker = _BULLET.match(piece, position)
-            if marker is None:
-                return position, number
+        elif not (marker := _BULLET.match(piece, position)):
+            return position, number
         position = marker.end()
 
 

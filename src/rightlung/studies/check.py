@@ -12,22 +12,21 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from rightlung.core import Image, InputError, Study
 from rightlung.core.progress import Progress, no_progress
 from rightlung.studies.checks.coordinates import CoordinateChecks
 from rightlung.studies.checks.images import ImageChecks
-from rightlung.studies.checks.issue import HINT, WARNING, Issue, Ledger, Origin, Severity, visible
+from rightlung.studies.checks.issue import HINT, WARNING, Issue, Ledger, Origin, Severity, Tally, visible
 from rightlung.studies.checks.labels import LabelChecks
-from rightlung.studies.checks.manifest import RawRow, misspelt_fields, raw_rows, report_faults, row_item
+from rightlung.studies.checks.manifest import misspelt_fields, raw_rows, report_faults, row_item
 from rightlung.studies.checks.masks import MaskChecks
 from rightlung.studies.checks.patients import PatientChecks
 from rightlung.studies.checks.reports import ReportChecks
 from rightlung.studies.checks.sides import SideChecks
 from rightlung.studies.checks.targets import Item, study_targets
 from rightlung.studies.manifest import manifest_lines, manifest_storage
-from rightlung.studies.rows import ManifestRow
 from rightlung.studies.sources import Address, Source, open_source, parse_address
 
 
@@ -50,16 +49,18 @@ class CheckResult:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        severities: Counter[str] = Counter()
+        severities = dict.fromkeys(map(str, Severity), 0)
         checks: Counter[str] = Counter()
         for (check, severity), count in self.counts.items():
             severities[str(severity)] += count
             checks[check] += count
-        counted = {"rows": self.rows, "studies": self.studies, "images": self.images, "total": self.total}
         return {
             "address": self.address,
-            **counted,
-            "severities": {str(severity): severities[str(severity)] for severity in Severity},
+            "rows": self.rows,
+            "studies": self.studies,
+            "images": self.images,
+            "total": self.total,
+            "severities": severities,
             "checks": dict(checks.most_common()),
             "findings": [finding.as_dict() for finding in self.findings],
             "notes": list(self.notes),
@@ -119,36 +120,38 @@ class _CheckRun:
         split = address.parameters.get("split")
         found_split = split is None
         files: dict[str, Origin] = {}
-        misspelt: dict[tuple[str, str], list[Origin]] = {}
+        misspelt = Tally()
         for done, found in enumerate(raw_rows(storage), start=1):
             row, image = found.row, None
             if row is not None:
-                self._note_row(found, row)
+                if "id" not in found.void:
+                    self._note_id(found.place, row.id)
+                if "patient" in found.void:  # given but unreadable is not missing
+                    self.patients.rows += 1
+                else:
+                    self.patients.note(found.place, row.patient, row.exam, row.split)
                 wanted = split is None or row.split == split
                 found_split |= wanted
                 if wanted and (limit is None or self.studies < limit):
                     item, missing = row_item(found, row, storage, str(address))
-                    self._note_file(found, row.file, files)
+                    # With images, the same pixels are found whatever their names.
+                    if not self.images and "file" not in found.void:
+                        first = files.setdefault(row.file, found.place)
+                        if first is not found.place:
+                            message = f"the same file as for {first.study!r} (line {first.row})"
+                            self.ledger.add("duplicate-image", found.place, "file", message)
                     image = self._check(item)
                     report_faults(self.ledger, self.coordinates, found, missing, None)
-                    for pair in misspelt_fields(found.raw):
-                        misspelt.setdefault(pair, []).append(found.place)
+                    for key, meant in misspelt_fields(found.raw):
+                        misspelt.note(f"{key!r} looks like the field {meant!r}", found.place, key)
             report_faults(self.ledger, self.coordinates, found, found.faults, image)
             self.progress("checking", done, total)
         if not found_split:
             raise InputError(f"{address}: no row of {storage.manifest_name} has the split {split!r}")
-        for (key, meant), places in misspelt.items():
-            ignored = f"it is kept in extra and otherwise ignored ({len(places):,} rows, this is the first)"
-            self.ledger.add("field-name", places[0], key, f"{key!r} looks like the field {meant!r}; {ignored}")
+        for told, count in misspelt.items():
+            ignored = f"it is kept in extra and otherwise ignored ({count:,} rows, this is the first)"
+            self.ledger.add("field-name", *misspelt.first[told], f"{told}; {ignored}")
         self._finish(Origin(storage.manifest_name))
-
-    def _note_row(self, found: RawRow, row: ManifestRow) -> None:
-        if "id" not in found.void:
-            self._note_id(found.place, row.id)
-        if "patient" in found.void:  # given but unreadable is not missing
-            self.patients.rows += 1
-        else:
-            self.patients.note(found.place, row.patient, row.exam, row.split)
 
     def check_other(self, address: Address) -> None:
         """Check the studies and problems of a source."""
@@ -172,7 +175,7 @@ class _CheckRun:
     def _note_all(self, address: Address) -> bool:
         """Note who is in which split over the whole source; return whether that was possible."""
         parameters = {name: value for name, value in address.parameters.items() if name not in ("split", "limit")}
-        query = "&".join(f"{quote(name)}={quote(value)}" for name, value in parameters.items())
+        query = urlencode(parameters, safe="/", quote_via=quote)
         path = f":{address.path}" if address.path else ""
         try:
             source = open_source(f"{address.scheme}{path}?{query}" if query or path else address.scheme)
@@ -196,13 +199,12 @@ class _CheckRun:
         self.labels.check(item)
         self.reports.check(item)
         self.sides.check(item)
-        image = None
-        if self.images:
-            if item.image_field is None or item.image_field not in item.void:
-                image = self.image_checks.check(item)
-            self.masks.check(item, image)
-            if image is not None:
-                self._check_box_sizes(item, image)
+        if not self.images:
+            return None
+        image = self.image_checks.check(item) if item.image_field not in item.void else None
+        self.masks.check(item, image)
+        if image is not None:
+            self._check_box_sizes(item, image)
         return image
 
     def _check_whole_boxes(self, item: Item) -> None:
@@ -223,22 +225,11 @@ class _CheckRun:
 
     def _note_id(self, place: Origin, name: str) -> None:
         first = self.ids.setdefault(name.strip().casefold(), place)
-        if first is place:
-            return
-        if first.study is None or first.study == name:
+        if first is not place and first.study in (None, name):
             self.ledger.add("duplicate-id", place, "id", f"{name!r} was already used on {first}; this row is left out")
-        else:
-            message = f"{visible(name)} differs from {visible(first.study)} ({first}) only by case or blanks"
+        elif first is not place:
+            message = f"{visible(name)} differs from {visible(str(first.study))} ({first}) only by case or blanks"
             self.ledger.add("duplicate-id", place, "id", message, WARNING)
-
-    def _note_file(self, found: RawRow, name: str, files: dict[str, Origin]) -> None:
-        if "file" in found.void:
-            return
-        first = files.setdefault(name, found.place)
-        # With images, the same pixels are found whatever their names.
-        if first is not found.place and not self.images:
-            message = f"the same file as for {first.study!r} (line {first.row})"
-            self.ledger.add("duplicate-image", found.place, "file", message)
 
     def _finish(self, place: Origin) -> None:
         self.patients.finish(place)

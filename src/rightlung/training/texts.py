@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rightlung.core.keyed import Stream
 from rightlung.lexicon import find, positive_prompts, prompt
-from rightlung.lexicon.entities import entity_spans
+from rightlung.lexicon.rules import entity_spans
 from rightlung.models.encoders.tokenizer import MASK
 from rightlung.training.study_texts import NO_FINDING, StudyTexts
 

@@ -7,10 +7,9 @@ the end and explained by what all boxes have in common.
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rightlung.studies.checks.issue import ERROR, MOST_KEPT, WARNING, Ledger, Origin
 from rightlung.studies.files import shown
@@ -24,15 +23,14 @@ Size = tuple[float, float]
 Numbers = tuple[float, float, float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(NamedTuple):
     """A box that the reader rejects, with the sizes (width, height) that its pixels may refer to."""
 
     place: Origin
     field: str
     values: Numbers
     image: Size | None
-    others: tuple[tuple[str, Size], ...]
+    others: list[tuple[str, Size]]
 
 
 def four_numbers(value: object) -> Numbers | str:
@@ -44,21 +42,21 @@ def four_numbers(value: object) -> Numbers | str:
         return f"it is an object with {', '.join(sorted(keys)) or 'no keys'}; a box must be a list [x0, y0, x1, y1]"
     if isinstance(value, str):
         return f"it is the string {shown(value)}; a box must be a list of four numbers"
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list):
         return f"it is {shown(value)}; a box must be a list [x0, y0, x1, y1]"
-    if any(isinstance(entry, list | tuple | dict) for entry in value):
+    if any(isinstance(entry, list | dict) for entry in value):
         form = "two corners" if len(value) == 2 else "a polygon or several boxes"
         return f"it looks like {form}; a box must be one flat list [x0, y0, x1, y1]"
     if len(value) != 4:
         return f"it has {len(value)} numbers; a box has four, [x0, y0, x1, y1]"
     if any(isinstance(entry, str) for entry in value):
         return "its numbers are in quotes; a box must be a list of four numbers"
-    if any(isinstance(entry, bool) or not isinstance(entry, numbers.Real) for entry in value):
+    if any(isinstance(entry, bool) or not isinstance(entry, int | float) for entry in value):
         return f"{shown(value)} are not four numbers"
-    found = tuple(float(entry) for entry in value)
-    if not all(math.isfinite(entry) for entry in found):
+    if not all(map(math.isfinite, value)):
         return f"{shown(value)} has a value that is not finite (an empty cell?)"
-    return found[0], found[1], found[2], found[3]
+    x0, y0, x1, y1 = map(float, value)
+    return x0, y0, x1, y1
 
 
 def _is_corners(values: Numbers) -> bool:
@@ -95,23 +93,19 @@ class CoordinateChecks:
         if isinstance(values, str):
             self.ledger.add("box-form", place, name, values)
         elif len(self.suspects) < MOST_KEPT:
-            self.suspects.append(Suspect(place, name, values, image, tuple(_sizes_named(row))))
+            self.suspects.append(Suspect(place, name, values, image, _sizes_named(row)))
 
     def finish(self, place: Origin) -> bool:
         """Explain the rejected boxes, and report what all boxes have in common; return whether there was anything."""
         scales = _Scales(self.suspects)
-        unordered, as_width_height = 0, 0
-        for suspect in self.suspects:
-            scaled = scales.scaled(suspect)
-            unordered += not _is_corners(scaled) and not _has_no_area(scaled)
-            as_width_height += _is_x_y_width_height(scaled)
+        read = [scales.read(suspect) for suspect in self.suspects]
+        unordered = sum(not _is_corners(scaled) and not _has_no_area(scaled) for _, scaled in read)
+        as_width_height = self.good_as_width_height + sum(_is_x_y_width_height(scaled) for _, scaled in read)
         total = self.good + len(self.suspects)
         # Corners of real boxes are anywhere; that x + width and y + height are always inside is no coincidence.
-        all_width_height = (
-            unordered >= max(2, 0.05 * total) and self.good_as_width_height + as_width_height >= 0.95 * total
-        )
-        for suspect in self.suspects:
-            self._explain(suspect, scales, all_width_height)
+        all_width_height = unordered >= max(2, 0.05 * total) and as_width_height >= 0.95 * total
+        for suspect, (scale, scaled) in zip(self.suspects, read, strict=True):
+            self._explain(suspect, scale, scaled, all_width_height)
         severity = ERROR
         if all_width_height:
             message = f"all {total:,} boxes look like x, y, width, height, also the {self.good:,} valid as corners"
@@ -134,10 +128,8 @@ class CoordinateChecks:
         self.ledger.add("box-layout", place, None, message, severity)
         return True
 
-    def _explain(self, suspect: Suspect, scales: _Scales, all_width_height: bool) -> None:
+    def _explain(self, suspect: Suspect, scale: str | None, scaled: Numbers, all_width_height: bool) -> None:
         given = f"[{', '.join(f'{value:g}' for value in suspect.values)}]"
-        scale = scales.name(suspect)
-        scaled = scales.scaled(suspect)
         order = _order(scaled, all_width_height) if all_width_height or not _has_no_area(scaled) else None
         if scale is not None:
             check, told = "box-scale", f"{scale}, and {order}" if order else scale
@@ -164,11 +156,9 @@ def _order(values: Numbers, all_width_height: bool) -> str | None:
         return "looks like x, y, width, height, as all boxes here do"
     if x0 < x1 and y0 < y1:
         return None
+    reading = "x0 and x1 are swapped" if x0 > x1 else "y0 and y1 are swapped"
     if x0 > x1 and y0 > y1:
         reading = "both corners are swapped: x0 > x1 and y0 > y1"
-    else:
-        axis = "x" if x0 > x1 else "y"
-        reading = f"{axis}0 and {axis}1 are swapped"
     choices = ["x, y, width, height"] if _is_x_y_width_height(values) else []
     choices += ["x0, x1, y0, y1"] if 0 <= x0 < y0 <= 1 and 0 <= x1 < y1 <= 1 else []
     looks = f"it looks like {' or '.join(choices)}, or " if choices else ""
@@ -207,10 +197,8 @@ class _Scales:
         # If one box does not fit into its own image, all are in the pixels of another.
         self.fits_own = all(suspect.image is None or _fits(suspect.values, suspect.image) for suspect in large)
 
-    def _size(self, suspect: Suspect) -> tuple[str, Size] | None:
-        """Return the scale's name and its full width and height; None for fractions."""
-        if max(suspect.values) <= _SLIGHT:
-            return None
+    def _size(self, suspect: Suspect) -> tuple[str, Size]:
+        """Return the scale's name and its full width and height."""
         if self.is_percent:
             return "percent", (100.0, 100.0)
         if suspect.image is not None and (self.fits_own or _fits(suspect.values, suspect.image)):
@@ -222,26 +210,20 @@ class _Scales:
         whose = f"an image of about {side} pixels"
         return f"pixels (of {whose})" if suspect.image is None else f"pixels of {whose}", (side, side)
 
-    def scaled(self, suspect: Suspect) -> Numbers:
-        """Return the numbers as fractions of their scale."""
-        size = self._size(suspect)
-        width, height = (1.0, 1.0) if size is None else size[1]
+    def read(self, suspect: Suspect) -> tuple[str | None, Numbers]:
+        """Return a description of a box's scale (None for fractions), and its numbers as fractions of that scale."""
+        if max(suspect.values) <= _SLIGHT:
+            return None, suspect.values
+        name, (width, height) = self._size(suspect)
         x0, y0, x1, y1 = suspect.values
-        return x0 / width, y0 / height, x1 / width, y1 / height
-
-    def name(self, suspect: Suspect) -> str | None:
-        """Describe the scale; None for fractions."""
-        size = self._size(suspect)
-        if size is None:
-            return None
-        name, (width, height) = size
+        scaled = x0 / width, y0 / height, x1 / width, y1 / height
         if name == "percent":
             doubt = self.count < 3 and suspect.image is not None and _fits(suspect.values, suspect.image)
-            return "looks like percent, or pixels of a corner" if doubt else "looks like percent: divide by 100"
-        own = f", but this image is {suspect.image[0]:g} x {suspect.image[1]:g}" if suspect.image else ""
+            return f"looks like percent{', or pixels of a corner' if doubt else ': divide by 100'}", scaled
         if name == "pixels":
-            return f"looks like pixels: divide by the image's width {width:g} and height {height:g}"
-        return f"looks like {name}{own}: divide by the width and height of the image it was drawn on"
+            return f"looks like pixels: divide by the image's width {width:g} and height {height:g}", scaled
+        own = f", but this image is {suspect.image[0]:g} x {suspect.image[1]:g}" if suspect.image else ""
+        return f"looks like {name}{own}: divide by the width and height of the image it was drawn on", scaled
 
 
 def _fits(values: Numbers, size: Size) -> bool:

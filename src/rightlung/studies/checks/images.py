@@ -1,21 +1,27 @@
-"""Check images: blank, duplicate, wrong orientation, not a radiograph among radiographs."""
+"""Check images: blank, duplicate, wrong orientation, not a radiograph among radiographs.
+
+To find the same image in other bytes (re-encoded or resized), a thumbnail of 16 x 16 averages is kept of each image.
+Re-encoding changes such an average by less than two grey values of 255; two exposures of one patient differ by tens.
+The averages of the four quarters select the few candidates to compare, so that the time per image does not grow.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from dataclasses import dataclass
+from itertools import product
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rightlung.core import Image, InputError, Polarity
 from rightlung.core.study import check_image
 from rightlung.lexicon import find
 from rightlung.studies.checks.issue import ERROR, MOST_KEPT, WARNING, Ledger, Origin
-from rightlung.studies.checks.orientation import LIKELY_MIRROR, SURE_MIRROR, Look, look
+from rightlung.studies.checks.orientation import LIKELY_MIRROR, SURE_MIRROR, Look, look, shrunk
 from rightlung.studies.checks.sides import binomial_tail
 from rightlung.studies.checks.targets import Item
-from rightlung.studies.checks.thumbnails import Thumbnails
 from rightlung.studies.headers import image_kind
 
 _LEAST_RANGE = 4 / 255
@@ -36,10 +42,16 @@ _SHIFTING = {
     "pleural thickening", "fibrosis", "pulmonary fibrosis", "lobectomy", "dextrocardia", "scoliosis",
 }  # fmt: skip
 """Findings that can displace or hide the heart."""
+_SIDE = 16
+_CELL, _QUARTER_OFF = 4.0, 0.75
+"""Grey values of 255 by which the averages of quarters are grouped, and by which those of one image may differ."""
+_MOST_OFF, _MEAN_OFF = 4, 1.25
+"""How far thumbnails of the same image may differ, at one place and on average, in grey values of 255."""
+_LEAST_CONTRAST = 10.0
+"""Below this, all images look alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class _First:
+class _First(NamedTuple):
     """Where an image was first seen."""
 
     place: Origin
@@ -54,10 +66,11 @@ class ImageChecks:
         self.ledger = ledger
         self.decoded = 0
         self._hashes: dict[int, _First] = {}
-        self._thumbnails: Thumbnails[_First] = Thumbnails()
+        self._thumbnails: dict[tuple[int, ...], list[tuple[NDArray[np.uint8], _First]]] = {}
         self._looks: Counter[str] = Counter()
+        # Kept until it is known whether the source contains radiographs.
         self._hints: list[tuple[str, Origin, str | None, str]] = []
-        self._odd: list[tuple[Origin, str | None, str]] = []
+        self._odd: list[tuple[str, Origin, str | None, str]] = []
 
     def check(self, item: Item) -> Image | None:
         """Load and check a study's image, and return it for checks that need its size."""
@@ -98,7 +111,7 @@ class ImageChecks:
         study = item.study
         this = _First(item.place, study.patient, study.split)
         first = self._hashes.setdefault(int.from_bytes(digest.digest(), "big"), this)
-        alike = self._thumbnails.same(image, this) if first is this else first
+        alike = self._looks_same(image, this) if first is this else first
         if alike is None:
             return
         where = f"{alike.place.study!r}" + (f" (line {alike.place.row})" if alike.place.row is not None else "")
@@ -111,24 +124,42 @@ class ImageChecks:
             message, severity = f"{message}, of patient {first.patient!r}; this one is of {study.patient!r}", ERROR
         self.ledger.add("duplicate-image", item.place, item.image_field, message, severity)
 
+    def _looks_same(self, image: Image, this: _First) -> _First | None:
+        """Return an earlier image that looks the same; if there is none, keep the thumbnail of this one."""
+        means = 255.0 * shrunk(image, _SIDE)
+        if min(image.shape) < _SIDE or float(means.std()) < _LEAST_CONTRAST:
+            return None
+        quarters = means.reshape(2, _SIDE // 2, 2, _SIDE // 2).mean(axis=(1, 3)).ravel()
+        offsets = (-_QUARTER_OFF, _QUARTER_OFF)
+        for cell in product(*(sorted({int((quarter + off) // _CELL) for off in offsets}) for quarter in quarters)):
+            for other, first in self._thumbnails.get(cell, ()):
+                off = np.abs(means - other)
+                if float(off.max()) <= _MOST_OFF and float(off.mean()) <= _MEAN_OFF:
+                    return first
+        cell = tuple(int(quarter // _CELL) for quarter in quarters)
+        self._thumbnails.setdefault(cell, []).append((np.rint(means).astype(np.uint8), this))
+        return None
+
     def _suspect(self, check: str, item: Item, message: str) -> None:
-        """Keep a hint until it is known whether the source contains radiographs."""
-        if len(self._hints) < MOST_KEPT:
-            self._hints.append((check, item.place, item.image_field, message))
+        kept = self._odd if check == "odd-image" else self._hints
+        if len(kept) < MOST_KEPT:
+            kept.append((check, item.place, item.image_field, message))
 
     def _check_odd(self, item: Item, image: Image, seen: Look) -> None:
         """Keep what is not a whole frontal radiograph until it is known whether nearly all others are."""
+        if seen.is_turned:
+            return
         share, edge = _one_grey(image)
         height, width = image.shape
-        message = None
         if seen.likeness < _ODD_LIKENESS and seen.resemblance < _ODD_RESEMBLANCE:
             message = "the image does not look like a frontal chest radiograph, unlike nearly all others here"
         elif share >= _HALF:
             message = f"{share:.0%} of the image, from the {edge}, is one grey: half of it may be missing"
         elif max(height, width) >= _LONG * min(height, width):
             message = f"the image has {width} x {height} pixels: it may be part of an image"
-        if message is not None and not seen.is_turned and len(self._odd) < MOST_KEPT:
-            self._odd.append((item.place, item.image_field, message))
+        else:
+            return
+        self._suspect("odd-image", item, message)
 
     def _check_orientation(self, item: Item, seen: Look) -> None:
         self._looks["all"] += 1
@@ -154,32 +185,25 @@ class ImageChecks:
 
     def finish(self, place: Origin) -> None:
         """Report what only all images together show."""
-        if self._looks["radiographs"] < 0.5 * self._looks["all"]:
+        every, radiographs = self._looks["all"], self._looks["radiographs"]
+        if radiographs < 0.5 * every:
             return
-        for check, where, field, message in self._hints:
+        enough = radiographs >= _NEARLY_ALL * every and every >= _FEWEST and len(self._odd) <= _ODD_SHARE * every
+        for check, where, field, message in [*self._hints, *(self._odd if enough else ())]:
             self.ledger.add(check, where, field, message)
-        most = self._looks["all"]
-        if self._looks["radiographs"] >= _NEARLY_ALL * most and most >= _FEWEST and len(self._odd) <= _ODD_SHARE * most:
-            for where, field, message in self._odd:
-                self.ledger.add("odd-image", where, field, message)
-        self._finish_mirrored(place)
-        for kind in ("turned", "inverted"):
-            count, total = self._looks[kind], self._looks["radiographs"]
-            if count >= _ENOUGH and count > 0.05 * total:
-                severity = ERROR if count > 0.5 * total else WARNING
-                message = f"{count:,} of {total:,} images look {kind}"
-                self.ledger.add(f"{kind}-image", place, None, message, severity)
-
-    def _finish_mirrored(self, place: Origin) -> None:
-        """Test the number of images that look mirrored against the share in correct data."""
+        # The number of images that look mirrored is tested against the share in correct data.
         count, total = self._looks["mirrored"], self._looks["sided"]
-        if total < 5 or count < 5 or binomial_tail(count, total, _USUAL_MIRRORED) > _RARE:
-            return
-        severity = ERROR if count > 0.5 * total else WARNING
-        extent = "all" if count > 0.9 * total else "some"
-        chance = f"where chance explains {_USUAL_MIRRORED:.0%}: {extent} seem to be"
-        message = f"{count:,} of {total:,} images look mirrored, {chance} mirrored"
-        self.ledger.add("mirrored-image", place, None, message, severity)
+        if count >= 5 and binomial_tail(count, total, _USUAL_MIRRORED) <= _RARE:
+            extent = "all" if count > 0.9 * total else "some"
+            told = f", where chance explains {_USUAL_MIRRORED:.0%}: {extent} seem to be mirrored"
+            self._report_share("mirrored", count, total, place, told)
+        for kind in ("turned", "inverted"):
+            if self._looks[kind] >= _ENOUGH and self._looks[kind] > 0.05 * radiographs:
+                self._report_share(kind, self._looks[kind], radiographs, place)
+
+    def _report_share(self, kind: str, count: int, total: int, place: Origin, told: str = "") -> None:
+        message = f"{count:,} of {total:,} images look {kind}{told}"
+        self.ledger.add(f"{kind}-image", place, None, message, ERROR if count > 0.5 * total else WARNING)
 
 
 def _one_grey(image: Image) -> tuple[float, str]:

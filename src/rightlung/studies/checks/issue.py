@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -123,9 +123,21 @@ class Issue:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
-        place = {"file": self.place.file, "row": self.place.row, "study": self.place.study}
         told = {"field": self.field, "message": self.message}
-        return {"check": self.check, "severity": str(self.severity), **place, **told}
+        return {"check": self.check, "severity": str(self.severity), **asdict(self.place), **told}
+
+
+class Tally(Counter[str]):
+    """How often each name occurs; ``first`` is the place and field where it was first seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: dict[str, tuple[Origin, str]] = {}
+
+    def note(self, name: str, place: Origin, field: str) -> None:
+        """Count a name once more."""
+        self[name] += 1
+        self.first.setdefault(name, (place, field))
 
 
 class Ledger:

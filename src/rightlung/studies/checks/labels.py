@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 
 from rightlung.core import Polarity
 from rightlung.lexicon import FINDINGS, LABEL_SETS, REGIONS, find
 from rightlung.lexicon.findings import broader_findings
-from rightlung.studies.checks.issue import HINT, WARNING, Ledger, Origin, visible
+from rightlung.studies.checks.issue import HINT, WARNING, Ledger, Tally, visible
 from rightlung.studies.checks.targets import Item, LintTarget, region_name
 
 _VIEWS = {
@@ -33,27 +32,23 @@ class LabelChecks:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self._names: Counter[str] = Counter()
-        self._first: dict[str, tuple[Origin, str]] = {}
+        self._names, self._regions = Tally(), Tally()
         self._reported: set[str] = set()
-        self._regions: Counter[str] = Counter()
-        self._first_region: dict[str, tuple[Origin, str]] = {}
 
     def check(self, item: Item) -> None:
         """Check one study."""
         study, place = item.study, item.place
         self._check_values(item)
         for name in study.findings:
-            self._note(name, place, "findings")
+            self._names.note(name, place, "findings")
         for target in item.targets:
             for name in target.findings:
                 if f"{target.field}.label" not in item.void:
-                    self._note(name, place, f"{target.field}.{'label' if target.kind == 'label' else 'findings'}")
+                    self._names.note(name, place, _label_field(target))
             for index, name in enumerate(target.regions):
                 where = target.field if target.kind == "region" else f"{target.field}.regions[{index}]"
                 if where not in item.void:
-                    self._regions[name] += 1
-                    self._first_region.setdefault(name, (place, where))
+                    self._regions.note(name, place, where)
         # One wrong label contradicts many others, so there is one finding per study.
         contradictions = [*_contradictions("findings", study.findings)]
         canonical = {found.name: said for name, said in study.findings.items() if (found := find(name)) is not None}
@@ -65,20 +60,14 @@ class LabelChecks:
         if contradictions:
             where, message = contradictions[0]
             others = [*dict.fromkeys(field for field, _ in contradictions[1:])]
-            listed = ", ".join([*others[:3], *("…" for _ in others[3:4])])
+            listed = ", ".join(others[:3] + ["…"] * (len(others) > 3))
             more = f"; and {len(contradictions) - 1} more in this study ({listed})" if others else ""
             self.ledger.add("label-contradiction", place, where, f"{message}{more}")
 
-    def _note(self, name: str, place: Origin, where: str) -> None:
-        self._names[name] += 1
-        self._first.setdefault(name, (place, where))
-
     def _check_values(self, item: Item) -> None:
         study, place = item.study, item.place
-        for where, value in (
-            ("id", study.id), ("patient", study.patient), ("study", study.exam), ("split", study.split),
-            ("view", study.view), ("sex", study.sex),
-        ):  # fmt: skip
+        for where in ("id", "patient", "study", "split", "view", "sex"):
+            value = getattr(study, "exam" if where == "study" else where)
             if value is not None and value.strip().casefold() in _NOTHING and where not in item.void:
                 self.ledger.add("placeholder", place, where, f"{value!r} is a placeholder; leave the field out")
         view = (study.view or "").strip().casefold().replace("_", " ")
@@ -97,34 +86,26 @@ class LabelChecks:
 
     def finish(self) -> None:
         """Judge the names: if the lexicon knows most of them, the others are reported."""
-        findings = {name for name in self._names if find(name) is None and region_name(name) is None}
-        self._finish_names("finding", self._names, self._first, findings, sorted(FINDINGS))
-        regions = {name for name in self._regions if region_name(name) is None}
-        self._finish_names("region", self._regions, self._first_region, regions, sorted(REGIONS))
+        unknown = [name for name in self._names if find(name) is None and region_name(name) is None]
+        self._finish_names("finding", self._names, unknown, sorted(FINDINGS))
+        unknown = [name for name in self._regions if region_name(name) is None]
+        self._finish_names("region", self._regions, unknown, sorted(REGIONS))
         self._finish_spellings()
 
-    def _finish_names(
-        self, kind: str, names: Counter[str], first: dict[str, tuple[Origin, str]], unknown: set[str], known: list[str]
-    ) -> None:
-        uses = sum(names.values())
-        known_uses = uses - sum(names[name] for name in unknown)
-        mostly = known_uses >= (_MOSTLY if uses >= 50 else 0.5) * uses
-        frequent = [name for name, count in names.items() if count >= 10]
-        for name in filter(unknown.__contains__, names):
-            place, where = first[name]
+    def _finish_names(self, kind: str, names: Tally, unknown: list[str], known: list[str]) -> None:
+        known_uses = names.total() - sum(names[name] for name in unknown)
+        mostly = known_uses >= (_MOSTLY if names.total() >= 50 else 0.5) * names.total()
+        for name in unknown:
             plain = name.strip().lower()
-            near = difflib.get_close_matches(
-                plain, [*known, *(other.lower() for other in names if other != name)], 1, 0.85
-            )
-            slip = [
-                other for other in frequent
-                if other != name and names[name] * 20 <= names[other] and _ratio(plain, other.lower()) >= 0.9
-            ]  # fmt: skip
+            others = [other for other in names if other != name]
+            near = difflib.get_close_matches(plain, [*known, *map(str.lower, others)], 1, 0.85)
+            frequent = [other for other in others if names[other] >= max(10, 20 * names[name])]
+            slip = [other for other in frequent if _ratio(plain, other.lower()) >= 0.9]
             shown = f"{kind} {visible(name)} ({_times(names[name])})"
             if re.search(r"[|;]", name):
                 message = f"{shown} looks like several names in one"
             elif plain in _NOTHING:
-                self.ledger.add("placeholder", place, where, f"{shown} is a placeholder")
+                self.ledger.add("placeholder", *names.first[name], f"{shown} is a placeholder")
                 continue
             elif mostly:
                 message = f"unknown {shown}" + (f"; did you mean {near[0]!r}?" if near else "")
@@ -133,7 +114,7 @@ class LabelChecks:
             else:
                 continue
             self._reported.add(name)
-            self.ledger.add("label-name", place, where, message)
+            self.ledger.add("label-name", *names.first[name], message)
 
     def _finish_spellings(self) -> None:
         by_finding: dict[str, list[str]] = {}
@@ -142,10 +123,16 @@ class LabelChecks:
         for names in by_finding.values():
             usual = max(names, key=lambda name: self._names[name])
             for name in names:
-                if name != usual and _are_spellings(name, usual) and name not in self._reported:
+                # Only other spellings, not other words: a tube of one table may be a device of another.
+                alike = _ratio(name.strip().casefold(), usual.strip().casefold()) >= 0.75
+                if name != usual and alike and name not in self._reported:
                     one, other = (f"{visible(each)} ({_times(self._names[each])})" for each in (name, usual))
                     message = f"{one} means the same as {other}; a program that compares names treats them as different"
-                    self.ledger.add("label-name", *self._first[name], message, HINT)
+                    self.ledger.add("label-name", *self._names.first[name], message, HINT)
+
+
+def _label_field(target: LintTarget) -> str:
+    return f"{target.field}.{'label' if target.kind == 'label' else 'findings'}"
 
 
 def _contradictions(where: str, findings: Mapping[str, Polarity]) -> Iterator[tuple[str, str]]:
@@ -154,23 +141,18 @@ def _contradictions(where: str, findings: Mapping[str, Polarity]) -> Iterator[tu
     for name, polarity in findings.items():
         found = find(name)
         by_finding.setdefault(found.name if found else name, {})[polarity] = name
-    for polarities in by_finding.values():
-        if Polarity.POSITIVE in polarities and Polarity.NEGATIVE in polarities:
-            yes, no = polarities[Polarity.POSITIVE], polarities[Polarity.NEGATIVE]
+    positive = {name: said[Polarity.POSITIVE] for name, said in by_finding.items() if Polarity.POSITIVE in said}
+    for name, yes in positive.items():
+        if (no := by_finding[name].get(Polarity.NEGATIVE)) is not None:
             yield where, f"{visible(yes)} is positive, but {visible(no)}, the same finding, is negative"
-    if Polarity.POSITIVE in by_finding.get("no finding", {}):
-        others = [
-            polarities[Polarity.POSITIVE]
-            for name, polarities in by_finding.items()
-            if Polarity.POSITIVE in polarities and not _is_besides(name)
-        ]
-        if others:
-            yield where, f"no finding is positive together with {', '.join(repr(name) for name in others[:3])}"
+    others = [given for name, given in positive.items() if not _is_besides(name)]
+    if "no finding" in positive and others:
+        yield where, f"no finding is positive together with {', '.join(repr(name) for name in others[:3])}"
 
 
 def _located_contradictions(target: LintTarget, study: Mapping[str, Polarity]) -> Iterator[tuple[str, str]]:
     """Yield boxes and masks of findings that the study (given by canonical findings) says are absent."""
-    field = f"{target.field}.label" if target.kind == "label" else f"{target.field}.findings"
+    field = _label_field(target)
     for name, polarity in target.findings.items():
         found = find(name)
         if polarity is not Polarity.POSITIVE or found is None:
@@ -185,11 +167,6 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _are_spellings(one: str, other: str) -> bool:
-    """Whether two names differ in spelling and not in words: a tube of one table may be a device of another."""
-    return _ratio(one.strip().casefold(), other.strip().casefold()) >= 0.75
-
-
 def _ratio(one: str, other: str) -> float:
     return difflib.SequenceMatcher(None, one, other).ratio()
 
@@ -197,13 +174,8 @@ def _ratio(one: str, other: str) -> float:
 @cache
 def _pathologies() -> frozenset[str]:
     """Return the findings of the data sets that use "No Finding": not scoliosis, not a tortuous aorta."""
-    return frozenset(
-        meaning
-        for labels in LABEL_SETS.values()
-        if labels.no_finding is not None
-        for label, meaning in labels.findings.items()
-        if label != labels.no_finding
-    ) - {"no finding", "other finding"}
+    meanings = (labels.findings.values() for labels in LABEL_SETS.values() if labels.no_finding is not None)
+    return frozenset().union(*meanings) - {"no finding", "other finding"}
 
 
 def _is_besides(name: str) -> bool:

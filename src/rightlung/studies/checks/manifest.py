@@ -107,12 +107,13 @@ def _set_aside(row: dict[str, Any], path: FieldPath, place: Origin) -> None:
     if path[0] == "gaze":
         path = ("gaze",)
     *way, last = path
-    stand_in: object = {"id": f"line {place.row}", "file": "none"}.get(str(last)) if not way else None
-    if isinstance(last, int):
-        stand_in = _BOX if way[-1] == "boxes" else "none"
-        if len(way) == 1:
-            stand_in = _ENTRIES.get(str(way[0]), stand_in)
-    elif way and isinstance(way[-1], int):
+    stand_in: object = None
+    if not way:
+        stand_in = {"id": f"line {place.row}", "file": "none"}.get(str(last))
+    elif isinstance(last, int):
+        entry = _BOX if way[-1] == "boxes" else "none"
+        stand_in = _ENTRIES.get(str(way[0]), entry) if len(way) == 1 else entry
+    elif isinstance(way[-1], int):
         stand_in = _ENTRIES[str(way[0])].get(last)
     _value_at(row, tuple(way))[last] = copy.deepcopy(stand_in)
 
@@ -133,8 +134,7 @@ def report_faults(
 
 def _explained(name: str, fault: RowFault) -> tuple[str, str]:
     """Return the check that a fault belongs to, and its message with the likely cause."""
-    value, message = fault.value, fault.message
-    is_number = isinstance(value, int | float)
+    value, message, cause = fault.value, fault.message, ""
     if name == "file":
         return "missing-image" if fault.missing or value is None else "row", message
     if name.endswith((".file", ".mask")):
@@ -142,17 +142,16 @@ def _explained(name: str, fault: RowFault) -> tuple[str, str]:
     if ".findings." in f".{name}":
         return "label-value", explain_polarity(value)
     if name == "age":
-        cause = ""
         if isinstance(value, str):
             has_unit = re.fullmatch(r"\s*\d+[YMWD]\s*", value, re.IGNORECASE)
             cause = "; it looks like a DICOM age with a unit" if has_unit else "; write numbers without quotes"
         elif isinstance(value, int | float) and value > 130:
             cause = "; is it in days or months, or a year of birth?"
         return "label-value", f"{message}{cause}"
-    if name == "findings" and (is_number or isinstance(value, str)):
-        joined = "; write several names as a list" if re.search(r"[|;,]", str(value)) else ""
-        return "label-value", f"{message}{joined}"
-    if name in ("patient", "study", "split", "view", "sex", "id") and is_number:
+    if name == "findings" and isinstance(value, int | float | str):
+        cause = "; write several names as a list" if re.search(r"[|;,]", str(value)) else ""
+        return "label-value", f"{message}{cause}"
+    if name in ("patient", "study", "split", "view", "sex", "id") and isinstance(value, int | float):
         return "label-value", f"{value!r} is a number; {name} must be a string, in quotes"
     return "row", message
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from rightlung.core import Box, Image, InputError
+from rightlung.core import Box, Image, InputError, Mask
 from rightlung.core.errors import MaskSizeError, MissingFileError
 from rightlung.studies.checks.issue import HINT, WARNING, Ledger, Origin
 from rightlung.studies.checks.sides import SideChecks
@@ -29,11 +29,9 @@ class MaskChecks:
         """Load and check the masks of one study."""
         for target in item.targets:
             if target.mask is not None and target.mask[0] not in item.void:
-                self._check_mask(item, target, image)
+                self._check_mask(item, target, *target.mask, image)
 
-    def _check_mask(self, item: Item, target: LintTarget, image: Image | None) -> None:
-        assert target.mask is not None
-        name, mask = target.mask
+    def _check_mask(self, item: Item, target: LintTarget, name: str, mask: Mask, image: Image | None) -> None:
         try:
             pixels = mask.pixels
         except InputError as error:
@@ -58,19 +56,19 @@ class MaskChecks:
 
     def _check_size(self, place: Origin, name: str, size: tuple[int, ...], image: tuple[int, ...]) -> None:
         told = f"the mask has {size[1]} x {size[0]} pixels, its image {image[1]} x {image[0]}"
-        if size == image[::-1]:
-            self.ledger.add("mask-size", place, name, f"{told}: width and height are swapped")
-        elif abs(size[0] * image[1] / (size[1] * image[0]) - 1) > _SAME_SHAPE:
-            self.ledger.add("mask-size", place, name, f"{told}: the proportions differ")
+        swapped = size == image[::-1]
+        if swapped or abs(size[0] * image[1] / (size[1] * image[0]) - 1) > _SAME_SHAPE:
+            cause = "width and height are swapped" if swapped else "the proportions differ"
+            self.ledger.add("mask-size", place, name, f"{told}: {cause}")
         else:
             self._other_size.append((place, name, told))
 
     def _check_boxes(self, item: Item, target: LintTarget, name: str, around: Box) -> None:
-        boxes = [box for field, box in target.boxes if field not in item.void]
-        what = "all boxes of its phrase"
-        if not boxes and target.kind == "label":
-            boxes = _region_boxes(item, target.text)
+        boxes, what = [box for field, box in target.boxes if field not in item.void], "all boxes of its phrase"
+        if not boxes and target.kind == "label" and (region := region_name(target.text)) is not None:
             what = f"the box of the region {target.text!r}"
+            sound = ((given, box) for other, given, box in item.boxes() if other.kind == "region")
+            boxes = [box for given, box in sound if region_name(given.removeprefix("regions.")) == region]
         if not boxes:
             return
         hull = reduce(Box.enclosing, boxes)
@@ -92,10 +90,3 @@ class MaskChecks:
         else:
             for first, name, told in self._other_size:
                 self.ledger.add("mask-size", first, name, f"{told}, with the same proportions", WARNING)
-
-
-def _region_boxes(item: Item, label: str) -> list[Box]:
-    """Return the boxes of the region that a mask's label names, if the study has it."""
-    name, regions = region_name(label), item.study.regions.items()
-    sound = [(given, box) for given, box in regions if f"regions.{given}" not in item.void]
-    return [box for given, box in sound if name is not None and region_name(given) == name]

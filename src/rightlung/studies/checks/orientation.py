@@ -77,10 +77,10 @@ class Look:
     @property
     def is_turned(self) -> bool:
         """Whether it is certainly not upright, or inverted."""
-        if self.position == "upright":
-            likely = self.likeness >= SURE_INVERSION and self.resemblance >= LEAST_RESEMBLANCE
-            return self.turn >= SURE_TURN and likely
-        return self.turn >= SURE_TURN and self.likeness >= SURE_POSITION and self.resemblance >= SURE_RESEMBLANCE
+        upright = self.position == "upright"
+        likeness = SURE_INVERSION if upright else SURE_POSITION
+        resemblance = LEAST_RESEMBLANCE if upright else SURE_RESEMBLANCE
+        return self.turn >= SURE_TURN and self.likeness >= likeness and self.resemblance >= resemblance
 
     @property
     def has_side(self) -> bool:
@@ -99,15 +99,9 @@ def look(image: Image) -> Look | None:
     pixels, pattern = standardised(small), coarse_pattern(small)
     likenesses = _likenesses(pattern, weights["template"])
     best = max(likenesses, key=lambda key: likenesses[key])
-    upright = likenesses["upright", False]
-    return Look(
-        position=best[0],
-        inverted=best[1],
-        turn=likenesses[best] - upright,
-        likeness=likenesses[best],
-        mirror=_half(pixels[:, ::-1], weights) - _half(pixels, weights),
-        resemblance=_likenesses(pattern, weights["mean"])[best] / COARSE,
-    )
+    turn = likenesses[best] - likenesses["upright", False]
+    mirror = _half(pixels[:, ::-1], weights) - _half(pixels, weights)
+    return Look(*best, turn, likenesses[best], mirror, _likenesses(pattern, weights["mean"])[best] / COARSE)
 
 
 def shrunk(image: NDArray[Any], side: int) -> Pixels:

@@ -6,10 +6,9 @@ Memory holds one entry per patient and examination, not per row.
 from __future__ import annotations
 
 import difflib
-from collections import Counter
 from dataclasses import dataclass
 
-from rightlung.studies.checks.issue import Ledger, Origin
+from rightlung.studies.checks.issue import Ledger, Origin, Tally
 
 _SAME_SPLIT = ({"train", "training"}, {"val", "valid", "validate", "validation", "dev"}, {"test", "testing"})
 
@@ -30,27 +29,21 @@ class PatientChecks:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.rows = self.without_patient = 0
-        self._first_without: Origin | None = None
-        self._without_split = 0
-        self._first_without_split: Origin | None = None
+        self.rows = 0
+        self._missing = Tally()
         self._patients: dict[str, _Seen] = {}
         self._exams: dict[str, _Seen] = {}
-        self._splits: Counter[str] = Counter()
-        self._first_in_split: dict[str, Origin] = {}
+        self._splits = Tally()
 
     def note(self, place: Origin, patient: str | None, exam: str | None, split: str | None) -> None:
         """Add one row."""
         self.rows += 1
-        if split is not None:
-            self._splits[split] += 1
-            self._first_in_split.setdefault(split, place)
+        if split is None:
+            self._missing.note("split", place, "split")
         else:
-            self._without_split += 1
-            self._first_without_split = self._first_without_split or place
+            self._splits.note(split, place, "split")
         if patient is None:
-            self.without_patient += 1
-            self._first_without = self._first_without or place
+            self._missing.note("patient", place, "patient")
         else:
             self._note_patient(place, patient, split)
         if exam is not None:
@@ -71,46 +64,41 @@ class PatientChecks:
 
     def _note_exam(self, place: Origin, patient: str | None, exam: str, split: str | None) -> None:
         seen = self._exams.setdefault(exam, _Seen(exam, place, split, patient))
-        if seen.split is None:
-            seen.split = split
-        if seen.reported:
-            return
+        seen.split = split if seen.split is None else seen.split
+        told = None
         if seen.patient != patient:
             told = f"of patient {patient!r} here and of {seen.patient!r}"
         elif patient is None and split is not None and _meaning(seen.split) != _meaning(split):
             told = f"in split {split!r} here and in {seen.split!r}"
-        else:
-            return
-        seen.reported = True
-        self.ledger.add("exam-patients", place, "study", f"examination {exam!r} is {told} ({seen.place})")
+        if told and not seen.reported:
+            seen.reported = True
+            self.ledger.add("exam-patients", place, "study", f"examination {exam!r} is {told} ({seen.place})")
 
     def finish(self, place: Origin) -> None:
         """Report what only all rows together show."""
-        if self._first_without is not None and self._patients:
-            message = (
-                f"{self.without_patient:,} of {self.rows:,} rows have no patient, this is the first; confidence "
-                "intervals and splits treat each as a separate patient"
-            )
-            self.ledger.add("patient-missing", self._first_without, "patient", message)
-        if len(self._patients) == 1 and self.rows >= 10 and not self.without_patient:
+        for field, given, effect in (
+            ("patient", self._patients, "confidence intervals and splits treat each as a separate patient"),
+            ("split", self._splits, "no split= selects them"),
+        ):
+            if given and self._missing[field]:
+                share = f"{self._missing[field]:,} of {self.rows:,} rows have no {field}"
+                self.ledger.add(
+                    f"{field}-missing", *self._missing.first[field], f"{share}, this is the first; {effect}"
+                )
+        if len(self._patients) == 1 and self.rows >= 10 and not self._missing["patient"]:
             (only,) = self._patients.values()
             self.ledger.add("patient-missing", place, "patient", f"all {self.rows:,} rows have patient {only.name!r}")
-        if self._first_without_split is not None and self._splits:
-            share = f"{self._without_split:,} of {self.rows:,} rows have no split"
-            message = f"{share}, this is the first; no split= selects them"
-            self.ledger.add("split-missing", self._first_without_split, "split", message)
         self._finish_splits()
 
     def _finish_splits(self) -> None:
-        by_meaning: dict[str, list[str]] = {}
+        by_meaning: dict[str | None, list[str]] = {}
         for name in self._splits:
-            by_meaning.setdefault(_meaning(name) or name, []).append(name)
+            by_meaning.setdefault(_meaning(name), []).append(name)
         for names in by_meaning.values():
             usual = max(names, key=lambda name: self._splits[name])
             for name in names:
                 if name != usual:
-                    elsewhere = f"is written {usual!r} elsewhere ({self._splits[usual]:,} rows)"
-                    self._report_split(name, elsewhere)
+                    self._report_split(name, f"is written {usual!r} elsewhere ({self._splits[usual]:,} rows)")
         for name, count in self._splits.items():
             frequent = [other for other, uses in self._splits.items() if count * 10 <= uses]
             near = difflib.get_close_matches(name.casefold(), [other.casefold() for other in frequent], 1, 0.75)
@@ -120,7 +108,7 @@ class PatientChecks:
 
     def _report_split(self, name: str, told: str) -> None:
         message = f"split {name!r} ({self._splits[name]:,} rows) {told}"
-        self.ledger.add("split-name", self._first_in_split[name], "split", message)
+        self.ledger.add("split-name", *self._splits.first[name], message)
 
 
 def _meaning(split: str | None) -> str | None:

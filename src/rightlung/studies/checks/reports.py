@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping
 
 from rightlung.lexicon.headings import DESCRIPTIVE_SECTIONS, section_name
-from rightlung.studies.checks.issue import HINT, MOST_KEPT, Ledger, Origin, Severity
+from rightlung.studies.checks.issue import HINT, MOST_KEPT, Ledger, Origin, Severity, Tally
 from rightlung.studies.checks.targets import Item
 from rightlung.studies.files import shown
 
@@ -29,8 +28,7 @@ class ReportChecks:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.reports = 0
-        self._empty: Counter[str] = Counter()
-        self._first: dict[str, Origin] = {}
+        self._empty = Tally()
         self._quoted = 0
         self._unquoted: list[tuple[Origin, str, str]] = []
 
@@ -46,15 +44,14 @@ class ReportChecks:
             return
         self.reports += 1
         empty, silent, filled = self._read_sections(item.place, sections)
-        if not filled and (text is None or _NOTHING.fullmatch(text)):  # one finding, not one per section
-            if text is not None:
-                self.ledger.add("empty-report", item.place, "text", _nothing("the report", text))
-            else:
-                self.ledger.add("empty-report", item.place, "sections", "no section of the report has any words")
+        if text is None and not filled:  # one finding, not one per section
+            self.ledger.add("empty-report", item.place, "sections", "no section of the report has any words")
+            return
+        if text is not None and not filled and _NOTHING.fullmatch(text):
+            self.ledger.add("empty-report", item.place, "text", _nothing("the report", text))
             return
         for name in silent:
-            self._empty[name] += 1
-            self._first.setdefault(name, item.place)
+            self._empty.note(name, item.place, f"sections.{name}")
         told = self.ledger.total
         for name, message, severity in empty:
             self.ledger.add("empty-section", item.place, f"sections.{name}", message, severity)
@@ -73,16 +70,14 @@ class ReportChecks:
         filled = False
         for name, value in sections.items():
             telling = (section_name(name) or name.strip().casefold()) in DESCRIPTIVE_SECTIONS
-            if value is None:  # an explicit null is an answer
-                if telling:
-                    empty.append((name, "there is no such section", HINT))
-                continue
             if isinstance(value, str) and not (_NOTHING if telling else _BLANK).fullmatch(value):
                 filled = True
                 self._check_characters(place, f"sections.{name}", value)
+            elif telling and value is None:
+                empty.append((name, "there is no such section", HINT))
             elif telling:
                 empty.append((name, _nothing("the section", value), None))
-            else:
+            elif value is not None:  # an explicit null is an answer
                 silent.append(name)
         return empty, silent, filled
 
@@ -118,7 +113,7 @@ class ReportChecks:
                 self.ledger.add("phrase-text", place, field, message)
         for name, count in self._empty.items():
             message = f"section {name!r} is empty in {count:,} of {self.reports:,} reports, this is the first"
-            self.ledger.add("empty-section", self._first[name], f"sections.{name}", message, HINT)
+            self.ledger.add("empty-section", *self._empty.first[name], message, HINT)
 
 
 def _nothing(what: str, value: object) -> str:

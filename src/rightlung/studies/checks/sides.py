@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rightlung.core import Box
 from rightlung.lexicon import REGIONS, find, sides_in
@@ -41,7 +41,7 @@ _UPPER = re.compile(r"\b(?:upper|apical|apex|apices|supraclavicular)\b", re.IGNO
 _LOWER = re.compile(r"\b(?:lower|basal|basilar|bibasilar|bibasal|bases?|costophrenic|infrahilar)\b", re.IGNORECASE)
 _HIGH = {"upper", "apical", "trachea", "clavicle"}
 _LOW = {"lower", "costophrenic", "hemidiaphragm", "abdomen", "cardiac", "diaphragm"}
-_LOW_FINDINGS = {"pleural effusion", "cardiomegaly"}
+
 _SIDES = {1: "left", -1: "right"}
 _ENOUGH = 6
 _RARE = 0.02
@@ -50,8 +50,7 @@ _ENOUGH_IN_ONE = 8
 """Votes in one study from which its regions are judged as a whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Expectation:
+class Expectation(NamedTuple):
     """Where a box should be: ``side`` 1 for the image's right (the patient's left), ``level`` 1 for below the middle.
 
     ``shape`` is 1 for wider than tall, -1 for taller than wide. 0 always means unknown.
@@ -64,23 +63,24 @@ class Expectation:
 
 def expectation(target: LintTarget) -> Expectation:
     """Return what a target's region names, words and findings say about its place."""
-    names = [name for given in target.regions if (name := region_name(given)) is not None]
-    if target.kind == "region":
-        return _region_expectation(names[0]) if names else Expectation(side=_side_in_words(target.text))
     side = _side_in_words(target.text)
+    names = _known_regions(target)
+    if target.kind == "region":
+        return _region_expectation(names[0]) if names else Expectation(side)
     sides = {_side_of_region(name) for name in names}
     if side and -side in sides:
         side = 0  # words and regions disagree, or describe both sides
     elif not side and len(sides) == 1 and not _NO_PLACE.search(target.text):
         side = sides.pop()
-    level = (1 if _LOWER.search(target.text) else 0) - (1 if _UPPER.search(target.text) else 0)
-    shape = 0
+    level = bool(_LOWER.search(target.text)) - bool(_UPPER.search(target.text))
     found = {named.name for name in target.findings if (named := find(name)) is not None}
     if found == {"cardiomegaly"}:
-        shape, level = 1, 1
-    if not level and len(found) == 1 and found <= _LOW_FINDINGS:
-        level = 1
-    return Expectation(side, level, shape)
+        return Expectation(side, level=1, shape=1)
+    return Expectation(side, 1 if not level and found == {"pleural effusion"} else level)
+
+
+def _known_regions(target: LintTarget) -> list[str]:
+    return [name for given in target.regions if (name := region_name(given)) is not None]
 
 
 def _side_of_region(name: str) -> int:
@@ -101,16 +101,11 @@ def _side_in_words(text: str) -> int:
     return 1 if "left" in sides else -1
 
 
-def _width_height(box: Numbers) -> Numbers | None:
-    x1, y1 = box[0] + box[2], box[1] + box[3]
-    return (box[0], box[1], x1, y1) if max(x1, y1) <= 1.02 else None
-
-
-_READINGS: dict[str, Callable[[Numbers], Numbers | None]] = {
-    "mirrored left to right": lambda box: (1 - box[2], box[1], 1 - box[0], box[3]),
-    "in the order y0, x0, y1, x1": lambda box: (box[1], box[0], box[3], box[2]),
-    "upside down": lambda box: (box[0], 1 - box[3], box[2], 1 - box[1]),
-    "x, y, width, height": _width_height,
+_READINGS: dict[str, Callable[[float, float, float, float], Numbers]] = {
+    "mirrored left to right": lambda x0, y0, x1, y1: (1 - x1, y0, 1 - x0, y1),
+    "in the order y0, x0, y1, x1": lambda x0, y0, x1, y1: (y0, x0, y1, x1),
+    "upside down": lambda x0, y0, x1, y1: (x0, 1 - y1, x1, 1 - y0),
+    "x, y, width, height": lambda x0, y0, x1, y1: (x0, y0, x0 + x1, y0 + y1),
 }
 
 
@@ -133,9 +128,8 @@ def _compared(expected: Expectation, box: Numbers) -> Iterator[tuple[str, int]]:
     """Yield for each alternative interpretation 1 if it fits better than the given one, -1 if worse."""
     given = votes(expected, box)
     for name, reading in _READINGS.items():
-        other = reading(box)
-        if other is None:
-            # Impossible: a box outside the image contradicts the interpretation.
+        other = reading(*box)
+        if max(other) > 1.02:  # a box outside the image contradicts the interpretation
             yield name, -1
             continue
         for before, after in zip(given, votes(expected, other), strict=True):
@@ -157,7 +151,6 @@ class SideChecks:
         self.ledger = ledger
         self.wins: Counter[str] = Counter()
         self.losses: Counter[str] = Counter()
-        self.sided = self.wrong = 0
 
     def check(self, item: Item) -> None:
         """Check the boxes of one study."""
@@ -184,7 +177,7 @@ class SideChecks:
         if target.kind == "region" or not target.regions:
             return
         said = _side_in_words(target.text)
-        names = [name for given in target.regions if (name := region_name(given)) is not None]
+        names = _known_regions(target)
         if said and names and all(_side_of_region(name) == -said for name in names):
             told = f"the words say {_SIDES[said]}, but the regions are {_SIDES[-said]}"
             message = f"{told}: {shown(target.text, 72)}, {', '.join(names)}"
@@ -195,8 +188,7 @@ class SideChecks:
         # A mask's box is used only without boxes, because decoding is expensive.
         if expected.side:
             wrong = [(name, box) for name, box in boxes if _is_beyond(box, -expected.side)]
-            self.sided += bool(boxes)
-            self.wrong += bool(wrong)
+
             partly = len(wrong) < len(boxes)
             for name, box in wrong if not partly or _is_plain(target.text) else ():
                 self._report_side(place, name, target, expected.side, box, partly)

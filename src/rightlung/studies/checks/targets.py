@@ -60,15 +60,9 @@ def study_targets(study: Study) -> Iterator[LintTarget]:
     """Yield the targets of a study's phrases and regions."""
     for index, phrase in enumerate(study.phrases):
         place = f"phrases[{index}]"
-        yield LintTarget(
-            kind="phrase",
-            field=place,
-            text=phrase.text,
-            boxes=tuple((f"{place}.boxes[{number}]", box) for number, box in enumerate(phrase.boxes)),
-            mask=None if phrase.mask is None else (f"{place}.mask", phrase.mask),
-            regions=phrase.regions,
-            findings=phrase.findings,
-        )
+        boxes = tuple((f"{place}.boxes[{number}]", box) for number, box in enumerate(phrase.boxes))
+        mask = None if phrase.mask is None else (f"{place}.mask", phrase.mask)
+        yield LintTarget("phrase", place, phrase.text, boxes, mask, phrase.regions, phrase.findings)
     for name, box in study.regions.items():
         yield LintTarget("region", f"regions.{name}", name, ((f"regions.{name}", box),), regions=(name,))
 
