@@ -136,7 +136,7 @@ def test_each_finding_of_a_sentence_has_the_regions_of_its_own_lesions() -> None
         "nodule": Polarity.POSITIVE, "pleural effusion": Polarity.UNCERTAIN, "pneumothorax": Polarity.NEGATIVE
     }  # fmt: skip
     text, regions = "Left nodule, possible right effusion, no pneumothorax.", (NODULE.region, FLUID.region)
-    statement = Statement(text, "findings", regions, findings, (0, 1))
+    statement = Statement(text, regions, findings, (0, 1))
     scene = replace(BLANK, lesions=(NODULE, FLUID))
     assert finding_locations(scene, statement, REACHED) == {
         "nodule": ("left upper lung zone", "left lung"),

@@ -230,7 +230,7 @@ def test_no_finding_can_be_guessed_from_sentences_about_others(independent: Made
 
 def test_the_check_finds_a_leak_that_is_there(independent: Made) -> None:
     planted = [
-        (scene, [*told, Statement("Please call.", "impression")] if any(
+        (scene, [*told, Statement("Please call.", section="impression")] if any(
             lesion.finding == "nodule" for lesion in scene.lesions) and scene.index % 2 else told)
         for scene, told in independent
     ]  # fmt: skip
