@@ -65,7 +65,7 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
     bones, breaks = skeleton.bone_strokes(thorax, frame, size, LAYERS)
     inner = vessels.vessel_strokes(thorax, frame, size, VESSELS, LAYERS)
     airways = vessels.airway_strokes(thorax, frame, size, AIRWAYS, LAYERS)
-    devices = lay_devices(thorax, frame, size)
+    wires, chains, density, tips = lay_devices(thorax, frame, size)
     columns = {
         **maps.columns(thorax, frame, size),
         **tissue.columns(thorax),
@@ -75,8 +75,8 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
     }
     owner = np.repeat(np.arange(len(scenes)), [len(scene.devices) for scene in scenes])
     limits = (field / size)[owner]
-    seen = (devices.tips >= limits[:, :2]) & (devices.tips <= limits[:, 2:])
-    devices.tips[~seen.all(axis=1)] = np.nan
+    seen = (tips >= limits[:, :2]) & (tips <= limits[:, 2:])
+    tips[~seen.all(axis=1)] = np.nan
     return Prepared(
         size=size,
         names=tuple(columns),
@@ -87,10 +87,10 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
         regions=region_boxes(thorax, frame, field / size).astype(np.float32),
         ink=ink(scenes, size)[:, None],
         strokes=windows(Strokes.join([*bones, *inner, *airways]), size),
-        wires=windows(devices.strokes, size) if devices.strokes is not None else {},
-        chains=np.stack([devices.study, devices.owner], axis=1),
-        density=devices.density,
-        tips=devices.tips.astype(np.float32),
+        wires=windows(wires, size) if wires is not None else {},
+        chains=chains,
+        density=density,
+        tips=tips.astype(np.float32),
         devices=[len(scene.devices) for scene in scenes],
         lesions=lesions.prepare(thorax, breaks),
     )

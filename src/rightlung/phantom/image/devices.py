@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -27,12 +26,8 @@ Chain = tuple[Floats, float, float]
 """Points, their radius, and their density in centimetres of bone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
-    """A device in centimetres."""
-
-    chains: list[Chain]
-    tip: tuple[float, float] = (math.nan, math.nan)  # NaN if the device has none
+Path = tuple[list[Chain], Floats | None]
+"""A device in centimetres: its chains, and its tip if it has one."""
 
 
 class Patient:
@@ -103,16 +98,12 @@ def chain_length(points: Floats) -> float:
     return float(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
 
 
-def _tip(points: Floats) -> tuple[float, float]:
-    return float(points[-1, 0]), float(points[-1, 1])
-
-
 def endotracheal_tube(patient: Patient, device: Device, chance: Floats) -> Path:
     """Return a tube down the trachea that ends ``depth`` above the carina, or below it in the right main bronchus."""
     trachea, bronchus = patient.airways[0], patient.airways[1]
     way = np.concatenate([trachea, bronchus[1:]])
     way = shorten(way, chain_length(trachea) - device.depth)
-    return Path([(way, 0.42, 0.8), (way + np.array([0.12, 0.0]), 0.09, 1.6)], _tip(way))
+    return [(way, 0.42, 0.8), (way + np.array([0.12, 0.0]), 0.09, 1.6)], way[-1]
 
 
 def nasogastric_tube(patient: Patient, device: Device, chance: Floats) -> Path:
@@ -133,7 +124,7 @@ def nasogastric_tube(patient: Patient, device: Device, chance: Floats) -> Path:
         60,
     )
     way = shorten(way, chain_length(way) * device.depth)
-    return Path([(way, 0.22, 1.5)], _tip(way))
+    return [(way, 0.22, 1.5)], way[-1]
 
 
 def central_line(patient: Patient, device: Device, chance: Floats) -> Path:
@@ -159,7 +150,7 @@ def central_line(patient: Patient, device: Device, chance: Floats) -> Path:
         case _:
             way = [*way, high, low]
     points = curve(way, 50)
-    return Path([(points, 0.15, 2.0)], _tip(points))
+    return [(points, 0.15, 2.0)], points[-1]
 
 
 def chest_tube(patient: Patient, device: Device, chance: Floats) -> Path:
@@ -172,7 +163,7 @@ def chest_tube(patient: Patient, device: Device, chance: Floats) -> Path:
     else:
         way = [outside, entry, patient.lung(device.side, 0.7, 0.85), patient.lung(device.side, 0.3, 0.92)]
     points = curve(way, 36)
-    return Path([(points, 0.38, 0.9), (points, 0.1, 1.8)], _tip(points))
+    return [(points, 0.38, 0.9), (points, 0.1, 1.8)], points[-1]
 
 
 def pacemaker(patient: Patient, device: Device, chance: Floats) -> Path:
@@ -197,7 +188,7 @@ def pacemaker(patient: Patient, device: Device, chance: Floats) -> Path:
         chains.append(
             (curve([*start, (atrium[0], atrium[1] - 0.5), (atrium[0] + 1.4, atrium[1] - 1.4)], 50), 0.13, 2.6)
         )
-    return Path(chains, _tip(ventricle))
+    return chains, ventricle[-1]
 
 
 def electrodes(patient: Patient, device: Device, chance: Floats) -> Path:
@@ -210,7 +201,7 @@ def electrodes(patient: Patient, device: Device, chance: Floats) -> Path:
         away = 1.0 if chance[10] > 0.5 else -1.0
         bow = (spot[0] * 0.5 + away * 7, spot[1] + 4 * (chance[11 + number] - 0.3))
         chains.append((curve([spot, bow, (away * 20.0, spot[1] * 0.4 - 2)], 36), 0.1, 1.1))
-    return Path(chains)
+    return chains, None
 
 
 def sternal_wires(patient: Patient, device: Device, chance: Floats) -> Path:
@@ -224,7 +215,7 @@ def sternal_wires(patient: Patient, device: Device, chance: Floats) -> Path:
         loop = np.stack([x + wide * np.cos(angle), y + tall * np.sin(angle) + 0.2 * np.cos(angle)], axis=1)
         chains.append((loop, 0.08, 3.5))
         chains.append((np.array([(x, y + tall), (x + 0.25, y + tall + 0.35)]), 0.13, 4.0))
-    return Path(chains)
+    return chains, None
 
 
 DEVICES: dict[str, Callable[[Patient, Device, Floats], Path]] = {
@@ -239,19 +230,14 @@ DEVICES: dict[str, Callable[[Patient, Device, Floats], Path]] = {
 """The function that lays out each kind of device."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wires:
-    """The devices of a batch: chains in the order of their devices, each on its own plane."""
+def lay_devices(
+    thorax: Thorax, frame: Frame, size: int
+) -> tuple[Strokes | None, NDArray[np.int32], NDArray[np.float32], Floats]:
+    """Lay out all devices of a batch, study by study.
 
-    strokes: Strokes | None  # None without devices
-    study: NDArray[np.int32]  # (c,) of each chain
-    owner: NDArray[np.int32]  # (c,) device of each chain
-    density: NDArray[np.float32]  # (c,)
-    tips: Floats  # (devices, 2) in fractions, NaN if a device has no tip
-
-
-def lay_devices(thorax: Thorax, frame: Frame, size: int) -> Wires:
-    """Lay out all devices of a batch, study by study."""
+    Returns the strokes of ``c`` chains, each on its own plane (None without devices), the study and device of each
+    chain ``(c, 2)``, the density of each ``(c,)``, and the tips ``(devices, 2)`` in fractions, NaN for none.
+    """
     items = [(study, item) for study, scene in enumerate(thorax.scenes) for item in scene.devices]
     airways = bronchi(thorax)[0]
     draws = uniforms(seeds_of([item.seed for _, item in items], DEVICE_STREAM), 24)
@@ -261,24 +247,23 @@ def lay_devices(thorax: Thorax, frame: Frame, size: int) -> Wires:
             raise unknown_name("device", item.kind, DEVICES)
         paths.append(DEVICES[item.kind](Patient(thorax, study, airways[study]), item, chance))
     hosts = np.array([study for study, _ in items], dtype=np.int64)
-    owner = np.repeat(np.arange(len(paths)), [len(path.chains) for path in paths])
-    chains = [chain for path in paths for chain in path.chains]
-    return Wires(
-        strokes=_strokes(frame, chains, hosts[owner], size) if chains else None,
-        study=hosts[owner].astype(np.int32),
-        owner=owner.astype(np.int32),
-        density=np.array([density for _, _, density in chains], dtype=np.float32),
-        tips=frame.take(hosts).to_fractions(np.array([path.tip for path in paths]).reshape(-1, 2)),
+    owner = np.repeat(np.arange(len(paths)), [len(chains) for chains, _ in paths])
+    chains = [chain for path, _ in paths for chain in path]
+    tips = np.array([(math.nan, math.nan) if tip is None else tip for _, tip in paths]).reshape(-1, 2)
+    return (
+        _strokes(frame, chains, hosts[owner], size) if chains else None,
+        np.stack([hosts[owner], owner], axis=1).astype(np.int32),
+        np.array([density for _, _, density in chains], dtype=np.float32),
+        frame.take(hosts).to_fractions(tips),
     )
 
 
-def draw_devices(
-    depth: Tensor, study: Tensor, owner: Tensor, density: Tensor, studies: int, devices: int
-) -> tuple[Tensor, Tensor]:
+def draw_devices(depth: Tensor, chains: Tensor, density: Tensor, studies: int, devices: int) -> tuple[Tensor, Tensor]:
     """Return the devices' density in centimetres of bone ``(n, size, size)`` and their masks ``(devices, size, size)``.
 
-    ``depth (c, size, size)`` is the depth of each pixel inside each chain.
+    ``depth (c, size, size)`` is the depth of each pixel inside each chain, ``chains (c, 2)`` its study and device.
     """
+    study, owner = chains.unbind(1)
     hits = depth.new_zeros((devices, *depth.shape[1:]))
     hits.index_add_(0, owner, (depth > 0.0).float())
     total = depth.new_zeros((studies, *depth.shape[1:]))
