@@ -45,20 +45,19 @@ class Patient:
 
     def cava(self, y: float) -> tuple[float, float]:
         """Return the centre of the superior vena cava at height ``y``."""
-        return self.x(self.thorax.inner_right, y) + 1.0, y
+        return self.x(self.thorax.inner[0], y) + 1.0, y
 
     def atrium(self) -> tuple[float, float]:
         """Return the centre of the right atrium."""
         y = float(self.thorax.heart_middle[self.study])
-        return self.x(self.thorax.inner_right, y) + 2.0, y
+        return self.x(self.thorax.inner[0], y) + 2.0, y
 
     def lung(self, side: str, across: float, down: float) -> tuple[float, float]:
         """Return a position in a lung."""
         thorax, left = self.thorax, side == "left"
-        dome = float((thorax.left_dome if left else thorax.right_dome)[self.study])
-        y = float(thorax.apex[self.study]) + down * (dome - float(thorax.apex[self.study]))
-        inner = self.x(thorax.inner_left if left else thorax.inner_right, y)
-        outer = self.x(thorax.outer_left if left else thorax.outer_right, y)
+        apex, dome = float(thorax.apex[self.study]), float(thorax.dome[left][self.study])
+        y = apex + down * (dome - apex)
+        inner, outer = self.x(thorax.inner[left], y), self.x(thorax.outer[left], y)
         return inner + across * (outer - inner), y
 
 
@@ -109,7 +108,7 @@ def endotracheal_tube(patient: Patient, device: Device, chance: Floats) -> Path:
 def nasogastric_tube(patient: Patient, device: Device, chance: Floats) -> Path:
     """Return a tube behind trachea and heart, below the left dome into the stomach."""
     thorax = patient.thorax
-    dome = float(thorax.left_dome[patient.study])
+    dome = float(thorax.dome[1][patient.study])
     middle = patient.x(thorax.middle, 0.0)
     way = curve(
         [
@@ -178,7 +177,7 @@ def pacemaker(patient: Patient, device: Device, chance: Floats) -> Path:
         start.append((-0.4, -8.8))
     start += [patient.cava(carina - 1.5), patient.cava(carina + 2.5)]
     heart = float(thorax.heart_middle[patient.study])
-    floor = float(thorax.left_dome[patient.study])
+    floor = float(thorax.dome[1][patient.study])
     apex_x = patient.x(thorax.middle, heart) + 0.62 * float(thorax.heart_left[patient.study])
     floor_of_heart = (patient.x(thorax.middle, heart) + 0.8, heart + 3.0)
     ventricle = curve([*start, patient.atrium(), floor_of_heart, (apex_x, min(heart + 3.4, floor - 0.6))], 60)

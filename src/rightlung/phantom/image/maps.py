@@ -85,10 +85,7 @@ def columns(thorax: Thorax, frame: Frame, size: int) -> dict[str, Floats]:
 
 def outlines(thorax: Thorax) -> NDArray[np.float32]:
     """Return all tables of a batch together, ``(n, 8, len(AXIS))``: six over y, the diaphragm over x, the skin."""
-    tables = (
-        *(thorax.outer_right, thorax.outer_left, thorax.inner_right, thorax.inner_left, thorax.middle, thorax.spine),
-        *(thorax.diaphragm, thorax.skin),
-    )
+    tables = (*thorax.outer, *thorax.inner, thorax.middle, thorax.spine, thorax.diaphragm, thorax.skin)
     return np.stack(tables, axis=1).astype(np.float32)
 
 

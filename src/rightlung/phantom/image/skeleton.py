@@ -38,7 +38,7 @@ def ribs(thorax: Thorax) -> tuple[Floats, Floats]:
     drop = np.array([4.4, 6.2, 7.6, 8.8, 9.8, 10.6, 11.2, 11.6, 11.8, 11.6])[None, None] * height
     drop = drop * (0.9 + 0.2 * thorax.chance[:, 8, None, None]) + 0.4 * (varied[..., 1] - 0.5)
     side_y = origin + drop / 2
-    outer = np.stack([-at(thorax.outer_right, side_y[:, 0]), at(thorax.outer_left, side_y[:, 1])], axis=1) + 0.25
+    outer = np.stack([-at(thorax.outer[0], side_y[:, 0]), at(thorax.outer[1], side_y[:, 1])], axis=1) + 0.25
     outer[:, :, 0] = np.minimum(outer[:, :, 0], 7.4 * thorax.width[:, None])
     ends = np.array([3.6, 3.6, 3.9, 4.2, 4.8, 5.6, 6.6, 8.0, 9.6, 11.0])[None, None]
     first = np.arcsin(np.clip(1.6 / outer, 0, 0.9))

@@ -40,13 +40,13 @@ def columns(thorax: Thorax) -> dict[str, Floats]:
         "left_behind": np.array([change.left_behind for change in changes]),
         "calibre": np.array([change.vessels for change in changes]),
         "bubble_x": 5.6 + 2.4 * chance[:, 13],
-        "bubble_y": thorax.left_dome + 1.9 + 0.9 * chance[:, 14],
+        "bubble_y": thorax.dome[1] + 1.9 + 0.9 * chance[:, 14],
         "bubble": (0.9 + 2.2 * chance[:, 15]) * (chance[:, 14] > 0.15),
         "gas": np.clip(chance[:, 16] * 2 - 0.6, 0, 1),
-        "right_hilum_x": thorax.right_hilum[:, 0],
-        "right_hilum_y": thorax.right_hilum[:, 1],
-        "left_hilum_x": thorax.left_hilum[:, 0],
-        "left_hilum_y": thorax.left_hilum[:, 1],
+        "right_hilum_x": thorax.hilum[0][:, 0],
+        "right_hilum_y": thorax.hilum[0][:, 1],
+        "left_hilum_x": thorax.hilum[1][:, 0],
+        "left_hilum_y": thorax.hilum[1][:, 1],
     }
 
 

@@ -29,8 +29,8 @@ def trees(thorax: Thorax) -> tuple[list[Floats], list[Floats]]:
     calibre = np.array([change.vessels for change in thorax.deformations])[:, None, None]
     upper = np.array([change.cephalised for change in thorax.deformations])[:, None, None]
     sign = np.array([-1.0, 1.0])[None, :, None]
-    hila = np.stack([thorax.right_hilum, thorax.left_hilum], axis=1)  # (n, 2, 2)
-    floor = np.stack([thorax.right_dome, thorax.left_dome], axis=1)
+    hila = np.stack(thorax.hilum, axis=1)  # (n, 2, 2)
+    floor = np.stack(thorax.dome, axis=1)
     span = (floor - thorax.apex[:, None])[..., None] / 20.0  # vessels are crowded in shallow lungs
     # Directions fan out from straight up, over sideways, to straight down; more point down, where there is more lung.
     fan = np.array([-78.0, -62, -38, -8, 22, 46, 64, 80])[None, None]
@@ -83,7 +83,7 @@ def bronchi(thorax: Thorax) -> tuple[Floats, Floats]:
     # Only the lower trachea lies next to the aorta and is pushed to the right by it.
     points[:, 0] = np.stack([x * share + carina[:, None, 0] * share**3 * 0.4 - 0.25 * share**2, y], axis=-1)
     bottom = points[:, 0, -1]
-    for index, hilum, away in ((1, thorax.right_hilum, 0.9), (2, thorax.left_hilum, 1.0)):
+    for index, hilum, away in ((1, thorax.hilum[0], 0.9), (2, thorax.hilum[1], 1.0)):
         end = bottom + (hilum - bottom) * away + np.array([0.0, 0.9 if index == 2 else 0.5])
         bow = np.sin(share * math.pi)[None, :, None] * np.array([0.0, -0.25])
         points[:, index] = bottom[:, None] + (end - bottom)[:, None] * share[None, :, None] + bow
@@ -117,8 +117,8 @@ def draw_airways(depth: Tensor, width: Tensor) -> Tensor:
 def minor_fissure(thorax: Thorax) -> tuple[Floats, Floats]:
     """Return the fissure above the middle lobe, a fine line from right hilum to wall, shown by half of the patients."""
     share = np.linspace(0.05, 0.97, 10)[None]
-    y = (thorax.right_hilum[:, 1] + 0.6 + 1.2 * (thorax.chance[:, 17] - 0.5))[:, None] - 0.5 * np.sin(share * math.pi)
-    inner, outer = at(thorax.inner_right, y), at(thorax.outer_right, y)
+    y = (thorax.hilum[0][:, 1] + 0.6 + 1.2 * (thorax.chance[:, 17] - 0.5))[:, None] - 0.5 * np.sin(share * math.pi)
+    inner, outer = at(thorax.inner[0], y), at(thorax.outer[0], y)
     shown = np.where(thorax.chance[:, 18] < 0.5, 0.06, 1e-4)[:, None]
     return np.stack([inner + share * (outer - inner), y], axis=-1)[:, None], np.broadcast_to(shown, y.shape)[:, None]
 
