@@ -33,21 +33,13 @@ def sample_scene(config: PhantomConfig, seed: int, index: int) -> Scene:
     key = (seed, index)
     body = _sample_body(config, Stream(*key, "body"))
     portable = key_uniform(*key, "portable") < config.portable
-    circumstances = {
-        name
-        for name, there in (
-            ("portable", portable),
-            ("old", body.age >= OLD_AGE),
-            ("young", body.age < YOUNG_AGE),
-            ("female", body.sex == "F"),
-        )
-        if there
-    }
+    old, young = body.age >= OLD_AGE, body.age < YOUNG_AGE
+    holds = {"portable": portable, "old": old, "young": young, "female": body.sex == "F"}
+    circumstances = {name for name in holds if holds[name]}
     present = _sample_presence(config, key, circumstances)
     lesions: list[Lesion] = []
-    for finding in FINDING_ORDER:
-        if finding in present:
-            lesions.extend(_sample_kind(config, Stream(*key, "lesion", finding), finding, lesions, body))
+    for finding in (name for name in FINDING_ORDER if name in present):
+        lesions.extend(_sample_kind(config, Stream(*key, "lesion", finding), finding, lesions))
     known = circumstances | present if present else circumstances | {"normal"}
     devices = _sample_devices(config, key, known, lesions)
     exposure = _sample_exposure(config, Stream(*key, "exposure"), portable, lesions)
@@ -98,9 +90,7 @@ def _zone(region: str) -> str:
     return region.split()[1]
 
 
-def _sample_kind(
-    config: PhantomConfig, stream: Stream, finding: str, earlier: list[Lesion], body: Body
-) -> list[Lesion]:
+def _sample_kind(config: PhantomConfig, stream: Stream, finding: str, earlier: list[Lesion]) -> list[Lesion]:
     """Return the lesions of one kind, consistent with the earlier ones."""
     count = 1 + stream.weighted(list(enumerate(config.counts.get(finding, (1.0,)))))
     both = finding in config.bilateral
@@ -126,9 +116,7 @@ def _sample_kind(
                 continue
             lesion = replace(lesion, form="plate-like")
         lesions.append(lesion)
-    if finding == "rib fracture":
-        lesions = _neighbouring_ribs(stream, lesions)
-    return lesions
+    return _neighbouring_ribs(lesions) if finding == "rib fracture" else lesions
 
 
 def _sample_lesion(config: PhantomConfig, stream: Stream, finding: str, region: str) -> Lesion:
@@ -163,17 +151,11 @@ def _sample_lesion(config: PhantomConfig, stream: Stream, finding: str, region: 
             form = f"rib {first + int(draw_down * (last - first + 1))}"
             place = (0.75 + 0.22 * draw_across, place[1])
         elif finding == "atelectasis":
-            form = _collapse_form(form, region)
+            # Plates are low, and the left lung has no middle lobe to collapse.
+            form = "lobar" if zone == "upper" else "plate-like" if region == "left mid lung zone" else form
     elif finding == "edema":
         form = "alveolar" if severity >= ALVEOLAR_EDEMA else "interstitial"
     return Lesion(finding, side, region, place, round(size, 2), severity, form, stream.seed())
-
-
-def _collapse_form(form: str, region: str) -> str:
-    """Return a form that the region allows: plates are low, and the left lung has no middle lobe to collapse."""
-    if _zone(region) == "upper":
-        return "lobar"
-    return "plate-like" if region == "left mid lung zone" else form
 
 
 def _effusion_beside(effusion: Lesion, earlier: list[Lesion]) -> Lesion:
@@ -185,19 +167,16 @@ def _effusion_beside(effusion: Lesion, earlier: list[Lesion]) -> Lesion:
     return effusion
 
 
-def _neighbouring_ribs(stream: Stream, lesions: list[Lesion]) -> list[Lesion]:
+def _neighbouring_ribs(lesions: list[Lesion]) -> list[Lesion]:
     """Return the fractures on adjacent ribs of one side: ribs break in a row."""
     first = lesions[0]
     rib = min(int(first.form.removeprefix("rib ")), 11 - len(lesions))
     broken = []
-    for step, lesion in enumerate(lesions):
-        number = rib + step
-        zone = next(name for name, (low, high) in _RIBS.items() if low <= number <= high)
+    for number, lesion in enumerate(lesions, rib):
+        zone, low, high = next((name, *ends) for name, ends in _RIBS.items() if ends[0] <= number <= ends[1])
         top, bottom = _BAND[zone]
-        low, high = _RIBS[zone]
         down = top + (bottom - top) * (number - low + 0.5) / (high - low + 1)
-        region = f"{first.side} {zone} lung zone"
-        place = (first.place[0], down)
+        region, place = f"{first.side} {zone} lung zone", (first.place[0], down)
         broken.append(replace(lesion, side=first.side, region=region, form=f"rib {number}", place=place))
     return broken
 

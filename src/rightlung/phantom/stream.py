@@ -23,7 +23,8 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice
+from functools import reduce
+from itertools import accumulate, islice, zip_longest
 
 import numpy as np
 import torch
@@ -94,16 +95,13 @@ class PhantomBatch:
 
 def _unions(masks: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
     """Return the union of the masks ``(k, h, w)`` that each row of ``members`` names; no row is empty."""
-    longest = max(map(len, members), default=0)
-    # One copy to the device; a shorter row repeats its first entry, which changes no union.
-    table = [[*row, *([row[0]] * (longest - len(row)))] for row in members]
-    if not longest:
+    if not members:
         return masks[:0]
+    # One copy to the device; a shorter row repeats its first entry, which changes no union.
+    turns = list(zip_longest(*members))
+    table = [[first if one is None else one for first, one in zip(turns[0], turn, strict=True)] for turn in turns]
     index = carry(np.array(table, dtype=np.int64), masks.device)
-    union = masks[index[:, 0]]
-    for turn in range(1, longest):
-        union |= masks[index[:, turn]]
-    return union
+    return reduce(torch.logical_or, (masks[turn] for turn in index))
 
 
 def cell_shares(masks: Tensor, grid: int) -> Tensor:
@@ -171,15 +169,10 @@ class PhantomStream:
         return [wanted[begin : begin + step] for begin in range(0, len(wanted), step)]
 
     def _paint(self, parts: Sequence[Made]) -> PhantomBatch:
-        most = pictures_at_once(self.size, self.device)
-        rendered: list[Rendering] = []
-        together: list[Prepared] = []
-        for part in parts:
-            if together and sum(map(len, together)) + len(part.prepared) > most:
-                rendered.append(paint(together, self.device))
-                together = []
-            together.append(part.prepared)
-        rendered.append(paint(together, self.device))
+        # Every piece except the last has the same length.
+        step = max(1, pictures_at_once(self.size, self.device) // len(parts[0].scenes))
+        prepared = [part.prepared for part in parts]
+        rendered = [paint(prepared[begin : begin + step], self.device) for begin in range(0, len(parts), step)]
         return PhantomBatch(
             [scene for part in parts for scene in part.scenes],
             [statements for part in parts for statements in part.statements],

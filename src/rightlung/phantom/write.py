@@ -249,12 +249,6 @@ def _uid(*key: object) -> str:
     return f"2.25.{int.from_bytes(digest, 'big')}"
 
 
-def _code(pydicom: Any, value: str, meaning: str) -> Any:
-    item = pydicom.dataset.Dataset()
-    item.CodeValue, item.CodingSchemeDesignator, item.CodeMeaning = value, "SCT", meaning
-    return item
-
-
 def _dicom_bytes(study: Study) -> bytes:
     """Return the image as a DX object of 12 bits; it does not depend on when or where it was written."""
     pydicom = _pydicom()
@@ -292,9 +286,11 @@ def _dicom_bytes(study: Study) -> bytes:
     }
     for name, value in values.items():
         setattr(data, name, value)
-    data.AnatomicRegionSequence = [_code(pydicom, "43799004", "Chest")]
     view = ("272479007", "Postero-anterior") if study.view == "PA" else ("399348003", "Antero-posterior")
-    data.ViewCodeSequence = [_code(pydicom, *view)]
+    for name, (code, meaning) in (("AnatomicRegionSequence", ("43799004", "Chest")), ("ViewCodeSequence", view)):
+        item = pydicom.dataset.Dataset()
+        item.CodeValue, item.CodingSchemeDesignator, item.CodeMeaning = code, "SCT", meaning
+        setattr(data, name, [item])
     data.PixelData = (study.image * 4095.0).round().astype("<u2").tobytes()
     data["PixelData"].VR = "OW"
     file = io.BytesIO()
