@@ -2,9 +2,6 @@
 
 Of the 43 anatomical findings and 10 diseases, only those that a scene determines are included (`ATTRIBUTES`). An
 attribute that is a matter of wording for some lesion (is pneumonia also a consolidation?) is neither yes nor no there.
-
-The same rule for the location of a lesion (`lesion_regions`) gives the findings of each region in the lexicon's names
-(`region_findings`) and the regions of each finding of a sentence (`finding_locations`).
 """
 
 from __future__ import annotations
@@ -157,9 +154,8 @@ def triples(graph: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]
 def region_findings(scene: Scene, reached: Sequence[set[str]]) -> dict[str, dict[str, Polarity]]:
     """Return the present and absent findings of each of the 29 regions, by the lexicon's names.
 
-    ``reached`` holds the regions of each lesion (`lesion_regions`). A finding, and what it implies, is positive in the
-    regions of its lesions, negative in the other regions where it can be, and unknown elsewhere. Devices have no
-    regions here.
+    A finding, and what it implies, is positive in the regions of its lesions (``reached``), negative in the other
+    regions where it can be, and unknown elsewhere.
     """
     found: dict[str, dict[str, Polarity]] = {}
     for name in IMAGENOME_REGIONS:
@@ -191,10 +187,9 @@ def _finding_places(finding: str) -> tuple[str, ...]:
 def finding_locations(scene: Scene, statement: Statement, reached: Sequence[set[str]]) -> dict[str, tuple[str, ...]]:
     """Return the regions of each finding that a sentence says is, or may be, present.
 
-    These are the sentence's regions, and the lungs around them, where a lesion of the finding was placed or reaches
-    into (`lesion_regions`). A finding that is not a lesion (a device, an aged aorta) has the regions that no lesion
-    accounts for. Negated findings, and wrong suspicions about a lesion, have no locations of their own: they apply to
-    all regions of the sentence.
+    These are the sentence's regions, and the lungs around them, where a lesion of the finding is. A finding that is not
+    a lesion (a device, an aged aorta) has the regions that no lesion accounts for. Other findings have none of their
+    own: they apply to all regions of the sentence.
     """
     spoken = with_containing(statement.regions)
     placed = {

@@ -62,9 +62,8 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
     thorax = anatomy.build(scenes)
     frame = Frame.of([scene.exposure for scene in scenes])
     field = exposed_field(scenes, size)
-    bones, breaks = skeleton.bone_strokes(thorax, frame, size, LAYERS)
-    inner = vessels.vessel_strokes(thorax, frame, size, VESSELS, LAYERS)
-    airways = vessels.airway_strokes(thorax, frame, size, AIRWAYS, LAYERS)
+    bones, breaks = skeleton.bone_chains(thorax)
+    inner = [*bones, *vessels.vessel_chains(thorax, VESSELS), *vessels.airway_chains(thorax, AIRWAYS)]
     wires, chains, density, tips = lay_devices(thorax, frame, size)
     columns = {
         **maps.columns(thorax, frame, size),
@@ -86,7 +85,7 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
         field=field.astype(np.int32),
         regions=region_boxes(thorax, frame, field / size).astype(np.float32),
         ink=ink(scenes, size)[:, None],
-        strokes=windows(Strokes.join([*bones, *inner, *airways]), size),
+        strokes=windows(Strokes.join([frame.strokes(chain, LAYERS, size) for chain in inner]), size),
         wires=windows(wires, size) if wires is not None else {},
         chains=chains,
         density=density,

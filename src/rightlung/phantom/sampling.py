@@ -1,9 +1,8 @@
 """Sample a scene (patient, findings, devices, exposure) from a configuration, a seed and an index.
 
-``docs/phantom.md`` lists the findings with their sides, regions and forms. To keep image and report plain, one side
-never has two pneumothoraces or two lobar collapses, and an effusion next to a pneumothorax is free and at most 0.45. A
-chest tube is on the side of a pneumothorax or an effusion, if there is one. Lesions of one kind never share a region,
-except for rib fractures, which are adjacent on one side.
+``docs/phantom.md`` lists the findings. To keep image and report plain, lesions of one kind never share a region (except
+adjacent rib fractures), one side never has two pneumothoraces or two lobar collapses, and an effusion next to a
+pneumothorax is small and free.
 """
 
 from __future__ import annotations

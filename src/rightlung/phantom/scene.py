@@ -1,7 +1,6 @@
 """The scene: all facts about a synthetic patient, from which image, report and ground truth are made.
 
-A scene is small, plain and immutable. `sampling` draws it from a seed, `render` turns it into an image and `report`
-into text. Everything about a study follows from its scene, so nothing needs annotation.
+`sampling` draws a scene from a seed, `render` turns it into an image and `report` into text.
 
 Sides are the patient's. Positions inside a lung are ``(across, down)``: across from the mediastinum (0) to the chest
 wall (1), down from the apex (0) to the diaphragm (1). The same position means the same anatomy in either lung, for any

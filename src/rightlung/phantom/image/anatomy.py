@@ -2,11 +2,8 @@
 
 The image is a square of 33.5 cm at zoom 1 with the origin in its centre; x points to the patient's left (the image's
 right), y down. Curves ``x(y)`` bound lungs, heart and skin, a curve ``y(x)`` the diaphragm; each is a table over a
-fixed axis. Everything else (vessels, lesions, region boxes) is placed relative to these tables, so that a change of
-shape moves all that belongs to it.
-
-The average adult is based on measurements of upright posterior-anterior radiographs: inner chest width about 26 cm,
-right dome about 1.5 cm above the left, carina at the level of T5, left hilum about 1 cm above the right.
+fixed axis. Everything else (vessels, lesions, region boxes) is placed relative to these tables. The average adult is
+based on upright posterior-anterior radiographs: inner chest width about 26 cm, right dome about 1.5 cm above the left.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Named columns of numbers, one row per study or finding, passed from geometry to drawing for a whole batch.
 
-Geometry is computed in NumPy, in worker processes. Drawing uses PyTorch on a device, to which many small copies would
-take longer than the drawing.
+Geometry is NumPy in worker processes; drawing is PyTorch on a device, where many small copies would be slow.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Composite all findings of a batch: draw them kind by kind, then combine those of each study.
 
-Findings are rows sorted by kind, so that those of one kind are a slice. Steps that every kind needs (maps of a
-finding's study, noise, enlarging, combining) are done for all kinds at once: a device is fast at one large task and
-slow at many small ones.
+Findings are rows sorted by kind, so that those of one kind are a slice. Steps that every kind needs are done for all
+kinds at once: a device is fast at one large task and slow at many small ones.
 """
 
 from __future__ import annotations

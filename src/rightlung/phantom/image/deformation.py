@@ -1,6 +1,5 @@
 """How findings deform the anatomy around them, before anything is drawn.
 
-A tension pneumothorax pushes the mediastinum away, a lobar collapse pulls it closer, emphysema flattens the diaphragms.
 The outlines of lungs and heart, and with them every mask and region box, include the sum of these effects.
 """
 

@@ -1,7 +1,6 @@
 """Inputs and outputs of drawing findings.
 
-Findings of one kind are drawn together, whichever studies they belong to. A `Group` holds the maps of each finding's
-study and its position in centimetres; a `Drawn` holds its effect on the beam and its extent.
+Findings of one kind are drawn together, whichever studies they belong to.
 """
 
 from __future__ import annotations

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from rightlung.phantom.image.anatomy import Thorax, at
 from rightlung.phantom.image.columns import ColumnTensors
-from rightlung.phantom.image.frame import Frame
 from rightlung.phantom.image.maps import AnatomyMaps, enlarge, smooth_step
 from rightlung.phantom.image.randomness import Floats, seeds_of, uniforms
-from rightlung.phantom.image.strokes import Strokes
+from rightlung.phantom.image.strokes import Chain
 
 RIBS = 10
 POINTS = 27  # of each rib
@@ -75,7 +74,7 @@ SCAPULA_SPINE = _bend([(11.7, -9.2), (13.6, -10.6), (15.8, -12.0), (17.6, -12.4)
 HUMERUS = _bend([(17.6, -9.2), (18.4, -4.5), (19.2, 0.5), (20.0, 6.0)], 8)
 
 
-def girdle(thorax: Thorax) -> list[tuple[Floats, Floats, int]]:
+def girdle(thorax: Thorax) -> list[Chain]:
     """Return clavicles, scapular borders and humeri as chains ``(n, 2, p, 2)`` with radii and layer."""
     count = len(thorax)
     front = np.array([float(scene.exposure.view == "AP") for scene in thorax.scenes])
@@ -136,20 +135,15 @@ def break_ribs(thorax: Thorax, axes: Floats, radii: Floats) -> dict[Key, Floats]
     return found
 
 
-def bone_strokes(thorax: Thorax, frame: Frame, size: int, layers: int) -> tuple[list[Strokes], dict[Key, Floats]]:
-    """Return all bones except the spine on the first of each image's ``layers``, and where ribs are broken."""
+def bone_chains(thorax: Thorax) -> tuple[list[Chain], dict[Key, Floats]]:
+    """Return all bones except the spine, and where ribs are broken."""
     axes, radii = ribs(thorax)
     breaks = break_ribs(thorax, axes, radii)
-    count = len(thorax)
+    axes, radii = axes.reshape(len(thorax), 2 * RIBS, POINTS, 2), radii.reshape(len(thorax), 2 * RIBS, POINTS)
     turn = POINTS // 2  # where a rib passes from the back to the front
-    flat_axes, flat_radii = axes.reshape(count, 2 * RIBS, POINTS, 2), radii.reshape(count, 2 * RIBS, POINTS)
-    parts: list[Strokes] = [
-        frame.strokes(flat_axes[:, :, : turn + 1], flat_radii[:, :, : turn + 1], BACK, layers, size),
-        frame.strokes(flat_axes[:, :, turn:], flat_radii[:, :, turn:], FRONT, layers, size),
-    ]
-    for points, radius, layer in girdle(thorax):
-        parts.append(frame.strokes(points, radius, layer, layers, size))
-    return parts, breaks
+    back = axes[:, :, : turn + 1], radii[:, :, : turn + 1], BACK
+    front = axes[:, :, turn:], radii[:, :, turn:], FRONT
+    return [back, front, *girdle(thorax)], breaks
 
 
 def columns(thorax: Thorax) -> dict[str, Floats]:

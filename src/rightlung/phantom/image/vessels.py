@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from rightlung.phantom.image.anatomy import Thorax, at
-from rightlung.phantom.image.frame import Frame
 from rightlung.phantom.image.randomness import Floats, seeds_of, uniforms
-from rightlung.phantom.image.strokes import Strokes, round_profile
+from rightlung.phantom.image.strokes import Chain, round_profile
 
 STEMS = 8
 LEVELS = (3, 3, 3, 2)  # steps before each division
@@ -95,13 +94,10 @@ def bronchi(thorax: Thorax) -> tuple[Floats, Floats]:
     return points, radius
 
 
-def airway_strokes(thorax: Thorax, frame: Frame, size: int, layer: int, layers: int) -> list[Strokes]:
+def airway_chains(thorax: Thorax, layer: int) -> list[Chain]:
     """Return the trachea on one layer and the main bronchi on the next."""
     points, radius = bronchi(thorax)
-    return [
-        frame.strokes(points[:, :1], radius[:, :1], layer, layers, size),
-        frame.strokes(points[:, 1:], radius[:, 1:], layer + 1, layers, size),
-    ]
+    return [(points[:, :1], radius[:, :1], layer), (points[:, 1:], radius[:, 1:], layer + 1)]
 
 
 def draw_airways(depth: Tensor, width: Tensor) -> Tensor:
@@ -123,15 +119,10 @@ def minor_fissure(thorax: Thorax) -> tuple[Floats, Floats]:
     return np.stack([inner + share * (outer - inner), y], axis=-1)[:, None], np.broadcast_to(shown, y.shape)[:, None]
 
 
-def vessel_strokes(thorax: Thorax, frame: Frame, size: int, layer: int, layers: int) -> list[Strokes]:
+def vessel_chains(thorax: Thorax, layer: int) -> list[Chain]:
     """Return the trees on three successive layers, and the minor fissure on the last of them."""
-    chains, radii = trees(thorax)
-    parts = [
-        frame.strokes(points, radius, layer + min(level, 2), layers, size)
-        for level, (points, radius) in enumerate(zip(chains, radii, strict=True))
-    ]
-    points, radius = minor_fissure(thorax)
-    return [*parts, frame.strokes(points, radius, layer + 2, layers, size)]
+    levels = enumerate(zip(*trees(thorax), strict=True))
+    return [*((*tree, layer + min(level, 2)) for level, tree in levels), (*minor_fissure(thorax), layer + 2)]
 
 
 def draw_vessels(depth: Tensor) -> Tensor:

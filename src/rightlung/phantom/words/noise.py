@@ -1,8 +1,7 @@
 """Typing errors that leave the meaning unchanged.
 
-An error swaps two adjacent letters or drops one, inside a word of at least five lower-case letters that is not a side,
-a negation, a hedge, a number, or part of a finding's or device's name. The result is neither a word of the phrase bank
-nor a word for a side.
+An error swaps two adjacent letters or drops one, inside a word that names no side, negation, hedge, finding or device.
+The result is neither a word of the phrase bank nor a word for a side.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ LUNG_KINDS = frozenset(FINDING_ORDER) - {
 }  # fmt: skip
 """Findings that a lung called clear must not have."""
 
-
 _CLEAR_SIDE = (
     "(the|) {side} lung is (clear|unremarkable|well aerated and clear)",
     "(the|) {side} lung (appears|remains) clear",
