@@ -21,8 +21,7 @@ from rightlung.phantom.config import FINDING_ORDER, PhantomConfig, default_confi
 from rightlung.phantom.report import Statement, assemble_report, plain_style, write_report
 from rightlung.phantom.sampling import sample_scene
 from rightlung.phantom.scene import Scene
-from rightlung.phantom.words.bank import finding_vocabulary
-from rightlung.phantom.words.noise import slip
+from rightlung.phantom.words.bank import finding_vocabulary, slip
 from rightlung.phantom.words.templates import expand, polish
 
 COUNT = 3000

@@ -37,9 +37,7 @@ CIRCUMSTANCES: tuple[str, ...] = ("portable", "old", "young", "female", "normal"
 
 _EVERYTHING = (*CIRCUMSTANCES, *FINDING_ORDER, *DEVICE_ORDER)
 OLD_AGE, YOUNG_AGE = 65, 40
-LEAST_PIXELS, MOST_PIXELS = 64, 1024
-"""The smallest and the largest width of an image in pixels."""
-
+LEAST_PIXELS, MOST_PIXELS = 64, 1024  # the smallest and the largest width of an image in pixels
 _MOST_LIKELY = 0.97
 
 
@@ -49,14 +47,10 @@ def read_data(name: str) -> dict[str, Any]:
     return tomllib.loads((files("rightlung.phantom") / "data" / name).read_text(encoding="utf-8"))
 
 
-def _defaults() -> dict[str, Any]:
-    return read_data("defaults.toml")
-
-
 @cache
 def possible_regions(finding: str) -> tuple[str, ...]:
     """Return the regions where a finding can be; a configuration may change their weights but not add regions."""
-    return tuple(_defaults()["regions"][finding])
+    return tuple(read_data("defaults.toml")["regions"][finding])
 
 
 def check_picture_size(size: object) -> int:
@@ -109,7 +103,7 @@ def _weights(field: str, value: object, known: Collection[str], kind: str) -> Fr
 
 def _weights_by_finding(field: str, value: object, kind: str) -> FrozenMapping[str, FrozenMapping[str, float]]:
     """Return the weights of the regions or forms of each finding."""
-    known: dict[str, dict[str, float]] = _defaults()[f"{kind}s"]
+    known: dict[str, dict[str, float]] = read_data("defaults.toml")[f"{kind}s"]
     found = {}
     for finding, weights in _table(field, value, known, "finding").items():
         place = f"{field}[{finding!r}]"
@@ -163,7 +157,7 @@ def _report(field: str, value: object) -> ReportConfig:
 @cache
 def _checks() -> dict[str, Callable[[str, Any], Any]]:
     """Return the check of each field of `PhantomConfig` that is not a share, given its name and value."""
-    defaults = _defaults()
+    defaults = read_data("defaults.toml")
     lifts = partial(_table, known=_EVERYTHING, kind="name", check=partial(_number, high=100.0))
     return {
         "size": lambda _, value: check_picture_size(value),
@@ -291,7 +285,7 @@ class PhantomConfig:
         0.2
         """
         names = [entry.name for entry in fields(cls)]
-        merged = {name: _defaults()[name] for name in names}
+        merged = {name: read_data("defaults.toml")[name] for name in names}
         for name, value in _table("configuration", mapping, names, "field").items():
             default = merged[name]
             tables = isinstance(default, dict) and isinstance(value, Mapping)

@@ -31,8 +31,7 @@ _LEAST_DWELL, _DWELL = 0.4, 2.6  # seconds on the mildest lesion, and the additi
 _FIXATION = 0.35  # seconds of one fixation on a lesion
 _TIP_DWELL = 0.3
 
-Fixation = tuple[float, float, float]
-"""x and y in fractions of the image, and seconds."""
+Fixation = tuple[float, float, float]  # x and y in fractions of the image, and seconds
 
 
 def fixations(

@@ -81,7 +81,7 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
         names=tuple(columns),
         columns=table(columns, len(scenes)),
         outlines=maps.outlines(thorax),
-        seeds=np.concatenate([tissue.seeds(thorax), physics.seeds(scenes)[:, None]], axis=1),
+        seeds=tissue.seeds(thorax),
         field=field.astype(np.int32),
         regions=region_boxes(thorax, frame, field / size).astype(np.float32),
         ink=ink(scenes, size)[:, None],

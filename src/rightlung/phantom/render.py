@@ -81,13 +81,10 @@ def join(parts: Sequence[Rendering]) -> Rendering:
     return Rendering(**joined)
 
 
+@torch.no_grad()  # not inference mode, because a training step could not use its tensors
 def paint(parts: Sequence[Prepared], device: str | torch.device = "cpu") -> Rendering:
     """Render prepared parts together, in order."""
-    with torch.no_grad():  # not inference mode, because a training step could not use its tensors
-        return _paint(SceneBatch.of(parts, torch.device(device)))
-
-
-def _paint(batch: SceneBatch) -> Rendering:
+    batch = SceneBatch.of(parts, torch.device(device))
     size, studies, placed = batch.size, batch.studies, batch.placed
     count = len(studies)
     coarse = maps.build(studies, batch.outlines, size // 2)

@@ -19,9 +19,8 @@ from rightlung.core.study import Polarity, Sentence
 from rightlung.phantom.config import FINDING_ORDER, PhantomConfig
 from rightlung.phantom.scene import Lesion, Scene
 from rightlung.phantom.words import surroundings
-from rightlung.phantom.words.bank import negatives, statements, words
+from rightlung.phantom.words.bank import negatives, slip, statements, words
 from rightlung.phantom.words.lesions import BARELY, Draft, LesionWriter, Manner, lesion_draft
-from rightlung.phantom.words.noise import slip
 from rightlung.phantom.words.templates import expand, polish
 
 Section = Literal["findings", "impression"]

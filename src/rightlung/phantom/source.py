@@ -18,8 +18,7 @@ from rightlung.studies.sources import Address, Source
 
 PARAMETERS = ("count", "seed", "size", "start", "shortcut", "config")
 MOST_STUDIES = 100_000_000
-MOST_SEED = 2**53
-"""Integers up to this one survive every JSON reader."""
+MOST_SEED = 2**53  # integers up to this one survive every JSON reader
 
 
 class StudyIds(Sequence[str]):
@@ -51,13 +50,7 @@ class PhantomSource(Source):
     """
 
     def __init__(
-        self,
-        address: str,
-        config: PhantomConfig,
-        seed: int,
-        indices: range,
-        size: int = 256,
-        faults: Sequence[Fault] = (),
+        self, address: str, config: PhantomConfig, seed: int, indices: range, size: int, faults: Sequence[Fault] = ()
     ) -> None:
         super().__init__(address)
         self.config, self.seed, self.indices, self.size = config, seed, indices, check_picture_size(size)
@@ -122,15 +115,13 @@ def check_range(count: int, seed: int, start: int = 0, where: str = "") -> None:
 def read_config(path: str | Path) -> PhantomConfig:
     """Read a configuration from a TOML file; missing fields keep their defaults."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return PhantomConfig.from_mapping(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: the configuration is not TOML: {error}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: the configuration is not UTF-8 text") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: the configuration cannot be read ({reason})") from None
-    try:
-        return PhantomConfig.from_mapping(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: the configuration is not TOML: {error}") from None
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None

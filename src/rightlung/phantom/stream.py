@@ -22,9 +22,9 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
-from itertools import accumulate, islice, zip_longest
+from itertools import accumulate, chain, islice, zip_longest
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ from rightlung.phantom.study import study_scene
 CHUNK = 32
 """Studies that a worker makes at a time: enough for array operations to pay off, few enough to spread a batch."""
 
+Made = tuple[list[Scene], list[list[Statement]], Prepared]  # the part of some studies that needs no device
 _AHEAD = 3  # pieces per worker under way: one being read, one waiting, one being made
 
 
@@ -81,16 +82,14 @@ class PhantomBatch:
         masks = torch.cat([*self.rendering.lesion_masks, *self.rendering.device_masks])
         lesion = [0, *accumulate(len(scene.lesions) for scene in self.scenes)]
         device = [*accumulate((len(scene.devices) for scene in self.scenes), initial=lesion[-1])]
-        found = StatementMasks([], [], masks)
-        members = []
-        for study, statements in enumerate(self.statements):
-            for place, said in enumerate(statements):
-                if said.lesions or said.devices:
-                    found.studies.append(study)
-                    found.statements.append(place)
-                    lesions = [lesion[study] + number for number in said.lesions]
-                    members.append(lesions + [device[study] + number for number in said.devices])
-        return replace(found, shares=cell_shares(_unions(masks, members), grid))
+        told = [
+            (study, place, [lesion[study] + n for n in said.lesions] + [device[study] + n for n in said.devices])
+            for study, statements in enumerate(self.statements)
+            for place, said in enumerate(statements)
+            if said.lesions or said.devices
+        ]
+        shares = cell_shares(_unions(masks, [members for *_, members in told]), grid)
+        return StatementMasks([study for study, *_ in told], [place for _, place, _ in told], shares)
 
 
 def _unions(masks: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
@@ -170,23 +169,10 @@ class PhantomStream:
 
     def _paint(self, parts: Sequence[Made]) -> PhantomBatch:
         # Every piece except the last has the same length.
-        step = max(1, pictures_at_once(self.size, self.device) // len(parts[0].scenes))
-        prepared = [part.prepared for part in parts]
+        scenes, statements, prepared = zip(*parts, strict=True)
+        step = max(1, pictures_at_once(self.size, self.device) // len(scenes[0]))
         rendered = [paint(prepared[begin : begin + step], self.device) for begin in range(0, len(parts), step)]
-        return PhantomBatch(
-            [scene for part in parts for scene in part.scenes],
-            [statements for part in parts for statements in part.statements],
-            join(rendered),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """The part of some studies that needs no device."""
-
-    scenes: list[Scene]
-    statements: list[list[Statement]]
-    prepared: Prepared
+        return PhantomBatch([*chain(*scenes)], [*chain(*statements)], join(rendered))
 
 
 def make(config: PhantomConfig, seed: int, size: int, indices: Sequence[int]) -> Made:
@@ -194,7 +180,7 @@ def make(config: PhantomConfig, seed: int, size: int, indices: Sequence[int]) ->
     try:
         scenes = [study_scene(config, seed, index) for index in indices]
         statements = [write_report(scene, config, seed) for scene in scenes]
-        return Made(scenes, statements, prepare(scenes, size))
+        return scenes, statements, prepare(scenes, size)
     except Exception as error:
         for index in indices if len(indices) > 1 else ():
             make(config, seed, size, [index])  # raises the error that names the study at fault

@@ -37,9 +37,7 @@ CHRONIC_FINDINGS = frozenset({"calcified granuloma", "pleural thickening", "hiat
 CHRONIC_DEVICES = frozenset({"pacemaker", "sternal wires"})
 """Findings and devices that a patient has in all studies or in none, like the body."""
 
-SPECK = 0.02
-"""An isolated part below this share of a lesion is an artefact of drawing."""
-
+SPECK = 0.02  # an isolated part below this share of a lesion is an artefact of drawing
 MASKS_IN_EXTRA = ("anatomy_masks", "lesion_masks")
 """The keys of ``extra`` that hold `Mask` values; all others are plain values for JSON."""
 

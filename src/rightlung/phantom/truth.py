@@ -16,9 +16,7 @@ from rightlung.lexicon.labels import label_map, label_set
 from rightlung.phantom.config import FINDING_ORDER
 from rightlung.phantom.scene import Lesion, Scene
 
-TORTUOUS_AORTA = 0.7
-"""The prominence from which a report may call the aorta tortuous."""
-
+TORTUOUS_AORTA = 0.7  # the prominence from which a report may call the aorta tortuous
 _CERTAIN = ("same", "close", "broader")  # relations of a label map; "one of" is ambiguous
 
 

@@ -7,13 +7,11 @@ complete row. ``phantom.json`` holds the settings; studies with other settings a
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import io
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
-from rightlung.core import InputError, Mask, OutputError, Study
-from rightlung.core.files import folder_lock, read_json, write_json
+from rightlung.core import InputError, Mask, Study
+from rightlung.core.files import folder_lock, not_written, read_json, write_json
 from rightlung.core.keyed import key_digest
 from rightlung.core.progress import Progress, no_progress
 from rightlung.core.settings import plain_settings
@@ -76,7 +74,7 @@ def write_phantom(job: PhantomJob, progress: Progress = no_progress) -> int:
     """Write the missing studies and return their number."""
     if job.dicom:
         _pydicom()
-    with _writing(job.folder):
+    try:
         _claim(job)
         for name in (*FOLDERS, "dicom") if job.dicom else FOLDERS:
             (job.folder / name).mkdir(exist_ok=True)
@@ -95,19 +93,9 @@ def write_phantom(job: PhantomJob, progress: Progress = no_progress) -> int:
                 progress("making studies", indices.stop, job.count)
             os.fsync(rows.fileno())
             (job.folder / PART).replace(job.folder / MANIFEST)
-        return job.count - there
-
-
-@contextlib.contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Turn an `OSError` into an `OutputError` that names the path."""
-    try:
-        yield
-    except OutputError:
-        raise
     except OSError as error:
-        place = error.filename or folder
-        raise OutputError(f"{place}: the studies cannot be written ({error.strerror or error})") from error
+        raise not_written(Path(error.filename or job.folder), error) from error
+    return job.count - there
 
 
 def _claim(job: PhantomJob) -> None:

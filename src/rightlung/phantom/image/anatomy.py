@@ -49,6 +49,7 @@ class Thorax:
     carina: Floats  # (n, 2)
     sternum: Floats  # x midway between the medial ends of the clavicles
     hilum: Pair  # each (n, 2)
+    supine: Floats  # 1 for an AP view
     turn: Floats  # sine of the rotation; positive moves anterior structures to the patient's left
     chance: Floats  # (n, 48) random numbers in 0 to 1 for small variations
 
@@ -218,5 +219,6 @@ def build(scenes: Sequence[Scene]) -> Thorax:
         skin=_skin(down, width, fat, supine, chance),
         diaphragm=_diaphragm(width, flat, right_dome, left_dome, chance),
         apex=apex, dome=(right_dome, left_dome), heart_middle=heart_middle, heart_left=heart_left, carina=carina,
-        sternum=8.0 * turn + 0.2 * shift, hilum=(hila[0], hila[1]), turn=turn, chance=chance,
+        sternum=8.0 * turn + 0.2 * shift, hilum=(hila[0], hila[1]), supine=supine, turn=turn,
+        chance=chance,
     )  # fmt: skip

@@ -22,12 +22,10 @@ from rightlung.phantom.scene import Device
 DEVICE_STREAM = 51
 
 
-Chain = tuple[Floats, float, float]
-"""Points, their radius, and their density in centimetres of bone."""
+Chain = tuple[Floats, float, float]  # points, their radius, and their density in centimetres of bone
 
 
-Path = tuple[list[Chain], Floats | None]
-"""A device in centimetres: its chains, and its tip if it has one."""
+Path = tuple[list[Chain], Floats | None]  # a device in centimetres: its chains, and its tip if it has one
 
 
 class Patient:

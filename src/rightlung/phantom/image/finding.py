@@ -125,7 +125,7 @@ def columns(
         (thorax.dome[0] + thorax.dome[1])[studies] / 2,
         thorax.carina[studies, 1] + 1.5,
         thorax.heart_middle[studies],
-        np.array([float(thorax.scenes[study].exposure.view == "AP") for study in studies.tolist()]),
+        thorax.supine[studies],
     )
     return dict(zip(COLUMNS, values, strict=True))
 

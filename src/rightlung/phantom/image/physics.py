@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from rightlung.phantom.image.columns import ColumnTensors
 from rightlung.phantom.image.maps import enlarge
-from rightlung.phantom.image.randomness import Floats, low_bits, normals, seeds_of, uniforms
+from rightlung.phantom.image.randomness import Floats, normals, seeds_of, uniforms
 from rightlung.phantom.scene import Scene
 
 WATER = 0.19  # attenuation per centimetre at the mean energy of a 110 kV beam
@@ -69,11 +68,6 @@ def columns(scenes: Sequence[Scene]) -> dict[str, Floats]:
         "gamma": np.exp(0.12 + 0.5 * (style[:, 6] + style[:, 7] - 1.0)),
         "bend": 1.2 * (style[:, 8] - 0.35),
     }
-
-
-def seeds(scenes: Sequence[Scene]) -> NDArray[np.int32]:
-    """Return the seeds of the noise, ``(n,)``."""
-    return low_bits(seeds_of([scene.exposure.seed for scene in scenes], NOISE_STREAM))
 
 
 def expose(studies: ColumnTensors, noise: Tensor, attenuation: Tensor) -> Tensor:

@@ -77,7 +77,6 @@ HUMERUS = _bend([(17.6, -9.2), (18.4, -4.5), (19.2, 0.5), (20.0, 6.0)], 8)
 def girdle(thorax: Thorax) -> list[Chain]:
     """Return clavicles, scapular borders and humeri as chains ``(n, 2, p, 2)`` with radii and layer."""
     count = len(thorax)
-    front = np.array([float(scene.exposure.view == "AP") for scene in thorax.scenes])
     sign = np.array([-1.0, 1.0])[None, :, None]
     parts = []
     lift = thorax.chance[:, 9] - 0.5
@@ -92,13 +91,15 @@ def girdle(thorax: Thorax) -> list[Chain]:
         y = np.broadcast_to(shape[None, None, :, 1] * thorax.height[:, None, None], (count, 2, len(shape)))
         if name == "clavicle":
             # Lordotic and supine views project the clavicles higher and flatter.
-            rise = (1.3 * front + 1.2 * lift)[:, None, None]
+            rise = (1.3 * thorax.supine + 1.2 * lift)[:, None, None]
             y = y - rise * np.linspace(1.0, 0.5, len(shape))
             inner = np.linspace(1, 0, len(shape))
             x = sign * x + thorax.sternum[:, None, None] * inner
         else:
             # In a PA view the arms are rolled forward, which moves the scapulae off the lungs; not so at the bedside.
-            x = sign * (x - (2.4 * front - 0.8 * (thorax.chance[:, 10] - 0.4))[:, None, None] * (name == "scapula"))
+            x = sign * (
+                x - (2.4 * thorax.supine - 0.8 * (thorax.chance[:, 10] - 0.4))[:, None, None] * (name == "scapula")
+            )
             y = y + 0.8 * lift[:, None, None]
         layer = SCAPULAE if name == "scapula" else GIRDLE
         parts.append((np.stack([x, y], axis=-1), np.broadcast_to(radius, x.shape), layer))
@@ -148,12 +149,11 @@ def bone_chains(thorax: Thorax) -> tuple[list[Chain], dict[Key, Floats]]:
 
 def columns(thorax: Thorax) -> dict[str, Floats]:
     """Return the columns for drawing bones, besides strokes and maps."""
-    front = np.array([float(scene.exposure.view == "AP") for scene in thorax.scenes])
     return {
         "calcium": np.array([1.05 - 0.004 * max(scene.body.age - 45, 0) for scene in thorax.scenes]),
         "vertebrae": thorax.chance[:, 11] * 2,
         "scapula_width": thorax.width**0.6,
-        "scapula_inward": 2.4 * front - 0.8 * (thorax.chance[:, 10] - 0.4),
+        "scapula_inward": 2.4 * thorax.supine - 0.8 * (thorax.chance[:, 10] - 0.4),
         "scapula_lift": thorax.chance[:, 9] - 0.5,
     }
 

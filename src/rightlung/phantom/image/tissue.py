@@ -10,12 +10,12 @@ from torch import Tensor
 from rightlung.phantom.image.anatomy import Thorax
 from rightlung.phantom.image.columns import ColumnTensors
 from rightlung.phantom.image.maps import AnatomyMaps, smooth_step
+from rightlung.phantom.image.physics import NOISE_STREAM
 from rightlung.phantom.image.randomness import Floats, low_bits, seeds_of
 
 TISSUE_STREAM = 21
 BOWEL_STREAM = 22
-CLOUDS = {"body": (7, 4), "grain": (28, 3), "gas": (12, 2)}
-"""Cells across the image and octaves of each texture."""
+CLOUDS = {"body": (7, 4), "grain": (28, 3), "gas": (12, 2)}  # cells across the image and octaves of each texture
 
 
 def columns(thorax: Thorax) -> dict[str, Floats]:
@@ -51,10 +51,11 @@ def columns(thorax: Thorax) -> dict[str, Floats]:
 
 
 def seeds(thorax: Thorax) -> NDArray[np.int32]:
-    """Return the seeds of each cloud in the order of ``CLOUDS``, ``(n, 3)``."""
+    """Return the seeds of each cloud in the order of ``CLOUDS``, then of the detector's noise, ``(n, 4)``."""
     own = [scene.body.seed for scene in thorax.scenes]
-    streams = (TISSUE_STREAM + 5, TISSUE_STREAM, BOWEL_STREAM)
-    return np.stack([low_bits(seeds_of(own, stream)) for stream in streams], axis=1)
+    found = [seeds_of(own, stream) for stream in (TISSUE_STREAM + 5, TISSUE_STREAM, BOWEL_STREAM)]
+    found.append(seeds_of([scene.exposure.seed for scene in thorax.scenes], NOISE_STREAM))
+    return low_bits(np.stack(found, axis=1))
 
 
 def body_thickness(studies: ColumnTensors, anatomy: AnatomyMaps, cloud: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The phrase bank, read from ``data/words.toml`` and ``data/statements.toml``."""
+"""The phrase bank, read from ``data/words.toml`` and ``data/statements.toml``, and typing errors in its words."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from rightlung.core.keyed import Stream
+from rightlung.lexicon import sides_in
 from rightlung.lexicon.findings import FINDINGS, broader_findings
 from rightlung.phantom.config import FINDING_ORDER, read_data
 
@@ -100,12 +102,9 @@ def vocabulary() -> frozenset[str]:
 def finding_vocabulary() -> frozenset[str]:
     """Return the words that name findings, which a typing error must not change."""
     texts = [text for found in FINDINGS.values() for text in (found.name, found.phrase, *found.synonyms)]
-    for entry in words()["findings"].values():
-        for key, value in entry.items():
-            if key.startswith("nouns"):
-                texts.append(_everything(value))
-    for entry in statements()["devices"].values():
-        texts.extend(entry["names"])
+    entries = words()["findings"].values()
+    texts += [_everything(entry[key]) for entry in entries for key in entry if key.startswith("nouns")]
+    texts += [_everything(entry["names"]) for entry in statements()["devices"].values()]
     return frozenset(_LETTERS.findall(" ".join(texts).lower()))
 
 
@@ -117,3 +116,33 @@ def _everything(value: object) -> str:
     if isinstance(value, list):
         return " ".join(map(_everything, value))
     return ""
+
+
+_WORD = re.compile(r"(?<![\w-])[a-z]{5,}(?![\w-])")
+_MEANING = frozenset({
+    "without", "neither", "cannot", "exclude", "excluded", "suspected", "possible", "possibly", "questionable", "could",
+    "might", "perhaps", "equivocal", "negative", "absent", "clear", "normal", "normally", "unremarkable", "unchanged",
+    "stable", "intact", "bilateral", "bilaterally", "within", "limits", "increased", "decreased", "upper", "lower",
+    "middle", "lingula", "lingular", "apical", "basal", "basilar", "difficult", "question", "suspicious",
+})  # fmt: skip
+
+
+def slip(text: str, stream: Stream) -> str:
+    """Return the text with one typing error that leaves the meaning unchanged, if a word allows one.
+
+    It swaps two letters or drops one, never in the name of a finding, and makes no word of the bank or for a side.
+    """
+    kept = _MEANING | finding_vocabulary()
+    words = [match for match in _WORD.finditer(text) if match[0] not in kept and not sides_in(match[0])]
+    if not words:
+        return text
+    match = stream.choice(words)
+    word = match[0]
+    place = stream.integer(1, len(word) - 2)
+    if stream.chance(0.5):
+        changed = word[:place] + word[place + 1] + word[place] + word[place + 2 :]
+    else:
+        changed = word[:place] + word[place + 1 :]
+    if changed == word or changed in vocabulary() or sides_in(changed):
+        return text
+    return text[: match.start()] + changed + text[match.end() :]
