@@ -100,6 +100,7 @@ def _sample_kind(config: PhantomConfig, stream: Stream, finding: str, earlier: l
         count = 2 if stream.chance(share) else 1
     lesions: list[Lesion] = []
     taken: set[str] = set()
+    earlier_sides = {(lesion.finding, lesion.side) for lesion in earlier}
     for _ in range(count):
         free = {name: share for name, share in config.regions[finding].items() if name not in taken and share > 0.0}
         if not free:
@@ -108,8 +109,9 @@ def _sample_kind(config: PhantomConfig, stream: Stream, finding: str, earlier: l
         lesion = _sample_lesion(config, stream, finding, region)
         # A region holds one lesion of its kind; if each side has at most one, so does the whole side.
         taken |= {name for name in config.regions[finding] if REGIONS[name].side == lesion.side} if both else {region}
-        if finding == "pleural effusion":
-            lesion = _effusion_beside(lesion, earlier)
+        if finding == "pleural effusion" and ("pneumothorax", lesion.side) in earlier_sides:
+            region, severity = f"{lesion.side} costophrenic angle", min(lesion.severity, 0.45)
+            lesion = replace(lesion, form="", severity=severity, region=region, place=(0.8, 0.93))
         elif finding == "atelectasis" and any(other.form == "lobar" and other.side == lesion.side for other in lesions):
             if _zone(region) == "upper":
                 continue
@@ -155,15 +157,6 @@ def _sample_lesion(config: PhantomConfig, stream: Stream, finding: str, region: 
     elif finding == "edema":
         form = "alveolar" if severity >= ALVEOLAR_EDEMA else "interstitial"
     return Lesion(finding, side, region, place, round(size, 2), severity, form, stream.seed())
-
-
-def _effusion_beside(effusion: Lesion, earlier: list[Lesion]) -> Lesion:
-    """Return the effusion as a small, free one if its side also has a pneumothorax."""
-    if any(other.finding == "pneumothorax" and other.side == effusion.side for other in earlier):
-        region = f"{effusion.side} costophrenic angle"
-        severity = min(effusion.severity, 0.45)
-        return replace(effusion, form="", severity=severity, region=region, place=(0.8, 0.93))
-    return effusion
 
 
 def _neighbouring_ribs(lesions: list[Lesion]) -> list[Lesion]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,24 +61,17 @@ class Patient:
 def curve(points: list[tuple[float, float]], count: int = 40) -> Floats:
     """Return a smooth curve through points, ``(count, 2)`` (Catmull-Rom spline)."""
     given = np.array([points[0], *points, points[-1]], dtype=np.float64)
-    low, t, squared, cubed = _places(len(points), count)
+    place = np.linspace(0, len(points) - 1, count)
+    low = np.minimum(place.astype(np.int64), len(points) - 2)
+    t = (place - low)[:, None]
     before, first, second, after = (given[low + step] for step in range(4))
     result: Floats = 0.5 * (
         2 * first
         + (second - before) * t
-        + (2 * before - 5 * first + 4 * second - after) * squared
-        + (3 * first - before - 3 * second + after) * cubed
+        + (2 * before - 5 * first + 4 * second - after) * t**2
+        + (3 * first - before - 3 * second + after) * t**3
     )
     return result
-
-
-@cache
-def _places(given: int, count: int) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
-    """Return the index of the given point before each point of a curve, and the powers of the distance from it."""
-    place = np.linspace(0, given - 1, count)
-    low = np.minimum(place.astype(np.int64), given - 2)
-    t = (place - low)[:, None]
-    return low, t, t**2, t**3
 
 
 def shorten(points: Floats, length: float) -> Floats:

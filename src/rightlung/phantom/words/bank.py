@@ -55,27 +55,17 @@ def negatives() -> tuple[Negative, ...]:
     """Return all sentences about absent findings."""
     found = []
     for entry in statements()["negatives"]:
+        negates, regions, texts = (tuple(entry[name]) for name in ("negates", "regions", "texts"))
         unless = set(entry.get("unless", ()))
         forbidding = {*FINDING_ORDER, "support devices"} if "*" in unless else unless
-        for denied in entry["negates"]:
-            forbidding |= {kind for kind in FINDING_ORDER if denies(denied, kind)}
-            if denied == "support devices":
-                forbidding.add(denied)
-        found.append(
-            Negative(
-                block=entry["block"],
-                share=entry["share"],
-                negates=tuple(entry["negates"]),
-                forbidding=frozenset(forbidding),
-                regions=tuple(entry["regions"]),
-                texts=tuple(entry["texts"]),
-                scope=_scope(entry["negates"]),
-            )
-        )
+        forbidding |= {kind for kind in FINDING_ORDER for denied in negates if denies(denied, kind)}
+        forbidding |= {"support devices"} & set(negates)
+        scope = _scope(negates)
+        found.append(Negative(entry["block"], entry["share"], negates, frozenset(forbidding), regions, texts, scope))
     return tuple(found)
 
 
-def _scope(negates: list[str]) -> frozenset[str]:
+def _scope(negates: tuple[str, ...]) -> frozenset[str]:
     scope = set(negates)
     if "lung opacity" in scope:
         scope |= {kind for kind in FINDING_ORDER if "lung opacity" in broader_findings(kind)}
