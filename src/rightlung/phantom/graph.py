@@ -100,10 +100,7 @@ def lesion_regions(lesion: Lesion, mask: NDArray[np.bool_], boxes: Mapping[str, 
 
 
 def scene_graph(scene: Scene, boxes: Mapping[str, Box], reached: Sequence[set[str]]) -> dict[str, dict[str, Any]]:
-    """Return region → ``{"box": [x0, y0, x1, y1], "yes": [attributes], "no": [attributes]}`` for all 29 regions.
-
-    ``reached`` holds the regions of each lesion (`lesion_regions`).
-    """
+    """Return region → ``{"box": [x0, y0, x1, y1], "yes": [attributes], "no": [attributes]}`` for all 29 regions."""
     yes: dict[str, set[str]] = {name: set() for name in IMAGENOME_REGIONS}
     unclear: dict[str, set[str]] = {name: set() for name in IMAGENOME_REGIONS}
     nodules = dict.fromkeys(IMAGENOME_REGIONS, 0)

@@ -53,8 +53,7 @@ class Statement(Draft):
     """One finished sentence of a report and its meaning.
 
     ``findings`` holds the polarity of each finding in its ``regions``. ``lesions`` and ``devices`` index into the
-    scene; boxes and mask follow from them. ``topics`` are all findings that it gives any hint of, named or not: "no
-    acute abnormality" has many.
+    scene. ``topics`` are all findings that it gives any hint of: "no acute abnormality" has many.
     """
 
     section: Section = "findings"

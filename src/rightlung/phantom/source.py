@@ -8,7 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import overload
+from typing import Any
 
 from rightlung.core import InputError, Study
 from rightlung.phantom.config import PhantomConfig, check_picture_size, default_config
@@ -30,13 +30,7 @@ class StudyIds(Sequence[str]):
     def __len__(self) -> int:
         return len(self._indices)
 
-    @overload
-    def __getitem__(self, position: int) -> str: ...
-
-    @overload
-    def __getitem__(self, position: slice) -> StudyIds: ...
-
-    def __getitem__(self, position: int | slice) -> str | StudyIds:
+    def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
             return StudyIds(self._seed, self._indices[position])
         return study_id(self._seed, self._indices[position])
@@ -57,7 +51,7 @@ class PhantomSource(Source):
         self.faults = tuple(faults)
 
     @property
-    def ids(self) -> StudyIds:
+    def ids(self) -> Sequence[str]:
         """The ids of all studies, in order."""
         return StudyIds(self.seed, self.indices)
 

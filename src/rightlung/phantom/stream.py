@@ -75,10 +75,7 @@ class PhantomBatch:
         return list(torch.split(cell_shares(torch.cat(self.rendering.lesion_masks), grid), counts))
 
     def statement_masks(self, grid: int) -> StatementMasks:
-        """Return, for each sentence with a target, the share of each grid cell that its target covers.
-
-        The target is the union of all lesions and devices of the sentence, in the image's pixels.
-        """
+        """Return the share of each grid cell that the lesions and devices of each sentence with a target cover."""
         masks = torch.cat([*self.rendering.lesion_masks, *self.rendering.device_masks])
         lesion = [0, *accumulate(len(scene.lesions) for scene in self.scenes)]
         device = [*accumulate((len(scene.devices) for scene in self.scenes), initial=lesion[-1])]
@@ -191,10 +188,8 @@ def make(config: PhantomConfig, seed: int, size: int, indices: Sequence[int]) ->
 def make_ahead(
     workers: int, pieces: Iterator[Sequence[int]], config: PhantomConfig, seed: int, size: int
 ) -> Generator[Made, None, None]:
-    """Yield what worker processes make of each piece, in order, working some pieces ahead.
-
-    Each worker is a new interpreter, never a fork of this one, which may hold a device.
-    """
+    """Yield what worker processes make of each piece, in order, working some pieces ahead."""
+    # Never a fork of this interpreter, which may hold a device.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
     ahead: deque[Future[Made]] = deque()
     try:

@@ -80,14 +80,10 @@ def study_scene(config: PhantomConfig, seed: int, index: int) -> Scene:
     if first == index:
         return scene
     patient = sample_scene(config, seed, first)
-    lesions = [
-        *(lesion for lesion in scene.lesions if lesion.finding not in CHRONIC_FINDINGS),
-        *(lesion for lesion in patient.lesions if lesion.finding in CHRONIC_FINDINGS),
-    ]
-    devices = [
-        *(device for device in scene.devices if device.kind not in CHRONIC_DEVICES),
-        *(device for device in patient.devices if device.kind in CHRONIC_DEVICES),
-    ]
+    lesions = [lesion for lesion in scene.lesions if lesion.finding not in CHRONIC_FINDINGS]
+    lesions += [lesion for lesion in patient.lesions if lesion.finding in CHRONIC_FINDINGS]
+    devices = [device for device in scene.devices if device.kind not in CHRONIC_DEVICES]
+    devices += [device for device in patient.devices if device.kind in CHRONIC_DEVICES]
     lesions.sort(key=lambda lesion: FINDING_ORDER.index(lesion.finding))
     return replace(scene, body=patient.body, lesions=tuple(lesions), devices=tuple(devices))
 

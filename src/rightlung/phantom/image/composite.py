@@ -226,10 +226,7 @@ def _combined(effects: Effects, placed: Placed, shape: Sequence[int]) -> dict[st
 
 
 def _rounds(runs: Sequence[Run], study: NDArray[np.int32]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Return the studies and rows of these kinds in rounds that contain each study at most once.
-
-    A round can be applied at once. The findings of a study are applied in alphabetical order.
-    """
+    """Return the studies and rows of these kinds in rounds with each study at most once, in alphabetical order."""
     if not runs:
         return []
     whose = np.concatenate([study[run.rows] for run in runs]).astype(np.int64)

@@ -1,7 +1,4 @@
-"""How findings deform the anatomy around them, before anything is drawn.
-
-The outlines of lungs and heart, and with them every mask and region box, include the sum of these effects.
-"""
+"""How findings deform the anatomy around them, and with it every outline, mask and region box."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +28,13 @@ Chain = tuple[Floats, float, float]  # points, their radius, and their density i
 Path = tuple[list[Chain], Floats | None]  # a device in centimetres: its chains, and its tip if it has one
 
 
+@dataclass(frozen=True, slots=True)
 class Patient:
     """One study of a batch, with the anatomy that device paths need."""
 
-    def __init__(self, thorax: Thorax, study: int, airways: Floats) -> None:
-        self.thorax = thorax
-        self.airways = airways  # (3, p, 2): trachea, right and left main bronchus
-        self.study = study
-        self.carina = thorax.carina[study]
+    thorax: Thorax
+    study: int
+    airways: Floats  # (3, p, 2): trachea, right and left main bronchus
 
     def x(self, table: Floats, y: float) -> float:
         """Interpolate one of the thorax's tables for this study."""
@@ -118,7 +118,7 @@ def nasogastric_tube(patient: Patient, device: Device, chance: Floats) -> Path:
 
 def central_line(patient: Patient, device: Device, chance: Floats) -> Path:
     """Return a catheter from the neck or below the clavicle through the superior vena cava."""
-    carina = float(patient.carina[1])
+    carina = float(patient.thorax.carina[patient.study, 1])
     high, low = patient.cava(carina - 2.0), patient.cava(carina + 1.0 + 1.6 * device.depth)
     if device.side == "left":
         way = [(15.5, -9.5), (11.0, -11.2), (6.0, -10.6), (2.4, -9.3), (-0.6, -8.6)]
@@ -161,7 +161,7 @@ def pacemaker(patient: Patient, device: Device, chance: Floats) -> Path:
     sign = SIGN[device.side] or 1.0
     box = (sign * (9.6 + chance[0]), -8.3 + 0.8 * chance[1])
     outline = np.array([(box[0] - 0.6, box[1] - 0.3), (box[0] + 0.6, box[1] - 0.3), (box[0] + 0.3, box[1] + 0.6)])
-    carina = float(patient.carina[1])
+    carina = float(thorax.carina[patient.study, 1])
     start = [(box[0] - sign * 0.6, box[1] - 2.0), (sign * 7.5, -10.6), (sign * 3.4, -10.0)]
     if sign > 0:
         start.append((-0.4, -8.8))

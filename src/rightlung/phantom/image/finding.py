@@ -1,7 +1,4 @@
-"""Inputs and outputs of drawing findings.
-
-Findings of one kind are drawn together, whichever studies they belong to.
-"""
+"""Inputs and outputs of drawing findings, those of one kind together, whichever studies they belong to."""
 
 from __future__ import annotations
 

@@ -75,15 +75,12 @@ def normals(seeds: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SmoothNoise:
-    """A request for smooth fractal noise: seeds ``(k,)``, cells across an image of ``size`` pixels, number of octaves.
+    """A request for smooth fractal noise."""
 
-    Each octave is half as coarse and half as strong as the previous one.
-    """
-
-    seeds: Tensor
-    cells: int
-    octaves: int
-    size: int
+    seeds: Tensor  # (k,)
+    cells: int  # across the image
+    octaves: int  # each half as coarse and half as strong as the previous one
+    size: int  # of the image in pixels
 
     def lattices(self) -> list[int]:
         """Return the number of cells across for each octave."""
@@ -91,10 +88,8 @@ class SmoothNoise:
 
 
 def draw_noise(wanted: Sequence[SmoothNoise]) -> list[Tensor]:
-    """Return smooth noise of about unit standard deviation for each request, ``(k, size, size)``.
-
-    The values at the corners of all lattices are drawn at once: they are few, and there are many lattices.
-    """
+    """Return smooth noise of about unit standard deviation for each request, ``(k, size, size)``."""
+    # The corners of all lattices are drawn at once: they are few, and there are many lattices.
     device = wanted[0].seeds.device
     parts = [(cloud, octave, cells) for cloud in wanted for octave, cells in enumerate(cloud.lattices())]
     steps = _steps(max((cells + 1) ** 2 for _, _, cells in parts), device)

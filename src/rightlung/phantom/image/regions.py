@@ -97,10 +97,7 @@ def _shapes(thorax: Thorax) -> dict[str, Floats]:
 
 
 def region_boxes(thorax: Thorax, frame: Frame, field: Floats) -> Floats:
-    """Return boxes ``(n, 29, 4)`` in fractions of the image, in the order of ``IMAGENOME_REGIONS``.
-
-    They are clipped to the exposed ``field (n, 4)``, also in fractions.
-    """
+    """Return boxes ``(n, 29, 4)`` in the order of ``IMAGENOME_REGIONS``, clipped to the ``field (n, 4)``; fractions."""
     found = _shapes(thorax)
     shapes = [found[name] for name in IMAGENOME_REGIONS]
     begins = np.cumsum([0, *(shape.shape[1] for shape in shapes[:-1])])

@@ -86,12 +86,8 @@ def bronchi(thorax: Thorax) -> tuple[Floats, Floats]:
         end = bottom + (hilum - bottom) * away + np.array([0.0, 0.9 if index == 2 else 0.5])
         bow = np.sin(share * math.pi)[None, :, None] * np.array([0.0, -0.25])
         points[:, index] = bottom[:, None] + (end - bottom)[:, None] * share[None, :, None] + bow
-    radius = np.empty((count, 3, 8))
-    width = 0.86 * np.sqrt(thorax.width)[:, None]
-    radius[:, 0] = width
-    radius[:, 1] = width * np.linspace(0.78, 0.5, 8)
-    radius[:, 2] = width * np.linspace(0.68, 0.42, 8)
-    return points, radius
+    width = 0.86 * np.sqrt(thorax.width)[:, None, None]
+    return points, width * np.stack([np.ones(8), np.linspace(0.78, 0.5, 8), np.linspace(0.68, 0.42, 8)])
 
 
 def airway_chains(thorax: Thorax, layer: int) -> list[Chain]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
 from rightlung.core.keyed import Stream
 from rightlung.lexicon import sides_in
@@ -23,28 +22,18 @@ CLOSE: frozenset[frozenset[str]] = frozenset(
 """Findings that look so similar that negating one next to the other would read as a contradiction."""
 
 
-def words() -> dict[str, Any]:
-    """Return the words for lesions: places, frames, findings."""
-    return read_data("words.toml")
-
-
-def statements() -> dict[str, Any]:
-    """Return the sentences of reports besides the lesions."""
-    return read_data("statements.toml")
+words = partial(read_data, "words.toml")  # the words for lesions: places, frames, findings
+statements = partial(read_data, "statements.toml")  # the sentences of reports besides the lesions
 
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """A sentence about absent findings: its block, its frequency, what it negates, and what forbids it.
-
-    It is true if and only if nothing in ``forbidding`` is present, so it gives information about each of these findings
-    and no others.
-    """
+    """A sentence about absent findings: its block, its frequency, what it negates, and what forbids it."""
 
     block: str
     share: float
     negates: tuple[str, ...]
-    forbidding: frozenset[str]
+    forbidding: frozenset[str]  # it is true if and only if none of these findings is present
     regions: tuple[str, ...]
     texts: tuple[str, ...]
     scope: frozenset[str]  # findings that must not be negated again

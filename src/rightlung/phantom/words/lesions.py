@@ -24,11 +24,8 @@ _ADVERBS = ("minimally|slightly|mildly", "mildly|slightly", "moderately", "marke
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
 _MEANINGS = {"infection": "pneumonia"}
 _BOTH_AT = {
-    "upper": "in both upper lobes",
-    "mid": "in both mid lungs",
-    "lower": "at both bases",
-    "apical": "at both apices",
-}
+    "upper": "in both upper lobes", "mid": "in both mid lungs", "lower": "at both bases", "apical": "at both apices",
+}  # fmt: skip
 _BOTH_AS = {
     "upper": "bilateral upper lobe", "mid": "bilateral mid lung", "lower": "bibasilar", "apical": "biapical",
     "lung": "bilateral",
