@@ -39,8 +39,7 @@ class StudyIds(Sequence[str]):
 class PhantomSource(Source):
     """Studies ``start`` to ``start + count - 1`` of a seed.
 
-    A loop renders in batches, and so does a PyTorch data loader, through ``__getitems__``. Single access renders one
-    study with the same result.
+    A loop renders in batches, and so does a PyTorch data loader; single access gives the same studies.
     """
 
     def __init__(

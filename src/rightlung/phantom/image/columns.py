@@ -1,7 +1,4 @@
-"""Named columns of numbers, one row per study or finding, passed from geometry to drawing for a whole batch.
-
-Geometry is NumPy in worker processes; drawing is PyTorch on a device, where many small copies would be slow.
-"""
+"""Named columns of numbers, one row per study or finding, which geometry (NumPy) hands to drawing (PyTorch)."""
 
 from __future__ import annotations
 
