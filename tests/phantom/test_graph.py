@@ -11,7 +11,7 @@ import pytest
 from rightlung.core import Box, Polarity
 from rightlung.lexicon import IMAGENOME_REGIONS, label_set
 from rightlung.phantom.config import default_config
-from rightlung.phantom.graph import ATTRIBUTES, finding_locations, region_findings, scene_graph, triples
+from rightlung.phantom.graph import ATTRIBUTES, finding_locations, lesion_regions, region_findings, scene_graph, triples
 from rightlung.phantom.render import render
 from rightlung.phantom.report import Statement
 from rightlung.phantom.sampling import sample_scene
@@ -25,7 +25,9 @@ BLANK = replace(BLANK, body=replace(BLANK.body, aorta=0.1))
 def graph_of(*lesions: Lesion) -> dict[str, Any]:
     scene: Scene = replace(BLANK, lesions=lesions)
     rendering = render([scene], 64)
-    return scene_graph(scene, rendering.region_boxes(0), rendering.lesion_masks[0].numpy())
+    boxes, masks = rendering.region_boxes(0), rendering.lesion_masks[0].numpy()
+    reached = [lesion_regions(lesion, mask, boxes) for lesion, mask in zip(lesions, masks, strict=True)]
+    return scene_graph(scene, boxes, reached)
 
 
 def regions_with(graph: dict[str, Any], attribute: str, answer: str = "yes") -> set[str]:
@@ -122,7 +124,7 @@ def test_triples_are_written_as_the_data_set_writes_them() -> None:
 def test_a_lesion_outside_the_picture_still_counts_in_its_own_region() -> None:
     scene = replace(BLANK, lesions=(Lesion("nodule", "left", "left apical zone", (0.5, 0.1), 1.0, 0.5, seed=1),))
     boxes = render([scene], 64).region_boxes(0)
-    graph = scene_graph(scene, boxes, np.zeros((1, 64, 64), dtype=bool))
+    graph = scene_graph(scene, boxes, [lesion_regions(scene.lesions[0], np.zeros((64, 64), dtype=bool), boxes)])
     assert regions_with(graph, "lung lesion") == {"left apical zone", "left upper lung zone", "left lung"}
 
 
@@ -136,7 +138,7 @@ def test_each_finding_of_a_sentence_has_the_regions_of_its_own_lesions() -> None
         "nodule": Polarity.POSITIVE, "pleural effusion": Polarity.UNCERTAIN, "pneumothorax": Polarity.NEGATIVE
     }  # fmt: skip
     text, regions = "Left nodule, possible right effusion, no pneumothorax.", (NODULE.region, FLUID.region)
-    statement = Statement(text, "findings", regions, findings, (0, 1))
+    statement = Statement(text, regions, findings, (0, 1))
     scene = replace(BLANK, lesions=(NODULE, FLUID))
     assert finding_locations(scene, statement, REACHED) == {
         "nodule": ("left upper lung zone", "left lung"),

@@ -21,8 +21,7 @@ from rightlung.phantom.config import FINDING_ORDER, PhantomConfig, default_confi
 from rightlung.phantom.report import Statement, assemble_report, plain_style, write_report
 from rightlung.phantom.sampling import sample_scene
 from rightlung.phantom.scene import Scene
-from rightlung.phantom.words.bank import finding_vocabulary
-from rightlung.phantom.words.noise import slip
+from rightlung.phantom.words.bank import finding_vocabulary, slip
 from rightlung.phantom.words.templates import expand, polish
 
 COUNT = 3000
@@ -230,7 +229,7 @@ def test_no_finding_can_be_guessed_from_sentences_about_others(independent: Made
 
 def test_the_check_finds_a_leak_that_is_there(independent: Made) -> None:
     planted = [
-        (scene, [*told, Statement("Please call.", "impression")] if any(
+        (scene, [*told, Statement("Please call.", section="impression")] if any(
             lesion.finding == "nodule" for lesion in scene.lesions) and scene.index % 2 else told)
         for scene, told in independent
     ]  # fmt: skip

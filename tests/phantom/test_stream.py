@@ -148,7 +148,7 @@ def test_lesion_shares_stand_study_by_study(batches: list[PhantomBatch]) -> None
 
 def test_a_batch_of_normals_has_no_shares() -> None:
     rendering = render([NORMAL], SIZE)
-    batch = PhantomBatch([NORMAL], [[Statement("Clear lungs.", "findings")]], rendering)
+    batch = PhantomBatch([NORMAL], [[Statement("Clear lungs.")]], rendering)
     assert batch.statement_masks(4).shares.shape == (0, 4, 4)
     assert [tuple(shares.shape) for shares in batch.lesion_shares(4)] == [(0, 4, 4)]
 

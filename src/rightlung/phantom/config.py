@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, fields
 from functools import cache, cached_property, partial
 from importlib.resources import files
@@ -37,9 +37,7 @@ CIRCUMSTANCES: tuple[str, ...] = ("portable", "old", "young", "female", "normal"
 
 _EVERYTHING = (*CIRCUMSTANCES, *FINDING_ORDER, *DEVICE_ORDER)
 OLD_AGE, YOUNG_AGE = 65, 40
-LEAST_PIXELS, MOST_PIXELS = 64, 1024
-"""The smallest and the largest width of an image in pixels."""
-
+LEAST_PIXELS, MOST_PIXELS = 64, 1024  # the smallest and the largest width of an image in pixels
 _MOST_LIKELY = 0.97
 
 
@@ -49,14 +47,10 @@ def read_data(name: str) -> dict[str, Any]:
     return tomllib.loads((files("rightlung.phantom") / "data" / name).read_text(encoding="utf-8"))
 
 
-def _defaults() -> dict[str, Any]:
-    return read_data("defaults.toml")
-
-
 @cache
 def possible_regions(finding: str) -> tuple[str, ...]:
     """Return the regions where a finding can be; a configuration may change their weights but not add regions."""
-    return tuple(_defaults()["regions"][finding])
+    return tuple(read_data("defaults.toml")["regions"][finding])
 
 
 def check_picture_size(size: object) -> int:
@@ -107,20 +101,27 @@ def _weights(field: str, value: object, known: Collection[str], kind: str) -> Fr
     return weights
 
 
-def _region_weights(field: str, finding: str, value: object) -> FrozenMapping[str, float]:
-    if not isinstance(value, Mapping):
-        raise InputError(f"{field} must map regions to weights; got {value!r}")
+def _weights_by_finding(field: str, value: object, kind: str) -> FrozenMapping[str, FrozenMapping[str, float]]:
+    """Return the weights of the regions or forms of each finding."""
+    known: dict[str, dict[str, float]] = read_data("defaults.toml")[f"{kind}s"]
+    found = {}
+    for finding, weights in _table(field, value, known, "finding").items():
+        place = f"{field}[{finding!r}]"
+        if kind == "region" and isinstance(weights, Mapping):
+            weights = {_region(place, finding, str(name)): weight for name, weight in weights.items()}
+        found[finding] = _weights(place, weights, known[finding], kind)
+    return FrozenMapping(found)
+
+
+def _region(field: str, finding: str, name: str) -> str:
+    try:
+        found = find_region(name).name
+    except InputError:
+        raise unknown_name(f"region in {field}:", name, REGIONS) from None
     possible = possible_regions(finding)
-    named: dict[str, Any] = {}
-    for name, weight in value.items():
-        try:
-            found = find_region(str(name)).name
-        except InputError:
-            raise unknown_name(f"region in {field}:", str(name), REGIONS) from None
-        if found not in possible:
-            raise InputError(f"{field}: {finding} cannot be in {name!r}; it can be in {', '.join(possible)}")
-        named[found] = weight
-    return _weights(field, named, possible, "region")
+    if found not in possible:
+        raise InputError(f"{field}: {finding} cannot be in {name!r}; it can be in {', '.join(possible)}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -147,19 +148,6 @@ class ReportConfig:
             raise InputError(f"report.only_findings and report.only_impression must sum to at most 1; got {total:g}")
 
 
-def _regions(field: str, value: object) -> FrozenMapping[str, FrozenMapping[str, float]]:
-    table = _table(field, value, FINDING_ORDER, "finding")
-    return FrozenMapping({name: _region_weights(f"{field}[{name!r}]", name, item) for name, item in table.items()})
-
-
-def _forms(field: str, value: object) -> FrozenMapping[str, FrozenMapping[str, float]]:
-    known = _defaults()["forms"]
-    table = _table(field, value, known, "finding")
-    return FrozenMapping(
-        {name: _weights(f"{field}[{name!r}]", item, known[name], "form") for name, item in table.items()}
-    )
-
-
 def _report(field: str, value: object) -> ReportConfig:
     if isinstance(value, ReportConfig):
         return value
@@ -169,7 +157,7 @@ def _report(field: str, value: object) -> ReportConfig:
 @cache
 def _checks() -> dict[str, Callable[[str, Any], Any]]:
     """Return the check of each field of `PhantomConfig` that is not a share, given its name and value."""
-    defaults = _defaults()
+    defaults = read_data("defaults.toml")
     lifts = partial(_table, known=_EVERYTHING, kind="name", check=partial(_number, high=100.0))
     return {
         "size": lambda _, value: check_picture_size(value),
@@ -182,8 +170,8 @@ def _checks() -> dict[str, Callable[[str, Any], Any]]:
         "sizes": partial(_table, known=defaults["sizes"], kind="finding", check=partial(_numbers, length=2, high=30.0)),
         "counts": partial(_table, known=defaults["counts"], kind="finding", check=_numbers),
         "bilateral": partial(_table, known=defaults["bilateral"], kind="finding", check=_number),
-        "regions": _regions,
-        "forms": _forms,
+        "regions": partial(_weights_by_finding, kind="region"),
+        "forms": partial(_weights_by_finding, kind="form"),
         "report": _report,
     }
 
@@ -195,13 +183,14 @@ class Likelihood:
     base: float
     given: tuple[tuple[str, float], ...]
 
-    def probability(self, present: Iterable[str]) -> float:
+    def probability(self, present: Collection[str]) -> float:
         """Return the probability if these things are present."""
-        there, value = set(present), self.base
-        for name, factor in self.given:
-            if name in there:
-                value *= factor
-        return min(value, _MOST_LIKELY)
+        factors = (factor for name, factor in self.given if name in present)
+        return min(math.prod(factors, start=self.base), _MOST_LIKELY)
+
+
+def _share_above(age: float, mean: float, std: float) -> float:
+    return 0.5 * math.erfc((age - mean) / (max(std, 1e-6) * math.sqrt(2.0)))
 
 
 @dataclass(frozen=True)
@@ -247,8 +236,44 @@ class PhantomConfig:
 
     @cached_property
     def likelihoods(self) -> FrozenMapping[str, Likelihood]:
-        """Probabilities of being normal, of each finding and of each device, for sampling."""
-        return _likelihoods(self)
+        """Probabilities of being normal, of each finding and of each device, for sampling.
+
+        The shares come out (nearly) as configured. With P(b | a) = f P(b | not a), preserving P(b) means a base of
+        P(b) / (1 + P(a) (f - 1)). Several factors multiply as if they were independent, which they nearly are. Findings
+        are sampled among studies that are not normal, and again if none came up, so their bases are lowered by that
+        probability.
+        """
+        shares: dict[str, float] = {
+            **dict.fromkeys(_EVERYTHING, 0.0),
+            **self.prevalence,
+            **self.devices,
+            "portable": self.portable,
+            "old": _share_above(OLD_AGE - 0.5, self.age_mean, self.age_std),
+            "young": 1.0 - _share_above(YOUNG_AGE - 0.5, self.age_mean, self.age_std),
+            "female": self.female,
+            "normal": self.normal,
+        }
+        abnormal = max(1.0 - self.normal, 1e-9)
+        within = {name: min(shares[name] / abnormal, 1.0) for name in FINDING_ORDER}
+        some = 1.0
+        for _ in range(50):
+            some = 1.0 - math.prod(1.0 - min(share * some, _MOST_LIKELY) for share in within.values())
+        drawn = _EVERYTHING[_EVERYTHING.index("normal") :]
+        lifts: dict[str, dict[str, float]] = {name: {} for name in drawn}
+        for given, targets in self.cooccurrence.items():
+            for target, factor in targets.items():
+                # The relation is mutual, so the one sampled later depends on the one sampled earlier.
+                first, second = sorted((given, target), key=_EVERYTHING.index)
+                if second in lifts:
+                    lifts[second][first] = factor
+        found = {}
+        for name in drawn:
+            base = within[name] * some if name in within else shares[name]
+            for given, factor in lifts[name].items():
+                common = within[given] if name in within and given in within else shares[given]
+                base /= max(1.0 + common * (factor - 1.0), 1e-6)
+            found[name] = Likelihood(base, tuple(lifts[name].items()))
+        return FrozenMapping(found)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> PhantomConfig:
@@ -260,64 +285,15 @@ class PhantomConfig:
         0.2
         """
         names = [entry.name for entry in fields(cls)]
-        merged = {name: _defaults()[name] for name in names}
+        merged = {name: read_data("defaults.toml")[name] for name in names}
         for name, value in _table("configuration", mapping, names, "field").items():
             default = merged[name]
-            if not isinstance(default, dict):
-                merged[name] = value
-                continue
-            if not isinstance(value, Mapping):
-                raise InputError(f"{name} must be a table of names; got {value!r}")
-            merged[name] = {**default, **value}
-            if name == "cooccurrence":
-                for given, lifts in value.items():
-                    if isinstance(lifts, Mapping):
-                        merged[name][given] = {**default.get(given, {}), **lifts}
+            tables = isinstance(default, dict) and isinstance(value, Mapping)
+            merged[name] = {**default, **value} if tables else value
+            for given, lifts in value.items() if tables and name == "cooccurrence" else ():
+                if isinstance(lifts, Mapping):
+                    merged[name][given] = {**default.get(given, {}), **lifts}
         return cls(**merged)
-
-
-def _share_above(age: float, mean: float, std: float) -> float:
-    return 0.5 * math.erfc((age - mean) / (max(std, 1e-6) * math.sqrt(2.0)))
-
-
-def _likelihoods(config: PhantomConfig) -> FrozenMapping[str, Likelihood]:
-    """Convert shares and factors into sampling probabilities, so that the shares come out (nearly) as configured.
-
-    With P(b | a) = f P(b | not a), preserving P(b) means a base of P(b) / (1 + P(a) (f - 1)). Several factors multiply
-    as if they were independent, which they nearly are. Findings are sampled among studies that are not normal, and
-    again if none came up, so their bases are lowered by that probability.
-    """
-    shares: dict[str, float] = {
-        **dict.fromkeys(_EVERYTHING, 0.0),
-        **config.prevalence,
-        **config.devices,
-        "portable": config.portable,
-        "old": _share_above(OLD_AGE - 0.5, config.age_mean, config.age_std),
-        "young": 1.0 - _share_above(YOUNG_AGE - 0.5, config.age_mean, config.age_std),
-        "female": config.female,
-        "normal": config.normal,
-    }
-    abnormal = max(1.0 - config.normal, 1e-9)
-    within = {name: min(shares[name] / abnormal, 1.0) for name in FINDING_ORDER}
-    some = 1.0
-    for _ in range(50):
-        some = 1.0 - math.prod(1.0 - min(share * some, _MOST_LIKELY) for share in within.values())
-    drawn = _EVERYTHING[_EVERYTHING.index("normal") :]
-    lifts: dict[str, dict[str, float]] = {name: {} for name in drawn}
-    for given, targets in config.cooccurrence.items():
-        for target, factor in targets.items():
-            # The relation is mutual, so the one sampled later depends on the one sampled earlier.
-            first, second = sorted((given, target), key=_EVERYTHING.index)
-            if second in lifts:
-                lifts[second][first] = factor
-    found = {}
-    for name in drawn:
-        base = within[name] * some if name in within else shares[name]
-        for given, factor in lifts[name].items():
-            common = within[given] if name in within and given in within else shares[given]
-            base /= max(1.0 + common * (factor - 1.0), 1e-6)
-        found[name] = Likelihood(base, tuple(lifts[name].items()))
-    return FrozenMapping(found)
 
 
 @cache

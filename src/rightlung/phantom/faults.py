@@ -49,19 +49,16 @@ class Fault:
         if self.name in SHARES and self.finding:
             raise InputError(f"shortcut {self.name} takes no finding; got {self.finding!r}")
         if self.name in SHORTCUTS:
-            object.__setattr__(self, "finding", _finding(self.name, self.finding or SHORTCUTS[self.name]))
+            given = self.finding or SHORTCUTS[self.name]
+            meant = find(given) if given.strip() else None
+            if meant is None or meant.name not in FINDING_ORDER:
+                raise unknown_name(f"finding for shortcut {self.name}:", given, FINDING_ORDER)
+            object.__setattr__(self, "finding", meant.name)
         object.__setattr__(self, "strength", float(self.strength))
 
     def __str__(self) -> str:
         goes_with = f":{self.finding}" if self.finding else ""
         return f"{self.name}{goes_with}={self.strength:g}"
-
-
-def _finding(fault: str, name: str) -> str:
-    meant = find(name) if name.strip() else None
-    if meant is None or meant.name not in FINDING_ORDER:
-        raise unknown_name(f"finding for shortcut {fault}:", name, FINDING_ORDER)
-    return meant.name
 
 
 def parse_fault(text: str) -> Fault:
@@ -195,12 +192,10 @@ def planted(scene: Scene, faults: Sequence[Fault], report_of: str) -> dict[str, 
     """Return the faults planted in a study by name: a shortcut with its finding, a foreign report with its study."""
     found: dict[str, dict[str, object]] = {}
     for fault in faults:
-        if fault.name in SHORTCUTS:
-            if shows_sign(fault, scene):
-                found[fault.name] = {"finding": fault.finding}
-        elif fault.name == "shuffled":
-            if report_donor(scene.index, scene.seed, faults) is not None:
-                found[fault.name] = {"report_of": report_of}
-        elif strikes(fault, scene.seed, scene.index):
+        if fault.name in SHORTCUTS and shows_sign(fault, scene):
+            found[fault.name] = {"finding": fault.finding}
+        elif fault.name == "shuffled" and report_donor(scene.index, scene.seed, faults) is not None:
+            found[fault.name] = {"report_of": report_of}
+        elif fault.name in ("mirrored", "wrong-boxes") and strikes(fault, scene.seed, scene.index):
             found[fault.name] = {}
     return found

@@ -1,8 +1,7 @@
 """Simulated gaze: a scan path in the order that is taught, dwelling on lesions.
 
-The reader starts in the middle, follows the airway, compares the lungs zone by zone from side to side, then looks at
-hila, heart, angles, diaphragms and bones. The eye rests on a lesion after the nearest station, longer the more severe
-it is, and follows a device to its tip. The path is plausible but not measured on anyone.
+The eye rests on a lesion after the nearest station, longer the more severe it is, and follows a device to its tip. The
+path is plausible but not measured on anyone.
 """
 
 from __future__ import annotations
@@ -32,15 +31,11 @@ _LEAST_DWELL, _DWELL = 0.4, 2.6  # seconds on the mildest lesion, and the additi
 _FIXATION = 0.35  # seconds of one fixation on a lesion
 _TIP_DWELL = 0.3
 
-Fixation = tuple[float, float, float]
-"""x and y in fractions of the image, and seconds."""
+Fixation = tuple[float, float, float]  # x and y in fractions of the image, and seconds
 
 
 def fixations(
-    scene: Scene,
-    regions: Mapping[str, Box],
-    lesion_masks: NDArray[np.bool_],
-    device_tips: Sequence[Sequence[float]],
+    scene: Scene, regions: Mapping[str, Box], lesion_masks: NDArray[np.bool_], device_tips: Sequence[Sequence[float]]
 ) -> list[Fixation]:
     """Return the scan path of a scene in order; ``lesion_masks`` is ``(lesions, h, w)``, a mask may be empty."""
     stream = Stream(scene.seed, scene.index, "gaze")

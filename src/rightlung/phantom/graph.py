@@ -2,9 +2,6 @@
 
 Of the 43 anatomical findings and 10 diseases, only those that a scene determines are included (`ATTRIBUTES`). An
 attribute that is a matter of wording for some lesion (is pneumonia also a consolidation?) is neither yes nor no there.
-
-The same rule for the location of a lesion (`lesion_regions`) gives the findings of each region in the lexicon's names
-(`region_findings`) and the regions of each finding of a sentence (`finding_locations`).
 """
 
 from __future__ import annotations
@@ -42,9 +39,7 @@ _SHIFTED = 0.8  # centimetres from which the mediastinum counts as displaced
 _OF_MASK, _OF_REGION = 0.3, 0.1  # a lesion is in a region that contains this share of it, or of which it covers this
 _LUNG_PARTS = tuple(name for name in IMAGENOME_REGIONS if "lungs" in ancestors(name))
 _NODULES = ("nodule", "mass", "calcified granuloma")
-# Where the lexicon, which is about sentences, names none of the 29 regions.
 _ZONES = tuple(name for name in _LUNG_PARTS if name.endswith(("lung", "zone")))
-_PLACES = {"rib fracture": _ZONES, "copd/emphysema": _ZONES, "hernia": ("cardiac silhouette", "mediastinum")}
 _ZONE_FINDINGS = ("rib fracture", "fracture", "copd or emphysema", "low lung volumes")
 # Additional attributes of a lesion by finding and form, and those that it may or may not have by finding.
 _ALSO: Mapping[tuple[str, str], tuple[str, ...]] = {
@@ -70,10 +65,9 @@ _OPEN: Mapping[str, tuple[str, ...]] = {
 @cache
 def places(attribute: str) -> tuple[str, ...]:
     """Return the regions that can have an attribute."""
-    if attribute in _PLACES:
-        return _PLACES[attribute]
-    meaning = FINDINGS[label_set("imagenome-53").findings[attribute]]
-    return tuple(name for name in IMAGENOME_REGIONS if meaning.can_lie_in(name))
+    if attribute == "hernia":  # the lexicon, which is about sentences, names none of the 29 regions
+        return "cardiac silhouette", "mediastinum"
+    return _finding_places(label_set("imagenome-53").findings[attribute])
 
 
 def lesion_attributes(lesion: Lesion) -> set[str]:
@@ -105,19 +99,16 @@ def lesion_regions(lesion: Lesion, mask: NDArray[np.bool_], boxes: Mapping[str, 
     return found & set(IMAGENOME_REGIONS)
 
 
-def scene_graph(scene: Scene, boxes: Mapping[str, Box], masks: NDArray[np.bool_]) -> dict[str, dict[str, Any]]:
-    """Return region → ``{"box": [x0, y0, x1, y1], "yes": [attributes], "no": [attributes]}`` for all 29 regions.
-
-    ``masks`` is ``(lesions, h, w)``, in the order of the scene's lesions.
-    """
+def scene_graph(scene: Scene, boxes: Mapping[str, Box], reached: Sequence[set[str]]) -> dict[str, dict[str, Any]]:
+    """Return region → ``{"box": [x0, y0, x1, y1], "yes": [attributes], "no": [attributes]}`` for all 29 regions."""
     yes: dict[str, set[str]] = {name: set() for name in IMAGENOME_REGIONS}
     unclear: dict[str, set[str]] = {name: set() for name in IMAGENOME_REGIONS}
     nodules = dict.fromkeys(IMAGENOME_REGIONS, 0)
     pleural: dict[str, set[str]] = {"left": set(), "right": set()}
-    for lesion, mask in zip(scene.lesions, masks, strict=True):
+    for lesion, regions in zip(scene.lesions, reached, strict=True):
         if lesion.side in pleural:
             pleural[lesion.side].add(lesion.finding)
-        for name in lesion_regions(lesion, mask, boxes):
+        for name in regions:
             yes[name] |= lesion_attributes(lesion)
             unclear[name].update(_OPEN.get(lesion.finding, ()))
             nodules[name] += lesion.finding in _NODULES
@@ -160,9 +151,8 @@ def triples(graph: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str]]
 def region_findings(scene: Scene, reached: Sequence[set[str]]) -> dict[str, dict[str, Polarity]]:
     """Return the present and absent findings of each of the 29 regions, by the lexicon's names.
 
-    ``reached`` holds the regions of each lesion (`lesion_regions`). A finding, and what it implies, is positive in the
-    regions of its lesions, negative in the other regions where it can be, and unknown elsewhere. Devices have no
-    regions here.
+    A finding, and what it implies, is positive in the regions of its lesions (``reached``), negative in the other
+    regions where it can be, and unknown elsewhere.
     """
     found: dict[str, dict[str, Polarity]] = {}
     for name in IMAGENOME_REGIONS:
@@ -194,10 +184,9 @@ def _finding_places(finding: str) -> tuple[str, ...]:
 def finding_locations(scene: Scene, statement: Statement, reached: Sequence[set[str]]) -> dict[str, tuple[str, ...]]:
     """Return the regions of each finding that a sentence says is, or may be, present.
 
-    These are the sentence's regions, and the lungs around them, where a lesion of the finding was placed or reaches
-    into (`lesion_regions`). A finding that is not a lesion (a device, an aged aorta) has the regions that no lesion
-    accounts for. Negated findings, and wrong suspicions about a lesion, have no locations of their own: they apply to
-    all regions of the sentence.
+    These are the sentence's regions, and the lungs around them, where a lesion of the finding is. A finding that is not
+    a lesion (a device, an aged aorta) has the regions that no lesion accounts for. Other findings have none of their
+    own: they apply to all regions of the sentence.
     """
     spoken = with_containing(statement.regions)
     placed = {
@@ -209,10 +198,8 @@ def finding_locations(scene: Scene, statement: Statement, reached: Sequence[set[
         if polarity is Polarity.NEGATIVE or not placed:
             continue
         own = [placed[number] for number in placed if finding in lesion_findings(scene.lesions[number])]
-        if own:
-            regions = tuple(name for name in spoken if any(name in one for one in own))
-        else:
-            regions = tuple(name for name in spoken if not any(name in one for one in placed.values()))
+        inside = set().union(*(own or placed.values()))
+        regions = tuple(name for name in spoken if (name in inside) == bool(own))
         if regions:
             located[finding] = regions
     return located

@@ -62,10 +62,9 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
     thorax = anatomy.build(scenes)
     frame = Frame.of([scene.exposure for scene in scenes])
     field = exposed_field(scenes, size)
-    bones, breaks = skeleton.bone_strokes(thorax, frame, size, LAYERS)
-    inner = vessels.vessel_strokes(thorax, frame, size, VESSELS, LAYERS)
-    airways = vessels.airway_strokes(thorax, frame, size, AIRWAYS, LAYERS)
-    devices = lay_devices(thorax, frame, size)
+    bones, breaks = skeleton.bone_chains(thorax)
+    inner = [*bones, *vessels.vessel_chains(thorax, VESSELS), *vessels.airway_chains(thorax, AIRWAYS)]
+    wires, chains, density, tips = lay_devices(thorax, frame, size)
     columns = {
         **maps.columns(thorax, frame, size),
         **tissue.columns(thorax),
@@ -75,22 +74,22 @@ def prepare(scenes: Sequence[Scene], size: int) -> Prepared:
     }
     owner = np.repeat(np.arange(len(scenes)), [len(scene.devices) for scene in scenes])
     limits = (field / size)[owner]
-    seen = (devices.tips >= limits[:, :2]) & (devices.tips <= limits[:, 2:])
-    devices.tips[~seen.all(axis=1)] = np.nan
+    seen = (tips >= limits[:, :2]) & (tips <= limits[:, 2:])
+    tips[~seen.all(axis=1)] = np.nan
     return Prepared(
         size=size,
         names=tuple(columns),
         columns=table(columns, len(scenes)),
         outlines=maps.outlines(thorax),
-        seeds=np.concatenate([tissue.seeds(thorax), physics.seeds(scenes)[:, None]], axis=1),
+        seeds=tissue.seeds(thorax),
         field=field.astype(np.int32),
         regions=region_boxes(thorax, frame, field / size).astype(np.float32),
         ink=ink(scenes, size)[:, None],
-        strokes=windows(Strokes.join([*bones, *inner, *airways]), size),
-        wires=windows(devices.strokes, size) if devices.strokes is not None else {},
-        chains=np.stack([devices.study, devices.owner], axis=1),
-        density=devices.density,
-        tips=devices.tips.astype(np.float32),
+        strokes=windows(Strokes.join([frame.strokes(chain, LAYERS, size) for chain in inner]), size),
+        wires=windows(wires, size) if wires is not None else {},
+        chains=chains,
+        density=density,
+        tips=tips.astype(np.float32),
         devices=[len(scene.devices) for scene in scenes],
         lesions=lesions.prepare(thorax, breaks),
     )

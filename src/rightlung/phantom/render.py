@@ -81,15 +81,11 @@ def join(parts: Sequence[Rendering]) -> Rendering:
     return Rendering(**joined)
 
 
+@torch.no_grad()  # not inference mode, because a training step could not use its tensors
 def paint(parts: Sequence[Prepared], device: str | torch.device = "cpu") -> Rendering:
     """Render prepared parts together, in order."""
-    with torch.no_grad():  # not inference mode, because a training step could not use its tensors
-        return _paint(SceneBatch.of(parts, torch.device(device)))
-
-
-def _paint(batch: SceneBatch) -> Rendering:
+    batch = SceneBatch.of(parts, torch.device(device))
     size, studies, placed = batch.size, batch.studies, batch.placed
-    device = batch.outlines.device
     count = len(studies)
     coarse = maps.build(studies, batch.outlines, size // 2)
     own = [
@@ -101,18 +97,16 @@ def _paint(batch: SceneBatch) -> Rendering:
     outline = lungs.amax(1)
     softness = enlarge(maps.border_softness(coarse), size)
     coverage = (outline / (studies["pixel"] + softness) + 0.5).clamp_(0, 1)
-    depth = draw_windows(batch.strokes, count * LAYERS + len(batch.chains), size, device)
+    depth = draw_windows(batch.strokes, count * LAYERS + len(batch.chains), size, batch.outlines.device)
     layers = depth[: count * LAYERS].view(count, LAYERS, size, size)
     overlay = draw_lesions(placed, studies, coarse, outline, clouds)
 
     lung = coarse.depth * (1 - studies["density"]) * (1.0 + 0.028 * grain)
     air = coverage * enlarge(lung, size)
-    if overlay.keep is not None:
-        air *= overlay.keep
+    air *= overlay.keep
     air += (1 - coverage) * enlarge(tissue.hidden_air(studies, coarse), size)
     markings = vessels.draw_vessels(layers[:, VESSELS:AIRWAYS]).mul_(coverage)
-    if overlay.markings is not None:
-        markings *= overlay.markings
+    markings *= overlay.markings
     water = enlarge(
         tissue.body_thickness(studies, coarse, body)
         + tissue.central_vessels(studies, coarse)
@@ -122,16 +116,11 @@ def _paint(batch: SceneBatch) -> Rendering:
     water -= air
     water += markings
     water -= vessels.draw_airways(layers[:, AIRWAYS:], studies["airway_width"])
-    if overlay.water is not None:
-        water += overlay.water
+    water += overlay.water
     bone = skeleton.bone_thickness(studies, coarse, layers[:, BONES:VESSELS], coverage)
-    if overlay.bone is not None:
-        bone += overlay.bone
-    device_masks = torch.zeros((0, size, size), dtype=torch.bool, device=device)
-    if len(batch.tips):
-        study, owner = batch.chains.unbind(1)
-        metal, device_masks = draw_devices(depth[count * LAYERS :], study, owner, batch.density, count, len(batch.tips))
-        bone += metal
+    bone += overlay.bone
+    metal, device_masks = draw_devices(depth[count * LAYERS :], batch.chains, batch.density, count, len(batch.tips))
+    bone += metal
     attenuation = water.clamp_min_(0).mul_(physics.WATER).add_(bone, alpha=physics.BONE)
     images = physics.display(studies, physics.expose(studies, batch.seeds[:, -1], attenuation))
     exposed = _exposed(batch)

@@ -8,7 +8,7 @@ something else. A sentence gives information about the findings in its ``topics`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
@@ -19,9 +19,8 @@ from rightlung.core.study import Polarity, Sentence
 from rightlung.phantom.config import FINDING_ORDER, PhantomConfig
 from rightlung.phantom.scene import Lesion, Scene
 from rightlung.phantom.words import surroundings
-from rightlung.phantom.words.bank import negatives, statements, words
-from rightlung.phantom.words.lesions import BARELY, Draft, LesionWriter, Manner, add_tail
-from rightlung.phantom.words.noise import slip
+from rightlung.phantom.words.bank import negatives, slip, statements, words
+from rightlung.phantom.words.lesions import BARELY, Draft, LesionWriter, Manner, lesion_draft
 from rightlung.phantom.words.templates import expand, polish
 
 Section = Literal["findings", "impression"]
@@ -50,21 +49,14 @@ _BARELY_TOLD = 0.35
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """One sentence of a report and its meaning.
+class Statement(Draft):
+    """One finished sentence of a report and its meaning.
 
     ``findings`` holds the polarity of each finding in its ``regions``. ``lesions`` and ``devices`` index into the
-    scene; boxes and mask follow from them. ``topics`` are all findings that it gives any hint of, named or not: "no
-    acute abnormality" has many.
+    scene. ``topics`` are all findings that it gives any hint of: "no acute abnormality" has many.
     """
 
-    text: str
-    section: Section
-    regions: tuple[str, ...] = ()
-    findings: Mapping[str, Polarity] = field(default_factory=FrozenMapping)
-    lesions: tuple[int, ...] = ()
-    devices: tuple[int, ...] = ()
-    topics: frozenset[str] = frozenset()
+    section: Section = "findings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +78,16 @@ def write_report(scene: Scene, config: PhantomConfig, seed: int) -> list[Stateme
         finding: _manner(scene, config, Stream(*key, "manner", finding), finding, style)
         for finding in {lesion.finding for lesion in scene.lesions}
     }
-    statements_made: list[Statement] = []
+    made: list[Statement] = []
     for section in style.sections:
-        drafts = _write_section(scene, config, (*key, section), style, manners, section)
+        drafts = _SectionWriter(scene, config, (*key, section), style, manners, section).write()
         noise = Stream(*key, "noise", section)
-        statements_made.extend(_finish(draft, section, config, noise, style) for draft in drafts)
-    if not statements_made:
+        made.extend(_finish(draft, section, config, noise, style) for draft in drafts)
+    if not made:
         # No absence was chosen and there is no finding: a report is never empty.
         draft = surroundings.general_sentence(_technique(scene), Stream(*key, "technique"), style.names)
-        statements_made.append(_finish(draft, style.sections[0], config, Stream(*key, "noise"), style))
-    return statements_made
+        made.append(_finish(draft, style.sections[0], config, Stream(*key, "noise"), style))
+    return made
 
 
 def _style(config: PhantomConfig, stream: Stream) -> _Style:
@@ -137,190 +129,166 @@ def _technique(scene: Scene) -> str:
     return "technique_portable" if scene.exposure.portable else "technique_upright"
 
 
-def _write_section(
-    scene: Scene,
-    config: PhantomConfig,
-    key: tuple[object, ...],
-    style: _Style,
-    manners: Mapping[str, Manner],
-    section: Section,
-) -> list[Draft]:
-    findings = section == "findings"
-    # A block is a list of groups, because advice must follow its finding.
-    blocks: dict[str, list[list[Draft]]] = {name: [] for name in ("first", *style.order, "global", "last")}
-    for finding in FINDING_ORDER:
-        lesions = [pair for pair in enumerate(scene.lesions) if pair[1].finding == finding]
-        if lesions:
-            told = _told(lesions, config, Stream(*key, "told", finding), style, findings)
-            if told:
-                group = _tell_kind(scene, finding, told, (*key, "tell", finding), manners, section, style)
-                blocks[words()["findings"][finding]["block"]].append(group)
-    _add_surroundings(scene, blocks, Stream(*key, "surroundings"), key, style, findings)
-    present = _present(scene)
-    stream = Stream(*key, "order")
-    drafts: list[Draft] = []
-    for name in style.order:
-        ordered = [*chain(*stream.shuffled(blocks[name]))]
-        drafts.extend(_joined(ordered, stream, config.report.join))
-    summary = [*chain(*blocks["global"])]
-    if not any(draft.topics for draft in (*drafts, *summary)) and not present:
-        normal = next(negative for negative in negatives() if "no finding" in negative.negates)
-        summary = [surroundings.absence_sentence(normal, Stream(*key, "fallback"))]
-    leading = stream.chance(0.5) and not findings
-    middle = [*summary, *drafts] if leading else [*drafts, *summary]
-    return [*chain(*blocks["first"]), *middle, *chain(*blocks["last"])]
+@dataclass(frozen=True, slots=True)
+class _SectionWriter:
+    """Writes one section of a report."""
 
+    scene: Scene
+    config: PhantomConfig
+    key: tuple[object, ...]
+    style: _Style
+    manners: Mapping[str, Manner]
+    section: Section
 
-def _present(scene: Scene) -> set[str]:
-    there = {lesion.finding for lesion in scene.lesions}
-    if scene.devices:
-        there.add("support devices")
-    return there
+    @property
+    def detailed(self) -> bool:
+        """Whether this section describes everything: the findings, or an impression without them."""
+        return self.section == "findings" or len(self.style.sections) == 1
 
+    @property
+    def present(self) -> set[str]:
+        """The findings of the scene, and whether it has devices."""
+        return {lesion.finding for lesion in self.scene.lesions} | (
+            {"support devices"} if self.scene.devices else set()
+        )
 
-def _told(
-    lesions: Sequence[tuple[int, Lesion]], config: PhantomConfig, stream: Stream, style: _Style, findings: bool
-) -> list[tuple[int, Lesion]]:
-    """Return the lesions of one kind that this section reports, each sampled independently."""
-    weight = 1.0
-    if not findings and "findings" in style.sections:
-        weight = words()["findings"][lesions[0][1].finding]["weight"]
-    summarised = stream.chance(weight)
-    told = []
-    for index, lesion in lesions:
-        share = _BARELY_TOLD if lesion.severity < BARELY else 1.0 - config.report.omission
-        if stream.chance(share) and summarised:
-            told.append((index, lesion))
-    return told
+    def write(self) -> list[Draft]:
+        """Return the sentences in order."""
+        # A block is a list of groups, because advice must follow its finding.
+        blocks: dict[str, list[list[Draft]]] = {name: [] for name in ("first", *self.style.order, "global", "last")}
+        for finding in FINDING_ORDER:
+            if told := self._told(finding):
+                blocks[words()["findings"][finding]["block"]].append(self._tell_kind(finding, told))
+        self._add_surroundings(blocks)
+        stream = Stream(*self.key, "order")
+        drafts: list[Draft] = []
+        for name in self.style.order:
+            drafts.extend(_joined([*chain(*stream.shuffled(blocks[name]))], stream, self.config.report.join))
+        summary = [*chain(*blocks["global"])]
+        if not any(draft.topics for draft in (*drafts, *summary)) and not self.present:
+            normal = next(negative for negative in negatives() if "no finding" in negative.negates)
+            summary = [surroundings.absence_sentence(normal, Stream(*self.key, "fallback"))]
+        leading = stream.chance(0.5) and self.section == "impression"
+        middle = [*summary, *drafts] if leading else [*drafts, *summary]
+        return [*chain(*blocks["first"]), *middle, *chain(*blocks["last"])]
 
+    def _told(self, finding: str) -> list[tuple[int, Lesion]]:
+        """Return the lesions of one kind that this section reports, each sampled independently."""
+        stream = Stream(*self.key, "told", finding)
+        summarised = stream.chance(1.0 if self.detailed else words()["findings"][finding]["weight"])
+        told = []
+        for index, lesion in _lesions(self.scene, finding):
+            share = _BARELY_TOLD if lesion.severity < BARELY else 1.0 - self.config.report.omission
+            if stream.chance(share) and summarised:
+                told.append((index, lesion))
+        return told
 
-def _tell_kind(
-    scene: Scene,
-    finding: str,
-    told: Sequence[tuple[int, Lesion]],
-    key: tuple[object, ...],
-    manners: Mapping[str, Manner],
-    section: Section,
-    style: _Style,
-) -> list[Draft]:
-    manner = manners[finding]
-    stream = Stream(*key)
-    drafts = LesionWriter(finding, stream, manner, section == "impression").tell(told)
-    partner = _PARTNERS.get(finding)
-    if partner and stream.chance(_PARTNER_SHARE) and not manner.trend and not manner.hedged and len(drafts) == 1:
-        drafts = [_with_partner(scene, drafts[0], partner, manners, stream)]
-    advice = words()["findings"][finding].get("advice")
-    if advice and stream.chance(0.35) and section == style.sections[-1]:
-        text = polish(expand(stream.choice(advice), stream, {}))
-        drafts.append(Draft(text, topics=frozenset({finding})))
-    return drafts
+    def _tell_kind(self, finding: str, told: Sequence[tuple[int, Lesion]]) -> list[Draft]:
+        manner = self.manners[finding]
+        stream = Stream(*self.key, "tell", finding)
+        drafts = LesionWriter(finding, stream, manner, self.section == "impression").tell(told)
+        partner = _PARTNERS.get(finding)
+        if partner and stream.chance(_PARTNER_SHARE) and not manner.trend and not manner.hedged and len(drafts) == 1:
+            drafts = [self._with_partner(drafts[0], partner, stream)]
+        advice = words()["findings"][finding].get("advice")
+        if advice and stream.chance(0.35) and self.section == self.style.sections[-1]:
+            text = polish(expand(stream.choice(advice), stream, {}))
+            drafts.append(Draft(text, topics=frozenset({finding})))
+        return drafts
 
+    def _with_partner(self, draft: Draft, partner: str, stream: Stream) -> Draft:
+        """Return the sentence with "and edema" or "without edema" added, whichever is true.
 
-def _with_partner(scene: Scene, draft: Draft, partner: str, manners: Mapping[str, Manner], stream: Stream) -> Draft:
-    """Return the sentence with "and edema" or "without edema" added, whichever is true.
+        The partner keeps its own sentence, so that the wording of one reveals nothing about the other.
+        """
+        lesions = _lesions(self.scene, partner)
+        name = {"edema": "pulmonary edema"}.get(partner, partner)
+        if not lesions:
+            tail = stream.choice((f"without {name}", f"without evidence of {name}", f"with no {name}"))
+            polarity = Polarity.NEGATIVE
+        else:
+            hedged = self.manners[partner].hedged
+            sides = {lesion.side for _, lesion in lesions}
+            side = "bilateral" if len(sides) > 1 else next(iter(sides))
+            plural = {"pneumothorax": "pneumothoraces"}.get(partner, f"{partner}s") if side == "bilateral" else name
+            said = f"{side} {plural}" if side in ("left", "right", "bilateral") else name
+            article = "possible " if hedged else "a " if side in ("left", "right") else ""
+            tail = f", with {article}{said} also {stream.choice(('seen', 'noted', 'present'))}"
+            polarity = Polarity.UNCERTAIN if hedged else Polarity.POSITIVE
+        text = polish(f"{draft.text.removesuffix('.')} {tail}")
+        return _merged(draft, lesion_draft(tail, lesions, {partner: polarity}), text)
 
-    The partner keeps its own sentence, so that the wording of one reveals nothing about the other.
-    """
-    lesions = [(index, lesion) for index, lesion in enumerate(scene.lesions) if lesion.finding == partner]
-    name = {"edema": "pulmonary edema"}.get(partner, partner)
-    if not lesions:
-        tail = stream.choice((f"without {name}", f"without evidence of {name}", f"with no {name}"))
-        return add_tail(draft, tail, {partner: Polarity.NEGATIVE}, ())
-    hedged = manners[partner].hedged
-    sides = {lesion.side for _, lesion in lesions}
-    side = "bilateral" if len(sides) > 1 else next(iter(sides))
-    plural = {"pneumothorax": "pneumothoraces"}.get(partner, f"{partner}s") if side == "bilateral" else name
-    said = f"{side} {plural}" if side in ("left", "right", "bilateral") else name
-    article = "" if side not in ("left", "right") or hedged else "a "
-    if hedged:
-        said = f"possible {said}"
-    tail = f", with {article}{said} also {stream.choice(('seen', 'noted', 'present'))}"
-    polarity = Polarity.UNCERTAIN if hedged else Polarity.POSITIVE
-    return add_tail(draft, tail, {partner: polarity}, lesions)
-
-
-def _add_surroundings(
-    scene: Scene,
-    blocks: dict[str, list[list[Draft]]],
-    stream: Stream,
-    key: tuple[object, ...],
-    style: _Style,
-    findings: bool,
-) -> None:
-    """Add absences, devices, technique and sentences without findings to the blocks."""
-    present = _present(scene)
-    alone = len(style.sections) == 1
-    summary_only = not findings and not alone
-    chosen = surroundings.choose_negatives(stream, style.lavishness * (0.4 if summary_only else 1.0), summary_only)
-    for place, negative in enumerate(chosen):
-        if surroundings.is_true(negative, present):
-            blocks[negative.block].append([surroundings.absence_sentence(negative, Stream(*key, "deny", place))])
-    # Depends only on what was chosen, not on what was said: an omission must not reveal a finding.
-    whole = any("lung opacity" in negative.negates for negative in chosen)
-    if findings and stream.chance(0.12) and not whole:
-        draft = surroundings.clear_side(scene, Stream(*key, "clear"))
-        if draft is not None:
-            blocks["lungs"].append([draft])
-    for index, device in enumerate(scene.devices):
-        own = Stream(*key, "device", device.kind)
-        share = 1.0 - _DEVICE_OMISSION if not summary_only else 0.0 if device.kind in _EVERYDAY else 0.35
-        said, compared = own.chance(share), own.chance(0.25) and scene.prior
-        if said:
-            blocks["devices"].append([surroundings.device_sentence(index, device, own, compared)])
-    aorta = surroundings.aorta_sentence(scene, Stream(*key, "aorta")) if findings or alone else None
-    if aorta is not None:
-        blocks["heart"].append([aorta])
-    summary = surroundings.choose_global(stream)
-    if summary is not None and (not findings or stream.chance(0.15)):
-        allowed = surroundings.is_true(summary, present) and not (aorta is not None and "no finding" in summary.negates)
-        if allowed:
-            blocks["global"].append([surroundings.absence_sentence(summary, Stream(*key, "global"))])
-    first, last = [], []
-    if findings or alone:
-        rotated = abs(scene.exposure.rotation) > 5.0
-        large = scene.body.fat > 0.75
-        first = [
-            (_technique(scene), 0.2 * style.lavishness, True),
-            ("comparison" if scene.prior else "no_comparison", 0.18 * style.lavishness, True),
-            ("rotated", 0.5, rotated),
-            ("habitus", 0.3, large),
-        ]
-    last = [("advice", 0.1, True), ("notice", 0.09, True), ("ending", 0.08, summary_only)]
-    for block, entries in (("first", first), ("last", last)):
-        for kind, share, applies in entries:
-            if key_uniform(*key, kind) < share and applies:
+    def _add_surroundings(self, blocks: dict[str, list[list[Draft]]]) -> None:
+        """Add absences, devices, technique and sentences without findings to the blocks."""
+        scene, key, style, present = self.scene, self.key, self.style, self.present
+        stream = Stream(*key, "surroundings")
+        lavishness = style.lavishness * (1.0 if self.detailed else 0.4)
+        chosen = surroundings.choose_negatives(stream, lavishness, not self.detailed)
+        for place, negative in enumerate(chosen):
+            if surroundings.is_true(negative, present):
+                blocks[negative.block].append([surroundings.absence_sentence(negative, Stream(*key, "deny", place))])
+        # Depends only on what was chosen, not on what was said: an omission must not reveal a finding.
+        whole = any("lung opacity" in negative.negates for negative in chosen)
+        if self.section == "findings" and stream.chance(0.12) and not whole:
+            draft = surroundings.clear_side(scene, Stream(*key, "clear"))
+            if draft is not None:
+                blocks["lungs"].append([draft])
+        for index, device in enumerate(scene.devices):
+            own = Stream(*key, "device", device.kind)
+            share = 1.0 - _DEVICE_OMISSION if self.detailed else 0.0 if device.kind in _EVERYDAY else 0.35
+            said, compared = own.chance(share), own.chance(0.25) and scene.prior
+            if said:
+                blocks["devices"].append([surroundings.device_sentence(index, device, own, compared)])
+        aorta = surroundings.aorta_sentence(scene, Stream(*key, "aorta")) if self.detailed else None
+        if aorta is not None:
+            blocks["heart"].append([aorta])
+        summary = surroundings.choose_global(stream)
+        if summary is not None and (self.section == "impression" or stream.chance(0.15)):
+            contradicted = aorta is not None and "no finding" in summary.negates
+            if surroundings.is_true(summary, present) and not contradicted:
+                blocks["global"].append([surroundings.absence_sentence(summary, Stream(*key, "global"))])
+        for block, kind, share, applies in (
+            ("first", _technique(scene), 0.2 * style.lavishness, self.detailed),
+            ("first", "comparison" if scene.prior else "no_comparison", 0.18 * style.lavishness, self.detailed),
+            ("first", "rotated", 0.5, self.detailed and abs(scene.exposure.rotation) > 5.0),
+            ("first", "habitus", 0.3, self.detailed and scene.body.fat > 0.75),
+            ("last", "advice", 0.1, True),
+            ("last", "notice", 0.09, True),
+            ("last", "ending", 0.08, not self.detailed),
+        ):
+            if applies and key_uniform(*key, kind) < share:
                 blocks[block].append([surroundings.general_sentence(kind, Stream(*key, "nowhere", kind), style.names)])
+
+
+def _lesions(scene: Scene, finding: str) -> list[tuple[int, Lesion]]:
+    return [pair for pair in enumerate(scene.lesions) if pair[1].finding == finding]
 
 
 def _joined(drafts: Sequence[Draft], stream: Stream, share: float) -> list[Draft]:
     """Return the sentences with some neighbours joined: "The right lung is clear; left basal consolidation."."""
     done: list[Draft] = []
     for draft in drafts:
-        before = done[-1] if done else None
-        fits = (
-            before is not None
-            and not set(before.findings) & set(draft.findings)
-            and len(before.text) + len(draft.text) < 130
-            and not before.text[:-1].count(";")
-        )
-        if stream.chance(share) and before is not None and fits:
-            done[-1] = _run_together(before, draft)
-        else:
-            done.append(draft)
+        if stream.chance(share) and done and _fits(done[-1], draft):
+            before, first = done.pop(), draft.text.partition(" ")[0]
+            lowered = draft.text if first[1:2].isupper() else draft.text[:1].lower() + draft.text[1:]
+            draft = _merged(before, draft, f"{before.text.removesuffix('.')}; {lowered}")
+        done.append(draft)
     return done
 
 
-def _run_together(before: Draft, after: Draft) -> Draft:
-    first, _, _ = after.text.partition(" ")
-    lowered = after.text if len(first) > 1 and first[1:2].isupper() else after.text[:1].lower() + after.text[1:]
-    return Draft(
-        before.text.removesuffix(".") + "; " + lowered,
-        tuple(dict.fromkeys((*before.regions, *after.regions))),
-        {**before.findings, **after.findings},
-        tuple(dict.fromkeys((*before.lesions, *after.lesions))),
-        tuple(dict.fromkeys((*before.devices, *after.devices))),
-        before.topics | after.topics,
+def _fits(before: Draft, after: Draft) -> bool:
+    short = len(before.text) + len(after.text) < 130
+    return short and not set(before.findings) & set(after.findings) and ";" not in before.text[:-1]
+
+
+def _merged(first: Draft, second: Draft, text: str) -> Draft:
+    """Return one sentence with the links of two."""
+    regions, lesions, devices = (
+        tuple(dict.fromkeys((*getattr(first, name), *getattr(second, name))))
+        for name in ("regions", "lesions", "devices")
     )
+    findings = {**first.findings, **second.findings}
+    return Draft(text, regions, findings, lesions, devices, first.topics | second.topics)
 
 
 def _finish(draft: Draft, section: Section, config: PhantomConfig, stream: Stream, style: _Style) -> Statement:
@@ -334,7 +302,7 @@ def _finish(draft: Draft, section: Section, config: PhantomConfig, stream: Strea
     if style.capitals:
         text = text.upper()
     findings = FrozenMapping(draft.findings)
-    return Statement(text, section, draft.regions, findings, draft.lesions, draft.devices, draft.topics)
+    return Statement(text, draft.regions, findings, draft.lesions, draft.devices, draft.topics, section)
 
 
 def assemble_report(made: Sequence[Statement], boxes: Sequence[tuple[Box, ...]]) -> Report:

@@ -1,9 +1,8 @@
 """Sample a scene (patient, findings, devices, exposure) from a configuration, a seed and an index.
 
-``docs/phantom.md`` lists the findings with their sides, regions and forms. To keep image and report plain, one side
-never has two pneumothoraces or two lobar collapses, and an effusion next to a pneumothorax is free and at most 0.45. A
-chest tube is on the side of a pneumothorax or an effusion, if there is one. Lesions of one kind never share a region,
-except for rib fractures, which are adjacent on one side.
+``docs/phantom.md`` lists the findings. To keep image and report plain, lesions of one kind never share a region (except
+adjacent rib fractures), one side never has two pneumothoraces or two lobar collapses, and an effusion next to a
+pneumothorax is small and free.
 """
 
 from __future__ import annotations
@@ -33,21 +32,13 @@ def sample_scene(config: PhantomConfig, seed: int, index: int) -> Scene:
     key = (seed, index)
     body = _sample_body(config, Stream(*key, "body"))
     portable = key_uniform(*key, "portable") < config.portable
-    circumstances = {
-        name
-        for name, there in (
-            ("portable", portable),
-            ("old", body.age >= OLD_AGE),
-            ("young", body.age < YOUNG_AGE),
-            ("female", body.sex == "F"),
-        )
-        if there
-    }
+    old, young = body.age >= OLD_AGE, body.age < YOUNG_AGE
+    holds = {"portable": portable, "old": old, "young": young, "female": body.sex == "F"}
+    circumstances = {name for name in holds if holds[name]}
     present = _sample_presence(config, key, circumstances)
     lesions: list[Lesion] = []
-    for finding in FINDING_ORDER:
-        if finding in present:
-            lesions.extend(_sample_kind(config, Stream(*key, "lesion", finding), finding, lesions, body))
+    for finding in (name for name in FINDING_ORDER if name in present):
+        lesions.extend(_sample_kind(config, Stream(*key, "lesion", finding), finding, lesions))
     known = circumstances | present if present else circumstances | {"normal"}
     devices = _sample_devices(config, key, known, lesions)
     exposure = _sample_exposure(config, Stream(*key, "exposure"), portable, lesions)
@@ -98,9 +89,7 @@ def _zone(region: str) -> str:
     return region.split()[1]
 
 
-def _sample_kind(
-    config: PhantomConfig, stream: Stream, finding: str, earlier: list[Lesion], body: Body
-) -> list[Lesion]:
+def _sample_kind(config: PhantomConfig, stream: Stream, finding: str, earlier: list[Lesion]) -> list[Lesion]:
     """Return the lesions of one kind, consistent with the earlier ones."""
     count = 1 + stream.weighted(list(enumerate(config.counts.get(finding, (1.0,)))))
     both = finding in config.bilateral
@@ -111,6 +100,7 @@ def _sample_kind(
         count = 2 if stream.chance(share) else 1
     lesions: list[Lesion] = []
     taken: set[str] = set()
+    earlier_sides = {(lesion.finding, lesion.side) for lesion in earlier}
     for _ in range(count):
         free = {name: share for name, share in config.regions[finding].items() if name not in taken and share > 0.0}
         if not free:
@@ -119,16 +109,15 @@ def _sample_kind(
         lesion = _sample_lesion(config, stream, finding, region)
         # A region holds one lesion of its kind; if each side has at most one, so does the whole side.
         taken |= {name for name in config.regions[finding] if REGIONS[name].side == lesion.side} if both else {region}
-        if finding == "pleural effusion":
-            lesion = _effusion_beside(lesion, earlier)
+        if finding == "pleural effusion" and ("pneumothorax", lesion.side) in earlier_sides:
+            region, severity = f"{lesion.side} costophrenic angle", min(lesion.severity, 0.45)
+            lesion = replace(lesion, form="", severity=severity, region=region, place=(0.8, 0.93))
         elif finding == "atelectasis" and any(other.form == "lobar" and other.side == lesion.side for other in lesions):
             if _zone(region) == "upper":
                 continue
             lesion = replace(lesion, form="plate-like")
         lesions.append(lesion)
-    if finding == "rib fracture":
-        lesions = _neighbouring_ribs(stream, lesions)
-    return lesions
+    return _neighbouring_ribs(lesions) if finding == "rib fracture" else lesions
 
 
 def _sample_lesion(config: PhantomConfig, stream: Stream, finding: str, region: str) -> Lesion:
@@ -163,41 +152,23 @@ def _sample_lesion(config: PhantomConfig, stream: Stream, finding: str, region: 
             form = f"rib {first + int(draw_down * (last - first + 1))}"
             place = (0.75 + 0.22 * draw_across, place[1])
         elif finding == "atelectasis":
-            form = _collapse_form(form, region)
+            # Plates are low, and the left lung has no middle lobe to collapse.
+            form = "lobar" if zone == "upper" else "plate-like" if region == "left mid lung zone" else form
     elif finding == "edema":
         form = "alveolar" if severity >= ALVEOLAR_EDEMA else "interstitial"
     return Lesion(finding, side, region, place, round(size, 2), severity, form, stream.seed())
 
 
-def _collapse_form(form: str, region: str) -> str:
-    """Return a form that the region allows: plates are low, and the left lung has no middle lobe to collapse."""
-    if _zone(region) == "upper":
-        return "lobar"
-    return "plate-like" if region == "left mid lung zone" else form
-
-
-def _effusion_beside(effusion: Lesion, earlier: list[Lesion]) -> Lesion:
-    """Return the effusion as a small, free one if its side also has a pneumothorax."""
-    if any(other.finding == "pneumothorax" and other.side == effusion.side for other in earlier):
-        region = f"{effusion.side} costophrenic angle"
-        severity = min(effusion.severity, 0.45)
-        return replace(effusion, form="", severity=severity, region=region, place=(0.8, 0.93))
-    return effusion
-
-
-def _neighbouring_ribs(stream: Stream, lesions: list[Lesion]) -> list[Lesion]:
+def _neighbouring_ribs(lesions: list[Lesion]) -> list[Lesion]:
     """Return the fractures on adjacent ribs of one side: ribs break in a row."""
     first = lesions[0]
     rib = min(int(first.form.removeprefix("rib ")), 11 - len(lesions))
     broken = []
-    for step, lesion in enumerate(lesions):
-        number = rib + step
-        zone = next(name for name, (low, high) in _RIBS.items() if low <= number <= high)
+    for number, lesion in enumerate(lesions, rib):
+        zone, low, high = next((name, *ends) for name, ends in _RIBS.items() if ends[0] <= number <= ends[1])
         top, bottom = _BAND[zone]
-        low, high = _RIBS[zone]
         down = top + (bottom - top) * (number - low + 0.5) / (high - low + 1)
-        region = f"{first.side} {zone} lung zone"
-        place = (first.place[0], down)
+        region, place = f"{first.side} {zone} lung zone", (first.place[0], down)
         broken.append(replace(lesion, side=first.side, region=region, form=f"rib {number}", place=place))
     return broken
 

@@ -1,8 +1,5 @@
 """The scene: all facts about a synthetic patient, from which image, report and ground truth are made.
 
-A scene is small, plain and immutable. `sampling` draws it from a seed, `render` turns it into an image and `report`
-into text. Everything about a study follows from its scene, so nothing needs annotation.
-
 Sides are the patient's. Positions inside a lung are ``(across, down)``: across from the mediastinum (0) to the chest
 wall (1), down from the apex (0) to the diaphragm (1). The same position means the same anatomy in either lung, for any
 body size and any depth of inspiration.
@@ -10,7 +7,7 @@ body size and any depth of inspiration.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Side = Literal["left", "right", "both", "none"]
@@ -90,4 +87,4 @@ class Scene:
     exposure: Exposure
     lesions: tuple[Lesion, ...] = ()
     devices: tuple[Device, ...] = ()
-    prior: bool = field(default=False)  # whether the report may refer to an earlier image ("unchanged")
+    prior: bool = False  # whether the report may refer to an earlier image ("unchanged")

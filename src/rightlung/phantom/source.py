@@ -8,7 +8,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import overload
+from typing import Any
 
 from rightlung.core import InputError, Study
 from rightlung.phantom.config import PhantomConfig, check_picture_size, default_config
@@ -18,8 +18,7 @@ from rightlung.studies.sources import Address, Source
 
 PARAMETERS = ("count", "seed", "size", "start", "shortcut", "config")
 MOST_STUDIES = 100_000_000
-MOST_SEED = 2**53
-"""Integers up to this one survive every JSON reader."""
+MOST_SEED = 2**53  # integers up to this one survive every JSON reader
 
 
 class StudyIds(Sequence[str]):
@@ -31,13 +30,7 @@ class StudyIds(Sequence[str]):
     def __len__(self) -> int:
         return len(self._indices)
 
-    @overload
-    def __getitem__(self, position: int) -> str: ...
-
-    @overload
-    def __getitem__(self, position: slice) -> StudyIds: ...
-
-    def __getitem__(self, position: int | slice) -> str | StudyIds:
+    def __getitem__(self, position: Any) -> Any:
         if isinstance(position, slice):
             return StudyIds(self._seed, self._indices[position])
         return study_id(self._seed, self._indices[position])
@@ -46,25 +39,18 @@ class StudyIds(Sequence[str]):
 class PhantomSource(Source):
     """Studies ``start`` to ``start + count - 1`` of a seed.
 
-    A loop renders in batches, and so does a PyTorch data loader, through ``__getitems__``. Single access renders one
-    study with the same result.
+    A loop renders in batches, and so does a PyTorch data loader; single access gives the same studies.
     """
 
     def __init__(
-        self,
-        address: str,
-        config: PhantomConfig,
-        seed: int,
-        indices: range,
-        size: int = 256,
-        faults: Sequence[Fault] = (),
+        self, address: str, config: PhantomConfig, seed: int, indices: range, size: int, faults: Sequence[Fault] = ()
     ) -> None:
         super().__init__(address)
         self.config, self.seed, self.indices, self.size = config, seed, indices, check_picture_size(size)
         self.faults = tuple(faults)
 
     @property
-    def ids(self) -> StudyIds:
+    def ids(self) -> Sequence[str]:
         """The ids of all studies, in order."""
         return StudyIds(self.seed, self.indices)
 
@@ -122,15 +108,13 @@ def check_range(count: int, seed: int, start: int = 0, where: str = "") -> None:
 def read_config(path: str | Path) -> PhantomConfig:
     """Read a configuration from a TOML file; missing fields keep their defaults."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return PhantomConfig.from_mapping(tomllib.loads(Path(path).read_text(encoding="utf-8")))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path}: the configuration is not TOML: {error}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: the configuration is not UTF-8 text") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: the configuration cannot be read ({reason})") from None
-    try:
-        return PhantomConfig.from_mapping(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: the configuration is not TOML: {error}") from None
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None

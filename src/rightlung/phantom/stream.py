@@ -22,8 +22,9 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
-from itertools import accumulate, islice
+from dataclasses import dataclass
+from functools import reduce
+from itertools import accumulate, chain, islice, zip_longest
 
 import numpy as np
 import torch
@@ -41,6 +42,7 @@ from rightlung.phantom.study import study_scene
 CHUNK = 32
 """Studies that a worker makes at a time: enough for array operations to pay off, few enough to spread a batch."""
 
+Made = tuple[list[Scene], list[list[Statement]], Prepared]  # the part of some studies that needs no device
 _AHEAD = 3  # pieces per worker under way: one being read, one waiting, one being made
 
 
@@ -73,37 +75,29 @@ class PhantomBatch:
         return list(torch.split(cell_shares(torch.cat(self.rendering.lesion_masks), grid), counts))
 
     def statement_masks(self, grid: int) -> StatementMasks:
-        """Return, for each sentence with a target, the share of each grid cell that its target covers.
-
-        The target is the union of all lesions and devices of the sentence, in the image's pixels.
-        """
+        """Return the share of each grid cell that the lesions and devices of each sentence with a target cover."""
         masks = torch.cat([*self.rendering.lesion_masks, *self.rendering.device_masks])
         lesion = [0, *accumulate(len(scene.lesions) for scene in self.scenes)]
         device = [*accumulate((len(scene.devices) for scene in self.scenes), initial=lesion[-1])]
-        found = StatementMasks([], [], masks)
-        members = []
-        for study, statements in enumerate(self.statements):
-            for place, said in enumerate(statements):
-                if said.lesions or said.devices:
-                    found.studies.append(study)
-                    found.statements.append(place)
-                    lesions = [lesion[study] + number for number in said.lesions]
-                    members.append(lesions + [device[study] + number for number in said.devices])
-        return replace(found, shares=cell_shares(_unions(masks, members), grid))
+        told = [
+            (study, place, [lesion[study] + n for n in said.lesions] + [device[study] + n for n in said.devices])
+            for study, statements in enumerate(self.statements)
+            for place, said in enumerate(statements)
+            if said.lesions or said.devices
+        ]
+        shares = cell_shares(_unions(masks, [members for *_, members in told]), grid)
+        return StatementMasks([study for study, *_ in told], [place for _, place, _ in told], shares)
 
 
 def _unions(masks: Tensor, members: Sequence[Sequence[int]]) -> Tensor:
     """Return the union of the masks ``(k, h, w)`` that each row of ``members`` names; no row is empty."""
-    longest = max(map(len, members), default=0)
-    # One copy to the device; a shorter row repeats its first entry, which changes no union.
-    table = [[*row, *([row[0]] * (longest - len(row)))] for row in members]
-    if not longest:
+    if not members:
         return masks[:0]
+    # One copy to the device; a shorter row repeats its first entry, which changes no union.
+    turns = list(zip_longest(*members))
+    table = [[first if one is None else one for first, one in zip(turns[0], turn, strict=True)] for turn in turns]
     index = carry(np.array(table, dtype=np.int64), masks.device)
-    union = masks[index[:, 0]]
-    for turn in range(1, longest):
-        union |= masks[index[:, turn]]
-    return union
+    return reduce(torch.logical_or, (masks[turn] for turn in index))
 
 
 def cell_shares(masks: Tensor, grid: int) -> Tensor:
@@ -171,29 +165,11 @@ class PhantomStream:
         return [wanted[begin : begin + step] for begin in range(0, len(wanted), step)]
 
     def _paint(self, parts: Sequence[Made]) -> PhantomBatch:
-        most = pictures_at_once(self.size, self.device)
-        rendered: list[Rendering] = []
-        together: list[Prepared] = []
-        for part in parts:
-            if together and sum(map(len, together)) + len(part.prepared) > most:
-                rendered.append(paint(together, self.device))
-                together = []
-            together.append(part.prepared)
-        rendered.append(paint(together, self.device))
-        return PhantomBatch(
-            [scene for part in parts for scene in part.scenes],
-            [statements for part in parts for statements in part.statements],
-            join(rendered),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """The part of some studies that needs no device."""
-
-    scenes: list[Scene]
-    statements: list[list[Statement]]
-    prepared: Prepared
+        # Every piece except the last has the same length.
+        scenes, statements, prepared = zip(*parts, strict=True)
+        step = max(1, pictures_at_once(self.size, self.device) // len(scenes[0]))
+        rendered = [paint(prepared[begin : begin + step], self.device) for begin in range(0, len(parts), step)]
+        return PhantomBatch([*chain(*scenes)], [*chain(*statements)], join(rendered))
 
 
 def make(config: PhantomConfig, seed: int, size: int, indices: Sequence[int]) -> Made:
@@ -201,7 +177,7 @@ def make(config: PhantomConfig, seed: int, size: int, indices: Sequence[int]) ->
     try:
         scenes = [study_scene(config, seed, index) for index in indices]
         statements = [write_report(scene, config, seed) for scene in scenes]
-        return Made(scenes, statements, prepare(scenes, size))
+        return scenes, statements, prepare(scenes, size)
     except Exception as error:
         for index in indices if len(indices) > 1 else ():
             make(config, seed, size, [index])  # raises the error that names the study at fault
@@ -212,10 +188,8 @@ def make(config: PhantomConfig, seed: int, size: int, indices: Sequence[int]) ->
 def make_ahead(
     workers: int, pieces: Iterator[Sequence[int]], config: PhantomConfig, seed: int, size: int
 ) -> Generator[Made, None, None]:
-    """Yield what worker processes make of each piece, in order, working some pieces ahead.
-
-    Each worker is a new interpreter, never a fork of this one, which may hold a device.
-    """
+    """Yield what worker processes make of each piece, in order, working some pieces ahead."""
+    # Never a fork of this interpreter, which may hold a device.
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin)
     ahead: deque[Future[Made]] = deque()
     try:

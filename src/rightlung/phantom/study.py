@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate, islice
 from typing import Any
 
@@ -29,7 +29,7 @@ from rightlung.phantom.scene import Scene
 from rightlung.phantom.truth import chexpert_labels, study_findings
 
 PATIENT_PATTERN: tuple[int, ...] = (1, 2, 1, 3, 1)
-"""ColumnTensors of consecutive studies per patient, repeated: five patients have eight studies."""
+"""Numbers of consecutive studies per patient, repeated: five patients have eight studies."""
 
 _FIRST_STUDIES = tuple(accumulate(PATIENT_PATTERN[:-1], initial=0))
 
@@ -37,9 +37,7 @@ CHRONIC_FINDINGS = frozenset({"calcified granuloma", "pleural thickening", "hiat
 CHRONIC_DEVICES = frozenset({"pacemaker", "sternal wires"})
 """Findings and devices that a patient has in all studies or in none, like the body."""
 
-SPECK = 0.02
-"""An isolated part below this share of a lesion is an artefact of drawing."""
-
+SPECK = 0.02  # an isolated part below this share of a lesion is an artefact of drawing
 MASKS_IN_EXTRA = ("anatomy_masks", "lesion_masks")
 """The keys of ``extra`` that hold `Mask` values; all others are plain values for JSON."""
 
@@ -82,14 +80,10 @@ def study_scene(config: PhantomConfig, seed: int, index: int) -> Scene:
     if first == index:
         return scene
     patient = sample_scene(config, seed, first)
-    lesions = [
-        *(lesion for lesion in scene.lesions if lesion.finding not in CHRONIC_FINDINGS),
-        *(lesion for lesion in patient.lesions if lesion.finding in CHRONIC_FINDINGS),
-    ]
-    devices = [
-        *(device for device in scene.devices if device.kind not in CHRONIC_DEVICES),
-        *(device for device in patient.devices if device.kind in CHRONIC_DEVICES),
-    ]
+    lesions = [lesion for lesion in scene.lesions if lesion.finding not in CHRONIC_FINDINGS]
+    lesions += [lesion for lesion in patient.lesions if lesion.finding in CHRONIC_FINDINGS]
+    devices = [device for device in scene.devices if device.kind not in CHRONIC_DEVICES]
+    devices += [device for device in patient.devices if device.kind in CHRONIC_DEVICES]
     lesions.sort(key=lambda lesion: FINDING_ORDER.index(lesion.finding))
     return replace(scene, body=patient.body, lesions=tuple(lesions), devices=tuple(devices))
 
@@ -99,12 +93,11 @@ def make_studies(
     seed: int,
     indices: Iterable[int],
     size: int = 256,
-    device: str = "cpu",
     faults: Sequence[Fault] = (),
     source: str = "",
 ) -> list[Study]:
     """Return the studies of these indices, in this order."""
-    return list(iterate_studies(config, seed, indices, size, device, faults, source))
+    return list(iterate_studies(config, seed, indices, size, faults, source))
 
 
 def iterate_studies(
@@ -112,7 +105,6 @@ def iterate_studies(
     seed: int,
     indices: Iterable[int],
     size: int = 256,
-    device: str = "cpu",
     faults: Sequence[Fault] = (),
     source: str = "",
 ) -> Iterator[Study]:
@@ -123,7 +115,7 @@ def iterate_studies(
         donors = {index: report_donor(index, seed, faults) for index in wanted}
         needed = list(dict.fromkeys([*wanted, *(donor for donor in donors.values() if donor is not None)]))
         scenes = [plant_tube(study_scene(config, seed, index), faults) for index in needed]
-        rendering = render(scenes, size, device)
+        rendering = render(scenes, size)
         made = {
             scene.index: _made(scene, write_report(scene, config, seed), rendering, place)
             for place, scene in enumerate(scenes)
@@ -147,8 +139,9 @@ class _Made:
     tips: list[list[float]]
     regions: dict[str, Box]
 
+    @cached_property
     def reached(self) -> list[set[str]]:
-        """Return the regions of each lesion."""
+        """The regions of each lesion."""
         pairs = zip(self.scene.lesions, self.lesion_masks, strict=True)
         return [lesion_regions(lesion, mask, self.regions) for lesion, mask in pairs]
 
@@ -195,7 +188,7 @@ def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Stu
                 "seed": scene.seed,
                 "index": scene.index,
                 "scene": _facts(own),
-                "scene_graph": scene_graph(scene, own.regions, own.lesion_masks),
+                "scene_graph": scene_graph(scene, own.regions, own.reached),
                 "chexpert": dict(chexpert_labels(scene)),
                 "fixations": [list(fixation) for fixation in path],
                 "faults": planted(scene, faults, study_id(scene.seed, told.scene.index)),
@@ -207,26 +200,25 @@ def _study(own: _Made, told: _Made, faults: Sequence[Fault], source: str) -> Stu
                 "lesion_masks": tuple(_packed(mask) for mask in own.lesion_masks),
             }
         ),
-        region_findings=region_findings(scene, own.reached()),
+        region_findings=region_findings(scene, own.reached),
     )
 
 
 def _phrases(told: _Made, lost: tuple[int, int] | None) -> Iterator[Phrase]:
     """Yield a phrase per sentence; ``lost`` is seed and index of a study whose true targets are replaced."""
     masks: dict[tuple[tuple[int, ...], tuple[int, ...]], Mask | None] = {}
-    size, reached = told.image.shape[0], told.reached()
     for statement in told.statements:
         key = statement.lesions, statement.devices
         boxes = _boxes(told, statement)
         if lost is not None and boxes:
             names = [f"lesion {number}" for number in statement.lesions] + [f"device {n}" for n in statement.devices]
-            boxes, pixels = wrong_targets(*lost, names, size)
+            boxes, pixels = wrong_targets(*lost, names, told.image.shape[0])
             masks.setdefault(key, _packed(pixels))
         elif key not in masks:
             parts = [told.lesion_masks[number] for number in statement.lesions]
             parts += [told.device_masks[number] for number in statement.devices]
             masks[key] = _packed(np.logical_or.reduce(parts)) if boxes else None
-        locations = finding_locations(told.scene, statement, reached)
+        locations = finding_locations(told.scene, statement, told.reached)
         yield Phrase(statement.text, boxes, masks[key], statement.regions, statement.findings, locations)
 
 

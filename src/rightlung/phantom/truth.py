@@ -16,9 +16,7 @@ from rightlung.lexicon.labels import label_map, label_set
 from rightlung.phantom.config import FINDING_ORDER
 from rightlung.phantom.scene import Lesion, Scene
 
-TORTUOUS_AORTA = 0.7
-"""The prominence from which a report may call the aorta tortuous."""
-
+TORTUOUS_AORTA = 0.7  # the prominence from which a report may call the aorta tortuous
 _CERTAIN = ("same", "close", "broader")  # relations of a label map; "one of" is ambiguous
 
 
@@ -39,13 +37,12 @@ def lesion_findings(lesion: Lesion) -> frozenset[str]:
 def present_findings(scene: Scene) -> frozenset[str]:
     """Return the present findings; "no finding" means no lesion, whatever devices or aorta there are."""
     found = {finding for lesion in scene.lesions for finding in lesion_findings(lesion)}
-    if scene.body.aorta >= TORTUOUS_AORTA:
-        found.add("tortuous aorta")
-    if scene.devices:
-        found.add("support devices")
-    if not scene.lesions:
-        found.add("no finding")
-    return frozenset(found)
+    others = {
+        "tortuous aorta": scene.body.aorta >= TORTUOUS_AORTA,
+        "support devices": bool(scene.devices),
+        "no finding": not scene.lesions,
+    }
+    return frozenset(found | {name for name in others if others[name]})
 
 
 def study_findings(scene: Scene) -> FrozenMapping[str, Polarity]:
@@ -63,14 +60,7 @@ def _chexpert_of(finding: str) -> tuple[str, ...]:
 
 
 def chexpert_labels(scene: Scene) -> Mapping[str, int]:
-    """Return CheXpert's 14 labels, each 1 or 0.
-
-    "No Finding" means none of CheXpert's pathologies, whatever else (scoliosis, devices) is present.
-    """
+    """Return CheXpert's 14 labels, 1 or 0; "No Finding" means none of CheXpert's pathologies, whatever else it has."""
     present = {label for finding in present_findings(scene) for label in _chexpert_of(finding)}
-    names = label_set("chexpert-14")
-    pathologies = present - {names.no_finding, "Support Devices"}
-    labels = {name: int(name in present) for name in names.labels}
-    if names.no_finding is not None:
-        labels[names.no_finding] = int(not pathologies)
-    return labels
+    labels = {name: int(name in present) for name in label_set("chexpert-14").labels}
+    return labels | {"No Finding": int(not present - {"No Finding", "Support Devices"})}

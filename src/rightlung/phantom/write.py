@@ -7,13 +7,11 @@ complete row. ``phantom.json`` holds the settings; studies with other settings a
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import io
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -22,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung import NOT_A_MEDICAL_DEVICE, __version__
-from rightlung.core import InputError, Mask, OutputError, Study
-from rightlung.core.files import folder_lock, read_json, write_json
+from rightlung.core import InputError, Mask, Study
+from rightlung.core.files import folder_lock, not_written, read_json, write_json
 from rightlung.core.keyed import key_digest
 from rightlung.core.progress import Progress, no_progress
 from rightlung.core.settings import plain_settings
@@ -76,7 +74,7 @@ def write_phantom(job: PhantomJob, progress: Progress = no_progress) -> int:
     """Write the missing studies and return their number."""
     if job.dicom:
         _pydicom()
-    with _writing(job.folder):
+    try:
         _claim(job)
         for name in (*FOLDERS, "dicom") if job.dicom else FOLDERS:
             (job.folder / name).mkdir(exist_ok=True)
@@ -95,19 +93,9 @@ def write_phantom(job: PhantomJob, progress: Progress = no_progress) -> int:
                 progress("making studies", indices.stop, job.count)
             os.fsync(rows.fileno())
             (job.folder / PART).replace(job.folder / MANIFEST)
-        return job.count - there
-
-
-@contextlib.contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Turn an `OSError` into an `OutputError` that names the path."""
-    try:
-        yield
-    except OutputError:
-        raise
     except OSError as error:
-        place = error.filename or folder
-        raise OutputError(f"{place}: the studies cannot be written ({error.strerror or error})") from error
+        raise not_written(Path(error.filename or job.folder), error) from error
+    return job.count - there
 
 
 def _claim(job: PhantomJob) -> None:
@@ -249,12 +237,6 @@ def _uid(*key: object) -> str:
     return f"2.25.{int.from_bytes(digest, 'big')}"
 
 
-def _code(pydicom: Any, value: str, meaning: str) -> Any:
-    item = pydicom.dataset.Dataset()
-    item.CodeValue, item.CodingSchemeDesignator, item.CodeMeaning = value, "SCT", meaning
-    return item
-
-
 def _dicom_bytes(study: Study) -> bytes:
     """Return the image as a DX object of 12 bits; it does not depend on when or where it was written."""
     pydicom = _pydicom()
@@ -292,9 +274,11 @@ def _dicom_bytes(study: Study) -> bytes:
     }
     for name, value in values.items():
         setattr(data, name, value)
-    data.AnatomicRegionSequence = [_code(pydicom, "43799004", "Chest")]
     view = ("272479007", "Postero-anterior") if study.view == "PA" else ("399348003", "Antero-posterior")
-    data.ViewCodeSequence = [_code(pydicom, *view)]
+    for name, (code, meaning) in (("AnatomicRegionSequence", ("43799004", "Chest")), ("ViewCodeSequence", view)):
+        item = pydicom.dataset.Dataset()
+        item.CodeValue, item.CodingSchemeDesignator, item.CodeMeaning = code, "SCT", meaning
+        setattr(data, name, [item])
     data.PixelData = (study.image * 4095.0).round().astype("<u2").tobytes()
     data["PixelData"].VR = "OW"
     file = io.BytesIO()

@@ -2,11 +2,8 @@
 
 The image is a square of 33.5 cm at zoom 1 with the origin in its centre; x points to the patient's left (the image's
 right), y down. Curves ``x(y)`` bound lungs, heart and skin, a curve ``y(x)`` the diaphragm; each is a table over a
-fixed axis. Everything else (vessels, lesions, region boxes) is placed relative to these tables, so that a change of
-shape moves all that belongs to it.
-
-The average adult is based on measurements of upright posterior-anterior radiographs: inner chest width about 26 cm,
-right dome about 1.5 cm above the left, carina at the level of T5, left hilum about 1 cm above the right.
+fixed axis. Everything else (vessels, lesions, region boxes) is placed relative to these tables. The average adult is
+based on upright posterior-anterior radiographs: inner chest width about 26 cm, right dome about 1.5 cm above the left.
 """
 
 from __future__ import annotations
@@ -28,6 +25,7 @@ APEX = -13.6
 BODY_STREAM = 11
 
 Outline = tuple[Floats, Floats]
+Pair = tuple[Floats, Floats]  # of the right side and the left
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,24 +36,20 @@ class Thorax:
     deformations: tuple[Deformation, ...]
     width: Floats  # scale of the chest across and along the body
     height: Floats
-    outer_right: Floats  # x of the lateral lung border, over y
-    outer_left: Floats
-    inner_right: Floats  # x of the mediastinal lung border, over y
-    inner_left: Floats
+    outer: Pair  # x of the lateral lung border, over y
+    inner: Pair  # x of the mediastinal lung border, over y
     middle: Floats  # x of the middle of the mediastinum, over y
     spine: Floats  # x of the spine, over y
     skin: Floats  # half width of the body, over y
     diaphragm: Floats  # y of the diaphragm, over x
     apex: Floats
-    right_dome: Floats
-    left_dome: Floats
+    dome: Pair
     heart_middle: Floats  # y at which the heart is widest
-    heart_right: Floats  # reach of the heart from the middle
-    heart_left: Floats
+    heart_left: Floats  # reach of the heart from the middle to the left
     carina: Floats  # (n, 2)
     sternum: Floats  # x midway between the medial ends of the clavicles
-    right_hilum: Floats  # (n, 2)
-    left_hilum: Floats  # (n, 2)
+    hilum: Pair  # each (n, 2)
+    supine: Floats  # 1 for an AP view
     turn: Floats  # sine of the rotation; positive moves anterior structures to the patient's left
     chance: Floats  # (n, 48) random numbers in 0 to 1 for small variations
 
@@ -173,8 +167,9 @@ def build(scenes: Sequence[Scene]) -> Thorax:
     )
     apex = APEX * height + chance[:, 0] * 0.6
     right_dome = 5.6 * height + breath + column([change.right_dome for change in found]) + 1.6 * chance[:, 1] - 0.8
-    left_dome = right_dome + column([change.left_dome - change.right_dome for change in found])
-    left_dome = left_dome + 0.6 + 1.6 * chance[:, 2]
+    left_dome = (
+        right_dome + column([change.left_dome - change.right_dome for change in found]) + 0.6 + 1.6 * chance[:, 2]
+    )
     inner_width = 26.0 * width
     ratio = column([change.heart for change in found])
     heart_total = ratio * inner_width
@@ -187,12 +182,10 @@ def build(scenes: Sequence[Scene]) -> Thorax:
     globe = 2.0 * chance[:, 21:22] - 1.0
     bulge = 2.0 * chance[:, 22:23] - 1.0
 
-    ones = np.ones_like(width)[:, None]
     down = height[:, None]
     # Lateral border: from the dome of the pleura over the widest point at the eighth rib to the costophrenic angle.
     shoulder_y = np.array([-24, -13.6, -13.3, -12.6, -11.6, -10.0, -7.0, -3.0, 2.0, 6.0, 9.0, 12.0, 24.0])[None] * down
-    shoulder_x = np.array([4.4, 4.6, 6.0, 7.4, 8.4, 9.4, 10.9, 12.1, 12.8, 13.05, 13.1, 12.9, 12.5])[None] * ones
-    shoulder_x = shoulder_x * width[:, None]
+    shoulder_x = np.array([4.4, 4.6, 6.0, 7.4, 8.4, 9.4, 10.9, 12.1, 12.8, 13.05, 13.1, 12.9, 12.5]) * width[:, None]
     barrel = flat[:, None] * np.array([0, 0, 0.1, 0.2, 0.3, 0.5, 0.6, 0.6, 0.4, 0.2, 0, 0, 0])[None]
     uneven = 1.2 * (chance[:, 4:5] - 0.5)
     outer = profile(shoulder_y, shoulder_x + barrel, 0.9)
@@ -205,8 +198,6 @@ def build(scenes: Sequence[Scene]) -> Thorax:
     # Depths in front of the axis of rotation: heart 4 cm, vessels of the upper mediastinum 2 cm.
     heart_share = np.clip((AXIS[None] + 4.0) / 6.0, 0, 1)
     middle = shift[:, None] * (0.55 + 0.45 * heart_share) + (1.5 + 2.5 * heart_share) * turn[:, None] + 0.45 * bend
-    outer_right = -outer - uneven + 0.3 * bend
-    outer_left = outer - uneven + 0.3 * bend
 
     level, wide = heart_middle[:, None], widened[:, None]
     vena = 1.9 + 0.6 * chance[:, 5:6] + 0.5 * supine[:, None]
@@ -216,17 +207,18 @@ def build(scenes: Sequence[Scene]) -> Thorax:
     inner_right = middle - profile(right_y, right_x * np.sqrt(width)[:, None], 1.1)
     inner_left = middle + profile(left_y, left_x * np.sqrt(width)[:, None], 0.9)
 
-    rise = at(rounded(middle, 0.2), APEX * 0 * ones[:, 0] - 5.6 * height)
+    rise = at(rounded(middle, 0.2), -5.6 * height)
     carina = np.stack([rise + 0.3 + 0.5 * turn, -5.4 * height + 0.3 * breath * 0.4], axis=1)
-    right_hilum_y, left_hilum_y = (level * height + 0.25 * breath for level in (-2.0, -3.0))
+    hila = []
+    for border, beyond, hilum_y in ((inner_right, -0.9, -2.0 * height), (inner_left, 0.7, -3.0 * height)):
+        hilum_y = hilum_y + 0.25 * breath
+        hila.append(np.stack([at(border, hilum_y) + beyond, hilum_y], axis=1))
     return Thorax(
-        scenes=tuple(scenes), deformations=found, width=width, height=height, outer_right=outer_right,
-        outer_left=outer_left, inner_right=inner_right, inner_left=inner_left, middle=middle, spine=spine,
+        scenes=tuple(scenes), deformations=found, width=width, height=height, middle=middle,
+        outer=(-outer - uneven + 0.3 * bend, outer - uneven + 0.3 * bend), inner=(inner_right, inner_left), spine=spine,
         skin=_skin(down, width, fat, supine, chance),
         diaphragm=_diaphragm(width, flat, right_dome, left_dome, chance),
-        apex=apex, right_dome=right_dome, left_dome=left_dome, heart_middle=heart_middle, heart_right=heart_right,
-        heart_left=heart_left, carina=carina, sternum=8.0 * turn + 0.2 * shift,
-        right_hilum=np.stack([at(inner_right, right_hilum_y) - 0.9, right_hilum_y], axis=1),
-        left_hilum=np.stack([at(inner_left, left_hilum_y) + 0.7, left_hilum_y], axis=1),
-        turn=turn, chance=chance,
+        apex=apex, dome=(right_dome, left_dome), heart_middle=heart_middle, heart_left=heart_left, carina=carina,
+        sternum=8.0 * turn + 0.2 * shift, hilum=(hila[0], hila[1]), supine=supine, turn=turn,
+        chance=chance,
     )  # fmt: skip

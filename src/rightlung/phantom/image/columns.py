@@ -1,8 +1,4 @@
-"""Named columns of numbers, one row per study or finding, passed from geometry to drawing for a whole batch.
-
-Geometry is computed in NumPy, in worker processes. Drawing uses PyTorch on a device, to which many small copies would
-take longer than the drawing.
-"""
+"""Named columns of numbers, one row per study or finding, which geometry (NumPy) hands to drawing (PyTorch)."""
 
 from __future__ import annotations
 

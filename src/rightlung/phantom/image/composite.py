@@ -1,14 +1,13 @@
 """Composite all findings of a batch: draw them kind by kind, then combine those of each study.
 
-Findings are rows sorted by kind, so that those of one kind are a slice. Steps that every kind needs (maps of a
-finding's study, noise, enlarging, combining) are done for all kinds at once: a device is fast at one large task and
-slow at many small ones.
+Findings are rows sorted by kind, so that those of one kind are a slice. Steps that every kind needs are done for all
+kinds at once: a device is fast at one large task and slow at many small ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -70,40 +69,26 @@ class Placed:
         return ColumnTensors(COLUMNS, self.common[run.rows])
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Overlay:
     """The combined effect of a batch's findings at full resolution ``(n, size, size)``, and their masks."""
 
     masks: Tensor  # (k, size, size) bool, study by study
-    keep: Tensor | None = None  # share of the lung's air that remains
-    water: Tensor | None = None  # centimetres of water added
-    bone: Tensor | None = None  # centimetres of bone added
-    markings: Tensor | None = None  # factor of the vessels
+    keep: Tensor  # share of the lung's air that remains
+    water: Tensor  # centimetres of water added
+    bone: Tensor  # centimetres of bone added
+    markings: Tensor  # factor of the vessels
 
 
-@dataclass(slots=True)
-class _Effect:
-    """One effect of all findings that have it: maps ``(rows, size, size)`` and their kinds."""
+_EFFECTS: dict[str, tuple[float, Callable[[Tensor, Tensor], Tensor]]] = {
+    "keep": (1.0, torch.mul),
+    "water": (0.0, torch.add),
+    "markings": (1.0, torch.minimum),
+    "bone": (0.0, torch.add),
+}
+"""The fields of an `Overlay`: the value without findings, and how a finding changes it."""
 
-    maps: list[Tensor] = field(default_factory=list)
-    runs: list[Run] = field(default_factory=list)
-
-    def add(self, run: Run, maps: Tensor | None) -> None:
-        if maps is not None:
-            self.maps.append(maps)
-            self.runs.append(run)
-
-    def rounds(self, study: NDArray[np.int32]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-        """Return studies and rows of the maps in rounds that contain each study at most once.
-
-        A round can be applied at once. The findings of a study are applied in alphabetical order.
-        """
-        whose = np.concatenate([study[run.rows] for run in self.runs]).astype(np.int64)
-        turn = np.repeat([TURN[run.kind] for run in self.runs], [run.last - run.first for run in self.runs])
-        order = np.lexsort((np.arange(len(whose)), turn, whose))
-        begins = np.flatnonzero(np.diff(whose[order], prepend=-1))
-        place = np.arange(len(whose)) - np.repeat(begins, np.diff(begins, append=len(whose)))
-        return [(whose[order[place == step]], order[place == step]) for step in range(int(place.max()) + 1)]
+Effects = dict[str, list[tuple[Run, Tensor]]]  # by field, the kinds that have it and their maps (rows, size, size)
 
 
 def draw_lesions(
@@ -111,18 +96,13 @@ def draw_lesions(
 ) -> Overlay:
     """Draw the findings of a batch; ``lungs (n, size, size)`` is the distance inside either lung."""
     size = lungs.shape[-1]
-    if not placed.runs:
-        return Overlay(torch.zeros((0, size, size), dtype=torch.bool, device=lungs.device))
     outline = lungs[placed.study]
-    effects = {name: _Effect() for name in ("fill", "water", "fade", "bone")}
-    small = [run for run in placed.runs if run.kind not in COARSE]
-    drawn = _draw_coarse(placed, anatomy, iter(clouds), size)
-    masks = [_merge(effects, run, found, outline[run.rows]) for run, found in drawn]
-    if small:
-        masks += _draw_small(effects, placed, small, studies, anatomy, clouds, outline)
-    overlay = Overlay(torch.cat(masks)[placed.row_of])
-    _lay_over(overlay, effects, placed, (len(studies), size, size))
-    return overlay
+    effects: Effects = {name: [] for name in _EFFECTS}
+    masks = [torch.zeros((0, size, size), dtype=torch.bool, device=lungs.device)]
+    for run, drawn in _draw_coarse(placed, anatomy, iter(clouds), size):
+        masks.append(_merge(effects, run, drawn, outline[run.rows]))
+    masks += _draw_small(effects, placed, studies, anatomy, clouds, outline)
+    return Overlay(torch.cat(masks)[placed.row_of], **_combined(effects, placed, lungs.shape))
 
 
 def _draw_coarse(placed: Placed, anatomy: AnatomyMaps, clouds: Iterator[Tensor], size: int) -> list[tuple[Run, Drawn]]:
@@ -157,40 +137,39 @@ def _enlarged(drawn: Sequence[Drawn], size: int) -> list[Drawn]:
 
 
 def _draw_small(
-    effects: dict[str, _Effect],
+    effects: Effects,
     placed: Placed,
-    runs: Sequence[Run],
     studies: ColumnTensors,
     anatomy: AnatomyMaps,
     clouds: Sequence[Tensor],
     outline: Tensor,
 ) -> list[Tensor]:
     """Draw findings that need full resolution (nodules, calcified granulomas, rib fractures) and return their masks."""
-    size = outline.shape[-1]
-    first = runs[0].first
+    runs = [run for run in placed.runs if run.kind not in COARSE]
+    if not runs:
+        return []
+    size, first = outline.shape[-1], runs[0].first
     frames = studies.take(placed.study[first:])
-    common = ColumnTensors(COLUMNS, placed.common[first:])
+    centre = ColumnTensors(COLUMNS, placed.common[first:])
     x, y = grid(frames, size)
-    dx, dy = x.sub_(common["own_x"]), y.sub_(common["own_y"])
+    dx, dy = x.sub_(centre["own_x"]), y.sub_(centre["own_y"])
     masks = []
     for run in runs:
         rows = slice(run.first - first, run.last - first)
+        common, own = placed.common_of(run), placed.own_of(run)
         if run.kind in FINE:
             kind = FINE[run.kind]
-            _, _, inside = around(placed.common_of(run), anatomy.take(placed.study[run.rows]))
-            sides = dx[rows] * placed.common_of(run)["outward"]
+            inside = enlarge(around(common, anatomy.take(placed.study[run.rows]))[2], size)
             noise = clouds[len(clouds) - len(kind.clouds) :]
-            group = Group(
-                placed.common_of(run), placed.own_of(run), anatomy, sides, dy[rows], enlarge(inside, size), noise
-            )
-            masks.append(_merge(effects, run, kind.draw(group), outline[run.rows]))
+            drawn = kind.draw(Group(common, own, anatomy, dx[rows] * common["outward"], dy[rows], inside, noise))
+            masks.append(_merge(effects, run, drawn, outline[run.rows]))
         else:
             distance = torch.hypot(dx[rows], dy[rows])
-            masks.append(_draw_points(effects, run, placed, distance, frames["pixel"][rows]))
+            masks.append(_draw_points(effects, run, common["severity"], own["reach"], distance, frames["pixel"][rows]))
     return masks
 
 
-def _merge(effects: dict[str, _Effect], run: Run, drawn: Drawn, outline: Tensor) -> Tensor:
+def _merge(effects: Effects, run: Run, drawn: Drawn, outline: Tensor) -> Tensor:
     """Record the effects of one kind of finding at full resolution and return their masks ``(k, size, size)``."""
     mask = drawn.extent > 0
     water = drawn.water
@@ -204,52 +183,55 @@ def _merge(effects: dict[str, _Effect], run: Run, drawn: Drawn, outline: Tensor)
         mask &= outline > 0
         if water is not None:
             water = water * (outline / 0.14 + 0.5).clamp_(0, 1)
-    effects["fill"].add(run, drawn.fill)
-    effects["water"].add(run, water)
-    effects["fade"].add(run, drawn.fade)
+    if drawn.fill is not None:
+        effects["keep"].append((run, 1.0 - drawn.fill))
+    if water is not None:
+        effects["water"].append((run, water))
+    if drawn.fade is not None:
+        effects["markings"].append((run, (1.0 - drawn.fade).clamp_min_(-0.7)))
     return mask
 
 
-def _draw_points(effects: dict[str, _Effect], run: Run, placed: Placed, distance: Tensor, pixel: Tensor) -> Tensor:
+def _draw_points(
+    effects: Effects, run: Run, severity: Tensor, reach: Tensor, distance: Tensor, pixel: Tensor
+) -> Tensor:
     """Draw findings of a few pixels: calcified granulomas, and the masks of rib fractures."""
-    severity, reach = placed.common_of(run)["severity"], placed.own_of(run)["reach"]
     if run.kind != "calcified granuloma":
         # Blood surrounds a fresh fracture, callus an old one; both increase with the displacement.
-        effects["water"].add(run, 1.5 * severity * torch.exp(-(distance / 1.0).square()))
+        effects["water"].append((run, 1.5 * severity * torch.exp(-(distance / 1.0).square())))
         callus = (severity - 0.45).clamp_min(0) * torch.exp(-((distance - 0.55) / 0.28).square())
-        effects["bone"].add(run, callus)
+        effects["bone"].append((run, callus))
         return distance < reach
     ball = (1.0 - (distance / torch.maximum(reach, pixel)).square()).clamp_min(0).sqrt()
-    effects["bone"].add(run, ball * (0.6 + 1.0 * severity) * (0.8 + reach))
+    effects["bone"].append((run, ball * (0.6 + 1.0 * severity) * (0.8 + reach)))
     return ball > 0.3
 
 
-def _lay_over(overlay: Overlay, effects: dict[str, _Effect], placed: Placed, shape: tuple[int, int, int]) -> None:
-    """Apply all effects to their studies."""
+def _combined(effects: Effects, placed: Placed, shape: Sequence[int]) -> dict[str, Tensor]:
+    """Return all effects on all studies, each ``(n, size, size)``."""
     device = placed.study.device
-    plans = {name: effect.rounds(placed.host_study) for name, effect in effects.items() if effect.runs}
+    plans = {name: _rounds([run for run, _ in found], placed.host_study) for name, found in effects.items()}
     steps = [array for plan in plans.values() for pair in plan for array in pair]
-    if not steps:
-        return
-    arrived = carry(np.concatenate(steps), device)
-    copied = iter(torch.split(arrived, [len(step) for step in steps]))
-
-    def apply(name: str, start: float, combine: Callable[[Tensor, Tensor], Tensor], maps: Tensor) -> Tensor:
-        total = torch.full(shape, start, device=device)
+    sizes = [len(step) for step in steps]
+    copied = iter(torch.split(carry(np.concatenate(steps), device), sizes) if steps else ())
+    combined = {}
+    for name, (start, combine) in _EFFECTS.items():
+        total = torch.full(tuple(shape), start, device=device)
+        maps = torch.cat([total[:0], *(maps for _, maps in effects[name])])
         for _ in plans[name]:
             where, rows = next(copied), next(copied)
             total[where] = combine(total[where], maps[rows])
-        return total
+        combined[name] = total
+    return combined
 
-    def joined(name: str) -> Tensor:
-        maps = effects[name].maps
-        return maps[0] if len(maps) == 1 else torch.cat(maps)
 
-    if "fill" in plans:
-        overlay.keep = apply("fill", 1.0, torch.mul, 1.0 - joined("fill"))
-    if "water" in plans:
-        overlay.water = apply("water", 0.0, torch.add, joined("water"))
-    if "fade" in plans:
-        overlay.markings = apply("fade", 1.0, torch.minimum, (1.0 - joined("fade")).clamp_min_(-0.7))
-    if "bone" in plans:
-        overlay.bone = apply("bone", 0.0, torch.add, joined("bone"))
+def _rounds(runs: Sequence[Run], study: NDArray[np.int32]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return the studies and rows of these kinds in rounds with each study at most once, in alphabetical order."""
+    if not runs:
+        return []
+    whose = np.concatenate([study[run.rows] for run in runs]).astype(np.int64)
+    turn = np.repeat([TURN[run.kind] for run in runs], [run.last - run.first for run in runs])
+    order = np.lexsort((np.arange(len(whose)), turn, whose))
+    begins = np.flatnonzero(np.diff(whose[order], prepend=-1))
+    place = np.arange(len(whose)) - np.repeat(begins, np.diff(begins, append=len(whose)))
+    return [(whose[order[place == step]], order[place == step]) for step in range(int(place.max()) + 1)]

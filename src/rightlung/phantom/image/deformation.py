@@ -1,8 +1,4 @@
-"""How findings deform the anatomy around them, before anything is drawn.
-
-A tension pneumothorax pushes the mediastinum away, a lobar collapse pulls it closer, emphysema flattens the diaphragms.
-The outlines of lungs and heart, and with them every mask and region box, include the sum of these effects.
-"""
+"""How findings deform the anatomy around them, and with it every outline, mask and region box."""
 
 from __future__ import annotations
 

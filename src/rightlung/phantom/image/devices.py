@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,26 +22,19 @@ from rightlung.phantom.scene import Device
 DEVICE_STREAM = 51
 
 
-Chain = tuple[Floats, float, float]
-"""Points, their radius, and their density in centimetres of bone."""
+Chain = tuple[Floats, float, float]  # points, their radius, and their density in centimetres of bone
+
+
+Path = tuple[list[Chain], Floats | None]  # a device in centimetres: its chains, and its tip if it has one
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
-    """A device in centimetres."""
-
-    chains: list[Chain]
-    tip: tuple[float, float] = (math.nan, math.nan)  # NaN if the device has none
-
-
 class Patient:
     """One study of a batch, with the anatomy that device paths need."""
 
-    def __init__(self, thorax: Thorax, study: int, airways: Floats) -> None:
-        self.thorax = thorax
-        self.airways = airways  # (3, p, 2): trachea, right and left main bronchus
-        self.study = study
-        self.carina = thorax.carina[study]
+    thorax: Thorax
+    study: int
+    airways: Floats  # (3, p, 2): trachea, right and left main bronchus
 
     def x(self, table: Floats, y: float) -> float:
         """Interpolate one of the thorax's tables for this study."""
@@ -50,44 +42,36 @@ class Patient:
 
     def cava(self, y: float) -> tuple[float, float]:
         """Return the centre of the superior vena cava at height ``y``."""
-        return self.x(self.thorax.inner_right, y) + 1.0, y
+        return self.x(self.thorax.inner[0], y) + 1.0, y
 
     def atrium(self) -> tuple[float, float]:
         """Return the centre of the right atrium."""
         y = float(self.thorax.heart_middle[self.study])
-        return self.x(self.thorax.inner_right, y) + 2.0, y
+        return self.x(self.thorax.inner[0], y) + 2.0, y
 
     def lung(self, side: str, across: float, down: float) -> tuple[float, float]:
         """Return a position in a lung."""
         thorax, left = self.thorax, side == "left"
-        dome = float((thorax.left_dome if left else thorax.right_dome)[self.study])
-        y = float(thorax.apex[self.study]) + down * (dome - float(thorax.apex[self.study]))
-        inner = self.x(thorax.inner_left if left else thorax.inner_right, y)
-        outer = self.x(thorax.outer_left if left else thorax.outer_right, y)
+        apex, dome = float(thorax.apex[self.study]), float(thorax.dome[left][self.study])
+        y = apex + down * (dome - apex)
+        inner, outer = self.x(thorax.inner[left], y), self.x(thorax.outer[left], y)
         return inner + across * (outer - inner), y
 
 
 def curve(points: list[tuple[float, float]], count: int = 40) -> Floats:
     """Return a smooth curve through points, ``(count, 2)`` (Catmull-Rom spline)."""
     given = np.array([points[0], *points, points[-1]], dtype=np.float64)
-    low, t, squared, cubed = _places(len(points), count)
+    place = np.linspace(0, len(points) - 1, count)
+    low = np.minimum(place.astype(np.int64), len(points) - 2)
+    t = (place - low)[:, None]
     before, first, second, after = (given[low + step] for step in range(4))
     result: Floats = 0.5 * (
         2 * first
         + (second - before) * t
-        + (2 * before - 5 * first + 4 * second - after) * squared
-        + (3 * first - before - 3 * second + after) * cubed
+        + (2 * before - 5 * first + 4 * second - after) * t**2
+        + (3 * first - before - 3 * second + after) * t**3
     )
     return result
-
-
-@cache
-def _places(given: int, count: int) -> tuple[NDArray[np.int64], Floats, Floats, Floats]:
-    """Return the index of the given point before each point of a curve, and the powers of the distance from it."""
-    place = np.linspace(0, given - 1, count)
-    low = np.minimum(place.astype(np.int64), given - 2)
-    t = (place - low)[:, None]
-    return low, t, t**2, t**3
 
 
 def shorten(points: Floats, length: float) -> Floats:
@@ -103,22 +87,18 @@ def chain_length(points: Floats) -> float:
     return float(np.linalg.norm(np.diff(points, axis=0), axis=1).sum())
 
 
-def _tip(points: Floats) -> tuple[float, float]:
-    return float(points[-1, 0]), float(points[-1, 1])
-
-
 def endotracheal_tube(patient: Patient, device: Device, chance: Floats) -> Path:
     """Return a tube down the trachea that ends ``depth`` above the carina, or below it in the right main bronchus."""
     trachea, bronchus = patient.airways[0], patient.airways[1]
     way = np.concatenate([trachea, bronchus[1:]])
     way = shorten(way, chain_length(trachea) - device.depth)
-    return Path([(way, 0.42, 0.8), (way + np.array([0.12, 0.0]), 0.09, 1.6)], _tip(way))
+    return [(way, 0.42, 0.8), (way + np.array([0.12, 0.0]), 0.09, 1.6)], way[-1]
 
 
 def nasogastric_tube(patient: Patient, device: Device, chance: Floats) -> Path:
     """Return a tube behind trachea and heart, below the left dome into the stomach."""
     thorax = patient.thorax
-    dome = float(thorax.left_dome[patient.study])
+    dome = float(thorax.dome[1][patient.study])
     middle = patient.x(thorax.middle, 0.0)
     way = curve(
         [
@@ -133,12 +113,12 @@ def nasogastric_tube(patient: Patient, device: Device, chance: Floats) -> Path:
         60,
     )
     way = shorten(way, chain_length(way) * device.depth)
-    return Path([(way, 0.22, 1.5)], _tip(way))
+    return [(way, 0.22, 1.5)], way[-1]
 
 
 def central_line(patient: Patient, device: Device, chance: Floats) -> Path:
     """Return a catheter from the neck or below the clavicle through the superior vena cava."""
-    carina = float(patient.carina[1])
+    carina = float(patient.thorax.carina[patient.study, 1])
     high, low = patient.cava(carina - 2.0), patient.cava(carina + 1.0 + 1.6 * device.depth)
     if device.side == "left":
         way = [(15.5, -9.5), (11.0, -11.2), (6.0, -10.6), (2.4, -9.3), (-0.6, -8.6)]
@@ -159,7 +139,7 @@ def central_line(patient: Patient, device: Device, chance: Floats) -> Path:
         case _:
             way = [*way, high, low]
     points = curve(way, 50)
-    return Path([(points, 0.15, 2.0)], _tip(points))
+    return [(points, 0.15, 2.0)], points[-1]
 
 
 def chest_tube(patient: Patient, device: Device, chance: Floats) -> Path:
@@ -172,7 +152,7 @@ def chest_tube(patient: Patient, device: Device, chance: Floats) -> Path:
     else:
         way = [outside, entry, patient.lung(device.side, 0.7, 0.85), patient.lung(device.side, 0.3, 0.92)]
     points = curve(way, 36)
-    return Path([(points, 0.38, 0.9), (points, 0.1, 1.8)], _tip(points))
+    return [(points, 0.38, 0.9), (points, 0.1, 1.8)], points[-1]
 
 
 def pacemaker(patient: Patient, device: Device, chance: Floats) -> Path:
@@ -181,13 +161,13 @@ def pacemaker(patient: Patient, device: Device, chance: Floats) -> Path:
     sign = SIGN[device.side] or 1.0
     box = (sign * (9.6 + chance[0]), -8.3 + 0.8 * chance[1])
     outline = np.array([(box[0] - 0.6, box[1] - 0.3), (box[0] + 0.6, box[1] - 0.3), (box[0] + 0.3, box[1] + 0.6)])
-    carina = float(patient.carina[1])
+    carina = float(thorax.carina[patient.study, 1])
     start = [(box[0] - sign * 0.6, box[1] - 2.0), (sign * 7.5, -10.6), (sign * 3.4, -10.0)]
     if sign > 0:
         start.append((-0.4, -8.8))
     start += [patient.cava(carina - 1.5), patient.cava(carina + 2.5)]
     heart = float(thorax.heart_middle[patient.study])
-    floor = float(thorax.left_dome[patient.study])
+    floor = float(thorax.dome[1][patient.study])
     apex_x = patient.x(thorax.middle, heart) + 0.62 * float(thorax.heart_left[patient.study])
     floor_of_heart = (patient.x(thorax.middle, heart) + 0.8, heart + 3.0)
     ventricle = curve([*start, patient.atrium(), floor_of_heart, (apex_x, min(heart + 3.4, floor - 0.6))], 60)
@@ -197,7 +177,7 @@ def pacemaker(patient: Patient, device: Device, chance: Floats) -> Path:
         chains.append(
             (curve([*start, (atrium[0], atrium[1] - 0.5), (atrium[0] + 1.4, atrium[1] - 1.4)], 50), 0.13, 2.6)
         )
-    return Path(chains, _tip(ventricle))
+    return chains, ventricle[-1]
 
 
 def electrodes(patient: Patient, device: Device, chance: Floats) -> Path:
@@ -210,7 +190,7 @@ def electrodes(patient: Patient, device: Device, chance: Floats) -> Path:
         away = 1.0 if chance[10] > 0.5 else -1.0
         bow = (spot[0] * 0.5 + away * 7, spot[1] + 4 * (chance[11 + number] - 0.3))
         chains.append((curve([spot, bow, (away * 20.0, spot[1] * 0.4 - 2)], 36), 0.1, 1.1))
-    return Path(chains)
+    return chains, None
 
 
 def sternal_wires(patient: Patient, device: Device, chance: Floats) -> Path:
@@ -224,7 +204,7 @@ def sternal_wires(patient: Patient, device: Device, chance: Floats) -> Path:
         loop = np.stack([x + wide * np.cos(angle), y + tall * np.sin(angle) + 0.2 * np.cos(angle)], axis=1)
         chains.append((loop, 0.08, 3.5))
         chains.append((np.array([(x, y + tall), (x + 0.25, y + tall + 0.35)]), 0.13, 4.0))
-    return Path(chains)
+    return chains, None
 
 
 DEVICES: dict[str, Callable[[Patient, Device, Floats], Path]] = {
@@ -239,19 +219,14 @@ DEVICES: dict[str, Callable[[Patient, Device, Floats], Path]] = {
 """The function that lays out each kind of device."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wires:
-    """The devices of a batch: chains in the order of their devices, each on its own plane."""
+def lay_devices(
+    thorax: Thorax, frame: Frame, size: int
+) -> tuple[Strokes | None, NDArray[np.int32], NDArray[np.float32], Floats]:
+    """Lay out all devices of a batch, study by study.
 
-    strokes: Strokes | None  # None without devices
-    study: NDArray[np.int32]  # (c,) of each chain
-    owner: NDArray[np.int32]  # (c,) device of each chain
-    density: NDArray[np.float32]  # (c,)
-    tips: Floats  # (devices, 2) in fractions, NaN if a device has no tip
-
-
-def lay_devices(thorax: Thorax, frame: Frame, size: int) -> Wires:
-    """Lay out all devices of a batch, study by study."""
+    Returns the strokes of ``c`` chains, each on its own plane (None without devices), the study and device of each
+    chain ``(c, 2)``, the density of each ``(c,)``, and the tips ``(devices, 2)`` in fractions, NaN for none.
+    """
     items = [(study, item) for study, scene in enumerate(thorax.scenes) for item in scene.devices]
     airways = bronchi(thorax)[0]
     draws = uniforms(seeds_of([item.seed for _, item in items], DEVICE_STREAM), 24)
@@ -261,24 +236,23 @@ def lay_devices(thorax: Thorax, frame: Frame, size: int) -> Wires:
             raise unknown_name("device", item.kind, DEVICES)
         paths.append(DEVICES[item.kind](Patient(thorax, study, airways[study]), item, chance))
     hosts = np.array([study for study, _ in items], dtype=np.int64)
-    owner = np.repeat(np.arange(len(paths)), [len(path.chains) for path in paths])
-    chains = [chain for path in paths for chain in path.chains]
-    return Wires(
-        strokes=_strokes(frame, chains, hosts[owner], size) if chains else None,
-        study=hosts[owner].astype(np.int32),
-        owner=owner.astype(np.int32),
-        density=np.array([density for _, _, density in chains], dtype=np.float32),
-        tips=frame.take(hosts).to_fractions(np.array([path.tip for path in paths]).reshape(-1, 2)),
+    owner = np.repeat(np.arange(len(paths)), [len(chains) for chains, _ in paths])
+    chains = [chain for path, _ in paths for chain in path]
+    tips = np.array([(math.nan, math.nan) if tip is None else tip for _, tip in paths]).reshape(-1, 2)
+    return (
+        _strokes(frame, chains, hosts[owner], size) if chains else None,
+        np.stack([hosts[owner], owner], axis=1).astype(np.int32),
+        np.array([density for _, _, density in chains], dtype=np.float32),
+        frame.take(hosts).to_fractions(tips),
     )
 
 
-def draw_devices(
-    depth: Tensor, study: Tensor, owner: Tensor, density: Tensor, studies: int, devices: int
-) -> tuple[Tensor, Tensor]:
+def draw_devices(depth: Tensor, chains: Tensor, density: Tensor, studies: int, devices: int) -> tuple[Tensor, Tensor]:
     """Return the devices' density in centimetres of bone ``(n, size, size)`` and their masks ``(devices, size, size)``.
 
-    ``depth (c, size, size)`` is the depth of each pixel inside each chain.
+    ``depth (c, size, size)`` is the depth of each pixel inside each chain, ``chains (c, 2)`` its study and device.
     """
+    study, owner = chains.unbind(1)
     hits = depth.new_zeros((devices, *depth.shape[1:]))
     hits.index_add_(0, owner, (depth > 0.0).float())
     total = depth.new_zeros((studies, *depth.shape[1:]))

@@ -1,8 +1,4 @@
-"""Inputs and outputs of drawing findings.
-
-Findings of one kind are drawn together, whichever studies they belong to. A `Group` holds the maps of each finding's
-study and its position in centimetres; a `Drawn` holds its effect on the beam and its extent.
-"""
+"""Inputs and outputs of drawing findings, those of one kind together, whichever studies they belong to."""
 
 from __future__ import annotations
 
@@ -75,12 +71,9 @@ def places(thorax: Thorax, studies: NDArray[np.int64], lesions: Sequence[Lesion]
     across = np.array([lesion.place[0] for lesion in lesions])
     down = np.array([lesion.place[1] for lesion in lesions])
     found = np.empty((len(lesions), 2, 2))
-    apex = thorax.apex[studies]
-    floor = thorax.diaphragm[studies]
-    for side, inner, outer, dome in (
-        (0, thorax.inner_right[studies], thorax.outer_right[studies], thorax.right_dome[studies]),
-        (1, thorax.inner_left[studies], thorax.outer_left[studies], thorax.left_dome[studies]),
-    ):
+    apex, floor = thorax.apex[studies], thorax.diaphragm[studies]
+    for side in (0, 1):
+        inner, outer, dome = (pair[side][studies] for pair in (thorax.inner, thorax.outer, thorax.dome))
         y = apex + down * (dome - apex)
         x = np.zeros_like(y)
         for _ in range(3):
@@ -125,11 +118,11 @@ def columns(
         np.array([float(lesion.side != "left") for lesion in lesions]),
         np.array([float(lesion.side != "right") for lesion in lesions]),
         *(own[:, 0], own[:, 1], np.where(is_left, 1.0, -1.0)),
-        *(thorax.apex[studies], thorax.right_dome[studies], thorax.left_dome[studies]),
-        (thorax.right_dome + thorax.left_dome)[studies] / 2,
+        *(thorax.apex[studies], thorax.dome[0][studies], thorax.dome[1][studies]),
+        (thorax.dome[0] + thorax.dome[1])[studies] / 2,
         thorax.carina[studies, 1] + 1.5,
         thorax.heart_middle[studies],
-        np.array([float(thorax.scenes[study].exposure.view == "AP") for study in studies.tolist()]),
+        thorax.supine[studies],
     )
     return dict(zip(COLUMNS, values, strict=True))
 

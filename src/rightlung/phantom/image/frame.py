@@ -13,7 +13,7 @@ from torch import Tensor
 from rightlung.phantom.image.anatomy import AXIS, FIELD
 from rightlung.phantom.image.columns import ColumnTensors
 from rightlung.phantom.image.randomness import Floats
-from rightlung.phantom.image.strokes import Strokes
+from rightlung.phantom.image.strokes import Chain, Strokes
 from rightlung.phantom.scene import Exposure
 
 
@@ -60,16 +60,17 @@ class Frame:
             "pixel": 1.0 / (self.scale * size),
         }
 
-    def strokes(self, points: Floats, radius: Floats, layer: int, layers: int, size: int) -> Strokes:
-        """Return strokes through points ``(n, k, p, 2)`` with radii ``(n, k, p)`` (cm) on one layer of each image."""
-        count, chains = points.shape[:2]
+    def strokes(self, chain: Chain, layers: int, size: int) -> Strokes:
+        """Return the strokes between successive points of a chain, on one of the ``layers`` of each image."""
+        points, radius, layer = chain
         pixels = self.to_fractions(points) * size
-        thick = radius * (self.scale * size)[:, None, None]
-        plane = np.repeat(np.arange(count, dtype=np.int64) * layers + layer, chains)
-        return Strokes.chain(
-            pixels.reshape(count * chains, -1, 2),
-            np.broadcast_to(thick, points.shape[:-1]).reshape(count * chains, -1),
-            plane,
+        thick = np.broadcast_to(radius * (self.scale * size)[:, None, None], points.shape[:-1])
+        count, chains, length = thick.shape
+        return Strokes(
+            pixels[:, :, :-1].reshape(-1, 2),
+            pixels[:, :, 1:].reshape(-1, 2),
+            np.stack([thick[:, :, :-1].ravel(), thick[:, :, 1:].ravel()], axis=1),
+            np.repeat(np.arange(count, dtype=np.int64) * layers + layer, chains * (length - 1)),
         )
 
 

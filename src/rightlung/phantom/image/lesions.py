@@ -50,9 +50,7 @@ POINTS: dict[str, Own] = {
     "rib fracture": lambda lesions, _: {"reach": [0.7 + 0.35 * (lesion.size or 1.0) for lesion in lesions]},
 }
 _OWN: dict[str, Own] = {name: kind.columns for name, kind in (COARSE | FINE).items()} | POINTS
-KINDS = tuple(_OWN)
-"""All kinds of findings, those on the coarse grid first."""
-
+KINDS = tuple(_OWN)  # all kinds of findings, those on the coarse grid first
 _MOST_OWN = 6  # maximum number of additional columns of a kind
 TURN = {kind: turn for turn, kind in enumerate(sorted(KINDS))}
 """Findings are composited in the alphabetical order of their names."""
@@ -79,14 +77,11 @@ def prepare(thorax: Thorax, breaks: Mapping[tuple[int, int], Floats]) -> Lesions
     found = [(study, number, lesion) for study, scene in enumerate(thorax.scenes)
              for number, lesion in enumerate(scene.lesions)]  # fmt: skip
     counts = [len(scene.lesions) for scene in thorax.scenes]
-    if not found:
-        empty = np.zeros((0, len(finding.COLUMNS)), dtype=np.float32)
-        return Lesions(counts, np.zeros((0, 4), dtype=np.int32), empty, empty[:, :_MOST_OWN])
     lesions = [lesion for _, _, lesion in found]
     seeds = seeds_of([lesion.seed for lesion in lesions], finding.LESION_STREAM)
     chance = uniforms(seeds, 6)
-    kinds = np.array([KINDS.index(lesion.finding) for lesion in lesions])
-    studies = np.array([study for study, _, _ in found])
+    kinds = np.array([KINDS.index(lesion.finding) for lesion in lesions], dtype=np.int64)
+    studies = np.array([study for study, _, _ in found], dtype=np.int64)
     broken = {row: breaks[study, number] for row, (study, number, _) in enumerate(found) if (study, number) in breaks}
     own = np.zeros((len(found), _MOST_OWN), dtype=np.float32)
     for kind in np.unique(kinds).tolist():

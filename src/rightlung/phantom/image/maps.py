@@ -85,10 +85,7 @@ def columns(thorax: Thorax, frame: Frame, size: int) -> dict[str, Floats]:
 
 def outlines(thorax: Thorax) -> NDArray[np.float32]:
     """Return all tables of a batch together, ``(n, 8, len(AXIS))``: six over y, the diaphragm over x, the skin."""
-    tables = (
-        *(thorax.outer_right, thorax.outer_left, thorax.inner_right, thorax.inner_left, thorax.middle, thorax.spine),
-        *(thorax.diaphragm, thorax.skin),
-    )
+    tables = (*thorax.outer, *thorax.inner, thorax.middle, thorax.spine, thorax.diaphragm, thorax.skin)
     return np.stack(tables, axis=1).astype(np.float32)
 
 
@@ -130,10 +127,7 @@ def lung_depth(across: Tensor, down: Tensor, outer: Tensor, width: Tensor) -> Te
 
 
 def border_softness(anatomy: AnatomyMaps) -> Tensor:
-    """Return over how many centimetres the lung's border fades.
-
-    Heart and domes are tangential to the beam and sharp; the apex and the vessels of the thoracic inlet slope away.
-    """
+    """Return over how many centimetres the lung's border fades: little at heart and domes, more at the apex."""
     inlet = 1 - smooth_step(anatomy.down, 0.06, 0.36)
     medial = 1 - smooth_step(anatomy.across, 0.05, 0.3)
     return 0.05 + 0.75 * inlet * (0.35 + 0.65 * medial)

@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from rightlung.phantom.image.columns import ColumnTensors
 from rightlung.phantom.image.maps import enlarge
-from rightlung.phantom.image.randomness import Floats, low_bits, normals, seeds_of, uniforms
+from rightlung.phantom.image.randomness import Floats, normals, seeds_of, uniforms
 from rightlung.phantom.scene import Scene
 
 WATER = 0.19  # attenuation per centimetre at the mean energy of a 110 kV beam
@@ -22,12 +21,14 @@ LOOK_STREAM = 32
 PHOTONS = 160_000.0  # in an unattenuated pixel of a 256-pixel image at dose 1
 
 
-def box_blur(maps: Tensor, reach: int, passes: int = 2) -> Tensor:
-    """Blur maps ``(n, h, w)`` with repeated moving averages; three passes approximate a Gaussian."""
-    for _ in range(passes):
-        padded = functional.pad(maps[:, None], (reach, reach, reach, reach), mode="replicate")
-        maps = functional.avg_pool2d(padded, 2 * reach + 1, stride=1)[:, 0]
-    return maps
+def wide_blur(maps: Tensor, factor: int, reach: int) -> Tensor:
+    """Blur maps ``(n, size, size)`` widely: two moving averages over blocks of ``factor`` pixels."""
+    factor = max(1, factor)
+    small = functional.avg_pool2d(maps[:, None], factor)
+    for _ in range(2):
+        padded = functional.pad(small, (reach, reach, reach, reach), mode="replicate")
+        small = functional.avg_pool2d(padded, 2 * reach + 1, stride=1)
+    return enlarge(small[:, 0], maps.shape[-1])
 
 
 def soft_blur(maps: Tensor, share: Tensor) -> Tensor:
@@ -36,11 +37,6 @@ def soft_blur(maps: Tensor, share: Tensor) -> Tensor:
     beside = padded[:, 1:-1, 2:] + padded[:, 1:-1, :-2]
     over = padded[:, 2:, 1:-1] + padded[:, :-2, 1:-1]
     return maps * (1 - 2 * share) + (beside + over) * (share / 2)
-
-
-def shrink(maps: Tensor, factor: int) -> Tensor:
-    """Return averages over blocks of ``factor`` x ``factor`` pixels."""
-    return functional.avg_pool2d(maps[:, None], factor)[:, 0]
 
 
 def columns(scenes: Sequence[Scene]) -> dict[str, Floats]:
@@ -74,20 +70,13 @@ def columns(scenes: Sequence[Scene]) -> dict[str, Floats]:
     }
 
 
-def seeds(scenes: Sequence[Scene]) -> NDArray[np.int32]:
-    """Return the seeds of the noise, ``(n,)``."""
-    return low_bits(seeds_of([scene.exposure.seed for scene in scenes], NOISE_STREAM))
-
-
 def expose(studies: ColumnTensors, noise: Tensor, attenuation: Tensor) -> Tensor:
     """Return minus the logarithm of the detector's signal, ``(n, size, size)``, with noise of seeds ``(n,)``."""
     size = attenuation.shape[-1]
     device = attenuation.device
     primary = torch.exp(-attenuation)
     # Scatter spreads over centimetres, so a sixteenth of the resolution suffices. Portable images use no grid.
-    factor = max(1, size // 32)
-    wide = box_blur(shrink(primary, factor), 3, 2)
-    signal = primary + enlarge(wide, size) * studies["scatter"]
+    signal = primary + wide_blur(primary, size // 32, 3) * studies["scatter"]
     lines = torch.linspace(-1, 1, size, device=device)[None, :, None]
     signal = signal * (1.0 + studies["heel_down"] * lines)
     signal = signal * (1.0 + studies["heel_across"] * lines.transpose(1, 2))
@@ -102,11 +91,8 @@ def expose(studies: ColumnTensors, noise: Tensor, attenuation: Tensor) -> Tensor
 
 def display(studies: ColumnTensors, logarithm: Tensor) -> Tensor:
     """Return grey values in 0 to 1 as on a workstation: windowed, S-shaped, with slightly enhanced edges."""
-    size = logarithm.shape[-1]
     bedside = studies["bedside"]
-    factor = max(1, size // 64)
-    local = enlarge(box_blur(shrink(logarithm, factor), 2, 2), size)
-    detail = logarithm - local
+    detail = logarithm - wide_blur(logarithm, logarithm.shape[-1] // 64, 2)
     sharpened = logarithm + studies["sharpening"] * detail
     # The shoulder of a film: lungs get most of the range, and dense tissue approaches white without reaching it.
     start = 0.66 - 0.1 * bedside + studies["bulk"]

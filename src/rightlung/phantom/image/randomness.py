@@ -75,15 +75,12 @@ def normals(seeds: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class SmoothNoise:
-    """A request for smooth fractal noise: seeds ``(k,)``, cells across an image of ``size`` pixels, number of octaves.
+    """A request for smooth fractal noise."""
 
-    Each octave is half as coarse and half as strong as the previous one.
-    """
-
-    seeds: Tensor
-    cells: int
-    octaves: int
-    size: int
+    seeds: Tensor  # (k,)
+    cells: int  # across the image
+    octaves: int  # each half as coarse and half as strong as the previous one
+    size: int  # of the image in pixels
 
     def lattices(self) -> list[int]:
         """Return the number of cells across for each octave."""
@@ -91,17 +88,13 @@ class SmoothNoise:
 
 
 def draw_noise(wanted: Sequence[SmoothNoise]) -> list[Tensor]:
-    """Return smooth noise of about unit standard deviation for each request, ``(k, size, size)``.
-
-    The values at the corners of all lattices are drawn at once: they are few, and there are many lattices.
-    """
+    """Return smooth noise of about unit standard deviation for each request, ``(k, size, size)``."""
+    # The corners of all lattices are drawn at once: they are few, and there are many lattices.
     device = wanted[0].seeds.device
     parts = [(cloud, octave, cells) for cloud in wanted for octave, cells in enumerate(cloud.lattices())]
     steps = _steps(max((cells + 1) ** 2 for _, _, cells in parts), device)
-    bits = torch.empty(
-        sum(len(cloud.seeds) * (cells + 1) ** 2 for cloud, _, cells in parts), dtype=torch.int32, device=device
-    )
     shares = [len(cloud.seeds) * (cells + 1) ** 2 for cloud, _, cells in parts]
+    bits = torch.empty(sum(shares), dtype=torch.int32, device=device)
     for (cloud, octave, cells), piece in zip(parts, torch.split(bits, shares), strict=True):
         seeds = cloud.seeds if not octave else (cloud.seeds + octave * 7919) & 0x7FFFFFFF
         torch.add(steps[None, : (cells + 1) ** 2], seeds[:, None], out=piece.view(-1, (cells + 1) ** 2))
@@ -110,12 +103,10 @@ def draw_noise(wanted: Sequence[SmoothNoise]) -> list[Tensor]:
 
 
 def _draw_cloud(cloud: SmoothNoise, corners: Iterator[Tensor]) -> Tensor:
-    total: Tensor | None = None
+    total = torch.zeros((), device=cloud.seeds.device)
     for octave, cells in enumerate(cloud.lattices()):
         lattice = next(corners).view(-1, 1, cells + 1, cells + 1)
         finer = functional.interpolate(lattice, (cloud.size, cloud.size), mode="bilinear", align_corners=True)[:, 0]
-        finer = finer.mul_(1.5 * 0.5**octave)
-        total = finer if total is None else total.add_(finer)
-    assert total is not None
+        total = finer.mul_(1.5 * 0.5**octave).add_(total)
     deviation = math.sqrt(sum(0.25**octave for octave in range(cloud.octaves)))
     return total.div_(deviation)

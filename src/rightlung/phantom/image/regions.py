@@ -24,34 +24,31 @@ def _rectangle(x0: Floats, y0: Floats, x1: Floats, y1: Floats) -> Floats:
 
 def _lung_outline(thorax: Thorax, left: bool, low: float, high: float) -> Floats:
     """Return points around the part of a lung between two fractions of its height, ``(n, 2 * p, 2)``."""
-    apex = thorax.apex[:, None]
-    dome = (thorax.left_dome if left else thorax.right_dome)[:, None]
-    outer_table = thorax.outer_left if left else thorax.outer_right
-    inner_table = thorax.inner_left if left else thorax.inner_right
+    apex, dome = thorax.apex[:, None], thorax.dome[left][:, None]
     bottom = dome + 6.0 if high >= 1.0 else apex + high * (dome - apex)
     # Only the bottom of the lung is so curved that its lowest point must be searched for.
     steps = 48 if high >= 1.0 else 14
     y = apex + low * (dome - apex) + np.linspace(0, 1, steps)[None] * (bottom - apex - low * (dome - apex))
-    outer, inner = at(outer_table, y), at(inner_table, y)
+    outer, inner = at(thorax.outer[left], y), at(thorax.inner[left], y)
     across = (outer, inner, (outer + inner) / 2, 0.7 * outer + 0.3 * inner, 0.9 * outer + 0.1 * inner)
     return np.concatenate([_points(x, np.minimum(y, at(thorax.diaphragm, x))) for x in across], axis=1)
 
 
 def _shapes(thorax: Thorax) -> dict[str, Floats]:
     """Return points ``(n, p, 2)`` in centimetres whose bounding box is each region's box."""
-    height, carina, inner = thorax.height, thorax.carina, (thorax.inner_right, thorax.inner_left)
-    mean_dome = (thorax.right_dome + thorax.left_dome) / 2
+    height, carina, inner = thorax.height, thorax.carina, thorax.inner
+    mean_dome = (thorax.dome[0] + thorax.dome[1]) / 2
     far = np.full_like(height, FIELD)
     heart_top = thorax.heart_middle - 4.4 * height
     heart_bottom = np.minimum(thorax.heart_middle + 4.9 * height, mean_dome + 3.0)
     levels = heart_top[:, None] + np.linspace(0, 1, 24)[None] * (heart_bottom - heart_top)[:, None]
-    heart_right, heart_left = at(thorax.inner_right, levels), at(thorax.inner_left, levels)
+    heart_right, heart_left = at(inner[0], levels), at(inner[1], levels)
     heart = np.concatenate([_points(heart_right, levels), _points(heart_left, levels)], axis=1)
     above = np.linspace(-13.0, -1.0, 24)[None] * height[:, None]
     upper = above[:, :16]
     knob = -7.0 * height
     cava_y = np.stack([-9.5 * height, heart_top + 0.6], axis=1)
-    junction_x, junction_y = at(thorax.inner_right, heart_top + 0.6), heart_top + 0.6
+    junction_x, junction_y = at(inner[0], heart_top + 0.6), heart_top + 0.6
     spine_y = np.linspace(-16, 17, 24)[None] * np.ones_like(height)[:, None]
     spine = at(thorax.spine, spine_y)
     atrium_mid = at(thorax.middle, thorax.heart_middle)
@@ -59,9 +56,7 @@ def _shapes(thorax: Thorax) -> dict[str, Floats]:
         "trachea": _rectangle(carina[:, 0] - 1.3, -far, carina[:, 0] + 1.3, carina[:, 1]),
         "carina": _rectangle(carina[:, 0] - 1.5, carina[:, 1] - 1.2, carina[:, 0] + 1.5, carina[:, 1] + 1.2),
         "spine": np.concatenate([_points(spine - 2.2, spine_y), _points(spine + 2.2, spine_y)], axis=1),
-        "aortic arch": _rectangle(
-            at(thorax.middle, knob) - 0.2, knob - 2.0, at(thorax.inner_left, knob) + 0.2, knob + 1.7
-        ),
+        "aortic arch": _rectangle(at(thorax.middle, knob) - 0.2, knob - 2.0, at(inner[1], knob) + 0.2, knob + 1.7),
         "mediastinum": np.concatenate([*(_points(at(table, above), above) for table in inner), heart], axis=1),
         "upper mediastinum": np.concatenate([_points(at(table, upper), upper) for table in inner], axis=1),
         "svc": np.concatenate([_points(at(table, cava_y), cava_y) for table in (inner[0], thorax.middle)], axis=1),
@@ -72,7 +67,7 @@ def _shapes(thorax: Thorax) -> dict[str, Floats]:
         ),
         "abdomen": _rectangle(
             -at(thorax.skin, mean_dome + 5),
-            np.minimum(thorax.right_dome, thorax.left_dome),
+            np.minimum(*thorax.dome),
             at(thorax.skin, mean_dome + 5),
             far,
         ),
@@ -80,10 +75,8 @@ def _shapes(thorax: Thorax) -> dict[str, Floats]:
     clavicles = girdle(thorax)[0][0]
     for side, left in (("right", False), ("left", True)):
         sign = 1.0 if left else -1.0
-        hilum = thorax.left_hilum if left else thorax.right_hilum
-        dome = thorax.left_dome if left else thorax.right_dome
-        outer = thorax.outer_left if left else thorax.outer_right
-        corner = at(outer, dome + 4.5)
+        hilum, dome = thorax.hilum[left], thorax.dome[left]
+        corner = at(thorax.outer[left], dome + 4.5)
         for name, low, high in (
             ("lung", 0.0, 1.0),
             ("upper lung zone", 0.0, 0.34),
@@ -96,8 +89,7 @@ def _shapes(thorax: Thorax) -> dict[str, Floats]:
             hilum[:, 0] - sign * 1.6, hilum[:, 1] - 2.6, hilum[:, 0] + sign * 2.6, hilum[:, 1] + 3.4
         )
         shapes[f"{side} costophrenic angle"] = _rectangle(corner - sign * 3.2, dome + 1.6, corner, dome + 5.4)
-        inside = at(thorax.inner_left if left else thorax.inner_right, dome)
-        shapes[f"{side} hemidiaphragm"] = _rectangle(inside, dome - 0.6, corner, dome + 5.2)
+        shapes[f"{side} hemidiaphragm"] = _rectangle(at(inner[left], dome), dome - 0.6, corner, dome + 5.2)
         shapes[f"{side} clavicle"] = np.concatenate(
             [clavicles[:, int(left)] + np.array([0.0, reach]) for reach in (-0.7, 0.7)], axis=1
         )
@@ -105,10 +97,7 @@ def _shapes(thorax: Thorax) -> dict[str, Floats]:
 
 
 def region_boxes(thorax: Thorax, frame: Frame, field: Floats) -> Floats:
-    """Return boxes ``(n, 29, 4)`` in fractions of the image, in the order of ``IMAGENOME_REGIONS``.
-
-    They are clipped to the exposed ``field (n, 4)``, also in fractions.
-    """
+    """Return boxes ``(n, 29, 4)`` in the order of ``IMAGENOME_REGIONS``, clipped to the ``field (n, 4)``; fractions."""
     found = _shapes(thorax)
     shapes = [found[name] for name in IMAGENOME_REGIONS]
     begins = np.cumsum([0, *(shape.shape[1] for shape in shapes[:-1])])

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from rightlung.phantom.image.anatomy import Thorax, at
 from rightlung.phantom.image.columns import ColumnTensors
-from rightlung.phantom.image.frame import Frame
 from rightlung.phantom.image.maps import AnatomyMaps, enlarge, smooth_step
 from rightlung.phantom.image.randomness import Floats, seeds_of, uniforms
-from rightlung.phantom.image.strokes import Strokes
+from rightlung.phantom.image.strokes import Chain
 
 RIBS = 10
 POINTS = 27  # of each rib
@@ -38,7 +37,7 @@ def ribs(thorax: Thorax) -> tuple[Floats, Floats]:
     drop = np.array([4.4, 6.2, 7.6, 8.8, 9.8, 10.6, 11.2, 11.6, 11.8, 11.6])[None, None] * height
     drop = drop * (0.9 + 0.2 * thorax.chance[:, 8, None, None]) + 0.4 * (varied[..., 1] - 0.5)
     side_y = origin + drop / 2
-    outer = np.stack([-at(thorax.outer_right, side_y[:, 0]), at(thorax.outer_left, side_y[:, 1])], axis=1) + 0.25
+    outer = np.stack([-at(thorax.outer[0], side_y[:, 0]), at(thorax.outer[1], side_y[:, 1])], axis=1) + 0.25
     outer[:, :, 0] = np.minimum(outer[:, :, 0], 7.4 * thorax.width[:, None])
     ends = np.array([3.6, 3.6, 3.9, 4.2, 4.8, 5.6, 6.6, 8.0, 9.6, 11.0])[None, None]
     first = np.arcsin(np.clip(1.6 / outer, 0, 0.9))
@@ -75,10 +74,9 @@ SCAPULA_SPINE = _bend([(11.7, -9.2), (13.6, -10.6), (15.8, -12.0), (17.6, -12.4)
 HUMERUS = _bend([(17.6, -9.2), (18.4, -4.5), (19.2, 0.5), (20.0, 6.0)], 8)
 
 
-def girdle(thorax: Thorax) -> list[tuple[Floats, Floats, int]]:
+def girdle(thorax: Thorax) -> list[Chain]:
     """Return clavicles, scapular borders and humeri as chains ``(n, 2, p, 2)`` with radii and layer."""
     count = len(thorax)
-    front = np.array([float(scene.exposure.view == "AP") for scene in thorax.scenes])
     sign = np.array([-1.0, 1.0])[None, :, None]
     parts = []
     lift = thorax.chance[:, 9] - 0.5
@@ -93,13 +91,15 @@ def girdle(thorax: Thorax) -> list[tuple[Floats, Floats, int]]:
         y = np.broadcast_to(shape[None, None, :, 1] * thorax.height[:, None, None], (count, 2, len(shape)))
         if name == "clavicle":
             # Lordotic and supine views project the clavicles higher and flatter.
-            rise = (1.3 * front + 1.2 * lift)[:, None, None]
+            rise = (1.3 * thorax.supine + 1.2 * lift)[:, None, None]
             y = y - rise * np.linspace(1.0, 0.5, len(shape))
             inner = np.linspace(1, 0, len(shape))
             x = sign * x + thorax.sternum[:, None, None] * inner
         else:
             # In a PA view the arms are rolled forward, which moves the scapulae off the lungs; not so at the bedside.
-            x = sign * (x - (2.4 * front - 0.8 * (thorax.chance[:, 10] - 0.4))[:, None, None] * (name == "scapula"))
+            x = sign * (
+                x - (2.4 * thorax.supine - 0.8 * (thorax.chance[:, 10] - 0.4))[:, None, None] * (name == "scapula")
+            )
             y = y + 0.8 * lift[:, None, None]
         layer = SCAPULAE if name == "scapula" else GIRDLE
         parts.append((np.stack([x, y], axis=-1), np.broadcast_to(radius, x.shape), layer))
@@ -136,30 +136,24 @@ def break_ribs(thorax: Thorax, axes: Floats, radii: Floats) -> dict[Key, Floats]
     return found
 
 
-def bone_strokes(thorax: Thorax, frame: Frame, size: int, layers: int) -> tuple[list[Strokes], dict[Key, Floats]]:
-    """Return all bones except the spine on the first of each image's ``layers``, and where ribs are broken."""
+def bone_chains(thorax: Thorax) -> tuple[list[Chain], dict[Key, Floats]]:
+    """Return all bones except the spine, and where ribs are broken."""
     axes, radii = ribs(thorax)
     breaks = break_ribs(thorax, axes, radii)
-    count = len(thorax)
+    axes, radii = axes.reshape(len(thorax), 2 * RIBS, POINTS, 2), radii.reshape(len(thorax), 2 * RIBS, POINTS)
     turn = POINTS // 2  # where a rib passes from the back to the front
-    flat_axes, flat_radii = axes.reshape(count, 2 * RIBS, POINTS, 2), radii.reshape(count, 2 * RIBS, POINTS)
-    parts: list[Strokes] = [
-        frame.strokes(flat_axes[:, :, : turn + 1], flat_radii[:, :, : turn + 1], BACK, layers, size),
-        frame.strokes(flat_axes[:, :, turn:], flat_radii[:, :, turn:], FRONT, layers, size),
-    ]
-    for points, radius, layer in girdle(thorax):
-        parts.append(frame.strokes(points, radius, layer, layers, size))
-    return parts, breaks
+    back = axes[:, :, : turn + 1], radii[:, :, : turn + 1], BACK
+    front = axes[:, :, turn:], radii[:, :, turn:], FRONT
+    return [back, front, *girdle(thorax)], breaks
 
 
 def columns(thorax: Thorax) -> dict[str, Floats]:
     """Return the columns for drawing bones, besides strokes and maps."""
-    front = np.array([float(scene.exposure.view == "AP") for scene in thorax.scenes])
     return {
         "calcium": np.array([1.05 - 0.004 * max(scene.body.age - 45, 0) for scene in thorax.scenes]),
         "vertebrae": thorax.chance[:, 11] * 2,
         "scapula_width": thorax.width**0.6,
-        "scapula_inward": 2.4 * front - 0.8 * (thorax.chance[:, 10] - 0.4),
+        "scapula_inward": 2.4 * thorax.supine - 0.8 * (thorax.chance[:, 10] - 0.4),
         "scapula_lift": thorax.chance[:, 9] - 0.5,
     }
 

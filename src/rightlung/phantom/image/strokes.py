@@ -22,6 +22,10 @@ _WINDOW_VALUES = {"cpu": 6_000_000, "cuda": 24_000_000}  # values evaluated at o
 _SIDES = np.array([5, 7, 9, 11, 13, 16, 19, 23, 28, 34, 42, 52, 64, 80, 110, 160, 240, 400, 1 << 30])
 
 
+Chain = tuple[Floats, Floats, int]
+"""Points ``(n, k, p, 2)`` and radii ``(n, k, p)`` of ``k`` chains of ``n`` studies in centimetres, and their layer."""
+
+
 @dataclass(frozen=True, slots=True)
 class Strokes:
     """Capsules of many studies: ends and radii in pixels, and the plane ``(study, layer)`` of each."""
@@ -30,16 +34,6 @@ class Strokes:
     end: Floats  # (s, 2)
     radius: Floats  # (s, 2) at start and end
     plane: NDArray[np.int64]  # (s,)
-
-    @staticmethod
-    def chain(points: Floats, radius: Floats, plane: NDArray[np.int64]) -> Strokes:
-        """Connect successive points ``(k, p, 2)`` with radii ``(k, p)``, each of the ``k`` chains on its own plane."""
-        return Strokes(
-            points[:, :-1].reshape(-1, 2),
-            points[:, 1:].reshape(-1, 2),
-            np.stack([radius[:, :-1].ravel(), radius[:, 1:].ravel()], axis=1),
-            np.repeat(plane, points.shape[1] - 1),
-        )
 
     @staticmethod
     def join(parts: list[Strokes]) -> Strokes:

@@ -10,12 +10,12 @@ from torch import Tensor
 from rightlung.phantom.image.anatomy import Thorax
 from rightlung.phantom.image.columns import ColumnTensors
 from rightlung.phantom.image.maps import AnatomyMaps, smooth_step
+from rightlung.phantom.image.physics import NOISE_STREAM
 from rightlung.phantom.image.randomness import Floats, low_bits, seeds_of
 
 TISSUE_STREAM = 21
 BOWEL_STREAM = 22
-CLOUDS = {"body": (7, 4), "grain": (28, 3), "gas": (12, 2)}
-"""Cells across the image and octaves of each texture."""
+CLOUDS = {"body": (7, 4), "grain": (28, 3), "gas": (12, 2)}  # cells across the image and octaves of each texture
 
 
 def columns(thorax: Thorax) -> dict[str, Floats]:
@@ -40,21 +40,22 @@ def columns(thorax: Thorax) -> dict[str, Floats]:
         "left_behind": np.array([change.left_behind for change in changes]),
         "calibre": np.array([change.vessels for change in changes]),
         "bubble_x": 5.6 + 2.4 * chance[:, 13],
-        "bubble_y": thorax.left_dome + 1.9 + 0.9 * chance[:, 14],
+        "bubble_y": thorax.dome[1] + 1.9 + 0.9 * chance[:, 14],
         "bubble": (0.9 + 2.2 * chance[:, 15]) * (chance[:, 14] > 0.15),
         "gas": np.clip(chance[:, 16] * 2 - 0.6, 0, 1),
-        "right_hilum_x": thorax.right_hilum[:, 0],
-        "right_hilum_y": thorax.right_hilum[:, 1],
-        "left_hilum_x": thorax.left_hilum[:, 0],
-        "left_hilum_y": thorax.left_hilum[:, 1],
+        "right_hilum_x": thorax.hilum[0][:, 0],
+        "right_hilum_y": thorax.hilum[0][:, 1],
+        "left_hilum_x": thorax.hilum[1][:, 0],
+        "left_hilum_y": thorax.hilum[1][:, 1],
     }
 
 
 def seeds(thorax: Thorax) -> NDArray[np.int32]:
-    """Return the seeds of each cloud in the order of ``CLOUDS``, ``(n, 3)``."""
+    """Return the seeds of each cloud in the order of ``CLOUDS``, then of the detector's noise, ``(n, 4)``."""
     own = [scene.body.seed for scene in thorax.scenes]
-    streams = (TISSUE_STREAM + 5, TISSUE_STREAM, BOWEL_STREAM)
-    return np.stack([low_bits(seeds_of(own, stream)) for stream in streams], axis=1)
+    found = [seeds_of(own, stream) for stream in (TISSUE_STREAM + 5, TISSUE_STREAM, BOWEL_STREAM)]
+    found.append(seeds_of([scene.exposure.seed for scene in thorax.scenes], NOISE_STREAM))
+    return low_bits(np.stack(found, axis=1))
 
 
 def body_thickness(studies: ColumnTensors, anatomy: AnatomyMaps, cloud: Tensor) -> Tensor:

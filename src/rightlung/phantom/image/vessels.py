@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from rightlung.phantom.image.anatomy import Thorax, at
-from rightlung.phantom.image.frame import Frame
 from rightlung.phantom.image.randomness import Floats, seeds_of, uniforms
-from rightlung.phantom.image.strokes import Strokes, round_profile
+from rightlung.phantom.image.strokes import Chain, round_profile
 
 STEMS = 8
 LEVELS = (3, 3, 3, 2)  # steps before each division
@@ -29,8 +28,8 @@ def trees(thorax: Thorax) -> tuple[list[Floats], list[Floats]]:
     calibre = np.array([change.vessels for change in thorax.deformations])[:, None, None]
     upper = np.array([change.cephalised for change in thorax.deformations])[:, None, None]
     sign = np.array([-1.0, 1.0])[None, :, None]
-    hila = np.stack([thorax.right_hilum, thorax.left_hilum], axis=1)  # (n, 2, 2)
-    floor = np.stack([thorax.right_dome, thorax.left_dome], axis=1)
+    hila = np.stack(thorax.hilum, axis=1)  # (n, 2, 2)
+    floor = np.stack(thorax.dome, axis=1)
     span = (floor - thorax.apex[:, None])[..., None] / 20.0  # vessels are crowded in shallow lungs
     # Directions fan out from straight up, over sideways, to straight down; more point down, where there is more lung.
     fan = np.array([-78.0, -62, -38, -8, 22, 46, 64, 80])[None, None]
@@ -83,25 +82,18 @@ def bronchi(thorax: Thorax) -> tuple[Floats, Floats]:
     # Only the lower trachea lies next to the aorta and is pushed to the right by it.
     points[:, 0] = np.stack([x * share + carina[:, None, 0] * share**3 * 0.4 - 0.25 * share**2, y], axis=-1)
     bottom = points[:, 0, -1]
-    for index, hilum, away in ((1, thorax.right_hilum, 0.9), (2, thorax.left_hilum, 1.0)):
+    for index, hilum, away in ((1, thorax.hilum[0], 0.9), (2, thorax.hilum[1], 1.0)):
         end = bottom + (hilum - bottom) * away + np.array([0.0, 0.9 if index == 2 else 0.5])
         bow = np.sin(share * math.pi)[None, :, None] * np.array([0.0, -0.25])
         points[:, index] = bottom[:, None] + (end - bottom)[:, None] * share[None, :, None] + bow
-    radius = np.empty((count, 3, 8))
-    width = 0.86 * np.sqrt(thorax.width)[:, None]
-    radius[:, 0] = width
-    radius[:, 1] = width * np.linspace(0.78, 0.5, 8)
-    radius[:, 2] = width * np.linspace(0.68, 0.42, 8)
-    return points, radius
+    width = 0.86 * np.sqrt(thorax.width)[:, None, None]
+    return points, width * np.stack([np.ones(8), np.linspace(0.78, 0.5, 8), np.linspace(0.68, 0.42, 8)])
 
 
-def airway_strokes(thorax: Thorax, frame: Frame, size: int, layer: int, layers: int) -> list[Strokes]:
+def airway_chains(thorax: Thorax, layer: int) -> list[Chain]:
     """Return the trachea on one layer and the main bronchi on the next."""
     points, radius = bronchi(thorax)
-    return [
-        frame.strokes(points[:, :1], radius[:, :1], layer, layers, size),
-        frame.strokes(points[:, 1:], radius[:, 1:], layer + 1, layers, size),
-    ]
+    return [(points[:, :1], radius[:, :1], layer), (points[:, 1:], radius[:, 1:], layer + 1)]
 
 
 def draw_airways(depth: Tensor, width: Tensor) -> Tensor:
@@ -117,21 +109,16 @@ def draw_airways(depth: Tensor, width: Tensor) -> Tensor:
 def minor_fissure(thorax: Thorax) -> tuple[Floats, Floats]:
     """Return the fissure above the middle lobe, a fine line from right hilum to wall, shown by half of the patients."""
     share = np.linspace(0.05, 0.97, 10)[None]
-    y = (thorax.right_hilum[:, 1] + 0.6 + 1.2 * (thorax.chance[:, 17] - 0.5))[:, None] - 0.5 * np.sin(share * math.pi)
-    inner, outer = at(thorax.inner_right, y), at(thorax.outer_right, y)
+    y = (thorax.hilum[0][:, 1] + 0.6 + 1.2 * (thorax.chance[:, 17] - 0.5))[:, None] - 0.5 * np.sin(share * math.pi)
+    inner, outer = at(thorax.inner[0], y), at(thorax.outer[0], y)
     shown = np.where(thorax.chance[:, 18] < 0.5, 0.06, 1e-4)[:, None]
     return np.stack([inner + share * (outer - inner), y], axis=-1)[:, None], np.broadcast_to(shown, y.shape)[:, None]
 
 
-def vessel_strokes(thorax: Thorax, frame: Frame, size: int, layer: int, layers: int) -> list[Strokes]:
+def vessel_chains(thorax: Thorax, layer: int) -> list[Chain]:
     """Return the trees on three successive layers, and the minor fissure on the last of them."""
-    chains, radii = trees(thorax)
-    parts = [
-        frame.strokes(points, radius, layer + min(level, 2), layers, size)
-        for level, (points, radius) in enumerate(zip(chains, radii, strict=True))
-    ]
-    points, radius = minor_fissure(thorax)
-    return [*parts, frame.strokes(points, radius, layer + 2, layers, size)]
+    levels = enumerate(zip(*trees(thorax), strict=True))
+    return [*((*tree, layer + min(level, 2)) for level, tree in levels), (*minor_fissure(thorax), layer + 2)]
 
 
 def draw_vessels(depth: Tensor) -> Tensor:

@@ -1,12 +1,13 @@
-"""The phrase bank, read from ``data/words.toml`` and ``data/statements.toml``."""
+"""The phrase bank, read from ``data/words.toml`` and ``data/statements.toml``, and typing errors in its words."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
-from typing import Any
+from functools import cache, partial
 
+from rightlung.core.keyed import Stream
+from rightlung.lexicon import sides_in
 from rightlung.lexicon.findings import FINDINGS, broader_findings
 from rightlung.phantom.config import FINDING_ORDER, read_data
 
@@ -21,28 +22,18 @@ CLOSE: frozenset[frozenset[str]] = frozenset(
 """Findings that look so similar that negating one next to the other would read as a contradiction."""
 
 
-def words() -> dict[str, Any]:
-    """Return the words for lesions: places, frames, findings."""
-    return read_data("words.toml")
-
-
-def statements() -> dict[str, Any]:
-    """Return the sentences of reports besides the lesions."""
-    return read_data("statements.toml")
+words = partial(read_data, "words.toml")  # the words for lesions: places, frames, findings
+statements = partial(read_data, "statements.toml")  # the sentences of reports besides the lesions
 
 
 @dataclass(frozen=True, slots=True)
 class Negative:
-    """A sentence about absent findings: its block, its frequency, what it negates, and what forbids it.
-
-    It is true if and only if nothing in ``forbidding`` is present, so it gives information about each of these findings
-    and no others.
-    """
+    """A sentence about absent findings: its block, its frequency, what it negates, and what forbids it."""
 
     block: str
     share: float
     negates: tuple[str, ...]
-    forbidding: frozenset[str]
+    forbidding: frozenset[str]  # it is true if and only if none of these findings is present
     regions: tuple[str, ...]
     texts: tuple[str, ...]
     scope: frozenset[str]  # findings that must not be negated again
@@ -53,27 +44,17 @@ def negatives() -> tuple[Negative, ...]:
     """Return all sentences about absent findings."""
     found = []
     for entry in statements()["negatives"]:
+        negates, regions, texts = (tuple(entry[name]) for name in ("negates", "regions", "texts"))
         unless = set(entry.get("unless", ()))
         forbidding = {*FINDING_ORDER, "support devices"} if "*" in unless else unless
-        for denied in entry["negates"]:
-            forbidding |= {kind for kind in FINDING_ORDER if denies(denied, kind)}
-            if denied == "support devices":
-                forbidding.add(denied)
-        found.append(
-            Negative(
-                block=entry["block"],
-                share=entry["share"],
-                negates=tuple(entry["negates"]),
-                forbidding=frozenset(forbidding),
-                regions=tuple(entry["regions"]),
-                texts=tuple(entry["texts"]),
-                scope=_scope(entry["negates"]),
-            )
-        )
+        forbidding |= {kind for kind in FINDING_ORDER for denied in negates if denies(denied, kind)}
+        forbidding |= {"support devices"} & set(negates)
+        scope = _scope(negates)
+        found.append(Negative(entry["block"], entry["share"], negates, frozenset(forbidding), regions, texts, scope))
     return tuple(found)
 
 
-def _scope(negates: list[str]) -> frozenset[str]:
+def _scope(negates: tuple[str, ...]) -> frozenset[str]:
     scope = set(negates)
     if "lung opacity" in scope:
         scope |= {kind for kind in FINDING_ORDER if "lung opacity" in broader_findings(kind)}
@@ -100,12 +81,9 @@ def vocabulary() -> frozenset[str]:
 def finding_vocabulary() -> frozenset[str]:
     """Return the words that name findings, which a typing error must not change."""
     texts = [text for found in FINDINGS.values() for text in (found.name, found.phrase, *found.synonyms)]
-    for entry in words()["findings"].values():
-        for key, value in entry.items():
-            if key.startswith("nouns"):
-                texts.append(_everything(value))
-    for entry in statements()["devices"].values():
-        texts.extend(entry["names"])
+    entries = words()["findings"].values()
+    texts += [_everything(entry[key]) for entry in entries for key in entry if key.startswith("nouns")]
+    texts += [_everything(entry["names"]) for entry in statements()["devices"].values()]
     return frozenset(_LETTERS.findall(" ".join(texts).lower()))
 
 
@@ -117,3 +95,33 @@ def _everything(value: object) -> str:
     if isinstance(value, list):
         return " ".join(map(_everything, value))
     return ""
+
+
+_WORD = re.compile(r"(?<![\w-])[a-z]{5,}(?![\w-])")
+_MEANING = frozenset({
+    "without", "neither", "cannot", "exclude", "excluded", "suspected", "possible", "possibly", "questionable", "could",
+    "might", "perhaps", "equivocal", "negative", "absent", "clear", "normal", "normally", "unremarkable", "unchanged",
+    "stable", "intact", "bilateral", "bilaterally", "within", "limits", "increased", "decreased", "upper", "lower",
+    "middle", "lingula", "lingular", "apical", "basal", "basilar", "difficult", "question", "suspicious",
+})  # fmt: skip
+
+
+def slip(text: str, stream: Stream) -> str:
+    """Return the text with one typing error that leaves the meaning unchanged, if a word allows one.
+
+    It swaps two letters or drops one, never in the name of a finding, and makes no word of the bank or for a side.
+    """
+    kept = _MEANING | finding_vocabulary()
+    words = [match for match in _WORD.finditer(text) if match[0] not in kept and not sides_in(match[0])]
+    if not words:
+        return text
+    match = stream.choice(words)
+    word = match[0]
+    place = stream.integer(1, len(word) - 2)
+    if stream.chance(0.5):
+        changed = word[:place] + word[place + 1] + word[place] + word[place + 2 :]
+    else:
+        changed = word[:place] + word[place + 1 :]
+    if changed == word or changed in vocabulary() or sides_in(changed):
+        return text
+    return text[: match.start()] + changed + text[match.end() :]

@@ -24,11 +24,8 @@ _ADVERBS = ("minimally|slightly|mildly", "mildly|slightly", "moderately", "marke
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "eleventh")
 _MEANINGS = {"infection": "pneumonia"}
 _BOTH_AT = {
-    "upper": "in both upper lobes",
-    "mid": "in both mid lungs",
-    "lower": "at both bases",
-    "apical": "at both apices",
-}
+    "upper": "in both upper lobes", "mid": "in both mid lungs", "lower": "at both bases", "apical": "at both apices",
+}  # fmt: skip
 _BOTH_AS = {
     "upper": "bilateral upper lobe", "mid": "bilateral mid lung", "lower": "bibasilar", "apical": "biapical",
     "lung": "bilateral",
@@ -71,6 +68,12 @@ def lesion_regions(lesions: Sequence[Lesion]) -> tuple[str, ...]:
         if lesion.finding == "pleural effusion":
             found[f"{lesion.side} costophrenic angle"] = None
     return tuple(found)
+
+
+def lesion_draft(text: str, lesions: Sequence[tuple[int, Lesion]], findings: Mapping[str, Polarity]) -> Draft:
+    """Return a sentence about lesions, given with their indices in the scene."""
+    regions = lesion_regions([lesion for _, lesion in lesions])
+    return Draft(text, regions, findings, tuple(index for index, _ in lesions), topics=frozenset(findings))
 
 
 def measure(lesion: Lesion) -> str:
@@ -127,36 +130,40 @@ class LesionWriter:
         place = Spot("", "", "")
         if self.entry["where"] != "none":
             place = spot(lesion, stream, self.manner.sideless)
-        noun, plural = stream.choice(self._names(lesion))
-        many = noun == plural
-        slots = self._slots(lesion, place, noun, plural, many)
-        findings: dict[str, Polarity] = {self.finding: Polarity.POSITIVE}
-        if self.manner.hedged:
-            text, findings = self._hedge(lesion, slots)
-        else:
-            text = self._report(lesion, slots, place)
-        return Draft(polish(text), lesion_regions([lesion]), findings, (index,), (), frozenset(findings))
+        slots = self._slots(lesion, place, *stream.choice(self._names(lesion)))
+        if not self.manner.hedged:
+            return self._draft(self._report(lesion, slots), [(index, lesion)])
+        text, findings = self._hedge(lesion, slots)
+        return lesion_draft(polish(text), [(index, lesion)], findings)
 
-    def _slots(self, lesion: Lesion, place: Spot, noun: str, plural: str, many: bool) -> dict[str, str]:
+    def _draft(self, text: str, lesions: Sequence[tuple[int, Lesion]]) -> Draft:
+        polarity = Polarity.UNCERTAIN if self.manner.hedged else Polarity.POSITIVE
+        return lesion_draft(polish(text), lesions, {self.finding: polarity})
+
+    def _verbs(self, many: bool) -> dict[str, str]:
+        return {
+            "is": "are" if many else "is",
+            "has": "have" if many else "has",
+            "seen": self.stream.choice(self.frames["seen"]),
+            "shows": expand(self.stream.choice(self.frames["shows"]), self.stream, {}),
+        }
+
+    def _slots(self, lesion: Lesion, place: Spot, noun: str, plural: str) -> dict[str, str]:
         stream = self.stream
+        many = noun == plural
         graded = grade(lesion, stream)
         if place.before.endswith("lung"):
             noun = noun.removeprefix("lung ")
         if graded and graded in noun:
             graded = ""
-        counted = bool(plural) and not many
-        article = "a/an" if counted else ""
+        article = "a/an" if plural and not many else ""
         before = bool(place.before) and (self.brief or stream.chance(0.5))
         bare = _join(graded, place.before, noun) if before else _join(graded, noun, place.after)
-        there = _join(graded, noun)
-        slots = {
+        return {
             "np": _join(article, bare),
             "np_bare": bare,
-            "np_there": _join(article, there),
-            "is": "are" if many else "is",
-            "has": "have" if many else "has",
-            "seen": stream.choice(self.frames["seen"]),
-            "shows": expand(stream.choice(self.frames["shows"]), stream, {}),
+            "np_there": _join(article, graded, noun),
+            **self._verbs(many),
             "at": place.after,
             "at_first": place.after,
             "as": place.before,
@@ -166,9 +173,8 @@ class LesionWriter:
             "a_grade": _join("a/an", graded),
             "gradely": stream.choice(_ADVERBS[bucket(lesion.severity)].split("|")),
             "measure": measure(lesion),
+            **self._trend_slots(),
         }
-        slots.update(self._trend_slots())
-        return slots
 
     def _trend_slots(self) -> dict[str, str]:
         if not self.manner.trend:
@@ -192,17 +198,14 @@ class LesionWriter:
 
     def _sentences(self, lesion: Lesion) -> list[str]:
         entry = self.entry
-        if f"sentences_{lesion.form}" in entry:
-            return list(entry[f"sentences_{lesion.form}"])
-        if lesion.finding == "pleural effusion":
-            if lesion.form == "loculated":
-                return []
-            return list(entry["sentences_large" if lesion.region.endswith("zone") else "sentences_small"])
-        if lesion.form in ("spiculated",):
-            return [text for text in entry["sentences"] if "{as}" not in text]
-        return list(entry["sentences"])
+        name = f"sentences_{lesion.form}"
+        if name not in entry and lesion.finding == "pleural effusion":
+            name = "sentences_large" if lesion.region.endswith("zone") else "sentences_small"
+            return [] if lesion.form == "loculated" else list(entry[name])
+        texts: list[str] = entry.get(name, entry["sentences"])
+        return [text for text in texts if "{as}" not in text] if lesion.form == "spiculated" else texts
 
-    def _report(self, lesion: Lesion, slots: Mapping[str, str], place: Spot) -> str:
+    def _report(self, lesion: Lesion, slots: Mapping[str, str]) -> str:
         stream = self.stream
         whole = self._fitting(self._sentences(lesion), slots)
         only = self.entry.get("only_sentences", False)
@@ -290,14 +293,7 @@ class LesionWriter:
                 core += f", the largest measuring {measure(largest)} {spot(largest, stream, False).after}"
         else:
             core = self._listed(items, plural)
-        many = plural != noun
-        slots = {
-            "np": core, "np_bare": core, "is": "are" if many else "is", "has": "have" if many else "has",
-            "seen": stream.choice(self.frames["seen"]),
-            "shows": expand(stream.choice(self.frames["shows"]), stream, {}),
-        }  # fmt: skip
-        slots.update(self._trend_slots())
-        polarity = Polarity.UNCERTAIN if self.manner.hedged else Polarity.POSITIVE
+        slots = {"np": core, "np_bare": core, **self._verbs(plural != noun), **self._trend_slots()}
         if self.manner.hedged:
             frames = self.frames["hedge"]
         elif self.manner.trend:
@@ -308,15 +304,7 @@ class LesionWriter:
             frames = [text for text in self.frames["plain"] if slots_of(text) <= set(slots)]
         if "largest" in core:
             frames = [text for text in frames if text.endswith(("{np}", "{np_bare}"))]
-        findings = {self.finding: polarity}
-        return Draft(
-            polish(expand(stream.choice(frames), stream, slots)),
-            lesion_regions(items),
-            findings,
-            tuple(index for index, _ in lesions),
-            (),
-            frozenset(findings),
-        )
+        return self._draft(expand(stream.choice(frames), stream, slots), lesions)
 
     def _shared_grade(self, items: Sequence[Lesion]) -> str:
         buckets = {bucket(lesion.severity) for lesion in items}
@@ -377,16 +365,4 @@ class LesionWriter:
         text = expand(stream.choice(texts), stream, slots)
         if self.manner.trend and not uncertain:
             text += f", {self._trend_slots()['trend_tail']}"
-        findings = {self.finding: Polarity.UNCERTAIN if uncertain else Polarity.POSITIVE}
-        indices = tuple(index for index, _ in lesions)
-        return Draft(polish(text), lesion_regions(items), findings, indices, (), frozenset(findings))
-
-
-def add_tail(draft: Draft, tail: str, findings: Mapping[str, Polarity], lesions: Sequence[tuple[int, Lesion]]) -> Draft:
-    """Return the sentence with an addition."""
-    text = polish(draft.text.removesuffix(".") + f" {tail}")
-    merged = {**draft.findings, **findings}
-    regions = tuple(dict.fromkeys((*draft.regions, *lesion_regions([lesion for _, lesion in lesions]))))
-    indices = tuple(dict.fromkeys((*draft.lesions, *(index for index, _ in lesions))))
-    topics = draft.topics | frozenset(findings)
-    return replace(draft, text=text, regions=regions, findings=merged, lesions=indices, topics=topics)
+        return self._draft(text, lesions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from rightlung.core.keyed import Stream
@@ -9,6 +10,7 @@ from rightlung.phantom.scene import Lesion
 from rightlung.phantom.words.bank import words
 from rightlung.phantom.words.templates import expand
 
+_LOBE = re.compile(r"lobe|\{abb|RML")
 _LOBES = {"upper": "upper lobe", "mid": "middle lobe", "lower": "lower lobe"}
 
 
@@ -31,8 +33,7 @@ def spot(lesion: Lesion, stream: Stream, sideless: bool, listed: bool = False) -
     befores, afters = (table["as_alone"], table["at_alone"]) if sideless else (table["as"], table["at"])
     if lesion.form == "lobar":
         zones = (_LOBES[zone_kind],)
-        befores = [text for text in befores if "lobe" in text or "{abb" in text or "RML" in text]
-        afters = [text for text in afters if "lobe" in text or "{abb" in text or "RML" in text]
+        befores, afters = ([text for text in texts if _LOBE.search(text)] for texts in (befores, afters))
     if listed:
         afters = [text for text in afters if text.startswith(("in the", "at the"))] or afters
     zone = stream.choice(zones)
@@ -42,17 +43,15 @@ def spot(lesion: Lesion, stream: Stream, sideless: bool, listed: bool = False) -
         "zone": zone if zone != "lung base" else "lower lung",
         "abbreviation": f"{letter}{zone_kind[0].upper()}L",
     }
-    before = stream.choice(befores)
-    after = stream.choice(afters)
-    return Spot(
-        expand(before, stream, slots), expand(after, stream, slots), zone if sideless else f"{lesion.side} {zone}"
-    )
+    before, after = stream.choice(befores), stream.choice(afters)
+    named = zone if sideless else f"{lesion.side} {zone}"
+    return Spot(expand(before, stream, slots), expand(after, stream, slots), named)
 
 
 def _spot_kind(lesion: Lesion, stream: Stream) -> str:
     if lesion.finding == "pleural effusion" or lesion.form == "tension":
         return "space"
-    if lesion.form in ("lateral",):
+    if lesion.form == "lateral":
         return "wall"
     zone = lesion.region.split()[1]
     across, down = lesion.place

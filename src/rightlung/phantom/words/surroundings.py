@@ -21,7 +21,6 @@ LUNG_KINDS = frozenset(FINDING_ORDER) - {
 }  # fmt: skip
 """Findings that a lung called clear must not have."""
 
-
 _CLEAR_SIDE = (
     "(the|) {side} lung is (clear|unremarkable|well aerated and clear)",
     "(the|) {side} lung (appears|remains) clear",
@@ -42,9 +41,7 @@ def choose_negatives(stream: Stream, lavishness: float, summary: bool) -> list[N
     for negative in stream.shuffled(negatives()):
         if negative.block == "global" or not stream.chance(min(negative.share * lavishness, 1.0)):
             continue
-        if summary and not _URGENT.issuperset(negative.negates):
-            continue
-        if not denied & negative.scope:
+        if not denied & negative.scope and (not summary or _URGENT.issuperset(negative.negates)):
             chosen.append(negative)
             denied |= negative.scope
     return chosen
@@ -52,10 +49,8 @@ def choose_negatives(stream: Stream, lavishness: float, summary: bool) -> list[N
 
 def choose_global(stream: Stream) -> Negative | None:
     """Return the summary that this report would give if it were true: nothing acute, nothing at all, or None."""
-    for negative in negatives():
-        if negative.block == "global" and stream.chance(negative.share):
-            return negative
-    return None
+    summaries = (negative for negative in negatives() if negative.block == "global")
+    return next((negative for negative in summaries if stream.chance(negative.share)), None)
 
 
 def is_true(negative: Negative, present: Collection[str]) -> bool:
@@ -83,12 +78,9 @@ def clear_side(scene: Scene, stream: Stream) -> Draft | None:
 def device_sentence(index: int, device: Device, stream: Stream, compared: bool) -> Draft:
     """Return the sentence for a device and the position of its tip."""
     entry = statements()["devices"][device.kind]
-    if device.well_placed:
-        texts = entry["good"]
-    elif device.kind == "endotracheal tube":
-        texts = entry["bronchus" if device.tip == "right main bronchus" else "low"]
-    else:
-        texts = entry["bad"]
+    placed = "good" if device.well_placed else "bad"
+    if placed == "bad" and device.kind == "endotracheal tube":
+        placed = "bronchus" if device.tip == "right main bronchus" else "low"
     tip = stream.choice(_CAVA) if device.tip == "superior vena cava" else device.tip
     if tip in ("apex", "base", "brachiocephalic vein"):
         tip = f"{device.side} {tip}"
@@ -102,7 +94,7 @@ def device_sentence(index: int, device: Device, stream: Stream, compared: bool) 
         "leads_end": stream.choice(("leads terminate", "leads end") if several else ("lead terminates", "lead ends")),
         "cm": f"{max(device.depth, 0.5):.1f}" if stream.chance(0.7) or device.depth < 1 else f"{device.depth:.0f}",
     }
-    text = expand(stream.choice(texts), stream, slots)
+    text = expand(stream.choice(entry[placed]), stream, slots)
     if compared:
         text += stream.choice(_AS_BEFORE)
     regions = tuple(entry["regions"]) or ((f"{device.side} lung",) if device.side in ("left", "right") else ())

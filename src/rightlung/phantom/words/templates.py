@@ -23,8 +23,7 @@ _VOWEL_LETTERS = "AEFHILMNORSX"
 _CONSONANT_SOUND = ("uni", "use", "one", "eu")
 
 
-Node = str | tuple[str] | list[list["Node"]]
-"""A piece of a template: plain words, the name of a slot, or a choice."""
+Node = str | tuple[str] | list[list["Node"]]  # a piece of a template: plain words, the name of a slot, or a choice
 
 
 @cache
