@@ -70,10 +70,6 @@ class Published:
         """Return a model's name, with an asterisk if it is not comparable."""
         return f"{self.models[model]} *" if model in self.not_comparable else self.models[model]
 
-    def quote(self, what: str) -> Quote:
-        """Return a quoted value by name."""
-        return next(quote for quote in self.quotes if quote.what == what)
-
 
 @lru_cache(maxsize=8)
 def published_in(package: str) -> Published:

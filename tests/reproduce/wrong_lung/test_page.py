@@ -47,7 +47,8 @@ class Faint:
 
 
 def measure(plan: Plan, prepared: PreparedStudies, slug: str, model: object, **said: Any) -> None:
-    variant = PAPER.variant(slug.partition("-seed")[0]) or PAPER.variants[0]
+    variants = {one.slug: one for one in PAPER.variants}
+    variant = variants.get(slug.partition("-seed")[0], PAPER.variants[0])
     about = Job(variant, int(slug.partition("-seed")[2] or 1)).about() | {"training": None}
     measure_model(plan, prepared, model, about | said | {"slug": slug}, lambda *_: None)
 
