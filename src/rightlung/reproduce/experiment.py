@@ -22,6 +22,7 @@ from rightlung.core import InputError, OutputError
 from rightlung.core.files import read_json, write_json
 from rightlung.core.progress import Progress, no_progress
 from rightlung.measuring import measure, write_instances
+from rightlung.measuring.targets import UNREAD
 from rightlung.models.base import BlindGrounder, Grounder, RegionGrounder
 from rightlung.models.fingerprint import weights_digest
 from rightlung.models.registry import load
@@ -384,7 +385,8 @@ def _keep_missing(plan: Plan, missing: Mapping[str, str], prepared: PreparedStud
 
 def _left_out(plan: Plan, prepared: PreparedStudies, slugs: Sequence[str], missing: Mapping[str, str]) -> list[str]:
     """Return what is missing: rows and studies of the source, variants, answers."""
-    lines = [f"{plan.measured_on}: {reason}: {count:,}" for reason, count in prepared.unread.items()]
+    counts = {reason: prepared.targets.left_out[reason] for reason in UNREAD}
+    lines = [f"{plan.measured_on}: {reason}: {count:,}" for reason, count in counts.items() if count]
     lines += [f"{plan.measured_on}: the first of them: {problem}" for problem in prepared.targets.problems[:1]]
     lines += [f"{slug}: {reason}" for slug, reason in missing.items()]
     for slug in slugs:

@@ -9,7 +9,6 @@ from pathlib import Path
 from rightlung.core import InputError
 from rightlung.core.progress import Progress, no_progress
 from rightlung.measuring import Protocol, Targets, prepare_studies
-from rightlung.measuring.targets import UNREAD
 from rightlung.models.blind.prior import LocationPrior, PriorRow
 from rightlung.studies import open_source
 from rightlung.studies.study_cache import CachedSource
@@ -45,11 +44,6 @@ class PreparedStudies:
         """Open what `make` has prepared."""
         targets = Targets.open(out / FOLDER)
         return cls(CachedSource(out / FOLDER), targets, protocol.applied_to(targets))
-
-    @property
-    def unread(self) -> dict[str, int]:
-        """Number of rows and studies of the source that could not be read, by reason."""
-        return {reason: count for reason in UNREAD if (count := self.targets.left_out[reason])}
 
 
 def fit_priors(prepared: PreparedStudies) -> Iterator[tuple[str, tuple[str, str, LocationPrior]]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
+from rightlung.pages.content import Cell, Column, Figure, Page, Section, Table
 from rightlung.reproduce.claims import (
     FAILS,
     HOLDS,
@@ -63,10 +63,7 @@ def make_page(found: Measurements) -> Page:
     sections = [
         Section("found", "Findings", items=[*_found(found.judged), *_once(measured)]),
         Section(
-            "own",
-            "Beyond the paper: exact masks and use of the image",
-            [SUBSETS_DEFINED],
-            parts=[*extra_tables(make)],
+            "own", "Beyond the paper: exact masks and use of the image", [SUBSETS_DEFINED], parts=[*extra_tables(make)]
         ),
         Section("claims", "Claims of the paper and our aims", [_how_judged(found)], parts=[_claims_table(found)]),
         _labels(make, found.judged),
@@ -83,41 +80,29 @@ def _measured_sections(found: Measurements) -> Iterator[Section]:
     measured, make = found.measured, found.tables
     if not measured.models:
         return
-    yield Section("seeds", "Effect of the training seed", [OVER_PATIENTS], parts=make.seeds(_seed_quantities(make)))
-    quotes = {quote.what: quote.value for quote in found.published.quotes}
+    quotes = found.published.quotes
     radiologist = (
         f"The paper's radiologist rated GLoRIA's maps {quotes['recall']} of 5 for recall, {quotes['precision']} for "
         f"precision and {quotes['intuitiveness']} for intuitiveness (section 3.4)."
     )
-    introduction = f"Corresponds to the paper's Tables 1 to 3, 6, 7, 11 and 12. {radiologist}"
-    yield Section("localisation", "Localisation", [introduction], parts=[*localisation_tables(make)])
-    tables = {target: [change_table(make, target, subset) for subset in (None, *SUBSETS)] for target in TARGET_TITLES}
-    parts: list[Table | Figure | Gallery] = []
+    perturbed = (
+        "Figures 3, 5, 14 and 15. Random BBoxes and Shuffle in Report change the target; the other perturbations "
+        "change the phrase or the image."
+    )
+    changes: list[Table | Figure] = []
     for target in TARGET_TITLES:
-        parts += [*change_figures(make, target), *tables[target]]
-    introduction = (
-        "Corresponds to the paper's Figures 3, 5, 14 and 15. Random BBoxes and Shuffle in Report change the target; "
-        "the other perturbations change the phrase or the image."
-    )
-    title = "Effect of perturbations"
-    yield Section("changes", title, [introduction], parts=[*parts, precision_changes(make)])
-    yield Section(
-        "selection",
-        "Candidate selection",
-        ["Corresponds to the paper's Tables 4 and 9."],
-        parts=[*selection_tables(make)],
-    )
-    yield Section(
-        "maps",
-        "Divergence and entropy of the maps",
-        ["Corresponds to the paper's Tables 8 and 10."],
-        parts=[*map_tables(make)],
-    )
-    introduction = "Corresponds to the paper's Figures 6 and 18 to 24." + "".join(
-        f" {note}" for note in stars(measured.rows)
-    )
-    title = "Correlations over instances"
-    yield Section("correlations", title, [introduction], parts=[*correlation_parts(make)])
+        changes += change_figures(make, target)
+        changes += [change_table(make, target, subset) for subset in (None, *SUBSETS)]
+    figures = " ".join(["Figures 6 and 18 to 24.", *stars(measured.rows)])
+    yield Section("seeds", "Effect of the training seed", [OVER_PATIENTS], parts=make.seeds(_seed_quantities(make)))
+    for name, title, counterpart, parts in (
+        ("localisation", "Localisation", f"Tables 1 to 3, 6, 7, 11 and 12. {radiologist}", localisation_tables(make)),
+        ("changes", "Effect of perturbations", perturbed, [*changes, precision_changes(make)]),
+        ("selection", "Candidate selection", "Tables 4 and 9.", selection_tables(make)),
+        ("maps", "Divergence and entropy of the maps", "Tables 8 and 10.", map_tables(make)),
+        ("correlations", "Correlations over instances", figures, correlation_parts(make)),
+    ):
+        yield Section(name, title, [f"Corresponds to the paper's {counterpart}"], parts=[*parts])
     if found.judgements is not None:
         yield Section(
             "judgements", "Radiologists' judgements", items=found.judgements["summary"],
