@@ -10,6 +10,7 @@ from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
 from rightlung.pages.figures import IntervalPanel, panel_figure
 from rightlung.pages.numbers import span, verdict
+from rightlung.results.estimate import Estimate
 from rightlung.results.groups import FEW_PATIENTS, HEADLINE, Breakdown, GroupResult, PriorComparison
 
 _GROUP_TITLES = {
@@ -90,7 +91,8 @@ def _headline(found: Breakdown, level: float) -> Iterator[Figure]:
 
 
 def _panel(measure: str, rows: Sequence[PriorComparison]) -> IntervalPanel:
-    series = {"model": [row.model for row in rows], "image-blind prior": [row.prior for row in rows]}
+    model, prior = [row.model for row in rows], [row.prior for row in rows]
+    series: dict[str, Sequence[Estimate | None]] = {"model": model, "image-blind prior": prior}
     return IntervalPanel(title=find_measure(measure).title, limits=(0.0, 1.0), series=series)
 
 
