@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rightlung.reproduce.claims import Claim, Evidence, JudgedClaim, Ruling, all_of, most_of, side, small
+from rightlung.reproduce.claims import Claim, Evidence, JudgedClaim, Ruling, all_of, most_of, verdict_on
 from rightlung.results.estimate import Comparison, Estimate
 from tests.reproduce.made_up import Levels, judge
 
@@ -28,20 +28,20 @@ def one_judged(means: Any, *seeds: Any) -> JudgedClaim:
 
 
 def test_an_interval_decides_only_where_all_of_it_lies_on_one_side() -> None:
-    assert side(interval(0.1, 0.3), above=0.0) == YES
-    assert side(interval(-0.3, -0.1), above=0.0) == NO
-    assert side(interval(-0.1, 0.3), above=0.0) == NEITHER
-    assert side(interval(-0.5, -0.3), below=-0.4) == NEITHER
-    assert side(interval(-0.6, -0.5), below=-0.4) == YES
-    assert side(Estimate(0.3), above=0.0) == UNKNOWN  # a number without an interval
-    assert side(Estimate(math.nan), above=0.0) == UNKNOWN
+    assert verdict_on(interval(0.1, 0.3), above=0.0) == YES
+    assert verdict_on(interval(-0.3, -0.1), above=0.0) == NO
+    assert verdict_on(interval(-0.1, 0.3), above=0.0) == NEITHER
+    assert verdict_on(interval(-0.5, -0.3), below=-0.4) == NEITHER
+    assert verdict_on(interval(-0.6, -0.5), below=-0.4) == YES
+    assert verdict_on(Estimate(0.3), above=0.0) == UNKNOWN  # a number without an interval
+    assert verdict_on(Estimate(math.nan), above=0.0) == UNKNOWN
 
 
 def test_a_change_is_small_within_two_points_and_not_if_the_interval_is_too_wide_to_say() -> None:
-    assert small(interval(-0.01, 0.015)) == YES
-    assert small(interval(0.01, 0.03)) == UNKNOWN
-    assert small(interval(0.03, 0.05)) == small(interval(-0.05, -0.03)) == NO
-    assert small(interval(0.03, 0.05), margin=0.5) == YES
+    assert verdict_on(interval(-0.01, 0.015), within=0.02) == YES
+    assert verdict_on(interval(0.01, 0.03), within=0.02) == UNKNOWN
+    assert verdict_on(interval(0.03, 0.05), within=0.02) == verdict_on(interval(-0.05, -0.03), within=0.02) == NO
+    assert verdict_on(interval(0.03, 0.05), within=0.5) == YES
 
 
 def test_a_claim_of_parts_is_as_weak_as_its_weakest() -> None:

@@ -68,7 +68,7 @@ def test_a_figure_printed_twice_can_be_cited_from_either_table(asked: str | None
 def test_what_the_paper_does_not_give_is_nothing_and_the_running_text_has_figures_too() -> None:
     assert BOOK.find(Subject("uniter", "selection_local")) is None
     assert BOOK.find(Subject("sided", "auroc")) is None
-    assert [quote.value for quote in BOOK.quotes] == [3.1, 1.8, 1.7, -0.30, -0.47]
+    assert list(BOOK.quotes.values()) == [3.1, 1.8, 1.7, -0.30, -0.47]
 
 
 @pytest.mark.parametrize(

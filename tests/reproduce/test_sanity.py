@@ -15,9 +15,8 @@ from rightlung.asking import answers, questions
 from rightlung.core import Box, InputError
 from rightlung.lexicon import side_of
 from rightlung.measuring import measure
-from rightlung.reproduce.baselines import fit_priors
 from rightlung.reproduce.papers import find_paper
-from rightlung.reproduce.prepared import PreparedStudies
+from rightlung.reproduce.prepared import PreparedStudies, fit_priors
 from rightlung.reproduce.sanity import ImageBlind, Mirrored, Oracle, SanityCheck, TextBlind, check_sanity, known_models
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS
 from rightlung.results.measured import Measured

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from rightlung.core.errors import InputError
 from rightlung.results.estimate import Comparison, Estimate
-from rightlung.results.measured import Measured
-from rightlung.results.perturbation import Perturbation
+from rightlung.results.measured import Measured, Perturbation
 from tests.results.tables import row, table
 
 NAN = math.nan
@@ -111,8 +110,8 @@ def test_changes_are_counted_where_there_is_one_or_everywhere(measured: Measured
 
 
 def test_the_side_of_the_peak_and_the_choice_of_a_sentence(measured: Measured) -> None:
-    assert same(measured.peak_on_side("one"), [1.0, NAN, 0.5])
-    assert same(measured.peak_on_side("one", "swap-sides"), [0.0, NAN, NAN])
+    assert same(measured.value("one", "peak_on_side"), [1.0, NAN, 0.5])
+    assert same(measured.value("one", "peak_on_side", None, "swap-sides"), [0.0, NAN, NAN])
     assert same(measured.selection("one", "global", "swap-sides"), [0.5, 0.0, NAN])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -50,20 +50,20 @@ def _case(row: Row, answer: Grounding | None, source: Source, prior: LocationPri
         f"AUROC {number(row['auroc'])}, pointing {number(row['pointing'])}"
     )
     notes = [scores, *remarks(row), f"study {row['study']}, {row['query']}"]
-    pictures: list[tuple[str, Callable[[], Any]]] = []
     try:
-        for label, tile in case_tiles(row, source, answer, prior):
-            pictures.append((label, partial(draw, tile, SIDE)))
+        pictures = [(label, partial(draw, tile, SIDE)) for label, tile in case_tiles(row, source, answer, prior)]
     except InputError as error:
+        pictures = []
         notes.append(f"no picture: {error}")
     return Case(row["phrase"], pictures, notes)
 
 
 def choose(table: Any, count: int) -> tuple[list[Row], list[Row]]:
     """Return the rows with the highest and lowest average precision, with distinct studies and varied findings."""
-    plain, order = _ordered(table)
-    best = _varied(plain, order[::-1], count, set())
-    return best, _varied(plain, order, count, {row["study"] for row in best})
+    ordered, most = _ordered(table), 60 * max(count, 1)
+    places = np.arange(len(ordered))
+    best = _varied(ordered.take(places[::-1][:most]).to_pylist(), count, set())
+    return best, _varied(ordered.take(places[:most]).to_pylist(), count, {row["study"] for row in best})
 
 
 def at_shares(table: Any, shares: Sequence[float], sided: bool = False) -> list[Row]:
@@ -74,31 +74,29 @@ def at_shares(table: Any, shares: Sequence[float], sided: bool = False) -> list[
     if sided:
         pairs = zip(table.column("side_named").to_pylist(), table.column("target_side").to_pylist(), strict=True)
         table = table.take([place for place, (named, on) in enumerate(pairs) if named == on in ("left", "right")])
-    plain, order = _ordered(table)
+    ordered = _ordered(table)
     chosen: list[Row] = []
-    for share in shares if len(order) else ():
-        near = sorted(range(len(order)), key=lambda place: abs(place - share * (len(order) - 1)))
-        rows = [plain.slice(int(order[place]), 1).to_pylist()[0] for place in near[:40]]
+    for share in shares:
+        nearest = np.argsort(np.abs(np.arange(len(ordered)) - share * (len(ordered) - 1)), kind="stable")[:40]
         studies, findings = {row["study"] for row in chosen}, {tuple(row["findings"]) for row in chosen}
-        fresh = [row for row in rows if row["study"] not in studies]
+        fresh = [row for row in ordered.take(nearest).to_pylist() if row["study"] not in studies]
         varied = [row for row in fresh if tuple(row["findings"]) not in findings]
         chosen += (varied or fresh)[:1]
     return chosen
 
 
-def _ordered(table: Any) -> tuple[Any, Any]:
-    """Return the rows of the condition ``none``, and their order by average precision."""
+def _ordered(table: Any) -> Any:
+    """Return the rows of the condition ``none`` that have an average precision, lowest first."""
     import pyarrow.compute as pc
 
     plain = table.filter(pc.equal(table.column("condition"), "none"))
     values = plain.column("average_precision").to_numpy()
     order = np.argsort(values, kind="stable")
-    return plain, order[~np.isnan(values[order])]
+    return plain.take(order[~np.isnan(values[order])])
 
 
-def _varied(table: Any, order: Iterable[int], count: int, taken: set[str]) -> list[Row]:
-    """Take rows in order, repeating a finding only when no other is left among the first few hundred."""
-    candidates = [table.slice(int(index), 1).to_pylist()[0] for index in list(order)[: 60 * max(count, 1)]]
+def _varied(candidates: Sequence[Row], count: int, taken: set[str]) -> list[Row]:
+    """Take rows in order, repeating a finding only when no other is left."""
     chosen: list[Row] = []
     studies, findings = set(taken), set()
     for again in (False, True):
@@ -108,7 +106,7 @@ def _varied(table: Any, order: Iterable[int], count: int, taken: set[str]) -> li
                 chosen.append(row)
                 studies.add(row["study"])
                 findings.add(name)
-    return sorted(chosen, key=lambda row: candidates.index(row))
+    return sorted(chosen, key=candidates.index)
 
 
 def answers_of(

@@ -82,21 +82,18 @@ def _headline(found: Breakdown, level: float) -> Iterator[Figure]:
     for name, title in CONDITION_TITLES.items():
         if name in found.conditions and found.conditions[name].compared_with_prior:
             rows[title[0].lower() + title[1:]] = dict(found.conditions[name].compared_with_prior)
-    panels = [
-        IntervalPanel(
-            title=find_measure(name).title, limits=(0.0, 1.0),
-            series={
-                "model": [row[name].model for row in rows.values()],
-                "image-blind prior": [row[name].prior for row in rows.values()],
-            },
-        )
-        for name in HEADLINE
-    ]  # fmt: skip
+    panels = [_panel(name, [row[name] for row in rows.values()]) for name in HEADLINE]
     caption = (
         f"Mean over phrases with {100 * level:g} % confidence intervals. The prior reads the same words and never "
         "sees the image."
     )
     yield panel_figure("headline", "Model and image-blind prior", caption, list(rows), panels)
+
+
+def _panel(measure: str, rows: Sequence[PriorComparison]) -> IntervalPanel:
+    model, prior = [row.model for row in rows], [row.prior for row in rows]
+    series: dict[str, Sequence[Estimate | None]] = {"model": model, "image-blind prior": prior}
+    return IntervalPanel(title=find_measure(measure).title, limits=(0.0, 1.0), series=series)
 
 
 def _compared_columns(first: str, counted: bool = True) -> list[Column]:
@@ -195,11 +192,7 @@ def _starred(group: GroupResult) -> str:
 
 
 def _groups_figure(groups: Sequence[GroupResult]) -> Figure:
-    series: dict[str, list[Estimate | None]] = {
-        "model": [group.metrics[HEADLINE[0]].model for group in groups],
-        "image-blind prior": [group.metrics[HEADLINE[0]].prior for group in groups],
-    }
-    panel = IntervalPanel(title=find_measure(HEADLINE[0]).title, limits=(0.0, 1.0), series=series)
+    panel = _panel(HEADLINE[0], [group.metrics[HEADLINE[0]] for group in groups])
     labels = [f"{_starred(group)} ({group.phrases})" for group in groups]
     caption = "Average precision by finding (number of phrases in brackets)."
     return panel_figure("findings", "By finding", caption, labels, [panel])

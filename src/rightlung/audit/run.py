@@ -96,18 +96,8 @@ def audit(
 ) -> Audit:
     """Audit predictions against their source; write the instances table, the numbers and the page to ``out``.
 
-    Parameters
-    ----------
-    predictions
-        A predictions file or folder, from any model or program.
-    source
-        The studies, or their address. Default: the source that the predictions name.
-    prior_source
-        Where to fit the image-blind prior. Default: on the same phrases, cross-fitted over patients.
-    settings
-        Settings of the bootstrap intervals.
-    cases
-        How many of the best and worst cases to draw.
+    ``source`` is by default the one that the predictions name. The image-blind prior is fitted on ``prior_source``, by
+    default on the same phrases, cross-fitted over patients. ``cases`` best and worst cases are drawn.
     """
     settings, folder = settings or BootstrapSettings(), Path(out)
     opened = predictions if isinstance(predictions, Predictions) else open_predictions(predictions)

@@ -19,13 +19,12 @@ from rightlung.results.groups import (
 
 def sentences(found: Breakdown) -> list[str]:
     """Return the findings, one or two sentences per question."""
-    abstains = found.abstention.ever
     return [
         *_compared_with_prior(found),
         *_by_finding(found.groups["finding"]),
         *_sides(found.sides),
-        *_swapped(found.conditions.get("swap-sides"), abstains),
-        *_exchanged(found.conditions.get("exchange-image"), abstains),
+        *_perturbed(found, "swap-sides", "Swapping left and right in the words", "With left and right swapped"),
+        *_perturbed(found, "exchange-image", "Showing another patient's image", "With another patient's image"),
         *_abstention(found.abstention),
     ]
 
@@ -118,28 +117,21 @@ def map_change(condition: ConditionChanges) -> str | None:
     )
 
 
-def _swapped(condition: ConditionChanges | None, abstains: bool) -> Iterator[str]:
+def _perturbed(found: Breakdown, name: str, how: str, when: str) -> Iterator[str]:
+    """Yield what a condition changes, and what remains: the side that the peak follows, or the lead over the prior."""
+    condition = found.conditions.get(name)
     if condition is None or not condition.change:
         return
     if (change := map_change(condition)) is not None:
-        yield f"Swapping left and right in the words: {change}."
+        yield f"{how}: {change}."
     if "average_precision" in condition.change:
-        follows = condition.follows_words
-        side = f" The peak is on the side now named for {percent(follows)} of the one-sided phrases." if follows else ""
+        remaining = side = ""
+        if name == "exchange-image" and (compared := condition.compared_with_prior.get("average_precision")):
+            remaining = _remaining(compared.difference)
+        if follows := condition.follows_words:
+            side = f" The peak is on the side now named for {percent(follows)} of the one-sided phrases."
         effect = _precision_change(condition.change["average_precision"])
-        yield f"With left and right swapped, {effect}.{side}{_abstention_change(condition, abstains)}"
-
-
-def _exchanged(condition: ConditionChanges | None, abstains: bool) -> Iterator[str]:
-    if condition is None or not condition.change:
-        return
-    if (change := map_change(condition)) is not None:
-        yield f"Showing another patient's image: {change}."
-    if "average_precision" in condition.change:
-        compared = condition.compared_with_prior.get("average_precision")
-        effect = _precision_change(condition.change["average_precision"])
-        remaining = _remaining(compared.difference if compared else None)
-        yield f"With another patient's image, {effect}{remaining}.{_abstention_change(condition, abstains)}"
+        yield f"{when}, {effect}{remaining}.{side}{_abstention_change(condition, found.abstention.ever)}"
 
 
 def _precision_change(change: Comparison) -> str:

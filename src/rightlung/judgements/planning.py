@@ -1,9 +1,7 @@
 """Plan a study: who judges which heatmaps, in which order.
 
-Every prompt is judged for all models by the same annotator ("That's the Wrong Lung!", section A.7), so that models are
-compared on the same images. ``overlap`` prompts go to all annotators, for agreement; any other prompt goes to one.
-Each annotator gets the prompts in a random order, and the models in the rows of random Latin squares, so that each
-model is at each position equally often (give or take one).
+An annotator judges a prompt for all models ("That's the Wrong Lung!", section A.7). The order of prompts is random;
+models come in the rows of random Latin squares, so that each is at each position equally often (give or take one).
 """
 
 from __future__ import annotations

@@ -40,11 +40,7 @@ class Judgements:
 
 
 def read_judgements(
-    path: str | Path,
-    *,
-    key: BlindingKey | None = None,
-    instances: Instances | None = None,
-    names: Iterable[str] = (),
+    path: str | Path, *, key: BlindingKey | None = None, instances: Instances | None = None, names: Iterable[str] = ()
 ) -> Judgements:
     """Read and check a table of judgements.
 
@@ -142,10 +138,7 @@ def _check_whole(path: Path, rows: Iterable[_Row], key: BlindingKey | None, name
 
 
 def _judgement(
-    row: _Row,
-    key: BlindingKey | None,
-    instances: Instances | None,
-    seen: dict[tuple[str, tuple[str, str], str], _Row],
+    row: _Row, key: BlindingKey | None, instances: Instances | None, seen: dict[tuple[str, tuple[str, str], str], _Row]
 ) -> Judgement | None:
     """Return the judgement of a row, ``None`` if it is still to be made. ``seen`` has the rows before it."""
     annotator, study, prompt, model = (row.filled(name) for name in ("annotator", "study", "prompt", "model"))

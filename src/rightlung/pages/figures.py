@@ -207,9 +207,6 @@ def correlation_figure(
     return Figure(name, title, caption, cache(draw), folded, kept)
 
 
-# --- parts of figures -------------------------------------------------------------------------------------------------
-
-
 def _frame(
     labels: Sequence[str], panels: Sequence[Panel], ends: Sequence[tuple[float, float]], unit: str, row: float
 ) -> tuple[Drawing, list[Axes]]:

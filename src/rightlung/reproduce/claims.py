@@ -11,15 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
 from typing import Any, Literal
 
 from rightlung.pages.numbers import number
 from rightlung.results.estimate import Comparison, Estimate
 from rightlung.results.estimator import Estimator, Floats
-from rightlung.results.measured import Measured
+from rightlung.results.measured import Measured, Perturbation
 from rightlung.results.model import MeasuredModel
-from rightlung.results.perturbation import Perturbation
+from rightlung.scoring.localisation import METRICS
 
 ClaimVerdict = Literal["holds", "does not hold", "no difference shown", "cannot be judged", "seed-dependent"]
 HOLDS: ClaimVerdict = "holds"
@@ -27,10 +26,7 @@ FAILS: ClaimVerdict = "does not hold"
 NOT_SHOWN: ClaimVerdict = "no difference shown"
 UNKNOWN: ClaimVerdict = "cannot be judged"
 SEED_DEPENDENT: ClaimVerdict = "seed-dependent"
-VERDICTS = (HOLDS, FAILS, SEED_DEPENDENT, NOT_SHOWN, UNKNOWN)
 
-SMALL = 0.02
-"""A change of AUROC of at most two points in either direction counts as small."""
 MAX_EVIDENCE_LINES = 10
 """Comparisons listed on the page for one claim."""
 ALPHA = 0.05
@@ -54,19 +50,9 @@ class Evidence:
     unit: str = "points"
 
     @classmethod
-    def judged(
-        cls,
-        label: str,
-        found: Estimate,
-        unit: str = "points",
-        *,
-        above: float | None = None,
-        below: float | None = None,
-        within: float | None = None,
-    ) -> Evidence:
-        """Judge an estimate against exactly one of ``above``, ``below`` and ``within`` (of zero)."""
-        verdict = side(found, above=above, below=below) if within is None else small(found, within)
-        return cls(label, found, verdict, unit)
+    def judged(cls, label: str, found: Estimate, unit: str = "points", **criterion: float) -> Evidence:
+        """Judge an estimate by a criterion of `verdict_on`."""
+        return cls(label, found, verdict_on(found, **criterion), unit)
 
     @property
     def text(self) -> str:
@@ -158,34 +144,23 @@ class ClaimView:
         model = self.model(variant)
         return model.label if model is not None else variant
 
-    def _slug(self, variant: str) -> str:
+    def values(
+        self, variant: str, target: str | None, measure: str = "auroc", *, condition: str = "none",
+        perturbation: str | None = None, subset: str | None = None, how: Literal["changed", "all"] = "changed",
+    ) -> Floats:  # fmt: skip
+        """Return a measure of a variant over a subset (default: all phrases) or its change under a perturbation.
+
+        A change is over the perturbation's own subset unless another is given. ``target`` is ignored for measures of
+        the answer alone, such as entropy.
+        """
         model = self.model(variant)
-        return model.slug if model is not None else ""
-
-    def value(
-        self, variant: str, measure: str, target: str | None = None, subset: str = "all", condition: str = "none"
-    ) -> Floats:
-        """Return a measure of a variant over a subset."""
-        found = self.measured.value(self._slug(variant), measure, target, condition)
-        return self.measured.within(found, subset)
-
-    def selection(self, variant: str, kind: Literal["local", "global"], subset: str = "all") -> Floats:
-        """Return whether a variant selects the right sentence, over a subset."""
-        return self.measured.within(self.measured.selection(self._slug(variant), kind), subset)
-
-    def change(
-        self,
-        variant: str,
-        perturbation: str,
-        target: str,
-        subset: str | None = None,
-        measure: str = "auroc",
-        how: Literal["changed", "all"] = "changed",
-    ) -> Floats:
-        """Return the change under a perturbation, on the perturbation's own subset unless another is given."""
-        found = next(one for one in self.perturbations if one.name == perturbation)
-        change = self.measured.change(self._slug(variant), found, measure, target, how)
-        return self.measured.within(change, subset or found.subset)
+        slug = model.slug if model is not None else ""
+        if perturbation is None:
+            found = self.measured.value(slug, measure, target if measure in METRICS else None, condition)
+            return self.measured.within(found, subset or "all")
+        changed = next(one for one in self.perturbations if one.name == perturbation)
+        found = self.measured.change(slug, changed, measure, target or "", how)
+        return self.measured.within(found, subset or changed.subset)
 
     def mean(self, values: Floats) -> Estimate:
         """Return a mean with its interval."""
@@ -289,12 +264,16 @@ class JudgedClaim:
 def judge_all(claims: Sequence[Claim], whole: ClaimView) -> list[JudgedClaim]:
     """Judge every claim with the means over seeds and, where there are several seeds, with each of them."""
     made = {claim.name: {target: claim.judge(whole, target) for target in claim.targets} for claim in claims}
-    compared = _compared(whole)
-    seeds = _each_seed(whole.measured)
+    compared, seeds = _compared(whole), _each_seed(whole.measured)
+
+    def tested(ruling: Ruling) -> Ruling:
+        evidence = tuple(replace(one, found=compared.get(id(one.found), one.found)) for one in ruling.evidence)
+        return replace(ruling, evidence=evidence)
+
     return [
         JudgedClaim(
             claim,
-            {target: _with_tests(ruling, compared) for target, ruling in made[claim.name].items()},
+            {target: tested(ruling) for target, ruling in made[claim.name].items()},
             {target: _by_seed(whole, claim, target, seeds) for target in claim.targets} if seeds else {},
         )
         for claim in claims
@@ -308,11 +287,6 @@ def _compared(view: ClaimView) -> dict[int, Comparison]:
     firsts, seconds = [first for _, first, _ in view.tested], [second for _, _, second in view.tested]
     found = view.estimator.adjusted(view.estimator.differences(firsts, seconds))
     return {id(estimate): one for (estimate, _, _), one in zip(view.tested, found, strict=True)}
-
-
-def _with_tests(ruling: Ruling, compared: Mapping[int, Comparison]) -> Ruling:
-    evidence = tuple(replace(one, found=compared.get(id(one.found), one.found)) for one in ruling.evidence)
-    return replace(ruling, evidence=evidence)
 
 
 def _by_seed(
@@ -347,27 +321,27 @@ def _each_seed(measured: Measured) -> list[dict[str, str | None]]:
     ]
 
 
-def side(found: Estimate, *, above: float | None = None, below: float | None = None) -> ClaimVerdict:
-    """Return whether an interval lies above (or below) a value.
+def verdict_on(
+    found: Estimate, *, above: float | None = None, below: float | None = None, within: float | None = None,
+    beyond: float | None = None,
+) -> ClaimVerdict:  # fmt: skip
+    """Judge an interval by one criterion: above or below a value, within a margin around zero, or beyond it.
 
-    >>> side(Estimate(0.3, 0.2, 0.4), above=0.0)
+    >>> verdict_on(Estimate(0.3, 0.2, 0.4), above=0.0)
     'holds'
     """
     if not (found.defined and found.has_interval):
         return UNKNOWN
     if above is not None:
         return HOLDS if found.low > above else FAILS if found.high < above else NOT_SHOWN
-    assert below is not None
-    return HOLDS if found.high < below else FAILS if found.low > below else NOT_SHOWN
-
-
-def small(found: Estimate, margin: float = SMALL) -> ClaimVerdict:
-    """Return whether an interval lies within a margin around zero."""
-    if not (found.defined and found.has_interval):
+    if below is not None:
+        return HOLDS if found.high < below else FAILS if found.low > below else NOT_SHOWN
+    margin = within if within is not None else beyond
+    assert margin is not None
+    inside = -margin <= found.low and found.high <= margin
+    if not inside and found.low <= margin and found.high >= -margin:
         return UNKNOWN
-    if -margin <= found.low and found.high <= margin:
-        return HOLDS
-    return FAILS if found.low > margin or found.high < -margin else UNKNOWN
+    return HOLDS if inside == (within is not None) else FAILS
 
 
 def all_of(evidence: Sequence[Evidence], remark: str = "") -> Ruling:
@@ -386,22 +360,6 @@ def most_of(evidence: Sequence[Evidence], remark: str = "") -> Ruling:
         if 2 * verdicts.count(verdict) > len(verdicts):
             return Ruling(verdict, tuple(evidence), remark)
     return Ruling(NOT_SHOWN if verdicts else UNKNOWN, tuple(evidence), remark)
-
-
-Judge = Callable[..., Ruling]
-
-
-def requires(*variants: str) -> Callable[[Judge], Judge]:
-    """Decorate a criterion that cannot be judged unless all these variants were measured."""
-
-    def decorated(judge: Judge) -> Judge:
-        @wraps(judge)
-        def judged(view: ClaimView, target: str, **options: Any) -> Ruling:
-            return missing(view, *variants) or judge(view, target, **options)
-
-        return judged
-
-    return decorated
 
 
 def missing(view: ClaimView, *variants: str) -> Ruling | None:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from rightlung.core import Box, Mask
+from rightlung.core import Mask
 from rightlung.lexicon import swap_sides
 from rightlung.measuring import PhraseTargets
 from rightlung.pages.content import Case, Gallery
@@ -70,7 +70,7 @@ class Examples:
     """By model: answers by study, query and condition."""
 
     @classmethod
-    def read(cls, folder: Path, prepared: PreparedStudies, measured: Measured) -> Examples:
+    def read(cls, prepared: PreparedStudies, measured: Measured) -> Examples:
         """Read the kept answers of an experiment: of each variant's first seed, without ablations."""
         models = [one for one in measured.models if one.seed in (None, 1) and not one.ablation]
         files = {one.slug: Path(one.origin).with_name(FILE) for one in models}
@@ -88,17 +88,13 @@ class Examples:
                 return found.asked.phrase
         return None
 
-    def boxes(self, phrase: PhraseTargets) -> tuple[Box, ...]:
-        """Return the boxes of a phrase's regions, with the lungs that contain them."""
-        return boxes_named(self.prepared.source.study(phrase.study).regions, phrase.regions)
-
     def mask(self, phrase: PhraseTargets, rule: str) -> Mask | None:
         """Return a target of a phrase, ``None`` where it has none of this kind."""
         target = phrase.masks.get(rule)
         return None if target is None else Mask(self.prepared.targets.store.read([target.place])[0])
 
     def tile(self, model: MeasuredModel, phrase: PhraseTargets, condition: str) -> Tile:
-        """Return a model's map over the image, with region boxes and the exact outline."""
+        """Return a model's map over the image, with region boxes (also of the lungs) and the exact outline."""
         answer = self.answers[model.slug].get(Key(phrase.study, phrase.query, condition))
         heatmap = None if answer is None or answer.grounding is None else answer.grounding.heatmap
         name = model.name if len(model.name) <= _LONGEST_NAME else f"…{model.name[1 - _LONGEST_NAME :]}"
@@ -107,8 +103,9 @@ class Examples:
             caption += ", no map"
         elif any(one.grounding and 0 < one.grounding.abstention < 1 for one in self.answers[model.slug].values()):
             caption += f", No-Attn {heatmap.abstention:.2f}"
-        image = self.prepared.source.study(phrase.study).image
-        return Tile(image, caption, heatmap, targets=self.boxes(phrase), mask=self.mask(phrase, "exact"))
+        study = self.prepared.source.study(phrase.study)
+        boxes = boxes_named(study.regions, phrase.regions)
+        return Tile(study.image, caption, heatmap, targets=boxes, mask=self.mask(phrase, "exact"))
 
     def gallery(self, name: str, title: str) -> Gallery:
         """Return a sheet per phrase: the maps of all models for the phrase and, below, with its sides swapped."""

@@ -1,21 +1,12 @@
 """``rightlung reproduce PAPER``: train, ask and measure every variant, and write one page.
 
-::
-
-    studies/                                     the test studies and their targets
-    pools/                                       the training studies, prepared once for all runs
-    runs/<slug>/                                 training runs
-    predictions/<slug>/                          each model's answers
-    measures/<slug>/                             its instances table, examples, and about.json
-    run.json, commands.json                      what is missing and why; the commands
-    page.html, results.md, results.json          the page
-
 An interrupted run continues where it stopped. Variants can be run in parallel processes. A variant that cannot be
-trained is left out, and the page says so.
+trained is left out, and the page says so. ``docs/reproduce.md`` lists the files.
 """
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import signal
 import sys
@@ -31,22 +22,15 @@ from rightlung.core import InputError, OutputError
 from rightlung.core.files import read_json, write_json
 from rightlung.core.progress import Progress, no_progress
 from rightlung.measuring import measure, write_instances
+from rightlung.measuring.targets import UNREAD
 from rightlung.models.base import BlindGrounder, Grounder, RegionGrounder
 from rightlung.models.fingerprint import weights_digest
 from rightlung.models.registry import load
 from rightlung.predictions import open_predictions
-from rightlung.reproduce.baselines import fit_priors
 from rightlung.reproduce.examples import keep_examples
 from rightlung.reproduce.measurements import Measurements
-from rightlung.reproduce.plan import (
-    Plan,
-    check_plan,
-    check_same_recipe,
-    ignored_by_few_shots,
-    recipe_digest,
-    recipe_of,
-)
-from rightlung.reproduce.prepared import PreparedStudies
+from rightlung.reproduce.plan import Plan, check_plan, check_same_recipe, ignored_by_few_shots, recipe_digest, recipe_of
+from rightlung.reproduce.prepared import PreparedStudies, fit_priors
 from rightlung.reproduce.processes import INTERRUPTED, NOT_WRITTEN, REFUSED, Task, in_processes, interrupt
 from rightlung.reproduce.sanity import check_sanity, known_models
 from rightlung.reproduce.variants import Job, Variant, with_starts
@@ -90,6 +74,8 @@ def reproduce(
     ``at_once`` variants are trained and measured in parallel processes. ``judgements`` is a table of radiologists'
     judgements for the page, with the ``key`` to its codes. ``commands`` are stored with earlier ones.
     """
+    from rightlung.pages.write import write_page
+
     check_plan(plan)
     _check_judgements(judgements, key)
     asked = plan.wanted()
@@ -111,9 +97,14 @@ def reproduce(
     files: Sequence[Path] = ()
     if page:
         progress("writing the page", 0, 1)
-        files = write_results(plan, judgements, key, typed)
+        found = Measurements.read(plan.out, plan.paper, prepared, commands=typed, judgements=judgements, key=key)
+        content = plan.paper.page(found)
+        files = write_page(
+            content, plan.out, html="page.html", markdown="results.md", json_name="results.json",
+            data=content.as_json() | found.as_json(),
+        )  # fmt: skip
         progress("writing the page", 1, 1)
-    slugs = [*(job.slug for job in wanted), *own.values()]
+    slugs = [*(job.slug for job in wanted), *(row.slug for row in own.values())]
     return Reproduced(tuple(files), tuple(_left_out(plan, prepared, slugs, missing)))
 
 
@@ -128,22 +119,6 @@ def _check_judgements(judgements: Path | None, key: Path | None) -> None:
         from rightlung.judgements.run import read_judged
 
         read_judged(judgements, read_key(key))
-
-
-def write_results(plan: Plan, judgements: Path | None, key: Path | None, commands: Sequence[str]) -> list[Path]:
-    """Write the page, the Markdown and the JSON of all measurements so far."""
-    from rightlung.pages.write import write_page
-
-    prepared = PreparedStudies.open(plan.out, plan.protocol)
-    found = Measurements.read(plan.out, plan.paper, prepared, commands=commands, judgements=judgements, key=key)
-    page = plan.paper.page(found)
-    return write_page(
-        page, plan.out, html="page.html", markdown="results.md", json_name="results.json",
-        data=page.as_json() | found.as_json(),
-    )  # fmt: skip
-
-
-# ------------------------------------------------------------------ one model
 
 
 def measure_model(
@@ -207,9 +182,6 @@ def run_job(plan: Plan, job: Job, prepared: PreparedStudies, title: str, progres
 def is_comparable(model: object) -> bool:
     """Return whether a model can be compared with others: not if it must be given the region boxes."""
     return isinstance(model, Grounder | BlindGrounder)
-
-
-# ------------------------------------------------------------------ variants
 
 
 def _run_jobs(
@@ -318,9 +290,6 @@ def _training(outcome: Mapping[str, Any], rows: Sequence[Row], recipe: Recipe) -
     }
 
 
-# ------------------------------------------------------------------ other rows
-
-
 def _measure_baselines(plan: Plan, prepared: PreparedStudies, progress: Progress, say: Say) -> None:
     """Measure the image-blind priors and, with ``--quick``, the models of the sanity checks."""
     rows = dict(fit_priors(prepared))
@@ -344,45 +313,45 @@ def own_slug(name: str) -> str:
     return f"own-{plain[-LONGEST_SLUG:]}"
 
 
-def _own_models(plan: Plan) -> dict[str, str]:
-    """Return the slugs of the user's models by name; raise errors about models that cannot be used."""
-    found: dict[str, str] = {}
+def _own_models(plan: Plan) -> dict[str, Variant]:
+    """Return the rows of the user's models by name; raise errors about models that cannot be used."""
+    found: dict[str, Variant] = {}
     for name in plan.models:
         model = load(name, plan.device)
         if not isinstance(model, Grounder | RegionGrounder | BlindGrounder):
             raise InputError(
                 f"--model {name}: {type(model).__name__} does not implement ground, so it cannot be measured"
             )
-        released = plan.paper.released.get(str(getattr(model, "kind", "")))
-        slug = own_slug(name) if released is None else released.slug
-        if twin := next((other for other, taken in found.items() if taken == slug), None):
-            raise InputError(f"--model {twin} and --model {name} would use the same row, {slug}; rename one of them")
-        mark = plan.measures(slug) / "about.json"
+        own = Variant(own_slug(name), name, "ours", "added with --model", recipe="")
+        row = plan.paper.released.get(str(getattr(model, "kind", "")), own)
+        if twin := next((other for other, taken in found.items() if taken.slug == row.slug), None):
+            raise InputError(
+                f"--model {twin} and --model {name} would use the same row, {row.slug}; rename one of them"
+            )
+        mark = plan.measures(row.slug) / "about.json"
         if mark.exists() and (kept := read_json(mark).get("loaded_from")) != name:
             raise InputError(f"--model {name}: its folder {mark.parent} is used by --model {kept}; rename the model")
-        found[name] = slug
+        found[name] = row
     return found
 
 
 def _measure_own(
-    plan: Plan, prepared: PreparedStudies, own: Mapping[str, str], progress: Progress, say: Say
+    plan: Plan, prepared: PreparedStudies, own: Mapping[str, Variant], progress: Progress, say: Say
 ) -> dict[str, str]:
     """Measure the user's models as additional rows; return the reasons of those that failed.
 
     A model is measured again if its weights changed or cannot be compared.
     """
     failed: dict[str, str] = {}
-    for name, slug in own.items():
-        folder, model = plan.measures(slug), load(name, plan.device)
+    for name, row in own.items():
+        slug, folder, model = row.slug, plan.measures(row.slug), load(name, plan.device)
         weights = weights_digest(model)
         if is_measured(folder, prepared) and weights == read_json(folder / "about.json").get("weights") is not None:
             continue
         say(f"{slug}: measuring")
         (folder / "about.json").unlink(missing_ok=True)
         shutil.rmtree(plan.predictions(slug), ignore_errors=True)
-        released = plan.paper.released.get(str(getattr(model, "kind", "")))
-        row = Variant(slug, name, "ours", "added with --model", recipe="") if released is None else released
-        about = Job(row, seed=1, order=2000 if released is None else 0).about() | {
+        about = Job(row, seed=1, order=2000 if row.group == "ours" else 0).about() | {
             "comparable": is_comparable(model), "seed": None, "training": None, "weights": weights, "loaded_from": name,
         }  # fmt: skip
         try:
@@ -393,16 +362,11 @@ def _measure_own(
     return failed
 
 
-# ------------------------------------------------------------------ records of the run
-
-
 def _keep_commands(out: Path, commands: Sequence[str]) -> list[str]:
     """Append commands to the earlier ones and return all; a command repeated in a row is listed once."""
     path = out / "commands.json"
     typed = [str(command) for command in read_json(path).get("commands", [])] if path.exists() else []
-    for command in commands:
-        if typed[-1:] != [command]:
-            typed.append(command)
+    typed = [command for command, _ in itertools.groupby([*typed, *commands])]
     write_json(path, {"commands": typed})
     return typed
 
@@ -421,7 +385,8 @@ def _keep_missing(plan: Plan, missing: Mapping[str, str], prepared: PreparedStud
 
 def _left_out(plan: Plan, prepared: PreparedStudies, slugs: Sequence[str], missing: Mapping[str, str]) -> list[str]:
     """Return what is missing: rows and studies of the source, variants, answers."""
-    lines = [f"{plan.measured_on}: {reason}: {count:,}" for reason, count in prepared.unread.items()]
+    counts = {reason: prepared.targets.left_out[reason] for reason in UNREAD}
+    lines = [f"{plan.measured_on}: {reason}: {count:,}" for reason, count in counts.items() if count]
     lines += [f"{plan.measured_on}: the first of them: {problem}" for problem in prepared.targets.problems[:1]]
     lines += [f"{slug}: {reason}" for slug, reason in missing.items()]
     for slug in slugs:
@@ -434,9 +399,6 @@ def _left_out(plan: Plan, prepared: PreparedStudies, slugs: Sequence[str], missi
         if unread := (about.get("training") or {}).get("left_out"):
             lines.append(f"{slug}: {unread:,} studies could not be used for training or validation")
     return lines
-
-
-# ------------------------------------------------------------------ a parallel process
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -452,12 +414,9 @@ def main(arguments: Sequence[str]) -> int:
         plan = Plan.from_json(read_json(Path(plan_file)))
         job = next(job for job in plan.jobs((slug,)) if job.slug == slug)
         run_job(plan, job, PreparedStudies.open(plan.out, plan.protocol), title, no_progress, say)
-    except InputError as error:
+    except (InputError, OutputError) as error:
         say(f"error: {error}")
-        return REFUSED
-    except OutputError as error:
-        say(f"error: {error}")
-        return NOT_WRITTEN
+        return REFUSED if isinstance(error, InputError) else NOT_WRITTEN
     except KeyboardInterrupt as error:
         say(f"interrupted{f': {error}' if str(error) else ''}")
         return INTERRUPTED

@@ -35,7 +35,6 @@ OVER_PATIENTS = (
 class Measurements:
     """The content of an experiment folder, with the estimator for its numbers."""
 
-    folder: Path
     paper: Paper
     measured: Measured
     estimator: Estimator
@@ -69,7 +68,6 @@ class Measurements:
             found = analyse_table(judgements, out, key=key, measures=[folder], settings=settings).result
         settings = settings or BootstrapSettings(resamples=RESAMPLES)
         return cls(
-            folder,
             paper,
             measured,
             measured.estimator(settings),
@@ -166,12 +164,11 @@ class Measurements:
         return [table for table in (self._models_table(), self._training_table()) if table.rows]
 
     def _models_table(self) -> Table:
-        groups = {"paper": "paper", "ours": "ours", "reference": "reference"}
         lines = []
         for model in self.measured.rows:
             seeds = [str(one.seed) for one in self.measured.seeds(model.variant) if one.seed is not None]
             weights = str(model.about.get("weights") or "–")[:12]
-            texts = (model.label, groups[model.group], model.note or "–", ", ".join(seeds) or "–", weights)
+            texts = (model.label, model.group, model.note or "–", ", ".join(seeds) or "–", weights)
             lines.append([Cell(text) for text in texts])
         columns = [Column(text, "text") for text in ("model", "origin", "description", "seeds", "weights")]
         caption = "The rows of the tables. A row with several seeds is their mean; weights: hash of the first seed's."
@@ -211,10 +208,8 @@ def _seeds(measured: Measured) -> str:
     return f"{text}. Variants with several seeds are reported as their mean" if several else text
 
 
-def _count(value: Any) -> Cell:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        return Cell("–")
-    return Cell(f"{value:,.0f}", value=value)
+def _count(value: float | None) -> Cell:
+    return Cell("–") if value is None else Cell(f"{value:,.0f}", value=value)
 
 
 def curve(training: Mapping[str, Any]) -> list[tuple[float, float]]:

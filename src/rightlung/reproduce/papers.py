@@ -42,10 +42,6 @@ class Paper:
     released: Mapping[str, Variant] = field(default_factory=dict)
     """Published checkpoints that fill a row of the paper when given with ``--model``, by kind of model."""
 
-    def variant(self, slug: str) -> Variant | None:
-        """Return a variant by its slug."""
-        return next((variant for variant in self.variants if variant.slug == slug), None)
-
 
 def list_papers() -> list[Paper]:
     """Return all papers."""

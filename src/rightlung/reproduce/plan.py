@@ -19,7 +19,7 @@ from rightlung.core.files import read_json
 from rightlung.core.settings import plain_settings
 from rightlung.measuring import Protocol
 from rightlung.reproduce.papers import Paper, find_paper
-from rightlung.reproduce.variants import Job, jobs, with_starts
+from rightlung.reproduce.variants import QUICK_FEW_SHOTS, QUICK_POOLS, Job, jobs, with_starts
 from rightlung.studies.sources import open_source, parse_address
 from rightlung.training.folder import FREE, RunFolder
 from rightlung.training.loop import Machine
@@ -28,8 +28,6 @@ from rightlung.training.setup import MOST_HELD
 
 FEW_SHOTS = 500
 """Number of the user's studies from which a few-shot variant picks its examples."""
-QUICK_POOLS = {"train": 48, "validation": 16}
-QUICK_FEW_SHOTS = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +142,6 @@ def check_same_recipe(plan: Plan, job: Job, recipe: Recipe) -> None:
     raise InputError(
         f"{mark}: {job.slug} was trained with another recipe{differs}; repeat the first command or choose another --out"
     )
-
-
-# ------------------------------------------------------------------ recipes
 
 
 def recipe_of(plan: Plan, job: Job) -> Recipe:

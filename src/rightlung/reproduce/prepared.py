@@ -1,18 +1,20 @@
-"""The test data of an experiment: the studies, stored on disk, and their targets."""
+"""The test data of an experiment: the studies, stored on disk, their targets, and the image-blind priors."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from rightlung.core import InputError
 from rightlung.core.progress import Progress, no_progress
 from rightlung.measuring import Protocol, Targets, prepare_studies
-from rightlung.measuring.targets import UNREAD
+from rightlung.models.blind.prior import LocationPrior, PriorRow
 from rightlung.studies import open_source
 from rightlung.studies.study_cache import CachedSource
 
 FOLDER = "studies"
+PRIORS = {"prior": ("Location prior", "exact"), "prior-regions": ("Location prior, of region boxes", "regions")}
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,14 @@ class PreparedStudies:
         targets = Targets.open(out / FOLDER)
         return cls(CachedSource(out / FOLDER), targets, protocol.applied_to(targets))
 
-    @property
-    def unread(self) -> dict[str, int]:
-        """Number of rows and studies of the source that could not be read, by reason."""
-        return {reason: count for reason in UNREAD if (count := self.targets.left_out[reason])}
+
+def fit_priors(prepared: PreparedStudies) -> Iterator[tuple[str, tuple[str, str, LocationPrior]]]:
+    """Yield the priors by slug, with name and note; a patient's maps come from the other folds."""
+    for slug, (name, rule) in PRIORS.items():
+        prior = LocationPrior(source=prepared.source.address)
+        for phrase in prepared.targets.phrases.values():
+            if (target := phrase.masks.get(rule)) is not None:
+                pixels = prepared.targets.store.read([target.place])[0]
+                prior.add(PriorRow(phrase.patient, phrase.text, phrase.findings, pixels, target.side))
+        if len(prior):
+            yield slug, (name, "uses the finding, side and zone in the words; never sees an image", prior)

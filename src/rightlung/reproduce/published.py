@@ -27,17 +27,6 @@ class PublishedValue:
 
 
 @dataclass(frozen=True)
-class Quote:
-    """A value quoted in the paper's text."""
-
-    what: str
-    model: str
-    value: float
-    unit: str
-    section: str
-
-
-@dataclass(frozen=True)
 class Subject:
     """What a value is about."""
 
@@ -53,13 +42,13 @@ class Published:
     """All reported values of a paper."""
 
     paper: str
-    data: str
     column: str
     """Column heading for the paper's values."""
     models: Mapping[str, str]
     not_comparable: frozenset[str]
     values: Mapping[Subject, PublishedValue]
-    quotes: Sequence[Quote]
+    quotes: Mapping[str, float]
+    """Values quoted in the paper's text, by name."""
 
     def find(self, subject: Subject, table: str | None = None) -> PublishedValue | None:
         """Return the paper's value, ``None`` if there is none; cited from ``table`` if that table has it."""
@@ -69,10 +58,6 @@ class Published:
     def label(self, model: str) -> str:
         """Return a model's name, with an asterisk if it is not comparable."""
         return f"{self.models[model]} *" if model in self.not_comparable else self.models[model]
-
-    def quote(self, what: str) -> Quote:
-        """Return a quoted value by name."""
-        return next(quote for quote in self.quotes if quote.what == what)
 
 
 @lru_cache(maxsize=8)
@@ -104,12 +89,11 @@ def parse(given: Mapping[str, Any], name: str = "published.yaml") -> Published:
                 values[subject] = replace(before, tables=(*before.tables, value.table))
     return Published(
         given["paper"],
-        given["data"],
         given["column"],
         given["models"],
         frozenset(given["not_comparable"]),
         values,
-        tuple(Quote(**quote) for quote in given["quoted"]),
+        {quote["what"]: quote["value"] for quote in given["quoted"]},
     )
 
 

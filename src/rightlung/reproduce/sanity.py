@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,6 @@ def known_models(prepared: PreparedStudies) -> dict[str, tuple[str, str, Any]]:
     return {slug: (name, "sanity check: its answers are known", model) for slug, (name, model) in found.items()}
 
 
-@dataclass(slots=True)
 class Oracle:
     """A model that points exactly at what the words describe.
 
@@ -50,17 +49,13 @@ class Oracle:
     smaller is named). If nothing is named, the oracle abstains. Similarity is 1 for words of the own report, else 0.
     """
 
-    prepared: PreparedStudies
-    _studies: dict[bytes, str] = field(init=False, repr=False)
-    _own: dict[tuple[str, str], Any] = field(init=False, repr=False)
-    _mirrored: dict[tuple[str, str], Any] = field(init=False, repr=False)
-    _regions: dict[str, tuple[str, ...]] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        """Index the images, the words of each study, and their targets."""
+    def __init__(self, prepared: PreparedStudies) -> None:
+        self.prepared = prepared
         source, targets = self.prepared.source, self.prepared.targets
         self._studies = {_mark(study.image): study.id for study in source}
-        self._own, self._mirrored, self._regions = {}, {}, {}
+        self._own: dict[tuple[str, str], Any] = {}
+        self._mirrored: dict[tuple[str, str], Any] = {}
+        self._regions: dict[str, tuple[str, ...]] = {}
         for question in questions(source, self.prepared.protocol.conditions):
             phrase, found = question.phrase, targets.phrases.get((question.key.study, question.key.query))
             if phrase is None or found is None:
@@ -159,9 +154,6 @@ def _mark(image: Image) -> bytes:
     return hashlib.blake2b(repr(pixels.shape).encode() + pixels.tobytes(), digest_size=16).digest()
 
 
-# ------------------------------------------------------------------ checks
-
-
 @dataclass(frozen=True)
 class SanityCheck:
     """A check: a sentence with a placeholder, the values, the number for the sentence, and the condition."""
@@ -177,17 +169,12 @@ def check_sanity(out: Path, paper: Paper, synthetic: bool = True) -> list[str]:
 
     A failed check raises an error on ``synthetic`` studies and is reported on others.
     """
-    results = list(_checked(paper.sanity_checks(Measured.read(out))))
+    results: list[tuple[bool | None, str]] = []
+    for one in paper.sanity_checks(Measured.read(out)):
+        there = one.values[~np.isnan(one.values)]
+        unchecked = f"not checked, because no phrase has a value: {re.sub('{.*?}', '?', one.words)}"
+        found = (bool(one.is_right(there)), one.words.format(one.summary(there))) if len(there) else (None, unchecked)
+        results.append(found)
     if synthetic and (wrong := [sentence for right, sentence in results if right is False]):
         raise InputError(f"{out}: sanity checks failed, so the code is broken: {'; '.join(wrong)}")
     return [sentence if right is not False else f"{sentence}, which is unexpected" for right, sentence in results]
-
-
-def _checked(checks: Iterator[SanityCheck]) -> Iterator[tuple[bool | None, str]]:
-    """Yield whether each check passes (None if no phrase has a value) and its sentence."""
-    for one in checks:
-        there = one.values[~np.isnan(one.values)]
-        if len(there):
-            yield bool(one.is_right(there)), one.words.format(one.summary(there))
-        else:
-            yield None, f"not checked, because no phrase has a value: {re.sub('{.*?}', '?', one.words)}"

@@ -18,9 +18,8 @@ from rightlung.pages.numbers import estimate_cell, number
 from rightlung.reproduce.published import Published, PublishedValue, Subject
 from rightlung.results.estimate import Estimate
 from rightlung.results.estimator import Estimator, Flags, Floats
-from rightlung.results.measured import Measured
+from rightlung.results.measured import Measured, Perturbation
 from rightlung.results.model import MeasuredModel
-from rightlung.results.perturbation import Perturbation
 
 NOT_COMPARABLE = (
     "* not comparable: the model is given the region boxes, which include the target, so its scores are too high. It "
@@ -95,19 +94,17 @@ class TableMaker:
         ``minus`` lists models (slug and column title) from which paired differences of the first quantity
         are added; models that were not measured are left out.
         """
-        others = [(slug, heading) for slug, heading in minus if self.measured.model(slug) is not None]
+        others = [(model, heading) for slug, heading in minus if (model := self.measured.model(slug)) is not None]
         columns = [quantity.values(row) for quantity in quantities for row in rows]
         columns += [
-            quantities[0].values(row) - quantities[0].values(model_row(self._model(slug)))
-            for slug, _ in others
-            for row in rows
+            quantities[0].values(row) - quantities[0].values(model_row(model)) for model, _ in others for row in rows
         ]
         estimates = iter(self.estimator.means(columns))
         header = [Column(first, "text")]
         lines: list[list[Cell]] = [[Cell(row.label)] for row in rows]
         for quantity in quantities:
             found = [next(estimates) for _ in rows]
-            best = _best(rows, found) if quantity.ranked else set()
+            best = _best(rows, found) if quantity.ranked else ()
             header.append(Column(quantity.title))
             for place, estimate in enumerate(found):
                 options = (quantity.scale, quantity.digits, quantity.signed, place in best)
@@ -117,18 +114,13 @@ class TableMaker:
                 header.append(Column(self.published.column, "paper"))
                 for place, figure in enumerate(figures):
                     lines[place].append(_paper_cell(figure))
-        for slug, title_of_column in others:
-            header.append(Column(title_of_column))
+        for model, heading in others:
+            header.append(Column(heading))
             for row, line in zip(rows, lines, strict=True):
                 estimate = next(estimates)
-                line.append(Cell("–") if row.model == slug else estimate_cell(estimate, 100.0, 1, signed=True))
+                line.append(Cell("–") if row.model == model.slug else estimate_cell(estimate, 100.0, 1, signed=True))
         listed = [*notes, *([BOLD] if any(one.ranked for one in quantities) else []), *stars(rows)]
         return Table(name, title, caption, header, lines, listed, folded)
-
-    def _model(self, slug: str) -> MeasuredModel:
-        model = self.measured.model(slug)
-        assert model is not None
-        return model
 
     def printed(
         self, measure: str, subset: str | None = None, target: str = "regions", model: str | None = None,
@@ -144,15 +136,13 @@ class TableMaker:
         return find
 
     def values(
-        self, measure: str, target: str | None = None, subset: str | None = None
+        self, measure: str, target: str | None = None, subset: str | Flags | None = None
     ) -> Callable[[ModelRow], Floats]:
         """Return a function that gives a row's measure, over the row's subset unless another is given."""
-
-        def of_row(row: ModelRow) -> Floats:
-            found = self.measured.value(row.model, measure, target, row.condition)
-            return self.measured.within(found, subset or row.subset)
-
-        return of_row
+        measured = self.measured
+        return lambda row: measured.within(
+            measured.value(row.model, measure, target, row.condition), row.subset if subset is None else subset
+        )
 
     def changes(
         self, perturbation: Perturbation, subset: str, target: str, measure: str = "auroc",
@@ -161,14 +151,6 @@ class TableMaker:
         """Return a function that gives the change of a row's measure under a perturbation, over a subset."""
         measured = self.measured
         return lambda row: measured.within(measured.change(row.model, perturbation, measure, target, how), subset)
-
-    def selection(self, kind: Literal["local", "global"], subset: str = "all") -> Callable[[ModelRow], Floats]:
-        """Return a function that gives whether a row's model selects the right sentence, over a subset."""
-        return lambda row: self.measured.within(self.measured.selection(row.model, kind), subset)
-
-    def peak_on_side(self, where: Flags) -> Callable[[ModelRow], Floats]:
-        """Return a function that gives whether a row's peak is on the correct side, over some phrases."""
-        return lambda row: self.measured.within(self.measured.peak_on_side(row.model), where)
 
     def seeds(self, quantities: Sequence[Quantity]) -> list[Table | Figure]:
         """Return a figure and a table of the single seeds; empty if no variant has several."""
@@ -234,17 +216,15 @@ def _paper_cell(figure: PublishedValue | None) -> Cell:
     return Cell(figure.printed, f"Table {figure.table}", {"paper": figure.value, "table": figure.table})
 
 
-def _best(rows: Sequence[ModelRow], found: Sequence[Estimate]) -> set[int]:
+def _best(rows: Sequence[ModelRow], found: Sequence[Estimate]) -> list[int]:
     """Return the rows with the highest value per condition, without references and models that are not comparable."""
-    rivals: dict[str, list[int]] = {}
-    for place, (row, estimate) in enumerate(zip(rows, found, strict=True)):
-        if row.ranked and row.comparable and estimate.defined:
-            rivals.setdefault(row.condition, []).append(place)
-    best = set()
-    for places in rivals.values():
-        highest = max(found[place].value for place in places)
-        best |= {place for place in places if found[place].value == highest}
-    return best
+    rivals = {
+        place: (row.condition, estimate.value)
+        for place, (row, estimate) in enumerate(zip(rows, found, strict=True))
+        if row.ranked and row.comparable and estimate.defined
+    }
+    highest = dict(sorted(rivals.values()))
+    return [place for place, (condition, value) in rivals.items() if value == highest[condition]]
 
 
 def references(models: Sequence[MeasuredModel]) -> set[str]:

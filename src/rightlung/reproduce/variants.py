@@ -9,6 +9,9 @@ from typing import Any, Literal
 from rightlung.core.errors import unknown_name
 
 Group = Literal["paper", "ours", "reference"]
+QUICK_POOLS = {"train": 48, "validation": 16}
+"""Number of studies that ``--quick`` trains and validates on."""
+QUICK_FEW_SHOTS = 24
 
 
 @dataclass(frozen=True, slots=True)

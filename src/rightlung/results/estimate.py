@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from rightlung.scoring.statistics import Difference, Interval
+from rightlung.scoring.statistics import Interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,8 +73,6 @@ class Estimate:
     @classmethod
     def of(cls, interval: Interval) -> Estimate:
         """Return an interval of `rightlung.scoring.statistics` as an estimate."""
-        if isinstance(interval, Difference):
-            return Comparison.tested(interval, interval.p)
         return cls(interval.estimate, interval.low, interval.high, interval.n, interval.clusters or 0, interval.reason)
 
 

@@ -30,11 +30,33 @@ from rightlung.results.model import (
     read_instances,
     rows_by_phrase,
 )
-from rightlung.results.perturbation import Perturbation
 from rightlung.scoring.localisation import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True)
+class Perturbation:
+    """A change of words or image (a condition), or of the target, and the subset on which it is measured."""
+
+    name: str
+    title: str
+    subset: str
+    condition: str | None = None
+    """The condition, ``None`` if the target is changed instead."""
+    target: str | None = None
+    """Suffix of the target's name, ``None`` if the target stays."""
+    plain: str = "none"
+    """The condition to compare with."""
+
+    def scored_target(self, target: str) -> str:
+        """Return the target against which the perturbed answer is scored.
+
+        >>> Perturbation("shuffle", "Shuffle in Report", "mdrb", target="shuffled").scored_target("regions")
+        'regions-shuffled'
+        """
+        return target if self.target is None else f"{target}-{self.target}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,8 +138,6 @@ class Measured:
             frame.insert(0, "model", model.slug)
         return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
 
-    # --- phrases --------------------------------------------------------------------------------------------------
-
     @cached_property
     def targets(self) -> tuple[str, ...]:
         """The names of all targets, in the order of the tables."""
@@ -195,8 +215,6 @@ class Measured:
         found = [model.row_of(**place) >= 0 for model in self.models]
         return np.asarray(np.logical_or.reduce([np.zeros(len(self), dtype=bool), *found]))
 
-    # --- models ---------------------------------------------------------------------------------------------------
-
     @cached_property
     def rows(self) -> tuple[MeasuredModel, ...]:
         """The rows of tables: one model per variant; a variant with several seeds is their mean."""
@@ -216,8 +234,6 @@ class Measured:
     def _each(self, slug: str) -> tuple[MeasuredModel, ...]:
         row = self.model(slug)
         return () if row is None else self.seeds(row.variant) if row in self.rows else (row,)
-
-    # --- numbers --------------------------------------------------------------------------------------------------
 
     def nothing(self) -> Floats:
         """Return an array of NaN."""
@@ -242,13 +258,22 @@ class Measured:
         """Return a measure of all phrases, NaN where it was not measured.
 
         Without a ``target`` it is a property of the answer itself: a similarity, abstention or entropy.
+        ``selection_local`` and ``selection_global`` are those of `selection`. ``peak_on_side`` is by default against
+        the exact target.
         """
+        if measure.startswith("selection_"):
+            return self.selection(slug, measure.removeprefix("selection_"))
+        if measure == "peak_on_side" and "exact" in self.targets:
+            target = target or "exact"
         if target is None and len(self.targets) > 1 and measure in (*METRICS, "peak_on_side"):
             raise InputError(f"{measure} needs a target: {', '.join(self.targets)}")
         return self._mean(slug, lambda model: model.value(measure, target, condition))
 
-    def selection(self, slug: str, kind: Literal["local", "global"], against: str = "random-sentence") -> Floats:
-        """Return whether the image's own sentence is more similar than another: 1, 0, or 0.5 for a tie."""
+    def selection(self, slug: str, kind: str, against: str = "random-sentence") -> Floats:
+        """Return whether the image's own sentence is more similar (``local`` or ``global``) than another.
+
+        1 if it is, 0 if not, 0.5 for a tie.
+        """
 
         def selected(model: MeasuredModel) -> Floats:
             own, other = (model.value(f"similarity_{kind}", None, condition) for condition in ("none", against))
@@ -278,14 +303,6 @@ class Measured:
             return np.where(where, model.value(measure, against, condition) - plain, unchanged)
 
         return self._mean(slug, moved)
-
-    def peak_on_side(self, slug: str, condition: str = "none", target: str | None = None) -> Floats:
-        """Return whether the peak is on the side of the target (tied peaks share), NaN if the target has no side.
-
-        Default target: the exact one, or the first if there is none.
-        """
-        target = target or ("exact" if "exact" in self.targets else self.targets[0])
-        return self.value(slug, "peak_on_side", target, condition)
 
 
 def _as_array(column: Any) -> NDArray[Any]:

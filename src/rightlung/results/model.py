@@ -95,9 +95,6 @@ class MeasuredModel:
         return sum(int(failed[one[one >= 0]].sum()) for one in rows)
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
 def read_instances(origin: str, table: pa.Table | str | Path) -> pa.Table:
     """Return an instances table, read from Parquet if a path is given."""
     if not isinstance(table, pa.Table):

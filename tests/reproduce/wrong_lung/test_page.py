@@ -47,7 +47,8 @@ class Faint:
 
 
 def measure(plan: Plan, prepared: PreparedStudies, slug: str, model: object, **said: Any) -> None:
-    variant = PAPER.variant(slug.partition("-seed")[0]) or PAPER.variants[0]
+    variants = {one.slug: one for one in PAPER.variants}
+    variant = variants.get(slug.partition("-seed")[0], PAPER.variants[0])
     about = Job(variant, int(slug.partition("-seed")[2] or 1)).about() | {"training": None}
     measure_model(plan, prepared, model, about | said | {"slug": slug}, lambda *_: None)
 
@@ -164,7 +165,7 @@ def test_examples_are_the_first_phrases_with_a_side_each_of_another_finding_and_
 def test_a_tile_has_boxes_outline_star_and_the_share_on_nothing_and_no_map_where_there_is_no_answer(
     folder: Path, found: Measurements
 ) -> None:
-    examples = Examples.read(folder, found.prepared, found.measured)
+    examples = Examples.read(found.prepared, found.measured)
     models = {model.slug: model for model in examples.models}
     assert "sided-seed2" not in models
     first, other = examples.phrases[:2]
@@ -188,7 +189,7 @@ def test_pictures_show_every_model_and_every_perturbation(page: Page, found: Mea
     galleries = {gallery.name: gallery for gallery in page.parts(Gallery)}
     (case, *_) = galleries["figure-7"].cases
     sheet = case.pictures[0][1]()
-    examples = Examples.read(found.folder, found.prepared, found.measured)
+    examples = Examples.read(found.prepared, found.measured)
     assert len(examples.models) == 10  # first seeds, known models and one's own; the priors keep no maps
     width, height = draw(examples.tile(examples.models[0], examples.phrases[0], "none"), 176).size
     assert (sheet.width // width, sheet.height // height) == (6, 2 * 2)  # six across, as asked and below swapped

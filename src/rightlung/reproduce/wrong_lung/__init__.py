@@ -7,19 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from rightlung.measuring.protocols import find_protocol
-from rightlung.pages.content import Page
-from rightlung.reproduce.measurements import Measurements
 from rightlung.reproduce.papers import Paper
 from rightlung.reproduce.sanity import SanityCheck
+from rightlung.reproduce.wrong_lung.page import make_page
 from rightlung.reproduce.wrong_lung.variants import GLORIA, PERTURBATIONS, VARIANTS, quick_changes
 from rightlung.results.estimator import Floats
 from rightlung.results.measured import Measured
-
-
-def _page(found: Measurements) -> Page:
-    from rightlung.reproduce.wrong_lung.page import make_page
-
-    return make_page(found)
 
 
 def _sanity_checks(measured: Measured) -> Iterator[SanityCheck]:
@@ -59,6 +52,6 @@ PAPER = Paper(
     quick_source="phantom?count=24&seed=13&size=96",
     quick_changes=quick_changes,
     sanity_checks=_sanity_checks,
-    page=_page,
+    page=make_page,
     released={"released-gloria": GLORIA},
 )

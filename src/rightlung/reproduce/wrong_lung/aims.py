@@ -3,57 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
-from rightlung.reproduce.claims import FAILS, UNKNOWN, ClaimView, Evidence, Ruling, all_of, requires, side
+from rightlung.reproduce.claims import FAILS, UNKNOWN, ClaimView, Evidence, Ruling, all_of, missing, verdict_on
 from rightlung.reproduce.wrong_lung.variants import VARIANTS
 from rightlung.results.estimate import Estimate
 
 SIDED_TIMES, SIDED_SWAP, SIDED_SELECTION = 2.0, -0.40, 0.02
 """Our aims for +Sided: pointing relative to Retrained's, change of AUROC when sides are swapped, and how far its
 selection accuracy may be below the best."""
-SMALL_RATING = 0.5
-"""Ratings within half a step of the scale count as about the same."""
 NO_JUDGEMENTS = "Requires radiologists' judgements of the maps (--judgements TABLE --key KEY)."
 
 
-def judged_best(view: ClaimView, target: str, variant: str, ratings: Sequence[str]) -> Ruling:
-    """Judge whether radiologists rate a variant's maps above those of every other judged model."""
-    if view.judgements is None:
-        return Ruling(UNKNOWN, remark=NO_JUDGEMENTS)
-    evidence = []
-    for row in view.judgements["differences"]:
-        if row["rating"] in ratings and variant in (row["first"], row["second"]):
-            sign, other = (1, row["second"]) if row["first"] == variant else (-1, row["first"])
-            evidence.append(_rated(f"{row['rating']}, {variant} minus {other}", row, sign, above=0.0))
-    return all_of(evidence, "" if evidence else f"There are no judgements that compare {variant} with another model.")
+def rated(
+    view: ClaimView, target: str, variant: str, ratings: Mapping[str, Mapping[str, float]], rival: str = "",
+    label: str = "{}, {} minus {}", remark: str = "",
+) -> Ruling:  # fmt: skip
+    """Judge radiologists' ratings of a variant minus those of every other model whose name contains ``rival``.
 
-
-def judged_like_released(view: ClaimView, target: str) -> Ruling:
-    """Judge whether Retrained is rated about as precise and intuitive as the released GLoRIA, with lower recall."""
+    ``ratings`` has the criterion of each rating.
+    """
     if view.judgements is None:
         return Ruling(UNKNOWN, remark=NO_JUDGEMENTS)
     evidence = []
     for row in view.judgements["differences"]:
         pair = [row["first"], row["second"]]
-        if "retrained" in pair and any("gloria" in name for name in pair):
-            sign = 1 if pair[0] == "retrained" else -1
-            label = f"{row['rating']}, Retrained minus released GLoRIA"
-            criterion = {"below": 0.0} if row["rating"] == "recall" else {"within": SMALL_RATING}
-            evidence.append(_rated(label, row, sign, **criterion))
-    remark = f"“About as good” means within {SMALL_RATING:g} steps of the scale."
-    return all_of(
-        evidence, remark if evidence else "There are no judgements that compare Retrained with the released GLoRIA."
-    )
-
-
-def _rated(label: str, row: Mapping[str, Any], sign: int, **criterion: float) -> Evidence:
-    low, high = sorted((sign * row["low"], sign * row["high"]))
-    found = Estimate(sign * row["estimate"], low, high, row["n"], row["clusters"])
-    return Evidence.judged(label, found, "rating", **criterion)
+        if row["rating"] in ratings and variant in pair and rival in (other := pair[pair[0] == variant]):
+            sign = 1 if pair[0] == variant else -1
+            low, high = sorted((sign * row["low"], sign * row["high"]))
+            found = Estimate(sign * row["estimate"], low, high, row["n"], row["clusters"])
+            named = label.format(row["rating"], variant, other)
+            evidence.append(Evidence.judged(named, found, "rating", **ratings[row["rating"]]))
+    nothing = f"There are no judgements that compare {variant} with {rival or 'another model'}."
+    return all_of(evidence, remark if evidence else nothing)
 
 
 def judged_iou(view: ClaimView, target: str) -> Ruling:
@@ -68,15 +52,18 @@ def judged_iou(view: ClaimView, target: str) -> Ruling:
         return Ruling(UNKNOWN, remark="+No Attn has no judgements or no measures.")
     best = max(found, key=lambda name: abs(found[name]["estimate"]))
     estimate = Estimate(own["estimate"], own["low"], own["high"], own["n"], own["clusters"])
-    verdict = side(estimate, above=0.0) if best == "iou@10 (regions)" else FAILS
+    verdict = verdict_on(estimate, above=0.0) if best == "iou@10 (regions)" else FAILS
     evidence = Evidence("correlation of IoU@10 % with intuitiveness", estimate, verdict, "correlation")
     return all_of([evidence], f"Strongest of {len(found)} measures: {best}, {found[best]['estimate']:+.2f}.")
 
 
-@requires("sided", "retrained")
 def sided_pointing(view: ClaimView, target: str) -> Ruling:
     """Judge whether +Sided's peak is inside the target at least twice as often as Retrained's."""
-    sided, retrained = (view.value(variant, "pointing", target, "one-lung") for variant in ("sided", "retrained"))
+    if absent := missing(view, "sided", "retrained"):
+        return absent
+    sided, retrained = (
+        view.values(variant, target, "pointing", subset="one-lung") for variant in ("sided", "retrained")
+    )
     both = ~(np.isnan(sided) | np.isnan(retrained))
     if not both.any():
         return Ruling(UNKNOWN, remark="No One Lung phrase has an exact mask and answers of both models.")
@@ -87,32 +74,26 @@ def sided_pointing(view: ClaimView, target: str) -> Ruling:
     return all_of([Evidence.judged("pointing minus twice Retrained's", found, above=0.0)], remark)
 
 
-@requires("sided", "prior")
-def sided_prior(view: ClaimView, target: str) -> Ruling:
-    """Judge whether +Sided's peak is inside the target more often than the image-blind prior's."""
-    sided, prior = (view.value(variant, "pointing", target, "one-lung") for variant in ("sided", "prior"))
-    found = view.difference(sided, prior)
-    return all_of([Evidence.judged("pointing minus the prior's", found, above=0.0)])
-
-
-@requires("sided")
 def sided_swap(view: ClaimView, target: str) -> Ruling:
     """Judge whether swapping the sides lowers +Sided's AUROC as much as intended."""
-    found = view.mean(view.change("sided", "swap-sides", target))
-    averaged = view.mean(view.change("sided", "swap-sides", target, how="all"))
+    if absent := missing(view, "sided"):
+        return absent
+    found = view.mean(view.values("sided", target, perturbation="swap-sides"))
+    averaged = view.mean(view.values("sided", target, perturbation="swap-sides", how="all"))
     as_paper = Evidence("with the paper's averaging, where phrases without a side count 0", averaged, UNKNOWN)
     remark = f"Over the phrases that name a side; {as_paper.text}."
     return all_of([Evidence.judged("change of AUROC", found, below=SIDED_SWAP)], remark)
 
 
-@requires("sided")
 def sided_selection(view: ClaimView, target: str) -> Ruling:
     """Judge whether +Sided selects sentences nearly as well as the best other variant.
 
     Models added with ``--model``, references and ablations are not counted.
     """
+    if absent := missing(view, "sided"):
+        return absent
     rivals = {
-        model.variant: float(view.mean(view.selection(model.variant, "global")).value)
+        model.variant: float(view.mean(view.values(model.variant, None, "selection_global")).value)
         for model in view.measured.rows
         if model.variant != "sided" and model.comparable
         if any(one.slug == model.variant and not one.ablation for one in VARIANTS)
@@ -121,6 +102,7 @@ def sided_selection(view: ClaimView, target: str) -> Ruling:
     if not known:
         return Ruling(UNKNOWN, remark="The selection accuracy of no other variant was measured.")
     best = max(known, key=lambda variant: known[variant])
-    found = view.mean(view.selection("sided", "global") - view.selection(best, "global"))
+    ours, others = (view.values(variant, None, "selection_global") for variant in ("sided", best))
+    found = view.mean(ours - others)
     label = f"selection accuracy minus that of {view.name(best)}, the best other variant"
     return all_of([Evidence.judged(label, found, above=-SIDED_SELECTION)])

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from rightlung.pages.numbers import number
 from rightlung.reproduce.claims import Claim
 from rightlung.reproduce.published import Published, Subject
 from rightlung.reproduce.wrong_lung import aims, criteria
@@ -47,8 +48,8 @@ def _published(place: str, book: Published) -> str:
     >>> _published("retrained auroc all", published_in("rightlung.reproduce.wrong_lung"))
     'GLoRIA Retrained 55.84 (All, Table 3)'
     """
-    if quote := next((one for one in book.quotes if one.what == place), None):
-        return f"{quote.value:.2f}".replace("-", "−")
+    if place in book.quotes:
+        return number(book.quotes[place])
     model, measure, subset, target = [*place.split(), "regions"][:4]
     found = book.find(Subject(model, measure, subset, target))
     assert found is not None, place

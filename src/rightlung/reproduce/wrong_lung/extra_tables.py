@@ -9,14 +9,13 @@ import numpy as np
 
 from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import Table
-from rightlung.pages.numbers import number
+from rightlung.pages.numbers import number, span
 from rightlung.reproduce.claims import FAILS, HOLDS, JudgedClaim
 from rightlung.reproduce.tables import ModelRow, Quantity, TableMaker, model_row, stars
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, TARGET_TITLES, VARIANTS
 from rightlung.results.estimator import Flags, Floats
-from rightlung.results.measured import Measured
+from rightlung.results.measured import Measured, Perturbation
 from rightlung.results.model import MeasuredModel
-from rightlung.results.perturbation import Perturbation
 
 FEW_PATIENTS = 5
 FINDINGS_SHOWN = 14
@@ -43,7 +42,7 @@ def extra_tables(make: TableMaker) -> Iterator[Table]:
          "for one-sided findings whose side the phrase does not name, so that only the image shows it. Chance is 50."),
         ("side-named", "Correct side, named in the phrase", ~not_named, "for phrases that name the side."),
     ):  # fmt: skip
-        quantity = Quantity("share", make.peak_on_side(where), ranked=True)
+        quantity = Quantity("share", make.values("peak_on_side", None, where), ranked=True)
         caption = f"Percentage of peaks on the correct side, {caption} A peak in the middle counts half."
         yield make.table(name, title, caption, rows, [quantity], minus=MINUS, folded=name == "side-named")
     exchange = PERTURBATIONS[-1]
@@ -78,9 +77,6 @@ def _no_attention(make: TableMaker) -> Iterator[Table]:
         if len(seeds := measured.seeds(model.variant)) > 1:
             rows += [model_row(seed, label=f"{seed.label}, seed {seed.seed}") for seed in seeds]
 
-    def score(inside: str | Flags, row: ModelRow) -> Floats:
-        return measured.within(measured.value(row.model, "abstention"), inside)
-
     def change(perturbation: Perturbation, row: ModelRow) -> Floats:
         assert perturbation.condition is not None
         perturbed = measured.value(row.model, "abstention", None, perturbation.condition)
@@ -93,9 +89,9 @@ def _no_attention(make: TableMaker) -> Iterator[Table]:
             "Percentage of attention on the No-Attn vector, and its change in points when the phrase or image is "
             "changed so that the finding is most likely absent. Models whose score is always zero are left out.",
             rows, [
-                Quantity("All", partial(score, "all")),
-                Quantity("Abnormal", partial(score, "abnormal")),
-                Quantity("not Abnormal", partial(score, ~measured.subset("abnormal"))),
+                Quantity("All", make.values("abstention")),
+                Quantity("Abnormal", make.values("abstention", None, "abnormal")),
+                Quantity("not Abnormal", make.values("abstention", None, ~measured.subset("abnormal"))),
                 *(
                     Quantity(f"{found.title}, {SUBSET_TITLES[found.subset]}", partial(change, found), signed=True)
                     for found in PERTURBATIONS
@@ -130,9 +126,6 @@ def _by_finding(make: TableMaker, measure: str, target: str) -> Iterator[Table]:
         [ModelRow(f"{name} ({patients[name]:,} {measured.resampled})", name) for name in shown],
         [quantity(model) for model in models], first="finding", notes=notes, folded=measure != "pointing",
     )  # fmt: skip
-
-
-# ------------------------------------------------------------------ effect of the labels
 
 
 def labels_table(make: TableMaker) -> Iterator[Table]:
@@ -177,8 +170,7 @@ def labels_compared(make: TableMaker, judged: Sequence[JudgedClaim]) -> list[str
         )
         if len(models) >= FEWEST_RANKED:
             found = make.estimator.rank_correlation(columns["regions"], columns["exact"])
-            value, low, high = (number(one, 2) for one in (found.value, found.low, found.high))
-            sentence += f". The rank correlation (Spearman) of the two orders is {value} ({low} to {high})"
+            sentence += f". The rank correlation (Spearman) of the two orders is {span(found)}"
         sentences.append(f"{sentence}.")
     both = [one for one in judged if one.of_paper and {"regions", "exact"} <= one.rulings.keys()]
     if both:
@@ -192,9 +184,9 @@ def labels_compared(make: TableMaker, judged: Sequence[JudgedClaim]) -> list[str
 
 def labels_decide(judged: Sequence[JudgedClaim]) -> list[str]:
     """Return the claims that hold against one kind of target but not against the other."""
-    sentences = []
-    for one in judged:
-        verdicts = {target: one.verdict(target) for target in one.rulings}
-        if set(verdicts.values()) == {HOLDS, FAILS}:
-            sentences.append(f"{one.claim.text} Region boxes: {verdicts['regions']}. Exact masks: {verdicts['exact']}.")
-    return sentences
+    verdicts = [(one.claim.text, {target: one.verdict(target) for target in one.rulings}) for one in judged]
+    return [
+        f"{text} Region boxes: {found['regions']}. Exact masks: {found['exact']}."
+        for text, found in verdicts
+        if set(found.values()) == {HOLDS, FAILS}
+    ]

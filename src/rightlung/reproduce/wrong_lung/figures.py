@@ -33,15 +33,13 @@ _CAPTION = (
 
 def change_figures(make: TableMaker, target: str) -> Iterator[Figure]:
     """Yield Figures 3, 5 and 14 for one kind of target and, for region boxes, 15 (average precision)."""
-    models = make.measured.rows
-    if not models:
+    if not make.measured.rows:
         return
-    changes = ChangeEstimates(make, target, "auroc")
-    against = TARGET_TITLES[target]
+    changes, against = _changes(make, target, "auroc"), TARGET_TITLES[target]
     retrained = make.measured.model("retrained")
     if retrained is not None:
         labels = [f"{one.title}, {SUBSET_TITLES[one.subset]}" for one in PERTURBATIONS]
-        found = [changes.of(retrained, one.name, one.subset) for one in PERTURBATIONS]
+        found = [changes[retrained.slug, one.name, one.subset] for one in PERTURBATIONS]
         panel = IntervalPanel(
             title=retrained.label, subtitle="each on its subset", line=0.0, scale=100, signed=True,
             series={retrained.label: found},
@@ -52,47 +50,45 @@ def change_figures(make: TableMaker, target: str) -> Iterator[Figure]:
         where = "each on its subset" if subset is None else f"on {SUBSET_TITLES[subset]}"
         title = f"{'Figure 5' if subset is None else 'Figure 14'}: effect of each perturbation on each variant, {where}"
         name = f"figure-5-{target}" if subset is None else f"figure-14-{target}-{subset}"
-        yield changes.figure(name, f"{title} ({against})", subset)
+        yield _change_figure(make, changes, "auroc", name, f"{title} ({against})", subset)
     if target == "regions":
-        precision = ChangeEstimates(make, target, "average_precision")
+        precision = _changes(make, target, "average_precision")
         for subset in SUBSETS:
             title = f"Figure 15: change of average precision on {SUBSET_TITLES[subset]} ({against})"
-            yield precision.figure(f"figure-15-{subset}", title, subset)
+            yield _change_figure(make, precision, "average_precision", f"figure-15-{subset}", title, subset)
 
 
-class ChangeEstimates:
-    """The change of a measure under every perturbation on every subset, estimated together."""
-
-    def __init__(self, make: TableMaker, target: str, measure: str) -> None:
-        self.make, self.measure = make, measure
-        measured = make.measured
-        wanted = [(m.slug, p, s) for m in measured.rows for p in PERTURBATIONS for s in SUBSETS]
-        columns = [measured.within(measured.change(slug, p, measure, target), where) for slug, p, where in wanted]
-        found = make.estimator.means(columns)
-        self._found = {(slug, p.name, s): one for (slug, p, s), one in zip(wanted, found, strict=True)}
-
-    def of(self, model: MeasuredModel, perturbation: str, subset: str) -> Estimate:
-        """Return the change of one model."""
-        return self._found[model.slug, perturbation, subset]
-
-    def figure(self, name: str, title: str, subset: str | None) -> Figure:
-        """Return a figure of all models with a panel per perturbation, on one subset or on each perturbation's own."""
-        models = self.make.measured.rows
-        panels = [
-            IntervalPanel(
-                title=_SHORT.get(one.title, one.title), subtitle=SUBSET_TITLES[subset or one.subset], line=0.0,
-                scale=100, signed=True, series={"model": [self.of(m, one.name, subset or one.subset) for m in models]},
-            )
-            for one in PERTURBATIONS
-        ]  # fmt: skip
-        unit = f"change of {find_measure(self.measure).title}, percentage points"
-        return panel_figure(
-            name, title, _CAPTION, [model.label for model in models], panels, unit=unit,
-            references=references(models), shared=True, folded=subset is not None,
-        )  # fmt: skip
+Changes = Mapping[tuple[str, str, str], Estimate]
+"""Estimates by model, perturbation and subset."""
 
 
-# ------------------------------------------------------------------ correlations
+def _changes(make: TableMaker, target: str, measure: str) -> Changes:
+    """Return the change of a measure under every perturbation on every subset, estimated together."""
+    measured = make.measured
+    wanted = [(m.slug, p, s) for m in measured.rows for p in PERTURBATIONS for s in SUBSETS]
+    columns = [measured.within(measured.change(slug, p, measure, target), where) for slug, p, where in wanted]
+    found = make.estimator.means(columns)
+    return {(slug, p.name, s): one for (slug, p, s), one in zip(wanted, found, strict=True)}
+
+
+def _change_figure(
+    make: TableMaker, changes: Changes, measure: str, name: str, title: str, subset: str | None
+) -> Figure:
+    """Return a figure of all models with a panel per perturbation, on one subset or on each perturbation's own."""
+    models = make.measured.rows
+    panels = [
+        IntervalPanel(
+            title=_SHORT.get(one.title, one.title), subtitle=SUBSET_TITLES[where], line=0.0, scale=100, signed=True,
+            series={"model": [changes[model.slug, one.name, where] for model in models]},
+        )
+        for one in PERTURBATIONS
+        for where in [subset or one.subset]
+    ]  # fmt: skip
+    unit = f"change of {find_measure(measure).title}, percentage points"
+    return panel_figure(
+        name, title, _CAPTION, [model.label for model in models], panels, unit=unit,
+        references=references(models), shared=True, folded=subset is not None,
+    )  # fmt: skip
 
 
 def _instance_values(measured: Measured, model: MeasuredModel) -> dict[str, Floats]:
@@ -141,9 +137,6 @@ def _correlation_table(name: str, title: str, names: Sequence[str], found: Mappi
         rows.append([Cell(label), *cells, *[Cell("")] * (len(names) - 1 - row)])
     columns = [Column("value", "text"), *(Column(label) for label in names[:-1])]
     return Table(name, title, "Pearson correlations. Bold: the interval excludes zero.", columns, rows, folded=True)
-
-
-# ------------------------------------------------------------------ radiologists' judgements
 
 
 def judgement_figures(result: Mapping[str, Any]) -> Iterator[Figure]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from rightlung.pages.content import Cell, Column, Figure, Gallery, Page, Section, Table
+from rightlung.pages.content import Cell, Column, Figure, Page, Section, Table
 from rightlung.reproduce.claims import (
     FAILS,
     HOLDS,
     NOT_SHOWN,
     SEED_DEPENDENT,
     UNKNOWN,
-    VERDICTS,
     ClaimView,
     JudgedClaim,
     judge_all,
@@ -46,26 +45,14 @@ SEED_BY_SEED = (
     "A claim is seed-dependent if some seeds support it and others contradict it. If all seeds agree, their verdict "
     "counts; otherwise the verdict of the mean over seeds does. Seeds of two variants are paired by number."
 )
-_SIGNS = {HOLDS: "✓", FAILS: "✗", NOT_SHOWN: "≈", UNKNOWN: "?", SEED_DEPENDENT: "±"}
-_PLURALS = {
-    HOLDS: "hold",
-    FAILS: "do not hold",
-    SEED_DEPENDENT: "are seed-dependent",
-    NOT_SHOWN: "show no difference",
-    UNKNOWN: "cannot be judged",
+_WORDS = {
+    HOLDS: ("✓", HOLDS, "hold", "reached"),
+    FAILS: ("✗", FAILS, "do not hold", "not reached"),
+    SEED_DEPENDENT: ("±", "is seed-dependent", "are seed-dependent", "seed-dependent"),
+    NOT_SHOWN: ("≈", "shows no difference", "show no difference", "not shown"),
+    UNKNOWN: ("?", UNKNOWN, "cannot be judged", "cannot be judged"),
 }
-_AIMS = {
-    HOLDS: "reached",
-    FAILS: "not reached",
-    SEED_DEPENDENT: "seed-dependent",
-    NOT_SHOWN: "not shown",
-    UNKNOWN: "cannot be judged",
-}
-_SINGULARS = {
-    **{verdict: verdict for verdict in VERDICTS},
-    SEED_DEPENDENT: "is seed-dependent",
-    NOT_SHOWN: "shows no difference",
-}
+"""For each verdict, in the order of the summary: its sign, said of one claim, of several claims, and of an aim."""
 
 
 def make_page(found: Measurements) -> Page:
@@ -76,10 +63,7 @@ def make_page(found: Measurements) -> Page:
     sections = [
         Section("found", "Findings", items=[*_found(found.judged), *_once(measured)]),
         Section(
-            "own",
-            "Beyond the paper: exact masks and use of the image",
-            [SUBSETS_DEFINED],
-            parts=[*extra_tables(make)],
+            "own", "Beyond the paper: exact masks and use of the image", [SUBSETS_DEFINED], parts=[*extra_tables(make)]
         ),
         Section("claims", "Claims of the paper and our aims", [_how_judged(found)], parts=[_claims_table(found)]),
         _labels(make, found.judged),
@@ -96,47 +80,35 @@ def _measured_sections(found: Measurements) -> Iterator[Section]:
     measured, make = found.measured, found.tables
     if not measured.models:
         return
-    yield Section("seeds", "Effect of the training seed", [OVER_PATIENTS], parts=make.seeds(_seed_quantities(make)))
-    quotes = {quote.what: quote.value for quote in found.published.quotes}
+    quotes = found.published.quotes
     radiologist = (
         f"The paper's radiologist rated GLoRIA's maps {quotes['recall']} of 5 for recall, {quotes['precision']} for "
         f"precision and {quotes['intuitiveness']} for intuitiveness (section 3.4)."
     )
-    introduction = f"Corresponds to the paper's Tables 1 to 3, 6, 7, 11 and 12. {radiologist}"
-    yield Section("localisation", "Localisation", [introduction], parts=[*localisation_tables(make)])
-    tables = {target: [change_table(make, target, subset) for subset in (None, *SUBSETS)] for target in TARGET_TITLES}
-    parts: list[Table | Figure | Gallery] = []
+    perturbed = (
+        "Figures 3, 5, 14 and 15. Random BBoxes and Shuffle in Report change the target; the other perturbations "
+        "change the phrase or the image."
+    )
+    changes: list[Table | Figure] = []
     for target in TARGET_TITLES:
-        parts += [*change_figures(make, target), *tables[target]]
-    introduction = (
-        "Corresponds to the paper's Figures 3, 5, 14 and 15. Random BBoxes and Shuffle in Report change the target; "
-        "the other perturbations change the phrase or the image."
-    )
-    title = "Effect of perturbations"
-    yield Section("changes", title, [introduction], parts=[*parts, precision_changes(make)])
-    yield Section(
-        "selection",
-        "Candidate selection",
-        ["Corresponds to the paper's Tables 4 and 9."],
-        parts=[*selection_tables(make)],
-    )
-    yield Section(
-        "maps",
-        "Divergence and entropy of the maps",
-        ["Corresponds to the paper's Tables 8 and 10."],
-        parts=[*map_tables(make)],
-    )
-    introduction = "Corresponds to the paper's Figures 6 and 18 to 24." + "".join(
-        f" {note}" for note in stars(measured.rows)
-    )
-    title = "Correlations over instances"
-    yield Section("correlations", title, [introduction], parts=[*correlation_parts(make)])
+        changes += change_figures(make, target)
+        changes += [change_table(make, target, subset) for subset in (None, *SUBSETS)]
+    figures = " ".join(["Figures 6 and 18 to 24.", *stars(measured.rows)])
+    yield Section("seeds", "Effect of the training seed", [OVER_PATIENTS], parts=make.seeds(_seed_quantities(make)))
+    for name, title, counterpart, parts in (
+        ("localisation", "Localisation", f"Tables 1 to 3, 6, 7, 11 and 12. {radiologist}", localisation_tables(make)),
+        ("changes", "Effect of perturbations", perturbed, [*changes, precision_changes(make)]),
+        ("selection", "Candidate selection", "Tables 4 and 9.", selection_tables(make)),
+        ("maps", "Divergence and entropy of the maps", "Tables 8 and 10.", map_tables(make)),
+        ("correlations", "Correlations over instances", figures, correlation_parts(make)),
+    ):
+        yield Section(name, title, [f"Corresponds to the paper's {counterpart}"], parts=[*parts])
     if found.judgements is not None:
         yield Section(
             "judgements", "Radiologists' judgements", items=found.judgements["summary"],
             parts=[*judgement_figures(found.judgements)],
         )  # fmt: skip
-    examples = Examples.read(found.folder, found.prepared, measured)
+    examples = Examples.read(found.prepared, measured)
     yield Section("examples", "Examples", parts=[one for one in galleries(examples) if one.cases])
     yield Section("training", "Models and training", parts=found.model_tables())
 
@@ -153,12 +125,9 @@ def _seed_quantities(make: TableMaker) -> list[Quantity]:
             "change of AUROC, exact, One Lung, sides swapped", make.changes(PERTURBATIONS[0], "one-lung", "exact"),
             signed=True, chance=0.0,
         ),
-        Quantity("peak on the correct side, side not named", make.peak_on_side(not_named), chance=0.5),
-        Quantity("selection, global, All", make.selection("global"), chance=0.5),
+        Quantity("peak on the correct side, side not named", make.values("peak_on_side", None, not_named), chance=0.5),
+        Quantity("selection, global, All", make.values("selection_global"), chance=0.5),
     ]  # fmt: skip
-
-
-# ------------------------------------------------------------------ texts
 
 
 def _found(judged: Sequence[JudgedClaim]) -> Iterator[str]:
@@ -168,9 +137,9 @@ def _found(judged: Sequence[JudgedClaim]) -> Iterator[str]:
         counts = Counter(one.verdict(target) for one in paper)
         each = Counter(one.verdict(target) for one in paper if one.with_each_seed(target))
         listed = ", ".join(
-            f"{counts[verdict]} {(_SINGULARS if counts[verdict] == 1 else _PLURALS)[verdict]}"
+            f"{counts[verdict]} {one if counts[verdict] == 1 else several}"
             + (f" ({each[verdict]} with every seed)" if each and verdict in (HOLDS, FAILS) else "")
-            for verdict in VERDICTS
+            for verdict, (_, one, several, _) in _WORDS.items()
             if counts[verdict]
         )
         if listed:
@@ -178,7 +147,11 @@ def _found(judged: Sequence[JudgedClaim]) -> Iterator[str]:
     for one in judged:
         for target, ruling in one.rulings.items() if one.claim.ours else ():
             sentence = ruling.sentence[:1].upper() + ruling.sentence[1:]
-            parts = (f"Our aim: {one.claim.text} Result: {_AIMS[one.verdict(target)]}.", sentence, *one.by_seed(target))
+            parts = (
+                f"Our aim: {one.claim.text} Result: {_WORDS[one.verdict(target)][3]}.",
+                sentence,
+                *one.by_seed(target),
+            )
             yield " ".join(part for part in parts if part)
 
 
@@ -217,7 +190,7 @@ def _claims_table(found: Measurements) -> Table:
                 continue
             verdict = judged.verdict(target)
             after = [part for part in (ruling.remark, *judged.robustness(target)) if part]
-            cells.append(Cell(f"{_SIGNS[verdict]} {verdict}", strong=True, items=[*ruling.lines, *after]))
+            cells.append(Cell(f"{_WORDS[verdict][0]} {verdict}", strong=True, items=[*ruling.lines, *after]))
         rows.append(cells)
     columns = [Column(title, "text") for title in ("claim", "paper's values", *TARGET_TITLES.values())]
     return Table("claims", "Verdicts", "Verdict and evidence against each kind of target.", columns, rows)

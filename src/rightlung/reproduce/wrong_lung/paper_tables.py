@@ -7,7 +7,7 @@ from typing import Literal
 
 from rightlung.measuring.measures import find_measure
 from rightlung.pages.content import Table
-from rightlung.reproduce.tables import ModelRow, Quantity, TableMaker, model_row
+from rightlung.reproduce.tables import Quantity, TableMaker, model_row
 from rightlung.reproduce.wrong_lung.variants import PERTURBATIONS, SUBSET_TITLES, SUBSETS, TARGET_TITLES
 from rightlung.results.measured import Measured
 
@@ -20,7 +20,6 @@ RELEASED_WEIGHTS = (
 )
 SLIP = "The text of B.11 attributes the precision above 70 % to +Masking; in its Table 11 it belongs to +30-shot."
 _HOWS: tuple[Literal["changed", "all"], ...] = ("changed", "all")
-_KINDS: tuple[Literal["local", "global"], ...] = ("local", "global")
 
 
 def _title(measure: str) -> str:
@@ -30,11 +29,6 @@ def _title(measure: str) -> str:
 def localisation_tables(make: TableMaker) -> Iterator[Table]:
     """Yield Tables 1 to 3, 6, 7, 11 and 12."""
     rows = [model_row(model) for model in make.measured.rows]
-    both = [
-        model_row(model, label=f"{model.label}, {word}", condition=condition)
-        for model in make.measured.rows
-        for condition, word in (("none", "real"), ("synthetic", "synthetic"))
-    ]
     yield from _first_tables(make)
     yield make.table(
         "t3", "Table 3: localisation of all variants, against region boxes and against exact masks",
@@ -62,17 +56,13 @@ def localisation_tables(make: TableMaker) -> Iterator[Table]:
         ],
     )  # fmt: skip
     for name in ("auroc", "average_precision"):
-        yield _by_subset(make, f"t7-{name}", f"Table 7: {_title(name)} on the subsets", name, both, "7")
+        yield _by_subset(make, f"t7-{name}", name)
     for name in ("auroc", "average_precision", "pointing"):
-        title = f"Table 7 with exact masks: {_title(name)} on the subsets"
-        yield _by_subset(make, f"t7-exact-{name}", title, name, both, "7", target="exact", folded=True)
+        yield _by_subset(make, f"t7-exact-{name}", name, target="exact", folded=True)
     for table, kind in (("t11", "precision"), ("t12", "iou")):
         for share in (5, 10, 30):
-            measure = f"{kind}@{share}"
-            yield _by_subset(
-                make, f"{table}-{share}", f"Table {table[1:]}: {_title(measure)} on the subsets", measure, both,
-                table[1:], folded=share != 10, notes=[SLIP] if kind == "precision" and share != 30 else [],
-            )  # fmt: skip
+            notes = [SLIP] if kind == "precision" and share != 30 else []
+            yield _by_subset(make, f"{table}-{share}", f"{kind}@{share}", folded=share != 10, notes=notes)
 
 
 def _first_tables(make: TableMaker) -> Iterator[Table]:
@@ -96,25 +86,23 @@ def _first_tables(make: TableMaker) -> Iterator[Table]:
 
 
 def _by_subset(
-    make: TableMaker,
-    name: str,
-    title: str,
-    measure: str,
-    rows: Sequence[ModelRow],
-    table: str,
-    target: str = "regions",
-    folded: bool = False,
-    notes: Sequence[str] = (),
+    make: TableMaker, name: str, measure: str, target: str = "regions", folded: bool = False, notes: Sequence[str] = ()
 ) -> Table:
+    """Return a table of a measure on every subset, for real and synthetic sentences."""
+    number = name.partition("-")[0].removeprefix("t")
+    rows = [
+        model_row(model, label=f"{model.label}, {word}", condition=condition)
+        for model in make.measured.rows
+        for condition, word in (("none", "real"), ("synthetic", "synthetic"))
+    ]
     quantities = [
         Quantity(
-            SUBSET_TITLES[subset],
-            make.values(measure, target, subset),
-            make.printed(measure, subset, table=table) if target == "regions" else None,
-            ranked=True,
+            SUBSET_TITLES[subset], make.values(measure, target, subset),
+            make.printed(measure, subset, table=number) if target == "regions" else None, ranked=True,
         )
         for subset in SUBSETS
-    ]
+    ]  # fmt: skip
+    title = f"Table {number}{' with exact masks' if target == 'exact' else ''}: {_title(measure)} on the subsets"
     caption = (
         f"Against {TARGET_TITLES[target]}, in percent, for sentences from reports (real) and synthetic sentences (A.3)."
     )
@@ -131,10 +119,10 @@ def selection_tables(make: TableMaker) -> Iterator[Table]:
             "A tie counts half; chance is 50. Local and global are the two similarities of the model.",
             rows, [
                 Quantity(
-                    f"{SUBSET_TITLES[subset]}, {kind}", make.selection(kind, subset),
+                    f"{SUBSET_TITLES[subset]}, {kind}", make.values(f"selection_{kind}", None, subset),
                     make.printed(f"selection_{kind}", subset), ranked=True,
                 )
-                for subset in subsets for kind in _KINDS
+                for subset in subsets for kind in ("local", "global")
             ],
         )  # fmt: skip
 

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from rightlung.core import Grounding, Mask
-from rightlung.measuring import PhraseTargets
 from rightlung.pages.content import Case, Gallery
 from rightlung.pages.overlays import Tile, draw
 from rightlung.predictions import Key
 from rightlung.reproduce.examples import Examples
-from rightlung.results.model import MeasuredModel
 
 SHARES = (5, 10, 30)
 _SIDE = 240
@@ -26,7 +24,12 @@ _ASKED = {
     "synthetic": "Synthetic",
     "synthetic-swapped": "Synthetic w/ Swapped Conditions",
 }
-_MOVED = {"regions": "region boxes", "regions-shuffled": "Shuffle in Report", "regions-random": "Random BBoxes"}
+_MOVED = {
+    "regions": "region boxes",
+    "regions-shuffled": "Shuffle in Report",
+    "regions-random": "Random BBoxes",
+    "exact": "exact mask (ours)",
+}
 
 
 def galleries(examples: Examples) -> Iterator[Gallery]:
@@ -41,14 +44,11 @@ def _perturbed(examples: Examples) -> Gallery:
     cases = []
     for phrase in examples.phrases:
         tile = Tile(examples.prepared.source.study(phrase.study).image)
-        pictures: list[tuple[str, Any]] = []
-        for rule, title in _MOVED.items():
-            mask = examples.mask(phrase, rule)
-            if mask is not None:
-                pictures.append((title, partial(draw, replace(tile, mask=mask), _SIDE)))
-        exact = examples.mask(phrase, "exact")
-        if exact is not None:
-            pictures.append(("exact mask (ours)", partial(draw, replace(tile, mask=exact), _SIDE)))
+        pictures = [
+            (title, partial(draw, replace(tile, mask=mask), _SIDE))
+            for rule, title in _MOVED.items()
+            if (mask := examples.mask(phrase, rule)) is not None
+        ]
         notes = [f"{title}: {text}" for name, title in _ASKED.items() if (text := examples.text(phrase, name))]
         cases.append(Case(phrase.text, pictures, notes))
     caption = "How each perturbation changes the words of a phrase (listed) or its target (outlined)."
@@ -89,14 +89,13 @@ def _thresholded(image: Any, grounding: Grounding, target: Mask, share: int) -> 
 
 def _saturated(examples: Examples) -> Iterator[Gallery]:
     """Yield the example with the highest No-Attn score of any model."""
-    found: list[tuple[float, MeasuredModel, PhraseTargets]] = []
-    for model in examples.models:
-        if model.group == "reference":
-            continue
-        for phrase in examples.phrases:
-            answer = examples.answers[model.slug].get(Key(phrase.study, phrase.query))
-            if answer is not None and answer.grounding is not None and answer.grounding.abstention > 0:
-                found.append((answer.grounding.abstention, model, phrase))
+    found = [
+        (answer.grounding.abstention, model, phrase)
+        for model in examples.models
+        for phrase in examples.phrases
+        if (answer := examples.answers[model.slug].get(Key(phrase.study, phrase.query))) is not None
+        and (answer.grounding is not None and answer.grounding.abstention > 0 and model.group != "reference")
+    ]
     if found:
         share, model, phrase = max(found, key=lambda one: one[0])
         case = Case(phrase.text, [(model.label, partial(draw, examples.tile(model, phrase, "none"), _SIDE))])

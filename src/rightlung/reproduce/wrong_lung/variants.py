@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rightlung.reproduce.variants import Job, Variant
-from rightlung.results.perturbation import Perturbation
+from rightlung.reproduce.variants import QUICK_FEW_SHOTS, QUICK_POOLS, Job, Variant
+from rightlung.results.measured import Perturbation
 
 SUBSETS = ("all", "abnormal", "one-lung", "mdrb")
 SUBSET_TITLES = {"all": "All", "abnormal": "Abnormal", "one-lung": "One Lung", "mdrb": "MDRB"}
@@ -55,9 +55,6 @@ VARIANTS: tuple[Variant, ...] = (
     _ablation("sentence", "+Sided, word by word", "GLoRIA's local loss instead"),
 )
 
-_POOLS = {"train": 48, "validation": 16}
-_FEW_SHOTS = 24
-
 
 def quick_changes(job: Job) -> list[str]:
     """Return recipe changes that make a run take a second: a tiny model, few studies and steps. It learns nothing."""
@@ -68,7 +65,7 @@ def quick_changes(job: Job) -> list[str]:
             change
             for place, seed in places
             for change in (
-                f"{place}.source=phantom?count={_FEW_SHOTS}&seed={seed}", f"{place}.cached={_FEW_SHOTS}",
+                f"{place}.source=phantom?count={QUICK_FEW_SHOTS}&seed={seed}", f"{place}.cached={QUICK_FEW_SHOTS}",
                 f"{place}.examples=8",
             )
         ]  # fmt: skip
@@ -81,9 +78,10 @@ def quick_changes(job: Job) -> list[str]:
         "model.config.image.options={embedding_size: 8, hidden_sizes: [8, 8, 16, 16], depths: [1, 1, 1, 1], "
         "layer_type: basic}", "model.config.dimension=16",
     ]  # fmt: skip
+    train, validation = QUICK_POOLS["train"], QUICK_POOLS["validation"]
     return [
         *model, *shared, "schedule.steps=4", "schedule.warmup_steps=1", "batch_size=16",
-        f"data.train[0].source=phantom?count={_POOLS['train']}&seed=11", f"data.train[0].cached={_POOLS['train']}",
-        f"data.validation.source=phantom?count={_POOLS['validation']}&seed=12",
-        f"data.validation.cached={_POOLS['validation']}", "data.validation.every=2", "data.validation.grounded=8",
+        f"data.train[0].source=phantom?count={train}&seed=11", f"data.train[0].cached={train}",
+        f"data.validation.source=phantom?count={validation}&seed=12", f"data.validation.cached={validation}",
+        "data.validation.every=2", "data.validation.grounded=8",
     ]  # fmt: skip
