@@ -46,22 +46,14 @@ class Extent:
         For a model that letterboxes and then crops: ``Extent.crop(...).within(Extent.letterbox(size))``.
         """
         width, height = frame.x1 - frame.x0, frame.y1 - frame.y0
-        return Extent(
-            frame.x0 + self.x0 * width,
-            frame.y0 + self.y0 * height,
-            frame.x0 + self.x1 * width,
-            frame.y0 + self.y1 * height,
-        )
+        x0, x1 = frame.x0 + self.x0 * width, frame.x0 + self.x1 * width
+        return Extent(x0, frame.y0 + self.y0 * height, x1, frame.y0 + self.y1 * height)
 
     def seen_from(self, frame: Extent) -> Extent:
         """Invert `within`: convert this extent of the image to fractions of ``frame``."""
         width, height = frame.x1 - frame.x0, frame.y1 - frame.y0
-        return Extent(
-            (self.x0 - frame.x0) / width,
-            (self.y0 - frame.y0) / height,
-            (self.x1 - frame.x0) / width,
-            (self.y1 - frame.y0) / height,
-        )
+        x0, x1 = (self.x0 - frame.x0) / width, (self.x1 - frame.x0) / width
+        return Extent(x0, (self.y0 - frame.y0) / height, x1, (self.y1 - frame.y0) / height)
 
     def mirrored(self) -> Extent:
         """Return the extent in the horizontally flipped image."""
@@ -124,12 +116,9 @@ class Heatmap:
         object.__setattr__(self, "abstention", share)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Heatmap)
-            and self.extent == other.extent
-            and self.abstention == other.abstention
-            and np.array_equal(self.values, other.values)
-        )
+        if not isinstance(other, Heatmap) or (self.extent, self.abstention) != (other.extent, other.abstention):
+            return False
+        return np.array_equal(self.values, other.values)
 
     def __hash__(self) -> int:
         return hash((self.extent, self.abstention, self.values.shape, self.values.tobytes()))

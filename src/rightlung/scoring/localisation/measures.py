@@ -26,16 +26,6 @@ def average_precision(ranking: Ranking) -> float:
     return ranking.curve().precision / ranking.positives
 
 
-def expected_overlap(ranking: Ranking, share: float) -> tuple[float, float]:
-    """Return the number of pixels in the top ``share`` (of 1), fractions included, and how many of them are positive.
-
-    Pixels tied at the cut share the rest equally: the overlap is an expectation over their order.
-    """
-    count = share * ranking.pixels
-    cut = ranking.cut(count)
-    return count, cut.positives_above + (count - cut.above) * cut.positives_tied / cut.tied
-
-
 def overlaps_at(ranking: Ranking, levels: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return IoU and Dice of the mask with the pixels that score at least each of ``levels``."""
     iou, dice = [], []
