@@ -168,15 +168,11 @@ class Heatmap:
             return np.minimum(pixels, np.finfo(np.float32).max).astype(np.float32)
 
     @classmethod
-    def from_pixels(
-        cls, pixels: ArrayLike, grid: Size, extent: Extent | None = None, abstention: float = 0.0
-    ) -> Heatmap:
+    def from_pixels(cls, pixels: ArrayLike, grid: Size, abstention: float = 0.0) -> Heatmap:
         """Pool a map on pixels ``(height, width)`` into a grid: each cell gets the mass inside it."""
-        extent = extent or Extent()
-        rows, columns = check_size(grid, "grid")
-        full = Heatmap(np.asarray(pixels), extent=Extent().seen_from(extent))
-        down, across = full._matrices((rows, columns), "area")
-        return cls((down @ full.values.astype(np.float64) @ across.T).astype(np.float32), extent, abstention)
+        full = Heatmap(np.asarray(pixels))
+        down, across = full._matrices(check_size(grid, "grid"), "area")
+        return cls((down @ full.values.astype(np.float64) @ across.T).astype(np.float32), abstention=abstention)
 
     def placed(self, frame: Extent) -> Heatmap:
         """Undo a crop or letterbox: convert a map made on ``frame`` of the image to the image."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rightlung.core.box import Box
 from rightlung.core.checks import check_number, check_text
-from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.errors import InputError, check_known
 from rightlung.core.frozen import FrozenMapping
 from rightlung.core.heatmap import Heatmap
 from rightlung.core.mask import Mask
@@ -38,8 +38,7 @@ def _check_findings(findings: object) -> FrozenMapping[str, Polarity]:
         raise InputError(f"findings must map names to polarities; got {findings!r}")
     checked = {}
     for name, polarity in findings.items():
-        if polarity not in [*Polarity]:
-            raise unknown_name(f"polarity of finding {name!r}:", str(polarity), [*Polarity])
+        check_known(f"polarity of finding {name!r}:", polarity, [*Polarity])
         checked[check_text(name, "a finding's name")] = Polarity(polarity)
     return FrozenMapping(checked)
 
@@ -97,8 +96,7 @@ class Phrase:
         if not isinstance(self.locations, Mapping):
             raise InputError(f"locations must map findings to lists of regions; got {self.locations!r}")
         for finding in self.locations:
-            if finding not in self.findings:
-                raise unknown_name("finding in locations:", str(finding), self.findings)
+            check_known("finding in locations:", finding, self.findings)
         located = {name: _check_regions(regions, f"locations of {name!r}") for name, regions in self.locations.items()}
         object.__setattr__(self, "locations", FrozenMapping(located))
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, Unpack, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.errors import InputError, check_known
 from rightlung.core.files import plain
 from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_by_counts
 from rightlung.scoring.statistics.inputs import Clusters, FloatArray, as_numbers, cluster_index
@@ -63,8 +63,7 @@ class Recognition:
 
     def named(self, name: str) -> dict[str, float | int]:
         """Return all numbers of one label."""
-        if name not in self.names:
-            raise unknown_name("label", name, self.names)
+        check_known("label", name, self.names)
         place = self.names.index(name)
         result: dict[str, float | int] = {metric: float(getattr(self, metric)[place]) for metric in METRICS}
         result["threshold"] = float(self.thresholds[place])
@@ -159,8 +158,7 @@ def interval(
 
     Pass the patients as ``clusters``. Images with an unknown label are left out and counted as undefined.
     """
-    if metric not in METRICS:
-        raise unknown_name("metric", str(metric), METRICS)
+    check_known("metric", metric, METRICS)
     value, positive, known = _known(scores, labels)
     called = value >= _checked_thresholds(threshold, 1)[0]
     kept = None if clusters is None else cluster_index(clusters, len(known))[known]
@@ -314,6 +312,5 @@ def _places(group: str, chosen: Sequence[str], names: tuple[str, ...]) -> list[i
     if isinstance(chosen, str) or not len(chosen):
         raise InputError(f"the group {group!r} must list at least one label name, not {chosen!r}")
     for name in chosen:
-        if name not in names:
-            raise unknown_name(f"label in the group {group!r}", name, names)
+        check_known(f"label in the group {group!r}", name, names)
     return sorted({names.index(name) for name in chosen})

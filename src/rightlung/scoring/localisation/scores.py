@@ -146,16 +146,17 @@ def _measure(
         total = inside_mass + measures.weighted_sum(values, outside)
     if wants("entropy"):
         if total > 0:
-            found["entropy"] = measures.entropy(values, inside + outside, total)
+            found["entropy"] = measures.entropy(values, total)
         else:
             reasons.append("map is zero everywhere (entropy)")
     if not 0 < ranking.positives < ranking.pixels:
         reasons.append("mask is empty" if not ranking.positives else "mask covers every pixel")
         return found, "; ".join(reasons)
     if wants("auroc"):
-        found["auroc"] = measures.auroc(ranking)
+        pairs = ranking.positives * (ranking.pixels - ranking.positives)
+        found["auroc"] = ranking.curve().wins / (2 * pairs)
     if wants("average_precision"):
-        found["average_precision"] = measures.average_precision(ranking)
+        found["average_precision"] = ranking.curve().precision / ranking.positives
     if wants("iou@", "precision@", "dice@"):
         for share in settings.shares:
             count = share / 100 * ranking.pixels
@@ -166,7 +167,7 @@ def _measure(
     if wants("pointing"):
         found["pointing"] = measures.pointing(pixels, mask, highest, settings.tolerance)
     if wants("cnr"):
-        found["cnr"] = measures.contrast_to_noise(values, inside, outside)
+        found["cnr"] = measures.contrast_to_noise(values, mask.ravel())
         if math.isnan(found["cnr"]):
             reasons.append("no variance inside or outside (cnr)")
     if wants("mass_inside"):
