@@ -198,7 +198,7 @@ class Hungry(Painter):
 def test_out_of_memory_halves_the_batch_goes_on_and_says_what_fits(tmp_path: Path, error: Exception) -> None:
     model = Hungry(5, error)
     summary = ask(model, listed(60), tmp_path / "p", batch_size=32)
-    assert summary.notes == ("out of memory with 32 questions at a time: went on with 4, so a batch size of 4 fits",)
+    assert summary.notes == ("out of memory with a batch size of 32; a batch size of 4 fits",)
     assert summary.complete
     assert max(len(texts) for _, texts in model.calls) == 4
     ask(Painter(), listed(60), tmp_path / "whole")

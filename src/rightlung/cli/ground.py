@@ -106,11 +106,10 @@ class Session:
 
     def is_done(self, identity: str, phrases: Sequence[str]) -> bool:
         """Whether an earlier call grounded all these phrases; if so, take over its groundings."""
-        found = [self.folder.get(self._key(identity, phrase)) for phrase in dict.fromkeys(phrases)]
-        entries = [entry for entry in found if entry is not None]
-        if not phrases or len(entries) < len(found):
+        entries = [self.folder.get(self._key(identity, phrase)) for phrase in dict.fromkeys(phrases)]
+        if not entries or None in entries:
             return False
-        self.entries += entries
+        self.entries += filter(None, entries)
         return True
 
     def go_through(self, images: Iterator[ImageTask | None], count: int) -> None:

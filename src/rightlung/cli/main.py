@@ -296,7 +296,7 @@ def predictions(
     json: Json = False,
 ) -> None:
     """Check a predictions file and count what it holds."""
-    from rightlung.cli.predictions import check
+    from rightlung.cli.predict import check
 
     check(path, json)
 

@@ -46,12 +46,9 @@ def score(
     of `METRICS`) and ``reason``: why a value of that row is NaN. With an empty or full mask only the entropy is
     defined. Tensors are scored on their device and returned as tensors (``reason`` stays an array).
 
-    - ``shares``: percentages for ``iou@…``, ``precision@…`` and ``dice@…``. The last pixel counts by its fraction;
-      pixels tied at the cut share it.
-    - ``tolerance``: distance in pixels at which a peak still hits the mask (``pointing``).
-    - ``thresholds``, ``normalisation``: ``miou`` and ``mdice`` average over these thresholds of the map normalised by
-      ``minmax``, ``max``, ``sum`` or ``none``. On raw attention such thresholds mean nothing.
-    - ``workers``: number of threads; by default all usable cores.
+    ``shares`` are the percentages of ``iou@…``, ``precision@…`` and ``dice@…``; ``tolerance`` is the distance in pixels
+    at which a peak still hits the mask. ``miou`` and ``mdice`` average over ``thresholds`` of the map normalised by
+    ``minmax``, ``max``, ``sum`` or ``none``. ``workers`` is the number of threads, by default all usable cores.
 
     >>> result = score([[[0.1, 0.9], [0.2, 0.3]]], [[[0, 1], [0, 0]]])
     >>> float(result["auroc"][0]), float(result["pointing"][0])
