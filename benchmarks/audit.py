@@ -90,7 +90,7 @@ def _loop(path: Path, source: Discs) -> None:
     started, done = time.perf_counter(), 0
     for prediction in open_predictions(path):
         study = source.study(prediction.study)
-        mask = study.phrases[prediction.phrase_index or 0].mask
+        mask = study.phrases[int(prediction.query.removeprefix("phrase:"))].mask
         if mask is None or prediction.grounding is None or prediction.grounding.heatmap is None:
             continue
         pixels = prediction.grounding.heatmap.to_size(mask.size).ravel()

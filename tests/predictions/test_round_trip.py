@@ -123,12 +123,9 @@ def test_a_prediction_that_no_file_could_hold_is_refused_where_it_is_made(
         Prediction(**values)  # type: ignore[arg-type]
 
 
-def test_a_failure_always_has_a_reason_that_can_be_written_and_a_query_tells_which_phrase_it_asks() -> None:
-    assert Prediction.failed("a", "image", "none", Query(), ValueError()).error == "ValueError"
+def test_a_failure_always_has_a_reason_that_can_be_written() -> None:
     assert Prediction.failed("a", "image", "none", Query(), "").error == "no reason given"
-    assert Prediction.failed("a", "image", "none", Query(), OSError("file \udcff")).error == "OSError: file \\udcff"
-    queries = {phrase_query(12): 12, "box:left lung": None}
-    assert [Prediction("a", one, similarity_global=0.0).phrase_index for one in queries] == [*queries.values()]
+    assert Prediction.failed("a", "image", "none", Query(), "file \udcff").error == "file \\udcff"
 
 
 @settings(max_examples=20, deadline=None)

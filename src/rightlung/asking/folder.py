@@ -87,10 +87,8 @@ class FinishedStudies:
                         self._under = {}
                         self._path.unlink()
                         return
-                    asked_then = frozenset(line["asked"])
-                    for study in line["studies"]:
-                        known = self._under.get(str(study))
-                        self._under[str(study)] = asked_then if known is None else known | asked_then
+                    for study in map(str, line["studies"]):
+                        self._under[study] = self._under.get(study, frozenset()) | frozenset(line["asked"])
 
     def __contains__(self, study: object) -> bool:
         return self._asked <= self._under.get(str(study), frozenset())

@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 from rightlung.core import Box, Image, InputError, Phrase, Query, Study
-from rightlung.core.errors import unknown_name
+from rightlung.core.errors import check_known
 from rightlung.core.study import QueryKind
 from rightlung.predictions.prediction import IMAGE_QUERY, Key, phrase_query, region_query
 from rightlung.probes import Owner, SentencePool, Setting, exchanged, exchanged_outside, find_probe, windows
@@ -56,8 +56,8 @@ class Walk:
         for names, what in ((conditions, "conditions"), (queries, "queries")):
             if isinstance(names, str) or not names:
                 raise InputError(f"{what} must be a list of at least one name; got {names!r}")
-        if unknown := [name for name in queries if name not in QUERIES]:
-            raise unknown_name("query", unknown[0], QUERIES)
+        for name in queries:
+            check_known("query", name, QUERIES)
         if limit is not None and limit < 1:
             raise InputError(f"limit must be at least 1; got {limit}")
         self.probes = [find_probe(name) for name in dict.fromkeys(conditions)]

@@ -85,8 +85,6 @@ def answers(
     conditions: Sequence[str] = ("none",),
     *,
     queries: Sequence[str] | None = None,
-    findings: Sequence[str] | None = None,
-    embeddings: bool = False,
     batch_size: int = 32,
     seed: int = 0,
     limit: int | None = None,
@@ -94,7 +92,7 @@ def answers(
     progress: Progress = lambda done, total: None,
 ) -> Iterator[Batch]:
     """Yield the rows that `ask` would write, without a file. Studies that cannot be read are left out."""
-    answerer = Answerer(model, batch_size, boxes, findings, embeddings)
+    answerer = Answerer(model, batch_size, boxes)
     walk = Walk(source, conditions, answerer.chosen(queries), seed, limit)
     some: list[Prediction] = []
     cells = 0

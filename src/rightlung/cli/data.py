@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from rightlung.cli.output import finish, say, say_problems
-from rightlung.core import InputError, Study
+from rightlung.core import InputError, Mask, Study
 from rightlung.core.progress import Progress, ProgressBars
 from rightlung.pages.overlays import Tile, save_sheet
 from rightlung.studies import Source, open_source
@@ -27,7 +28,13 @@ def show(address: str, sheet: Path | None, count: int, seed: int, json: bool) ->
     failed: list[str] = []
     if sheet is not None:
         chosen = random.Random(seed).sample(range(len(source)), min(count, len(source)))
-        save_sheet(_tiles(source, sorted(chosen), failed), sheet)
+        tiles = []
+        for position in sorted(chosen):
+            try:
+                tiles.append(_tile(source[position]))
+            except InputError as error:
+                failed.append(str(error))
+        save_sheet(tiles, sheet)
     problems = dict.fromkeys([*(str(problem) for problem in source.problems), *failed])
     summary |= {"address": source.address, "problems": list(problems)}
     finish(json, summary, lambda: _say(summary, sheet), problems)
@@ -60,23 +67,12 @@ def summarise(source: Source, progress: Progress) -> dict[str, Any]:
     return result | {name: dict(counter.most_common()) for name, counter in counts.items()}
 
 
-def _tiles(source: Source, positions: list[int], failed: list[str]) -> list[Tile]:
-    tiles = []
-    for position in positions:
-        try:
-            tiles.append(_tile(source[position]))
-        except InputError as error:
-            failed.append(str(error))
-    return tiles
-
-
 def _tile(study: Study) -> Tile:
     located = [phrase for phrase in study.phrases if phrase.boxes or phrase.mask is not None]
     said = "; ".join(phrase.text for phrase in located or study.phrases[:1])
     masks = [phrase.mask for phrase in located if phrase.mask is not None]
-    together = masks[0] if masks else None
-    for mask in masks[1:]:
-        together = together.union(mask) if together is not None and mask.size == together.size else together
+    same_size = [mask for mask in masks if mask.size == masks[0].size]
+    together = reduce(Mask.union, same_size) if masks else None
     boxes = [box for phrase in located for box in phrase.boxes]
     return Tile(study.image, f"{study.id} {study.view or ''}: {said}", targets=boxes, mask=together)
 
@@ -107,9 +103,8 @@ def _say_check(result: CheckResult, images: bool) -> None:
     say(f"  {result.studies:,} studies checked, {decoded}, {result.rows:,} rows compared")
     for note in result.notes:
         say(f"  note: {note}")
-    order = list(Severity), list(CHECKS)
-    counts = sorted(result.counts.items(), key=lambda one: (order[0].index(one[0][1]), order[1].index(one[0][0])))
-    for (name, severity), count in counts:
+    order = [(name, severity) for severity in Severity for name in CHECKS]
+    for (name, severity), count in sorted(result.counts.items(), key=lambda one: order.index(one[0])):
         say(f"  {severity} {name} ({count:,}): {CHECKS[name][1]}")
         shown = [found for found in result.findings if found.check == name and found.severity is severity]
         for found in shown[:_SHOWN]:

@@ -6,6 +6,7 @@ patient's image. Its heatmaps are scored against the exact masks and compared wi
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import sys
@@ -13,6 +14,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import rightlung
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.audit import Audit, audit
 from rightlung.audit.gallery import answers_of, at_shares, case_tiles
@@ -34,11 +36,17 @@ SHOWN = (0.95, 0.75, 0.5, 0.1)
 def run(out: Path, model_name: str, count: int, seed: int, json: bool) -> None:
     """Generate studies, ask the model, audit its answers; print the table, write the page and a picture."""
     begun = time.monotonic()
-    model = _load(model_name)
+    try:
+        model = rightlung.load(model_name)
+    except InputError as error:
+        if model_name != "starter":
+            raise
+        raise InputError(f"the shipped model 'starter' cannot be loaded: {error}") from None
     say(f"Asking {model_name} where it sees every sentence of the reports of {count:,} synthetic studies.")
     with ProgressBars(say) as tell:
         source = InMemorySource(open_source(f"phantom?count={count}&seed={seed}"), tell)
-        folder = out / "predictions" / f"{_plain_name(model_name)}-seed-{seed}-count-{count}"
+        plain_name = re.sub(r"[\W_]", "-", model_name)[-40:].strip("-") or "model"
+        folder = out / "predictions" / f"{plain_name}-seed-{seed}-count-{count}"
         summary = ask_model(model, source, folder, (), tell, queries=["phrases"], model_name=model_name)
         predictions = open_predictions(folder)
         steps = _next_steps(out, folder, source)
@@ -57,21 +65,6 @@ def run(out: Path, model_name: str, count: int, seed: int, json: bool) -> None:
 
     result = {**done.result, "problems": problems, "page": str(done.page), "picture": str(picture)}
     finish(json, result, tell_people, problems)
-
-
-def _load(name: str) -> object:
-    import rightlung
-
-    try:
-        return rightlung.load(name)
-    except InputError as error:
-        if name != "starter":
-            raise
-        raise InputError(f"the shipped model 'starter' cannot be loaded: {error}") from None
-
-
-def _plain_name(name: str) -> str:
-    return "".join(character if character.isalnum() else "-" for character in name)[-40:].strip("-") or "model"
 
 
 def _next_steps(out: Path, predictions: Path, source: Source) -> tuple[str, ...]:

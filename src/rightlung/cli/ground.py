@@ -13,7 +13,7 @@ from rightlung.asking import Answerer, NoAnswer, Question, load_image
 from rightlung.cli.groundings import RESULT, GroundingFolder, file_name
 from rightlung.cli.output import finish, say, say_problems
 from rightlung.cli.predict import chosen_device
-from rightlung.core import Grounding, Image, InputError, Query, Study
+from rightlung.core import Grounding, Image, InputError, Query
 from rightlung.core.checks import check_text
 from rightlung.core.progress import ProgressBars
 from rightlung.explain.peak import peak_of, side_of_peak
@@ -101,17 +101,15 @@ class Session:
         self.notes: list[str] = []
         self._identity = identity
 
-    def key(self, identity: str, phrase: str) -> str:
-        """Return the key of a grounding."""
+    def _key(self, identity: str, phrase: str) -> str:
         return "\n".join((self._identity, identity, phrase))
 
     def is_done(self, identity: str, phrases: Sequence[str]) -> bool:
         """Whether an earlier call grounded all these phrases; if so, take over its groundings."""
-        found = [self.folder.get(self.key(identity, phrase)) for phrase in dict.fromkeys(phrases)]
-        entries = [entry for entry in found if entry is not None]
-        if not phrases or len(entries) < len(found):
+        entries = [self.folder.get(self._key(identity, phrase)) for phrase in dict.fromkeys(phrases)]
+        if not entries or None in entries:
             return False
-        self.entries += entries
+        self.entries += filter(None, entries)
         return True
 
     def go_through(self, images: Iterator[ImageTask | None], count: int) -> None:
@@ -119,19 +117,18 @@ class Session:
         waiting: list[Pair] = []
         with ProgressBars(say, shown=count > 1) as tell:
             for done, task in enumerate(images, start=1):
-                if task is not None and not self.is_done(task.identity, task.phrases):
-                    for pair in self._pairs(task):
-                        waiting.append(pair)
-                        if len(waiting) >= self.answerer.batch_size:
-                            self._ground(waiting)
-                            waiting = []
+                for pair in self._pairs(task) if task is not None else ():
+                    waiting.append(pair)
+                    if len(waiting) >= self.answerer.batch_size:
+                        self._ground(waiting)
+                        waiting = []
                 tell("grounding images", done, count)
             self._ground(waiting)
 
     def _pairs(self, task: ImageTask) -> Iterator[Pair]:
         pixels: Image | None = None
         for phrase in dict.fromkeys(task.phrases):
-            if (entry := self.folder.get(self.key(task.identity, phrase))) is not None:
+            if (entry := self.folder.get(self._key(task.identity, phrase))) is not None:
                 self.entries.append(entry)
                 continue
             if pixels is None:
@@ -150,7 +147,7 @@ class Session:
                 self.problems.append(f"{task.name}, phrase {_cut(phrase)!r}: {answer.reason}")
                 continue
             grounding: Grounding = answer["grounding"]
-            key = self.key(task.identity, phrase)
+            key = self._key(task.identity, phrase)
             overlay = file_name(Path(task.name).stem, phrase, key=key)
             boxes = [scored.box for scored in grounding.boxes]
             caption = phrase.encode("utf-8", "backslashreplace").decode()
@@ -268,22 +265,24 @@ def _of_source(source: Source, phrases: Sequence[str], session: Session) -> Iter
         todo = [place for place, identity in identities.items() if not session.is_done(identity, phrases)]
         built = build_studies(source, todo, problems)
         for place, identity in identities.items():
-            study: Study | None = built.get(place)
-            own = phrases or [phrase.text for phrase in study.phrases] if study is not None else []
-            yield None if study is None else ImageTask(study.id, identity, study.load, own, source.address)
+            if (study := built.get(place)) is None:
+                yield None
+                continue
+            own = phrases or [phrase.text for phrase in study.phrases]
+            yield ImageTask(study.id, identity, study.load, own, source.address)
     session.problems += dict.fromkeys([*map(str, source.problems), *problems.values()])
 
 
 def _say(session: Session, out: Path, notes: Sequence[str]) -> None:
     for entry in session.entries[:_SHOWN]:
-        peak = entry["peak"]
+        peak, abstention = entry["peak"], entry["abstention"]
         where = f"peak at x {peak[0]:.2f}, y {peak[1]:.2f} ({_SIDES[entry['side_of_peak']]})" if peak else "no peak"
-        verdict = {True: "", False: f", but the phrase says {entry['side_said']}", None: ""}[entry["side_agrees"]]
         say(f"{entry['image']}: {_cut(entry['phrase'])}")
-        if entry["abstention"] >= 0.5:
-            where, verdict = f"probably not in the image (abstention {entry['abstention']:.2f}); {where}", ""
+        if abstention >= 0.5:
+            where, verdict = f"probably not in the image (abstention {abstention:.2f}); {where}", ""
         else:
-            verdict += f"; abstention {entry['abstention']:.2f}"
+            verdict = f", but the phrase says {entry['side_said']}" if entry["side_agrees"] is False else ""
+            verdict += f"; abstention {abstention:.2f}"
         say(f"  {where}{verdict}; {_counted(len(entry['boxes']), 'box', 'boxes')}: {entry['overlay']}")
         for warning in _warnings(entry):
             say(f"  {warning}")

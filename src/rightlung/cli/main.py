@@ -296,7 +296,7 @@ def predictions(
     json: Json = False,
 ) -> None:
     """Check a predictions file and count what it holds."""
-    from rightlung.cli.predictions import check
+    from rightlung.cli.predict import check
 
     check(path, json)
 
@@ -385,24 +385,16 @@ def _run() -> int:
     except (BrokenPipeError, SystemExit):  # `rightlung --help | head`: typer turns the closed pipe into an exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = Exit.DONE
+    except (InputError, OutputError) as error:
+        say(f"error: {error}")
+        return Exit.BAD_INPUT if isinstance(error, InputError) else Exit.NOT_WRITTEN
     except Exception as error:
-        return _explained(error)
+        show = getattr(error, "show", None)  # a wrong option or command; its class depends on typer's version
+        if show is None:
+            raise
+        show()
+        return Exit.BAD_INPUT
     # Some versions of typer return a code for an interrupt, others re-raise it. `train` prints its own message.
     if code == Exit.INTERRUPTED and sys.argv[1:2] != ["train"]:
         say("interrupted; finished work is saved, and the same command continues from there")
     return int(code) if isinstance(code, int) else Exit.DONE
-
-
-def _explained(error: Exception) -> int:
-    """Print a user's error and return its exit code; re-raise a bug."""
-    if isinstance(error, InputError):
-        say(f"error: {error}")
-        return Exit.BAD_INPUT
-    if isinstance(error, OutputError):
-        say(f"error: {error}")
-        return Exit.NOT_WRITTEN
-    show = getattr(error, "show", None)  # a wrong option or command; its class depends on typer's version
-    if show is None:
-        raise error
-    show()
-    return Exit.BAD_INPUT

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.cli.output import finish, say, say_table
 from rightlung.core import InputError
-from rightlung.core.errors import unknown_name
+from rightlung.core.errors import check_known
 from rightlung.core.progress import ProgressBars
 
 if TYPE_CHECKING:
@@ -72,6 +72,5 @@ def machine_of(accelerator: str) -> Machine:
     from rightlung.cli.train import ACCELERATORS
     from rightlung.training.loop import Machine
 
-    if accelerator not in ACCELERATORS:
-        raise unknown_name("accelerator", accelerator, ACCELERATORS)
+    check_known("accelerator", accelerator, ACCELERATORS)
     return Machine(accelerator=accelerator)  # type: ignore[arg-type]  # checked above

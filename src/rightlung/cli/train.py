@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rightlung import NOT_A_MEDICAL_DEVICE
 from rightlung.cli.output import finish, say, say_problems
-from rightlung.core.errors import unknown_name
+from rightlung.core.errors import check_known
 
 if TYPE_CHECKING:
     from rightlung.training.loop import TrainingOutcome
@@ -30,8 +30,7 @@ def run(
 ) -> None:
     """Train, and print where the model is."""
     for name, known in (("accelerator", ACCELERATORS), ("strategy", STRATEGIES)):
-        if machine[name] not in known:
-            raise unknown_name(name, machine[name], known)
+        check_known(name, machine[name], known)
     from rightlung.training.recipe import read_stages
 
     changed = list(changes)

@@ -7,7 +7,7 @@ bugs.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class InputError(ValueError):
@@ -47,6 +47,12 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
         near = [lowered[hit] for hit in difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=0.5)]
     suggestion = f"; did you mean '{near[0]}'?" if near else "."
     return InputError(f"unknown {kind} {name!r}{suggestion} Known: {', '.join(names)}")
+
+
+def check_known(kind: str, name: object, known: Collection[str]) -> None:
+    """Raise the `unknown_name` error if ``name`` is not in ``known``."""
+    if name not in known:
+        raise unknown_name(kind, str(name), known)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

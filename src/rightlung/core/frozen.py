@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
-class FrozenMapping(Mapping[Key, Value], Generic[Key, Value]):
+class FrozenMapping(Mapping[Key, Value]):
     """An immutable copy of a mapping, in the given order.
 
     >>> FrozenMapping({"a": 1}) == {"a": 1}

@@ -46,22 +46,14 @@ class Extent:
         For a model that letterboxes and then crops: ``Extent.crop(...).within(Extent.letterbox(size))``.
         """
         width, height = frame.x1 - frame.x0, frame.y1 - frame.y0
-        return Extent(
-            frame.x0 + self.x0 * width,
-            frame.y0 + self.y0 * height,
-            frame.x0 + self.x1 * width,
-            frame.y0 + self.y1 * height,
-        )
+        x0, x1 = frame.x0 + self.x0 * width, frame.x0 + self.x1 * width
+        return Extent(x0, frame.y0 + self.y0 * height, x1, frame.y0 + self.y1 * height)
 
     def seen_from(self, frame: Extent) -> Extent:
         """Invert `within`: convert this extent of the image to fractions of ``frame``."""
         width, height = frame.x1 - frame.x0, frame.y1 - frame.y0
-        return Extent(
-            (self.x0 - frame.x0) / width,
-            (self.y0 - frame.y0) / height,
-            (self.x1 - frame.x0) / width,
-            (self.y1 - frame.y0) / height,
-        )
+        x0, x1 = (self.x0 - frame.x0) / width, (self.x1 - frame.x0) / width
+        return Extent(x0, (self.y0 - frame.y0) / height, x1, (self.y1 - frame.y0) / height)
 
     def mirrored(self) -> Extent:
         """Return the extent in the horizontally flipped image."""
@@ -124,12 +116,9 @@ class Heatmap:
         object.__setattr__(self, "abstention", share)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Heatmap)
-            and self.extent == other.extent
-            and self.abstention == other.abstention
-            and np.array_equal(self.values, other.values)
-        )
+        if not isinstance(other, Heatmap) or (self.extent, self.abstention) != (other.extent, other.abstention):
+            return False
+        return np.array_equal(self.values, other.values)
 
     def __hash__(self) -> int:
         return hash((self.extent, self.abstention, self.values.shape, self.values.tobytes()))
@@ -179,15 +168,11 @@ class Heatmap:
             return np.minimum(pixels, np.finfo(np.float32).max).astype(np.float32)
 
     @classmethod
-    def from_pixels(
-        cls, pixels: ArrayLike, grid: Size, extent: Extent | None = None, abstention: float = 0.0
-    ) -> Heatmap:
+    def from_pixels(cls, pixels: ArrayLike, grid: Size, abstention: float = 0.0) -> Heatmap:
         """Pool a map on pixels ``(height, width)`` into a grid: each cell gets the mass inside it."""
-        extent = extent or Extent()
-        rows, columns = check_size(grid, "grid")
-        full = Heatmap(np.asarray(pixels), extent=Extent().seen_from(extent))
-        down, across = full._matrices((rows, columns), "area")
-        return cls((down @ full.values.astype(np.float64) @ across.T).astype(np.float32), extent, abstention)
+        full = Heatmap(np.asarray(pixels))
+        down, across = full._matrices(check_size(grid, "grid"), "area")
+        return cls((down @ full.values.astype(np.float64) @ across.T).astype(np.float32), abstention=abstention)
 
     def placed(self, frame: Extent) -> Heatmap:
         """Undo a crop or letterbox: convert a map made on ``frame`` of the image to the image."""

@@ -32,7 +32,11 @@ class Mask:
 
     def __init__(self, pixels: ArrayLike) -> None:
         self._load: Callable[[], Mask] | None = None
-        self._loaded: NDArray[np.bool_] | None = _checked(pixels)
+        array = as_array(pixels, "a mask")
+        if array.ndim != 2 or array.size == 0:
+            raise InputError(f"a mask must have shape (height, width), both positive; got shape {array.shape}")
+        self._loaded: NDArray[np.bool_] | None = as_booleans(array, "a mask")
+        self._loaded.setflags(write=False)
 
     @classmethod
     def deferred(cls, load: Callable[[], Mask]) -> Mask:
@@ -154,15 +158,6 @@ class Mask:
         if isinstance(counts, bytes):
             counts = counts.decode("ascii", errors="replace")
         return cls.from_runs(_decompress(counts) if isinstance(counts, str) else counts, rle["size"])
-
-
-def _checked(pixels: ArrayLike) -> NDArray[np.bool_]:
-    array = as_array(pixels, "a mask")
-    if array.ndim != 2 or array.size == 0:
-        raise InputError(f"a mask must have shape (height, width), both positive; got shape {array.shape}")
-    flags = as_booleans(array, "a mask")
-    flags.setflags(write=False)
-    return flags
 
 
 def _shortened(value: object) -> str:

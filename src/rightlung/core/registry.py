@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
-from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.errors import InputError, check_known
 
 
 class Named(Protocol):
@@ -37,6 +37,5 @@ class Registry(dict[str, Item]):
 
     def find(self, name: str) -> Item:
         """Return the value of a name; the error for an unknown name suggests the nearest."""
-        if name not in self:
-            raise unknown_name(self.kind, name, self)
+        check_known(self.kind, name, self)
         return self[name]

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from rightlung.core.errors import unknown_name
+from rightlung.core.errors import check_known
 
 Mode = Literal["bilinear", "nearest", "area"]
 MODES: tuple[Mode, ...] = ("bilinear", "nearest", "area")
@@ -31,8 +31,7 @@ def resampling_matrix(pixels: int, cells: int, low: float, high: float, mode: Mo
     ``bilinear`` has ``align_corners=False``. ``area`` distributes the mass of each cell over the pixels it covers.
     Pixels outside the grid get zero.
     """
-    if mode not in MODES:
-        raise unknown_name("resampling mode", str(mode), MODES)
+    check_known("resampling mode", mode, MODES)
     if mode == "area":
         edges = low + (high - low) * np.arange(cells + 1) / cells
         pixel_edges = np.arange(pixels + 1) / pixels

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union
 
 from rightlung.core.checks import check_number
-from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.errors import InputError, check_known, unknown_name
 
 Settings = TypeVar("Settings")
 
@@ -39,8 +39,7 @@ def read_settings(kind: type[Settings], given: object, where: str = "") -> Setti
     fields = {entry.name: entry for entry in dataclasses.fields(kind) if entry.init}  # type: ignore[arg-type]
     hints = typing.get_type_hints(kind)
     for key in given:
-        if key not in fields:
-            raise unknown_name(f"field of {name}", str(key), fields)
+        check_known(f"field of {name}", key, fields)
     read = {}
     for key, entry in fields.items():
         place = f"{where}.{key}" if where else key

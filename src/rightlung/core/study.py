@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rightlung.core.box import Box
 from rightlung.core.checks import check_number, check_text
-from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.errors import InputError, check_known
 from rightlung.core.frozen import FrozenMapping
 from rightlung.core.heatmap import Heatmap
 from rightlung.core.mask import Mask
@@ -38,8 +38,7 @@ def _check_findings(findings: object) -> FrozenMapping[str, Polarity]:
         raise InputError(f"findings must map names to polarities; got {findings!r}")
     checked = {}
     for name, polarity in findings.items():
-        if polarity not in [*Polarity]:
-            raise unknown_name(f"polarity of finding {name!r}:", str(polarity), [*Polarity])
+        check_known(f"polarity of finding {name!r}:", polarity, [*Polarity])
         checked[check_text(name, "a finding's name")] = Polarity(polarity)
     return FrozenMapping(checked)
 
@@ -54,9 +53,9 @@ def _check_all(values: Iterable[object], kind: type, what: str) -> tuple[Any, ..
     return checked
 
 
-def _check_optional_text(value: object, what: str) -> None:
-    if not isinstance(value, str | None):
-        raise InputError(f"{what} must be a text or None; got {value!r}")
+def _check_optional(value: object, kind: type, what: str) -> None:
+    if not isinstance(value, kind | None):
+        raise InputError(f"{what} must be a {'text' if kind is str else kind.__name__} or None; got {value!r}")
 
 
 def _check_mapping(values: object, kind: type, what: str) -> FrozenMapping[str, Any]:
@@ -91,15 +90,13 @@ class Phrase:
     def __post_init__(self) -> None:
         check_text(self.text, "a phrase's text")
         object.__setattr__(self, "boxes", _check_all(self.boxes, Box, "boxes"))
-        if self.mask is not None and not isinstance(self.mask, Mask):
-            raise InputError(f"a phrase's mask must be a Mask; got {self.mask!r}")
+        _check_optional(self.mask, Mask, "a phrase's mask")
         object.__setattr__(self, "regions", _check_regions(self.regions, "regions"))
         object.__setattr__(self, "findings", _check_findings(self.findings))
         if not isinstance(self.locations, Mapping):
             raise InputError(f"locations must map findings to lists of regions; got {self.locations!r}")
         for finding in self.locations:
-            if finding not in self.findings:
-                raise unknown_name("finding in locations:", str(finding), self.findings)
+            check_known("finding in locations:", finding, self.findings)
         located = {name: _check_regions(regions, f"locations of {name!r}") for name, regions in self.locations.items()}
         object.__setattr__(self, "locations", FrozenMapping(located))
 
@@ -120,7 +117,7 @@ class ScoredBox:
         if not isinstance(self.box, Box):
             raise InputError(f"a scored box needs a Box; got {self.box!r}")
         object.__setattr__(self, "score", check_number(self.score, "box score"))
-        _check_optional_text(self.label, "a box's label")
+        _check_optional(self.label, str, "a box's label")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +134,7 @@ class Sentence:
         object.__setattr__(self, "boxes", _check_all(self.boxes, Box, "boxes"))
         if self.score is not None:
             object.__setattr__(self, "score", check_number(self.score, "sentence score"))
-        _check_optional_text(self.prompt, "a sentence's prompt")
+        _check_optional(self.prompt, str, "a sentence's prompt")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +165,7 @@ class Query:
     def __post_init__(self) -> None:
         if self.phrase is not None:
             check_text(self.phrase, "a query's phrase")
-        if self.box is not None and not isinstance(self.box, Box):
-            raise InputError(f"a query's box must be a Box; got {self.box!r}")
+        _check_optional(self.box, Box, "a query's box")
 
     @property
     def kind(self) -> QueryKind:
@@ -192,8 +188,7 @@ class Grounding:
     has_boxes: bool
 
     def __init__(self, heatmap: Heatmap | None = None, boxes: Iterable[ScoredBox] | None = None) -> None:
-        if heatmap is not None and not isinstance(heatmap, Heatmap):
-            raise InputError(f"a grounding's heatmap must be a Heatmap; got {heatmap!r}")
+        _check_optional(heatmap, Heatmap, "a grounding's heatmap")
         object.__setattr__(self, "heatmap", heatmap)
         object.__setattr__(self, "boxes", _check_all(boxes if boxes is not None else (), ScoredBox, "boxes"))
         object.__setattr__(self, "has_boxes", boxes is not None or heatmap is None)
@@ -266,11 +261,9 @@ class Study:
         check_text(self.id, "a study's id")
         if not callable(self.load):
             raise InputError(f"study {self.id!r}: load must be a function that returns the image; got {self.load!r}")
-        for name in ("patient", "exam", "view", "split", "sex"):
-            _check_optional_text(getattr(self, name), f"study {self.id!r}: {name}")
-        for name, kind in (("report", Report), ("gaze", Heatmap)):
-            if not isinstance(getattr(self, name), kind | None):
-                raise InputError(f"study {self.id!r}: {name} must be a {kind.__name__}; got {getattr(self, name)!r}")
+        texts = dict.fromkeys(("patient", "exam", "view", "split", "sex"), str)
+        for name, kind in (texts | {"report": Report, "gaze": Heatmap}).items():
+            _check_optional(getattr(self, name), kind, f"study {self.id!r}: {name}")
         object.__setattr__(self, "phrases", _check_all(self.phrases, Phrase, f"study {self.id!r}: phrases"))
         object.__setattr__(self, "regions", _check_mapping(self.regions, Box, f"study {self.id!r}: regions"))
         object.__setattr__(self, "findings", _check_findings(self.findings))

@@ -39,11 +39,9 @@ def attention_maps(
     counted = words.bool().to(weights.dtype)
     mean = torch.einsum("nw,nwr->nr", counted, weights) / counted.sum(dim=1, keepdim=True).clamp_min(1.0)
     has_slot = weights.shape[2] == rows * columns + 1
-    places = mean[:, 1:] if has_slot else mean
-    return places.reshape(-1, rows, columns), _abstention(mean) if has_slot else torch.zeros_like(mean[:, 0])
-
-
-def _abstention(mean: torch.Tensor) -> torch.Tensor:
+    if not has_slot:
+        return mean.reshape(-1, rows, columns), torch.zeros_like(mean[:, 0])
     total = mean.sum(dim=1)
     share = mean[:, 0] / torch.where(total > 0, total, 1.0)
-    return torch.where(total > 0, share, 1.0).clamp(0.0, 1.0)  # rounding may exceed 1
+    abstention = torch.where(total > 0, share, 1.0).clamp(0.0, 1.0)  # rounding may exceed 1
+    return mean[:, 1:].reshape(-1, rows, columns), abstention

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rightlung.core import Box, Heatmap, InputError, ScoredBox, Size
 from rightlung.core.checks import check_number, check_size
-from rightlung.core.errors import unknown_name
+from rightlung.core.errors import check_known
 from rightlung.core.resampling import MODES
 
 Rule = Literal["fraction", "absolute", "share"]
@@ -39,12 +39,9 @@ class BoxRule:
     def __post_init__(self) -> None:
         for name in ("threshold", "smallest_area"):
             object.__setattr__(self, name, check_number(getattr(self, name), name))
-        if self.rule not in get_args(Rule):
-            raise unknown_name("threshold rule", str(self.rule), get_args(Rule))
-        if self.score not in get_args(Score):
-            raise unknown_name("box score", str(self.score), get_args(Score))
-        if self.mode not in MODES:
-            raise unknown_name("resampling mode", str(self.mode), MODES)
+        check_known("threshold rule", self.rule, get_args(Rule))
+        check_known("box score", self.score, get_args(Score))
+        check_known("resampling mode", self.mode, MODES)
         object.__setattr__(self, "size", None if self.size is None else check_size(self.size))
         if self.threshold < 0 or (self.rule != "absolute" and self.threshold > 1):
             allowed = "not be negative" if self.rule == "absolute" else "lie between 0 and 1"

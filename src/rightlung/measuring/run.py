@@ -144,11 +144,24 @@ def _answers(
         answer = None
         if error is None and (values is not None or boxes[index] is not None):
             answer = AnswerMap(values, tuple(extents[index]), boxes[index])
-        row = _phrase_row(key, phrase, asked[index] or phrase.text, scored) | {
-            "abstention": abstentions[index],
-            "abstention_given": given[index] is not None or (values is None and boxes[index] == []),
-            **{name: np.nan if column[index] is None else column[index] for name, column in similarities.items()},
-        }
+        words = asked[index] or phrase.text
+        row = (
+            dict.fromkeys((*NUMBERS, *scored), np.nan)
+            | key._asdict()
+            | phrase.columns
+            | {
+                **{
+                    name: getattr(phrase, name) for name in ("patient", "findings", "polarity", "regions", "side_named")
+                },
+                "phrase": phrase.text,
+                "asked": words,
+                "side_asked": side_named(words),
+                "zones_named": zones_in(words),
+                "abstention": abstentions[index],
+                "abstention_given": given[index] is not None or (values is None and boxes[index] == []),
+                **{name: np.nan if column[index] is None else column[index] for name, column in similarities.items()},
+            }
+        )
         rows, jobs = [], []
         for rule, mask in _targets_of(phrase, key.condition, protocol):
             reason = f"no answer: {error}" if error is not None else "no target" if mask is None else ""
@@ -167,21 +180,6 @@ def _targets_of(phrase: PhraseTargets, condition: str, protocol: Protocol) -> li
     """Return the targets of a phrase, at least one: moved targets are measured under the condition ``none`` only."""
     rules = [rule for rule in protocol.rules if condition == "none" or rule not in MOVED_RULES]
     return [(rule, phrase.masks[rule]) for rule in rules if rule in phrase.masks] or [(rules[0], None)]
-
-
-def _phrase_row(key: Key, phrase: PhraseTargets, asked: str, scored: Sequence[str]) -> dict[str, Any]:
-    return dict.fromkeys((*NUMBERS, *scored), np.nan) | key._asdict() | {
-        "patient": phrase.patient,
-        "phrase": phrase.text,
-        "asked": asked,
-        "findings": phrase.findings,
-        "polarity": phrase.polarity,
-        "regions": phrase.regions,
-        "side_named": phrase.side_named,
-        "side_asked": side_named(asked),
-        "zones_named": zones_in(asked),
-        **phrase.columns,
-    }  # fmt: skip
 
 
 class _Scorer:

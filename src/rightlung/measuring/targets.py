@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rightlung.core import InputError, OutputError, Phrase, Study
-from rightlung.core.errors import unknown_name
+from rightlung.core.errors import check_known
 from rightlung.core.files import not_written, read_json, temporary_path, write_whole
 from rightlung.lexicon.wordkeys import findings_about, side_named, word_key
 from rightlung.measuring.phrases import PhraseTargets, TargetMask, move_targets
@@ -131,21 +131,11 @@ def gather_targets(
 ) -> Targets:
     """Return the targets of a source's phrases, in the source's order, in one pass.
 
-    Parameters
-    ----------
-    wanted
-        Indices of phrases by study id. Default: all phrases that have a target by the first rule.
-    folder
-        Folder to write the targets to, atomically, for other processes. Default: a temporary file.
-    rules
-        Names of `RULES` (``own``, ``regions``, ``trimmed``, ``exact``) and of `MOVED_RULES` (``regions-shuffled``,
-        ``exact-random``, …), whose targets are drawn with ``seed``.
-    pixels
-        Height and width of the targets. Default: masks keep their size, boxes are painted on 256 x 256.
-    keep_studies
-        Also write the images and texts of the studies to the folder; see `rightlung.studies.study_cache.CachedSource`.
-
-    Missing studies, missing phrases and unreadable masks are listed as problems.
+    ``wanted`` holds indices of phrases by study id (default: all phrases with a target by the first rule). The targets
+    go to ``folder``, atomically, or to a temporary file; with ``keep_studies``, images and texts go there, too
+    (`rightlung.studies.study_cache.CachedSource`). ``rules`` are names of `RULES` and of `MOVED_RULES`, whose targets
+    are drawn with ``seed``. ``pixels`` is the height and width of the targets; by default masks keep their size and
+    boxes are painted on 256 x 256. Missing studies, missing phrases and unreadable masks are listed as problems.
     """
     settings = {"rules": [*rules], "pixels": pixels, "seed": seed, "subsets": [*subsets], "limit": limit}
     _check(rules, pixels, subsets)
@@ -191,8 +181,7 @@ def _new_folder(folder: Path, cleaning: ExitStack) -> Path:
 def _check(rules: Sequence[str], pixels: int | None, subsets: Sequence[str]) -> None:
     for what, names, known in (("target rule", rules, (*RULES, *MOVED_RULES)), ("subset", subsets, SUBSETS)):
         for name in names:
-            if name not in known:
-                raise unknown_name(what, name, known)
+            check_known(what, name, known)
     if not rules or rules[0] not in RULES:
         raise InputError(f"the first target rule must be one of {', '.join(RULES)}; got {list(rules)}")
     if (pixels is None and set(rules) != {"own"}) or (pixels is not None and pixels < 8):

@@ -158,12 +158,9 @@ class Prediction:
                 object.__setattr__(self, name, _check_embedding(getattr(self, name), name))
 
     @classmethod
-    def failed(cls, study: str, query: str, condition: str, asked: Query, reason: BaseException | str) -> Prediction:
+    def failed(cls, study: str, query: str, condition: str, asked: Query, reason: str) -> Prediction:
         """Return the row of a query that got no answer."""
-        text = reason if isinstance(reason, str) else str(reason)
-        kind = "" if isinstance(reason, str | InputError) else type(reason).__name__
-        error = ": ".join(part for part in (kind, text.strip()) if part) or "no reason given"
-        return cls(study, query, condition, asked, error=error)
+        return cls(study, query, condition, asked, error=reason.strip() or "no reason given")
 
     @property
     def key(self) -> Key:
@@ -175,9 +172,3 @@ class Prediction:
         """The number of cells of the map, 0 without one."""
         heatmap = None if self.grounding is None else self.grounding.heatmap
         return 0 if heatmap is None else heatmap.values.size
-
-    @property
-    def phrase_index(self) -> int | None:
-        """The index of the phrase, None for any other query."""
-        match = PHRASE_QUERY.fullmatch(self.query)
-        return int(match[1]) if match else None

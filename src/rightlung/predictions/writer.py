@@ -87,7 +87,7 @@ class PredictionWriter:
         busy = f"{self.folder}: another run is writing here; wait for it, or choose another folder"
         self._lock = folder_lock(self.folder, busy)  # not inherited by forked processes
         try:
-            self.done = DoneKeys(_digests(_own_parts(self.folder), source, model))
+            self.done = DoneKeys(_digests(self.folder, source, model))
         except BaseException:
             self._lock.release()
             raise
@@ -141,7 +141,8 @@ class PredictionWriter:
             to_table(rows, self._metadata), buffer, compression="zstd", write_page_checksum=True,
             use_dictionary=["study", "query", "condition", "phrase", "error"], row_group_size=len(rows),
         )  # fmt: skip
-        part = self._next_part()
+        numbers = [int(match[1]) for file in self.folder.iterdir() if (match := _PART.fullmatch(file.name))]
+        part = self.folder / f"part-{max(numbers, default=-1) + 1:05d}.parquet"
         self._renamed = (part, rows, len(rows))
         try:
             write_whole(part, memoryview(buffer.getvalue()), durable=True)
@@ -165,13 +166,9 @@ class PredictionWriter:
             if self._rows is rows and part.exists():
                 self._rows = rows[count:]
 
-    def _next_part(self) -> Path:
-        numbers = [int(match[1]) for file in self.folder.iterdir() if (match := _PART.fullmatch(file.name))]
-        return self.folder / f"part-{max(numbers, default=-1) + 1:05d}.parquet"
 
-
-def _own_parts(folder: Path) -> Iterator[Path]:
-    """Remove unfinished files of a killed run, and yield the complete parts; other files are an error."""
+def _digests(folder: Path, source: str, model: str) -> Iterator[bytes]:
+    """Remove unfinished files of a killed run, and yield the keys of the complete parts; other files are an error."""
     try:
         for leftover in folder.glob(_UNFINISHED):
             leftover.unlink()
@@ -181,11 +178,7 @@ def _own_parts(folder: Path) -> Iterator[Path]:
     for file in files:
         if not _PART.fullmatch(file.name):
             raise OutputError(f"{folder}: holds {file.name!r}, which is not a predictions part; choose an empty folder")
-    yield from files
-
-
-def _digests(paths: Iterator[Path], source: str, model: str) -> Iterator[bytes]:
-    for path in paths:
+    for path in files:
         part, problems = inspect_part(path)
         if part is None:
             raise ProblemError(problems[0])

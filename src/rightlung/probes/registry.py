@@ -62,10 +62,6 @@ def _sentence(conditions: Iterable[Condition]) -> Phrase | None:
     return Phrase(text, regions=tuple(regions), findings=findings, locations=locations)
 
 
-def _as_it_is(study: Study, phrase: Phrase | None, setting: Setting) -> Probed:
-    return Probed(phrase, study.id)
-
-
 def _image_exchanged(study: Study, phrase: Phrase | None, setting: Setting) -> Probed | None:
     partner = setting.partners.get(study.id)
     return None if partner is None else Probed(phrase, partner)
@@ -82,7 +78,7 @@ def _with_words(change: Callable[[Study, Phrase, Setting], Phrase | None]) -> As
 
 
 PROBES = Registry("condition", (
-    Probe("none", "the unchanged question", _as_it_is),
+    Probe("none", "the unchanged question", lambda study, phrase, setting: Probed(phrase, study.id)),
     Probe("swap-sides", "left and right swapped in the words",
           _with_words(lambda study, phrase, setting: sides_swapped(phrase))),
     Probe("exchange-image", "another patient's image", _image_exchanged, needs_partner=True),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,17 +70,9 @@ RULES: dict[str, Rule] = {
 }
 
 
-class MovedRule(NamedTuple):
-    """A rule that gives a phrase the target which ``rule`` gives to another phrase."""
-
-    rule: str
-    within_report: bool
-    """True: another phrase of the same report; False: a phrase of another patient."""
-
-
-MOVED_RULES = {f"{rule}-shuffled": MovedRule(rule, True) for rule in RULES} | {
-    f"{rule}-random": MovedRule(rule, False) for rule in RULES
-}
+MOVED_RULES = {f"{rule}-{how}": (rule, how == "shuffled") for how in ("shuffled", "random") for rule in RULES}
+"""Rules that give a phrase the target which a rule gives to another phrase: of the same report (True) or of another
+patient (False)."""
 
 
 def resized(mask: Mask, pixels: int) -> Mask:

@@ -78,20 +78,16 @@ def place_list(regions: Iterable[str]) -> list[str]:
     ['left lung', 'lower lung zones']
     """
     given = dict.fromkeys(regions)
+    order = {name: rank for rank, name in enumerate(IMAGENOME_REGIONS)}  # lungs before their zones
     items: dict[str, int] = {}
     for name in given:
         side, _, rest = name.partition(" ")
         item = name
         if side in ("left", "right") and f"left {rest}" in given and f"right {rest}" in given:
             item = rest if rest.endswith("s") else f"{rest}s"
-        items.setdefault(item, _rank(name))  # the same for both sides
+        both_sides = f"right {rest}" if side == "left" else name  # have one rank
+        items.setdefault(item, order.get(both_sides, len(order)))
     return sorted(items, key=lambda item: (items[item], item))
-
-
-def _rank(region: str) -> int:
-    """Return the anatomical rank of a region, equal for both sides: lungs before their zones."""
-    mirrored = region.replace("left ", "right ", 1) if region.startswith("left ") else region
-    return IMAGENOME_REGIONS.index(mirrored) if mirrored in IMAGENOME_REGIONS else len(IMAGENOME_REGIONS)
 
 
 def _listed(items: Sequence[str]) -> str:

@@ -8,21 +8,21 @@ scikit-learn returns 0 or 1: AUROC and average precision need both classes, F1 a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any, Literal, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.errors import InputError, check_known
 from rightlung.core.files import plain
 from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_by_counts
 from rightlung.scoring.statistics.inputs import Clusters, FloatArray, as_numbers, cluster_index
 from rightlung.scoring.statistics.intervals import Interval, Options
 
 Metric = Literal["auroc", "average_precision", "accuracy", "f1"]
-_PARTS = ("averages", "groups", "reasons")
 METRICS: tuple[Metric, ...] = ("auroc", "average_precision", "accuracy", "f1")
 
 
@@ -63,8 +63,7 @@ class Recognition:
 
     def named(self, name: str) -> dict[str, float | int]:
         """Return all numbers of one label."""
-        if name not in self.names:
-            raise unknown_name("label", name, self.names)
+        check_known("label", name, self.names)
         place = self.names.index(name)
         result: dict[str, float | int] = {metric: float(getattr(self, metric)[place]) for metric in METRICS}
         result["threshold"] = float(self.thresholds[place])
@@ -72,9 +71,8 @@ class Recognition:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; NaN becomes None."""
-        labels = {name: self.named(name) for name in self.names}
-        parts = asdict(self)
-        return cast(dict[str, Any], plain({"labels": labels} | {name: parts[name] for name in _PARTS}))
+        parts = {name: value for name, value in asdict(self).items() if name in ("averages", "groups", "reasons")}
+        return cast(dict[str, Any], plain({"labels": {name: self.named(name) for name in self.names}} | parts))
 
 
 def score(
@@ -107,15 +105,12 @@ def score(
     known_pairs = known.sum(axis=0)
 
     def averages(chosen: list[int]) -> dict[Metric, Averages]:
-        pooled, pooled_reasons = _measure(*(np.concatenate([columns[k][part] for k in chosen]) for part in range(3)))
-        result: dict[Metric, Averages] = {}
-        for metric in METRICS:
-            numbers = per_label[metric][chosen]
-            missing = [label_names[k] for k in chosen if np.isnan(per_label[metric][k])]
-            result[metric] = _average(
-                numbers, positives[chosen].astype(np.float64), pooled[metric], pooled_reasons.get(metric), missing
-            )
-        return result
+        pooled, why = _measure(*(np.concatenate([columns[k][part] for k in chosen]) for part in range(3)))
+        names = [label_names[k] for k in chosen]
+        return {
+            metric: _average(per_label[metric][chosen], positives[chosen], names, pooled[metric], why.get(metric))
+            for metric in METRICS
+        }
 
     return Recognition(
         names=label_names,
@@ -163,8 +158,7 @@ def interval(
 
     Pass the patients as ``clusters``. Images with an unknown label are left out and counted as undefined.
     """
-    if metric not in METRICS:
-        raise unknown_name("metric", str(metric), METRICS)
+    check_known("metric", metric, METRICS)
     value, positive, known = _known(scores, labels)
     called = value >= _checked_thresholds(threshold, 1)[0]
     kept = None if clusters is None else cluster_index(clusters, len(known))[known]
@@ -172,12 +166,8 @@ def interval(
         result = bootstrap((called == (positive > 0)).astype(np.float64), clusters=kept, **options)
     else:
         ordered = SortedScores(value, positive)
-        of_counts: dict[str, Callable[[FloatArray], FloatArray]] = {
-            "auroc": ordered.auroc,
-            "average_precision": ordered.average_precision,
-            "f1": lambda counts: _f1(counts, positive, called),
-        }
-        result = bootstrap_by_counts(of_counts[metric], len(value), clusters=kept, **options)
+        of_counts = partial(_f1, positive=positive, called=called) if metric == "f1" else getattr(ordered, metric)
+        result = bootstrap_by_counts(of_counts, len(value), clusters=kept, **options)
     numbers, reasons = _measure(value, positive, called)
     undefined = len(known) - len(value)
     # The metric's own reason says more than the bootstrap's.
@@ -251,21 +241,22 @@ def _measure(
 
 
 def _average(
-    numbers: FloatArray, positives: FloatArray, pooled: float, pooled_reason: str | None, missing: list[str]
+    numbers: FloatArray, positives: NDArray[np.intp], names: list[str], pooled: float, pooled_reason: str | None
 ) -> Averages:
     defined = ~np.isnan(numbers)
     support = positives[defined]
-    reasons = [f"without {', '.join(missing)}, where it is undefined"] if missing and defined.any() else []
+    reasons = [f"pooled, {pooled_reason}"] if pooled_reason else []
     if not defined.any():
-        reasons.append("it is undefined for every label")
-    elif not support.sum():
-        reasons.append("no label has a positive to weigh it by")
-    if pooled_reason:
-        reasons.append(f"pooled, {pooled_reason}")
+        reasons.insert(0, "it is undefined for every label")
+    elif not support.any():
+        reasons.insert(0, "no label has a positive to weigh it by")
+    if defined.any() and not defined.all():
+        missing = [name for name, there in zip(names, defined, strict=True) if not there]
+        reasons.insert(0, f"without {', '.join(missing)}, where it is undefined")
     return Averages(
         micro=pooled,
         macro=float(numbers[defined].mean()) if defined.any() else math.nan,
-        weighted=float((numbers[defined] * support).sum() / support.sum()) if support.sum() else math.nan,
+        weighted=float(np.average(numbers[defined], weights=support)) if support.any() else math.nan,
         labels=int(defined.sum()),
         reason="; ".join(reasons) or None,
     )
@@ -298,16 +289,12 @@ def _checked(
     return values, truth, label_names
 
 
-def _single(name: str, values: ArrayLike) -> FloatArray:
-    array = as_numbers(name, values)
-    if array.ndim != 1:
-        raise InputError(f"{name} must be (images,) for one label, not the shape {array.shape}")
-    return array
-
-
 def _known(scores: ArrayLike, labels: ArrayLike) -> tuple[FloatArray, FloatArray, NDArray[np.bool_]]:
     """Return scores and labels of the images whose label is known, and which images these are."""
-    values, truth, _ = _checked(_single("scores", scores), _single("labels", labels), None)
+    for name, given in (("scores", scores), ("labels", labels)):
+        if np.ndim(as_numbers(name, given)) != 1:
+            raise InputError(f"{name} must be (images,) for one label, not the shape {np.shape(given)}")
+    values, truth, _ = _checked(scores, labels, None)
     known = ~np.isnan(truth[:, 0])
     return values[known, 0], truth[known, 0], known
 
@@ -325,6 +312,5 @@ def _places(group: str, chosen: Sequence[str], names: tuple[str, ...]) -> list[i
     if isinstance(chosen, str) or not len(chosen):
         raise InputError(f"the group {group!r} must list at least one label name, not {chosen!r}")
     for name in chosen:
-        if name not in names:
-            raise unknown_name(f"label in the group {group!r}", name, names)
+        check_known(f"label in the group {group!r}", name, names)
     return sorted({names.index(name) for name in chosen})

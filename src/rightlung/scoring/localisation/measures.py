@@ -16,26 +16,6 @@ Weights = NDArray[np.float64]
 NORMALISATIONS: tuple[Normalisation, ...] = ("minmax", "max", "sum", "none")
 
 
-def auroc(ranking: Ranking) -> float:
-    """Return the probability that a pixel inside scores higher than one outside, ties one half."""
-    return ranking.curve().wins / (2 * ranking.positives * (ranking.pixels - ranking.positives))
-
-
-def average_precision(ranking: Ranking) -> float:
-    """Return the precision at every distinct score, weighted by the recall gained (as in scikit-learn)."""
-    return ranking.curve().precision / ranking.positives
-
-
-def expected_overlap(ranking: Ranking, share: float) -> tuple[float, float]:
-    """Return the number of pixels in the top ``share`` (of 1), fractions included, and how many of them are positive.
-
-    Pixels tied at the cut share the rest equally: the overlap is an expectation over their order.
-    """
-    count = share * ranking.pixels
-    cut = ranking.cut(count)
-    return count, cut.positives_above + (count - cut.above) * cut.positives_tied / cut.tied
-
-
 def overlaps_at(ranking: Ranking, levels: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return IoU and Dice of the mask with the pixels that score at least each of ``levels``."""
     iou, dice = [], []
@@ -101,33 +81,27 @@ def weighted_sum(values: Weights, weights: Weights) -> float:
     return float(np.einsum("i,i->", values, weights))
 
 
-def contrast_to_noise(values: Weights, inside: Weights, outside: Weights) -> float:
+def contrast_to_noise(values: Weights, mask: NDArray[np.bool_]) -> float:
     """Return (mean inside − mean outside) / √(variance inside + variance outside), signed.
 
-    ``inside`` and ``outside`` count the pixels with each of ``values``. BioViL (Boecking et al., ECCV 2022) takes the
-    absolute value, which scores an inverted map like a good one. NaN if both variances are zero.
+    BioViL (Boecking et al., ECCV 2022) takes the absolute value, which scores an inverted map like a good one. NaN if
+    both variances are zero.
     """
-    means, variances = zip(*(_moments(values, side) for side in (inside, outside)), strict=True)
+    means, variances = zip(*(_moments(values[side]) for side in (mask, ~mask)), strict=True)
     variance = sum(variances)
     return (means[0] - means[1]) / math.sqrt(variance) if variance > 0 else math.nan
 
 
-def _moments(values: Weights, weights: Weights) -> tuple[float, float]:
-    weighted = weights > 0
-    values, weights = values[weighted], weights[weighted]
+def _moments(values: Weights) -> tuple[float, float]:
     if values.min() == values.max():  # exactly zero variance, without rounding errors
         return float(values[0]), 0.0
-    total = float(weights.sum())
-    mean = weighted_sum(values, weights) / total
-    return mean, weighted_sum(np.square(values - mean), weights) / total
+    ones = np.ones(len(values))
+    mean = weighted_sum(values, ones) / len(values)
+    return mean, weighted_sum(np.square(values - mean), ones) / len(values)
 
 
-def entropy(values: Weights, counts: Weights, total: float) -> float:
-    """Return the entropy in nats of the map as a distribution: 0 for a single point, ln(pixels) for a flat map.
-
-    ``counts`` is the number of pixels with each of ``values``; ``total`` is the map's mass.
-    """
+def entropy(values: Weights, total: float) -> float:
+    """Return the entropy in nats of the map as a distribution: 0 for a single point, ln(pixels) for a flat map."""
     shares = values / total
-    if not shares.all():  # zero times its logarithm is zero
-        shares, counts = shares[shares > 0], counts[shares > 0]
-    return max(0.0, -weighted_sum(shares * np.log(shares), counts))
+    shares = shares[shares > 0]  # zero times its logarithm is zero
+    return max(0.0, -weighted_sum(shares * np.log(shares), np.ones(len(shares))))

@@ -45,29 +45,9 @@ class Curve(NamedTuple):
     """The precision at each positive's score (all pixels scoring at least that), added up over the positives."""
 
 
-class Cut(NamedTuple):
-    """The pixels above a cut, and those tied at it."""
-
-    above: int
-    positives_above: int
-    tied: int
-    positives_tied: int
-
-
-def curve_of_ties(
-    pixels: int, positives: NDArray[np.int64], negatives: NDArray[np.int64], negatives_below: NDArray[np.int64]
-) -> Curve:
-    """Return the sums from the positives and negatives at each distinct score of a positive, ascending."""
-    positives_below = positives.cumsum() - positives
-    hits = positives.sum() - positives_below
-    wins = positives * (2 * negatives_below + negatives)
-    precision = positives * (hits / (pixels - positives_below - negatives_below))
-    return Curve(int(wins.sum()), float(precision.sum()))
-
-
 @dataclass(slots=True)
-class PixelRanking:
-    """A ranking of single pixels."""
+class Ranking:
+    """The pixels of a map in the order of their scores."""
 
     pixels: int
     positives: int
@@ -76,7 +56,7 @@ class PixelRanking:
     _curve: Curve | None = None
 
     @classmethod
-    def of(cls, values: Floats, mask: NDArray[np.bool_]) -> PixelRanking:
+    def of(cls, values: Floats, mask: NDArray[np.bool_]) -> Ranking:
         """Sort ``values`` (pixels,), checked non-negative, with the labels in ``mask`` (pixels,)."""
         values, mask = cast(Floats, np.ascontiguousarray(values)), np.ascontiguousarray(mask)
         unsigned = np.uint32 if values.dtype == np.float32 else np.uint64
@@ -108,17 +88,23 @@ class PixelRanking:
             # Negatives of a tie come right before its positives; only where there are any is their start searched for.
             tied = np.flatnonzero((first > 0) & (self.keys[first - 1] == score - 1))
             negatives[tied] = first[tied] - np.searchsorted(self.keys, score[tied] - 1)
-            positives = np.diff(np.append(starts, self.positives))
-            self._curve = curve_of_ties(self.pixels, positives, negatives, first - starts - negatives)
+            positives, negatives_below = np.diff(np.append(starts, self.positives)), first - starts - negatives
+            wins = positives * (2 * negatives_below + negatives)
+            precision = positives * ((self.positives - starts) / (self.pixels - starts - negatives_below))
+            self._curve = Curve(int(wins.sum()), float(precision.sum()))
         return self._curve
 
-    def cut(self, count: float) -> Cut:
-        """Return the cut that leaves ``count`` pixels above or at it."""
+    def positives_in_top(self, count: float) -> float:
+        """Return how many of the ``count`` highest pixels are positive, fractions included.
+
+        Pixels tied at the cut share the rest equally: the number is an expectation over their order.
+        """
         key = self.keys[self.pixels - math.ceil(count)] & ~self.keys.dtype.type(1)
         low = int(np.searchsorted(self.keys, key))
         high = int(np.searchsorted(self.keys, key + self.keys.dtype.type(1), side="right"))
         positives_below, positives_up_to = (int(i) for i in np.searchsorted(self.where, (low, high)))
-        return Cut(self.pixels - high, self.positives - positives_up_to, high - low, positives_up_to - positives_below)
+        tied = (count - (self.pixels - high)) * (positives_up_to - positives_below) / (high - low)
+        return self.positives - positives_up_to + tied
 
     def at_least(self, value: float) -> tuple[int, int]:
         """Return the numbers of pixels and of positives that score ``value`` or more."""
@@ -133,55 +119,3 @@ class PixelRanking:
         if float(rounded) < value:
             rounded = np.nextafter(rounded, floating(np.inf))
         return np.left_shift(np.array(rounded).view(unsigned), unsigned(1))[()]
-
-
-@dataclass(slots=True)
-class CellRanking:
-    """A ranking of grid cells, each standing for all pixels it covers."""
-
-    pixels: int
-    positives: int
-    values: NDArray[Any]  # (cells,) distinct scores, ascending
-    counts: NDArray[np.int64]  # (cells,) pixels with that score
-    hits: NDArray[np.int64]  # (cells,) positives among them
-    _curve: Curve | None = None
-
-    @classmethod
-    def of(cls, values: Floats, counts: NDArray[np.int64], hits: NDArray[np.int64]) -> CellRanking:
-        """Sort cells by ``values``, given the number of pixels (at least one) and positives of each."""
-        distinct, inverse = np.unique(values, return_inverse=True)
-        return cls(
-            int(counts.sum()),
-            int(hits.sum()),
-            distinct,
-            np.bincount(inverse, counts).astype(np.int64),
-            np.bincount(inverse, hits).astype(np.int64),
-        )
-
-    def curve(self) -> Curve:
-        """Return the sums over all ties."""
-        if self._curve is None:
-            misses, hit = self.counts - self.hits, self.hits > 0
-            below = misses.cumsum() - misses
-            self._curve = curve_of_ties(self.pixels, self.hits[hit], misses[hit], below[hit])
-        return self._curve
-
-    def cut(self, count: float) -> Cut:
-        """Return the cut that leaves ``count`` pixels above or at it."""
-        from_top = self.counts[::-1].cumsum()
-        index = len(self.counts) - 1 - int(from_top.searchsorted(math.ceil(count)))
-        return Cut(
-            int(self.counts[index + 1 :].sum()),
-            int(self.hits[index + 1 :].sum()),
-            int(self.counts[index]),
-            int(self.hits[index]),
-        )
-
-    def at_least(self, value: float) -> tuple[int, int]:
-        """Return the numbers of pixels and of positives that score ``value`` or more."""
-        low = int(np.searchsorted(self.values, value))
-        return int(self.counts[low:].sum()), int(self.hits[low:].sum())
-
-
-Ranking = PixelRanking | CellRanking
-"""The order of a map's pixels, as the measures see it."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from rightlung.core.checks import check_number
-from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.errors import InputError, check_known
 from rightlung.scoring.localisation.measures import NORMALISATIONS, Normalisation
 
 SHARES: tuple[float, ...] = (5, 10, 30)
@@ -55,8 +55,7 @@ class Settings:
                 raise InputError(f"a threshold must not be negative; got {threshold}")
         if check_number(tolerance, "tolerance") < 0:
             raise InputError(f"the pointing tolerance must not be negative; got {tolerance}")
-        if normalisation not in NORMALISATIONS:
-            raise unknown_name("map normalisation", str(normalisation), NORMALISATIONS)
+        check_known("map normalisation", normalisation, NORMALISATIONS)
         known = metric_names(shares)
         if len(set(known)) < len(known):
             raise InputError(f"shares must differ in their first six digits; got {list(shares)}")
@@ -64,8 +63,7 @@ class Settings:
             metrics = [metrics]
         names = known if metrics is None else tuple(metrics)
         for name in names:
-            if name not in known:
-                raise unknown_name("metric", str(name), known)
+            check_known("metric", name, known)
         if not thresholds and {"miou", "mdice"} & set(names):
             raise InputError("miou and mdice average over thresholds; got none")
         return cls(names, tuple(shares), float(tolerance), tuple(thresholds), normalisation)

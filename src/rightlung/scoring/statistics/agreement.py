@@ -15,7 +15,7 @@ from typing import Literal, Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.errors import InputError, check_known
 from rightlung.scoring.statistics.bootstrap import bootstrap_by_counts
 from rightlung.scoring.statistics.inputs import Clusters, FloatArray, as_floats, cluster_index
 from rightlung.scoring.statistics.intervals import Interval, Options
@@ -61,8 +61,7 @@ class _Units:
     """Ratings of the units that have at least two."""
 
     def __init__(self, ratings: ArrayLike, level: str) -> None:
-        if level not in MEASUREMENTS:
-            raise unknown_name("level of measurement", str(level), MEASUREMENTS)
+        check_known("level of measurement", level, MEASUREMENTS)
         table = as_floats("ratings", ratings, dimensions=2)
         if level == "ratio" and (table < 0).any():
             rater, unit = (int(axis[0]) for axis in np.nonzero(table < 0))

@@ -13,7 +13,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import ArrayLike
 
-from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.errors import InputError, check_known
 from rightlung.scoring.statistics.inputs import Clusters, FloatArray, as_floats, check_same_length, cluster_index
 from rightlung.scoring.statistics.intervals import Interval, Options, Resampling, Sample
 from rightlung.scoring.statistics.resampling import (
@@ -48,8 +48,7 @@ def bootstrap(
     """
     settings = Resampling(**options)
     if isinstance(statistic, str):
-        if statistic != "mean":
-            raise unknown_name("statistic", statistic, ["mean"])
+        check_known("statistic", statistic, ["mean"])
         return bootstrap_columns(as_floats("values", values)[:, None], clusters=clusters, weights=weights, **options)[0]
     if weights is not None:
         raise InputError("weights apply to the mean only; pass a callable's weights as a column of values")

@@ -16,7 +16,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.errors import InputError, check_known
 from rightlung.scoring.statistics.bootstrap import bootstrap, bootstrap_columns
 from rightlung.scoring.statistics.inputs import (
     Clusters,
@@ -79,8 +79,7 @@ def paired_difference(
     'difference shown: +0.150 (95 % interval 0.088 to 0.213; p = 0.016; 8 pairs)'
     """
     if isinstance(statistic, str):
-        if statistic != "mean":
-            raise unknown_name("statistic", statistic, ["mean"])
+        check_known("statistic", statistic, ["mean"])
         first, second = as_floats("a", a)[:, None], as_floats("b", b)[:, None]
         return paired_differences(first, second, clusters=clusters, flips=flips, **options)[0]
     settings = Resampling(**options)

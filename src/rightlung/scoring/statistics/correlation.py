@@ -25,7 +25,13 @@ from rightlung.scoring.statistics.inputs import (
     cluster_index,
 )
 from rightlung.scoring.statistics.intervals import Interval, Options, Resampling, Sample
-from rightlung.scoring.statistics.resampling import CountStatistic, intervals_of_counts, remaining_sums, weighted_sums
+from rightlung.scoring.statistics.resampling import (
+    CountStatistic,
+    intervals_of_counts,
+    places_by_length,
+    remaining_sums,
+    weighted_sums,
+)
 
 # A resample whose variance is below this share of the whole sample's is constant but for rounding.
 _NO_VARIANCE = 1e-12
@@ -73,27 +79,32 @@ def pearson_pairs(
     reasons.
     """
     settings = Resampling(**options)
-    moments = _Moments(as_floats("values", values, 2), clusters, names)
+    array = as_floats("values", values, 2)
+    index = cluster_index(clusters, len(array))
     found: dict[int, Correlation] = {}
-    keys: dict[int, dict[int, list[_Key]]] = {}  # by clusters left, then by pair
-    for place, (x, y) in enumerate(pairs):
-        sample = moments.sample(x, y)
-        if reason := moments.reason(x, y):
+    places, samples, sums = [], [], []  # of the pairs that have a correlation; sums: (6, clusters) each
+    for place, pair in enumerate(pairs):
+        columns = array[:, list(pair)]
+        used = ~np.isnan(columns).any(axis=1)
+        x, y = columns[used].T
+        sample = Sample(len(x), len(array) - len(x), len(np.unique(index[used])), True)
+        called = [names[column] if names else f"column {column}" for column in pair]
+        if reason := _no_correlation(dict(zip(called, (x, y), strict=True))):
             found[place] = _none(reason, settings.method, settings.level, sample)
         else:
-            keys.setdefault(sample.cluster_count, {})[place] = moments.keys(x, y)
-    for of_pair in keys.values():
-        rows = {key: row for row, key in enumerate(dict.fromkeys(key for six in of_pair.values() for key in six))}
-        sums = np.array([moments.sums[key] for key in rows])
-        six = np.array([[rows[key] for key in six] for six in of_pair.values()])  # (pairs, 6)
+            places.append(place)
+            samples.append(sample)
+            sums.append(remaining_sums(_products(x, y).T, index[used]))
+    for members in places_by_length(sums).values():
+        distinct, which = np.unique(np.concatenate([sums[one] for one in members]), axis=0, return_inverse=True)
+        six = which.reshape(len(members), 6)
 
-        def statistic(counts: FloatArray, sums: FloatArray = sums, six: IndexArray = six) -> FloatArray:
+        def statistic(counts: FloatArray, sums: FloatArray = distinct, six: IndexArray = six) -> FloatArray:
             return _of_moments(weighted_sums(counts, sums)[:, six])
 
-        samples = [moments.sample(*pairs[place]) for place in of_pair]
-        intervals = intervals_of_counts(statistic, samples, 1.0, settings)
-        for place, interval in zip(of_pair, intervals, strict=True):
-            found[place] = Correlation(**asdict(interval), p=math.nan)
+        intervals = intervals_of_counts(statistic, [samples[one] for one in members], 1.0, settings)
+        for one, interval in zip(members, intervals, strict=True):
+            found[places[one]] = Correlation(**asdict(interval), p=math.nan)
     return [found[place] for place in range(len(pairs))]
 
 
@@ -105,8 +116,7 @@ def pearson_by_counts(x: FloatArray, y: FloatArray) -> CountStatistic:
     """
     if _no_correlation({"x": x, "y": y}):
         return lambda counts: np.full(len(counts), np.nan)
-    first, second = _standardised(x), _standardised(y)
-    parts = np.array([np.ones(len(first)), first, second, first * first, second * second, first * second])
+    parts = _products(x, y)
     return lambda counts: _of_moments(weighted_sums(counts, parts))
 
 
@@ -173,59 +183,11 @@ class _Ranks:
         return ranks
 
 
-def _pairs(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, _Flags]:
+def _pairs(x: ArrayLike, y: ArrayLike) -> tuple[FloatArray, NDArray[np.bool_]]:
     """Return both as columns (instances, 2), and where both are defined."""
     first, second = as_floats("x", x), as_floats("y", y)
     check_same_length(x=first, y=second)
     return np.stack([first, second], axis=1), ~(np.isnan(first) | np.isnan(second))
-
-
-_Flags = NDArray[np.bool_]
-_Key = tuple[int, ...]
-"""Which instances are used, by number, and the columns whose product is summed."""
-
-
-class _Moments:
-    """Cluster sums of standardised columns and their products, over the instances where both columns are defined."""
-
-    def __init__(self, values: FloatArray, clusters: Clusters, names: Sequence[str] | None) -> None:
-        self.values, self.index = values, cluster_index(clusters, len(values))
-        self.names = names or [f"column {column}" for column in range(values.shape[1])]
-        self.defined = ~np.isnan(values)
-        self.patterns: dict[bytes, int] = {}
-        self.counts: dict[int, int] = {}
-        self.scores: dict[_Key, FloatArray] = {}
-        self.sums: dict[_Key, FloatArray] = {}
-
-    def used(self, x: int, y: int) -> _Flags:
-        both: _Flags = self.defined[:, x] & self.defined[:, y]
-        return both
-
-    def sample(self, x: int, y: int) -> Sample:
-        used = self.used(x, y)
-        pattern = self.patterns.setdefault(used.tobytes(), len(self.patterns))
-        if pattern not in self.counts:
-            self.counts[pattern] = len(np.unique(self.index[used]))
-        return Sample(int(used.sum()), int((~used).sum()), self.counts[pattern], True)
-
-    def reason(self, x: int, y: int) -> str | None:
-        used = self.used(x, y)
-        return _no_correlation({self.names[column]: self.values[used, column] for column in (x, y)})
-
-    def keys(self, x: int, y: int) -> list[_Key]:
-        """Return the keys of the sums of 1, x, y, x², y² and xy, computing missing ones."""
-        used = self.used(x, y)
-        pattern = self.patterns[used.tobytes()]
-        keys: list[_Key] = [(pattern, *columns) for columns in ((), (x,), (y,), (x, x), (y, y), (x, y))]
-        for key in keys:
-            if key not in self.sums:
-                product = np.ones(int(used.sum()))
-                for column in key[1:]:
-                    if (pattern, column) not in self.scores:
-                        self.scores[pattern, column] = _standardised(self.values[used, column])
-                    product = product * self.scores[pattern, column]
-                self.sums[key] = remaining_sums(product[:, None], self.index[used])[0]
-        return keys
 
 
 def _no_correlation(columns: Mapping[str, FloatArray]) -> str | None:
@@ -250,6 +212,12 @@ def _standardised(values: FloatArray) -> FloatArray:
     centred -= centred.mean()
     result: FloatArray = centred / math.sqrt(float((centred * centred).sum()))
     return result
+
+
+def _products(x: FloatArray, y: FloatArray) -> FloatArray:
+    """Return 1, x, y, x², y² and xy of the standardised values, (6, instances), whose sums give the correlation."""
+    first, second = _standardised(x), _standardised(y)
+    return np.array([np.ones(len(first)), first, second, first * first, second * second, first * second])
 
 
 def _of_scores(first: FloatArray, second: FloatArray) -> float:

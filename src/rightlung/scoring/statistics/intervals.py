@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypedDict
 
 import numpy as np
 
-from rightlung.core.errors import InputError, unknown_name
+from rightlung.core.errors import InputError, check_known
 
 Method = Literal["bca", "percentile"]
 
@@ -83,8 +83,7 @@ class Resampling:
     """Number of threads (default: all usable cores); the result does not depend on it."""
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise unknown_name("bootstrap method", str(self.method), METHODS)
+        check_known("bootstrap method", self.method, METHODS)
         for name, value, least in (("resamples", self.resamples, 1), ("seed", self.seed, 0)):
             if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
                 raise InputError(f"{name} must be a whole number of at least {least}, not {value!r}")

@@ -6,11 +6,13 @@ bounds the expected **share** of false positives, for independent or positively 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from rightlung.core.errors import InputError
-from rightlung.scoring.statistics.inputs import FloatArray, IndexArray, as_floats
+from rightlung.scoring.statistics.inputs import FloatArray, as_floats
 
 
 def holm(p: ArrayLike) -> FloatArray:
@@ -19,10 +21,7 @@ def holm(p: ArrayLike) -> FloatArray:
     >>> holm([0.01, 0.04, 0.03]).round(2).tolist()
     [0.03, 0.06, 0.06]
     """
-    values, order = _checked(p)
-    tests = len(order)
-    adjusted = np.maximum.accumulate(values[order] * np.arange(tests, 0, -1))
-    return _put_back(values, order, adjusted)
+    return _adjusted(p, lambda tests: np.maximum.accumulate(tests * np.arange(len(tests), 0, -1)))
 
 
 def benjamini_hochberg(p: ArrayLike) -> FloatArray:
@@ -31,25 +30,19 @@ def benjamini_hochberg(p: ArrayLike) -> FloatArray:
     >>> benjamini_hochberg([0.01, 0.04, 0.03]).round(2).tolist()
     [0.03, 0.04, 0.04]
     """
-    values, order = _checked(p)
-    tests = len(order)
-    raised = values[order] * tests / np.arange(1, tests + 1)
-    adjusted = np.minimum.accumulate(raised[::-1])[::-1]
-    return _put_back(values, order, adjusted)
+    return _adjusted(
+        p, lambda tests: np.minimum.accumulate((tests * len(tests) / np.arange(1, len(tests) + 1))[::-1])[::-1]
+    )
 
 
-def _checked(p: ArrayLike) -> tuple[FloatArray, IndexArray]:
-    """Return the p-values, and the positions of those that are not NaN, smallest first."""
+def _adjusted(p: ArrayLike, adjust: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """Adjust the p-values that are not NaN, given in ascending order."""
     values = as_floats("p", p)
     outside = (values < 0) | (values > 1)
     if outside.any():
         position = int(outside.argmax())
         raise InputError(f"p[{position}] is {values[position]}; a p-value lies between 0 and 1")
-    order = np.argsort(values, kind="stable")  # NaN sorts last
-    return values, order[: int((~np.isnan(values)).sum())]
-
-
-def _put_back(values: FloatArray, order: IndexArray, adjusted: FloatArray) -> FloatArray:
+    order = np.argsort(values, kind="stable")[: int((~np.isnan(values)).sum())]  # NaN sorts last
     result = np.full(len(values), np.nan)
-    result[order] = np.minimum(adjusted, 1.0)
+    result[order] = np.minimum(adjust(values[order]), 1.0)
     return result
