@@ -15,10 +15,10 @@ from rightlung.phantom.config import default_config
 from rightlung.phantom.write import PhantomJob, write_phantom
 from rightlung.training import setup
 from rightlung.training.cache import DiskCache
-from rightlung.training.columns import Rows
 from rightlung.training.datasets import CachedDataset, Loading, PhantomDataset
 from rightlung.training.recipe import DataEntry
 from rightlung.training.study_texts import StudySentence, StudyTexts
+from rightlung.training.targets.base import Rows
 from rightlung.training.targets.phrases import Phrases, united_masks
 from rightlung.training.targets.regions import Regions
 from tests.training.test_batches import DATA, opened

@@ -192,6 +192,18 @@ def read_card(folder: str | Path, *, links_within: Path | None = None) -> str:
     return _read(path, LARGEST_CONFIG).decode("utf-8", "replace")
 
 
+def weights_digest(model: object) -> str | None:
+    """Return 16 hexadecimal digits that depend on a torch model's weights, None for any other model."""
+    if not isinstance(model, nn.Module):
+        return None
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if isinstance(tensor, Tensor):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)};".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
 def _check_files(files: dict[str, Any], path: Path) -> None:
     for name, digest in files.items():
         if Path(name).suffix.lower() in PICKLES:

@@ -32,7 +32,7 @@ from rightlung.core.files import read_json, write_json
 from rightlung.core.progress import Progress, no_progress
 from rightlung.measuring import measure, write_instances
 from rightlung.models.base import BlindGrounder, Grounder, RegionGrounder
-from rightlung.models.fingerprint import weights_digest
+from rightlung.models.folder import weights_digest
 from rightlung.models.registry import load
 from rightlung.predictions import open_predictions
 from rightlung.reproduce.baselines import fit_priors

@@ -24,10 +24,9 @@ from rightlung.training.augmentation import Augmentation, apply_changes, draw_ch
 from rightlung.training.curves import value_at
 from rightlung.training.datasets import Dataset, Samples
 from rightlung.training.recipe import Data, DataEntry
-from rightlung.training.study_texts import StudyTexts
+from rightlung.training.study_texts import StudyTexts, draw_texts, hide_entities, hide_words
 from rightlung.training.targets import target_builders
 from rightlung.training.targets.base import BatchPart, Drawing
-from rightlung.training.texts import draw_texts, hide_entities, hide_words
 
 SHUFFLED = 2_000_000
 """The largest source that is shuffled; the studies of larger ones (phantoms) come in their order."""

@@ -20,9 +20,9 @@ from rightlung import __version__
 from rightlung.core import InputError, OutputError
 from rightlung.models.replacing import replaced
 from rightlung.studies.sources import Source
-from rightlung.training.columns import Column, Rows
 from rightlung.training.datasets import CachedDataset, Loading, Samples
 from rightlung.training.study_texts import StudyTexts
+from rightlung.training.targets.base import Column, Rows
 
 _TENSORS, _VALUES = "tensors.safetensors", "studies.json"
 

@@ -27,10 +27,9 @@ from rightlung.phantom.study import study_scene
 from rightlung.phantom.truth import known_findings
 from rightlung.studies.sources import Source
 from rightlung.training.augmentation import on_device
-from rightlung.training.columns import Column, joined, only, stacked
 from rightlung.training.recipe import DataEntry
 from rightlung.training.study_texts import NO_FINDING, StudyTexts, texts_of_scene, texts_of_study
-from rightlung.training.targets.base import StudyFrame, TargetBuilder
+from rightlung.training.targets.base import Column, Rows, StudyFrame, TargetBuilder, only
 
 CHUNK = {"cpu": 64, "cuda": 256}
 """Studies that are cached at a time."""
@@ -158,6 +157,21 @@ class CachedDataset:
 def labelled(texts: Iterable[StudyTexts]) -> frozenset[str]:
     """Return every finding that the labels of some study name."""
     return frozenset(name for one in texts for name in (*one.labels, *one.absent))
+
+
+def stacked(built: Sequence[Any], device: torch.device) -> Column:
+    """Return a column of what was built of each study."""
+    if not isinstance(built[0], Tensor):
+        return list(built)
+    return Rows.of(on_device(torch.cat(list(built)), device), [len(one) for one in built])
+
+
+def joined(parts: Sequence[Column]) -> Column:
+    """Return a column of all the studies of several."""
+    if all(isinstance(part, Rows) for part in parts):
+        counts = [count for part in parts for count in part.counts]  # type: ignore[union-attr]
+        return Rows.of(torch.cat([part.values for part in parts]), counts)  # type: ignore[union-attr]
+    return [value for part in parts for value in part]  # type: ignore[union-attr]
 
 
 class PhantomDataset:

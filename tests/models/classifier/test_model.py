@@ -17,7 +17,7 @@ from rightlung.explain import grad_cam
 from rightlung.models.base import TrainingBatch
 from rightlung.models.classifier import Classifier
 from rightlung.models.classifier import model as classifier_module
-from rightlung.models.classifier.losses import label_loss, mask_loss
+from rightlung.models.classifier.model import label_loss, mask_loss
 from rightlung.models.folder import load_folder, save_model
 from rightlung.models.preprocessing import letterbox
 from tests.models.classifier.tiny import tiny_classifier

@@ -10,9 +10,8 @@ import torch
 
 from rightlung.core import Box, Phrase, Polarity, Study
 from rightlung.lexicon import canonical_finding
-from rightlung.training.columns import Rows
 from rightlung.training.study_texts import NO_FINDING, StudyTexts
-from rightlung.training.targets.base import TARGETS, BatchPart, StudyFrame, TargetBuilder
+from rightlung.training.targets.base import TARGETS, BatchPart, Rows, StudyFrame, TargetBuilder
 from rightlung.training.targets.regions import LEAST_EXTENT
 
 if TYPE_CHECKING:

@@ -15,10 +15,8 @@ from rightlung.core.keyed import Stream
 from rightlung.lexicon.side_changes import mirrored, with_sides_exchanged, without_side
 from rightlung.phantom.stream import PhantomBatch, cell_shares
 from rightlung.training.augmentation import on_device
-from rightlung.training.columns import Column, Rows
-from rightlung.training.study_texts import DEVICES, NO_FINDING, StudySentence, StudyTexts
-from rightlung.training.targets.base import TARGETS, BatchPart, Drawing, StudyFrame, TargetBuilder
-from rightlung.training.texts import finding_prompts
+from rightlung.training.study_texts import DEVICES, NO_FINDING, StudySentence, StudyTexts, finding_prompts
+from rightlung.training.targets.base import TARGETS, BatchPart, Column, Drawing, Rows, StudyFrame, TargetBuilder
 
 if TYPE_CHECKING:
     from rightlung.training.recipe import DataEntry
