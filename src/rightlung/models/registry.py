@@ -19,16 +19,7 @@ import torch
 
 from rightlung.core import InputError
 from rightlung.core.errors import unknown_name
-from rightlung.models.base import (
-    BlindGrounder,
-    Describer,
-    Embedder,
-    FindingClassifier,
-    Grounder,
-    Matcher,
-    RegionGrounder,
-    Reporter,
-)
+from rightlung.models import base
 from rightlung.models.folder import PICKLES, load_folder, read_card, read_config
 from rightlung.models.hub import HUB_ID, Pretrained, fetch
 from rightlung.models.kinds import BUILT_IN, TARGET, class_of, import_target, kinds, register
@@ -41,14 +32,14 @@ __all__ = [
 
 SHIPPED = Path(__file__).parent / "shipped"
 ABILITIES: dict[str, type] = {
-    "match": Matcher,
-    "ground": Grounder,
-    "ground-regions": RegionGrounder,
-    "classify": FindingClassifier,
-    "describe": Describer,
-    "report": Reporter,
-    "embed": Embedder,
-    "ground-blind": BlindGrounder,
+    "match": base.Matcher,
+    "ground": base.Grounder,
+    "ground-regions": base.RegionGrounder,
+    "classify": base.FindingClassifier,
+    "describe": base.Describer,
+    "report": base.Reporter,
+    "embed": base.Embedder,
+    "ground-blind": base.BlindGrounder,
 }
 """What a model can do, in a word, with the protocol that says how it is asked."""
 PUBLISHED: dict[str, str] = {"gloria": "rightlung.models.published.gloria:load_gloria"}

@@ -69,6 +69,6 @@ class DiskCache:
         try:
             with replaced(self.path) as folder:
                 save_file(tensors | {"images": data.samples.images.cpu().contiguous()}, folder / _TENSORS)
-                (folder / _VALUES).write_text(json.dumps(known), encoding="utf-8")
+                (folder / _VALUES).write_text(json.dumps(known, default=sorted), encoding="utf-8")
         except OSError as error:
             raise OutputError(f"{self.path}: the studies cannot be cached ({error.strerror or error})") from None

@@ -59,13 +59,7 @@ def launched(recipe: Recipe, machine: Machine) -> Any:
     if strategy == "ddp" or (strategy == "auto" and many):
         strategy = "ddp_find_unused_parameters_true"  # a batch without phrases leaves some heads without gradient
     try:
-        fabric = Fabric(
-            accelerator=machine.accelerator,
-            devices=machine.devices,
-            num_nodes=machine.nodes,
-            strategy=strategy,
-            precision=recipe.precision,
-        )
+        fabric = Fabric(machine.accelerator, strategy, machine.devices, machine.nodes, recipe.precision)
         fabric.launch()
     except Exception as error:
         if isinstance(error, RuntimeError | ValueError) or type(error).__name__ == "MisconfigurationException":
@@ -261,8 +255,10 @@ def _merged(config: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, 
     return merged
 
 
-def model_class(kind: str) -> Any:
+def model_class(kind: str | None) -> Any:
     """Return the class of a kind, or the one that ``module:Class`` names, which is registered by its own kind."""
+    if kind is None:
+        return None
     if not TARGET.fullmatch(kind):
         maker = class_of(kind)
     else:
@@ -279,15 +275,9 @@ def _sample_texts(entries: Entries) -> Iterator[str]:
     """Yield sentences of the training studies, and the prompts of every finding: what a tokenizer should know."""
     for _, studies in entries:
         for number in range(min(SAMPLED, len(studies))):
-            for sentence in studies.texts(number).sentences:
-                yield sentence.text
+            yield from (sentence.text for sentence in studies.texts(number).sentences)
     for name in FINDINGS:
         yield from positive_prompts(name)
-
-
-def lengths(entries: Entries) -> list[int]:
-    """Return how many studies each source has."""
-    return [len(studies) for _, studies in entries]
 
 
 def check_same_data(checkpoint: Checkpoint, entries: Entries, processes: int) -> None:
@@ -302,6 +292,6 @@ def check_same_data(checkpoint: Checkpoint, entries: Entries, processes: int) ->
             f"the run began in {began} and would go on in {goes_on}, with another joint batch; "
             "give --devices and --nodes as before"
         )
-    for number, (before, now) in enumerate(zip(checkpoint.facts["studies"], lengths(entries), strict=True)):
-        if before != now:
+    for number, (before, (_, studies)) in enumerate(zip(checkpoint.facts["studies"], entries, strict=True)):
+        if before != (now := len(studies)):
             raise InputError(f"data.train[{number}].source had {before} studies when the run began and has {now} now")

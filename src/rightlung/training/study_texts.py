@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -71,8 +71,8 @@ class StudyTexts:
     labels: tuple[str, ...] = ()  # the positive findings as the source names them
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        return {entry.name: _plain(getattr(self, entry.name)) for entry in fields(self)}
+        """Return plain values for JSON, whose writer needs ``default=sorted`` for sets."""
+        return asdict(self)
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> StudyTexts:
@@ -83,14 +83,6 @@ class StudyTexts:
         sets = {"present": frozenset, "absent": frozenset, "uncertain": frozenset}
         targets_of = {name: tuple(numbers) for name, numbers in given["targets_of"].items()}
         return cls(**_tuples(given, "labels", **sets) | {"sentences": sentences, "targets_of": targets_of})
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, StudySentence):
-        return {entry.name: _plain(getattr(value, entry.name)) for entry in fields(value)}
-    if isinstance(value, tuple):
-        return [_plain(one) for one in value]
-    return sorted(value) if isinstance(value, frozenset) else value
 
 
 def _tuples(given: Mapping[str, Any], *names: str, **kinds: Any) -> dict[str, Any]:

@@ -97,11 +97,7 @@ class Classifier(ConfiguredModel):
 
         No image is compared with another, so ``gather`` is not used.
         """
-        if batch.images.shape[-1] != self.config.image.size:
-            raise InputError(
-                f"data.size is {batch.images.shape[-1]}, but model.config.image.size is {self.config.image.size}; "
-                "they must be equal"
-            )
+        self.check_size(batch, "image.size", self.config.image.size)
         labels = self._labels(batch.target("labels"))
         cell_logits = self.image_encoder.patches(batch.images)
         losses = {"labels": label_loss(self.pool(cell_logits), labels)}

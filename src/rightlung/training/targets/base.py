@@ -44,15 +44,14 @@ class Rows:
         """Return the rows of some of the studies, without copying them."""
         return Rows(self.values, [self.first[one] for one in studies], [self.counts[one] for one in studies])
 
-    def at(self, rows: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
+    def at(self, rows: Sequence[int]) -> Tensor:
         """Return rows by their number in ``values``."""
         return self.values[on_device(torch.tensor(rows, dtype=torch.long), self.values.device)]
 
     def all(self) -> Tensor:
         """Return the rows of all studies in their order, (sum of counts, ...)."""
-        return self.at(
-            [first + row for first, count in zip(self.first, self.counts, strict=True) for row in range(count)]
-        )
+        pairs = zip(self.first, self.counts, strict=True)
+        return self.at([row for first, count in pairs for row in range(first, first + count)])
 
 
 Column = Rows | list[Any]
