@@ -31,6 +31,12 @@ def test_masks_move_along_with_the_images_and_nothing_is_mirrored() -> None:
     assert bool((middles < 28).all())
 
 
+def test_augmentation_can_be_scaled_as_a_whole() -> None:
+    assert Augmentation().times(0) == NOTHING
+    assert Augmentation().times(2).rotation == 16.0
+    assert Augmentation().times(2).blur == 1.0
+
+
 def test_the_same_seed_augments_the_same_way_and_values_stay_in_range() -> None:
     images = torch.rand(4, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     first, again, other = (apply_changes(images, drawn(images, Augmentation(), seed)) for seed in (3, 3, 4))

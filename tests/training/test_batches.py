@@ -121,7 +121,7 @@ def test_images_are_the_studies_pictures(pool: tuple[DataEntry, Dataset]) -> Non
 
 
 def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
-    still = Augmentation(*[0.0] * 11)
+    still = Augmentation().times(0)
     entry = opened(DataEntry(source="phantom?count=128&seed=11", cached=128, phrases=8, positive=0.9))
     plain = Batches([entry], 128, 7, CPU, still).one(0)
     flipped = Batches([entry], 128, 7, CPU, replace(still, mirror=1.0)).one(0)
@@ -160,7 +160,7 @@ def test_a_mirrored_image_has_mirrored_words_and_masks() -> None:
 
 
 def test_what_moves_out_of_the_picture_is_neither_there_nor_not(pool: tuple[DataEntry, Dataset]) -> None:
-    far = replace(Augmentation(*[0.0] * 11), shift=0.9)
+    far = replace(Augmentation().times(0), shift=0.9)
     batch = Batches([pool], 24, 7, CPU, far).one(0)
     gone = batch.targets["phrases"]["present"].isnan()
     assert gone.any()

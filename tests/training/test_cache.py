@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -185,7 +185,7 @@ def test_texts_come_back_from_json_as_they_were() -> None:
     )
     some = frozenset({"x"}), frozenset({"y", "z"}), frozenset({"w"})
     texts = StudyTexts("id", sentences, "a b c", *some, {"mass": (0, 2)}, ("q", "p"))
-    assert StudyTexts.from_json(json.loads(json.dumps(texts.to_json(), default=sorted))) == texts
+    assert StudyTexts.from_json(json.loads(json.dumps(asdict(texts), default=sorted))) == texts
 
 
 @pytest.mark.parametrize("address", ["phantom?count=4&seed=11", "manifest"])

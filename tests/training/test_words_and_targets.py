@@ -25,7 +25,7 @@ from tests.training.test_batches import DATA, opened, same
 
 CPU = torch.device("cpu")
 ENTRY = DataEntry(source="phantom?count=16&seed=11", cached=16, texts=3, phrases=2)
-STILL = Augmentation(*[0.0] * 11)
+STILL = Augmentation().times(0)
 WITH_REGIONS = Data(train=(ENTRY,), targets=("regions",))
 OTHER = {"left": "right", "right": "left"}
 

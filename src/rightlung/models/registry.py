@@ -86,10 +86,8 @@ def load(name_or_folder: str | Path, device: str | torch.device = "cpu") -> Any:
         model = load_folder(folder.path, links_within=folder.links_within)
         if isinstance(model, Pretrained):
             model.card = read_card(folder.path, links_within=folder.links_within)
-    elif TARGET.fullmatch(name):
-        model = _made(import_target(name), name)
     else:
-        model = _made(class_of(name), name)
+        model = _made(import_target(name) if TARGET.fullmatch(name) else class_of(name), name)
     if not abilities(model):
         methods = ", ".join(
             next(name for name in vars(protocol) if not name.startswith("_")) for protocol in ABILITIES.values()
@@ -129,8 +127,7 @@ def find_folder(name_or_folder: str | Path) -> ModelFolder | None:
         return ModelFolder(snapshot, snapshot.parent.parent)
     if not named or name.startswith((".", "~")) or {"/", "\\"} & set(name):
         raise InputError(f"there is no model folder {name}")
-    known = {*shipped, *(kind for kind in kinds() if kind not in BUILT_IN)}
-    if not known:
+    if not (known := {*shipped, *(kinds().keys() - BUILT_IN.keys())}):
         raise InputError(f"unknown model {name!r}: none is shipped here; give a folder, 'module:Class' or a Hub id")
     raise unknown_name("model", name, known)
 
@@ -186,9 +183,7 @@ def _path(name: str) -> Path:
 
 
 def _shipped() -> dict[str, Path]:
-    if not SHIPPED.is_dir():
-        return {}
-    return {folder.name: folder for folder in sorted(SHIPPED.iterdir()) if (folder / "config.json").is_file()}
+    return {path.parent.name: path.parent for path in sorted(SHIPPED.glob("*/config.json"))}
 
 
 def _listed_folder(name: str, folder: Path) -> Listed:
@@ -237,9 +232,8 @@ def _check_device(device: str | torch.device) -> torch.device:
 
 
 def _moved(model: Any, place: torch.device, name: str) -> Any:
-    to = getattr(model, "to", None)
-    if callable(to):
-        moved = to(place)
+    if callable(getattr(model, "to", None)):
+        moved = model.to(place)
         return model if moved is None else moved
     if place.type != "cpu":
         made = type(model).__name__

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -33,6 +33,11 @@ class Augmentation:
     blur: float = 0.7  # largest share of a blurred copy
     cut_out: float = 0.25  # largest side of a grey rectangle, of the image's
     mirror: float = 0.0  # share of the images that are mirrored, together with their words
+
+    def times(self, factor: float) -> Augmentation:
+        """Return these settings, all larger or smaller by a factor; the shares stay below 1."""
+        changed = {entry.name: factor * getattr(self, entry.name) for entry in fields(self)}
+        return Augmentation(**changed | {name: min(changed[name], 1.0) for name in ("blur", "cut_out", "mirror")})
 
 
 @dataclass(frozen=True, slots=True, eq=False)

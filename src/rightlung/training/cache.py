@@ -59,7 +59,7 @@ class DiskCache:
         rows = {name: column for name, column in data.samples.columns.items() if isinstance(column, Rows)}
         tensors: dict[str, Tensor] = {name: column.values.cpu().contiguous() for name, column in rows.items()}
         known = {
-            "texts": [data.texts(number).to_json() for number in range(len(data))],
+            "texts": [asdict(data.texts(number)) for number in range(len(data))],
             "columns": {name: column for name, column in data.samples.columns.items() if name not in rows},
             "rows": {name: list(column.counts) for name, column in rows.items()},
             "grid": data.samples.grid,

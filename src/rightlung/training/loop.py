@@ -28,7 +28,7 @@ from rightlung.training.checkpoint import Checkpoint, last_checkpoint, save_chec
 from rightlung.training.distributed import anywhere, gather
 from rightlung.training.failures import enough_memory, out_of_memory, step_failure
 from rightlung.training.folder import RunFolder
-from rightlung.training.fsdp import named_parameters
+from rightlung.training.fsdp import ShardedWeights, named_parameters
 from rightlung.training.log import Board, Log, Row, TrainingProgress, draw_curve, out_of_patience
 from rightlung.training.metrics import Interruption, Metrics
 from rightlung.training.recipe import Recipe
@@ -133,7 +133,8 @@ class _Training:
         self.optimizer = self.fabric.setup_optimizers(self.plain_optimizer)
         # Without Fabric's own wrapper, which FSDP does not know.
         inner = getattr(self.wrapped, "_forward_module", self.wrapped)
-        self.weights = Weights(self.model, ema_model, inner, self.plain_optimizer, self.recipe.ema, sharded)
+        kind = ShardedWeights if sharded else Weights
+        self.weights = kind(self.model, ema_model, inner, self.plain_optimizer, self.recipe.ema)
 
     def _resume(self) -> int:
         """Load the last checkpoint, if any, and return its step."""

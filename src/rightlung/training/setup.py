@@ -59,7 +59,10 @@ def launched(recipe: Recipe, machine: Machine) -> Any:
     if strategy == "ddp" or (strategy == "auto" and many):
         strategy = "ddp_find_unused_parameters_true"  # a batch without phrases leaves some heads without gradient
     try:
-        fabric = Fabric(machine.accelerator, strategy, machine.devices, machine.nodes, recipe.precision)
+        fabric = Fabric(
+            accelerator=machine.accelerator, devices=machine.devices, num_nodes=machine.nodes,
+            strategy=strategy, precision=recipe.precision,
+        )  # fmt: skip
         fabric.launch()
     except Exception as error:
         if isinstance(error, RuntimeError | ValueError) or type(error).__name__ == "MisconfigurationException":

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -70,13 +70,9 @@ class StudyTexts:
     targets_of: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the targets of each finding
     labels: tuple[str, ...] = ()  # the positive findings as the source names them
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values for JSON, whose writer needs ``default=sorted`` for sets."""
-        return asdict(self)
-
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> StudyTexts:
-        """Undo `to_json`."""
+        """Return the texts from `asdict` of them, written as JSON (sets sorted)."""
         sentences = tuple(
             StudySentence(**_tuples(one, "targets", "regions", positive=frozenset)) for one in given["sentences"]
         )
@@ -220,11 +216,15 @@ def _sides(phrase: Phrase, positive: frozenset[str]) -> frozenset[str]:
     for name in regions:
         side = REGIONS[name].side if name in REGIONS else "none"
         sides |= {"left", "right"} if side == "both" else {side}
-    boxes = phrase.boxes
-    if not sides and not boxes and phrase.mask is not None and (box := phrase.mask.box()) is not None:
-        boxes = (box,)
     # The patient's left is on the image's right.
-    return frozenset(sides or {"left" if box.x0 + box.x1 > 1 else "right" for box in boxes} or {"none"})
+    return frozenset(sides or {"left" if box.x0 + box.x1 > 1 else "right" for box in boxes_of(phrase)} or {"none"})
+
+
+def boxes_of(phrase: Phrase) -> tuple[Box, ...]:
+    """Return the boxes of a phrase, or the box around its mask."""
+    if phrase.boxes or phrase.mask is None or (box := phrase.mask.box()) is None:
+        return phrase.boxes
+    return (box,)
 
 
 def _positive(findings: Mapping[str, Polarity]) -> frozenset[str]:

@@ -33,7 +33,7 @@ from tests.training.recipes import quiet, small
 from tests.training.test_batches import DATA, opened
 
 CPU = torch.device("cpu")
-STILL = Augmentation(*[0.0] * 11)
+STILL = Augmentation().times(0)
 P, N, U = Polarity.POSITIVE, Polarity.NEGATIVE, Polarity.UNCERTAIN
 GAZE = np.zeros((4, 4), dtype=np.float32)
 GAZE[0, 3] = 2.0
