@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from rightlung.core import InputError
+from rightlung.core.checks import check_limits
 
 Curve = float | Sequence[Sequence[float]]
 
@@ -25,14 +26,7 @@ def value_at(curve: Curve, fraction: float) -> float:
     return float(np.interp(fraction, fractions, values))
 
 
-def check_limits(value: float, what: str, low: float, high: float) -> None:
-    """Refuse a value below ``low`` or above ``high``."""
-    if not low <= value <= high:
-        wanted = f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
-        raise InputError(f"{what} must be {wanted}; got {value:g}")
-
-
-def check_curve(curve: object, what: str, low: float = 0.0, high: float = math.inf) -> None:
+def check_curve(curve: object, what: str, low: float = 0, high: float = math.inf) -> None:
     """Refuse anything but a number, or a list of points whose fractions rise, with values from ``low`` to ``high``."""
     points = [(0.0, curve)] if isinstance(curve, int | float) else curve
     try:

@@ -147,7 +147,6 @@ class _Training:
         return checkpoint.step
 
     def run(self) -> TrainingOutcome:
-        """Train and save the model."""
         steps, parts = self.recipe.schedule.steps, self.recipe.gradient_accumulation
         step, done = self.start, self._out_of_patience()
         batches = self.batches.from_number(step * parts, steps * parts)
@@ -326,7 +325,6 @@ class _LossModule(nn.Module):
         self.model = model
 
     def forward(self, inputs: _Inputs) -> dict[str, Tensor]:
-        """Return the terms of the loss."""
         terms: dict[str, Tensor] = self.model(inputs.batch, inputs.gather)
         return terms
 

@@ -12,10 +12,11 @@ from typing import Any, Literal, TypeGuard
 
 import yaml
 
+from rightlung.core.checks import check_limits
 from rightlung.core.errors import InputError, unknown_name
 from rightlung.core.settings import plain_settings, read_settings
 from rightlung.training.augmentation import Augmentation
-from rightlung.training.curves import check_curve, check_limits, value_at
+from rightlung.training.curves import check_curve, value_at
 from rightlung.training.study_texts import MaskKind
 from rightlung.training.targets import target_builders
 
@@ -386,15 +387,11 @@ class _Loader(yaml.SafeLoader):
     """YAML as people write it: 1e-3 is a number (YAML 1.1 wants 1.0e-3), and a field given twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Build a table, refusing a field that is given twice, of which only one would count."""
-        seen: set[object] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"field {key.value!r} is given twice", key.start_mark
-                    )
-                seen.add(key.value)
+        keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for place, key in enumerate(keys):
+            if any(key.value == other.value for other in keys[:place]):
+                reason = f"field {key.value!r} is given twice"
+                raise yaml.constructor.ConstructorError(None, None, reason, key.start_mark)
         return super().construct_mapping(node, deep)
 
 

@@ -77,20 +77,17 @@ def open_all(recipe: Recipe, device: torch.device, shown: TrainingProgress) -> E
     All sources are checked before the first is cached, so that a missing one is noticed at once.
     """
     data = recipe.data
-    named = {f"data.train[{number}].source": entry.source for number, entry in enumerate(data.train)}
-    if data.validation is not None:
-        named["data.validation.source"] = data.validation.source
-    for field, address in named.items():
+    places = {f"data.train[{number}]": entry for number, entry in enumerate(data.train)}
+    for place, settings in (*places.items(), ("data.validation", data.validation)):
         try:
-            open_source(address)
+            if settings is not None:
+                open_source(settings.source)
         except InputError as error:
-            raise InputError(f"{field}: {error}") from None
-    entries = [
-        (entry, _open(entry, recipe, device, shown, f"data.train[{number}]")) for number, entry in enumerate(data.train)
-    ]
-    for number, (entry, studies) in enumerate(entries):
+            raise InputError(f"{place}.source: {error}") from None
+    entries = [(entry, _open(entry, recipe, device, shown, place)) for place, entry in places.items()]
+    for place, (entry, studies) in zip(places, entries, strict=True):
         if not isinstance(studies, PhantomDataset):  # which can serve everything
-            check_served(entry, studies, f"data.train[{number}]")
+            check_served(entry, studies, place)
     for name in data.targets:
         if not any(name in studies.served for _, studies in entries):
             raise InputError(f"data.targets: no study of {', '.join(entry.source for entry in data.train)} has {name}")
@@ -184,15 +181,14 @@ def check_served(entry: DataEntry, studies: Dataset, place: str) -> None:
 
 def _chosen(studies: CachedDataset, entry: DataEntry, place: str) -> CachedDataset:
     """Return the studies that an entry uses: those with an abnormal sentence, or the first with a target."""
+    sentences = [studies.texts(number).sentences for number in range(len(studies))]
     if entry.text == "abnormal":
-        kept = [
-            number for number in range(len(studies)) if any(one.abnormal for one in studies.texts(number).sentences)
-        ]
+        kept = [number for number, own in enumerate(sentences) if any(one.abnormal for one in own)]
         if not kept:
             raise InputError(f"{place}.text 'abnormal': no study of {entry.source} has an abnormal sentence")
-        studies = studies.only(kept)
+        studies, sentences = studies.only(kept), [sentences[number] for number in kept]
     if entry.examples is not None:
-        kept = [number for number in range(len(studies)) if any(one.targets for one in studies.texts(number).sentences)]
+        kept = [number for number, own in enumerate(sentences) if any(one.targets for one in own)]
         if len(kept) < entry.examples:
             raise InputError(
                 f"{place}.examples asks for {entry.examples}, but only {len(kept)} of the {len(studies)} studies of "

@@ -98,23 +98,18 @@ class Classifier(ConfiguredModel):
         No image is compared with another, so ``gather`` is not used.
         """
         self.check_size(batch, "image.size", self.config.image.size)
-        labels = self._labels(batch.target("labels"))
+        labels: Tensor = batch.target("labels")["values"]  # (n, k): 1, 0 or NaN for unknown
+        if labels.shape[1] != len(self.findings):
+            raise InputError(
+                f"data.target_options.labels.findings must equal model.config.findings ({', '.join(self.findings)}); "
+                f"got {labels.shape[1]} labels for each image"
+            )
         cell_logits = self.image_encoder.patches(batch.images)
         losses = {"labels": label_loss(self.pool(cell_logits), labels)}
         if "phrases" in batch.targets:
             masks, known = self._masks(batch.targets["phrases"], labels)
             losses["masks"] = mask_loss(cell_logits, masks, known)
         return losses
-
-    def _labels(self, target: Target) -> Tensor:
-        """Return the labels (n, k): 1, 0 or NaN for unknown."""
-        labels: Tensor = target["values"]
-        if labels.shape[1] != len(self.findings):
-            raise InputError(
-                f"data.target_options.labels.findings must equal model.config.findings ({', '.join(self.findings)}); "
-                f"got {labels.shape[1]} labels for each image"
-            )
-        return labels
 
     def _masks(self, phrases: Target, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mask of each finding (n, k, rows, cols) and which are known (n, k).
